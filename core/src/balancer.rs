@@ -1,0 +1,1 @@
+//! The balancer's policy: from a cluster's state to the next moves.

@@ -1,0 +1,24 @@
+//! Documents: jsonb's on-disk bytes read and written directly, Extended JSON, values and their order.
+//!
+//! * [`raw`] reads jsonb's on-disk form in place: no allocation, keys by binary search.
+//! * [`element`] classifies what was read: an object such as `{"$oid": …}` is one value of an extended type.
+//! * [`value`] is an owned value; [`ext_json`] turns JSON into it and back.
+//! * [`number`] is arithmetic and comparison over int, long, double and decimal.
+//! * [`order`] is the comparison order over all types.
+//! * [`write`] produces jsonb's on-disk form.
+//! * [`normalise`] makes what a client sent into what is stored.
+
+pub mod element;
+pub mod ext_json;
+pub mod normalise;
+pub mod number;
+pub mod order;
+pub mod raw;
+pub mod value;
+pub mod write;
+
+/// The largest document, in bytes of jsonb: MongoDB's limit.
+pub const MAX_DOCUMENT_BYTES: usize = 16 * 1024 * 1024;
+
+/// The deepest nesting of a document: MongoDB's limit.
+pub const MAX_DEPTH: usize = 100;

@@ -1,0 +1,22 @@
+//! The pure heart of docshard: what a document, a key, a chunk and a query mean.
+//!
+//! Nothing here knows PostgreSQL's server, a connection or a catalog table; everything can be unit-tested,
+//! property-tested and benchmarked without one. Imports go one way, in the order of the modules below.
+#![forbid(unsafe_code)]
+
+pub mod error;
+
+pub mod document;
+
+pub mod key;
+
+pub mod chunk_map;
+
+pub mod filter;
+pub mod projection;
+pub mod sort;
+pub mod update;
+
+pub mod targeting;
+
+pub mod balancer;

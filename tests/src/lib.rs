@@ -1,0 +1,1 @@
+//! Starts real clusters for the tests.
