@@ -1,4 +1,5 @@
 //! docshard: shards collections of jsonb documents over PostgreSQL nodes.
-use pgrx::prelude::*;
+
+pub mod pg;
 
 ::pgrx::pg_module_magic!(name, version);

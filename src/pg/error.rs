@@ -1,0 +1,146 @@
+//! One error type for everything above `core`: what is raised here, and what a shard raised.
+//!
+//! An [`Error`] travels as a `Result`; only the face of the extension turns it into a PostgreSQL ERROR, by
+//! [`Error::raise`]. So a stale version, a lost connection or a duplicate key can be handled without a subtransaction.
+
+use docshard_core::error::{Error as CoreError, Kind};
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::{PgLogLevel, PgSqlErrorCode};
+
+/// The result of everything that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// SQLSTATE of a shard's answer that its placement version differs from the one that the router assumed.
+pub const STALE: [u8; 5] = *b"DS001";
+
+/// An error on its way to the user.
+#[derive(Debug, Clone)]
+pub struct Error {
+    /// five characters
+    pub sqlstate: [u8; 5],
+    /// the primary message
+    pub message: String,
+    /// MongoDB's code and name, or the shard's own detail
+    pub detail: Option<String>,
+    /// what the user can do
+    pub hint: Option<String>,
+    /// where it happened, such as `shard "shard1"`
+    pub context: Option<String>,
+}
+
+impl Error {
+    /// An error of one of MongoDB's kinds.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        CoreError::new(kind, message).into()
+    }
+
+    /// The same error with a hint.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// True if the shard owns other chunks than the router assumed: refresh the map and run again.
+    pub fn is_stale(&self) -> bool {
+        self.sqlstate == STALE
+    }
+
+    /// The same error with a line of context.
+    #[must_use]
+    pub fn with_context(mut self, context: impl Into<String>) -> Self {
+        self.context = Some(context.into());
+        self
+    }
+
+    /// Raises it as a PostgreSQL ERROR.
+    pub fn raise(self) -> ! {
+        let code = PgSqlErrorCode::from(pack_sqlstate(self.sqlstate));
+        let mut report = ErrorReport::new(code, self.message, "docshard");
+        if let Some(detail) = self.detail {
+            report = report.set_detail(detail);
+        }
+        if let Some(hint) = self.hint {
+            report = report.set_hint(hint);
+        }
+        annotate::next_error(self.sqlstate, self.context);
+        report.report(PgLogLevel::ERROR);
+        unreachable!("an ERROR does not return")
+    }
+}
+
+/// Gives the error that is being raised any SQLSTATE and a context line.
+///
+/// pgrx knows SQLSTATEs as an enum of PostgreSQL's own, so a shard's private or user-defined one would be reported as
+/// an internal error. PostgreSQL runs the error-context callbacks while it finishes an error, and they may set its code.
+mod annotate {
+    #![allow(unsafe_code)]
+    use super::pack_sqlstate;
+    use pgrx::pg_sys;
+    use std::cell::RefCell;
+    use std::ffi::{CStr, CString, c_char, c_int, c_void};
+    use std::ptr::null_mut;
+
+    unsafe extern "C-unwind" {
+        fn errcode(sqlerrcode: c_int) -> c_int;
+        fn errcontext_msg(fmt: *const c_char, ...) -> c_int;
+    }
+
+    thread_local! {
+        static PENDING: RefCell<Option<([u8; 5], Option<CString>)>> = const { RefCell::new(None) };
+    }
+
+    static mut CALLBACK: pg_sys::ErrorContextCallback =
+        pg_sys::ErrorContextCallback { previous: null_mut(), callback: Some(annotate), arg: null_mut() };
+
+    unsafe extern "C-unwind" fn annotate(_arg: *mut c_void) {
+        let Some((sqlstate, context)) = PENDING.with(|p| p.borrow_mut().take()) else { return };
+        // SAFETY: called by errfinish, so an error is on PostgreSQL's error stack; neither function raises.
+        unsafe {
+            errcode(pack_sqlstate(sqlstate));
+            if let Some(context) = context {
+                const FORMAT: &CStr = c"%s";
+                errcontext_msg(FORMAT.as_ptr(), context.as_ptr());
+            }
+        }
+    }
+
+    /// The next error that PostgreSQL finishes gets this code and context. The callback works once; whoever catches
+    /// the error restores the stack of callbacks, as PostgreSQL always does.
+    pub(super) fn next_error(sqlstate: [u8; 5], context: Option<String>) {
+        PENDING.with(|p| *p.borrow_mut() = Some((sqlstate, context.and_then(|c| CString::new(c).ok()))));
+        // SAFETY: single-threaded; the entry is static, and is never pushed twice in a row.
+        unsafe {
+            let entry = &raw mut CALLBACK;
+            if pg_sys::error_context_stack != entry {
+                (*entry).previous = pg_sys::error_context_stack;
+                pg_sys::error_context_stack = entry;
+            }
+        }
+    }
+}
+
+impl From<CoreError> for Error {
+    fn from(error: CoreError) -> Self {
+        let mut sqlstate = [0; 5];
+        sqlstate.copy_from_slice(error.kind.sqlstate().as_bytes());
+        Self {
+            sqlstate,
+            message: error.message,
+            detail: Some(format!("MongoDB error {} ({}).", error.kind.code(), error.kind.name())),
+            hint: error.hint,
+            context: None,
+        }
+    }
+}
+
+/// PostgreSQL's packed form of a SQLSTATE (`MAKE_SQLSTATE`).
+pub const fn pack_sqlstate(s: [u8; 5]) -> i32 {
+    let mut packed = 0;
+    let mut i = 0;
+    while i < 5 {
+        packed |= (((s[i] - b'0') & 0x3F) as i32) << (6 * i);
+        i += 1;
+    }
+    packed
+}
