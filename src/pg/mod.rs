@@ -1,3 +1,15 @@
-//! The edge to the PostgreSQL server this code runs in: errors, datums, locks, SPI, settings, callbacks.
+//! The edge to the PostgreSQL server this code runs in: errors, datums, SPI, snapshots, locks, caches.
+//!
+//! With `remote`, the only place with `unsafe`. Nothing here knows collections or shards.
+#![allow(unsafe_code)]
 
 pub mod error;
+pub mod fn_cache;
+pub mod invalidation;
+pub mod jsonb;
+pub mod lock;
+pub mod param;
+pub mod scan;
+pub mod server;
+pub mod snapshot;
+pub mod spi;

@@ -1,0 +1,124 @@
+//! The document engine as SQL functions: what the statements that routers send to shards are made of.
+
+use crate::pg::error::Error;
+use crate::pg::fn_cache::compiled;
+use crate::pg::jsonb::RawJsonb;
+use docshard_core::document::{normalise, raw};
+use docshard_core::error::Kind;
+use docshard_core::filter::Filter;
+use docshard_core::key::KeyPattern;
+use docshard_core::projection::Projection;
+use docshard_core::sort::Sort;
+use docshard_core::update::Update;
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+
+type Result<T> = crate::pg::error::Result<T>;
+
+fn json(text: &str) -> Result<serde_json::Value> {
+    serde_json::from_str(text).map_err(|e| Error::new(Kind::FailedToParse, format!("malformed JSON: {e}")))
+}
+
+/// A jsonb argument as a document.
+fn document(doc: &RawJsonb) -> Result<raw::RawObject<'_>> {
+    raw::document(doc.bytes()).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))
+}
+
+/// True if the document matches the filter.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 10, requires = ["schemas"])]
+fn matches(doc: RawJsonb, filter: &str, fcinfo: pg_sys::FunctionCallInfo) -> bool {
+    let run = || -> Result<bool> {
+        let filter = compiled(fcinfo, filter, |text| -> Result<Filter> { Ok(Filter::parse(&json(text)?)?) })?;
+        Ok(filter.matches(document(&doc)?))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// The document with the projected fields alone.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+fn project(doc: RawJsonb, projection: &str, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
+    let run = || -> Result<RawJsonb> {
+        let projection =
+            compiled(fcinfo, projection, |text| -> Result<Projection> { Ok(Projection::parse(&json(text)?)?) })?;
+        Ok(RawJsonb::from_bytes(&projection.apply(document(&doc)?)))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// The key that the document sorts by.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+fn sort_key(doc: RawJsonb, sort: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
+    let run = || -> Result<Vec<u8>> {
+        let sort = compiled(fcinfo, sort, |text| -> Result<Sort> { Ok(Sort::parse(&json(text)?)?) })?;
+        Ok(sort.key_of(document(&doc)?))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// The document's shard key.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+fn shard_key(doc: RawJsonb, pattern: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
+    let run = || -> Result<Vec<u8>> {
+        let pattern = compiled(fcinfo, pattern, |text| -> Result<KeyPattern> { Ok(KeyPattern::parse(&json(text)?)?) })?;
+        Ok(pattern.key_of(document(&doc)?)?)
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// True if the document has every field of the shard key.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+fn has_shard_key(doc: RawJsonb, pattern: &str, fcinfo: pg_sys::FunctionCallInfo) -> bool {
+    let run = || -> Result<bool> {
+        let pattern = compiled(fcinfo, pattern, |text| -> Result<KeyPattern> { Ok(KeyPattern::parse(&json(text)?)?) })?;
+        Ok(pattern.is_complete(document(&doc)?))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// The updated document; null if nothing changes.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+fn apply_update(
+    doc: RawJsonb,
+    update: &str,
+    replace: bool,
+    immutable: Vec<String>,
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> Option<RawJsonb> {
+    let run = || -> Result<Option<RawJsonb>> {
+        let update = compiled(fcinfo, update, |text| -> Result<Update> {
+            let json = json(text)?;
+            Ok(if replace { Update::parse_replacement(&json)? } else { Update::parse(&json)? })
+        })?;
+        Ok(update.apply(document(&doc)?, &immutable)?.map(|bytes| RawJsonb::from_bytes(&bytes)))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// jsonb as its own bytes: how documents travel, without a detour through text.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+fn pack(doc: RawJsonb) -> Vec<u8> {
+    doc.bytes().to_vec()
+}
+
+/// jsonb from its own bytes, which are checked: damaged ones are an ERROR.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+fn unpack(bytes: &[u8]) -> RawJsonb {
+    raw::validate(bytes).unwrap_or_else(|e| Error::from(e).raise());
+    RawJsonb::from_bytes(bytes)
+}
+
+/// The check of the domain `docshard.document`: true, or an ERROR that says what is wrong.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+fn is_document(doc: RawJsonb) -> bool {
+    normalise::check_stored(doc.bytes()).unwrap_or_else(|e| Error::from(e).raise());
+    true
+}
+
+extension_sql!(
+    r#"
+CREATE DOMAIN docshard.document AS jsonb CHECK (docshard_internal.is_document(VALUE));
+COMMENT ON DOMAIN docshard.document IS 'A document: a JSON object within MongoDB''s limits, extended types in relaxed Extended JSON';
+"#,
+    name = "document_domain",
+    requires = [is_document]
+);

@@ -1,0 +1,4 @@
+//! The face: every SQL function, thin.
+
+pub mod engine;
+pub mod shard;

@@ -1,0 +1,83 @@
+//! How metadata is changed.
+//!
+//! RULE: who changes a collection's chunks, placements or indexes first locks its row ([`lock`]), and ends with
+//! [`touch`]. So changes of one collection come one after the other, and every cached map notices.
+
+use crate::pg::error::{Error, Result};
+use crate::pg::invalidation;
+use crate::pg::param::Param;
+use crate::pg::server::relation_oid;
+use crate::pg::spi;
+use docshard_core::error::Kind;
+
+/// A collection's row, locked until the transaction ends.
+#[derive(Debug, Clone)]
+pub struct Locked {
+    /// the collection's number
+    pub id: i32,
+    /// its token
+    pub token: i64,
+    /// the last version given out
+    pub version: i64,
+    /// its shard key as JSON; None if unsharded
+    pub key: Option<String>,
+}
+
+/// Locks a collection's metadata.
+///
+/// # Errors
+/// `NamespaceNotFound`.
+pub fn lock(namespace: &str) -> Result<Locked> {
+    let rows = spi::query(
+        "SELECT id, token, version, key FROM docshard_catalog.collections WHERE namespace = $1 FOR UPDATE",
+        &[Param::Text(namespace)],
+    )?;
+    let Some(row) = rows.first() else {
+        return Err(Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")));
+    };
+    Ok(Locked { id: row.i32(0), token: row.i64(1), version: row.i64(2), key: row.opt_text(3).map(str::to_owned) })
+}
+
+/// The next ownership version of a locked collection: never given out before, never again.
+///
+/// # Errors
+/// Internal ones.
+pub fn next_version(collection: i32) -> Result<i64> {
+    let rows = spi::query(
+        "UPDATE docshard_catalog.collections SET version = version + 1 WHERE id = $1 RETURNING version",
+        &[Param::Int4(collection)],
+    )?;
+    rows.first().map(|row| row.i64(0)).ok_or_else(|| Error::new(Kind::NamespaceNotFound, "the collection is gone"))
+}
+
+/// Advances a collection's revision and announces the change.
+///
+/// # Errors
+/// Internal ones.
+pub fn touch(collection: i32) -> Result<()> {
+    spi::execute(
+        "UPDATE docshard_catalog.collections SET revision = revision + 1 WHERE id = $1",
+        &[Param::Int4(collection)],
+    )?;
+    announce();
+    Ok(())
+}
+
+/// Announces a change of the catalog that concerns no single collection (shards, settings).
+pub fn announce() {
+    if let Some(relation) = relation_oid(c"docshard_catalog", c"collections") {
+        invalidation::announce(relation);
+    }
+}
+
+/// Writes a line into the changelog; `details` is a JSON object.
+///
+/// # Errors
+/// Internal ones.
+pub fn log(what: &str, namespace: Option<&str>, details: &serde_json::Value) -> Result<()> {
+    spi::execute(
+        "INSERT INTO docshard_catalog.changelog (what, namespace, details) VALUES ($1, $2, $3::text::jsonb)",
+        &[Param::Text(what), Param::OptText(namespace), Param::Text(&details.to_string())],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! What a router knows of a collection: one consistent reading of the catalog.
+
+use docshard_core::chunk_map::{ChunkMap, ShardId};
+use docshard_core::key::KeyPattern;
+use pgrx::pg_sys;
+use std::collections::BTreeMap;
+
+/// Where a shard is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// this very database
+    Local,
+    /// reached through this postgres_fdw server
+    Remote(pg_sys::Oid),
+}
+
+/// A shard.
+#[derive(Clone, Debug)]
+pub struct Shard {
+    /// its number
+    pub id: ShardId,
+    /// its name
+    pub name: String,
+    /// its postgres_fdw server; None for `local`
+    pub server: Option<String>,
+    /// where it is
+    pub place: Place,
+    /// it is being emptied
+    pub draining: bool,
+    /// how much it may hold, in MiB
+    pub max_size_mb: Option<i32>,
+}
+
+/// A secondary index.
+#[derive(Clone, Debug)]
+pub struct Index {
+    /// its number; on shards it is named `i<id>`
+    pub id: i32,
+    /// its name
+    pub name: String,
+    /// its keys as given, such as `{"from": 1, "sent": -1}`
+    pub keys_json: String,
+    /// dotted path, and true for descending
+    pub fields: Vec<(String, bool)>,
+    /// no two documents with the same keys
+    pub unique: bool,
+}
+
+/// A collection, as one catalog snapshot shows it.
+#[derive(Debug)]
+pub struct Collection {
+    /// its number; its table on shards is `docshard_data.c<id>`
+    pub id: i32,
+    /// `db.coll`
+    pub namespace: String,
+    /// the shard key; empty for an unsharded collection
+    pub key: KeyPattern,
+    /// no two documents with the same shard key
+    pub unique: bool,
+    /// tells it from another collection of the same number
+    pub token: i64,
+    /// advanced with every change
+    pub revision: i64,
+    /// who owns which keys
+    pub map: ChunkMap,
+    /// the version of every shard that has the collection's table
+    pub placements: BTreeMap<ShardId, i64>,
+    /// secondary indexes
+    pub indexes: Vec<Index>,
+}
+
+impl Collection {
+    /// The collection's table on every shard.
+    pub fn table(&self) -> String {
+        crate::ownership::table::name(self.id)
+    }
+}

@@ -1,0 +1,60 @@
+//! Names of databases and collections.
+
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+
+/// The longest namespace, in bytes: MongoDB's limit.
+const MAX_NAMESPACE: usize = 255;
+/// The longest database name, in bytes: MongoDB's limit.
+const MAX_DATABASE: usize = 63;
+
+fn invalid(message: String) -> Error {
+    Error::new(Kind::InvalidNamespace, message).with_hint("A namespace is database.collection, such as social.inbox.")
+}
+
+/// Checks the name of a database.
+///
+/// # Errors
+/// `InvalidNamespace`.
+pub fn check_database(name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(invalid("database names cannot be empty".to_owned()));
+    }
+    if name.len() > MAX_DATABASE {
+        return Err(invalid(format!("database name is too long: {} bytes, at most {MAX_DATABASE}", name.len())));
+    }
+    if let Some(bad) = name.chars().find(|c| matches!(c, '/' | '\\' | '.' | ' ' | '"' | '$' | '\0')) {
+        return Err(invalid(format!("database name '{name}' contains the character '{}'", bad.escape_default())));
+    }
+    Ok(())
+}
+
+/// Splits `db.coll` and checks both parts.
+///
+/// # Errors
+/// `InvalidNamespace`.
+pub fn split(namespace: &str) -> Result<(&str, &str)> {
+    if namespace.is_empty() {
+        return Err(invalid("the namespace is empty".to_owned()));
+    }
+    let Some((database, collection)) = namespace.split_once('.') else {
+        return Err(invalid(format!("Invalid namespace specified '{namespace}': it has no dot")));
+    };
+    check_database(database)?;
+    if collection.is_empty() {
+        return Err(invalid(format!("Invalid namespace specified '{namespace}': the collection's name is empty")));
+    }
+    if namespace.len() > MAX_NAMESPACE {
+        return Err(invalid(format!("namespace is too long: {} bytes, at most {MAX_NAMESPACE}", namespace.len())));
+    }
+    if collection.starts_with('.') || collection.ends_with('.') || collection.contains("..") {
+        return Err(invalid(format!("Invalid namespace specified '{namespace}': misplaced dot")));
+    }
+    if collection.contains(['$', '\0']) {
+        return Err(invalid(format!("Invalid collection name '{collection}': it contains '$' or a zero byte")));
+    }
+    if collection.starts_with("system.") {
+        return Err(invalid(format!("Invalid collection name '{collection}': system collections are reserved")));
+    }
+    Ok((database, collection))
+}

@@ -1,0 +1,118 @@
+//! The cluster's settings: one table of names, defaults and bounds; only differences are stored.
+
+use super::change;
+use crate::pg::error::{Error, Result};
+use crate::pg::param::Param;
+use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::spi;
+use docshard_core::error::Kind;
+
+/// A setting.
+#[derive(Debug)]
+pub struct Setting {
+    /// its name
+    pub name: &'static str,
+    /// what holds until it is set
+    pub default: &'static str,
+    /// the values it takes
+    pub kind: SettingKind,
+    /// what it does
+    pub description: &'static str,
+}
+
+/// The values a setting takes.
+#[derive(Debug)]
+pub enum SettingKind {
+    /// an integer within bounds
+    Integer(i64, i64),
+    /// true or false
+    Boolean,
+}
+
+/// Every setting.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "chunk_size_mb",
+        default: "128",
+        kind: SettingKind::Integer(1, 1024),
+        description: "chunks larger than this many MiB are split",
+    },
+    Setting {
+        name: "balancer_enabled",
+        default: "true",
+        kind: SettingKind::Boolean,
+        description: "the balancer may move chunks: start_balancer(), stop_balancer()",
+    },
+    Setting {
+        name: "balancer_interval_ms",
+        default: "10000",
+        kind: SettingKind::Integer(100, 3_600_000),
+        description: "how long the balancer rests between rounds that found nothing to do, in milliseconds",
+    },
+];
+
+fn known(name: &str) -> Result<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name).ok_or_else(|| {
+        let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();
+        Error::new(Kind::InvalidOptions, format!("unknown setting \"{name}\""))
+            .with_hint(format!("Settings are: {}.", names.join(", ")))
+    })
+}
+
+/// A setting's value.
+///
+/// # Errors
+/// `InvalidOptions` for an unknown name.
+pub fn get(name: &str) -> Result<String> {
+    let setting = known(name)?;
+    let _snapshot = ActiveSnapshot::latest();
+    let rows = spi::read("SELECT value FROM docshard_catalog.settings WHERE name = $1", &[Param::Text(name)])?;
+    Ok(rows.first().map_or(setting.default, |row| row.text(0)).to_owned())
+}
+
+/// An integer setting's value.
+///
+/// # Errors
+/// As [`get`].
+pub fn integer(name: &str) -> Result<i64> {
+    Ok(get(name)?.parse().unwrap_or(0))
+}
+
+/// A boolean setting's value.
+///
+/// # Errors
+/// As [`get`].
+pub fn boolean(name: &str) -> Result<bool> {
+    Ok(get(name)? == "true")
+}
+
+/// Sets a setting; None goes back to the default.
+///
+/// # Errors
+/// `InvalidOptions` for an unknown name or a value out of bounds.
+pub fn set(name: &str, value: Option<&str>) -> Result<()> {
+    let setting = known(name)?;
+    let Some(value) = value else {
+        spi::execute("DELETE FROM docshard_catalog.settings WHERE name = $1", &[Param::Text(name)])?;
+        change::announce();
+        return Ok(());
+    };
+    let good = match setting.kind {
+        SettingKind::Integer(least, most) => value.parse().is_ok_and(|n: i64| (least..=most).contains(&n)),
+        SettingKind::Boolean => matches!(value, "true" | "false"),
+    };
+    if !good {
+        let wanted = match setting.kind {
+            SettingKind::Integer(least, most) => format!("an integer from {least} to {most}"),
+            SettingKind::Boolean => "true or false".to_owned(),
+        };
+        return Err(Error::new(Kind::InvalidOptions, format!("setting \"{name}\" takes {wanted}, not \"{value}\"")));
+    }
+    spi::execute(
+        "INSERT INTO docshard_catalog.settings (name, value) VALUES ($1, $2) \
+         ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        &[Param::Text(name), Param::Text(value)],
+    )?;
+    change::announce();
+    Ok(())
+}

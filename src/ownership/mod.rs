@@ -1,0 +1,13 @@
+//! What a shard knows of its own ownership, and how statements are held to it.
+//!
+//! `docshard_data.placement` has one row a collection: the version at which this shard is. INVARIANT: in any snapshot
+//! the rows of a collection's table are exactly the documents of the chunks that this shard owns at the version visible
+//! in that same snapshot; whoever changes ownership changes both in one commit.
+//!
+//! * Every statement of a router carries [`placement::check`] inside itself, in its own snapshot.
+//! * Every write first passes [`writing::lock_and_check`].
+//! * [`table`] makes and drops the collection's table together with its placement.
+
+pub mod placement;
+pub mod table;
+pub mod writing;

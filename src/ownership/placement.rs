@@ -1,0 +1,90 @@
+//! The version at which this shard is, read without SPI.
+
+use crate::pg::error::{Error, Result, STALE};
+use crate::pg::scan::{Look, by_int4};
+use crate::pg::server::relation_oid;
+use docshard_core::error::Kind;
+use pgrx::pg_sys;
+
+/// A collection's row in `docshard_data.placement`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// tells this collection from another of the same number
+    pub token: i64,
+    /// the last change of ownership that touched this shard
+    pub version: i64,
+}
+
+/// A range that is being moved away from this shard.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    /// the migration
+    pub migration: i64,
+    /// the least key inside
+    pub min: Vec<u8>,
+    /// the least key above; None: no upper end
+    pub max: Option<Vec<u8>>,
+}
+
+impl Capture {
+    /// True if the range meets `[lo, hi)`; None means no bound.
+    pub fn overlaps(&self, lo: Option<&[u8]>, hi: Option<&[u8]>) -> bool {
+        let starts_before_end = match (lo, &self.max) {
+            (Some(lo), Some(max)) => lo < max.as_slice(),
+            _ => true,
+        };
+        let ends_after_start = hi.is_none_or(|hi| self.min.as_slice() < hi);
+        starts_before_end && ends_after_start
+    }
+}
+
+fn relation(table: &std::ffi::CStr, index: &std::ffi::CStr) -> Result<(pg_sys::Oid, pg_sys::Oid)> {
+    relation_oid(c"docshard_data", table)
+        .zip(relation_oid(c"docshard_data", index))
+        .ok_or_else(|| Error::new(Kind::InternalError, "docshard's tables are missing on this node"))
+}
+
+/// This shard's placement of a collection; None if it has none.
+///
+/// # Errors
+/// `InternalError` if the extension's tables are missing.
+pub fn placement(collection: i32, look: Look) -> Result<Option<Placement>> {
+    let (table, index) = relation(c"placement", c"placement_pkey")?;
+    let mut found = None;
+    by_int4(table, index, collection, look, |row| {
+        found = Some(Placement { token: row.i64(1), version: row.i64(2) });
+    });
+    Ok(found)
+}
+
+/// The captures of a collection, in the newest snapshot.
+///
+/// # Errors
+/// `InternalError` if the extension's tables are missing.
+pub fn captures(collection: i32) -> Result<Vec<Capture>> {
+    let (table, index) = relation(c"capture", c"capture_pkey")?;
+    let mut found = Vec::new();
+    by_int4(table, index, collection, Look::Latest, |row| {
+        found.push(Capture { migration: row.i64(1), min: row.bytes(2).unwrap_or_default(), max: row.bytes(3) });
+    });
+    Ok(found)
+}
+
+/// Checks that this shard is at the version that the router assumed.
+///
+/// # Errors
+/// [`STALE`] on any difference.
+pub fn check(collection: i32, assumed: Placement, look: Look) -> Result<()> {
+    let here = placement(collection, look)?;
+    if here == Some(assumed) {
+        return Ok(());
+    }
+    let here = here.map_or_else(|| "not placed".to_owned(), |p| format!("at version {}", p.version));
+    Err(Error {
+        sqlstate: STALE,
+        message: format!("stale version: collection {collection} is {here} on this shard, not at {}", assumed.version),
+        detail: Some("MongoDB error 63 (StaleShardVersion).".to_owned()),
+        hint: None,
+        context: None,
+    })
+}

@@ -1,0 +1,47 @@
+//! What a write does first, as a statement of its own before the statement that writes.
+//!
+//! 1. The collection's lock, shared. A move waits for the holders that were there when it began to capture.
+//! 2. The version, and the captures that meet the range: both with the newest snapshot.
+//! 3. Where there is a capture: that migration's lock, shared, and the version again. A hand-over holds it exclusively,
+//!    so who gets it either comes before the hand-over or sees its version.
+//!
+//! Locks are never named by chunk, so a split or a merge changes nothing here. They are held to the end of the
+//! transaction, prepared ones included.
+
+use super::placement::{Placement, captures, check};
+use crate::pg::error::{Error, Result};
+use crate::pg::lock::{Mode, Tag, acquire};
+use crate::pg::scan::Look;
+use crate::pg::snapshot;
+use docshard_core::error::Kind;
+
+/// Takes the locks that a write to `[lo, hi)` needs (None: no bound), and checks the version under them.
+///
+/// # Errors
+/// `STALE`; `WriteConflict` (40001) if the transaction's snapshot is older than the version.
+pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi: Option<&[u8]>) -> Result<()> {
+    acquire(Tag::Collection(collection), Mode::Shared);
+    check(collection, assumed, Look::Latest)?;
+    let moving: Vec<_> = captures(collection)?.into_iter().filter(|c| c.overlaps(lo, hi)).collect();
+    if !moving.is_empty() {
+        for capture in moving {
+            acquire(Tag::Migration(capture.migration), Mode::Shared);
+        }
+        check(collection, assumed, Look::Latest)?;
+    }
+    if !snapshot::per_statement() {
+        check(collection, assumed, Look::Active).map_err(|_| {
+            Error::new(
+                Kind::WriteConflict,
+                "could not serialize access: a chunk was moved after this transaction's snapshot was taken",
+            )
+            .with_hint("Run the transaction again.")
+        })?;
+    }
+    Ok(())
+}
+
+/// Excludes every writer of a collection on this shard until the transaction ends.
+pub fn exclude_writers(collection: i32) {
+    acquire(Tag::Collection(collection), Mode::Exclusive);
+}

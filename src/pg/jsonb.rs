@@ -1,0 +1,88 @@
+//! jsonb datums as the bytes that `docshard_core::document` reads and writes, never through text.
+
+use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
+use pgrx::datum::{Datum, UnboxDatum};
+use pgrx::pgrx_sql_entity_graph::impl_sql_translatable;
+use pgrx::{FromDatum, IntoDatum, pg_sys};
+
+/// A jsonb datum, detoasted, in PostgreSQL's memory: valid as long as the memory context it lives in.
+#[derive(Clone, Copy, Debug)]
+pub struct RawJsonb(*mut pg_sys::varlena);
+
+impl RawJsonb {
+    /// The root container's bytes, behind the varlena header.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the pointer is a detoasted varlena with a 4-byte header (pg_detoast_datum, or `from_bytes`).
+        unsafe {
+            let length = pgrx::varsize_any_exhdr(self.0);
+            std::slice::from_raw_parts(pgrx::vardata_any(self.0).cast(), length)
+        }
+    }
+
+    /// A new jsonb datum in the current memory context. The bytes must be a container as PostgreSQL writes it.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        RawJsonb(new_varlena(bytes))
+    }
+}
+
+/// A varlena with a 4-byte header in the current memory context.
+pub fn new_varlena(bytes: &[u8]) -> *mut pg_sys::varlena {
+    let size = bytes.len() + pg_sys::VARHDRSZ;
+    // SAFETY: palloc gives `size` bytes, aligned; it raises rather than returning null.
+    unsafe {
+        let varlena: *mut pg_sys::varlena = pg_sys::palloc(size).cast();
+        pgrx::set_varsize_4b(varlena, i32::try_from(size).expect("smaller than palloc's limit"));
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), varlena.cast::<u8>().add(pg_sys::VARHDRSZ), bytes.len());
+        varlena
+    }
+}
+
+impl FromDatum for RawJsonb {
+    unsafe fn from_polymorphic_datum(datum: pg_sys::Datum, is_null: bool, _: pg_sys::Oid) -> Option<Self> {
+        if is_null {
+            return None;
+        }
+        // SAFETY: a non-null jsonb datum is a varlena.
+        Some(RawJsonb(unsafe { pg_sys::pg_detoast_datum(datum.cast_mut_ptr()) }))
+    }
+}
+
+impl IntoDatum for RawJsonb {
+    fn into_datum(self) -> Option<pg_sys::Datum> {
+        Some(self.0.into())
+    }
+    fn type_oid() -> pg_sys::Oid {
+        pg_sys::JSONBOID
+    }
+}
+
+// SAFETY: as_datum conversion is the detoasting above.
+unsafe impl<'fcx> ArgAbi<'fcx> for RawJsonb {
+    unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
+        let index = arg.index();
+        // SAFETY: the SQL type is jsonb, by impl_sql_translatable.
+        unsafe { arg.unbox_arg_using_from_datum().unwrap_or_else(|| panic!("argument {index} must not be null")) }
+    }
+}
+
+// SAFETY: the datum is a jsonb varlena.
+unsafe impl UnboxDatum for RawJsonb {
+    type As<'src> = RawJsonb;
+    unsafe fn unbox<'src>(datum: Datum<'src>) -> Self::As<'src>
+    where
+        Self: 'src,
+    {
+        // SAFETY: a non-null jsonb datum is a varlena.
+        RawJsonb(unsafe { pg_sys::pg_detoast_datum(datum.sans_lifetime().cast_mut_ptr()) })
+    }
+}
+
+// SAFETY: returns a jsonb varlena in PostgreSQL's memory.
+unsafe impl BoxRet for RawJsonb {
+    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
+        // SAFETY: the datum is a palloc'd jsonb.
+        unsafe { fcinfo.return_raw_datum(self.0.into()) }
+    }
+}
+
+impl_sql_translatable!(RawJsonb, "jsonb");

@@ -1,0 +1,103 @@
+//! docshard's own heavyweight locks, held to the end of the transaction and kept by PREPARE TRANSACTION.
+//!
+//! They are advisory locks of a class (`locktag_field4`) that no SQL function reaches, so they never meet a user's.
+
+use pgrx::pg_sys;
+
+const CLASS_COLLECTION: u16 = 0xD0C1;
+const CLASS_MIGRATION: u16 = 0xD0C2;
+const CLASS_TRANSACTION: u16 = 0xD0C3;
+const CLASS_WORKER: u16 = 0xD0C4;
+
+/// What is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tag {
+    /// a collection on this shard: writers share it
+    Collection(i32),
+    /// a migration: writers to its range share it, the hand-over excludes them
+    Migration(i64),
+    /// a distributed transaction of this router, from its first PREPARE to its end
+    Transaction(i64),
+    /// a role that one process at a time plays in this database (1 balancer, 2 a migration's coordinator)
+    Worker(i32),
+}
+
+/// How strongly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// with others of its kind
+    Shared,
+    /// alone
+    Exclusive,
+}
+
+impl Tag {
+    /// PostgreSQL's lock tag.
+    pub fn locktag(self) -> pg_sys::LOCKTAG {
+        let (class, high, low) = match self {
+            Tag::Collection(id) => (CLASS_COLLECTION, 0, id as u32),
+            Tag::Migration(id) => (CLASS_MIGRATION, (id >> 32) as u32, id as u32),
+            Tag::Transaction(id) => (CLASS_TRANSACTION, (id >> 32) as u32, id as u32),
+            Tag::Worker(role) => (CLASS_WORKER, 0, role as u32),
+        };
+        pg_sys::LOCKTAG {
+            // SAFETY: MyDatabaseId is set once at the backend's start.
+            locktag_field1: u32::from(unsafe { pg_sys::MyDatabaseId }),
+            locktag_field2: high,
+            locktag_field3: low,
+            locktag_field4: class,
+            locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
+            locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
+        }
+    }
+}
+
+const fn lockmode(mode: Mode) -> pg_sys::LOCKMODE {
+    match mode {
+        Mode::Shared => pg_sys::ShareLock as pg_sys::LOCKMODE,
+        Mode::Exclusive => pg_sys::ExclusiveLock as pg_sys::LOCKMODE,
+    }
+}
+
+/// Waits for the lock; obeys cancel, `lock_timeout` and the deadlock detector.
+pub fn acquire(tag: Tag, mode: Mode) {
+    let locktag = tag.locktag();
+    // SAFETY: a well-formed tag; transaction-scoped, so PostgreSQL releases it.
+    unsafe { pg_sys::LockAcquire(&locktag, lockmode(mode), false, false) };
+}
+
+/// Takes the lock if nobody stands in the way; tells whether it did.
+pub fn try_acquire(tag: Tag, mode: Mode) -> bool {
+    let locktag = tag.locktag();
+    // SAFETY: as above.
+    let result = unsafe { pg_sys::LockAcquire(&locktag, lockmode(mode), false, true) };
+    result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
+}
+
+/// As [`try_acquire`], kept until the process ends, beyond transactions.
+pub fn try_acquire_for_session(tag: Tag, mode: Mode) -> bool {
+    let locktag = tag.locktag();
+    // SAFETY: session-scoped; released at process exit.
+    let result = unsafe { pg_sys::LockAcquire(&locktag, lockmode(mode), true, true) };
+    result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
+}
+
+/// The transactions that hold the lock in a way that conflicts with `mode` now (prepared ones included), as
+/// (backend number, local transaction id).
+pub fn holders(tag: Tag, mode: Mode) -> Vec<(i32, u32)> {
+    let locktag = tag.locktag();
+    let mut count = 0;
+    // SAFETY: returns a palloc'd array of `count` entries.
+    unsafe {
+        let vxids = pg_sys::GetLockConflicts(&locktag, lockmode(mode), &mut count);
+        (0..count as usize).map(|i| (*vxids.add(i)).into()).map(|v: Vxid| (v.0, v.1)).collect()
+    }
+}
+
+struct Vxid(i32, u32);
+
+impl From<pg_sys::VirtualTransactionId> for Vxid {
+    fn from(v: pg_sys::VirtualTransactionId) -> Self {
+        Vxid(v.backendId, v.localTransactionId)
+    }
+}

@@ -1,0 +1,59 @@
+//! Parameters of SQL statements, for SPI here and for libpq at a shard alike.
+
+use pgrx::{IntoDatum, pg_sys};
+
+/// One parameter of a statement.
+#[derive(Clone, Copy, Debug)]
+pub enum Param<'a> {
+    /// null, of type text
+    Null,
+    /// bytea
+    Bytea(&'a [u8]),
+    /// bytea, null if None
+    OptBytea(Option<&'a [u8]>),
+    /// bytea[]
+    ByteaArray(&'a [&'a [u8]]),
+    /// int4
+    Int4(i32),
+    /// int8
+    Int8(i64),
+    /// text
+    Text(&'a str),
+    /// text, null if None
+    OptText(Option<&'a str>),
+    /// text[]
+    TextArray(&'a [&'a str]),
+    /// bool
+    Bool(bool),
+}
+
+impl Param<'_> {
+    /// The parameter's type.
+    pub fn type_oid(&self) -> pg_sys::Oid {
+        match self {
+            Param::Null | Param::Text(_) | Param::OptText(_) => pg_sys::TEXTOID,
+            Param::Bytea(_) | Param::OptBytea(_) => pg_sys::BYTEAOID,
+            Param::ByteaArray(_) => pg_sys::BYTEAARRAYOID,
+            Param::Int4(_) => pg_sys::INT4OID,
+            Param::Int8(_) => pg_sys::INT8OID,
+            Param::TextArray(_) => pg_sys::TEXTARRAYOID,
+            Param::Bool(_) => pg_sys::BOOLOID,
+        }
+    }
+
+    /// The parameter as a datum in the current memory context; None for null.
+    pub fn datum(&self) -> Option<pg_sys::Datum> {
+        match *self {
+            Param::Null => None,
+            Param::Bytea(bytes) => bytes.into_datum(),
+            Param::OptBytea(bytes) => bytes.and_then(IntoDatum::into_datum),
+            Param::ByteaArray(items) => items.to_vec().into_datum(),
+            Param::Int4(n) => n.into_datum(),
+            Param::Int8(n) => n.into_datum(),
+            Param::Text(text) => text.into_datum(),
+            Param::OptText(text) => text.and_then(IntoDatum::into_datum),
+            Param::TextArray(items) => items.to_vec().into_datum(),
+            Param::Bool(b) => b.into_datum(),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Facts about this server and this database.
+
+use pgrx::pg_sys;
+use std::ffi::{CStr, CString};
+
+/// The OID of a relation by schema and name; None if there is none.
+pub fn relation_oid(schema: &CStr, name: &CStr) -> Option<pg_sys::Oid> {
+    // SAFETY: syscache look-ups with missing_ok, inside a transaction.
+    unsafe {
+        let namespace = pg_sys::get_namespace_oid(schema.as_ptr(), true);
+        if namespace == pg_sys::InvalidOid {
+            return None;
+        }
+        let relation = pg_sys::get_relname_relid(name.as_ptr(), namespace);
+        (relation != pg_sys::InvalidOid).then_some(relation)
+    }
+}
+
+/// The OID of a foreign server by name.
+pub fn foreign_server_oid(name: &str) -> Option<pg_sys::Oid> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a syscache look-up with missing_ok.
+    let oid = unsafe { pg_sys::get_foreign_server_oid(name.as_ptr(), true) };
+    (oid != pg_sys::InvalidOid).then_some(oid)
+}
+
+/// The user that the present statement runs as.
+pub fn current_user() -> pg_sys::Oid {
+    // SAFETY: reads backend-local state.
+    unsafe { pg_sys::GetUserId() }
+}
+
+/// True in a transaction block (BEGIN … COMMIT) or a subtransaction: where a function cannot commit on its own.
+pub fn in_transaction_block() -> bool {
+    // SAFETY: reads backend-local state.
+    unsafe { pg_sys::IsTransactionBlock() || pg_sys::IsSubTransaction() }
+}
+
+/// Sleeps, obeying cancel and shutdown.
+pub fn sleep_ms(milliseconds: i64) {
+    // SAFETY: MyLatch belongs to this process.
+    unsafe {
+        pg_sys::WaitLatch(
+            pg_sys::MyLatch,
+            (pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH) as i32,
+            milliseconds,
+            pg_sys::PG_WAIT_EXTENSION,
+        );
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
+    pgrx::check_for_interrupts!();
+}

@@ -1,0 +1,356 @@
+//! SQL in this backend, with kept plans: for the catalog, and for the documents of the shard `local`.
+//!
+//! Results come in the same binary form that libpq delivers from a shard (integers big-endian, bytea and text as their
+//! bytes), so everything above reads one kind of row.
+
+use super::error::{Error, Result};
+use super::param::Param;
+use docshard_core::error::Kind;
+use pgrx::{FromDatum, pg_sys};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+
+/// A row in binary form.
+#[derive(Debug, Clone, Default)]
+pub struct Row(Vec<Option<Vec<u8>>>);
+
+impl Row {
+    /// A column's bytes; None for null.
+    pub fn get(&self, column: usize) -> Option<&[u8]> {
+        self.0.get(column).and_then(|cell| cell.as_deref())
+    }
+    /// An int8 column (int4 widens); null reads as 0.
+    pub fn i64(&self, column: usize) -> i64 {
+        match self.get(column) {
+            Some(bytes) if bytes.len() == 8 => i64::from_be_bytes(bytes.try_into().expect("8 bytes")),
+            Some(bytes) if bytes.len() == 4 => i32::from_be_bytes(bytes.try_into().expect("4 bytes")).into(),
+            _ => 0,
+        }
+    }
+    /// An int4 column; null reads as 0.
+    pub fn i32(&self, column: usize) -> i32 {
+        i32::try_from(self.i64(column)).unwrap_or(0)
+    }
+    /// A boolean column; null reads as false.
+    pub fn bool(&self, column: usize) -> bool {
+        self.get(column).is_some_and(|bytes| bytes == [1])
+    }
+    /// A text column; null reads as "".
+    pub fn text(&self, column: usize) -> &str {
+        self.get(column).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or("")
+    }
+    /// A text column; None for null.
+    pub fn opt_text(&self, column: usize) -> Option<&str> {
+        self.get(column).and_then(|bytes| std::str::from_utf8(bytes).ok())
+    }
+    /// A bytea column, owned; null reads as empty.
+    pub fn bytes(&self, column: usize) -> Vec<u8> {
+        self.get(column).map(<[u8]>::to_vec).unwrap_or_default()
+    }
+}
+
+/// SPI_connect and SPI_finish around a piece of work.
+struct Connection;
+
+impl Connection {
+    fn open() -> Self {
+        // SAFETY: finished on drop; if an ERROR unwinds, PostgreSQL's abort processing finishes it.
+        let code = unsafe { pg_sys::SPI_connect() };
+        assert!(code == pg_sys::SPI_OK_CONNECT as i32, "SPI_connect answered {code}");
+        Self
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: pairs with SPI_connect.
+            unsafe { pg_sys::SPI_finish() };
+        }
+    }
+}
+
+thread_local! {
+    static PLANS: RefCell<HashMap<String, pg_sys::SPIPlanPtr>> = RefCell::new(HashMap::new());
+    /// Cursors whose reader went away at a moment when nothing could be closed.
+    static ABANDONED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How many plans are kept; statements have few shapes, so more means somebody builds text from values.
+const MAX_PLANS: usize = 512;
+
+fn failed(what: &str, code: i32) -> Error {
+    // SAFETY: returns a static C string.
+    let name = unsafe { CStr::from_ptr(pg_sys::SPI_result_code_string(code)) };
+    Error::new(Kind::InternalError, format!("{what} answered {}", name.to_string_lossy()))
+}
+
+fn plan(sql: &str, params: &[Param<'_>]) -> Result<pg_sys::SPIPlanPtr> {
+    if let Some(plan) = PLANS.with_borrow(|plans| plans.get(sql).copied()) {
+        return Ok(plan);
+    }
+    let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "SQL text with a zero byte"))?;
+    let mut types: Vec<pg_sys::Oid> = params.iter().map(Param::type_oid).collect();
+    // SAFETY: connected; the plan is kept in memory of its own, and PostgreSQL replans it when objects change.
+    let plan = unsafe {
+        let plan = pg_sys::SPI_prepare(text.as_ptr(), types.len() as i32, types.as_mut_ptr());
+        if plan.is_null() {
+            return Err(failed("SPI_prepare", pg_sys::SPI_result));
+        }
+        pg_sys::SPI_keepplan(plan);
+        plan
+    };
+    PLANS.with_borrow_mut(|plans| {
+        if plans.len() >= MAX_PLANS {
+            for (_, old) in plans.drain() {
+                // SAFETY: kept by us, and not in use: no SPI call of ours is running.
+                unsafe { pg_sys::SPI_freeplan(old) };
+            }
+        }
+        plans.insert(sql.to_owned(), plan);
+    });
+    Ok(plan)
+}
+
+struct Bound {
+    values: Vec<pg_sys::Datum>,
+    nulls: Vec<std::ffi::c_char>,
+}
+
+fn bind(params: &[Param<'_>]) -> Bound {
+    let mut bound = Bound { values: Vec::with_capacity(params.len()), nulls: Vec::with_capacity(params.len()) };
+    for param in params {
+        let datum = param.datum();
+        bound.nulls.push(if datum.is_some() { b' ' } else { b'n' } as std::ffi::c_char);
+        bound.values.push(datum.unwrap_or(pg_sys::Datum::from(0)));
+    }
+    bound
+}
+
+/// The answer of a statement.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// the rows, if it returned any
+    pub rows: Vec<Row>,
+    /// how many rows it returned or changed
+    pub processed: u64,
+}
+
+fn run(sql: &str, params: &[Param<'_>], snapshot: pg_sys::Snapshot, read_only: bool) -> Result<Answer> {
+    let _connection = Connection::open();
+    let plan = plan(sql, params)?;
+    let mut bound = bind(params);
+    // SAFETY: connected; values and nulls match the plan's parameters.
+    unsafe {
+        let code = pg_sys::SPI_execute_snapshot(
+            plan,
+            bound.values.as_mut_ptr(),
+            bound.nulls.as_ptr(),
+            snapshot,
+            std::ptr::null_mut(),
+            read_only,
+            true,
+            0,
+        );
+        if code < 0 {
+            return Err(failed("SPI_execute_snapshot", code));
+        }
+        let processed = pg_sys::SPI_processed;
+        let rows = if pg_sys::SPI_tuptable.is_null() { Vec::new() } else { rows(pg_sys::SPI_tuptable, processed)? };
+        Ok(Answer { rows, processed })
+    }
+}
+
+/// Runs a statement as the present user, in a snapshot of its own.
+///
+/// # Errors
+/// Internal ones; what the statement itself raises is a PostgreSQL ERROR.
+pub fn execute(sql: &str, params: &[Param<'_>]) -> Result<Answer> {
+    run(sql, params, std::ptr::null_mut(), false)
+}
+
+/// The rows of a statement that may write.
+///
+/// # Errors
+/// As [`execute`].
+pub fn query(sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+    Ok(execute(sql, params)?.rows)
+}
+
+/// The rows of a reading statement in the active snapshot.
+///
+/// # Errors
+/// As [`execute`].
+pub fn read(sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+    // SAFETY: a null snapshot and read_only = true mean the active snapshot.
+    Ok(run(sql, params, std::ptr::null_mut(), true)?.rows)
+}
+
+/// Runs a writing statement in the active snapshot (which the caller has just checked something in).
+///
+/// # Errors
+/// As [`execute`].
+pub fn write_in_active_snapshot(sql: &str, params: &[Param<'_>]) -> Result<Answer> {
+    // SAFETY: the caller pushed a snapshot; SPI copies it.
+    let snapshot = unsafe { pg_sys::GetActiveSnapshot() };
+    run(sql, params, snapshot, false)
+}
+
+/// Statements without parameters or plans: DDL.
+///
+/// # Errors
+/// As [`execute`].
+pub fn run_script(sql: &str) -> Result<()> {
+    let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "SQL text with a zero byte"))?;
+    let _connection = Connection::open();
+    // SAFETY: connected.
+    let code = unsafe { pg_sys::SPI_execute(text.as_ptr(), false, 0) };
+    if code < 0 { Err(failed("SPI_execute", code)) } else { Ok(()) }
+}
+
+/// SAFETY: `table` is SPI's result with `count` rows.
+unsafe fn rows(table: *mut pg_sys::SPITupleTable, count: u64) -> Result<Vec<Row>> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let desc = (*table).tupdesc;
+        let columns = (*desc).natts as usize;
+        let types: Vec<pg_sys::Oid> = (1..=columns).map(|c| pg_sys::SPI_gettypeid(desc, c as i32)).collect();
+        let mut rows = Vec::with_capacity(count as usize);
+        for i in 0..count as usize {
+            let tuple = *(*table).vals.add(i);
+            let mut cells = Vec::with_capacity(columns);
+            for (c, &type_oid) in types.iter().enumerate() {
+                let mut is_null = false;
+                let datum = pg_sys::SPI_getbinval(tuple, desc, c as i32 + 1, &mut is_null);
+                cells.push(if is_null { None } else { Some(binary(datum, type_oid)?) });
+            }
+            rows.push(Row(cells));
+        }
+        Ok(rows)
+    }
+}
+
+/// SAFETY: a non-null datum of that type.
+unsafe fn binary(datum: pg_sys::Datum, type_oid: pg_sys::Oid) -> Result<Vec<u8>> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        Ok(match type_oid {
+            pg_sys::BYTEAOID | pg_sys::TEXTOID | pg_sys::JSONOID | pg_sys::JSONBOID | pg_sys::VARCHAROID => {
+                let packed = pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr());
+                let length = pgrx::varsize_any_exhdr(packed);
+                std::slice::from_raw_parts(pgrx::vardata_any(packed).cast::<u8>(), length).to_vec()
+            }
+            pg_sys::NAMEOID => CStr::from_ptr(datum.cast_mut_ptr()).to_bytes().to_vec(),
+            pg_sys::INT8OID => i64::from_datum(datum, false).unwrap_or(0).to_be_bytes().to_vec(),
+            pg_sys::INT4OID => i32::from_datum(datum, false).unwrap_or(0).to_be_bytes().to_vec(),
+            pg_sys::OIDOID => datum_u32(datum).to_be_bytes().to_vec(),
+            pg_sys::BOOLOID => vec![u8::from(bool::from_datum(datum, false).unwrap_or(false))],
+            other => {
+                return Err(Error::new(Kind::InternalError, format!("column of unexpected type {}", u32::from(other))));
+            }
+        })
+    }
+}
+
+fn datum_u32(datum: pg_sys::Datum) -> u32 {
+    datum.value() as u32
+}
+
+/// A cursor over a reading statement, in the snapshot that was active when it was opened. Lives to its end, or to the
+/// end of the transaction.
+#[derive(Debug)]
+pub struct Cursor {
+    name: String,
+    buffer: std::vec::IntoIter<Row>,
+    finished: bool,
+}
+
+/// Rows fetched at once by a [`Cursor`]: few enough to keep memory flat, enough to hide the cost of a call.
+const FETCH: i64 = 256;
+
+impl Cursor {
+    /// Opens a cursor in the active snapshot.
+    ///
+    /// # Errors
+    /// As [`execute`].
+    pub fn open(sql: &str, params: &[Param<'_>]) -> Result<Self> {
+        close_abandoned();
+        let _connection = Connection::open();
+        let plan = plan(sql, params)?;
+        let mut bound = bind(params);
+        // SAFETY: connected; values and nulls match the plan's parameters; read_only uses the active snapshot.
+        unsafe {
+            let portal =
+                pg_sys::SPI_cursor_open(std::ptr::null(), plan, bound.values.as_mut_ptr(), bound.nulls.as_ptr(), true);
+            if portal.is_null() {
+                return Err(failed("SPI_cursor_open", pg_sys::SPI_result));
+            }
+            let name = CStr::from_ptr((*portal).name).to_string_lossy().into_owned();
+            Ok(Self { name, buffer: Vec::new().into_iter(), finished: false })
+        }
+    }
+
+    /// The next row.
+    ///
+    /// # Errors
+    /// `QueryPlanKilled` if the transaction that opened it is over.
+    pub fn next(&mut self) -> Result<Option<Row>> {
+        if let Some(row) = self.buffer.next() {
+            return Ok(Some(row));
+        }
+        if self.finished {
+            return Ok(None);
+        }
+        let name = CString::new(self.name.as_str()).expect("portal names hold no zero byte");
+        let _connection = Connection::open();
+        // SAFETY: connected; the portal is looked up anew each time.
+        unsafe {
+            let portal = pg_sys::SPI_cursor_find(name.as_ptr());
+            if portal.is_null() {
+                self.finished = true;
+                return Err(Error::new(Kind::QueryPlanKilled, "the cursor's transaction has ended"));
+            }
+            pg_sys::SPI_cursor_fetch(portal, true, FETCH);
+            let count = pg_sys::SPI_processed;
+            self.buffer = rows(pg_sys::SPI_tuptable, count)?.into_iter();
+            pg_sys::SPI_freetuptable(pg_sys::SPI_tuptable);
+            if count < FETCH as u64 {
+                self.finished = true;
+                pg_sys::SPI_cursor_close(portal);
+            }
+        }
+        Ok(self.buffer.next())
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        if !self.finished {
+            ABANDONED.with_borrow_mut(|names| names.push(std::mem::take(&mut self.name)));
+        }
+    }
+}
+
+/// Forgets abandoned cursors: at the end of a transaction PostgreSQL closes them itself, and names begin anew.
+pub fn forget_abandoned() {
+    ABANDONED.with_borrow_mut(Vec::clear);
+}
+
+fn close_abandoned() {
+    let names = ABANDONED.with_borrow_mut(std::mem::take);
+    if names.is_empty() {
+        return;
+    }
+    let _connection = Connection::open();
+    for name in names {
+        let name = CString::new(name).expect("portal names hold no zero byte");
+        // SAFETY: connected; a portal that is gone is null.
+        unsafe {
+            let portal = pg_sys::SPI_cursor_find(name.as_ptr());
+            if !portal.is_null() {
+                pg_sys::SPI_cursor_close(portal);
+            }
+        }
+    }
+}
