@@ -7,6 +7,7 @@ pub mod api;
 pub mod catalog;
 pub mod ownership;
 pub mod pg;
+pub mod remote;
 
 ::pgrx::pg_module_magic!(name, version);
 

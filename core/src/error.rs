@@ -81,6 +81,7 @@ kinds! {
     CannotCreateIndex = 67, "42P17";
     AlreadyInitialized = 23, "42710";
     NotYetInitialized = 94, "55000";
+    CannotBackfillArray = 34, "22023";
     ConflictingUpdateOperators = 40, "22023";
     NamespaceExists = 48, "42P07";
     DollarPrefixedFieldName = 52, "22023";
@@ -110,6 +111,7 @@ kinds! {
     ZoneStillInUse = 163, "55006";
     RangeOverlapConflict = 178, "23P01";
     ChunkTooBig = 179, "54000";
+    NotExactValueField = 111, "22023";
     NotImplemented = 238, "0A000";
     ExceededMemoryLimit = 146, "53200";
     FailedToParse = 9, "22023";
@@ -123,5 +125,14 @@ kinds! {
     TransactionTooLarge = 257, "54000";
     NoSuchTransaction = 251, "25000";
     OperationNotSupportedInTransaction = 263, "25001";
+    Location15998 = 15998, "22023";
+    Location16410 = 16410, "22023";
+    Location31249 = 31249, "22023";
+    Location31250 = 31250, "22023";
+    Location31253 = 31253, "22023";
+    Location31254 = 31254, "22023";
+    Location40352 = 40352, "22023";
+    Location40353 = 40353, "22023";
+    Location51270 = 51270, "22023";
     MissingSortKeyShard = 169, "22023";
 }

@@ -12,6 +12,8 @@ pub mod key;
 
 pub mod chunk_map;
 
+mod path;
+
 pub mod filter;
 pub mod projection;
 pub mod sort;

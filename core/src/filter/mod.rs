@@ -1,40 +1,104 @@
 //! Filters: parsed once, matched against jsonb's bytes, analysed for the keys they allow.
+//!
+//! * [`parse`] turns JSON into a tree; its tables of operators are the list of what is understood.
+//! * [`node`] is the tree.
+//! * [`matching`] evaluates it on a document.
+//! * [`bounds`] says which values of a field can match.
+
+mod bounds;
+mod matching;
+mod node;
+mod parse;
 
 use crate::document::raw::RawObject;
 use crate::document::value::Value;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::key::KeyRanges;
+use crate::path;
+use node::Node;
 
 /// A parsed filter.
 #[derive(Debug)]
-pub struct Filter {}
+pub struct Filter {
+    root: Node,
+}
 
 impl Filter {
     /// Parses a filter such as `{"from": "ann", "likes": {"$gt": 5}}`.
     ///
     /// # Errors
-    /// `BadValue` for an unknown operator or a wrong argument, with MongoDB's codes.
-    pub fn parse(_json: &serde_json::Value) -> Result<Filter> {
-        todo!()
+    /// `BadValue` for an unknown operator or a wrong argument, with MongoDB's codes; `NotImplemented` for an operator
+    /// of MongoDB's that is not understood yet.
+    pub fn parse(json: &serde_json::Value) -> Result<Filter> {
+        Ok(Filter { root: parse::filter(json)? })
     }
+
     /// True if the filter is `{}`.
     pub fn is_empty(&self) -> bool {
-        todo!()
+        matches!(&self.root, Node::And(nodes) if nodes.is_empty())
     }
+
     /// True if the document matches.
-    pub fn matches(&self, _document: RawObject<'_>) -> bool {
-        todo!()
+    pub fn matches(&self, document: RawObject<'_>) -> bool {
+        self.root.matches(document)
     }
+
     /// The encodings of one field's value (a field that holds no array anywhere on its path) that a matching document
     /// can have; everything where the analysis does not know better. A missing field is the encoding of null.
-    pub fn ranges_of(&self, _path: &str) -> KeyRanges {
-        todo!()
+    pub fn ranges_of(&self, path: &str) -> KeyRanges {
+        self.root.ranges_of(path)
     }
+
+    /// The paths of the fields that the filter constrains: those whose [`ranges_of`](Self::ranges_of) is not everything,
+    /// each once, in the order they appear.
+    pub fn paths(&self) -> Vec<String> {
+        let mut paths: Vec<String> = Vec::new();
+        self.root.leaf_paths(&mut |path| {
+            if !paths.iter().any(|known| known == path) {
+                paths.push(path.to_owned());
+            }
+        });
+        paths.retain(|path| !self.ranges_of(path).is_all());
+        paths
+    }
+
+    /// The value that a field must equal, demanded at the top level or inside `$and`; None if there is no such demand,
+    /// or several that differ.
+    pub fn equality_of(&self, path: &str) -> Option<Value> {
+        let mut values = self.equalities().into_iter().filter(|(field, _)| *field == path).map(|(_, value)| value);
+        let first = values.next()?;
+        values.all(|value| value == first).then_some(first)
+    }
+
     /// The fields and values that an upsert takes from the filter's equalities, in order.
     ///
     /// # Errors
-    /// `NotSingleValueField` if a path has two equalities.
+    /// `NotSingleValueField` if a path has two equalities, or lies below another's.
     pub fn upsert_fields(&self) -> Result<Vec<(String, Value)>> {
-        todo!()
+        let equalities = self.equalities();
+        let mut paths: Vec<&str> = equalities.iter().map(|(path, _)| *path).collect();
+        paths.sort_unstable_by(|a, b| a.split('.').cmp(b.split('.')));
+        for pair in paths.windows(2) {
+            let message = if pair[0] == pair[1] {
+                format!("cannot infer query fields to set, path '{}' is matched twice", pair[0])
+            } else if path::is_below(pair[1], pair[0]) {
+                format!("cannot infer query fields to set, both paths '{}' and '{}' are matched", pair[0], pair[1])
+            } else {
+                continue;
+            };
+            return Err(Error::new(Kind::NotSingleValueField, message));
+        }
+        Ok(equalities.into_iter().map(|(path, value)| (path.to_owned(), value)).collect())
+    }
+
+    /// Every equality that a matching document satisfies.
+    pub(crate) fn equalities(&self) -> Vec<(&str, Value)> {
+        let mut equalities = Vec::new();
+        self.root.required(&mut |path, test| {
+            if let Some(value) = test.single_value() {
+                equalities.push((path, value));
+            }
+        });
+        equalities
     }
 }

@@ -1,0 +1,106 @@
+//! What a filter says about a field: the encoded values it allows, and the equalities it demands.
+//!
+//! RULE: ranges may hold more than what matches, never less, for documents without arrays on the field's path. What is
+//! not understood allows everything.
+
+use super::node::{Node, Range, Test};
+use crate::document::number::Number;
+use crate::document::order::Class;
+use crate::document::value::Value;
+use crate::key::encode::{encode_value, prefix_successor};
+use crate::key::{KeyRange, KeyRanges};
+
+impl Node {
+    /// The encodings that the field can have in a matching document.
+    pub fn ranges_of(&self, path: &str) -> KeyRanges {
+        match self {
+            Node::And(nodes) => {
+                nodes.iter().fold(KeyRanges::all(), |ranges, node| ranges.intersect(&node.ranges_of(path)))
+            }
+            Node::Or(nodes) => nodes.iter().fold(KeyRanges::none(), |ranges, node| ranges.union(&node.ranges_of(path))),
+            Node::Not(node) => match &**node {
+                Node::Leaf(leaf, Test::Exists) if leaf == path => point(&Value::Null),
+                _ => KeyRanges::all(),
+            },
+            Node::Leaf(leaf, test) if leaf == path => test.ranges(),
+            Node::Leaf(..) => KeyRanges::all(),
+        }
+    }
+
+    /// Visits the leaves that every matching document passes, in the order they were written.
+    pub fn required<'a>(&'a self, visit: &mut impl FnMut(&'a str, &'a Test)) {
+        match self {
+            Node::And(nodes) => nodes.iter().for_each(|node| node.required(visit)),
+            Node::Or(nodes) => {
+                if let [node] = nodes.as_slice() {
+                    node.required(visit);
+                }
+            }
+            Node::Not(_) => {}
+            Node::Leaf(path, test) => visit(path, test),
+        }
+    }
+
+    /// Visits the path of every leaf.
+    pub fn leaf_paths<'a>(&'a self, visit: &mut impl FnMut(&'a str)) {
+        match self {
+            Node::And(nodes) | Node::Or(nodes) => nodes.iter().for_each(|node| node.leaf_paths(visit)),
+            Node::Not(node) => node.leaf_paths(visit),
+            Node::Leaf(path, _) => visit(path),
+        }
+    }
+}
+
+impl Test {
+    fn ranges(&self) -> KeyRanges {
+        match self {
+            Test::Exists => KeyRanges::all(),
+            Test::Never => KeyRanges::none(),
+            Test::Null => point(&Value::Null),
+            Test::Equal(Value::Array(_)) => KeyRanges::all(),
+            Test::Equal(value) => point(value),
+            Test::In(set) if set.values.iter().any(|value| matches!(value, Value::Array(_))) => KeyRanges::all(),
+            Test::In(set) => {
+                let null = set.null.then_some(&Value::Null);
+                KeyRanges::new(
+                    null.into_iter().chain(&set.values).map(|value| KeyRange::point(&encoded(value))).collect(),
+                )
+            }
+            Test::Range(range) => range.ranges(),
+        }
+    }
+}
+
+impl Range {
+    fn ranges(&self) -> KeyRanges {
+        if self.class == Some(Class::Array) {
+            return KeyRanges::all();
+        }
+        let bound = encoded(&self.bound);
+        let edge =
+            if self.side.is_inclusive() == self.side.is_upper() { prefix_successor(&bound) } else { Some(bound) };
+        let range = if self.side.is_upper() {
+            let lo = match self.class {
+                None => Some(Vec::new()),
+                // NaN stands below every number, and no range holds it.
+                Some(Class::Number) => prefix_successor(&encoded(&Value::Number(Number::Double(f64::NAN)))),
+                Some(class) => Some(vec![class as u8]),
+            };
+            lo.map(|lo| KeyRange { lo, hi: edge })
+        } else {
+            let hi = self.class.and_then(|class| prefix_successor(&[class as u8]));
+            edge.map(|lo| KeyRange { lo, hi })
+        };
+        KeyRanges::new(range.into_iter().collect())
+    }
+}
+
+fn encoded(value: &Value) -> Vec<u8> {
+    let mut key = Vec::new();
+    encode_value(value, &mut key);
+    key
+}
+
+fn point(value: &Value) -> KeyRanges {
+    KeyRanges::new(vec![KeyRange::point(&encoded(value))])
+}

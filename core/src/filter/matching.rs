@@ -1,0 +1,69 @@
+//! Matching a filter against jsonb's bytes. Nothing here allocates for documents without extended values.
+
+use super::node::{Node, Range, Set, Test, is_nan};
+use crate::document::element::Element;
+use crate::document::order::{Class, compare_raw};
+use crate::document::raw::{RawObject, RawValue};
+use crate::document::value::Value;
+use crate::path;
+
+impl Node {
+    /// True if the document matches.
+    pub fn matches(&self, document: RawObject<'_>) -> bool {
+        match self {
+            Node::And(nodes) => nodes.iter().all(|node| node.matches(document)),
+            Node::Or(nodes) => nodes.iter().any(|node| node.matches(document)),
+            Node::Not(node) => !node.matches(document),
+            Node::Leaf(path, test) => path::any(document, path, &|found| test.accepts(found)),
+        }
+    }
+}
+
+impl Test {
+    /// True if the value, or a missing one, passes.
+    fn accepts(&self, found: Option<RawValue<'_>>) -> bool {
+        match self {
+            Test::Never => false,
+            Test::Exists => found.is_some(),
+            Test::Null => found.is_none_or(|raw| Class::of_raw(raw) == Class::Null),
+            Test::Equal(value) => found.is_some_and(|raw| equals(raw, value)),
+            Test::In(set) => set.contains(found),
+            Test::Range(range) => range.contains(found),
+        }
+    }
+}
+
+fn equals(raw: RawValue<'_>, value: &Value) -> bool {
+    match (raw, value) {
+        (RawValue::String(stored), Value::String(wanted)) => stored == wanted,
+        (RawValue::String(_), Value::Number(_)) | (RawValue::Number(_), Value::String(_)) => false,
+        _ => compare_raw(raw, value).is_eq(),
+    }
+}
+
+impl Set {
+    fn contains(&self, found: Option<RawValue<'_>>) -> bool {
+        let Some(raw) = found else { return self.null };
+        self.values.binary_search_by(|value| compare_raw(raw, value).reverse()).is_ok()
+            || self.null && Class::of_raw(raw) == Class::Null
+    }
+}
+
+impl Range {
+    fn contains(&self, found: Option<RawValue<'_>>) -> bool {
+        match self.class {
+            // Missing counts as null against MinKey and MaxKey, and has no class otherwise.
+            None => self.side.accepts(compare_raw(found.unwrap_or(RawValue::Null), &self.bound)),
+            Some(class) => found.is_some_and(|raw| {
+                Class::of_raw(raw) == class
+                    && self.side.accepts(compare_raw(raw, &self.bound))
+                    && !(self.side.is_upper() && class == Class::Number && is_stored_nan(raw))
+            }),
+        }
+    }
+}
+
+/// NaN sorts below every number, but is not less than one. jsonb's own numbers are never NaN.
+fn is_stored_nan(raw: RawValue<'_>) -> bool {
+    matches!(raw, RawValue::Object(_)) && matches!(Element::of(raw), Element::Number(number) if is_nan(&number))
+}

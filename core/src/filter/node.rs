@@ -1,0 +1,143 @@
+//! A filter as a tree, ready to be matched and analysed.
+//!
+//! INVARIANT: a leaf says yes if *one* value that its path reaches passes its test. What must hold over the whole path
+//! (`$ne`, `$nin`, `$not`, `{$exists: false}`) is a [`Node::Not`] around a leaf.
+
+use crate::document::number::{Decimal, Number};
+use crate::document::order::{Class, compare_values};
+use crate::document::value::Value;
+use std::cmp::Ordering;
+
+/// A part of a filter.
+#[derive(Debug)]
+pub(super) enum Node {
+    /// all must match; empty: every document does
+    And(Vec<Node>),
+    /// one must match
+    Or(Vec<Node>),
+    /// must not match
+    Not(Box<Node>),
+    /// a test of the values at a path
+    Leaf(String, Test),
+}
+
+/// A test of one value.
+#[derive(Debug)]
+pub(super) enum Test {
+    /// present
+    Exists,
+    /// nothing passes
+    Never,
+    /// null, undefined or missing
+    Null,
+    /// equal to the value, which is not null
+    Equal(Value),
+    /// one of the values
+    In(Set),
+    /// on one side of the bound
+    Range(Range),
+}
+
+/// The argument of `$in`.
+#[derive(Debug)]
+pub(super) struct Set {
+    /// sorted in comparison order, each once, without null
+    pub values: Vec<Value>,
+    /// true if null is among them
+    pub null: bool,
+}
+
+/// An ordering operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// `$lt`
+    Less,
+    /// `$lte`
+    LessOrEqual,
+    /// `$gt`
+    Greater,
+    /// `$gte`
+    GreaterOrEqual,
+}
+
+/// The argument of an ordering operator.
+#[derive(Debug)]
+pub(super) struct Range {
+    /// which values pass
+    pub side: Side,
+    /// no null, no NaN
+    pub bound: Value,
+    /// the class values must have; None for MinKey and MaxKey, which are compared with values of every class
+    pub class: Option<Class>,
+}
+
+impl Side {
+    /// True if a value that compares so to the bound passes.
+    pub fn accepts(self, ordering: Ordering) -> bool {
+        match self {
+            Side::Less => ordering.is_lt(),
+            Side::LessOrEqual => ordering.is_le(),
+            Side::Greater => ordering.is_gt(),
+            Side::GreaterOrEqual => ordering.is_ge(),
+        }
+    }
+
+    /// True for `$lte` and `$gte`.
+    pub fn is_inclusive(self) -> bool {
+        matches!(self, Side::LessOrEqual | Side::GreaterOrEqual)
+    }
+
+    /// True for `$lt` and `$lte`.
+    pub fn is_upper(self) -> bool {
+        matches!(self, Side::Less | Side::LessOrEqual)
+    }
+}
+
+impl Test {
+    /// Equality to a value; null and undefined equal each other and missing.
+    pub fn equal(value: Value) -> Test {
+        if Class::of(&value) == Class::Null { Test::Null } else { Test::Equal(value) }
+    }
+
+    /// An ordering operator. Null and NaN have no order: only the inclusive operators match them, as equality does.
+    pub fn range(side: Side, bound: Value) -> Test {
+        let class = Class::of(&bound);
+        let unordered = class == Class::Null || matches!(&bound, Value::Number(number) if is_nan(number));
+        match class {
+            _ if unordered && side.is_inclusive() => Test::equal(bound),
+            _ if unordered => Test::Never,
+            Class::MinKey | Class::MaxKey => Test::Range(Range { side, bound, class: None }),
+            _ => Test::Range(Range { side, bound, class: Some(class) }),
+        }
+    }
+
+    /// Membership.
+    pub fn one_of(mut values: Vec<Value>) -> Test {
+        let given = values.len();
+        values.retain(|value| Class::of(value) != Class::Null);
+        let null = values.len() < given;
+        values.sort_by(compare_values);
+        values.dedup_by(|a, b| compare_values(a, b).is_eq());
+        Test::In(Set { values, null })
+    }
+
+    /// The only value that passes, if the test is an equality in disguise or in the open.
+    pub fn single_value(&self) -> Option<Value> {
+        match self {
+            Test::Null => Some(Value::Null),
+            Test::Equal(value) => Some(value.clone()),
+            Test::In(Set { values, null: true }) if values.is_empty() => Some(Value::Null),
+            Test::In(Set { values, null: false }) if values.len() == 1 => Some(values[0].clone()),
+            _ => None,
+        }
+    }
+}
+
+/// True for NaN of either kind.
+pub(super) fn is_nan(number: &Number) -> bool {
+    match number {
+        Number::Int(_) => false,
+        Number::Double(double) => double.is_nan(),
+        Number::Decimal(decimal) => matches!(decimal, Decimal::NaN),
+    }
+}

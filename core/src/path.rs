@@ -1,0 +1,156 @@
+//! Dotted paths over documents.
+//!
+//! A path is kept as text and cut at its dots while walking: that costs no allocation, and a document's depth, not the
+//! path's length, bounds every walk.
+//!
+//! INVARIANT: a walk never looks inside an extended value (`{"$date": …}`); for every walk that is a scalar.
+
+use crate::document::MAX_DEPTH;
+use crate::document::element::Element;
+use crate::document::raw::{RawArray, RawObject, RawValue};
+use crate::error::{Error, Kind, Result};
+
+/// The first component of a path, and the rest.
+pub(crate) fn split(path: &str) -> (&str, Option<&str>) {
+    match path.split_once('.') {
+        Some((head, rest)) => (head, Some(rest)),
+        None => (path, None),
+    }
+}
+
+/// The array position that a component names: digits without a leading zero.
+pub(crate) fn array_index(component: &str) -> Option<usize> {
+    let canonical = component == "0" || !component.starts_with('0');
+    if canonical && !component.is_empty() && component.bytes().all(|b| b.is_ascii_digit()) {
+        component.parse().ok()
+    } else {
+        None
+    }
+}
+
+/// The embedded document that a value is; None for anything else, extended values included.
+pub(crate) fn embedded(value: RawValue<'_>) -> Option<RawObject<'_>> {
+    let RawValue::Object(object) = value else { return None };
+    // Every name in an extended value starts with `$`, so the first tells nearly always.
+    let suspicious = object.iter().next().is_some_and(|(name, _)| name.starts_with('$'));
+    if suspicious && !matches!(Element::of(value), Element::Object(_)) { None } else { Some(object) }
+}
+
+/// True if `path` lies strictly below `ancestor`.
+pub(crate) fn is_below(path: &str, ancestor: &str) -> bool {
+    path.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// The value at a path that leads through embedded documents only; an array that stands in the way is the value.
+/// None if missing.
+pub(crate) fn resolve<'a>(object: RawObject<'a>, path: &str) -> Option<RawValue<'a>> {
+    let (head, rest) = split(path);
+    let value = object.get(head)?;
+    match (rest, value) {
+        (None, _) | (_, RawValue::Array(_)) => Some(value),
+        (Some(rest), _) => resolve(embedded(value)?, rest),
+    }
+}
+
+/// True if `test` accepts one of the values that a query's path reaches, as MongoDB's `BSONElementIterator` yields
+/// them: arrays on the way are searched (elements that are documents, and the position a numeric component names), an
+/// array at the end gives its elements and then itself. `None` stands for missing. An array in the way that holds
+/// nothing the path could enter yields nothing at all, not even `None`.
+pub(crate) fn any<'a>(object: RawObject<'a>, path: &str, test: &impl Fn(Option<RawValue<'a>>) -> bool) -> bool {
+    let (head, rest) = split(path);
+    match (object.get(head), rest) {
+        (None, _) => test(None),
+        (Some(RawValue::Array(array)), None) => {
+            array.iter().any(|element| test(Some(element))) || test(Some(RawValue::Array(array)))
+        }
+        (Some(value), None) => test(Some(value)),
+        (Some(RawValue::Array(array)), Some(rest)) => any_in_array(array, rest, test),
+        (Some(value), Some(rest)) => match embedded(value) {
+            Some(inner) => any(inner, rest, test),
+            None => test(None),
+        },
+    }
+}
+
+fn any_in_array<'a>(array: RawArray<'a>, path: &str, test: &impl Fn(Option<RawValue<'a>>) -> bool) -> bool {
+    if array.iter().filter_map(embedded).any(|element| any(element, path, test)) {
+        return true;
+    }
+    let (head, rest) = split(path);
+    let Some(element) = array_index(head).and_then(|index| array.get(index)) else { return false };
+    match (rest, element) {
+        (None, _) => test(Some(element)),
+        (Some(rest), RawValue::Array(nested)) => any_in_array(nested, rest, test),
+        (Some(rest), _) => embedded(element).is_some_and(|inner| any(inner, rest, test)),
+    }
+}
+
+/// Checks a path of a projection or of a sort specification.
+///
+/// # Errors
+/// MongoDB's for its `FieldPath`: an empty path or component, one that starts with `$`, `Overflow` for more components
+/// than a document is deep.
+pub(crate) fn check_field_path(path: &str) -> Result<()> {
+    let error = |kind, message: &str| Err(Error::new(kind, message));
+    if path.is_empty() {
+        return error(Kind::Location40352, "FieldPath cannot be constructed with empty string");
+    }
+    if path.ends_with('.') {
+        return error(Kind::Location40353, "FieldPath must not end with a '.'.");
+    }
+    if path.split('.').count() > MAX_DEPTH {
+        return error(Kind::Overflow, "FieldPath is too long");
+    }
+    for (position, name) in path.split('.').enumerate() {
+        if name.is_empty() {
+            return error(Kind::Location15998, "FieldPath field names may not be empty strings.");
+        }
+        if name.starts_with('$') && (position == 0 || !is_reference(name)) {
+            let message = "FieldPath field names may not start with '$'. Consider using $getField or $setField.";
+            return error(Kind::Location16410, message);
+        }
+    }
+    Ok(())
+}
+
+/// True for the names of a DBRef, the only ones in a document that start with `$`.
+pub(crate) fn is_reference(name: &str) -> bool {
+    matches!(name, "$ref" | "$id" | "$db")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_canonical_digits_name_a_position() {
+        for (component, index) in [("0", Some(0)), ("10", Some(10)), ("01", None), ("", None), ("-1", None)] {
+            assert_eq!(array_index(component), index, "{component}");
+        }
+        assert_eq!(array_index("99999999999999999999999"), None);
+    }
+
+    #[test]
+    fn below_is_strict_and_by_component() {
+        assert!(is_below("a.b", "a"));
+        assert!(!is_below("a", "a"));
+        assert!(!is_below("ab", "a"));
+    }
+
+    #[test]
+    fn field_paths_are_checked() {
+        assert!(check_field_path("a.b.0.$id").is_ok());
+        for (path, code) in [
+            ("", 40352),
+            ("a.", 40353),
+            (".a", 15998),
+            ("a..b", 15998),
+            ("$a", 16410),
+            ("a.$b", 16410),
+            ("$id", 16410),
+            (&["a"; 200].join("."), 15),
+        ] {
+            assert_eq!(check_field_path(path).unwrap_err().kind.code(), code, "{path}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What is sent to a shard: SQL text with typed parameters, in PostgreSQL's binary format.
+//!
+//! Byte strings and texts are sent from where they are; numbers and arrays are encoded into an [`Encoded`] buffer that
+//! its owner uses again and again.
+
+use pgrx::pg_sys::{self, Oid};
+use std::ffi::{c_char, c_int};
+use std::ptr::null;
+
+/// One parameter. Each knows its PostgreSQL type.
+#[derive(Debug, Clone, Copy)]
+pub enum Param<'a> {
+    /// NULL of the type that the statement infers.
+    Null,
+    /// `bytea`
+    Bytea(&'a [u8]),
+    /// `bytea[]` without NULLs
+    ByteaArray(&'a [&'a [u8]]),
+    /// `int4`
+    Int4(i32),
+    /// `int4[]` without NULLs
+    Int4Array(&'a [i32]),
+    /// `int8`
+    Int8(i64),
+    /// `int8[]` without NULLs
+    Int8Array(&'a [i64]),
+    /// `text`
+    Text(&'a str),
+    /// `text[]` without NULLs
+    TextArray(&'a [&'a str]),
+    /// `bool`
+    Bool(bool),
+}
+
+impl Param<'_> {
+    /// The parameter's type; 0 lets the server infer it.
+    pub fn type_oid(&self) -> Oid {
+        match self {
+            Param::Null => Oid::INVALID,
+            Param::Bytea(_) => pg_sys::BYTEAOID,
+            Param::ByteaArray(_) => pg_sys::BYTEAARRAYOID,
+            Param::Int4(_) => pg_sys::INT4OID,
+            Param::Int4Array(_) => pg_sys::INT4ARRAYOID,
+            Param::Int8(_) => pg_sys::INT8OID,
+            Param::Int8Array(_) => pg_sys::INT8ARRAYOID,
+            Param::Text(_) => pg_sys::TEXTOID,
+            Param::TextArray(_) => pg_sys::TEXTARRAYOID,
+            Param::Bool(_) => pg_sys::BOOLOID,
+        }
+    }
+}
+
+/// SQL text with `$n` parameters. It is prepared once a connection and found again by its text, so texts should repeat.
+#[derive(Debug, Clone, Copy)]
+pub struct Statement<'a> {
+    /// one statement, without NUL
+    pub sql: &'a str,
+    /// the values of `$1`, `$2` …
+    pub params: &'a [Param<'a>],
+}
+
+/// One statement for one shard.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// the foreign server
+    pub server: Oid,
+    /// executed before the statement in the same round trip and the same transaction; its rows are thrown away
+    pub preamble: Option<Statement<'a>>,
+    /// the statement whose rows are streamed
+    pub statement: Statement<'a>,
+    /// true opens the remote transaction that follows the local one, and makes the server a participant of its commit
+    pub write: bool,
+}
+
+/// Parameters in the form that libpq takes. The pointers are good while the encoded parameters' referents are.
+#[derive(Debug, Default)]
+pub(super) struct Encoded {
+    /// numbers and arrays
+    bytes: Vec<u8>,
+    /// where each parameter lies in `bytes`, or None where its pointer is already in `values`
+    inside: Vec<Option<usize>>,
+    pub(super) types: Vec<pq_sys::Oid>,
+    pub(super) values: Vec<*const c_char>,
+    pub(super) lengths: Vec<c_int>,
+    pub(super) formats: Vec<c_int>,
+}
+
+impl Encoded {
+    /// Replaces what was encoded by `params`; returns false if one is too long for a message.
+    pub(super) fn encode(&mut self, params: &[Param<'_>]) -> bool {
+        self.bytes.clear();
+        self.inside.clear();
+        self.types.clear();
+        self.values.clear();
+        self.lengths.clear();
+        self.formats.clear();
+        for param in params {
+            self.types.push(param.type_oid().to_u32());
+            self.formats.push(1);
+            let start = self.bytes.len();
+            match param {
+                Param::Null => {
+                    self.point(null(), 0);
+                    continue;
+                }
+                Param::Bytea(bytes) => {
+                    if !self.point_to(bytes) {
+                        return false;
+                    }
+                    continue;
+                }
+                Param::Text(text) => {
+                    if !self.point_to(text.as_bytes()) {
+                        return false;
+                    }
+                    continue;
+                }
+                Param::ByteaArray(items) => self.array(pg_sys::BYTEAOID, items.iter().copied()),
+                Param::TextArray(items) => self.array(pg_sys::TEXTOID, items.iter().map(|s| s.as_bytes())),
+                Param::Int4Array(items) => self.array(pg_sys::INT4OID, items.iter().map(|i| i.to_be_bytes())),
+                Param::Int8Array(items) => self.array(pg_sys::INT8OID, items.iter().map(|i| i.to_be_bytes())),
+                Param::Int4(value) => self.bytes.extend_from_slice(&value.to_be_bytes()),
+                Param::Int8(value) => self.bytes.extend_from_slice(&value.to_be_bytes()),
+                Param::Bool(value) => self.bytes.push(u8::from(*value)),
+            }
+            let Ok(length) = c_int::try_from(self.bytes.len() - start) else { return false };
+            self.inside.push(Some(start));
+            self.values.push(null());
+            self.lengths.push(length);
+        }
+        for (value, inside) in self.values.iter_mut().zip(&self.inside) {
+            if let Some(at) = inside {
+                *value = self.bytes[*at..].as_ptr().cast();
+            }
+        }
+        true
+    }
+
+    /// How many parameters there are.
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    fn point(&mut self, value: *const c_char, length: c_int) {
+        self.inside.push(None);
+        self.values.push(value);
+        self.lengths.push(length);
+    }
+
+    fn point_to(&mut self, bytes: &[u8]) -> bool {
+        let Ok(length) = c_int::try_from(bytes.len()) else { return false };
+        self.point(bytes.as_ptr().cast(), length);
+        true
+    }
+
+    /// `array_send`'s format, one dimension.
+    fn array<B: AsRef<[u8]>>(&mut self, element: Oid, items: impl ExactSizeIterator<Item = B>) {
+        let mut int = |value: u32| self.bytes.extend_from_slice(&value.to_be_bytes());
+        int(u32::from(items.len() > 0));
+        int(0);
+        int(element.to_u32());
+        if items.len() > 0 {
+            int(items.len() as u32);
+            int(1);
+        }
+        for item in items {
+            let item = item.as_ref();
+            self.bytes.extend_from_slice(&(item.len() as u32).to_be_bytes());
+            self.bytes.extend_from_slice(item);
+        }
+    }
+}
