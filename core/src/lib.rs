@@ -22,3 +22,4 @@ pub mod update;
 pub mod targeting;
 
 pub mod balancer;
+pub mod migration;

@@ -44,6 +44,12 @@ pub const SETTINGS: &[Setting] = &[
         description: "the balancer may move chunks: start_balancer(), stop_balancer()",
     },
     Setting {
+        name: "move_wait_ms",
+        default: "60000",
+        kind: SettingKind::Integer(100, 86_400_000),
+        description: "how long a move waits for transactions that write to the collection before it gives up, in milliseconds",
+    },
+    Setting {
         name: "balancer_interval_ms",
         default: "10000",
         kind: SettingKind::Integer(100, 3_600_000),

@@ -3,9 +3,11 @@
 //! With `remote`, the only place with `unsafe`. Nothing here knows collections or shards.
 #![allow(unsafe_code)]
 
+pub mod background;
 pub mod error;
 pub mod fn_cache;
 pub mod invalidation;
+pub mod json;
 pub mod jsonb;
 pub mod lock;
 pub mod param;
@@ -13,3 +15,4 @@ pub mod scan;
 pub mod server;
 pub mod snapshot;
 pub mod spi;
+pub mod transaction;
