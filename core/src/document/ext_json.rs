@@ -1,18 +1,250 @@
 //! Extended JSON v2: canonical, relaxed and legacy forms in, relaxed out.
+//!
+//! An object is of an extended type if one of its keys names the type, whatever the order of its keys; then all of it
+//! must be well formed. Any other object is an ordinary one, `$` or not: whoever stores it checks its names.
+//! Source: MongoDB's Extended JSON v2 specification.
 
+use super::element::special_double;
+use super::number::{Decimal, Number};
+use super::text;
 use super::value::Value;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value as Json, json};
 
 /// Reads JSON, with any form of Extended JSON, into a value.
 ///
 /// # Errors
-/// `FailedToParse` or `BadValue` for a malformed extended value such as `{"$oid": "xyz"}`.
-pub fn from_json(_json: &serde_json::Value) -> Result<Value> {
-    todo!()
+/// `FailedToParse` for a malformed extended value such as `{"$oid": "xyz"}`, `DocumentTooDeep`.
+pub fn from_json(json: &Json) -> Result<Value> {
+    read(json, 0)
 }
 
 /// Writes a value as relaxed Extended JSON: what is stored and what a client sees. A double with an integral value
-/// keeps its fraction (`5.0`).
-pub fn to_json(_value: &Value) -> serde_json::Value {
-    todo!()
+/// keeps its fraction (`5.0`); negative zero, which jsonb lacks, is written as `0.0`.
+pub fn to_json(value: &Value) -> Json {
+    match value {
+        Value::Null => Json::Null,
+        Value::Number(Number::Int(value)) => Json::from(*value),
+        Value::Number(Number::Double(value)) if *value == 0.0 => Json::from(0.0),
+        Value::Number(Number::Double(value)) if value.is_finite() => Json::from(*value),
+        Value::String(value) => Json::String(value.clone()),
+        Value::Object(fields) => {
+            Json::Object(fields.iter().map(|(name, value)| (name.clone(), to_json(value))).collect())
+        }
+        Value::Array(items) => Json::Array(items.iter().map(to_json).collect()),
+        Value::Bool(value) => Json::Bool(*value),
+        extended => relaxed(extended).as_ref().map_or(Json::Null, to_json),
+    }
+}
+
+/// A value of an extended type as the ordinary value that stands for it; None for what JSON has itself.
+pub(super) fn relaxed(value: &Value) -> Option<Value> {
+    let string = |text: &str| Value::String(text.to_owned());
+    let integer = |value: u32| Value::Number(Number::Int(i64::from(value)));
+    let object = |key: &str, value: Value| Value::Object(vec![(key.to_owned(), value)]);
+    let two = |first: &str, one: Value, second: &str, other: Value| {
+        Value::Object(vec![(first.to_owned(), one), (second.to_owned(), other)])
+    };
+    let object_id = |id: &[u8; 12]| object("$oid", Value::String(text::hex(id)));
+    Some(match value {
+        Value::Null
+        | Value::Number(Number::Int(_))
+        | Value::String(_)
+        | Value::Object(_)
+        | Value::Array(_)
+        | Value::Bool(_) => return None,
+        Value::Number(Number::Double(value)) if value.is_finite() => return None,
+        Value::Number(Number::Double(value)) => object(
+            "$numberDouble",
+            string(match value {
+                value if value.is_nan() => "NaN",
+                value if *value > 0.0 => "Infinity",
+                _ => "-Infinity",
+            }),
+        ),
+        Value::Number(Number::Decimal(value)) => object("$numberDecimal", Value::String(value.to_string())),
+        Value::MinKey => object("$minKey", integer(1)),
+        Value::MaxKey => object("$maxKey", integer(1)),
+        Value::Undefined => object("$undefined", Value::Bool(true)),
+        Value::Binary(subtype, bytes) => {
+            let data = Value::String(STANDARD.encode(bytes));
+            object("$binary", two("base64", data, "subType", Value::String(text::hex(&[*subtype]))))
+        }
+        Value::ObjectId(id) => object_id(id),
+        Value::Date(millis) => object(
+            "$date",
+            match text::format_date(*millis) {
+                Some(text) => Value::String(text),
+                None => object("$numberLong", Value::String(millis.to_string())),
+            },
+        ),
+        Value::Timestamp(t, i) => object("$timestamp", two("t", integer(*t), "i", integer(*i))),
+        Value::Regex(pattern, options) => {
+            object("$regularExpression", two("pattern", string(pattern), "options", string(&sorted(options))))
+        }
+        Value::DbPointer(namespace, id) => object("$dbPointer", two("$ref", string(namespace), "$id", object_id(id))),
+        Value::Code(code) => object("$code", string(code)),
+        Value::CodeWithScope(code, scope) => two("$code", string(code), "$scope", Value::Object(scope.clone())),
+        Value::Symbol(value) => object("$symbol", string(value)),
+    })
+}
+
+fn sorted(options: &str) -> String {
+    let mut options: Vec<char> = options.chars().collect();
+    options.sort_unstable();
+    options.into_iter().collect()
+}
+
+fn read(json: &Json, depth: usize) -> Result<Value> {
+    if depth > super::MAX_RECURSION {
+        return Err(Error::new(Kind::DocumentTooDeep, "The value is nested too deeply"));
+    }
+    Ok(match json {
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(*value),
+        Json::Number(number) => Value::Number(match number.as_i64() {
+            Some(integer) => Number::Int(integer),
+            None => Number::Double(number.as_f64().unwrap_or(f64::NAN)),
+        }),
+        Json::String(value) => Value::String(value.clone()),
+        Json::Array(items) => Value::Array(items.iter().map(|item| read(item, depth + 1)).collect::<Result<_>>()?),
+        Json::Object(fields) => match extended(fields, depth)? {
+            Some(value) => value,
+            None => Value::Object(read_fields(fields, depth)?),
+        },
+    })
+}
+
+fn read_fields(fields: &Map<String, Json>, depth: usize) -> Result<Vec<(String, Value)>> {
+    fields.iter().map(|(name, value)| Ok((name.clone(), read(value, depth + 1)?))).collect()
+}
+
+/// How the value behind a type's key is read; None if it is malformed.
+type Reader = fn(&Json) -> Option<Value>;
+
+/// The types that one key alone makes.
+const TYPES: &[(&str, Reader)] = &[
+    ("$oid", |json| object_id(json).map(Value::ObjectId)),
+    ("$symbol", |json| Some(Value::Symbol(json.as_str()?.to_owned()))),
+    ("$numberInt", |json| Some(Value::Number(Number::Int(integer::<i32>(json)?.into())))),
+    ("$numberLong", |json| Some(Value::Number(Number::Int(integer(json)?)))),
+    ("$numberDouble", |json| Some(Value::Number(Number::Double(double(json.as_str()?)?)))),
+    ("$numberDecimal", |json| Some(Value::Number(Number::Decimal(Decimal::parse(json.as_str()?).ok()?)))),
+    ("$binary", |json| {
+        let (data, subtype) = two(json.as_object()?, "base64", "subType")?;
+        binary(data, subtype)
+    }),
+    ("$uuid", |json| Some(Value::Binary(4, text::parse_uuid(json.as_str()?)?.to_vec()))),
+    ("$timestamp", |json| {
+        let (t, i) = two(json.as_object()?, "t", "i")?;
+        Some(Value::Timestamp(t.as_u64()?.try_into().ok()?, i.as_u64()?.try_into().ok()?))
+    }),
+    ("$regularExpression", |json| {
+        let (pattern, options) = two(json.as_object()?, "pattern", "options")?;
+        Some(Value::Regex(pattern.as_str()?.to_owned(), sorted(options.as_str()?)))
+    }),
+    ("$dbPointer", |json| {
+        let (namespace, id) = two(json.as_object()?, "$ref", "$id")?;
+        Some(Value::DbPointer(namespace.as_str()?.to_owned(), object_id(only(id, "$oid")?)?))
+    }),
+    ("$date", date),
+    ("$minKey", |json| is_one(json).then_some(Value::MinKey)),
+    ("$maxKey", |json| is_one(json).then_some(Value::MaxKey)),
+    ("$undefined", |json| (*json == Json::Bool(true)).then_some(Value::Undefined)),
+];
+
+/// None for an ordinary object.
+fn extended(fields: &Map<String, Json>, depth: usize) -> Result<Option<Value>> {
+    if !fields.keys().any(|key| key.starts_with('$')) {
+        return Ok(None);
+    }
+    if let Some(code) = fields.get("$code") {
+        let scope = fields.get("$scope");
+        return match (code, scope, fields.len()) {
+            (Json::String(code), None, 1) => Ok(Some(Value::Code(code.clone()))),
+            (Json::String(code), Some(Json::Object(scope)), 2) => {
+                Ok(Some(Value::CodeWithScope(code.clone(), read_fields(scope, depth + 1)?)))
+            }
+            _ => Err(malformed("$code", fields)),
+        };
+    }
+    // Legacy regular expressions; the query operator of the same name may hold another kind of value.
+    if let Some(Json::String(pattern)) = fields.get("$regex") {
+        return match (fields.get("$options"), fields.len()) {
+            (None, 1) => Ok(Some(Value::Regex(pattern.clone(), String::new()))),
+            (Some(Json::String(options)), 2) => Ok(Some(Value::Regex(pattern.clone(), sorted(options)))),
+            _ => Err(malformed("$regex", fields)),
+        };
+    }
+    if let Some((data, subtype)) = two(fields, "$binary", "$type") {
+        return binary(data, subtype).map(Some).ok_or_else(|| malformed("$binary", fields));
+    }
+    for (name, reader) in TYPES {
+        if let Some(json) = fields.get(*name) {
+            let value = if fields.len() == 1 { reader(json) } else { None };
+            return value.map(Some).ok_or_else(|| malformed(name, fields));
+        }
+    }
+    Ok(None)
+}
+
+fn malformed(name: &str, fields: &Map<String, Json>) -> Error {
+    let mut text = json!(fields).to_string();
+    if let Some((end, _)) = text.char_indices().nth(200) {
+        text.truncate(end);
+        text.push('…');
+    }
+    Error::new(Kind::FailedToParse, format!("Bad {name} value in Extended JSON: {text}"))
+}
+
+/// The only two values of an object that has just these two keys.
+fn two<'a>(fields: &'a Map<String, Json>, first: &str, second: &str) -> Option<(&'a Json, &'a Json)> {
+    if fields.len() != 2 {
+        return None;
+    }
+    Some((fields.get(first)?, fields.get(second)?))
+}
+
+/// The only value of an object that has just this key.
+fn only<'a>(json: &'a Json, key: &str) -> Option<&'a Json> {
+    json.as_object().filter(|fields| fields.len() == 1)?.get(key)
+}
+
+fn object_id(json: &Json) -> Option<[u8; 12]> {
+    text::parse_object_id(json.as_str()?)
+}
+
+fn is_one(json: &Json) -> bool {
+    json.as_i64() == Some(1)
+}
+
+fn integer<T: std::str::FromStr>(json: &Json) -> Option<T> {
+    json.as_str().filter(|text| !text.starts_with('+'))?.parse().ok()
+}
+
+fn double(text: &str) -> Option<f64> {
+    if let Some(special) = special_double(text) {
+        return Some(special);
+    }
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+    if plain { text.parse().ok().filter(|value: &f64| value.is_finite()) } else { None }
+}
+
+/// Canonical and legacy binaries; a legacy subtype may be a number, or have more digits than a byte needs.
+fn binary(data: &Json, subtype: &Json) -> Option<Value> {
+    let subtype = match subtype {
+        Json::Number(number) => u8::try_from(number.as_u64()?).ok()?,
+        subtype => text::parse_subtype(subtype.as_str()?)?,
+    };
+    Some(Value::Binary(subtype, STANDARD.decode(data.as_str()?).ok()?))
+}
+
+fn date(json: &Json) -> Option<Value> {
+    Some(Value::Date(match json {
+        Json::String(text) => text::parse_date(text)?,
+        Json::Number(millis) => millis.as_i64()?,
+        wrapped => integer(only(wrapped, "$numberLong")?)?,
+    }))
 }

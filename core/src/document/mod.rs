@@ -1,10 +1,11 @@
 //! Documents: jsonb's on-disk bytes read and written directly, Extended JSON, values and their order.
 //!
 //! * [`raw`] reads jsonb's on-disk form in place: no allocation, keys by binary search.
+//!   `numeric` reads and builds PostgreSQL's numbers.
 //! * [`element`] classifies what was read: an object such as `{"$oid": …}` is one value of an extended type.
 //! * [`value`] is an owned value; [`ext_json`] turns JSON into it and back.
 //! * [`number`] is arithmetic and comparison over int, long, double and decimal.
-//! * [`order`] is the comparison order over all types.
+//! * [`order`] is the comparison order over all types; `view` lets it look at stored and owned values alike.
 //! * [`write`] produces jsonb's on-disk form.
 //! * [`normalise`] makes what a client sent into what is stored.
 
@@ -12,9 +13,12 @@ pub mod element;
 pub mod ext_json;
 pub mod normalise;
 pub mod number;
+mod numeric;
 pub mod order;
 pub mod raw;
+mod text;
 pub mod value;
+pub(crate) mod view;
 pub mod write;
 
 /// The largest document, in bytes of jsonb: MongoDB's limit.
@@ -22,3 +26,7 @@ pub const MAX_DOCUMENT_BYTES: usize = 16 * 1024 * 1024;
 
 /// The deepest nesting of a document: MongoDB's limit.
 pub const MAX_DEPTH: usize = 100;
+
+/// How deep anything here recurses into a value: well beyond [`MAX_DEPTH`], which values of extended types exceed by
+/// their own nesting, and well within any stack.
+pub const MAX_RECURSION: usize = 256;

@@ -1,7 +1,15 @@
 //! Makes what a client sent into what is stored: `_id` present, Extended JSON relaxed, names and sizes checked.
+//!
+//! One walk over the raw bytes. It answers None for what needs no change, so that a document in its stored form is
+//! passed on as it came; a change is carried up as [`Part`]s that still point into the input for everything else.
 
-use super::raw::RawObject;
-use crate::error::Result;
+use super::element::Element;
+use super::number::Number;
+use super::raw::{RawObject, RawValue};
+use super::value::Value;
+use super::write::{self, Part, too_deep};
+use super::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json, raw};
+use crate::error::{Error, Kind, Result};
 use std::borrow::Cow;
 
 /// A document ready to be stored.
@@ -13,19 +21,189 @@ pub struct Stored<'a> {
     pub generated_id: bool,
 }
 
+/// The fields of a reference to another document, the only names with `$` that an ordinary object may have.
+const REFERENCE_FIELDS: [&str; 3] = ["$ref", "$id", "$db"];
+
 /// Normalises a document that comes from a client; `new_id` is called when `_id` is missing.
 ///
 /// # Errors
 /// `DollarPrefixedFieldName`, `InvalidIdField` (array, regex, undefined), `DocumentTooDeep`, `BSONObjectTooLarge`,
-/// `BadValue` for malformed Extended JSON.
-pub fn for_insert<'a>(_document: RawObject<'a>, _new_id: impl FnOnce() -> [u8; 12]) -> Result<Stored<'a>> {
-    todo!()
+/// `BadValue` for a number beyond every double, `FailedToParse` for malformed Extended JSON.
+pub fn for_insert<'a>(document: RawObject<'a>, new_id: impl FnOnce() -> [u8; 12]) -> Result<Stored<'a>> {
+    check_size(document.bytes())?;
+    let mut fields = root_fields(document)?;
+    let generated_id = document.get("_id").is_none();
+    if generated_id {
+        fields
+            .get_or_insert_with(|| copy_fields(document))
+            .push((Cow::Borrowed("_id"), Part::Owned(Value::ObjectId(new_id()))));
+    }
+    let bytes = match fields {
+        None => Cow::Borrowed(document.bytes()),
+        Some(fields) => Cow::Owned(write::document(&Part::Object(fields))?),
+    };
+    if let Some(id) = raw::document(&bytes).and_then(|document| document.get("_id")) {
+        check_id(id)?;
+    }
+    Ok(Stored { bytes, generated_id })
 }
 
 /// The checks of the domain `docshard.document` on a stored value.
 ///
 /// # Errors
 /// As [`for_insert`], and `BadValue` where Extended JSON is not in its relaxed form.
-pub fn check_stored(_bytes: &[u8]) -> Result<()> {
-    todo!()
+pub fn check_stored(bytes: &[u8]) -> Result<()> {
+    check_size(bytes)?;
+    let document =
+        raw::document(bytes).ok_or_else(|| Error::new(Kind::BadValue, "A document must be a JSON object"))?;
+    if root_fields(document)?.is_some() {
+        return Err(Error::new(Kind::BadValue, "The document is not in the form that is stored")
+            .with_hint("Insert it with docshard's functions, which bring Extended JSON into its relaxed form."));
+    }
+    document.get("_id").map_or(Ok(()), check_id)
+}
+
+fn check_size(bytes: &[u8]) -> Result<()> {
+    if bytes.len() <= MAX_DOCUMENT_BYTES {
+        return Ok(());
+    }
+    let message = format!("The document is {} bytes large, more than {MAX_DOCUMENT_BYTES}", bytes.len());
+    Err(Error::new(Kind::BSONObjectTooLarge, message))
+}
+
+fn check_id(id: RawValue<'_>) -> Result<()> {
+    let kind = match Element::of(id) {
+        Element::Array(_) => "array",
+        Element::Regex(..) => "regex",
+        Element::Undefined => "undefined",
+        _ => return Ok(()),
+    };
+    Err(Error::new(Kind::InvalidIdField, format!("The '_id' value cannot be of type {kind}")))
+}
+
+type Fields<'a> = Vec<(Cow<'a, str>, Part<'a>)>;
+
+fn copy_fields(object: RawObject<'_>) -> Fields<'_> {
+    object.iter().map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect()
+}
+
+/// The document's fields if any must change. At the root even the names of extended types are refused.
+fn root_fields(document: RawObject<'_>) -> Result<Option<Fields<'_>>> {
+    if let Some((name, _)) = document.iter().find(|(name, _)| name.starts_with('$')) {
+        return Err(dollar_prefixed(name));
+    }
+    changed_fields(document, 1)
+}
+
+fn dollar_prefixed(name: &str) -> Error {
+    Error::new(Kind::DollarPrefixedFieldName, format!("The field name '{name}' may not start with '$'"))
+}
+
+/// `depth` counts the documents and arrays around the object, itself included.
+fn changed_fields(object: RawObject<'_>, depth: usize) -> Result<Option<Fields<'_>>> {
+    if depth > MAX_DEPTH {
+        return Err(too_deep());
+    }
+    let mut changed: Option<Fields<'_>> = None;
+    for (index, (name, value)) in object.iter().enumerate() {
+        if let Some(part) = changed_value(value, depth)? {
+            let fields = changed.get_or_insert_with(|| copy_fields(object));
+            if let Some(field) = fields.get_mut(index) {
+                *field = (Cow::Borrowed(name), part);
+            }
+        }
+    }
+    Ok(changed)
+}
+
+/// None if the value is stored as it is.
+fn changed_value(value: RawValue<'_>, depth: usize) -> Result<Option<Part<'_>>> {
+    match value {
+        RawValue::Null | RawValue::Bool(_) | RawValue::String(_) => Ok(None),
+        RawValue::Number(number) if number.is_stored_form() => Ok(None),
+        RawValue::Number(number) => {
+            let double = number.to_f64();
+            if !double.is_finite() {
+                return Err(Error::new(Kind::BadValue, "A number is larger than a double holds")
+                    .with_hint("Write it as a decimal: {\"$numberDecimal\": \"…\"}."));
+            }
+            Ok(Some(Part::Owned(Value::Number(Number::Double(double)))))
+        }
+        RawValue::Array(array) => {
+            if depth >= MAX_DEPTH {
+                return Err(too_deep());
+            }
+            let mut changed: Option<Vec<Part<'_>>> = None;
+            for (index, item) in array.iter().enumerate() {
+                if let Some(part) = changed_value(item, depth + 1)? {
+                    let items = changed.get_or_insert_with(|| array.iter().map(Part::Raw).collect());
+                    if let Some(item) = items.get_mut(index) {
+                        *item = part;
+                    }
+                }
+            }
+            Ok(changed.map(Part::Array))
+        }
+        RawValue::Object(object) => match object.iter().find(|(name, _)| name.starts_with('$')) {
+            None => Ok(changed_fields(object, depth + 1)?.map(Part::Object)),
+            Some((name, _)) => changed_extended(object, name, depth),
+        },
+    }
+}
+
+/// An object with a name that starts with `$`: of an extended type, a reference, or refused.
+fn changed_extended<'a>(object: RawObject<'a>, name: &str, depth: usize) -> Result<Option<Part<'a>>> {
+    match Element::of(RawValue::Object(object)) {
+        Element::Object(_) => {}
+        Element::CodeWithScope(code, scope) => {
+            let Some(fields) = changed_fields(scope, depth + 1)? else { return Ok(None) };
+            let code = (Cow::Borrowed("$code"), Part::Raw(RawValue::String(code)));
+            return Ok(Some(Part::Object(vec![code, (Cow::Borrowed("$scope"), Part::Object(fields))])));
+        }
+        Element::Number(Number::Decimal(decimal)) => {
+            let printed = decimal.to_string();
+            let unchanged = matches!(object.get("$numberDecimal"), Some(RawValue::String(text)) if text == printed);
+            return Ok((!unchanged).then_some(Part::Owned(Value::Number(Number::Decimal(decimal)))));
+        }
+        _ => return Ok(None),
+    }
+    if is_reference(object) {
+        return Ok(changed_fields(object, depth + 1)?.map(Part::Object));
+    }
+    if depth >= MAX_DEPTH {
+        return Err(too_deep());
+    }
+    match ext_json::from_json(&plain_json(RawValue::Object(object), 0)?)? {
+        Value::Object(_) => Err(dollar_prefixed(name)),
+        value => Ok(Some(Part::Owned(value))),
+    }
+}
+
+fn is_reference(object: RawObject<'_>) -> bool {
+    matches!(object.get("$ref"), Some(RawValue::String(_)))
+        && object.get("$id").is_some()
+        && object.iter().all(|(name, _)| !name.starts_with('$') || REFERENCE_FIELDS.contains(&name))
+}
+
+/// Raw JSON as it is, for the reader of Extended JSON.
+fn plain_json(value: RawValue<'_>, depth: usize) -> Result<serde_json::Value> {
+    use serde_json::Value as Json;
+    if depth > MAX_DEPTH {
+        return Err(too_deep());
+    }
+    Ok(match value {
+        RawValue::Null => Json::Null,
+        RawValue::Bool(value) => Json::Bool(value),
+        RawValue::Number(number) => ext_json::to_json(&Value::Number(number.to_number())),
+        RawValue::String(value) => Json::String(value.to_owned()),
+        RawValue::Array(array) => {
+            Json::Array(array.iter().map(|item| plain_json(item, depth + 1)).collect::<Result<_>>()?)
+        }
+        RawValue::Object(object) => Json::Object(
+            object
+                .iter()
+                .map(|(name, value)| Ok((name.to_owned(), plain_json(value, depth + 1)?)))
+                .collect::<Result<_>>()?,
+        ),
+    })
 }

@@ -1,7 +1,13 @@
 //! int, long, double and decimal: comparison by value, arithmetic with MongoDB's promotions.
+//!
+//! Comparison is exact: a double counts as the binary fraction that it is, not as the decimals it prints. Everything
+//! that needs more than a double is brought into one form, [`Scientific`]: a sign, digits and an exponent.
 
-use bigdecimal::BigDecimal;
+use crate::error::{Error, Kind, Result};
+use bigdecimal::{BigDecimal, RoundingMode, Zero, num_bigint::BigInt};
 use std::cmp::Ordering;
+use std::fmt;
+use std::num::NonZeroU64;
 
 /// A number. jsonb's numeric without a fraction that fits 64 bits is `Int` (int or long by its size); another numeric
 /// is `Double`; NaN and infinities are `Double` too; `{"$numberDecimal": …}` is `Decimal`.
@@ -15,7 +21,8 @@ pub enum Number {
     Decimal(Decimal),
 }
 
-/// A decimal128's value; its exponent (trailing zeros) is kept for printing, and ignored in comparison.
+/// A decimal128's value; its exponent (trailing zeros) is kept for printing, and ignored in comparison. Negative zero
+/// is read as zero.
 #[derive(Clone, Debug)]
 pub enum Decimal {
     /// a finite value
@@ -29,7 +36,559 @@ pub enum Decimal {
     NaN,
 }
 
+/// Digits that a decimal128 holds.
+const DECIMAL_DIGITS: usize = 34;
+/// The least exponent of a decimal128's last digit.
+const DECIMAL_MIN_EXPONENT: i64 = -6176;
+/// The greatest exponent of a decimal128's last digit.
+const DECIMAL_MAX_EXPONENT: i64 = 6111;
+/// Digits that MongoDB keeps of a double that becomes a decimal.
+const DOUBLE_TO_DECIMAL_DIGITS: usize = 15;
+/// Digits behind the first that print any double exactly.
+const EXACT_DOUBLE_DIGITS: usize = 766;
+
+/// A finite number as `0.d1d2d3… * 10^exponent`, without leading or trailing zero digits; zero has no digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Scientific {
+    pub(crate) negative: bool,
+    pub(crate) exponent: i64,
+    /// each 0 to 9
+    pub(crate) digits: Vec<u8>,
+}
+
+impl Scientific {
+    /// From ASCII digits, the last of which counts `10^last_exponent`.
+    fn new(negative: bool, ascii: &[u8], last_exponent: i64) -> Self {
+        let first = ascii.iter().position(|&digit| digit != b'0').unwrap_or(ascii.len());
+        let end = ascii.iter().rposition(|&digit| digit != b'0').map_or(first, |last| last + 1);
+        let digits: Vec<u8> = ascii[first..end].iter().map(|digit| digit - b'0').collect();
+        if digits.is_empty() {
+            return Self { negative: false, exponent: 0, digits };
+        }
+        Self { negative, exponent: last_exponent + (ascii.len() - first) as i64, digits }
+    }
+
+    pub(crate) fn of_i64(value: i64) -> Self {
+        Self::new(value < 0, value.unsigned_abs().to_string().as_bytes(), 0)
+    }
+
+    fn of_decimal(value: &BigDecimal) -> Self {
+        let (integer, exponent) = value.as_bigint_and_scale();
+        let text = integer.to_string();
+        let (negative, digits) = match text.strip_prefix('-') {
+            Some(digits) => (true, digits),
+            None => (false, text.as_str()),
+        };
+        Self::new(negative, digits.as_bytes(), exponent.saturating_neg())
+    }
+
+    /// The exact value of a finite double.
+    fn of_f64(value: f64) -> Self {
+        let text = format!("{:.*e}", EXACT_DOUBLE_DIGITS, value.abs());
+        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let ascii: Vec<u8> = mantissa.bytes().filter(u8::is_ascii_digit).collect();
+        let exponent: i64 = exponent.parse().unwrap_or(0);
+        Self::new(value < 0.0, &ascii, exponent + 1 - ascii.len() as i64)
+    }
+
+    /// The number it stands for: a long where that is exact, else a decimal.
+    pub(crate) fn to_number(&self) -> Number {
+        let coefficient = self.digits.iter().fold(BigInt::zero(), |sum, &digit| sum * 10 + digit);
+        let coefficient = if self.negative { -coefficient } else { coefficient };
+        let decimal = BigDecimal::new(coefficient, self.digits.len() as i64 - self.exponent);
+        if (0..=19).contains(&self.exponent)
+            && self.exponent >= self.digits.len() as i64
+            && let Ok(integer) = decimal.to_plain_string().parse()
+        {
+            return Number::Int(integer);
+        }
+        Number::Decimal(Decimal::Finite(Box::new(decimal)))
+    }
+}
+
+impl PartialOrd for Scientific {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scientific {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let sign = |number: &Self| match (number.digits.is_empty(), number.negative) {
+            (true, _) => 0,
+            (false, true) => -1,
+            (false, false) => 1,
+        };
+        let magnitude = || self.exponent.cmp(&other.exponent).then_with(|| self.digits.cmp(&other.digits));
+        match (sign(self), sign(other)) {
+            (1, 1) => magnitude(),
+            (-1, -1) => magnitude().reverse(),
+            (a, b) => a.cmp(&b),
+        }
+    }
+}
+
+impl Decimal {
+    /// Reads a decimal128 as Extended JSON writes it.
+    ///
+    /// # Errors
+    /// `FailedToParse` for what is no number, or holds more digits or a larger exponent than a decimal128.
+    pub fn parse(text: &str) -> Result<Decimal> {
+        parse_decimal(text).ok_or_else(|| {
+            Error::new(Kind::FailedToParse, format!("Failed to parse string as decimal128: {text:?}"))
+                .with_hint("A decimal128 has at most 34 significant digits and an exponent from -6176 to 6111.")
+        })
+    }
+
+    /// The value in one form for every finite number; None for NaN and the infinities.
+    pub(crate) fn scientific(&self) -> Option<Scientific> {
+        match self {
+            Decimal::Finite(value) => Some(Scientific::of_decimal(value)),
+            _ => None,
+        }
+    }
+
+    /// The nearest double.
+    pub fn to_f64(&self) -> f64 {
+        match self {
+            Decimal::Finite(value) => {
+                let (integer, scale) = value.as_bigint_and_scale();
+                format!("{integer}e{}", scale.saturating_neg()).parse().unwrap_or(f64::NAN)
+            }
+            Decimal::Infinity { negative: true } => f64::NEG_INFINITY,
+            Decimal::Infinity { negative: false } => f64::INFINITY,
+            Decimal::NaN => f64::NAN,
+        }
+    }
+
+    /// As MongoDB converts a double: 15 significant digits.
+    fn of_f64(value: f64) -> Decimal {
+        if !value.is_finite() {
+            return if value.is_nan() { Decimal::NaN } else { Decimal::Infinity { negative: value < 0.0 } };
+        }
+        parse_decimal(&format!("{:.*e}", DOUBLE_TO_DECIMAL_DIGITS - 1, value)).map_or(Decimal::NaN, |decimal| {
+            match decimal {
+                Decimal::Finite(value) => Decimal::Finite(Box::new(value.normalized())),
+                special => special,
+            }
+        })
+    }
+
+    /// Rounds a result to what a decimal128 holds, half to even; too large becomes an infinity.
+    fn rounded(value: BigDecimal) -> Decimal {
+        let value = match NonZeroU64::new(DECIMAL_DIGITS as u64) {
+            Some(precision) if value.digits() > precision.get() => {
+                value.with_precision_round(precision, RoundingMode::HalfEven)
+            }
+            _ => value,
+        };
+        let value = if value.fractional_digit_count() > -DECIMAL_MIN_EXPONENT {
+            value.with_scale_round(-DECIMAL_MIN_EXPONENT, RoundingMode::HalfEven)
+        } else {
+            value
+        };
+        let (coefficient, scale) = value.as_bigint_and_scale();
+        let negative = *coefficient < BigInt::zero();
+        fit(coefficient.into_owned(), scale.saturating_neg()).unwrap_or(Decimal::Infinity { negative })
+    }
+}
+
+/// A decimal128's value from a coefficient of at most 34 digits and an exponent, moved into range where that is exact.
+fn fit(coefficient: BigInt, exponent: i64) -> Option<Decimal> {
+    let zero = coefficient.is_zero();
+    let (coefficient, exponent) = if zero {
+        (coefficient, exponent.clamp(DECIMAL_MIN_EXPONENT, DECIMAL_MAX_EXPONENT))
+    } else if exponent > DECIMAL_MAX_EXPONENT {
+        let shift = usize::try_from(exponent - DECIMAL_MAX_EXPONENT).ok().filter(|shift| *shift < DECIMAL_DIGITS)?;
+        let digits = coefficient.magnitude().to_string().len();
+        if digits + shift > DECIMAL_DIGITS {
+            return None;
+        }
+        (coefficient * BigInt::from(10).pow(shift as u32), DECIMAL_MAX_EXPONENT)
+    } else if exponent < DECIMAL_MIN_EXPONENT {
+        let shift = usize::try_from(DECIMAL_MIN_EXPONENT - exponent).ok().filter(|shift| *shift < DECIMAL_DIGITS)?;
+        let power = BigInt::from(10).pow(shift as u32);
+        if !(&coefficient % &power).is_zero() {
+            return None;
+        }
+        (coefficient / power, DECIMAL_MIN_EXPONENT)
+    } else {
+        (coefficient, exponent)
+    };
+    Some(Decimal::Finite(Box::new(BigDecimal::new(coefficient, -exponent))))
+}
+
+fn parse_decimal(text: &str) -> Option<Decimal> {
+    let (negative, rest) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if rest.eq_ignore_ascii_case("nan") {
+        return Some(Decimal::NaN);
+    }
+    if rest.eq_ignore_ascii_case("inf") || rest.eq_ignore_ascii_case("infinity") {
+        return Some(Decimal::Infinity { negative });
+    }
+    let (mantissa, exponent) = match rest.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, parse_exponent(exponent)?),
+        None => (rest, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all_digits = whole.bytes().chain(fraction.bytes());
+    if all_digits.clone().next().is_none() || !all_digits.clone().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let mut digits: Vec<u8> = all_digits.skip_while(|&digit| digit == b'0').collect();
+    let mut exponent = exponent - i64::try_from(fraction.len()).ok()?;
+    while digits.len() > DECIMAL_DIGITS && digits.last() == Some(&b'0') {
+        digits.pop();
+        exponent += 1;
+    }
+    if digits.len() > DECIMAL_DIGITS {
+        return None;
+    }
+    let coefficient = digits.iter().fold(0i128, |sum, digit| sum * 10 + i128::from(digit - b'0'));
+    fit(BigInt::from(if negative { -coefficient } else { coefficient }), exponent)
+}
+
+/// An exponent's digits; what is beyond any range is cut to a range that is beyond a decimal128's.
+fn parse_exponent(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let exponent = digits.parse::<i64>().unwrap_or(i64::MAX).min(1 << 32);
+    Some(if text.starts_with('-') { -exponent } else { exponent })
+}
+
+/// As IEEE 754's to-scientific-string, which Extended JSON prescribes.
+impl fmt::Display for Decimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = match self {
+            Decimal::Finite(value) => value,
+            Decimal::Infinity { negative: true } => return f.write_str("-Infinity"),
+            Decimal::Infinity { negative: false } => return f.write_str("Infinity"),
+            Decimal::NaN => return f.write_str("NaN"),
+        };
+        let (coefficient, scale) = value.as_bigint_and_scale();
+        let digits = coefficient.magnitude().to_string();
+        if *coefficient < BigInt::zero() {
+            f.write_str("-")?;
+        }
+        let exponent = scale.saturating_neg();
+        let adjusted = exponent.saturating_add(digits.len() as i64 - 1);
+        if exponent <= 0 && adjusted >= -6 {
+            let decimals = exponent.unsigned_abs() as usize;
+            return match digits.len().checked_sub(decimals) {
+                _ if decimals == 0 => f.write_str(&digits),
+                Some(whole) if whole > 0 => write!(f, "{}.{}", &digits[..whole], &digits[whole..]),
+                _ => write!(f, "0.{digits:0>decimals$}"),
+            };
+        }
+        let (first, rest) = digits.split_at(1);
+        let point = if rest.is_empty() { "" } else { "." };
+        write!(f, "{first}{point}{rest}E{adjusted:+}")
+    }
+}
+
+impl Number {
+    /// MongoDB's alias of the type.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Number::Int(value) if i32::try_from(*value).is_ok() => "int",
+            Number::Int(_) => "long",
+            Number::Double(_) => "double",
+            Number::Decimal(_) => "decimal",
+        }
+    }
+
+    /// The nearest double.
+    pub fn to_f64(&self) -> f64 {
+        match self {
+            Number::Int(value) => *value as f64,
+            Number::Double(value) => *value,
+            Number::Decimal(value) => value.to_f64(),
+        }
+    }
+
+    /// True for NaN, double or decimal.
+    pub fn is_nan(&self) -> bool {
+        match self {
+            Number::Int(_) => false,
+            Number::Double(value) => value.is_nan(),
+            Number::Decimal(value) => matches!(value, Decimal::NaN),
+        }
+    }
+
+    /// The value as a 64-bit integer, if it is one, in any of the types.
+    pub fn as_i64(&self) -> Option<i64> {
+        match self {
+            Number::Int(value) => Some(*value),
+            Number::Double(value) => {
+                let fits = value.fract() == 0.0 && (-TWO_POW_63..TWO_POW_63).contains(value);
+                fits.then_some(*value as i64)
+            }
+            Number::Decimal(value) => match value.scientific()?.to_number() {
+                Number::Int(integer) => Some(integer),
+                _ => None,
+            },
+        }
+    }
+
+    /// The sum, in the wider of the two types: int grows into long; anything with a double is a double, with a decimal
+    /// a decimal.
+    ///
+    /// # Errors
+    /// `BadValue` if a sum of integers does not fit a long.
+    pub fn add(&self, other: &Number) -> Result<Number> {
+        combine(self, other, i64::checked_add, |a, b| a + b, |a, b| a + b)
+    }
+
+    /// The product, in the wider of the two types, as [`Number::add`].
+    ///
+    /// # Errors
+    /// `BadValue` if a product of integers does not fit a long.
+    pub fn multiply(&self, other: &Number) -> Result<Number> {
+        combine(self, other, i64::checked_mul, |a, b| a * b, |a, b| a * b)
+    }
+
+    fn to_decimal(&self) -> Decimal {
+        match self {
+            Number::Int(value) => Decimal::Finite(Box::new(BigDecimal::from(*value))),
+            Number::Double(value) => Decimal::of_f64(*value),
+            Number::Decimal(value) => value.clone(),
+        }
+    }
+
+    fn scientific(&self) -> Option<Scientific> {
+        match self {
+            Number::Int(value) => Some(Scientific::of_i64(*value)),
+            Number::Double(value) => value.is_finite().then(|| Scientific::of_f64(*value)),
+            Number::Decimal(value) => value.scientific(),
+        }
+    }
+
+    /// The double next to the value on the side of zero, and true if that is the value itself. NaN and the infinities
+    /// are themselves; a finite value beyond every double lies behind the largest.
+    #[inline]
+    pub(crate) fn truncated(&self) -> (f64, bool) {
+        let nearest = self.to_f64();
+        match self {
+            Number::Double(_) => (nearest, true),
+            Number::Int(value) => {
+                let back = nearest as i128;
+                let value = i128::from(*value);
+                let beyond = back.unsigned_abs() > value.unsigned_abs();
+                (if beyond { toward_zero(nearest) } else { nearest }, back == value)
+            }
+            Number::Decimal(value) => {
+                let Some(exact) = value.scientific() else { return (nearest, true) };
+                if nearest.is_infinite() {
+                    return (f64::MAX.copysign(nearest), false);
+                }
+                let order = Scientific::of_f64(nearest).cmp(&exact);
+                let beyond = if exact.negative { order == Ordering::Less } else { order == Ordering::Greater };
+                (if beyond { toward_zero(nearest) } else { nearest }, order == Ordering::Equal)
+            }
+        }
+    }
+}
+
+const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
+
+/// The neighbour of a finite double that is not zero, one step nearer to zero.
+fn toward_zero(value: f64) -> f64 {
+    f64::from_bits(value.to_bits().saturating_sub(1))
+}
+
 /// Compares by value across the types; NaN equals NaN and is below every other number.
-pub fn compare(_a: &Number, _b: &Number) -> Ordering {
-    todo!()
+pub fn compare(a: &Number, b: &Number) -> Ordering {
+    match (a, b) {
+        (Number::Int(a), Number::Int(b)) => a.cmp(b),
+        (Number::Double(a), Number::Double(b)) => compare_f64(*a, *b),
+        _ => {
+            // Rounding to the nearest double keeps the order, so only equal doubles need a closer look.
+            let (nearest_a, nearest_b) = (a.to_f64(), b.to_f64());
+            compare_f64(nearest_a, nearest_b).then_with(|| compare_exact(a, b, nearest_a))
+        }
+    }
+}
+
+/// Compares what rounds to the same double.
+fn compare_exact(a: &Number, b: &Number, nearest: f64) -> Ordering {
+    match (a, b) {
+        (Number::Int(a), Number::Double(b)) => i128::from(*a).cmp(&(*b as i128)),
+        (Number::Double(a), Number::Int(b)) => (*a as i128).cmp(&i128::from(*b)),
+        _ => match (a.scientific(), b.scientific()) {
+            (Some(a), Some(b)) => a.cmp(&b),
+            (None, None) => Ordering::Equal,
+            // An infinity beside a decimal beyond every double.
+            (None, Some(_)) if nearest > 0.0 => Ordering::Greater,
+            (Some(_), None) if nearest > 0.0 => Ordering::Less,
+            (None, Some(_)) => Ordering::Less,
+            (Some(_), None) => Ordering::Greater,
+        },
+    }
+}
+
+fn compare_f64(a: f64, b: f64) -> Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
+}
+
+fn combine(
+    a: &Number,
+    b: &Number,
+    integers: impl Fn(i64, i64) -> Option<i64>,
+    doubles: impl Fn(f64, f64) -> f64,
+    decimals: impl Fn(&BigDecimal, &BigDecimal) -> BigDecimal,
+) -> Result<Number> {
+    match (a, b) {
+        (Number::Int(a), Number::Int(b)) => integers(*a, *b).map(Number::Int).ok_or_else(|| {
+            Error::new(
+                Kind::BadValue,
+                format!(
+                    "Failed to apply $inc operations to current value: {a} and {b} combine to more than 64 bits hold"
+                ),
+            )
+            .with_hint("Use a double or a decimal, such as {\"$numberDecimal\": \"1\"}.")
+        }),
+        (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
+            Ok(Number::Decimal(match (a.to_decimal(), b.to_decimal()) {
+                (Decimal::Finite(a), Decimal::Finite(b)) => Decimal::rounded(decimals(&a, &b)),
+                // IEEE 754 has the same rules for what is not finite in either base.
+                (a, b) => Decimal::of_f64(doubles(sign_or_special(&a), sign_or_special(&b))),
+            }))
+        }
+        _ => Ok(Number::Double(doubles(a.to_f64(), b.to_f64()))),
+    }
+}
+
+/// NaN, an infinity, or for a finite value -1, 0 or 1.
+fn sign_or_special(value: &Decimal) -> f64 {
+    match value {
+        Decimal::Finite(value) if value.is_zero() => 0.0,
+        Decimal::Finite(value) if **value < BigDecimal::zero() => -1.0,
+        Decimal::Finite(_) => 1.0,
+        special => special.to_f64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decimal(text: &str) -> Number {
+        Number::Decimal(Decimal::parse(text).unwrap())
+    }
+
+    #[test]
+    fn decimals_print_as_they_were_written() {
+        for text in [
+            "0",
+            "1",
+            "-1",
+            "1.50",
+            "0.001",
+            "0.000001",
+            "1E-7",
+            "1.2E+3",
+            "9.999E+6144",
+            "1E-6176",
+            "0E-6176",
+            "0E+6111",
+            "Infinity",
+            "-Infinity",
+            "NaN",
+            "1234567890123456789012345678901234",
+        ] {
+            assert_eq!(Decimal::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Decimal::parse("1E6144").unwrap().to_string(), "1.000000000000000000000000000000000E+6144");
+        assert_eq!(Decimal::parse(".5").unwrap().to_string(), "0.5");
+        assert_eq!(Decimal::parse("0E99999999999999999999").unwrap().to_string(), "0E+6111");
+    }
+
+    #[test]
+    fn what_no_decimal_holds_is_refused() {
+        for text in [
+            "",
+            "-",
+            ".",
+            "1e",
+            "1.2.3",
+            "x",
+            "12345678901234567890123456789012345",
+            "1E6145",
+            "1E-6177",
+            "1E9999999999999999999999",
+        ] {
+            assert!(Decimal::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_compare_by_exact_value() {
+        let ascending = [
+            Number::Double(f64::NAN),
+            Number::Double(f64::NEG_INFINITY),
+            decimal("-9E6144"),
+            Number::Double(f64::MIN),
+            Number::Int(i64::MIN),
+            Number::Int(i64::MIN + 1),
+            Number::Double(-0.1),
+            decimal("-0.1"),
+            decimal("-1E-6176"),
+            Number::Double(0.0),
+            decimal("1E-6176"),
+            Number::Double(5e-324),
+            decimal("0.1"),
+            Number::Double(0.1),
+            Number::Double(9007199254740992.0),
+            Number::Int(9007199254740993),
+            decimal("9007199254740993.5"),
+            Number::Int(i64::MAX),
+            Number::Double(9223372036854775808.0),
+            Number::Double(f64::MAX),
+            decimal("1E309"),
+            Number::Double(f64::INFINITY),
+        ];
+        for (i, a) in ascending.iter().enumerate() {
+            for (j, b) in ascending.iter().enumerate() {
+                assert_eq!(compare(a, b), i.cmp(&j), "{a:?} {b:?}");
+            }
+        }
+        assert_eq!(compare(&Number::Int(2), &decimal("2.00")), Ordering::Equal);
+        assert_eq!(compare(&Number::Double(-0.0), &decimal("0E+5")), Ordering::Equal);
+        assert_eq!(compare(&Number::Double(f64::NAN), &decimal("NaN")), Ordering::Equal);
+        assert_eq!(compare(&Number::Double(f64::INFINITY), &decimal("Infinity")), Ordering::Equal);
+    }
+
+    #[test]
+    fn arithmetic_promotes() {
+        assert_eq!(Number::Int(i64::from(i32::MAX)).add(&Number::Int(1)).unwrap().type_name(), "long");
+        assert_eq!(Number::Int(1).add(&Number::Double(0.5)).unwrap().to_f64(), 1.5);
+        let Number::Decimal(sum) = decimal("0.10").add(&Number::Double(0.2)).unwrap() else { panic!("no decimal") };
+        assert_eq!(sum.to_string(), "0.30");
+        let Number::Decimal(product) = decimal("1E6144").multiply(&Number::Int(10)).unwrap() else {
+            panic!("no decimal")
+        };
+        assert_eq!(product.to_string(), "Infinity");
+        let Number::Decimal(tiny) = decimal("1E-6176").multiply(&decimal("0.1")).unwrap() else { panic!("no decimal") };
+        assert_eq!(tiny.to_string(), "0E-6176");
+        assert!(decimal("Infinity").add(&decimal("-Infinity")).unwrap().is_nan());
+        let overflow = Number::Int(i64::MAX).add(&Number::Int(1)).unwrap_err();
+        assert_eq!(overflow.kind, Kind::BadValue);
+        assert!(overflow.message.starts_with("Failed to apply $inc operations to current value"));
+    }
+
+    #[test]
+    fn integers_are_found_in_every_type() {
+        assert_eq!(Number::Double(5.0).as_i64(), Some(5));
+        assert_eq!(Number::Double(9223372036854775808.0).as_i64(), None);
+        assert_eq!(decimal("5E+2").as_i64(), Some(500));
+        assert_eq!(decimal("5.5").as_i64(), None);
+        assert_eq!(decimal("-9223372036854775808").as_i64(), Some(i64::MIN));
+        assert_eq!(decimal("9223372036854775808").as_i64(), None);
+    }
 }

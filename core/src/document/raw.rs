@@ -8,7 +8,36 @@
 //! INVARIANT: on bytes that PostgreSQL wrote, or that [`validate`] accepted, nothing here fails; on any other bytes
 //! nothing here panics or reads outside the slice (a damaged value reads as null or as absent).
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
+use std::cmp::Ordering;
+
+/// Count of children in a container's header.
+pub(super) const COUNT_MASK: u32 = 0x0FFF_FFFF;
+/// The root array that wraps a scalar.
+pub(super) const FLAG_SCALAR: u32 = 0x1000_0000;
+/// The container is an object.
+pub(super) const FLAG_OBJECT: u32 = 0x2000_0000;
+/// The container is an array.
+pub(super) const FLAG_ARRAY: u32 = 0x4000_0000;
+
+/// Length or end offset in a `JEntry`.
+pub(super) const ENTRY_LENGTH_MASK: u32 = 0x0FFF_FFFF;
+/// The child's type in a `JEntry`.
+pub(super) const ENTRY_TYPE_MASK: u32 = 0x7000_0000;
+/// The `JEntry` holds an end offset, not a length.
+pub(super) const ENTRY_HAS_OFFSET: u32 = 0x8000_0000;
+/// Every how many children an offset is stored.
+pub(super) const OFFSET_STRIDE: usize = 32;
+
+pub(super) const ENTRY_STRING: u32 = 0x0000_0000;
+pub(super) const ENTRY_NUMERIC: u32 = 0x1000_0000;
+pub(super) const ENTRY_FALSE: u32 = 0x2000_0000;
+pub(super) const ENTRY_TRUE: u32 = 0x3000_0000;
+pub(super) const ENTRY_NULL: u32 = 0x4000_0000;
+pub(super) const ENTRY_CONTAINER: u32 = 0x5000_0000;
+
+/// Up to this many fields a scan over the keys' lengths is faster than a binary search.
+const LINEAR_SEARCH_FIELDS: usize = 32;
 
 /// Any jsonb value, borrowed.
 #[derive(Clone, Copy, Debug)]
@@ -39,22 +68,186 @@ pub struct RawArray<'a>(pub(super) &'a [u8]);
 #[derive(Clone, Copy, Debug)]
 pub struct RawObject<'a>(pub(super) &'a [u8]);
 
+/// A container taken apart: one entry a child, and the children's bytes.
+#[derive(Clone, Copy)]
+struct Children<'a> {
+    entries: &'a [[u8; 4]],
+    data: &'a [u8],
+}
+
+impl<'a> Children<'a> {
+    /// `per_count`: 1 for an array, 2 for an object. No children if the header claims more than there is.
+    #[inline]
+    fn of(container: &'a [u8], per_count: usize) -> Self {
+        let (words, _) = container.as_chunks::<4>();
+        let Some((header, words)) = words.split_first() else {
+            return Self { entries: &[], data: &[] };
+        };
+        let count = (u32::from_ne_bytes(*header) & COUNT_MASK) as usize * per_count;
+        match (words.get(..count), container.get(4 + 4 * count..)) {
+            (Some(entries), Some(data)) => Self { entries, data },
+            _ => Self { entries: &[], data: &[] },
+        }
+    }
+
+    #[inline]
+    fn entry(&self, index: usize) -> u32 {
+        self.entries.get(index).map_or(ENTRY_NULL, |bytes| u32::from_ne_bytes(*bytes))
+    }
+
+    /// Where a child that starts at `start` ends.
+    #[inline]
+    fn end(&self, index: usize, start: usize) -> usize {
+        let entry = self.entry(index);
+        let length = (entry & ENTRY_LENGTH_MASK) as usize;
+        if entry & ENTRY_HAS_OFFSET != 0 { length } else { start.saturating_add(length) }
+    }
+
+    /// Where a child starts: back to the nearest stored offset.
+    #[inline]
+    fn start(&self, index: usize) -> usize {
+        let mut start = 0usize;
+        for before in self.entries.get(..index).unwrap_or_default().iter().rev() {
+            let entry = u32::from_ne_bytes(*before);
+            start = start.saturating_add((entry & ENTRY_LENGTH_MASK) as usize);
+            if entry & ENTRY_HAS_OFFSET != 0 {
+                break;
+            }
+        }
+        start
+    }
+
+    #[inline]
+    fn bytes(&self, start: usize, end: usize) -> &'a [u8] {
+        self.data.get(start..end).unwrap_or_default()
+    }
+
+    /// A child's value, given where it starts.
+    #[inline]
+    fn value(&self, index: usize, start: usize) -> RawValue<'a> {
+        let end = self.end(index, start);
+        match self.entry(index) & ENTRY_TYPE_MASK {
+            ENTRY_STRING => match std::str::from_utf8(self.bytes(start, end)) {
+                Ok(string) => RawValue::String(string),
+                Err(_) => RawValue::Null,
+            },
+            ENTRY_NUMERIC => match varlena_body(self.bytes(align(start), end)) {
+                Some(body) => RawValue::Number(RawNumeric(body)),
+                None => RawValue::Null,
+            },
+            ENTRY_FALSE => RawValue::Bool(false),
+            ENTRY_TRUE => RawValue::Bool(true),
+            ENTRY_CONTAINER => container(self.bytes(align(start), end)),
+            _ => RawValue::Null,
+        }
+    }
+
+    /// The position of a key among the `count` sorted keys.
+    #[inline]
+    fn find_key(&self, count: usize, key: &[u8]) -> Option<usize> {
+        if count <= LINEAR_SEARCH_FIELDS {
+            let mut start = 0;
+            for index in 0..count {
+                let end = self.end(index, start);
+                let length = end.saturating_sub(start);
+                if length == key.len() && self.bytes(start, end) == key {
+                    return Some(index);
+                }
+                if length > key.len() {
+                    return None;
+                }
+                start = end;
+            }
+            return None;
+        }
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let start = self.start(middle);
+            match compare_keys(self.bytes(start, self.end(middle, start)), key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Some(middle),
+            }
+        }
+        None
+    }
+}
+
+/// The order of an object's keys in jsonb: shorter first, then bytewise.
+pub(crate) fn compare_keys(a: &[u8], b: &[u8]) -> Ordering {
+    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+}
+
+/// Rounds up to the alignment of numerics and containers.
+#[inline]
+pub(super) fn align(offset: usize) -> usize {
+    offset.saturating_add(3) & !3
+}
+
+/// The size, header included, that a four-byte varlena header states; None for any other form of varlena.
+fn varlena_size(header: [u8; 4]) -> Option<usize> {
+    let header = u32::from_ne_bytes(header);
+    if cfg!(target_endian = "little") {
+        (header & 3 == 0).then_some((header >> 2) as usize)
+    } else {
+        (header >> 30 == 0).then_some(header as usize)
+    }
+}
+
+/// A four-byte varlena header for a value of `size` bytes, header included.
+pub(super) fn varlena_header(size: usize) -> [u8; 4] {
+    let size = size as u32;
+    if cfg!(target_endian = "little") { (size << 2).to_ne_bytes() } else { size.to_ne_bytes() }
+}
+
+#[inline]
+fn varlena_body(bytes: &[u8]) -> Option<&[u8]> {
+    let size = varlena_size(*bytes.first_chunk::<4>()?)?;
+    bytes.get(4..size)
+}
+
+#[inline]
+fn container(bytes: &[u8]) -> RawValue<'_> {
+    match bytes.first_chunk::<4>().map(|header| u32::from_ne_bytes(*header)) {
+        Some(header) if header & FLAG_OBJECT != 0 => RawValue::Object(RawObject(bytes)),
+        Some(header) if header & FLAG_ARRAY != 0 => RawValue::Array(RawArray(bytes)),
+        _ => RawValue::Null,
+    }
+}
+
 impl<'a> RawObject<'a> {
     /// How many fields.
+    #[inline]
     pub fn len(&self) -> usize {
-        todo!()
+        Children::of(self.0, 2).entries.len() / 2
     }
     /// True if there is no field.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The field's value, by binary search over the sorted keys.
-    pub fn get(&self, _key: &str) -> Option<RawValue<'a>> {
-        todo!()
+    /// The field's value, found over the sorted keys.
+    #[inline]
+    pub fn get(&self, key: &str) -> Option<RawValue<'a>> {
+        let children = Children::of(self.0, 2);
+        let count = children.entries.len() / 2;
+        let index = count + children.find_key(count, key.as_bytes())?;
+        Some(children.value(index, children.start(index)))
     }
     /// Fields in jsonb's order (shorter names first, then bytewise).
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, RawValue<'a>)> + use<'a> {
-        std::iter::empty()
+        let children = Children::of(self.0, 2);
+        let count = children.entries.len() / 2;
+        let mut key_start = 0;
+        let mut value_start = children.start(count);
+        (0..count).filter_map(move |index| {
+            let key_end = children.end(index, key_start);
+            let key = std::str::from_utf8(children.bytes(key_start, key_end));
+            let value = children.value(count + index, value_start);
+            key_start = key_end;
+            value_start = children.end(count + index, value_start);
+            Some((key.ok()?, value))
+        })
     }
     /// The container's bytes, for copying it whole.
     pub fn bytes(&self) -> &'a [u8] {
@@ -64,20 +257,29 @@ impl<'a> RawObject<'a> {
 
 impl<'a> RawArray<'a> {
     /// How many elements.
+    #[inline]
     pub fn len(&self) -> usize {
-        todo!()
+        Children::of(self.0, 1).entries.len()
     }
     /// True if there is no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
     /// The element at a position.
-    pub fn get(&self, _index: usize) -> Option<RawValue<'a>> {
-        todo!()
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<RawValue<'a>> {
+        let children = Children::of(self.0, 1);
+        (index < children.entries.len()).then(|| children.value(index, children.start(index)))
     }
     /// Elements in order.
     pub fn iter(&self) -> impl Iterator<Item = RawValue<'a>> + use<'a> {
-        std::iter::empty()
+        let children = Children::of(self.0, 1);
+        let mut start = 0;
+        (0..children.entries.len()).map(move |index| {
+            let value = children.value(index, start);
+            start = children.end(index, start);
+            value
+        })
     }
     /// The container's bytes, for copying it whole.
     pub fn bytes(&self) -> &'a [u8] {
@@ -86,8 +288,15 @@ impl<'a> RawArray<'a> {
 }
 
 /// The root of a jsonb value (without its varlena header). A scalar root is jsonb's array of one scalar.
-pub fn root(_bytes: &[u8]) -> RawValue<'_> {
-    todo!()
+pub fn root(bytes: &[u8]) -> RawValue<'_> {
+    match container(bytes) {
+        RawValue::Array(array) if is_scalar(bytes) => array.get(0).unwrap_or(RawValue::Null),
+        value => value,
+    }
+}
+
+fn is_scalar(bytes: &[u8]) -> bool {
+    bytes.first_chunk::<4>().is_some_and(|header| u32::from_ne_bytes(*header) & FLAG_SCALAR != 0)
 }
 
 /// The root as a document, or None if it is no object.
@@ -101,7 +310,86 @@ pub fn document(bytes: &[u8]) -> Option<RawObject<'_>> {
 /// Checks bytes from elsewhere: every length, offset, alignment, UTF-8, key order and numeric, in one walk.
 ///
 /// # Errors
-/// `BadValue` for bytes that PostgreSQL would not have written; after `Ok`, PostgreSQL's own C code may read them.
-pub fn validate(_bytes: &[u8]) -> Result<()> {
-    todo!()
+/// `BadValue` for bytes that PostgreSQL would not have written, or that nest deeper than any document; after `Ok`,
+/// PostgreSQL's own C code may read them.
+pub fn validate(bytes: &[u8]) -> Result<()> {
+    validate_container(bytes, true, 0)
+}
+
+fn damaged(what: &str) -> Error {
+    Error::new(Kind::BadValue, format!("these bytes are no jsonb value: {what}"))
+}
+
+/// INVARIANT: `bytes` starts on an alignment boundary of the root and is all that the container may occupy.
+fn validate_container(bytes: &[u8], is_root: bool, depth: usize) -> Result<()> {
+    if depth >= super::MAX_RECURSION {
+        return Err(damaged("nested too deeply"));
+    }
+    let header = bytes.first_chunk::<4>().ok_or_else(|| damaged("a container's header is cut off"))?;
+    let header = u32::from_ne_bytes(*header);
+    let count = (header & COUNT_MASK) as usize;
+    let per_count = match header & !COUNT_MASK {
+        FLAG_OBJECT => 2,
+        FLAG_ARRAY => 1,
+        flags if is_root && count == 1 && flags == FLAG_ARRAY | FLAG_SCALAR => 1,
+        _ => return Err(damaged("a container's flags are wrong")),
+    };
+    let children = Children::of(bytes, per_count);
+    if children.entries.len() != count * per_count {
+        return Err(damaged("a container's entries are cut off"));
+    }
+
+    let mut start = 0;
+    let mut last_key: Option<&[u8]> = None;
+    for index in 0..children.entries.len() {
+        let entry = children.entry(index);
+        if (entry & ENTRY_HAS_OFFSET != 0) != index.is_multiple_of(OFFSET_STRIDE) {
+            return Err(damaged("an offset is missing or misplaced"));
+        }
+        let end = children.end(index, start);
+        let child = children.data.get(start..end).ok_or_else(|| damaged("a child is cut off"))?;
+        let is_key = per_count == 2 && index < count;
+        if is_key && entry & ENTRY_TYPE_MASK != ENTRY_STRING {
+            return Err(damaged("a key is no string"));
+        }
+        match entry & ENTRY_TYPE_MASK {
+            ENTRY_STRING => {
+                if child.contains(&0) || std::str::from_utf8(child).is_err() {
+                    return Err(damaged("a string is not UTF-8"));
+                }
+                if is_key {
+                    if last_key.is_some_and(|last| compare_keys(last, child) != Ordering::Less) {
+                        return Err(damaged("keys are not in order"));
+                    }
+                    last_key = Some(child);
+                }
+            }
+            ENTRY_FALSE | ENTRY_TRUE | ENTRY_NULL => {
+                if !child.is_empty() {
+                    return Err(damaged("a constant has a length"));
+                }
+            }
+            ENTRY_NUMERIC => {
+                let body = aligned_child(child, start)?;
+                let size = body.first_chunk::<4>().and_then(|header| varlena_size(*header));
+                if size != Some(body.len()) || !RawNumeric(&body[4..]).is_canonical() {
+                    return Err(damaged("a number is malformed"));
+                }
+            }
+            ENTRY_CONTAINER if header & FLAG_SCALAR == 0 => {
+                validate_container(aligned_child(child, start)?, false, depth + 1)?;
+            }
+            _ => return Err(damaged("a child's type is unknown")),
+        }
+        start = end;
+    }
+    if start == children.data.len() { Ok(()) } else { Err(damaged("bytes are left over")) }
+}
+
+/// A child behind its padding, which must be zero.
+fn aligned_child(child: &[u8], start: usize) -> Result<&[u8]> {
+    match child.split_at_checked(align(start) - start) {
+        Some((padding, body)) if padding.iter().all(|&byte| byte == 0) => Ok(body),
+        _ => Err(damaged("padding is missing")),
+    }
 }

@@ -2,7 +2,9 @@
 
 use super::element::Element;
 use super::number::Number;
-use super::raw::RawValue;
+use super::order;
+use super::raw::{RawObject, RawValue};
+use std::cmp::Ordering;
 
 /// A value in one of MongoDB's types. `Object` keeps the order it was made in; stored documents lose it.
 #[derive(Clone, Debug)]
@@ -33,19 +35,70 @@ impl Value {
     pub fn from_raw(raw: RawValue<'_>) -> Value {
         Value::from_element(&Element::of(raw))
     }
-    /// An owned copy of an element.
-    pub fn from_element(_element: &Element<'_>) -> Value {
-        todo!()
+    /// An owned copy of an element. What nests deeper than any document is null.
+    pub fn from_element(element: &Element<'_>) -> Value {
+        copy(element, super::MAX_RECURSION)
     }
     /// MongoDB's alias of the type.
     pub fn type_name(&self) -> &'static str {
-        todo!()
+        match self {
+            Value::MinKey => "minKey",
+            Value::Undefined => "undefined",
+            Value::Null => "null",
+            Value::Number(number) => number.type_name(),
+            Value::String(_) => "string",
+            Value::Object(_) => "object",
+            Value::Array(_) => "array",
+            Value::Binary(..) => "binData",
+            Value::ObjectId(_) => "objectId",
+            Value::Bool(_) => "bool",
+            Value::Date(_) => "date",
+            Value::Timestamp(..) => "timestamp",
+            Value::Regex(..) => "regex",
+            Value::DbPointer(..) => "dbPointer",
+            Value::Code(_) => "javascript",
+            Value::CodeWithScope(..) => "javascriptWithScope",
+            Value::Symbol(_) => "symbol",
+            Value::MaxKey => "maxKey",
+        }
     }
+}
+
+fn copy(element: &Element<'_>, levels: usize) -> Value {
+    match element {
+        Element::MinKey => Value::MinKey,
+        Element::Undefined => Value::Undefined,
+        Element::Null => Value::Null,
+        Element::Number(number) => Value::Number(number.clone()),
+        Element::String(value) => Value::String((*value).to_owned()),
+        Element::Object(_) | Element::Array(_) | Element::CodeWithScope(..) if levels == 0 => Value::Null,
+        Element::Object(object) => Value::Object(copy_fields(*object, levels - 1)),
+        Element::Array(array) => {
+            Value::Array(array.iter().map(|child| copy(&Element::of(child), levels - 1)).collect())
+        }
+        Element::Binary(subtype, bytes) => Value::Binary(*subtype, bytes.clone()),
+        Element::ObjectId(id) => Value::ObjectId(*id),
+        Element::Bool(value) => Value::Bool(*value),
+        Element::Date(millis) => Value::Date(*millis),
+        Element::Timestamp(t, i) => Value::Timestamp(*t, *i),
+        Element::Regex(pattern, options) => Value::Regex((*pattern).to_owned(), (*options).to_owned()),
+        Element::DbPointer(namespace, id) => Value::DbPointer((*namespace).to_owned(), *id),
+        Element::Code(code) => Value::Code((*code).to_owned()),
+        Element::CodeWithScope(code, scope) => {
+            Value::CodeWithScope((*code).to_owned(), copy_fields(*scope, levels - 1))
+        }
+        Element::Symbol(value) => Value::Symbol((*value).to_owned()),
+        Element::MaxKey => Value::MaxKey,
+    }
+}
+
+fn copy_fields(object: RawObject<'_>, levels: usize) -> Vec<(String, Value)> {
+    object.iter().map(|(key, child)| (key.to_owned(), copy(&Element::of(child), levels))).collect()
 }
 
 /// Values are equal when they compare equal in MongoDB's order (so `2 == 2.0`, and field order does not matter).
 impl PartialEq for Value {
-    fn eq(&self, _other: &Self) -> bool {
-        todo!()
+    fn eq(&self, other: &Self) -> bool {
+        order::compare_values(self, other) == Ordering::Equal
     }
 }

@@ -1,8 +1,18 @@
 //! Produces jsonb's on-disk form (without the varlena header), byte for byte as PostgreSQL would.
+//!
+//! The layout follows PostgreSQL's `convertJsonbValue` in `src/backend/utils/adt/jsonb_util.c`: a container is padded
+//! to an alignment of 4 (the padding counts as its own), then come its header, one entry a child, and the children.
+//! INVARIANT: containers only ever start aligned, so a container that is copied from elsewhere needs no change.
 
-use super::raw::RawValue;
+use super::element::Element;
+use super::number::Number;
+use super::raw::{
+    ENTRY_CONTAINER, ENTRY_FALSE, ENTRY_HAS_OFFSET, ENTRY_LENGTH_MASK, ENTRY_NULL, ENTRY_NUMERIC, ENTRY_STRING,
+    ENTRY_TRUE, FLAG_ARRAY, FLAG_OBJECT, FLAG_SCALAR, OFFSET_STRIDE, RawValue, compare_keys, varlena_header,
+};
 use super::value::Value;
-use crate::error::Result;
+use super::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json, numeric};
+use crate::error::{Error, Kind, Result};
 
 /// A value to be written: copied from another document's bytes, or owned.
 #[derive(Clone, Debug)]
@@ -21,8 +31,8 @@ pub enum Part<'a> {
 ///
 /// # Errors
 /// `BSONObjectTooLarge`, `DocumentTooDeep`, and `BadValue` for what jsonb cannot hold (`\u0000`).
-pub fn document(_part: &Part<'_>) -> Result<Vec<u8>> {
-    todo!()
+pub fn document(part: &Part<'_>) -> Result<Vec<u8>> {
+    root(Node::Part(part))
 }
 
 /// Writes an owned value as jsonb, a scalar included.
@@ -30,5 +40,221 @@ pub fn document(_part: &Part<'_>) -> Result<Vec<u8>> {
 /// # Errors
 /// As [`document`].
 pub fn value(value: &Value) -> Result<Vec<u8>> {
-    document(&Part::Owned(value.clone()))
+    root(Node::Value(value))
+}
+
+/// Anything that can be written, borrowed.
+#[derive(Clone, Copy)]
+enum Node<'a> {
+    Value(&'a Value),
+    Part(&'a Part<'a>),
+}
+
+/// Levels of jsonb that a value of an extended type nests by its own form, as `{"$dbPointer": {"$id": {…}}}` does.
+const EXTENDED_LEVELS: usize = 2;
+
+fn root(node: Node<'_>) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    if is_scalar(node) {
+        let entries = begin_container(&mut out, FLAG_ARRAY | FLAG_SCALAR, 1);
+        let entry = write(node, 0, &mut out)?;
+        set_entry(&mut out, entries, 0, entry, &mut 0);
+    } else {
+        write(node, 0, &mut out)?;
+    }
+    check_size(&out)?;
+    Ok(out)
+}
+
+fn is_scalar(node: Node<'_>) -> bool {
+    match node {
+        Node::Part(Part::Raw(raw)) => !matches!(raw, RawValue::Array(_) | RawValue::Object(_)),
+        Node::Value(value) | Node::Part(Part::Owned(value)) => match value {
+            Value::Null | Value::Bool(_) | Value::String(_) | Value::Number(Number::Int(_)) => true,
+            Value::Number(Number::Double(value)) => value.is_finite(),
+            _ => false,
+        },
+        Node::Part(Part::Object(_) | Part::Array(_)) => false,
+    }
+}
+
+/// Appends a node; returns its entry, with the length that it takes, padding included. `depth` counts the documents
+/// and arrays around it.
+fn write(node: Node<'_>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
+    match node {
+        Node::Part(Part::Raw(raw)) => write_raw(*raw, depth, out),
+        Node::Part(Part::Owned(value)) => write_value(value, depth, out),
+        Node::Part(Part::Object(fields)) => {
+            let fields = fields.iter().map(|(name, part)| (name.as_ref(), Node::Part(part))).collect();
+            write_object(fields, deeper(depth)?, out)
+        }
+        Node::Part(Part::Array(items)) => write_array(items.iter().map(Node::Part), deeper(depth)?, out),
+        Node::Value(value) => write_value(value, depth, out),
+    }
+}
+
+fn write_raw(raw: RawValue<'_>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
+    Ok(match raw {
+        RawValue::Null => ENTRY_NULL,
+        RawValue::Bool(value) => bool_entry(value),
+        RawValue::Number(number) => {
+            let start = pad(out);
+            out.extend(varlena_header(number.bytes().len() + 4));
+            out.extend(number.bytes());
+            entry(ENTRY_NUMERIC, start, out)?
+        }
+        RawValue::String(value) => write_string(value, out)?,
+        RawValue::Array(array) => copy_container(raw, array.bytes(), depth, out)?,
+        RawValue::Object(object) => copy_container(raw, object.bytes(), depth, out)?,
+    })
+}
+
+fn copy_container(raw: RawValue<'_>, bytes: &[u8], depth: usize, out: &mut Vec<u8>) -> Result<u32> {
+    if depth_exceeds(raw, MAX_DEPTH.saturating_sub(depth)) {
+        return Err(too_deep());
+    }
+    let start = pad(out);
+    out.extend(bytes);
+    entry(ENTRY_CONTAINER, start, out)
+}
+
+fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
+    Ok(match value {
+        Value::Null => ENTRY_NULL,
+        Value::Bool(value) => bool_entry(*value),
+        Value::Number(Number::Int(value)) => {
+            let start = pad(out);
+            numeric::push_i64(*value, out);
+            entry(ENTRY_NUMERIC, start, out)?
+        }
+        Value::Number(Number::Double(value)) if value.is_finite() => {
+            let start = pad(out);
+            numeric::push_f64(*value, out);
+            entry(ENTRY_NUMERIC, start, out)?
+        }
+        Value::String(value) => write_string(value, out)?,
+        Value::Object(fields) => write_object(owned_fields(fields), deeper(depth)?, out)?,
+        Value::Array(items) => write_array(items.iter().map(Node::Value), deeper(depth)?, out)?,
+        extended => match ext_json::relaxed(extended) {
+            Some(form) => write_value(&form, depth.saturating_sub(EXTENDED_LEVELS), out)?,
+            None => ENTRY_NULL,
+        },
+    })
+}
+
+fn owned_fields(fields: &[(String, Value)]) -> Vec<(&str, Node<'_>)> {
+    fields.iter().map(|(name, value)| (name.as_str(), Node::Value(value))).collect()
+}
+
+fn write_object(mut fields: Vec<(&str, Node<'_>)>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
+    // The sort is stable, so the last of equal names is the last that was given.
+    fields.sort_by(|a, b| compare_keys(a.0.as_bytes(), b.0.as_bytes()));
+    fields.reverse();
+    fields.dedup_by(|a, b| a.0 == b.0);
+    fields.reverse();
+
+    let start = pad(out);
+    let entries = begin_container(out, FLAG_OBJECT, fields.len());
+    let mut total = 0;
+    for (index, (name, _)) in fields.iter().enumerate() {
+        let entry = write_string(name, out)?;
+        set_entry(out, entries, index, entry, &mut total);
+    }
+    for (index, (_, node)) in fields.iter().enumerate() {
+        let entry = write(*node, depth, out)?;
+        set_entry(out, entries, fields.len() + index, entry, &mut total);
+    }
+    entry(ENTRY_CONTAINER, start, out)
+}
+
+fn write_array<'a>(items: impl ExactSizeIterator<Item = Node<'a>>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
+    let start = pad(out);
+    let entries = begin_container(out, FLAG_ARRAY, items.len());
+    let mut total = 0;
+    for (index, node) in items.enumerate() {
+        let entry = write(node, depth, out)?;
+        set_entry(out, entries, index, entry, &mut total);
+    }
+    entry(ENTRY_CONTAINER, start, out)
+}
+
+fn write_string(value: &str, out: &mut Vec<u8>) -> Result<u32> {
+    if value.as_bytes().contains(&0) {
+        return Err(Error::new(Kind::BadValue, "A string or field name holds \\u0000, which jsonb cannot store"));
+    }
+    let start = out.len();
+    out.extend(value.as_bytes());
+    entry(ENTRY_STRING, start, out)
+}
+
+fn bool_entry(value: bool) -> u32 {
+    if value { ENTRY_TRUE } else { ENTRY_FALSE }
+}
+
+/// Pads to the alignment of containers and numerics; returns where the padding starts.
+fn pad(out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.resize(super::raw::align(start), 0);
+    start
+}
+
+/// Appends a header and room for the entries; returns where the entries start.
+fn begin_container(out: &mut Vec<u8>, flags: u32, count: usize) -> usize {
+    let children = if flags & FLAG_OBJECT != 0 { 2 * count } else { count };
+    out.extend((flags | count as u32).to_ne_bytes());
+    let entries = out.len();
+    out.resize(entries + 4 * children, 0);
+    entries
+}
+
+/// Fills in an entry; every so many children it holds where the child ends, not its length.
+fn set_entry(out: &mut [u8], entries: usize, index: usize, entry: u32, total: &mut u32) {
+    *total += entry & ENTRY_LENGTH_MASK;
+    let entry = if index.is_multiple_of(OFFSET_STRIDE) {
+        entry & !ENTRY_LENGTH_MASK | ENTRY_HAS_OFFSET | *total
+    } else {
+        entry
+    };
+    let at = entries + 4 * index;
+    if let Some(slot) = out.get_mut(at..at + 4) {
+        slot.copy_from_slice(&entry.to_ne_bytes());
+    }
+}
+
+/// The entry of a child that was just written from `start` on.
+fn entry(kind: u32, start: usize, out: &[u8]) -> Result<u32> {
+    check_size(out)?;
+    Ok(kind | (out.len() - start) as u32)
+}
+
+/// Keeps every length far below what an entry's 28 bits hold.
+fn check_size(out: &[u8]) -> Result<()> {
+    if out.len() <= MAX_DOCUMENT_BYTES {
+        return Ok(());
+    }
+    Err(Error::new(Kind::BSONObjectTooLarge, format!("The document is larger than {MAX_DOCUMENT_BYTES} bytes")))
+}
+
+fn deeper(depth: usize) -> Result<usize> {
+    if depth < MAX_DEPTH { Ok(depth + 1) } else { Err(too_deep()) }
+}
+
+/// The error of a document that nests too deeply.
+pub(super) fn too_deep() -> Error {
+    Error::new(Kind::DocumentTooDeep, format!("The document is nested more than {MAX_DEPTH} levels deep"))
+}
+
+/// True if documents and arrays nest more than `levels` deep; the form of an extended type is no nesting.
+fn depth_exceeds(raw: RawValue<'_>, levels: usize) -> bool {
+    if !matches!(raw, RawValue::Object(_) | RawValue::Array(_)) {
+        return false;
+    }
+    match Element::of(raw) {
+        Element::Object(object) => levels == 0 || object.iter().any(|(_, child)| depth_exceeds(child, levels - 1)),
+        Element::Array(array) => levels == 0 || array.iter().any(|child| depth_exceeds(child, levels - 1)),
+        Element::CodeWithScope(_, scope) => {
+            levels == 0 || scope.iter().any(|(_, child)| depth_exceeds(child, levels - 1))
+        }
+        _ => false,
+    }
 }

@@ -1,5 +1,7 @@
 //! Ranges of encoded keys.
 
+use std::cmp::Ordering;
+
 /// A half-open range `[lo, hi)` of byte strings; `hi` None means no upper end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
@@ -26,11 +28,24 @@ impl KeyRange {
     }
     /// Some(key) if the range holds exactly one byte string.
     pub fn as_point(&self) -> Option<&[u8]> {
-        todo!()
+        let (last, front) = self.hi.as_deref()?.split_last()?;
+        (*last == 0 && front == self.lo).then_some(&self.lo)
     }
     /// True if the key lies inside.
-    pub fn contains(&self, _key: &[u8]) -> bool {
-        todo!()
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.lo.as_slice() <= key && self.hi.as_deref().is_none_or(|hi| key < hi)
+    }
+    /// True if no key lies inside.
+    pub fn is_empty(&self) -> bool {
+        self.hi.as_ref().is_some_and(|hi| *hi <= self.lo)
+    }
+}
+
+/// The order of upper ends; none is above all.
+fn compare_ends(a: Option<&[u8]>, b: Option<&[u8]>) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => a.cmp(b),
+        (a, b) => a.is_none().cmp(&b.is_none()),
     }
 }
 
@@ -44,8 +59,17 @@ impl KeyRanges {
         Self(Vec::new())
     }
     /// Sorts, drops empty ranges and merges what overlaps or touches.
-    pub fn new(_ranges: Vec<KeyRange>) -> Self {
-        todo!()
+    pub fn new(mut ranges: Vec<KeyRange>) -> Self {
+        ranges.retain(|range| !range.is_empty());
+        ranges.sort_by(|a, b| a.lo.cmp(&b.lo));
+        ranges.dedup_by(|next, last| {
+            let touches = last.hi.as_ref().is_none_or(|hi| next.lo <= *hi);
+            if touches && compare_ends(last.hi.as_deref(), next.hi.as_deref()) == Ordering::Less {
+                last.hi = next.hi.take();
+            }
+            touches
+        });
+        Self(ranges)
     }
     /// The ranges.
     pub fn as_slice(&self) -> &[KeyRange] {
@@ -57,22 +81,38 @@ impl KeyRanges {
     }
     /// True if nothing is excluded.
     pub fn is_all(&self) -> bool {
-        todo!()
+        matches!(self.0.as_slice(), [KeyRange { lo, hi: None }] if lo.is_empty())
     }
     /// What lies in either.
-    pub fn union(&self, _other: &Self) -> Self {
-        todo!()
+    pub fn union(&self, other: &Self) -> Self {
+        Self::new(self.0.iter().chain(&other.0).cloned().collect())
     }
     /// What lies in both.
-    pub fn intersect(&self, _other: &Self) -> Self {
-        todo!()
+    pub fn intersect(&self, other: &Self) -> Self {
+        let mut both = Vec::new();
+        let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
+        while let (Some(one), Some(two)) = (a.peek(), b.peek()) {
+            let a_ends_first = compare_ends(one.hi.as_deref(), two.hi.as_deref()) == Ordering::Less;
+            let hi = if a_ends_first { &one.hi } else { &two.hi };
+            let range = KeyRange { lo: one.lo.clone().max(two.lo.clone()), hi: hi.clone() };
+            if !range.is_empty() {
+                both.push(range);
+            }
+            if a_ends_first {
+                a.next()
+            } else {
+                b.next()
+            };
+        }
+        Self(both)
     }
     /// True if the key lies in one of them.
-    pub fn contains(&self, _key: &[u8]) -> bool {
-        todo!()
+    pub fn contains(&self, key: &[u8]) -> bool {
+        let after = self.0.partition_point(|range| range.lo.as_slice() <= key);
+        after.checked_sub(1).and_then(|index| self.0.get(index)).is_some_and(|range| range.contains(key))
     }
     /// One range that covers all; None if empty.
     pub fn hull(&self) -> Option<KeyRange> {
-        todo!()
+        Some(KeyRange { lo: self.0.first()?.lo.clone(), hi: self.0.last()?.hi.clone() })
     }
 }

@@ -1,0 +1,67 @@
+# Shared by the scripts of this folder and of docs/demo: where things are, and how PostgreSQL's programs are run.
+# Source it; it defines names and functions only.
+# shellcheck shell=bash disable=SC2034
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+pg_major=15
+pg_bindir=${PG_BINDIR:-/usr/lib/postgresql/$pg_major/bin}
+cargo_pgrx_version=0.18.1
+rust_minimum=1.95
+
+# cargo-pgrx keeps its configuration in the project, so that a user's ~/.pgrx is never touched; and a cargo-pgrx of the
+# right version may have been put beside it. Cargo looks for subcommands in the order of PATH if its own folder is in it.
+export PGRX_HOME=$top/.pgrx
+export PATH=$top/.pgrx/tools/bin:$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+# pgrx-tests panics without it, and containers often lack it.
+USER=${USER:-$(id -un)}
+export USER
+
+am_root() { [ "$(id -u)" = 0 ]; }
+
+die() {
+  echo "$(basename "$0"): $*" >&2
+  exit 1
+}
+
+# PostgreSQL refuses to run as root: its programs then run as the user postgres, from a folder that it can enter.
+# Servers are started without RUST_BACKTRACE, or errors would carry backtraces in DETAIL.
+as_pg() {
+  if am_root; then
+    (cd / && exec setpriv --reuid=postgres --regid=postgres --init-groups env -u RUST_BACKTRACE "$@")
+  else
+    env -u RUST_BACKTRACE "$@"
+  fi
+}
+
+# Makes FOLDER and prints where to keep what servers must reach. That is FOLDER itself, except for root in a place that
+# the user postgres cannot enter (such as a clone in /root): then a folder of our own in /var/tmp, to which FOLDER/var
+# points.
+server_folder() {
+  local folder=$1 other
+  mkdir -p "$folder"
+  folder=$(cd "$folder" && pwd)
+  if ! am_root || as_pg test -x "$folder" 2>/dev/null; then
+    echo "$folder"
+    return
+  fi
+  other=/var/tmp/docshard-$(id -u)-$(cksum <<<"$folder" | cut -d' ' -f1)
+  mkdir -p "$other"
+  # Anybody may create names in /var/tmp: take the folder only if it is ours, and not a link to something else.
+  if [ ! -O "$other" ] || [ -L "$other" ]; then die "$other belongs to somebody else: remove it"; fi
+  chmod 755 "$other"
+  ln -sfn "$other" "$folder/var"
+  echo "$other"
+}
+
+# True if PID is the postmaster of the cluster in DATA. A pid file may outlive its server, and its number be reused:
+# a postmaster's working directory is its data directory.
+is_postmaster() {
+  local pid=$1 data=$2
+  [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd" 2>/dev/null)" = "$(readlink -f "$data")" ]
+}
+
+postmaster_pid() {
+  local data=$1 pid
+  pid=$(head -n 1 "$data/postmaster.pid" 2>/dev/null) || return 1
+  is_postmaster "$pid" "$data" && echo "$pid"
+}

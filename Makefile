@@ -1,0 +1,55 @@
+# What there is to do with docshard; the work is in .ci/ and docs/demo/. Needs Debian 12 or later, or PostgreSQL 15 with
+# its server headers and PG_BINDIR=… to name its programs.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help deps build install demo psql stop test fmt clippy test-core test-pg regress test-cluster bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps: ## install what is missing: Debian packages, cargo-pgrx 0.18.1
+	@.ci/deps
+
+build: deps ## build the extension, optimised
+	cargo build --release
+
+install: deps ## build the extension and install it into the local PostgreSQL 15
+	@.ci/install
+
+demo: install ## four local servers with a sharded social inbox of 200,000 messages
+	@docs/demo/run
+
+psql: ## a session on the demo's router
+	@docs/demo/psql
+
+stop: ## stop the demo's servers
+	@.ci/cluster stop .demo
+
+test: deps ## all tests, with a summary at the end
+	@.ci/test
+
+fmt: ## format the code
+	cargo fmt --all
+
+clippy: deps ## only the lints
+	@.ci/test clippy
+
+test-core: deps ## only the core's unit and property tests
+	@.ci/test core
+
+test-pg: deps ## only the tests inside a server process
+	@.ci/test in-backend
+
+regress: deps ## only the golden SQL tests
+	@.ci/test pg_regress
+
+test-cluster: deps ## only the tests over several servers
+	@.ci/test cluster
+
+bench: install ## compare speed with plain PostgreSQL and hand-made sharding
+	@bench/run
+
+clean: ## remove everything built, the demo, the private PostgreSQL
+	@.ci/cluster remove .demo
+	cargo clean
+	rm -rf .bench .pgrx

@@ -1,0 +1,311 @@
+//! PostgreSQL's numeric, on disk: read without allocation, and built exactly as `numeric_in` would.
+//!
+//! The bytes behind the varlena header: a 16-bit header (short form) or two (long form: sign and display scale, then
+//! the weight), then 16-bit digits in base 10000, most significant first, without leading or trailing zero digits.
+//! The value is the sum of `digit[i] * 10000^(weight - i)`; the display scale is how many decimals are printed.
+//! Source: PostgreSQL's `src/backend/utils/adt/numeric.c`.
+
+use super::number::Number;
+use super::raw::{RawNumeric, varlena_header};
+use std::io::Write;
+
+const SIGN_MASK: u16 = 0xC000;
+const NEGATIVE: u16 = 0x4000;
+const SHORT: u16 = 0x8000;
+const SPECIAL: u16 = 0xC000;
+const POSITIVE_INFINITY: u16 = 0xD000;
+const NEGATIVE_INFINITY: u16 = 0xF000;
+const LONG_SCALE_MASK: u16 = 0x3FFF;
+const SHORT_NEGATIVE: u16 = 0x2000;
+const SHORT_SCALE_MASK: u16 = 0x1F80;
+const SHORT_SCALE_SHIFT: u32 = 7;
+const SHORT_SCALE_MAX: u32 = 63;
+const SHORT_WEIGHT_SIGN: u16 = 0x0040;
+const SHORT_WEIGHT_MASK: u16 = 0x003F;
+const SHORT_WEIGHTS: std::ops::RangeInclusive<i32> = -64..=63;
+
+/// Decimal digits in one digit of base 10000.
+const DIGIT_WIDTH: i32 = 4;
+
+/// More digits of base 10000 than a double's rounding can depend on, were it not for a last "is there more".
+const ROUNDING_DIGITS: usize = 200;
+
+const EXACT_POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+
+/// A finite numeric taken apart.
+struct Parts<'a> {
+    negative: bool,
+    weight: i32,
+    scale: u32,
+    digits: &'a [[u8; 2]],
+}
+
+impl Parts<'_> {
+    fn digit(&self, index: usize) -> u16 {
+        self.digits.get(index).map_or(0, |bytes| u16::from_ne_bytes(*bytes))
+    }
+
+    /// Decimals after the point that are not zero.
+    fn fraction_digits(&self) -> i32 {
+        let Some(last) = self.digits.last() else { return 0 };
+        let last_weight = self.weight - (self.digits.len() as i32 - 1);
+        let mut zeros = 0;
+        let mut digit = u16::from_ne_bytes(*last);
+        while zeros < DIGIT_WIDTH && digit.is_multiple_of(10) {
+            digit /= 10;
+            zeros += 1;
+        }
+        (-last_weight * DIGIT_WIDTH - zeros).max(0)
+    }
+}
+
+impl RawNumeric<'_> {
+    /// The bytes behind the varlena header.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.0
+    }
+
+    fn header(&self) -> u16 {
+        self.0.first_chunk::<2>().map_or(SPECIAL, |bytes| u16::from_ne_bytes(*bytes))
+    }
+
+    /// None for NaN and the infinities, and for what is no numeric.
+    fn parts(&self) -> Option<Parts<'_>> {
+        let header = self.header();
+        let (words, _) = self.0.as_chunks::<2>();
+        match header & SIGN_MASK {
+            SPECIAL => None,
+            SHORT => {
+                let low = i32::from(header & SHORT_WEIGHT_MASK);
+                Some(Parts {
+                    negative: header & SHORT_NEGATIVE != 0,
+                    weight: if header & SHORT_WEIGHT_SIGN != 0 { low - 64 } else { low },
+                    scale: u32::from((header & SHORT_SCALE_MASK) >> SHORT_SCALE_SHIFT),
+                    digits: words.get(1..)?,
+                })
+            }
+            sign => Some(Parts {
+                negative: sign == NEGATIVE,
+                weight: i32::from(i16::from_ne_bytes(*words.get(1)?)),
+                scale: u32::from(header & LONG_SCALE_MASK),
+                digits: words.get(2..)?,
+            }),
+        }
+    }
+
+    /// How many decimals PostgreSQL prints; 0 for NaN and the infinities.
+    pub fn scale(&self) -> u32 {
+        self.parts().map_or(0, |parts| parts.scale)
+    }
+
+    /// True if the value is an integer, however many zeros it prints behind the point.
+    pub fn is_integral(&self) -> bool {
+        self.parts().is_some_and(|parts| parts.digits.len() as i32 <= parts.weight + 1 || parts.digits.is_empty())
+    }
+
+    /// The value, if it is an integer of 64 bits, however many zeros it prints behind the point.
+    pub fn as_i64(&self) -> Option<i64> {
+        self.parts().and_then(|parts| integer(&parts))
+    }
+
+    /// The nearest double; what is too large becomes an infinity.
+    pub fn to_f64(&self) -> f64 {
+        let Some(parts) = self.parts() else {
+            return match self.header() {
+                POSITIVE_INFINITY => f64::INFINITY,
+                NEGATIVE_INFINITY => f64::NEG_INFINITY,
+                _ => f64::NAN,
+            };
+        };
+        double(&parts)
+    }
+
+    /// The number that the numeric stands for: int or long without decimals within 64 bits, else double.
+    #[inline]
+    pub fn to_number(&self) -> Number {
+        if let Some(parts) = self.parts() {
+            if parts.scale == 0
+                && let Some(integer) = integer(&parts)
+            {
+                return Number::Int(integer);
+            }
+            return Number::Double(double(&parts));
+        }
+        Number::Double(self.to_f64())
+    }
+
+    /// True if a double written from this numeric, or this integer, is stored with the same value: nothing to
+    /// normalise.
+    pub(super) fn is_stored_form(&self) -> bool {
+        let Some(parts) = self.parts() else { return false };
+        if parts.scale == 0 {
+            return integer(&parts).is_some();
+        }
+        // Every decimal of at most 15 digits is the shortest form of its nearest double, away from the subnormals.
+        let short = parts.digits.len() <= 3 || (parts.digits.len() == 4 && parts.digit(0) < 1000);
+        if short && (-70..=70).contains(&parts.weight) {
+            return true;
+        }
+        let double = double(&parts);
+        if !double.is_finite() {
+            return false;
+        }
+        let mut shortest = Vec::new();
+        push_f64(double, &mut shortest);
+        let shortest = RawNumeric(shortest.get(4..).unwrap_or_default());
+        shortest.parts().is_some_and(|other| {
+            other.digits == parts.digits && (other.digits.is_empty() || other.weight == parts.weight)
+        })
+    }
+
+    /// True if PostgreSQL's own functions would have built these bytes for a finite value.
+    pub(super) fn is_canonical(&self) -> bool {
+        if !self.0.len().is_multiple_of(2) {
+            return false;
+        }
+        let Some(parts) = self.parts() else { return false };
+        let is_short = self.header() & SIGN_MASK == SHORT;
+        let fits_short = parts.scale <= SHORT_SCALE_MAX && SHORT_WEIGHTS.contains(&parts.weight);
+        let digits_in_range = parts.digits.iter().all(|digit| u16::from_ne_bytes(*digit) < 10000);
+        let trimmed = match (parts.digits.first(), parts.digits.last()) {
+            (Some(first), Some(last)) => *first != [0, 0] && *last != [0, 0],
+            _ => parts.weight == 0 && !parts.negative,
+        };
+        is_short == fits_short
+            && digits_in_range
+            && trimmed
+            && parts.digits.len() <= 0x8000
+            && parts.fraction_digits() <= parts.scale as i32
+    }
+}
+
+fn integer(parts: &Parts<'_>) -> Option<i64> {
+    if parts.digits.is_empty() {
+        return Some(0);
+    }
+    if !(0..=4).contains(&parts.weight) || parts.digits.len() as i32 > parts.weight + 1 {
+        return None;
+    }
+    let mut magnitude = 0u64;
+    for index in 0..=parts.weight as usize {
+        magnitude = magnitude.checked_mul(10000)?.checked_add(u64::from(parts.digit(index)))?;
+    }
+    if parts.negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
+}
+
+fn double(parts: &Parts<'_>) -> f64 {
+    let magnitude = double_magnitude(parts);
+    if parts.negative { -magnitude } else { magnitude }
+}
+
+fn double_magnitude(parts: &Parts<'_>) -> f64 {
+    let count = parts.digits.len();
+    let exponent = (parts.weight + 1 - count as i32) * DIGIT_WIDTH;
+    // An integer below 2^53 times or divided by an exact power of ten is rounded once, so correctly.
+    if count <= 4
+        && let Some(&power) = EXACT_POWERS.get(exponent.unsigned_abs() as usize)
+    {
+        let integer = (0..count).fold(0u64, |sum, index| sum * 10000 + u64::from(parts.digit(index)));
+        if integer < 1 << 53 {
+            return if exponent < 0 { integer as f64 / power } else { integer as f64 * power };
+        }
+    }
+    let mut buffer = [0u8; ROUNDING_DIGITS * 4 + 16];
+    let capacity = buffer.len();
+    let mut rest = &mut buffer[..];
+    let used = count.min(ROUNDING_DIGITS);
+    let mut written = Ok(());
+    for index in 0..used {
+        written = written.and_then(|()| write!(rest, "{:04}", parts.digit(index)));
+    }
+    let mut exponent = (parts.weight + 1 - used as i32) * DIGIT_WIDTH;
+    if count > used {
+        written = written.and_then(|()| write!(rest, "1"));
+        exponent -= 1;
+    }
+    written = written.and_then(|()| write!(rest, "e{exponent}"));
+    let length = capacity - rest.len();
+    match written {
+        Ok(()) => std::str::from_utf8(&buffer[..length]).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN),
+        Err(_) => f64::NAN,
+    }
+}
+
+/// Appends the numeric of an integer, varlena header included.
+pub(super) fn push_i64(value: i64, out: &mut Vec<u8>) {
+    let mut digits = [0u8; 20];
+    let mut start = digits.len();
+    let mut rest = value.unsigned_abs();
+    while rest > 0 {
+        start -= 1;
+        digits[start] = (rest % 10) as u8;
+        rest /= 10;
+    }
+    let digits = &digits[start..];
+    push_decimal(value < 0, digits, digits.len() as i32 - 1, 0, out);
+}
+
+/// Appends the numeric of a finite double, varlena header included: its shortest form, with at least one decimal.
+/// numeric has no negative zero, nor any other value that is not finite: those are written as zero.
+pub(super) fn push_f64(value: f64, out: &mut Vec<u8>) {
+    let mut buffer = [0u8; 32];
+    let capacity = buffer.len();
+    let mut rest = &mut buffer[..];
+    let finite = if value.is_finite() { value.abs() } else { 0.0 };
+    let written = write!(rest, "{finite:e}").is_ok();
+    let length = if written { capacity - rest.len() } else { 0 };
+    let text = std::str::from_utf8(&buffer[..length]).unwrap_or_default();
+    let (mantissa, exponent) = text.split_once('e').unwrap_or(("0", "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let mut digits = [0u8; 20];
+    let mut count = 0;
+    for digit in mantissa.bytes().filter(u8::is_ascii_digit) {
+        if let Some(slot) = digits.get_mut(count) {
+            *slot = digit - b'0';
+            count += 1;
+        }
+    }
+    let scale = (count as i32 - 1 - exponent).max(1) as u32;
+    let digits = if finite == 0.0 { &[][..] } else { &digits[..count] };
+    push_decimal(value < 0.0, digits, exponent, scale, out);
+}
+
+/// Appends `digits[0].digits[1]… * 10^exponent`, at most 20 digits, the first not zero.
+fn push_decimal(negative: bool, digits: &[u8], exponent: i32, scale: u32, out: &mut Vec<u8>) {
+    let significant = digits.iter().rposition(|&digit| digit != 0).map_or(0, |last| last + 1);
+    let digits = &digits[..significant];
+    let (negative, weight) = if digits.is_empty() { (false, 0) } else { (negative, exponent.div_euclid(DIGIT_WIDTH)) };
+    let lead = (exponent.rem_euclid(DIGIT_WIDTH) + 1) as usize;
+    let group = |digits: &[u8], width: usize| {
+        (0..width).fold(0u16, |sum, index| sum * 10 + u16::from(digits.get(index).copied().unwrap_or(0)))
+    };
+
+    let start = out.len();
+    out.extend([0; 4]);
+    if scale <= SHORT_SCALE_MAX && SHORT_WEIGHTS.contains(&weight) {
+        let header = SHORT
+            | if negative { SHORT_NEGATIVE } else { 0 }
+            | (scale as u16) << SHORT_SCALE_SHIFT
+            | if weight < 0 { SHORT_WEIGHT_SIGN } else { 0 }
+            | weight as u16 & SHORT_WEIGHT_MASK;
+        out.extend(header.to_ne_bytes());
+    } else {
+        let header = if negative { NEGATIVE } else { 0 } | scale as u16 & LONG_SCALE_MASK;
+        out.extend(header.to_ne_bytes());
+        out.extend((weight as i16).to_ne_bytes());
+    }
+    if !digits.is_empty() {
+        let (first, rest) = digits.split_at(lead.min(digits.len()));
+        out.extend(group(first, lead).to_ne_bytes());
+        for digits in rest.chunks(DIGIT_WIDTH as usize) {
+            out.extend(group(digits, DIGIT_WIDTH as usize).to_ne_bytes());
+        }
+    }
+    let size = out.len() - start;
+    if let Some(header) = out.get_mut(start..start + 4) {
+        header.copy_from_slice(&varlena_header(size));
+    }
+}

@@ -1,0 +1,311 @@
+//! Servers, and clusters of them.
+
+use crate::process::{self, Watchdog, hand_over, pg_program, run};
+use crate::wait_until;
+use postgres::types::FromSqlOwned;
+use postgres::{Client, NoTls};
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to start or to stop: far longer than it does, as machines may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A router and its shards. Dropping it stops them and deletes their data.
+#[derive(Debug)]
+pub struct Cluster {
+    /// where clients connect
+    pub router: Node,
+    /// `shard0`, `shard1` …
+    pub shards: Vec<Node>,
+    folder: PathBuf,
+    _watchdog: Watchdog,
+}
+
+impl Cluster {
+    /// Starts a router and that many shards, creates the extension, and adds the shards under their names.
+    ///
+    /// The router's own database stays a shard too, named `local`.
+    pub fn start(shards: usize) -> Self {
+        let cluster = Self::servers(shards);
+        let mut client = cluster.router.client();
+        client.batch_execute("CREATE EXTENSION docshard CASCADE").expect("the extension can be created");
+        for shard in &cluster.shards {
+            let options = serde_json::json!({"name": shard.name}).to_string();
+            client
+                .execute("SELECT docshard.add_shard($1::text, $2::text::json)", &[&shard.url(), &options])
+                .unwrap_or_else(|e| panic!("add_shard of {}: {e:?}", shard.name));
+        }
+        cluster
+    }
+
+    /// Starts the servers only, with docshard preloaded but not created.
+    pub fn servers(shards: usize) -> Self {
+        let folder = scratch_folder();
+        let watchdog = Watchdog::new(&folder);
+        let router = Node::create(&folder, "router".to_owned());
+        let shards = (0..shards).map(|i| Node::create(&folder, format!("shard{i}"))).collect();
+        Self { router, shards, folder, _watchdog: watchdog }
+    }
+
+    /// The node of that name.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn node(&mut self, name: &str) -> &mut Node {
+        std::iter::once(&mut self.router)
+            .chain(&mut self.shards)
+            .find(|node| node.name == name)
+            .unwrap_or_else(|| panic!("no node {name}"))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // What the servers said helps to understand a failure.
+        if std::thread::panicking() {
+            for node in std::iter::once(&self.router).chain(&self.shards) {
+                eprintln!("---- the end of the log of {}:\n{}", node.name, node.log_tail(30));
+            }
+        }
+        for node in std::iter::once(&mut self.router).chain(&mut self.shards) {
+            node.stop_now();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// One PostgreSQL server.
+#[derive(Debug)]
+pub struct Node {
+    /// `router`, `shard0` …
+    pub name: String,
+    /// on which it listens, at 127.0.0.1
+    pub port: u16,
+    data: PathBuf,
+    process: Option<Child>,
+}
+
+impl Node {
+    /// Makes a server from the template and starts it on a free port.
+    fn create(folder: &Path, name: String) -> Self {
+        let home = folder.join(&name);
+        fs::create_dir(&home).expect("a new folder");
+        hand_over(&home);
+        let data = home.join("data");
+        let mut copy = Command::new("cp");
+        copy.arg("-a").arg(template()).arg(&data);
+        run(copy);
+        let mut node = Self { name, port: 0, data, process: None };
+        node.configure(&format!("unix_socket_directories = '{}'", folder.display()));
+        // Whether a port is free is known only by taking it.
+        for _ in 0..8 {
+            node.port = random_port();
+            if node.try_start() {
+                return node;
+            }
+            let log = node.log_tail(20);
+            assert!(log.contains("Address already in use"), "{} does not start:\n{log}", node.name);
+        }
+        panic!("no free port for {}", node.name);
+    }
+
+    /// How to connect to it, as superuser.
+    pub fn url(&self) -> String {
+        format!("postgresql://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// A new connection, as superuser.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn client(&self) -> Client {
+        self.try_client().unwrap_or_else(|e| panic!("{}: {e}", self.name))
+    }
+
+    /// A new connection, as superuser.
+    pub fn try_client(&self) -> Result<Client, postgres::Error> {
+        Client::connect(&format!("{}?connect_timeout=20&application_name=docshard-tests", self.url()), NoTls)
+    }
+
+    /// Runs a query in a new connection, and returns its only value.
+    ///
+    /// # Panics
+    /// If it fails, or returns something else.
+    pub fn value<T: FromSqlOwned>(&self, sql: &str) -> T {
+        self.client().query_one(sql, &[]).unwrap_or_else(|e| panic!("{}: {sql}: {e:?}", self.name)).get(0)
+    }
+
+    /// Runs SQL by psql, and returns what it prints: unaligned, tuples only.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn psql(&self, sql: &str) -> String {
+        let mut psql = pg_program("psql");
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &self.url(), "-c", sql]);
+        run(psql)
+    }
+
+    /// Adds lines to its configuration, for the next start.
+    pub fn configure(&self, lines: &str) {
+        let path = self.data.join("postgresql.conf");
+        let configuration = fs::read_to_string(&path).expect("a configuration");
+        fs::write(&path, format!("{configuration}{lines}\n")).expect("a configuration");
+    }
+
+    /// The end of its log.
+    pub fn log_tail(&self, lines: usize) -> String {
+        let log = fs::read(self.log_path()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let all: Vec<&str> = log.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+
+    /// The process id of its postmaster, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Child::id)
+    }
+
+    /// Starts it again, on the same port.
+    ///
+    /// # Panics
+    /// If it doesn't come up.
+    pub fn start(&mut self) {
+        assert!(self.process.is_none(), "{} runs already", self.name);
+        // Backends of a killed postmaster take a moment to notice, and until then keep the shared memory in use.
+        let began = Instant::now();
+        while !self.try_start() {
+            assert!(began.elapsed() < PATIENCE, "{} does not start:\n{}", self.name, self.log_tail(20));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Stops it in an orderly way, ending its sessions.
+    ///
+    /// # Panics
+    /// If it doesn't stop.
+    pub fn stop(&mut self) {
+        let mut process = self.process.take().unwrap_or_else(|| panic!("{} does not run", self.name));
+        process::signal(process.id(), "INT");
+        wait_until(&format!("{} stops", self.name), PATIENCE, || !matches!(process.try_wait(), Ok(None)));
+    }
+
+    /// Kills its postmaster, as a crash of the machine would: nothing is written, no client is told.
+    ///
+    /// # Panics
+    /// If it doesn't run.
+    pub fn kill9(&mut self) {
+        let mut process = self.process.take().unwrap_or_else(|| panic!("{} does not run", self.name));
+        process.kill().expect("a process of ours can be killed");
+        process.wait().expect("a process of ours can be waited for");
+    }
+
+    /// Stops it without writing anything, if it runs.
+    fn stop_now(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process::signal(process.id(), "QUIT");
+            let began = Instant::now();
+            while matches!(process.try_wait(), Ok(None)) {
+                if began.elapsed() > Duration::from_secs(10) {
+                    let _ = process.kill();
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    /// Starts the server; false if it ended instead of becoming ready.
+    fn try_start(&mut self) -> bool {
+        let log = File::options().create(true).append(true).open(self.log_path()).expect("a log file");
+        let mut process = pg_program("postgres")
+            .arg("-D")
+            .arg(&self.data)
+            .arg("-p")
+            .arg(self.port.to_string())
+            .stdout(log.try_clone().expect("a log file"))
+            .stderr(log)
+            // not to be hit by an interrupt at the terminal
+            .process_group(0)
+            .spawn()
+            .expect("PostgreSQL starts");
+        let began = Instant::now();
+        loop {
+            if process.try_wait().expect("a process of ours can be waited for").is_some() {
+                return false;
+            }
+            if self.is_ready(process.id()) {
+                self.process = Some(process);
+                return true;
+            }
+            if began.elapsed() > PATIENCE {
+                let _ = process.kill();
+                let _ = process.wait();
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The postmaster writes its state into the eighth line of its pid file.
+    fn is_ready(&self, pid: u32) -> bool {
+        let Ok(file) = fs::read_to_string(self.data.join("postmaster.pid")) else { return false };
+        let mut lines = file.lines();
+        lines.next() == Some(&pid.to_string()) && lines.nth(6).is_some_and(|state| state.trim() == "ready")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.data.with_file_name("log")
+    }
+}
+
+/// Below the range that the system hands out for outgoing connections: a server that was stopped finds its port free.
+fn random_port() -> u16 {
+    let random = RandomState::new().hash_one(std::process::id());
+    15_000 + u16::try_from(random % 15_000).expect("it is small")
+}
+
+/// A new folder that servers can use, and whose path is short enough for a socket's.
+fn scratch_folder() -> PathBuf {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("docshard-tests.{}.{number}", std::process::id()));
+    fs::create_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    hand_over(&folder);
+    folder
+}
+
+/// A data directory that all servers of this process are copied from, as that is much faster than initdb.
+fn template() -> &'static Path {
+    static TEMPLATE: OnceLock<(PathBuf, Watchdog)> = OnceLock::new();
+    // Never dropped: the watchdog deletes it when the process ends.
+    let (data, _) = TEMPLATE.get_or_init(|| {
+        let folder = scratch_folder();
+        let watchdog = Watchdog::new(&folder);
+        let data = folder.join("template");
+        let mut initdb = pg_program("initdb");
+        initdb
+            .args(["-U", "postgres", "-A", "trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "-D"])
+            .arg(&data);
+        run(initdb);
+        let path = data.join("postgresql.conf");
+        let configuration = fs::read_to_string(&path).expect("initdb wrote it");
+        fs::write(&path, configuration + CONFIGURATION).expect("a configuration");
+        (data, watchdog)
+    });
+    data
+}
+
+/// Tests need no protection from a crash of the machine, and share its memory.
+const CONFIGURATION: &str = "
+listen_addresses = '127.0.0.1'
+shared_preload_libraries = 'docshard'
+fsync = off
+shared_buffers = 32MB
+log_line_prefix = '%m [%p] %q%a '
+timezone = 'UTC'
+";

@@ -1,0 +1,134 @@
+//! PostgreSQL's programs as processes: where they are, as whom they run, and that none is left behind.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+
+/// The project's root.
+pub(crate) fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the project")
+}
+
+/// The folder of PostgreSQL's programs.
+fn bindir() -> &'static Path {
+    static BINDIR: OnceLock<PathBuf> = OnceLock::new();
+    BINDIR.get_or_init(|| {
+        if let Some(dir) = std::env::var_os("PG_BINDIR") {
+            return PathBuf::from(dir);
+        }
+        let postgres = project().join(".pgrx/bin/postgres");
+        let postgres = fs::canonicalize(&postgres)
+            .unwrap_or_else(|e| panic!("{}: {e}: run `make test-cluster` first", postgres.display()));
+        postgres.parent().expect("a program is in a folder").to_owned()
+    })
+}
+
+/// True if this process belongs to root, as which PostgreSQL refuses to run.
+pub(crate) fn am_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    static ROOT: OnceLock<bool> = OnceLock::new();
+    *ROOT.get_or_init(|| fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0))
+}
+
+/// One of PostgreSQL's programs, to be run as the user postgres if we are root, and with nothing in its environment that
+/// would change what it does: backtraces in error details, other defaults for connections, other libraries.
+pub(crate) fn pg_program(name: &str) -> Command {
+    let program = bindir().join(name);
+    let mut command = if am_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=postgres", "--regid=postgres", "--init-groups"]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    for (variable, _) in std::env::vars_os() {
+        if variable.as_encoded_bytes().starts_with(b"PG") {
+            command.env_remove(variable);
+        }
+    }
+    command.env_remove("RUST_BACKTRACE").env_remove("RUST_LIB_BACKTRACE").env_remove("LD_LIBRARY_PATH");
+    // A folder that the user postgres can enter.
+    command.current_dir("/").stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end.
+///
+/// # Panics
+/// With its output, if it fails.
+pub(crate) fn run(mut command: Command) -> String {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{stdout}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    stdout.into_owned()
+}
+
+/// Gives `path` to the user postgres, if servers run as that.
+pub(crate) fn hand_over(path: &Path) {
+    if am_root() {
+        let mut chown = Command::new("chown");
+        chown.arg("postgres:postgres").arg(path);
+        run(chown);
+    }
+}
+
+/// Sends a signal, such as `KILL`. A process that is gone already is no error.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let _ = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).stderr(Stdio::null()).status();
+}
+
+/// True if the process runs (one that ended but was not yet waited for doesn't).
+pub fn is_alive(pid: u32) -> bool {
+    // After the name in parentheses, which may itself contain some, comes the state.
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'X'])))
+}
+
+/// Kills the servers of a folder and deletes it as soon as this process is gone, however that came about: a shell that
+/// waits for the end of its input, which the kernel closes.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    shell: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Watchdog {
+    pub(crate) fn new(folder: &Path) -> Self {
+        // A pid file may name a process that has nothing to do with it: a postmaster works in its data directory.
+        const SCRIPT: &str = r#"
+            read -r _
+            for data in "$1"/*/data; do
+              pid=$(head -n 1 "$data/postmaster.pid" 2>/dev/null) || continue
+              if [ "$(readlink "/proc/$pid/cwd")" = "$data" ]; then kill -QUIT "$pid"; fi
+            done
+            sleep 0.2
+            rm -rf "$1"
+        "#;
+        let mut shell = Command::new("bash")
+            .args(["-c", SCRIPT, "watchdog"])
+            .arg(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // not to be hit by an interrupt at the terminal
+            .process_group(0)
+            .spawn()
+            .expect("bash starts");
+        let input = shell.stdin.take();
+        Self { shell, input }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.shell.wait();
+    }
+}
