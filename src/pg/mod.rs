@@ -6,6 +6,7 @@
 pub mod error;
 pub mod fn_cache;
 pub mod invalidation;
+pub mod json;
 pub mod jsonb;
 pub mod lock;
 pub mod param;
