@@ -3,6 +3,7 @@
 mod values;
 
 use docshard_core::document::element::Element;
+use docshard_core::document::number::{self, Number};
 use docshard_core::document::order::{Class, compare_elements, compare_raw, compare_values};
 use docshard_core::document::value::Value;
 use docshard_core::document::{ext_json, raw, write};
@@ -46,6 +47,24 @@ proptest! {
         let (a, b) = (Value::Number(a), Value::Number(b));
         prop_assert_eq!(encoded(&a).cmp(&encoded(&b)), compare_values(&a, &b));
         prop_assert!(encoded(&a).len() <= 30);
+    }
+
+    #[test]
+    fn arithmetic_commutes(a in values::number(), b in values::number()) {
+        for (one, other) in [(a.add(&b), b.add(&a)), (a.multiply(&b), b.multiply(&a))] {
+            match (one, other) {
+                (Ok(one), Ok(other)) => {
+                    prop_assert_eq!(one.type_name(), other.type_name());
+                    prop_assert_eq!(number::compare(&one, &other), Ordering::Equal);
+                    let stored = write::value(&Value::Number(one.clone())).unwrap();
+                    prop_assert_eq!(compare_raw(raw::root(&stored), &Value::Number(one)), Ordering::Equal);
+                }
+                (one, other) => prop_assert_eq!(one.unwrap_err().kind, other.unwrap_err().kind),
+            }
+        }
+        if let (Number::Int(_), Number::Int(_)) = (&a, &b) {
+            prop_assert!(a.add(&b).is_err() || matches!(a.add(&b), Ok(Number::Int(_))));
+        }
     }
 
     #[test]
