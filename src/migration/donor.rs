@@ -9,7 +9,7 @@ use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{Mode, Tag, acquire};
 use crate::pg::server::sleep_ms;
-use crate::remote::Param;
+use crate::pg::param::Param;
 use docshard_core::error::Kind;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -44,7 +44,7 @@ pub(super) fn capture(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -
             Param::Int4(record.collection),
             Param::Int8(record.id),
             Param::Bytea(&record.min),
-            end.map_or(Param::Null, Param::Bytea),
+            Param::OptBytea(end),
         ],
     )?;
     Ok(())

@@ -40,6 +40,7 @@ mod settle;
 mod shard;
 
 use crate::catalog::settings;
+use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::transaction;
@@ -148,7 +149,7 @@ fn attempt(registered: Registered) -> Result<Decided> {
 
     step("handing over")?;
     donor::hand_over(&mut donor, &record, end.as_deref(), documents)?;
-    let cluster = transaction::run(shard::cluster_id)?;
+    let cluster = transaction::run(cluster_id)?;
     settle::prepare(&mut recipient, &record::names::recipient_gid(cluster, id))?;
     settle::prepare(&mut donor, &record::names::donor_gid(cluster, id))?;
 

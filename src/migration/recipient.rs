@@ -8,9 +8,8 @@ use super::record::{Record, names};
 use super::shard::{Remote, quote_ident};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param as LocalParam;
 use crate::pg::{spi, transaction};
-use crate::remote::Param;
+use crate::pg::param::Param;
 use docshard_core::error::Kind;
 
 /// How many bytes of documents postgres_fdw should hold at once.
@@ -30,7 +29,7 @@ pub(super) fn place(recipient: &mut Remote, record: &Record, index_on_id: bool) 
     let indexes = transaction::run(|| {
         spi::query(
             "SELECT id, keys, is_unique FROM docshard_catalog.indexes WHERE collection_id = $1 ORDER BY id",
-            &[LocalParam::Int4(record.collection)],
+            &[Param::Int4(record.collection)],
         )
     })?;
     for index in &indexes {

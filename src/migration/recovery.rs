@@ -5,14 +5,14 @@
 
 use super::record::{self, names};
 use super::settle::settle;
-use super::shard::{Remote, cluster_id};
+use super::shard::Remote;
 use crate::catalog::cache;
+use crate::catalog::shards::cluster_id;
 use crate::pg::error::Result;
 use crate::pg::lock::{self, Mode, Tag};
-use crate::pg::param::Param as LocalParam;
 use crate::pg::server::current_user;
 use crate::pg::{spi, transaction};
-use crate::remote::Param;
+use crate::pg::param::Param;
 use std::collections::HashSet;
 
 /// Brings every attempt without a living coordinator to its end. A shard that cannot be reached leaves its attempts
@@ -113,7 +113,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
 pub fn is_decided(collection: i32) -> Result<bool> {
     let rows = spi::query(
         "SELECT 1 FROM docshard_catalog.migrations WHERE collection_id = $1 AND state = 'committed'",
-        &[LocalParam::Int4(collection)],
+        &[Param::Int4(collection)],
     )?;
     Ok(!rows.is_empty())
 }

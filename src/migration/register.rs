@@ -2,8 +2,9 @@
 
 use super::MoveRequest;
 use super::record::{self, Record};
-use super::shard::{Remote, cluster_id};
+use super::shard::Remote;
 use crate::catalog::model::Shard;
+use crate::catalog::shards::cluster_id;
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
@@ -89,7 +90,7 @@ pub(super) fn look(request: &MoveRequest) -> Result<Option<Prepared>> {
     check_node(&mut prepared.recipient, cluster)?;
     let server = prepared.donor.server.clone();
     let knows = prepared.recipient.query("SELECT FROM pg_foreign_server WHERE srvname = $1::text", &[
-        crate::remote::Param::Text(&server),
+        Param::Text(&server),
     ])?;
     if knows.is_empty() {
         return Err(illegal(
@@ -133,7 +134,7 @@ fn check_node(shard: &mut Remote, cluster: i64) -> Result<()> {
         ));
     }
     let other = shard
-        .number("SELECT cluster_id FROM docshard_data.node WHERE cluster_id <> $1", &[crate::remote::Param::Int8(cluster)])?;
+        .number("SELECT cluster_id FROM docshard_data.node WHERE cluster_id <> $1", &[Param::Int8(cluster)])?;
     if other.is_some() {
         return Err(illegal(
             format!("shard \"{name}\" belongs to another cluster"),

@@ -7,10 +7,10 @@ use super::record::{self, Record, names};
 use super::recipient::drop_staging;
 use super::shard::{self, Remote};
 use crate::catalog::change;
+use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param as LocalParam;
 use crate::pg::{spi, transaction};
-use crate::remote::Param;
+use crate::pg::param::Param;
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::migration::{Action, Part, State, next_action};
@@ -73,7 +73,7 @@ fn part(shard: &mut Remote, record: &Record, gid: &str) -> Result<Part> {
 
 /// The quick way to the end for the coordinator, whose own sessions have just prepared both parts.
 pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> {
-    let cluster = transaction::run(shard::cluster_id)?;
+    let cluster = transaction::run(cluster_id)?;
     commit_prepared(session(&mut sides.donor, record.donor, record)?, &names::donor_gid(cluster, record.id))?;
     commit_prepared(
         session(&mut sides.recipient, record.recipient, record)?,
@@ -90,7 +90,7 @@ pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> 
 /// What the shards answer, an unreachable one above all: then it is to be called again later.
 pub(super) fn settle(id: i64) -> Result<()> {
     let mut sides = Sides::default();
-    let cluster = transaction::run(shard::cluster_id)?;
+    let cluster = transaction::run(cluster_id)?;
     let (donor_gid, recipient_gid) = (names::donor_gid(cluster, id), names::recipient_gid(cluster, id));
     loop {
         let record = transaction::run(|| record::load(id))?;
@@ -146,21 +146,21 @@ fn flip(record: &Record) -> Result<()> {
         "UPDATE docshard_catalog.chunks SET shard_id = $5, version = $6 \
          WHERE collection_id = $1 AND min = $2 AND max = $3 AND shard_id = $4",
         &[
-            LocalParam::Int4(collection.id),
-            LocalParam::Bytea(&record.min),
-            LocalParam::Bytea(&record.max),
-            LocalParam::Int4(record.donor),
-            LocalParam::Int4(record.recipient),
-            LocalParam::Int8(record.version),
+            Param::Int4(collection.id),
+            Param::Bytea(&record.min),
+            Param::Bytea(&record.max),
+            Param::Int4(record.donor),
+            Param::Int4(record.recipient),
+            Param::Int8(record.version),
         ],
     )?;
     let placements = spi::execute(
         "UPDATE docshard_catalog.placements SET version = $4 WHERE collection_id = $1 AND shard_id IN ($2, $3)",
         &[
-            LocalParam::Int4(collection.id),
-            LocalParam::Int4(record.donor),
-            LocalParam::Int4(record.recipient),
-            LocalParam::Int8(record.version),
+            Param::Int4(collection.id),
+            Param::Int4(record.donor),
+            Param::Int4(record.recipient),
+            Param::Int8(record.version),
         ],
     )?;
     if collection.id != record.collection || chunks.processed != 1 || placements.processed != 2 {
@@ -172,7 +172,7 @@ fn flip(record: &Record) -> Result<()> {
     change::touch(collection.id)?;
     let name = |shard: ShardId| -> Result<String> {
         let rows =
-            spi::query("SELECT name FROM docshard_catalog.shards WHERE id = $1", &[LocalParam::Int4(shard)])?;
+            spi::query("SELECT name FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard)])?;
         Ok(rows.first().map(|row| row.text(0).to_owned()).unwrap_or_default())
     };
     let details = json!({
@@ -233,13 +233,13 @@ fn drop_unplaced(recipient: &mut Remote, record: &Record) -> Result<()> {
     if record.state != State::Aborted {
         return Ok(());
     }
-    let id = LocalParam::Int4(record.collection);
+    let id = Param::Int4(record.collection);
     spi::query("SELECT 1 FROM docshard_catalog.collections WHERE id = $1 FOR UPDATE", &[id])?;
     let known = spi::query(
         "SELECT 1 FROM docshard_catalog.placements WHERE collection_id = $1 AND shard_id = $2 \
          UNION ALL SELECT 1 FROM docshard_catalog.migrations \
          WHERE collection_id = $1 AND recipient = $2 AND state IN ('running', 'committed')",
-        &[id, LocalParam::Int4(record.recipient)],
+        &[id, Param::Int4(record.recipient)],
     )?;
     if known.is_empty() {
         recipient.query("SELECT docshard_internal.drop_table($1)", &[Param::Int4(record.collection)])?;

@@ -4,10 +4,10 @@ use super::record::Record;
 use crate::catalog::cache;
 use crate::catalog::model::{Place, Shard};
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param as LocalParam;
 use crate::pg::server::{current_user, foreign_server_oid};
 use crate::pg::{spi, transaction};
-use crate::remote::{Param, Row, Session};
+use crate::pg::param::Param;
+use crate::remote::{Row, Session};
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
@@ -100,19 +100,10 @@ pub fn connect(shard: ShardId, record: &Record, application: &str) -> Result<Rem
 
 /// The role that started a move; the present one if that is gone.
 fn role_of(record: &Record) -> Result<Oid> {
-    let rows = spi::query("SELECT oid FROM pg_roles WHERE rolname = $1::name", &[LocalParam::Text(&record.role)])?;
+    let rows = spi::query("SELECT oid FROM pg_roles WHERE rolname = $1::name", &[Param::Text(&record.role)])?;
     Ok(rows.first().and_then(|row| row.get(0)).and_then(|b| b.try_into().ok()).map_or_else(current_user, |b| {
         Oid::from(u32::from_be_bytes(b))
     }))
-}
-
-/// This cluster's number.
-///
-/// # Errors
-/// Internal ones.
-pub fn cluster_id() -> Result<i64> {
-    let rows = spi::query("SELECT id FROM docshard_catalog.cluster", &[])?;
-    rows.first().map(|row| row.i64(0)).ok_or_else(|| Error::new(Kind::InternalError, "the cluster has no number"))
 }
 
 /// An identifier, quoted.

@@ -12,12 +12,17 @@ use std::panic::AssertUnwindSafe;
 /// # Errors
 /// What `work` returns or raises.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    // SAFETY: a backend-local pointer; restored below as every PG_CATCH does.
+    let callbacks = unsafe { pg_sys::error_context_stack };
     let result = PgTryBuilder::new(AssertUnwindSafe(work))
         .catch_others(AssertUnwindSafe(|caught| Err(Error::from_caught(caught))))
         .execute();
     if result.is_err() {
         // SAFETY: outside a transaction block of anybody else's: callers run outside any transaction.
-        unsafe { pg_sys::AbortOutOfAnyTransaction() };
+        unsafe {
+            pg_sys::error_context_stack = callbacks;
+            pg_sys::AbortOutOfAnyTransaction();
+        }
     }
     result
 }

@@ -78,11 +78,62 @@ pub fn path() -> impl Strategy<Value = String> {
 /// JSON made of what parsers look for, well-formed only by accident.
 pub fn nonsense() -> impl Strategy<Value = Json> {
     let names = proptest::sample::select(vec![
-        "", "a", "a.b", "a.0", "a..b", ".", "$", "a.$", "a.$[]", "_id", "_id.a", "$id", "$ref", "$and", "$or", "$nor",
-        "$not", "$in", "$nin", "$eq", "$ne", "$gt", "$lte", "$exists", "$comment", "$regex", "$foo", "$set", "$unset",
-        "$inc", "$setOnInsert", "$push", "$slice", "$meta", "$natural", "$oid", "$date", "$numberInt", "$numberLong",
-        "$numberDouble", "$numberDecimal", "$binary", "$type", "$timestamp", "$regularExpression", "$code", "$scope",
-        "$undefined", "$minKey", "$maxKey", "base64", "subType", "t", "i", "\u{0}", "ä",
+        "",
+        "a",
+        "a.b",
+        "a.0",
+        "a..b",
+        ".",
+        "$",
+        "a.$",
+        "a.$[]",
+        "_id",
+        "_id.a",
+        "$id",
+        "$ref",
+        "$and",
+        "$or",
+        "$nor",
+        "$not",
+        "$in",
+        "$nin",
+        "$eq",
+        "$ne",
+        "$gt",
+        "$lte",
+        "$exists",
+        "$comment",
+        "$regex",
+        "$foo",
+        "$set",
+        "$unset",
+        "$inc",
+        "$setOnInsert",
+        "$push",
+        "$slice",
+        "$meta",
+        "$natural",
+        "$oid",
+        "$date",
+        "$numberInt",
+        "$numberLong",
+        "$numberDouble",
+        "$numberDecimal",
+        "$binary",
+        "$type",
+        "$timestamp",
+        "$regularExpression",
+        "$code",
+        "$scope",
+        "$undefined",
+        "$minKey",
+        "$maxKey",
+        "base64",
+        "subType",
+        "t",
+        "i",
+        "\u{0}",
+        "ä",
     ])
     .prop_map(str::to_owned);
     let leaf = prop_oneof![
@@ -109,7 +160,12 @@ pub fn object(fields: Vec<(String, Json)>) -> Json {
     Json::Object(fields.into_iter().collect::<Map<_, _>>())
 }
 
-/// JSON nested so deep, in objects or in arrays.
-pub fn nested(levels: usize, wrap: fn(Json) -> Json) -> Json {
-    (0..levels).fold(json!(1), |inner, _| wrap(inner))
+/// A number in so many objects, each of one field.
+pub fn nested(levels: usize, name: &str) -> Json {
+    (0..levels).fold(json!(1), |inner, _| wrapped(name, inner))
+}
+
+/// `{name: inner}`, moved and not copied as by `json!`.
+pub fn wrapped(name: &str, inner: Json) -> Json {
+    object(vec![(name.to_owned(), inner)])
 }
