@@ -1,5 +1,6 @@
 //! The face: every SQL function, thin.
 
+pub mod chunks;
 pub mod cluster;
 pub mod collections;
 pub mod documents;

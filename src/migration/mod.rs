@@ -32,6 +32,7 @@
 
 mod donor;
 pub mod jobs;
+mod median;
 mod recipient;
 mod record;
 pub mod recovery;
@@ -53,6 +54,7 @@ use std::time::{Duration, Instant};
 
 pub use donor::exclude_writers_to_range;
 pub use jobs::init;
+pub use median::median;
 pub use record::undecided;
 
 /// What is to be moved.

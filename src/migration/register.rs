@@ -112,7 +112,7 @@ fn check_node(shard: &mut Remote, cluster: i64) -> Result<()> {
         .first()
         .map(|row| (row.text(0).map(str::to_owned), row.i32(1).unwrap_or(0), row.bool(2).unwrap_or(false)))
         .unwrap_or_default();
-    let name = &shard.name;
+    let name = shard.name.clone();
     let ours = env!("CARGO_PKG_VERSION");
     if version.as_deref() != Some(ours) {
         let theirs = version.map_or_else(|| "no docshard".to_owned(), |v| format!("docshard {v}"));

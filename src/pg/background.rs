@@ -257,6 +257,11 @@ fn work(segment: &Segment) -> Result<Value> {
     job(&envelope["request"])
 }
 
+unsafe extern "C-unwind" fn on_signal(signal: i32) {
+    // SAFETY: PostgreSQL's own handler of a query's cancel, which is made for this; it raises nothing.
+    unsafe { pg_sys::StatementCancelHandler(signal) };
+}
+
 /// Where a worker starts.
 #[pg_guard]
 #[unsafe(no_mangle)]
@@ -264,8 +269,8 @@ pub extern "C-unwind" fn docshard_job_main(argument: pg_sys::Datum) {
     // SAFETY: called once, by PostgreSQL, in a new worker: signals are blocked until the handlers are there. SIGTERM
     // becomes an ERROR at the next wait, not the end of the process, so that the job can clean up.
     let segment = unsafe {
-        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(pg_sys::StatementCancelHandler));
-        pg_sys::pqsignal(pg_sys::SIGINT as i32, Some(pg_sys::StatementCancelHandler));
+        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(on_signal));
+        pg_sys::pqsignal(pg_sys::SIGINT as i32, Some(on_signal));
         pg_sys::BackgroundWorkerUnblockSignals();
         let segment = pg_sys::dsm_attach(argument.value() as pg_sys::dsm_handle);
         if segment.is_null() {
