@@ -12,5 +12,9 @@ pub mod router;
 
 ::pgrx::pg_module_magic!(name, version);
 
+/// The SQL schema of the functions that routers call at shards; the functions themselves are in [`api`].
+#[pgrx::pg_schema]
+mod docshard_internal {}
+
 ::pgrx::extension_sql_file!("../sql/schemas.sql", name = "schemas", bootstrap);
 ::pgrx::extension_sql_file!("../sql/catalog.sql", name = "catalog", requires = ["schemas"]);
