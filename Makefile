@@ -1,4 +1,4 @@
-# What there is to do with docshard; the work is in .ci/ and docs/demo/. Needs Debian 12 or later, or PostgreSQL 15 with
+# What there is to do with docshard; the work is in .ci/ and docs/demo/. Needs Debian 12, or PostgreSQL 15 with
 # its server headers and PG_BINDIR=… to name its programs.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
