@@ -22,11 +22,8 @@ fn key_of(pattern: &KeyPattern, find: &Json) -> Result<Vec<u8>> {
     let document = raw::document(&bytes)
         .ok_or_else(|| Error::new(Kind::TypeMismatch, format!("find must be a document, not {}", find.0)))?;
     if !pattern.is_complete(document) {
-        return Err(Error::new(
-            Kind::ShardKeyNotFound,
-            format!("no shard key found in chunk query {}", find.0),
-        )
-        .with_hint(format!("Give every field of the shard key {}.", pattern.to_json())));
+        return Err(Error::new(Kind::ShardKeyNotFound, format!("no shard key found in chunk query {}", find.0))
+            .with_hint(format!("Give every field of the shard key {}.", pattern.to_json())));
     }
     Ok(pattern.key_of(document)?)
 }

@@ -94,7 +94,11 @@ pub fn merge(locked: &Locked, namespace: &str, pattern: &KeyPattern, min: &[u8],
     let bad = |message: String| Err(Error::new(Kind::BadValue, message));
     let shown = |bound: &[u8]| pattern.bound_to_json(bound).to_string();
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
-        return bad(format!("could not merge chunks: no chunk of {namespace} lies between {} and {}", shown(min), shown(max)));
+        return bad(format!(
+            "could not merge chunks: no chunk of {namespace} lies between {} and {}",
+            shown(min),
+            shown(max)
+        ));
     };
     for (bound, found, what) in [(min, first.bytes(0), "starts"), (max, last.bytes(1), "ends")] {
         if bound != found.as_slice() {
@@ -102,7 +106,11 @@ pub fn merge(locked: &Locked, namespace: &str, pattern: &KeyPattern, min: &[u8],
         }
     }
     if rows.len() == 1 {
-        return bad(format!("could not merge chunks: there is only one chunk between {} and {}", shown(min), shown(max)));
+        return bad(format!(
+            "could not merge chunks: there is only one chunk between {} and {}",
+            shown(min),
+            shown(max)
+        ));
     }
     let owner: ShardId = first.i32(2);
     if rows.iter().any(|row| row.i32(2) != owner) {

@@ -8,8 +8,8 @@ use super::shard::Remote;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{Mode, Tag, acquire};
-use crate::pg::server::sleep_ms;
 use crate::pg::param::Param;
+use crate::pg::server::sleep_ms;
 use docshard_core::error::Kind;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -36,26 +36,29 @@ pub(super) fn range_params<'a>(record: &'a Record, end: Option<&'a [u8]>) -> Vec
     std::iter::once(record.min.as_slice()).chain(end).map(Param::Bytea).collect()
 }
 
+/// The length of the largest of some documents of the range, as they travel.
+pub(super) fn size_of_documents(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<i64> {
+    let sql = format!(
+        "SELECT max(octet_length(doc::text))::int8 FROM (SELECT doc FROM {} WHERE {} LIMIT 100) AS sample",
+        table::name(record.collection),
+        range(end)
+    );
+    Ok(donor.number(&sql, &range_params(record, end))?.unwrap_or(1))
+}
+
 /// Tells writers to the range of the move: committed at once.
 pub(super) fn capture(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
     donor.query(
         "INSERT INTO docshard_data.capture (collection_id, migration_id, min, max) VALUES ($1, $2, $3, $4::bytea)",
-        &[
-            Param::Int4(record.collection),
-            Param::Int8(record.id),
-            Param::Bytea(&record.min),
-            Param::OptBytea(end),
-        ],
+        &[Param::Int4(record.collection), Param::Int8(record.id), Param::Bytea(&record.min), Param::OptBytea(end)],
     )?;
     Ok(())
 }
 
 /// Who holds the collection's lock: a transaction's name, and its process unless it is prepared.
 fn writers(donor: &mut Remote, record: &Record) -> Result<BTreeMap<String, Option<i32>>> {
-    let rows = donor.query(
-        "SELECT holder, pid FROM docshard_internal.collection_writers($1)",
-        &[Param::Int4(record.collection)],
-    )?;
+    let rows = donor
+        .query("SELECT holder, pid FROM docshard_internal.collection_writers($1)", &[Param::Int4(record.collection)])?;
     Ok(rows.iter().filter_map(|row| Some((row.text(0)?.to_owned(), row.i32(1)))).collect())
 }
 
@@ -140,12 +143,7 @@ pub(super) fn set_version(shard: &mut Remote, record: &Record, before: i64) -> R
     let set = shard.query(
         "UPDATE docshard_data.placement SET version = $4 WHERE collection_id = $1 AND token = $2 AND version = $3 \
          RETURNING 1",
-        &[
-            Param::Int4(record.collection),
-            Param::Int8(record.token),
-            Param::Int8(before),
-            Param::Int8(record.version),
-        ],
+        &[Param::Int4(record.collection), Param::Int8(record.token), Param::Int8(before), Param::Int8(record.version)],
     )?;
     if set.len() == 1 {
         return Ok(());

@@ -89,9 +89,8 @@ pub(super) fn look(request: &MoveRequest) -> Result<Option<Prepared>> {
     check_node(&mut prepared.donor, cluster)?;
     check_node(&mut prepared.recipient, cluster)?;
     let server = prepared.donor.server.clone();
-    let knows = prepared.recipient.query("SELECT FROM pg_foreign_server WHERE srvname = $1::text", &[
-        Param::Text(&server),
-    ])?;
+    let knows =
+        prepared.recipient.query("SELECT FROM pg_foreign_server WHERE srvname = $1::text", &[Param::Text(&server)])?;
     if knows.is_empty() {
         return Err(illegal(
             format!("shard \"{}\" has no foreign server \"{server}\" to pull from", prepared.recipient.name),
@@ -133,8 +132,8 @@ fn check_node(shard: &mut Remote, cluster: i64) -> Result<()> {
             "Set max_prepared_transactions there, or preload docshard (shared_preload_libraries), and restart it.",
         ));
     }
-    let other = shard
-        .number("SELECT cluster_id FROM docshard_data.node WHERE cluster_id <> $1", &[Param::Int8(cluster)])?;
+    let other =
+        shard.number("SELECT cluster_id FROM docshard_data.node WHERE cluster_id <> $1", &[Param::Int8(cluster)])?;
     if other.is_some() {
         return Err(illegal(
             format!("shard \"{name}\" belongs to another cluster"),
@@ -229,8 +228,11 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
 
 /// The error of whoever must wait for a move of the collection.
 pub(super) fn conflict(namespace: &str, migration: i64) -> Error {
-    Error::new(Kind::ConflictingOperationInProgress, format!("a chunk of {namespace} is being moved (migration {migration})"))
-        .with_hint("Wait until it has ended; docshard_catalog.migrations shows it.")
+    Error::new(
+        Kind::ConflictingOperationInProgress,
+        format!("a chunk of {namespace} is being moved (migration {migration})"),
+    )
+    .with_hint("Wait until it has ended; docshard_catalog.migrations shows it.")
 }
 
 fn placement(collection: i32, shard: ShardId) -> Result<Option<i64>> {

@@ -3,14 +3,14 @@
 //! Everything here may be repeated, by whoever holds the coordinator's lock, from any state in which the attempt was
 //! left. `core::migration::next_action` says what comes next.
 
-use super::record::{self, Record, names};
 use super::recipient::drop_staging;
+use super::record::{self, Record, names};
 use super::shard::{self, Remote};
 use crate::catalog::change;
 use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
-use crate::pg::{spi, transaction};
 use crate::pg::param::Param;
+use crate::pg::{spi, transaction};
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::migration::{Action, Part, State, next_action};
@@ -97,7 +97,8 @@ pub(super) fn settle(id: i64) -> Result<()> {
         let (donor, recipient) = if record.state == State::Committed {
             transaction::guarded(|| {
                 let donor = part(session(&mut sides.donor, record.donor, &record)?, &record, &donor_gid)?;
-                let recipient = part(session(&mut sides.recipient, record.recipient, &record)?, &record, &recipient_gid)?;
+                let recipient =
+                    part(session(&mut sides.recipient, record.recipient, &record)?, &record, &recipient_gid)?;
                 Ok((donor, recipient))
             })?
         } else {
@@ -110,9 +111,9 @@ pub(super) fn settle(id: i64) -> Result<()> {
                 record::advance(id, State::Running, State::Aborted)
             })
             .map(drop)?,
-            Action::CommitDonor => transaction::guarded(|| {
-                commit_prepared(session(&mut sides.donor, record.donor, &record)?, &donor_gid)
-            })?,
+            Action::CommitDonor => {
+                transaction::guarded(|| commit_prepared(session(&mut sides.donor, record.donor, &record)?, &donor_gid))?
+            }
             Action::CommitRecipient => transaction::guarded(|| {
                 commit_prepared(session(&mut sides.recipient, record.recipient, &record)?, &recipient_gid)
             })?,
@@ -171,8 +172,7 @@ fn flip(record: &Record) -> Result<()> {
     }
     change::touch(collection.id)?;
     let name = |shard: ShardId| -> Result<String> {
-        let rows =
-            spi::query("SELECT name FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard)])?;
+        let rows = spi::query("SELECT name FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard)])?;
         Ok(rows.first().map(|row| row.text(0).to_owned()).unwrap_or_default())
     };
     let details = json!({

@@ -4,9 +4,9 @@ use super::record::Record;
 use crate::catalog::cache;
 use crate::catalog::model::{Place, Shard};
 use crate::pg::error::{Error, Result};
+use crate::pg::param::Param;
 use crate::pg::server::{current_user, foreign_server_oid};
 use crate::pg::{spi, transaction};
-use crate::pg::param::Param;
 use crate::remote::{Row, Session};
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
@@ -29,8 +29,7 @@ pub struct Remote {
 const SETTINGS: &str = "SET search_path = pg_catalog; SET statement_timeout = 0; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; \
     SET client_connection_check_interval = '2s'; SET default_transaction_isolation = 'read committed'; \
-    SET default_transaction_read_only = off; SET default_transaction_deferrable = off; SET bytea_output = hex; \
-    SET session_replication_role = origin; SET row_security = off";
+    SET default_transaction_read_only = off; SET default_transaction_deferrable = off; SET row_security = off";
 
 /// A commit on a shard must survive its crash; stronger settings stay.
 const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false) \
@@ -48,7 +47,10 @@ impl Remote {
                 let oid = foreign_server_oid(LOCAL_SERVER).ok_or_else(|| {
                     Error::new(
                         Kind::OperationFailed,
-                        format!("chunks of shard \"{}\" cannot be moved: there is no foreign server \"{LOCAL_SERVER}\"", shard.name),
+                        format!(
+                            "chunks of shard \"{}\" cannot be moved: there is no foreign server \"{LOCAL_SERVER}\"",
+                            shard.name
+                        ),
                     )
                     .with_hint("docshard.add_shard makes it when the first other shard is added.")
                 })?;
@@ -101,9 +103,11 @@ pub fn connect(shard: ShardId, record: &Record, application: &str) -> Result<Rem
 /// The role that started a move; the present one if that is gone.
 fn role_of(record: &Record) -> Result<Oid> {
     let rows = spi::query("SELECT oid FROM pg_roles WHERE rolname = $1::name", &[Param::Text(&record.role)])?;
-    Ok(rows.first().and_then(|row| row.get(0)).and_then(|b| b.try_into().ok()).map_or_else(current_user, |b| {
-        Oid::from(u32::from_be_bytes(b))
-    }))
+    Ok(rows
+        .first()
+        .and_then(|row| row.get(0))
+        .and_then(|b| b.try_into().ok())
+        .map_or_else(current_user, |b| Oid::from(u32::from_be_bytes(b))))
 }
 
 /// An identifier, quoted.

@@ -98,9 +98,8 @@ impl Segment {
         let header = self.header();
         let length = header.answer.load(Ordering::Acquire) as usize;
         // SAFETY: published with its length, and never changed afterwards.
-        (length > 0).then(|| unsafe {
-            std::slice::from_raw_parts(self.bytes_at(header.request as usize), length).to_vec()
-        })
+        (length > 0)
+            .then(|| unsafe { std::slice::from_raw_parts(self.bytes_at(header.request as usize), length).to_vec() })
     }
 }
 

@@ -14,9 +14,8 @@ use std::panic::AssertUnwindSafe;
 pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // SAFETY: a backend-local pointer; restored below as every PG_CATCH does.
     let callbacks = unsafe { pg_sys::error_context_stack };
-    let result = PgTryBuilder::new(AssertUnwindSafe(work))
-        .catch_others(|caught| Err(Error::from_caught(caught)))
-        .execute();
+    let result =
+        PgTryBuilder::new(AssertUnwindSafe(work)).catch_others(|caught| Err(Error::from_caught(caught))).execute();
     if result.is_err() {
         // SAFETY: outside a transaction block of anybody else's: callers run outside any transaction.
         unsafe {

@@ -68,7 +68,8 @@ fn check_all(cluster: &Cluster, documents: i64) {
         ] {
             assert_eq!(node.value::<i64>(sql), 0, "{what} left on {}", node.name);
         }
-        let id: i32 = cluster.router.value(&format!("SELECT id FROM docshard_catalog.collections WHERE namespace = '{NS}'"));
+        let id: i32 =
+            cluster.router.value(&format!("SELECT id FROM docshard_catalog.collections WHERE namespace = '{NS}'"));
         if node.value::<Option<String>>(&format!("SELECT to_regclass('docshard_data.c{id}')::text")).is_some() {
             total += node.value::<i64>(&format!("SELECT count(*) FROM docshard_data.c{id}"));
         }
@@ -162,7 +163,12 @@ fn writes_wait_for_the_move_and_succeed() {
     }
     let total = next.load(Ordering::Relaxed) as i64;
     let updates: i64 = client
-        .query_one(&format!("SELECT sum((d->>'n')::int8)::int8 FROM docshard.find('{NS}', '{{\"n\": {{\"$exists\": true}}}}') d"), &[])
+        .query_one(
+            &format!(
+                "SELECT sum((d->>'n')::int8)::int8 FROM docshard.find('{NS}', '{{\"n\": {{\"$exists\": true}}}}') d"
+            ),
+            &[],
+        )
         .expect("a find")
         .get(0);
     assert_eq!(updates, total - 10_000, "updates lost or done twice");
@@ -281,7 +287,10 @@ fn a_node_killed_at_any_moment_leaves_the_chunk_on_one_side() {
             client.query_one("SELECT docshard.recover_moves()", &[]).is_ok_and(|row| row.get::<_, i64>(0) == 0)
         });
         let now = owner(&cluster.router, 0);
-        println!("round {round}: {name} killed, {}; the chunk is on {now}", if outcome.is_ok() { "moved" } else { "failed" });
+        println!(
+            "round {round}: {name} killed, {}; the chunk is on {now}",
+            if outcome.is_ok() { "moved" } else { "failed" }
+        );
         if outcome.is_ok() {
             assert_eq!(now, to, "a move that succeeded was taken back");
         }
