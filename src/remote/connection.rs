@@ -171,12 +171,12 @@ impl Connection {
 
     /// True if what was sent last may be undone and sent again.
     pub(super) fn may_retry(&self) -> bool {
-        !self.wrote && !self.broken && (self.depth == 0 || self.wire.pg.xact() != Xact::Failed)
+        self.depth == 0 || (!self.wrote && !self.broken && self.wire.pg.xact() != Xact::Failed)
     }
 
-    /// For an idle connection: false if the other side has closed it.
+    /// While no answer is outstanding: false if the other side has closed the connection.
     pub(super) fn is_alive(&mut self) -> bool {
-        !self.broken && self.wire.pg.consume() && self.wire.pg.is_good()
+        !self.broken && self.wire.pg.is_open_and_quiet()
     }
 
     /// Sends a request; its rows belong to what is returned.
@@ -343,7 +343,7 @@ impl Connection {
             let Some(result) = result else {
                 if !self.wire.pg.is_good() {
                     let lost = Lost::Broken(self.wire.pg.message());
-                    return Err(Stop::Failed(self.failure.take().unwrap_or_else(|| self.break_down(&lost))));
+                    return Err(Stop::Failed(self.break_down(&lost)));
                 }
                 self.row_mode = false;
                 if step != Step::Sync {
@@ -364,7 +364,7 @@ impl Connection {
                 }
                 Status::Error => {
                     let error = self.wire.report(&result);
-                    if !self.wire.pg.is_good() {
+                    if result.is_fatal() || !self.wire.pg.is_good() {
                         self.break_down(&Lost::Broken(String::new()));
                         return Err(Stop::Failed(error));
                     }
@@ -449,6 +449,10 @@ impl Connection {
         self.broken = true;
         self.steps.clear();
         self.text_active = false;
+        self.failure = None;
+        if self.batch.fresh && !self.wrote {
+            self.ended();
+        }
         let error = self.wire.lost(lost);
         if let Some(current) = self.current.take() {
             let mut progress = current.borrow_mut();
@@ -578,7 +582,7 @@ impl Connection {
                     return Ok(result);
                 }
                 let error = self.wire.report(&result);
-                if !self.wire.pg.is_good() {
+                if result.is_fatal() || !self.wire.pg.is_good() {
                     self.break_down(&Lost::Broken(String::new()));
                 }
                 Err(error)

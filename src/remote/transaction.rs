@@ -157,7 +157,9 @@ impl Pool {
     fn pre_commit(&mut self) -> Result<bool> {
         self.end_streams()?;
         for writer in self.writers() {
-            if writer.broken {
+            // Looking now tells a shard that is gone from one that vanishes while it commits.
+            if !writer.is_alive() {
+                writer.broken = true;
                 return Err(writer.wire.broken("It had written in this transaction."));
             }
             if writer.wire.pg.xact() != Xact::Open {
@@ -187,7 +189,7 @@ impl Pool {
 
     /// Ends the streams that are still read: a writer's by reading on, as a cancel would lose what it wrote.
     fn end_streams(&mut self) -> Result<()> {
-        for writer in self.writers() {
+        for writer in self.writers().filter(|w| w.is_busy()) {
             writer.drain(Limit::Served)?;
         }
         self.stop(|c| !c.is_writer());
