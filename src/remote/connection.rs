@@ -57,6 +57,8 @@ pub(super) struct Progress {
 enum Step {
     /// BEGIN or SAVEPOINT: the remote transaction then has this depth
     Open(i32),
+    /// SAVEPOINT of a subtransaction that has committed before the answer came
+    Outlived(i32),
     /// the preparation of the statement with this number
     Prepare(u64),
     /// rows that nobody reads
@@ -161,12 +163,12 @@ impl Connection {
 
     /// True if the remote transaction has written, or may have.
     pub(super) fn is_writer(&self) -> bool {
-        self.depth > 0 && (self.wrote || (self.is_busy() && self.batch.write))
+        (self.depth > 0 && self.wrote) || (self.is_busy() && self.batch.write)
     }
 
-    /// True if the batch in flight is a statement of its own, outside a transaction, sent at this level or below it.
-    pub(super) fn is_autocommit_since(&self, level: i32) -> bool {
-        self.depth == 0 && self.is_busy() && self.batch.level >= level
+    /// True if the batch in flight was sent in the subtransaction of this level, or in one within it.
+    pub(super) fn is_busy_since(&self, level: i32) -> bool {
+        self.is_busy() && self.batch.level >= level
     }
 
     /// True if what was sent last may be undone and sent again.
@@ -394,6 +396,7 @@ impl Connection {
     fn succeeded(&mut self, step: Step, result: &PgResult) {
         match step {
             Step::Open(depth) => self.depth = depth,
+            Step::Outlived(level) => self.release_from = Some(self.release_from.map_or(level, |r| r.min(level))),
             Step::Prepare(number) => self.preparing.retain(|n| *n != number),
             Step::Main => {
                 self.affected = result.affected();
@@ -493,10 +496,9 @@ impl Connection {
             // In a transaction a cancel would abort what was done before.
             _ if self.depth > 0 => drop(self.drain(Limit::Served)),
             _ => {
-                let patient = Limit::ServedUntil(Instant::now() + PATIENCE);
-                while let Ok(Some(_)) = self.next(patient) {}
-                if self.is_busy() {
-                    self.stop();
+                self.drain_briefly(PATIENCE);
+                if let Some(cancel) = self.canceller() {
+                    self.stopped(&cancel.send(), Instant::now() + CLEANUP);
                 }
             }
         }
@@ -531,11 +533,14 @@ impl Connection {
         if self.is_busy() { self.wire.pg.canceller() } else { None }
     }
 
-    /// Cancels and drains, within bounds, without raising.
-    pub(super) fn stop(&mut self) {
-        if let Some(cancel) = self.canceller() {
-            let deadline = Instant::now() + CLEANUP;
-            self.stopped(&cancel.send(), deadline);
+    /// Reads and throws away what arrives within a short time, which often is the end.
+    pub(super) fn drain_briefly(&mut self, time: Duration) {
+        let deadline = Instant::now() + time;
+        while !self.text_active && Instant::now() < deadline {
+            match self.next(Limit::Until(deadline)) {
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => break,
+            }
         }
     }
 
@@ -594,6 +599,13 @@ impl Connection {
 
     /// The subtransaction at this level commits: its savepoint is released with whatever is sent next.
     pub(super) fn commit_sub(&mut self, level: i32) {
+        for step in &mut self.steps {
+            if let Step::Open(depth) = *step
+                && depth >= level
+            {
+                *step = Step::Outlived(depth);
+            }
+        }
         if self.depth >= level {
             self.release_from = Some(self.release_from.map_or(level, |r| r.min(level)));
             self.depth = level - 1;

@@ -28,6 +28,9 @@ use std::time::{Duration, Instant};
 /// How long the local commit waits for shards to take the decision.
 const FINISH: Duration = Duration::from_secs(10);
 
+/// How long an unfinished answer may take before it is cancelled.
+const BRIEF: Duration = Duration::from_millis(1);
+
 /// Who decides the outcome of a transaction that was prepared on shards.
 pub trait Coordinator {
     /// The part of the prepared transactions' names that tells this cluster from others: letters and digits, short.
@@ -201,9 +204,12 @@ impl Pool {
         let deadline = Instant::now() + CLEANUP;
         let mut cancels = Vec::new();
         for connection in self.connections.iter_mut().filter(|c| which(c) && c.is_busy()) {
-            match connection.canceller() {
-                Some(cancel) => cancels.push((connection.id, cancel.send())),
-                None => connection.broken = true,
+            // A reader that stopped early has most often left no more than the end.
+            connection.drain_briefly(BRIEF);
+            if let Some(cancel) = connection.canceller() {
+                cancels.push((connection.id, cancel.send()));
+            } else if connection.is_busy() {
+                connection.broken = true;
             }
         }
         for (id, request) in cancels {
@@ -374,7 +380,7 @@ impl Pool {
     /// The subtransaction at this level was aborted.
     fn abort_sub(&mut self, level: i32) {
         let deadline = Instant::now() + CLEANUP;
-        self.stop(|c| c.depth >= level || c.is_autocommit_since(level));
+        self.stop(|c| c.depth >= level || c.is_busy_since(level));
         let mut sent = Vec::new();
         for connection in self.connections.iter_mut().filter(|c| c.depth >= level && !c.broken) {
             if connection.send_abort_sub(level) {

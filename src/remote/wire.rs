@@ -40,8 +40,24 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects, serving interrupts, within `connect_timeout`.
+    /// Connects to the first of the hosts that can be reached, each within `connect_timeout`, serving interrupts.
     pub(super) fn connect(name: &str, options: &[(String, String)], needs_password: bool) -> Result<Self> {
+        let mut failure: Option<Error> = None;
+        for one in options::alternatives(options) {
+            match (Self::attempt(name, &one, needs_password), &mut failure) {
+                (Ok(wire), _) => return Ok(wire),
+                (Err(next), None) => failure = Some(next),
+                (Err(next), Some(first)) => {
+                    let place = format!("could not connect to shard \"{name}\": ");
+                    let next = next.message.strip_prefix(&place).unwrap_or(&next.message);
+                    first.message = format!("{}; {next}", first.message);
+                }
+            }
+        }
+        Err(failure.unwrap_or_else(|| Error::new(Kind::HostUnreachable, format!("shard \"{name}\" has no host"))))
+    }
+
+    fn attempt(name: &str, options: &[(String, String)], needs_password: bool) -> Result<Self> {
         let failed = |message: String| {
             Error::new(Kind::HostUnreachable, format!("could not connect to shard \"{name}\": {}", one_line(&message)))
         };
