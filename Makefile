@@ -1,4 +1,4 @@
-# What there is to do with docshard; the work is in .ci/ and docs/demo/. Needs Debian 12 or later, or PostgreSQL 15 with
+# What there is to do with docshard; the work is in .ci/ and docs/demo/. Needs Debian 12, or PostgreSQL 15 with
 # its server headers and PG_BINDIR=… to name its programs.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -50,6 +50,6 @@ bench: install ## compare speed with plain PostgreSQL and hand-made sharding
 	@bench/run
 
 clean: ## remove everything built, the demo, the private PostgreSQL
-	@.ci/cluster remove .demo
-	cargo clean
-	rm -rf .bench .pgrx
+	@for folder in .demo .bench; do .ci/cluster remove $$folder; done
+	@if [ -L .pgrx/var ]; then rm -rf "$$(readlink .pgrx/var)"; fi
+	rm -rf .pgrx target

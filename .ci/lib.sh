@@ -23,6 +23,15 @@ die() {
   exit 1
 }
 
+as_root() {
+  if am_root; then
+    "$@"
+  else
+    command -v sudo >/dev/null || die "this needs root, and there is no sudo: $*"
+    sudo "$@"
+  fi
+}
+
 # PostgreSQL refuses to run as root: its programs then run as the user postgres, from a folder that it can enter.
 # Servers are started without RUST_BACKTRACE, or errors would carry backtraces in DETAIL.
 as_pg() {
