@@ -100,19 +100,28 @@ fn paths() {
             vec![json!({"a": {"b": 1}}), json!({"a": [{"b": 0}, {"b": 1}]}), json!({"a": {"b": [1]}})],
             vec![json!({"a": [[{"b": 1}]]}), json!({"a.b": 1}), json!({"a": 1}), json!({"b": 1})],
         ),
-        (json!({"a.0": 5}), vec![json!({"a": [5, 6]}), json!({"a": {"0": 5}}), json!({"a": [{"0": 5}]})], vec![
-            json!({"a": [6, 5]}),
-            json!({"a": 5}),
-        ]),
+        (
+            json!({"a.0": 5}),
+            vec![json!({"a": [5, 6]}), json!({"a": {"0": 5}}), json!({"a": [{"0": 5}]})],
+            vec![json!({"a": [6, 5]}), json!({"a": 5})],
+        ),
         // The element at a position is taken as it is, not searched.
         (json!({"a.1": [2, 4]}), vec![json!({"a": [5, [2, 4]]})], vec![]),
         (json!({"a.1": 2}), vec![], vec![json!({"a": [5, [2, 4]]})]),
         (json!({"a.01": 6}), vec![], vec![json!({"a": [5, 6]})]),
-        (json!({"a.1.b": 4}), vec![json!({"a": [5, {"b": 4}]}), json!({"a": [5, [{"b": 4}]]})], vec![json!({"a": [{"b": 4}]})]),
+        (
+            json!({"a.1.b": 4}),
+            vec![json!({"a": [5, {"b": 4}]}), json!({"a": [5, [{"b": 4}]]})],
+            vec![json!({"a": [{"b": 4}]})],
+        ),
         (json!({"a.0.1": 2}), vec![json!({"a": [[1, 2]]})], vec![json!({"a": [[2, 1]]})]),
         (json!({"a.b.c": 1}), vec![json!({"a": [{"b": [{"c": 1}]}]})], vec![json!({"a": [[{"b": {"c": 1}}]]})]),
         // Nothing looks inside an extended value.
-        (json!({"a.$oid": "0123456789abcdef01234567"}), vec![], vec![json!({"a": {"$oid": "0123456789abcdef01234567"}})]),
+        (
+            json!({"a.$oid": "0123456789abcdef01234567"}),
+            vec![],
+            vec![json!({"a": {"$oid": "0123456789abcdef01234567"}})],
+        ),
         (json!({"a.$id": 1}), vec![json!({"a": {"$ref": "c", "$id": 1}})], vec![json!({"a": {"$ref": "c", "$id": 2}})]),
     ]);
 }
@@ -121,15 +130,36 @@ fn paths() {
 fn ranges_stay_within_a_type() {
     let date = |year: i32| json!({"$date": format!("{year}-01-01T00:00:00Z")});
     check(vec![
-        (json!({"a": {"$gt": 1}}), vec![json!({"a": 1.5}), json!({"a": [0, 2]})], vec![json!({"a": 1}), json!({"a": "2"}), json!({})]),
-        (json!({"a": {"$gte": 1, "$lt": 3}}), vec![json!({"a": 1}), json!({"a": 2}), json!({"a": [0, 9]})], vec![
-            json!({"a": 3}),
-            json!({"a": [0, -1]}),
-        ]),
-        (json!({"a": {"$lte": "b"}}), vec![json!({"a": ""}), json!({"a": "b"})], vec![json!({"a": "ba"}), json!({"a": 1})]),
-        (json!({"a": {"$gt": date(2020)}}), vec![json!({"a": date(2021)})], vec![json!({"a": date(2020)}), json!({"a": 1e15})]),
-        (json!({"a": {"$gt": {"x": 1}}}), vec![json!({"a": {"x": 2}})], vec![json!({"a": {"x": 1}}), json!({"a": [2]})]),
-        (json!({"a": {"$gt": [1]}}), vec![json!({"a": [2]}), json!({"a": [1, 0]})], vec![json!({"a": [1]}), json!({"a": 2})]),
+        (
+            json!({"a": {"$gt": 1}}),
+            vec![json!({"a": 1.5}), json!({"a": [0, 2]})],
+            vec![json!({"a": 1}), json!({"a": "2"}), json!({})],
+        ),
+        (
+            json!({"a": {"$gte": 1, "$lt": 3}}),
+            vec![json!({"a": 1}), json!({"a": 2}), json!({"a": [0, 9]})],
+            vec![json!({"a": 3}), json!({"a": [0, -1]})],
+        ),
+        (
+            json!({"a": {"$lte": "b"}}),
+            vec![json!({"a": ""}), json!({"a": "b"})],
+            vec![json!({"a": "ba"}), json!({"a": 1})],
+        ),
+        (
+            json!({"a": {"$gt": date(2020)}}),
+            vec![json!({"a": date(2021)})],
+            vec![json!({"a": date(2020)}), json!({"a": 1e15})],
+        ),
+        (
+            json!({"a": {"$gt": {"x": 1}}}),
+            vec![json!({"a": {"x": 2}})],
+            vec![json!({"a": {"x": 1}}), json!({"a": [2]})],
+        ),
+        (
+            json!({"a": {"$gt": [1]}}),
+            vec![json!({"a": [2]}), json!({"a": [1, 0]})],
+            vec![json!({"a": [1]}), json!({"a": 2})],
+        ),
         (json!({"a": {"$gt": false}}), vec![json!({"a": true})], vec![json!({"a": 1}), json!({"a": false})]),
     ]);
 }
@@ -190,8 +220,16 @@ fn logic() {
     check(vec![
         (json!({"$and": [{"a": 1}, {"b": 2}]}), vec![json!({"a": 1, "b": 2})], vec![json!({"a": 1})]),
         (json!({"$or": [{"a": 1}, {"b": 2}]}), vec![json!({"a": 1}), json!({"b": 2})], vec![json!({"a": 2, "b": 1})]),
-        (json!({"$nor": [{"a": 1}, {"b": 2}]}), vec![json!({}), json!({"a": 2})], vec![json!({"a": 1}), json!({"b": 2})]),
-        (json!({"a": {"$not": {"$gt": 1}}}), vec![json!({"a": 1}), json!({}), json!({"a": "x"})], vec![json!({"a": [0, 2]})]),
+        (
+            json!({"$nor": [{"a": 1}, {"b": 2}]}),
+            vec![json!({}), json!({"a": 2})],
+            vec![json!({"a": 1}), json!({"b": 2})],
+        ),
+        (
+            json!({"a": {"$not": {"$gt": 1}}}),
+            vec![json!({"a": 1}), json!({}), json!({"a": "x"})],
+            vec![json!({"a": [0, 2]})],
+        ),
         (json!({"a": {"$not": {"$not": {"$eq": 1}}}}), vec![json!({"a": 1})], vec![json!({})]),
         (json!({"a": {"$not": {"$gte": 1, "$lte": 2}}}), vec![json!({"a": 0})], vec![json!({"a": 1})]),
         (json!({"$comment": "why", "a": {"$eq": 1, "$comment": 2}}), vec![json!({"a": 1})], vec![json!({"a": 2})]),
@@ -207,7 +245,11 @@ fn existence() {
         (json!({"a": {"$exists": "no"}}), here(), vec![json!({})]),
         (json!({"a": {"$exists": {"$numberInt": "0"}}}), vec![json!({})], here()),
         (json!({"a": {"$exists": null}}), vec![json!({})], here()),
-        (json!({"a.b": {"$exists": false}}), vec![json!({"a": [1]}), json!({"a": []}), json!({})], vec![json!({"a": [{"b": 1}, 2]})]),
+        (
+            json!({"a.b": {"$exists": false}}),
+            vec![json!({"a": [1]}), json!({"a": []}), json!({})],
+            vec![json!({"a": [{"b": 1}, 2]})],
+        ),
         (json!({"a.1": {"$exists": true}}), vec![json!({"a": [1, 2]})], vec![json!({"a": [1]})]),
     ]);
 }
@@ -253,8 +295,13 @@ fn depth_is_bounded() {
     for (levels, fits) in [(1, true), (100, true), (101, false), (5000, false)] {
         for filter in [in_and(levels), in_not(levels)] {
             match Filter::parse(&filter) {
-                Ok(filter) => assert!(fits && filter.matches(document(&bytes(&json!({"a": 1})))) == (levels % 2 == 0 || filter.paths() == ["a"])),
-                Err(error) => assert!(!fits && error.kind == Kind::BadValue && error.message.contains("exceeded depth")),
+                Ok(filter) => assert!(
+                    fits && filter.matches(document(&bytes(&json!({"a": 1}))))
+                        == (levels % 2 == 0 || filter.paths() == ["a"])
+                ),
+                Err(error) => {
+                    assert!(!fits && error.kind == Kind::BadValue && error.message.contains("exceeded depth"))
+                }
             }
         }
     }
@@ -484,7 +531,8 @@ fn any_filter() -> impl Strategy<Value = Json> {
     let member = (proptest::sample::select(vec!["$in", "$nin"]), proptest::collection::vec(operand(), 0..4))
         .prop_map(|(name, operands)| (name.to_owned(), Json::from(operands)));
     let exists = any::<bool>().prop_map(|wanted| ("$exists".to_owned(), Json::from(wanted)));
-    let operators = proptest::collection::vec(prop_oneof![4 => compare, 2 => member, 1 => exists], 1..3).prop_map(object);
+    let operators =
+        proptest::collection::vec(prop_oneof![4 => compare, 2 => member, 1 => exists], 1..3).prop_map(object);
     let predicate = prop_oneof![
         2 => operand(),
         4 => operators.clone(),

@@ -4,7 +4,7 @@
 //! [`Error::raise`]. So a stale version, a lost connection or a duplicate key can be handled without a subtransaction.
 
 use docshard_core::error::{Error as CoreError, Kind};
-use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::pg_sys::panic::{CaughtError, ErrorReport};
 use pgrx::{PgLogLevel, PgSqlErrorCode};
 
 /// The result of everything that can fail.
@@ -105,6 +105,12 @@ mod annotate {
         }
     }
 
+    /// Takes back what was meant for the next error: it was caught before PostgreSQL saw it.
+    pub(super) fn take_back() -> Option<([u8; 5], Option<String>)> {
+        let (sqlstate, context) = PENDING.with(|p| p.borrow_mut().take())?;
+        Some((sqlstate, context.map(|c| c.to_string_lossy().into_owned())))
+    }
+
     /// The next error that PostgreSQL finishes gets this code and context. The callback works once; whoever catches
     /// the error restores the stack of callbacks, as PostgreSQL always does.
     pub(super) fn next_error(sqlstate: [u8; 5], context: Option<String>) {
@@ -132,6 +138,39 @@ impl From<CoreError> for Error {
             context: None,
         }
     }
+}
+
+impl From<CaughtError> for Error {
+    /// An ERROR or a panic that was caught. Of a SQLSTATE that pgrx does not know only the class of internal errors is
+    /// left, except where it was raised here.
+    fn from(caught: CaughtError) -> Self {
+        let (CaughtError::PostgresError(report)
+        | CaughtError::ErrorReport(report)
+        | CaughtError::RustPanic { ereport: report, .. }) = &caught;
+        let annotation = match &caught {
+            CaughtError::ErrorReport(_) => annotate::take_back(),
+            _ => None,
+        };
+        let (sqlstate, context) = annotation.unwrap_or_else(|| (unpack_sqlstate(report.sql_error_code() as i32), None));
+        Self {
+            sqlstate,
+            message: report.message().to_owned(),
+            detail: report.detail().map(str::to_owned),
+            hint: report.hint().map(str::to_owned),
+            context,
+        }
+    }
+}
+
+/// The five characters of PostgreSQL's packed form.
+const fn unpack_sqlstate(packed: i32) -> [u8; 5] {
+    let mut s = [0; 5];
+    let mut i = 0;
+    while i < 5 {
+        s[i] = ((packed >> (6 * i)) & 0x3F) as u8 + b'0';
+        i += 1;
+    }
+    s
 }
 
 /// PostgreSQL's packed form of a SQLSTATE (`MAKE_SQLSTATE`).

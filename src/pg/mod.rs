@@ -13,3 +13,4 @@ pub mod scan;
 pub mod server;
 pub mod snapshot;
 pub mod spi;
+pub mod transaction;
