@@ -3,6 +3,7 @@
 //! With `remote`, the only place with `unsafe`. Nothing here knows collections or shards.
 #![allow(unsafe_code)]
 
+pub mod background;
 pub mod error;
 pub mod fn_cache;
 pub mod invalidation;
@@ -14,3 +15,4 @@ pub mod server;
 pub mod snapshot;
 pub mod spi;
 pub mod transaction;
+pub mod user;
