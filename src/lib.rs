@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod ownership;
 pub mod pg;
 pub mod remote;
+pub mod router;
 
 ::pgrx::pg_module_magic!(name, version);
 

@@ -19,6 +19,8 @@ pub mod projection;
 pub mod sort;
 pub mod update;
 
+pub mod index;
+
 pub mod targeting;
 
 pub mod balancer;

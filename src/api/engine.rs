@@ -2,10 +2,12 @@
 
 use crate::pg::error::Error;
 use crate::pg::fn_cache::compiled;
+use crate::pg::json::parse as json;
 use crate::pg::jsonb::RawJsonb;
 use docshard_core::document::{normalise, raw};
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
+use docshard_core::index::IndexKeys;
 use docshard_core::key::KeyPattern;
 use docshard_core::projection::Projection;
 use docshard_core::sort::Sort;
@@ -15,9 +17,6 @@ use pgrx::prelude::*;
 
 type Result<T> = crate::pg::error::Result<T>;
 
-fn json(text: &str) -> Result<serde_json::Value> {
-    serde_json::from_str(text).map_err(|e| Error::new(Kind::FailedToParse, format!("malformed JSON: {e}")))
-}
 
 /// A jsonb argument as a document.
 fn document(doc: &RawJsonb) -> Result<raw::RawObject<'_>> {
@@ -35,7 +34,7 @@ fn matches(doc: RawJsonb, filter: &str, fcinfo: pg_sys::FunctionCallInfo) -> boo
 }
 
 /// The document with the projected fields alone.
-#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 50, requires = ["schemas"])]
 fn project(doc: RawJsonb, projection: &str, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
     let run = || -> Result<RawJsonb> {
         let projection =
@@ -94,8 +93,28 @@ fn apply_update(
     run().unwrap_or_else(|e| e.raise())
 }
 
+/// What one column of an index stores of the document; `keys` are the index's.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
+fn index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
+    let run = || -> Result<Vec<u8>> {
+        let index = compiled(fcinfo, keys, |text| -> Result<IndexKeys> { Ok(IndexKeys::parse(&json(text)?)?) })?;
+        Ok(index.key(document(&doc)?, usize::try_from(position).unwrap_or(0)))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// As `index_key`, for a unique index.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
+fn unique_index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
+    let run = || -> Result<Vec<u8>> {
+        let index = compiled(fcinfo, keys, |text| -> Result<IndexKeys> { Ok(IndexKeys::parse(&json(text)?)?) })?;
+        Ok(index.unique_key(document(&doc)?, usize::try_from(position).unwrap_or(0))?)
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
 /// jsonb as its own bytes: how documents travel, without a detour through text.
-#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
 fn pack(doc: RawJsonb) -> Vec<u8> {
     doc.bytes().to_vec()
 }

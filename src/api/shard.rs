@@ -37,3 +37,15 @@ fn create_table(collection: i32, token: i64, version: i64, id_index: bool) {
 fn drop_table(collection: i32) {
     table::drop(collection).unwrap_or_else(|e| e.raise());
 }
+
+/// Makes a secondary index of a collection's table.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn create_index(collection: i32, index: i32, keys: &str, is_unique: bool) {
+    table::create_index(collection, index, keys, is_unique).unwrap_or_else(|e| e.raise());
+}
+
+/// Drops a secondary index.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn drop_index(index: i32) {
+    table::drop_index(index).unwrap_or_else(|e| e.raise());
+}

@@ -4,10 +4,16 @@
 //! * [`model`]: what a router knows of a collection; [`cache`] keeps it and notices changes.
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
-//! * [`shards`], [`databases`], [`collections`], [`indexes`]: the operations of administrators.
+//! * [`shards`], [`databases`], [`collections`], [`indexes`]: the operations of administrators;
+//!   [`nodes`] runs their statements on shards.
 
 pub mod cache;
 pub mod change;
+pub mod collections;
+pub mod databases;
+pub mod indexes;
 pub mod model;
 pub mod namespace;
+pub mod nodes;
 pub mod settings;
+pub mod shards;

@@ -3,6 +3,7 @@
 use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::spi;
+use docshard_core::index::IndexKeys;
 
 /// The table's qualified name.
 pub fn name(collection: i32) -> String {
@@ -40,6 +41,39 @@ pub fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
     } else {
         spi::run_script(&format!("DROP INDEX IF EXISTS docshard_data.c{collection}_id"))
     }
+}
+
+/// Makes a secondary index, if it is not there.
+///
+/// # Errors
+/// As [`create`]; a unique index over equal keys is PostgreSQL's 23505.
+pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool) -> Result<()> {
+    let keys = IndexKeys::parse(&crate::pg::json::parse(keys_json)?)?;
+    let function = if unique { "unique_index_key" } else { "index_key" };
+    let literal = keys_json.replace('\'', "''");
+    let columns: Vec<_> = keys
+        .fields
+        .iter()
+        .enumerate()
+        .map(|(column, (_, descending))| {
+            let direction = if *descending { " DESC" } else { "" };
+            format!("docshard_internal.{function}(doc, '{literal}'::text, {column}){direction}")
+        })
+        .collect();
+    spi::run_script(&format!(
+        "CREATE {} INDEX IF NOT EXISTS i{index} ON {} ({})",
+        if unique { "UNIQUE" } else { "" },
+        name(collection),
+        columns.join(", ")
+    ))
+}
+
+/// Drops a secondary index, if it is there.
+///
+/// # Errors
+/// As [`create`].
+pub fn drop_index(index: i32) -> Result<()> {
+    spi::run_script(&format!("DROP INDEX IF EXISTS docshard_data.i{index}"))
 }
 
 /// Drops the table and its placement; does nothing if they are not there.

@@ -4,8 +4,10 @@
 //! [`Error::raise`]. So a stale version, a lost connection or a duplicate key can be handled without a subtransaction.
 
 use docshard_core::error::{Error as CoreError, Kind};
+use pgrx::PgTryBuilder;
 use pgrx::pg_sys::panic::{CaughtError, ErrorReport};
 use pgrx::{PgLogLevel, PgSqlErrorCode};
+use std::panic::AssertUnwindSafe;
 
 /// The result of everything that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -171,6 +173,24 @@ const fn unpack_sqlstate(packed: i32) -> [u8; 5] {
         i += 1;
     }
     s
+}
+
+/// Runs SQL here; a violated unique constraint becomes an `Err` that the caller must raise again in its own words (the
+/// transaction is lost in any case), every other ERROR goes on.
+///
+/// # Errors
+/// SQLSTATE 23505, and what `run` answers.
+pub fn catch_unique_violation<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+    let run = std::cell::Cell::new(Some(run));
+    PgTryBuilder::new(AssertUnwindSafe(|| (run.take().expect("run once"))()))
+        .catch_when(PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION, |caught| {
+            let message = match caught {
+                CaughtError::PostgresError(report) => report.message().to_owned(),
+                _ => String::new(),
+            };
+            Err(Error { sqlstate: *b"23505", message, detail: None, hint: None, context: None })
+        })
+        .execute()
 }
 
 /// PostgreSQL's packed form of a SQLSTATE (`MAKE_SQLSTATE`).

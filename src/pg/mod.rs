@@ -7,6 +7,7 @@ pub mod background;
 pub mod error;
 pub mod fn_cache;
 pub mod invalidation;
+pub mod json;
 pub mod jsonb;
 pub mod lock;
 pub mod param;

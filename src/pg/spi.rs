@@ -16,6 +16,10 @@ use std::ffi::{CStr, CString};
 pub struct Row(Vec<Option<Vec<u8>>>);
 
 impl Row {
+    /// A row of these cells.
+    pub fn new(cells: Vec<Option<Vec<u8>>>) -> Self {
+        Row(cells)
+    }
     /// A column's bytes; None for null.
     pub fn get(&self, column: usize) -> Option<&[u8]> {
         self.0.get(column).and_then(|cell| cell.as_deref())

@@ -1,30 +1,60 @@
-//! Talks to shards over libpq.
+//! The executor of statements on shards, over libpq.
+//!
+//! A request names a foreign server of postgres_fdw, whose options and user mapping tell how to connect. [`start`] sends
+//! requests to any number of shards before it awaits any answer; each answer is a [`Stream`] of rows, which stay in
+//! PostgreSQL's binary format. Remote transactions follow the local one: see [`transaction`].
+//! A [`Session`] is a connection outside of all that.
+//!
+//! | file | role |
+//! |---|---|
+//! | `ffi` | the only one that calls C: libpq, waiting, files, catalog lookups, callbacks |
+//! | `options` | from server and user mapping to connection options, and postgres_fdw's rules |
+//! | `param`, `row` | parameters out, rows in, the spool |
+//! | `wire` | one connection: connecting, waiting, interrupts, error reports |
+//! | `prepared` | a connection's prepared statements |
+//! | `connection` | a cached connection: batches, their answers, savepoints |
+//! | `cache` | all cached connections, their invalidation |
+//! | `stream` | requests and their rows |
+//! | `transaction` | commit, two-phase commit, abort, subtransactions |
+//! | `session` | a connection outside the transaction |
+//!
+//! Errors of shards keep SQLSTATE, message, detail and hint and name the shard in their context; a lost connection is
+//! 08006, one that could not be made 08001. No message contains a connection option.
 
-use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
-use pgrx::pg_sys::Oid;
+mod cache;
+mod connection;
+mod ffi;
+mod options;
+mod param;
+mod prepared;
+mod row;
+mod session;
+mod stream;
+pub mod transaction;
+mod wire;
+
+pub use cache::forget;
+pub use options::{connection_options, parse_conninfo};
+pub use param::{Param, Request, Statement};
+pub use row::Row;
+pub use session::Session;
+pub use stream::{Stream, await_all, start};
+pub use transaction::{Coordinator, can_retry, in_transaction, init, run, set_coordinator};
+
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 
-mod param;
-
-pub use param::{Param, Request, Statement};
-
-fn todo() -> Error {
-    Error::new(Kind::NotImplemented, "not yet")
-}
-
-/// What a transaction does that wrote on several shards of which one cannot prepare transactions.
+/// What becomes of a transaction that wrote on several shards, of which one cannot prepare transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
 pub enum MultiShardCommit {
-    /// an error
+    /// It is refused.
     #[name = c"two_phase"]
     TwoPhase,
-    /// commit one shard after the other
+    /// One shard commits after the other, so a crash in between leaves it half done.
     #[name = c"one_by_one"]
     OneByOne,
 }
 
-/// `docshard.multi_shard_commit`
+/// The setting `docshard.multi_shard_commit`.
 pub static MULTI_SHARD_COMMIT: GucSetting<MultiShardCommit> =
     GucSetting::<MultiShardCommit>::new(MultiShardCommit::TwoPhase);
 
@@ -38,136 +68,4 @@ pub fn init_gucs() {
         GucContext::Userset,
         GucFlags::default(),
     );
-}
-
-/// Registers the transaction callbacks. Called by whatever opens the first connection; calling it earlier is harmless.
-pub fn init() {}
-
-/// Sends all requests before awaiting any answer; returns one stream a request, in order.
-pub fn start(_requests: &[Request<'_>]) -> Result<Vec<Stream>> {
-    Err(todo())
-}
-
-/// Waits until every stream has its first row, its end or an error. On an error it cancels and drains all and returns
-/// the error, a stale one (`Error::is_stale`) rather than another.
-pub fn await_all(_streams: &mut [Stream]) -> Result<()> {
-    Err(todo())
-}
-
-/// The rows of one request.
-#[derive(Debug)]
-pub struct Stream;
-
-impl Stream {
-    /// The next row, or None at the end.
-    pub fn next(&mut self) -> Result<Option<Row>> {
-        Err(todo())
-    }
-    /// The rows of the command tag; 0 before the end.
-    pub fn affected(&self) -> u64 {
-        0
-    }
-}
-
-/// One row, in binary format.
-#[derive(Debug)]
-pub struct Row;
-
-impl Row {
-    /// A column's value; None is NULL.
-    pub fn get(&self, _column: usize) -> Option<&[u8]> {
-        None
-    }
-    /// An `int8` column.
-    pub fn i64(&self, _column: usize) -> Option<i64> {
-        None
-    }
-    /// An `int4` column.
-    pub fn i32(&self, _column: usize) -> Option<i32> {
-        None
-    }
-    /// A `text` column.
-    pub fn text(&self, _column: usize) -> Option<&str> {
-        None
-    }
-    /// A `bool` column.
-    pub fn bool(&self, _column: usize) -> Option<bool> {
-        None
-    }
-}
-
-/// True if this backend's transaction on the server is open, so that reads must go through it.
-pub fn in_transaction(_server: Oid) -> bool {
-    false
-}
-
-/// True if nothing has been written in the remote transaction, so that a failed request may be sent again.
-pub fn can_retry(_server: Oid) -> bool {
-    true
-}
-
-/// Any SQL, possibly several statements, in the remote transaction that follows the local one.
-pub fn run(_server: Oid, _sql: &str) -> Result<()> {
-    Err(todo())
-}
-
-/// Closes this backend's cached connections of a server.
-pub fn forget(_server: Oid) {}
-
-/// The libpq options of a server and a user's mapping there.
-pub fn connection_options(_server: Oid, _user: Oid) -> Result<Vec<(String, String)>> {
-    Err(todo())
-}
-
-/// Parses a libpq connection string or URI.
-pub fn parse_conninfo(_conninfo: &str) -> Result<Vec<(String, String)>> {
-    Err(todo())
-}
-
-/// Who decides the outcome of a transaction that was prepared on shards.
-pub trait Coordinator {
-    /// The part of the prepared transactions' names that tells this cluster from others: letters and digits.
-    fn token(&self) -> Result<String> {
-        Ok("0".into())
-    }
-    /// Writes the decision into the local transaction, after all shards have prepared.
-    fn decide(&self, gids: &[(Oid, String)]) -> Result<()>;
-    /// The shards have committed these; called after the local commit, so without access to tables.
-    fn finished(&self, gids: &[(Oid, String)]);
-}
-
-/// Sets the coordinator, once.
-pub fn set_coordinator(_coordinator: &'static dyn Coordinator) {}
-
-/// A connection of its own, outside the caller's transaction.
-#[derive(Debug)]
-pub struct Session;
-
-impl Session {
-    /// Connects as a cached connection of `user` would.
-    pub fn open(_server: Oid, _user: Oid) -> Result<Session> {
-        Err(todo())
-    }
-    /// Connects with libpq's keywords.
-    pub fn open_conninfo(_keywords: &[(String, String)]) -> Result<Session> {
-        Err(todo())
-    }
-    /// One statement and all its rows.
-    pub fn query(&mut self, _sql: &str, _params: &[Param<'_>]) -> Result<Vec<Row>> {
-        Err(todo())
-    }
-    /// SQL, possibly many statements.
-    pub fn execute(&mut self, _sql: &str) -> Result<()> {
-        Err(todo())
-    }
-    /// Sends one statement without awaiting its answer.
-    pub fn start(&mut self, _sql: &str, _params: &[Param<'_>]) -> Result<()> {
-        Err(todo())
-    }
-    /// Waits for the statement's answer; None if the time is over. A negative time waits for ever.
-    pub fn poll_finish(&mut self, _timeout_ms: i64) -> Result<Option<Vec<Row>>> {
-        Err(todo())
-    }
-    /// Cancels the statement that is running.
-    pub fn cancel(&mut self) {}
 }

@@ -1,7 +1,7 @@
 //! int, long, double and decimal: comparison by value, arithmetic with MongoDB's promotions.
 //!
 //! Comparison is exact: a double counts as the binary fraction that it is, not as the decimals it prints. Everything
-//! that needs more than a double is brought into one form, [`Scientific`]: a sign, digits and an exponent.
+//! that needs more than a double is brought into one form, `Scientific`: a sign, digits and an exponent.
 
 use crate::error::{Error, Kind, Result};
 use bigdecimal::{BigDecimal, RoundingMode, Zero, num_bigint::BigInt};
@@ -493,7 +493,6 @@ mod tests {
             "0.000001",
             "1E-7",
             "1.2E+3",
-            "9.999E+6144",
             "1E-6176",
             "0E-6176",
             "0E+6111",

@@ -3,7 +3,7 @@
 //! RULE: ranges may hold more than what matches, never less, for documents without arrays on the field's path. What is
 //! not understood allows everything.
 
-use super::node::{Node, Range, Test};
+use super::node::{Node, Range, Side, Test};
 use crate::document::number::Number;
 use crate::document::order::Class;
 use crate::document::value::Value;
@@ -73,7 +73,12 @@ impl Test {
 
 impl Range {
     fn ranges(&self) -> KeyRanges {
-        if self.class == Some(Class::Array) {
+        let everything = match self.side {
+            Side::GreaterOrEqual => matches!(self.bound, Value::MinKey),
+            Side::LessOrEqual => matches!(self.bound, Value::MaxKey),
+            _ => false,
+        };
+        if everything || self.class == Some(Class::Array) {
             return KeyRanges::all();
         }
         let bound = encoded(&self.bound);

@@ -1,6 +1,6 @@
 //! Matching a filter against jsonb's bytes. Nothing here allocates for documents without extended values.
 
-use super::node::{Node, Range, Set, Test, is_nan};
+use super::node::{Node, Range, Set, Test};
 use crate::document::element::Element;
 use crate::document::order::{Class, compare_raw};
 use crate::document::raw::{RawObject, RawValue};
@@ -65,5 +65,5 @@ impl Range {
 
 /// NaN sorts below every number, but is not less than one. jsonb's own numbers are never NaN.
 fn is_stored_nan(raw: RawValue<'_>) -> bool {
-    matches!(raw, RawValue::Object(_)) && matches!(Element::of(raw), Element::Number(number) if is_nan(&number))
+    matches!(raw, RawValue::Object(_)) && matches!(Element::of(raw), Element::Number(number) if number.is_nan())
 }

@@ -3,7 +3,6 @@
 //! INVARIANT: a leaf says yes if *one* value that its path reaches passes its test. What must hold over the whole path
 //! (`$ne`, `$nin`, `$not`, `{$exists: false}`) is a [`Node::Not`] around a leaf.
 
-use crate::document::number::{Decimal, Number};
 use crate::document::order::{Class, compare_values};
 use crate::document::value::Value;
 use std::cmp::Ordering;
@@ -102,7 +101,7 @@ impl Test {
     /// An ordering operator. Null and NaN have no order: only the inclusive operators match them, as equality does.
     pub fn range(side: Side, bound: Value) -> Test {
         let class = Class::of(&bound);
-        let unordered = class == Class::Null || matches!(&bound, Value::Number(number) if is_nan(number));
+        let unordered = class == Class::Null || matches!(&bound, Value::Number(number) if number.is_nan());
         match class {
             _ if unordered && side.is_inclusive() => Test::equal(bound),
             _ if unordered => Test::Never,
@@ -130,14 +129,5 @@ impl Test {
             Test::In(Set { values, null: false }) if values.len() == 1 => Some(values[0].clone()),
             _ => None,
         }
-    }
-}
-
-/// True for NaN of either kind.
-pub(super) fn is_nan(number: &Number) -> bool {
-    match number {
-        Number::Int(_) => false,
-        Number::Double(double) => double.is_nan(),
-        Number::Decimal(decimal) => matches!(decimal, Decimal::NaN),
     }
 }

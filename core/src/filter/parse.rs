@@ -208,8 +208,11 @@ fn membership(path: &str, name: &str, argument: &Json) -> Result<Node> {
     let Json::Array(elements) = argument else { return Err(bad_value(format!("{name} needs an array"))) };
     let mut values = Vec::with_capacity(elements.len());
     for element in elements {
-        if as_operators(element).is_some() {
-            return Err(bad_value(format!("cannot nest $ under {name}")));
+        if let Some(operators) = as_operators(element) {
+            return Err(match operators.contains_key("$regex") {
+                true => regex_to_come(),
+                false => bad_value(format!("cannot nest $ under {name}")),
+            });
         }
         let value = ext_json::from_json(element)?;
         if Class::of(&value) == Class::Regex {

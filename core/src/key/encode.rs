@@ -3,9 +3,9 @@
 //! Every encoding starts with the byte of its [`Class`](crate::document::order::Class) and is prefix-free, so the
 //! concatenation of several is a compound key that compares field by field. Behind the class:
 //!
-//! * number: the eight-byte image of the double next to the value on the side of zero, then [`EXACT`], or [`BEYOND`]
+//! * number: the eight-byte image of the double next to the value on the side of zero, then `EXACT`, or `BEYOND`
 //!   and the value's decimal digits (for longs beyond 2^53 and decimals), all of the digits inverted and the marker
-//!   [`BELOW`] for a negative value. So 2, 2.0 and decimal 2.00 are one encoding.
+//!   `BELOW` for a negative value. So 2, 2.0 and decimal 2.00 are one encoding.
 //! * string, symbol: UTF-8 and a byte 0; within it 0 becomes 1 1, and 1 becomes 1 2.
 //! * object: for each field in jsonb's order its value's class, its name as a string, and the rest of its value's
 //!   encoding; then a byte 0. Array: the elements' encodings and a byte 0. (Classes are above 0.)
@@ -13,7 +13,7 @@
 //!   date inverted. Regex: two strings. Pointer: string and ObjectId. Code: string, and the scope as an object.
 //! * MinKey, null, MaxKey: nothing.
 //!
-//! A hash, as a field of a key, has a class of its own between null and number: [`HASH`].
+//! A hash, as a field of a key, has a class of its own between numbers and strings: `HASH`.
 
 use crate::document::MAX_RECURSION;
 use crate::document::element::Element;

@@ -6,7 +6,7 @@
 use super::message::show;
 use super::tree::{Modifier, Tree};
 use crate::document::value::Value;
-use crate::document::{MAX_DEPTH, ext_json, raw, write};
+use crate::document::{MAX_DEPTH, ext_json, write};
 use crate::error::{Error, Kind, Result};
 use crate::path::is_reference;
 use serde_json::{Map, Value as Json};
@@ -132,9 +132,7 @@ fn value(json: &Json) -> Result<Value> {
 fn stored(json: &Json) -> Result<Vec<u8>> {
     let value = value(json)?;
     check_names(&value)?;
-    let bytes = write::value(&value)?;
-    debug_assert!(raw::validate(&bytes).is_ok());
-    Ok(bytes)
+    write::value(&value)
 }
 
 /// Extended values apart, no name starts with `$` but those of a DBRef.

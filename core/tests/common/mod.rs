@@ -160,7 +160,12 @@ pub fn object(fields: Vec<(String, Json)>) -> Json {
     Json::Object(fields.into_iter().collect::<Map<_, _>>())
 }
 
-/// JSON nested so deep, in objects or in arrays.
-pub fn nested(levels: usize, wrap: fn(Json) -> Json) -> Json {
-    (0..levels).fold(json!(1), |inner, _| wrap(inner))
+/// A number in so many objects, each of one field.
+pub fn nested(levels: usize, name: &str) -> Json {
+    (0..levels).fold(json!(1), |inner, _| wrapped(name, inner))
+}
+
+/// `{name: inner}`, moved and not copied as by `json!`.
+pub fn wrapped(name: &str, inner: Json) -> Json {
+    object(vec![(name.to_owned(), inner)])
 }

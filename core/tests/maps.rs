@@ -1,0 +1,237 @@
+//! Chunk maps and targeting, held against looking at every chunk and every document.
+
+use docshard_core::chunk_map::{Chunk, ChunkMap};
+use docshard_core::document::{ext_json, raw, write};
+use docshard_core::error::Kind;
+use docshard_core::filter::Filter;
+use docshard_core::key::{KeyPattern, KeyRange, KeyRanges};
+use docshard_core::targeting::{exact_key, key_ranges};
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Map, Value as Json, json};
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(prop_oneof![Just(0u8), Just(0x10), Just(0x80), Just(0xF0)], 0..4)
+}
+
+fn map() -> impl Strategy<Value = ChunkMap> {
+    (proptest::collection::btree_set(key(), 1..40), proptest::collection::vec(1..8i32, 40)).prop_map(
+        |(bounds, shards)| {
+            let bounds: Vec<Vec<u8>> = bounds.into_iter().collect();
+            let ends = bounds.iter().skip(1).cloned().chain([vec![0xFF; 4]]);
+            let chunks = bounds.iter().zip(ends).zip(shards);
+            let chunks = chunks.map(|((min, max), shard)| Chunk { min: min.clone(), max, shard });
+            ChunkMap::new(chunks.collect()).expect("no gap")
+        },
+    )
+}
+
+fn range() -> impl Strategy<Value = KeyRange> {
+    prop_oneof![
+        (key(), proptest::option::weighted(0.8, key())).prop_map(|(lo, hi)| KeyRange { lo, hi }),
+        key().prop_map(|key| KeyRange::point(&key)),
+    ]
+}
+
+/// True if some key can lie in both.
+fn touches(map: &ChunkMap, index: usize, range: &KeyRange) -> bool {
+    let chunk = &map.chunks()[index];
+    let hi = (index + 1 < map.chunks().len()).then(|| chunk.max.clone());
+    let chunk = KeyRanges::new(vec![KeyRange { lo: chunk.min.clone(), hi }]);
+    !chunk.intersect(&KeyRanges::new(vec![range.clone()])).is_none()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn the_map_agrees_with_looking_at_every_chunk(
+        map in map(),
+        wanted in key(),
+        ranges in proptest::collection::vec(range(), 0..6),
+    ) {
+        let all = map.chunks();
+        if wanted >= all[0].min {
+            let holder = all.iter().rfind(|chunk| chunk.min <= wanted).unwrap();
+            prop_assert_eq!(map.find(&wanted), holder);
+        }
+        for range in &ranges {
+            let brute: Vec<&Chunk> = (0..all.len()).filter(|&i| touches(&map, i, range)).map(|i| &all[i]).collect();
+            let found = map.overlapping(range);
+            // A range below every chunk may still name the first.
+            if range.lo >= all[0].min {
+                prop_assert_eq!(found.iter().collect::<Vec<_>>(), brute);
+            }
+        }
+
+        let ranges = KeyRanges::new(ranges);
+        let targets = map.targets(&ranges);
+        prop_assert!(targets.windows(2).all(|pair| pair[0].shard < pair[1].shard));
+        for shard in map.shards() {
+            let owned: Vec<usize> = (0..all.len()).filter(|&i| all[i].shard == shard).collect();
+            let touched = |range: &KeyRange| owned.iter().filter(|&&i| touches(&map, i, range)).count();
+            let chunks = owned.iter().filter(|&&i| ranges.as_slice().iter().any(|r| touches(&map, i, r))).count();
+            match targets.iter().find(|target| target.shard == shard) {
+                Some(target) => {
+                    prop_assert_eq!(target.chunks, chunks);
+                    for range in ranges.as_slice().iter().filter(|range| touched(range) > 0) {
+                        prop_assert!(target.ranges.as_slice().contains(range));
+                    }
+                }
+                None => prop_assert_eq!(chunks, 0),
+            }
+        }
+    }
+
+    #[test]
+    fn targeting_never_misses_a_document(
+        pattern in select(vec![
+            json!({"a": 1}), json!({"a": "hashed"}), json!({"a": 1, "b": 1}), json!({"a": 1, "b": "hashed"}),
+            json!({"a": "hashed", "b": 1}), json!({"b": 1, "c.d": 1, "a": 1}),
+        ]),
+        filter in filter(),
+        documents in proptest::collection::vec(document(), 30),
+    ) {
+        let pattern = KeyPattern::parse(&pattern).unwrap();
+        let parsed = Filter::parse(&filter).unwrap();
+        let ranges = key_ranges(&pattern, &parsed);
+        let exact = exact_key(&pattern, &parsed);
+        for document in documents {
+            let bytes = write::value(&ext_json::from_json(&document).unwrap()).unwrap();
+            let raw = raw::document(&bytes).unwrap();
+            if parsed.matches(raw) {
+                let key = pattern.key_of(raw).unwrap();
+                prop_assert!(ranges.contains(&key), "{} matches {}: {:?} not in {:?}", document, filter, key, ranges);
+                prop_assert!(exact.as_ref().is_none_or(|exact| *exact == key));
+            }
+        }
+    }
+}
+
+fn scalar() -> impl Strategy<Value = Json> + Clone {
+    select(vec![
+        json!(null),
+        json!(0),
+        json!(1),
+        json!(2),
+        json!(1.0),
+        json!(1.5),
+        json!(""),
+        json!("a"),
+        json!("b"),
+        json!(true),
+        json!({"$minKey": 1}),
+        json!({"$maxKey": 1}),
+        json!({"$numberDecimal": "1.50"}),
+        json!({"d": 1}),
+        json!({"$numberDouble": "NaN"}),
+    ])
+}
+
+fn document() -> impl Strategy<Value = Json> {
+    let field = || proptest::option::weighted(0.8, scalar());
+    (field(), field(), field()).prop_map(|(a, b, d)| {
+        let mut document = Map::new();
+        document.extend(a.map(|a| ("a".to_owned(), a)));
+        document.extend(b.map(|b| ("b".to_owned(), b)));
+        document.extend(d.map(|d| ("c".to_owned(), json!({"d": d}))));
+        Json::Object(document)
+    })
+}
+
+fn filter() -> impl Strategy<Value = Json> {
+    let condition = prop_oneof![
+        4 => scalar(),
+        4 => (select(vec!["$eq", "$gt", "$gte", "$lt", "$lte", "$ne"]), scalar()).prop_map(|(name, value)| json!({name: value})),
+        1 => (scalar(), scalar()).prop_map(|(lo, hi)| json!({"$gte": lo, "$lt": hi})),
+        2 => proptest::collection::vec(scalar(), 0..4).prop_map(|values| json!({"$in": values})),
+        1 => any::<bool>().prop_map(|exists| json!({"$exists": exists})),
+    ];
+    let fields =
+        proptest::collection::hash_map(select(vec!["a", "b", "c.d"]), condition, 0..4).prop_map(|fields| json!(fields));
+    fields.prop_recursive(2, 8, 3, |inner| {
+        (select(vec!["$and", "$or"]), proptest::collection::vec(inner, 1..3))
+            .prop_map(|(name, list)| json!({name: list}))
+    })
+}
+
+fn parsed(json: Json) -> (KeyPattern, Filter) {
+    (KeyPattern::parse(&json["pattern"]).unwrap(), Filter::parse(&json["filter"]).unwrap())
+}
+
+#[test]
+fn equality_on_the_whole_key_is_one_key() {
+    let (pattern, filter) = parsed(json!({"pattern": {"a": 1, "b": "hashed"}, "filter": {"a": 1, "b": "x", "c": 5}}));
+    let bytes = write::value(&ext_json::from_json(&json!({"a": 1.0, "b": "x"})).unwrap()).unwrap();
+    let key = pattern.key_of(raw::document(&bytes).unwrap()).unwrap();
+    assert_eq!(exact_key(&pattern, &filter), Some(key.clone()));
+    assert_eq!(key_ranges(&pattern, &filter).as_slice(), [KeyRange::point(&key)]);
+}
+
+#[test]
+fn ranges_narrow_as_far_as_the_key_allows() {
+    for (case, ranges, everything) in [
+        (json!({"pattern": {"a": 1}, "filter": {}}), 1, true),
+        (json!({"pattern": {"a": 1, "b": 1}, "filter": {"b": 1}}), 1, true),
+        (json!({"pattern": {"a": "hashed"}, "filter": {"a": {"$gt": 1}}}), 1, true),
+        (json!({"pattern": {"a": 1, "b": 1}, "filter": {"a": 1}}), 1, false),
+        (json!({"pattern": {"a": 1, "b": 1}, "filter": {"a": {"$in": [1, 2]}, "b": {"$gt": 1}}}), 2, false),
+        (json!({"pattern": {"a": "hashed"}, "filter": {"a": {"$in": [1, 2, 3]}}}), 3, false),
+        (json!({"pattern": {"a": 1}, "filter": {"a": {"$in": []}}}), 0, false),
+    ] {
+        let (pattern, filter) = parsed(case.clone());
+        let found = key_ranges(&pattern, &filter);
+        assert_eq!(found.as_slice().len(), ranges, "{case}: {found:?}");
+        assert_eq!(found.is_all(), everything, "{case}");
+        assert_eq!(exact_key(&pattern, &filter), None, "{case}");
+    }
+}
+
+#[test]
+fn too_many_ranges_are_widened() {
+    let many: Vec<Json> = (0..2000).map(|n| json!(2 * n)).collect();
+    let (pattern, filter) = parsed(json!({"pattern": {"a": 1}, "filter": {"a": {"$in": many}}}));
+    let found = key_ranges(&pattern, &filter);
+    assert_eq!(found.as_slice().len(), 1);
+    assert!(!found.is_all());
+}
+
+#[test]
+fn an_unsharded_collection_is_targeted_whole() {
+    let filter = Filter::parse(&json!({"_id": 1})).unwrap();
+    assert!(key_ranges(&KeyPattern::unsharded(), &filter).is_all());
+    assert_eq!(exact_key(&KeyPattern::unsharded(), &filter), None);
+}
+
+#[test]
+fn a_map_with_a_flaw_cannot_be_made() {
+    let chunk = |min: u8, max: u8| Chunk { min: vec![min], max: vec![max], shard: 1 };
+    for chunks in [
+        vec![],
+        vec![chunk(0, 1), chunk(2, 3)],
+        vec![chunk(0, 2), chunk(1, 3)],
+        vec![chunk(1, 1), chunk(1, 2)],
+        vec![chunk(2, 1)],
+    ] {
+        assert_eq!(ChunkMap::new(chunks).unwrap_err().kind, Kind::InternalError);
+    }
+    let unsharded = Chunk { min: vec![], max: vec![], shard: 3 };
+    let map = ChunkMap::new(vec![unsharded.clone()]).unwrap();
+    assert_eq!(map.find(b""), &unsharded);
+    assert_eq!(map.targets(&KeyRanges::all()).len(), 1);
+    assert_eq!(map.shards(), [3]);
+}
+
+#[test]
+fn a_large_map_is_targeted_at_once() {
+    let bound = |n: u32| n.to_be_bytes().to_vec();
+    let chunks = (0..100_000).map(|n| Chunk { min: bound(n), max: bound(n + 1), shard: (n * 7919 % 1000) as i32 });
+    let map = ChunkMap::new(chunks.collect()).unwrap();
+    let everything = map.targets(&KeyRanges::all());
+    assert_eq!(everything.len(), 1000);
+    assert!(everything.iter().all(|target| target.chunks == 100));
+    let most = map.targets(&KeyRanges::new(vec![KeyRange { lo: bound(1), hi: None }]));
+    assert_eq!(most.iter().map(|target| target.chunks).sum::<usize>(), 99_999);
+    let point = map.targets(&KeyRanges::new(vec![KeyRange::point(&bound(4711))]));
+    assert_eq!((point.len(), point[0].chunks), (1, 1));
+}

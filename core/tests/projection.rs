@@ -1,0 +1,154 @@
+//! Projections: what is returned of a document.
+
+mod common;
+
+use common::*;
+use docshard_core::projection::Projection;
+use proptest::prelude::*;
+use serde_json::{Map, Value as Json, json};
+
+fn project(projection: &Json, from: &Json) -> Json {
+    let projection = Projection::parse(projection).unwrap_or_else(|error| panic!("{projection}: {error}"));
+    read(&projection.apply(document(&bytes(from))))
+}
+
+fn check(cases: Vec<(Json, Json, Json)>) {
+    for (projection, from, expected) in cases {
+        assert_eq!(project(&projection, &from), expected, "{projection} of {from}");
+    }
+}
+
+#[test]
+fn inclusion() {
+    let from = json!({"_id": 1, "a": {"b": 1, "c": 2}, "d": 3});
+    check(vec![
+        (json!({"d": 1}), from.clone(), json!({"_id": 1, "d": 3})),
+        (json!({"d": true, "_id": 0}), from.clone(), json!({"d": 3})),
+        (json!({"_id": false, "d": 2.5}), from.clone(), json!({"d": 3})),
+        (json!({"_id": 1}), from.clone(), json!({"_id": 1})),
+        (json!({"a.b": 1}), from.clone(), json!({"_id": 1, "a": {"b": 1}})),
+        (json!({"a": {"b": 1}}), from.clone(), json!({"_id": 1, "a": {"b": 1}})),
+        (json!({"a.x": 1, "d.x": 1, "e.x": 1}), from.clone(), json!({"_id": 1, "a": {}})),
+        (json!({"d": {"$numberInt": "1"}}), from, json!({"_id": 1, "d": 3})),
+        (json!({"_id.x": 1}), json!({"_id": {"x": 1, "y": 2}, "a": 1}), json!({"_id": {"x": 1}})),
+    ]);
+}
+
+#[test]
+fn exclusion() {
+    let from = json!({"_id": 1, "a": {"b": 1, "c": 2}, "d": 3});
+    check(vec![
+        (json!({}), from.clone(), from.clone()),
+        (json!({"d": 0}), from.clone(), json!({"_id": 1, "a": {"b": 1, "c": 2}})),
+        (json!({"_id": 0}), from.clone(), json!({"a": {"b": 1, "c": 2}, "d": 3})),
+        (json!({"_id": 1, "a": 0}), from.clone(), json!({"_id": 1, "d": 3})),
+        (json!({"a.b": 0, "d.x": 0, "_id": 0}), from.clone(), json!({"a": {"c": 2}, "d": 3})),
+        (json!({"a": {"b": 0, "c": false}}), from, json!({"_id": 1, "a": {}, "d": 3})),
+    ]);
+}
+
+#[test]
+fn through_arrays() {
+    let from = json!({"_id": 1, "a": [{"b": 1, "c": 2}, 5, [{"b": 3}, 6], {"$oid": "0123456789abcdef01234567"}, {}]});
+    check(vec![
+        (json!({"a.b": 1}), from.clone(), json!({"_id": 1, "a": [{"b": 1}, [{"b": 3}], {}]})),
+        (
+            json!({"a.b": 0}),
+            from.clone(),
+            json!({"_id": 1, "a": [{"c": 2}, 5, [{}, 6], {"$oid": "0123456789abcdef01234567"}, {}]}),
+        ),
+        // A number names a field, not a position.
+        (json!({"a.0": 1}), from, json!({"_id": 1, "a": [{}, [{}], {}]})),
+    ]);
+}
+
+#[test]
+fn identity() {
+    for (projection, identity) in [(json!({}), true), (json!({"_id": 1}), false), (json!({"a": 0}), false)] {
+        assert_eq!(Projection::parse(&projection).unwrap().is_identity(), identity, "{projection}");
+    }
+}
+
+#[test]
+fn refusals() {
+    for (projection, code, message) in [
+        (json!({"a": 0, "b": 1}), 31253, "Cannot do inclusion on field b in exclusion projection"),
+        (json!({"a": 1, "b": 0}), 31254, "Cannot do exclusion on field b in inclusion projection"),
+        (json!({"_id": 0, "a": 1, "b": {"c": 0}}), 31254, "Cannot do exclusion on field b.c in inclusion projection"),
+        (json!({"a": 1, "_id.x": 0}), 31254, "field _id.x"),
+        (json!({"a": 1, "a.b": 1}), 31249, "Path collision at a.b"),
+        (json!({"a.b.c": 1, "a.b": 1}), 31250, "Path collision at a.b"),
+        (json!({"a": {"b": 1}, "a.b": 1}), 31250, "Path collision at a.b"),
+        (json!({"_id": 0, "_id.x": 1}), 31249, "Path collision at _id.x"),
+        (json!({"a": {}}), 51270, "Found empty object at path a"),
+        (json!({"": 1}), 40352, ""),
+        (json!({"a.": 1}), 40353, ""),
+        (json!({"a..b": 1}), 15998, ""),
+        (json!({"$a": 1}), 16410, ""),
+        (json!({"a.$": 1}), 238, "positional operator"),
+        (json!({"a": {"$slice": 1}}), 238, "the projection operator $slice"),
+        (json!({"a": {"$add": [1, 2]}}), 238, "the expression $add"),
+        (json!({"a": "$b"}), 238, "literals"),
+        (json!({"a": [1]}), 238, "literals"),
+        (json!([]), 14, "must be an object"),
+        (nested(1000, "a"), 15, "too long"),
+    ] {
+        let error = Projection::parse(&projection).expect_err(message);
+        assert!(error.kind.code() == code && error.message.contains(message), "{projection}: {:?} {error}", error.kind);
+    }
+}
+
+/// A second, simpler reading: asks of every field in the document whether it is named.
+fn naive(from: &Json, prefix: &str, paths: &[&str], include: bool) -> Option<Json> {
+    match from {
+        Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
+            let mut kept = Map::new();
+            for (name, value) in fields {
+                let path = format!("{prefix}{name}");
+                let below = format!("{path}.");
+                if paths.contains(&path.as_str()) {
+                    if include {
+                        kept.insert(name.clone(), value.clone());
+                    }
+                } else if paths.iter().any(|named| named.starts_with(&below)) {
+                    if let Some(part) = naive(value, &below, paths, include) {
+                        kept.insert(name.clone(), part);
+                    }
+                } else if !include {
+                    kept.insert(name.clone(), value.clone());
+                }
+            }
+            Some(Json::Object(kept))
+        }
+        Json::Array(elements) => {
+            Some(elements.iter().filter_map(|element| naive(element, prefix, paths, include)).collect())
+        }
+        scalar => (!include).then(|| scalar.clone()),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn projecting_agrees_with_the_naive_reading(
+        paths in proptest::collection::vec(path(), 1..4),
+        include in any::<bool>(),
+        from in any_document(scalar(), true),
+    ) {
+        let specification = object(paths.iter().map(|path| (path.clone(), Json::from(include))).collect());
+        if Projection::parse(&specification).is_ok() {
+            let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+            // Read back, so that both are in the stored form.
+            let from = read(&bytes(&from));
+            prop_assert_eq!(project(&specification, &from), naive(&from, "", &paths, include).unwrap());
+        }
+    }
+
+    #[test]
+    fn no_input_panics(specification in nonsense(), from in any_document(scalar(), true)) {
+        if let Ok(projection) = Projection::parse(&specification) {
+            read(&projection.apply(document(&bytes(&from))));
+        }
+    }
+}

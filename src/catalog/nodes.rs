@@ -1,0 +1,62 @@
+//! Running administrators' statements on shards, inside the caller's transaction.
+
+use super::cache;
+use super::model::{Place, Shard};
+use crate::pg::error::Result;
+use crate::pg::param::Param;
+use crate::pg::spi::{self, Row};
+use crate::remote;
+use docshard_core::chunk_map::ShardId;
+
+/// Runs a statement on a shard; it commits or rolls back with the caller's transaction.
+///
+/// # Errors
+/// Whatever the shard raises.
+pub fn run_on(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Result<()> {
+    query_on(shard, sql, params, 0).map(|_| ())
+}
+
+/// The rows of a statement on a shard, `columns` of each.
+///
+/// # Errors
+/// Whatever the shard raises.
+pub fn query_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) -> Result<Vec<Row>> {
+    let Place::Remote(server) = shard.place else { return spi::query(sql, params) };
+    let statement = remote::Statement { sql, params };
+    let mut streams = remote::start(&[remote::Request { server, preamble: None, statement, write: true }])?;
+    remote::await_all(&mut streams)?;
+    let mut rows = Vec::new();
+    for stream in &mut streams {
+        while let Some(row) = stream.next()? {
+            rows.push(Row::new((0..columns).map(|c| row.get(c).map(<[u8]>::to_vec)).collect()));
+        }
+    }
+    Ok(rows)
+}
+
+/// Runs the same statement on several shards, all at once.
+///
+/// # Errors
+/// Whatever a shard raises.
+pub fn run_on_all(shards: &[ShardId], sql: &str, params: &[Param<'_>]) -> Result<()> {
+    let shards = shards.iter().map(|id| cache::shard(*id)).collect::<Result<Vec<_>>>()?;
+    let requests: Vec<_> = shards
+        .iter()
+        .filter_map(|shard| match shard.place {
+            Place::Local => None,
+            Place::Remote(server) => {
+                let statement = remote::Statement { sql, params };
+                Some(remote::Request { server, preamble: None, statement, write: true })
+            }
+        })
+        .collect();
+    let mut streams = if requests.is_empty() { Vec::new() } else { remote::start(&requests)? };
+    if shards.iter().any(|shard| shard.place == Place::Local) {
+        spi::query(sql, params)?;
+    }
+    remote::await_all(&mut streams)?;
+    for stream in &mut streams {
+        while stream.next()?.is_some() {}
+    }
+    Ok(())
+}

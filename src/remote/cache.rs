@@ -1,0 +1,154 @@
+//! This backend's connections: one for each server and user, opened on demand and kept.
+//!
+//! The pool is borrowed while it waits, and an interrupt that unwinds gives it back; the callbacks of the transaction
+//! come after that. Invalidations arrive in the middle of catalog lookups, so they are only noted, in a place of their
+//! own, and applied when a connection is next asked for.
+
+use super::connection::Connection;
+use super::ffi::{self, Invalidated, Local};
+use super::options;
+use super::param::{Encoded, Request};
+use super::stream::Stream;
+use super::transaction;
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
+use std::cell::RefCell;
+use std::mem::ManuallyDrop;
+
+/// Invalidations that are kept before all connections are taken as invalid.
+const MAX_INVALIDATIONS: usize = 64;
+
+thread_local! {
+    // Never dropped: at the process's exit PostgreSQL is gone before thread-local values are, and the kernel closes
+    // the sockets.
+    static POOL: ManuallyDrop<RefCell<Pool>> = ManuallyDrop::new(RefCell::new(Pool::default()));
+    static INVALID: RefCell<Vec<Invalidated>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The connections and what belongs to the local transaction.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) connections: Vec<Connection>,
+    next_id: u64,
+    /// counts local transactions
+    pub(super) epoch: u64,
+    /// something was sent in this local transaction
+    pub(super) used: bool,
+    scratch: Encoded,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self { connections: Vec::new(), next_id: 0, epoch: 1, used: false, scratch: Encoded::default() }
+    }
+}
+
+/// Runs `f` on the pool.
+pub(super) fn with_pool<T>(f: impl FnOnce(&mut Pool) -> Result<T>) -> Result<T> {
+    POOL.with(|pool| match pool.try_borrow_mut() {
+        Ok(mut pool) => f(&mut pool),
+        Err(_) => Err(Error::new(Kind::InternalError, "connections to shards are used while they are in use")),
+    })
+}
+
+/// Notes an invalidation.
+pub(super) fn invalidate(what: Invalidated) {
+    INVALID.with(|list| {
+        if let Ok(mut list) = list.try_borrow_mut() {
+            if list.len() < MAX_INVALIDATIONS {
+                list.push(what);
+            } else {
+                list.clear();
+                list.extend([Invalidated::Server(0), Invalidated::Mapping(0)]);
+            }
+        }
+    });
+}
+
+/// Closes this backend's cached connections of a server, those in use by the transaction at its end.
+pub fn forget(server: Oid) {
+    drop(with_pool(|pool| {
+        pool.doom(|c| c.server == server);
+        Ok(())
+    }));
+}
+
+impl Pool {
+    /// Closes connections, those that the transaction needs at its end.
+    fn doom(&mut self, which: impl Fn(&Connection) -> bool) {
+        for connection in self.connections.iter_mut().filter(|c| which(c)) {
+            connection.doomed = true;
+        }
+        self.sweep();
+    }
+
+    /// Closes what is doomed or broken and not needed.
+    pub(super) fn sweep(&mut self) {
+        self.connections.retain(|c| !((c.doomed || c.broken) && c.is_idle()));
+    }
+
+    fn apply_invalidations(&mut self) {
+        let list = INVALID.with(|list| list.try_borrow_mut().map(|mut l| std::mem::take(&mut *l)).unwrap_or_default());
+        if !list.is_empty() {
+            self.doom(|c| {
+                list.iter().any(|what| match what {
+                    Invalidated::Server(hash) => *hash == 0 || *hash == c.server_hash,
+                    Invalidated::Mapping(hash) => *hash == 0 || *hash == c.mapping_hash,
+                })
+            });
+        }
+    }
+
+    /// The connection with this id.
+    pub(super) fn by_id(&mut self, id: u64) -> Option<&mut Connection> {
+        self.connections.iter_mut().find(|c| c.id == id)
+    }
+
+    /// The position of the user's connection to the server; opens it where there is none, or a dead one that the
+    /// transaction doesn't need.
+    fn connection(&mut self, server: Oid, user: Oid) -> Result<usize> {
+        self.apply_invalidations();
+        if let Some(at) = self.connections.iter().position(|c| c.server == server && c.user == user) {
+            let connection = &mut self.connections[at];
+            if connection.checked != self.epoch {
+                options::check_usage(server, user, &connection.wire.name)?;
+                connection.checked = self.epoch;
+            }
+            if !connection.is_idle() || connection.is_alive() {
+                return Ok(at);
+            }
+            self.connections.remove(at);
+        }
+        transaction::init();
+        let route = options::route(server, user)?;
+        self.next_id += 1;
+        let mut connection = Connection::open(self.next_id, server, user, &route)?;
+        connection.checked = self.epoch;
+        self.connections.push(connection);
+        Ok(self.connections.len() - 1)
+    }
+
+    /// Sends a request for the user.
+    pub(super) fn send(&mut self, request: &Request<'_>, user: Oid, local: Local) -> Result<Stream> {
+        let at = self.connection(request.server, user)?;
+        self.used = true;
+        let connection = &mut self.connections[at];
+        let progress = connection.send(request, local, &mut self.scratch)?;
+        Ok(Stream::new(connection.id, self.epoch, progress))
+    }
+
+    /// Runs SQL text in the remote transaction.
+    pub(super) fn run(&mut self, server: Oid, sql: &str) -> Result<()> {
+        let at = self.connection(server, ffi::current_user())?;
+        self.used = true;
+        self.connections[at].run(sql, ffi::local(), &mut self.scratch)
+    }
+
+    /// A new local transaction begins.
+    pub(super) fn next_epoch(&mut self) {
+        self.epoch += 1;
+        self.used = false;
+        self.sweep();
+    }
+}

@@ -1,0 +1,625 @@
+//! A cached connection to one shard, which follows the local transaction.
+//!
+//! # Batches
+//! A request goes out as one batch, in one network write: `BEGIN` and savepoints where the remote transaction is behind
+//! the local one, the preparation of statements that the connection hasn't seen, the preamble, the statement. `steps`
+//! holds what is still to be answered, in order. A batch of one prepared statement is sent alone, others as a pipeline.
+//!
+//! # Invariants
+//! - A batch is sent only while `steps` is empty and no text command is active: an unfinished stream is spooled first.
+//! - `steps` is complete before anything is awaited. So whatever interrupts a wait, the connection can be drained.
+//! - `depth` counts what the shard has confirmed: 0 outside a transaction, 1 in it, n + 1 with n savepoints `s2`, `s3` ….
+//! - A connection that is `broken` is never used again; while `depth` > 0 it stays, so that commit sees it.
+
+use super::ffi::{self, Cancel, Local, PgResult, Status, Xact};
+use super::options::Route;
+use super::param::{Encoded, Request, Statement};
+use super::prepared::Prepared;
+use super::row::Spool;
+use super::wire::{Limit, Lost, Wire};
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString};
+use std::rc::Rc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+/// How long an abandoned answer may take to arrive before it is cancelled.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// How long cleaning up may take before the connection is closed.
+pub(super) const CLEANUP: Duration = Duration::from_secs(5);
+
+/// What becomes of a stream's rows.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// they come from the connection
+    Live,
+    /// they made room for another statement
+    Spooled(Spool),
+    Done,
+    Failed(Error),
+    /// nobody reads them any more
+    Dropped,
+}
+
+/// What a stream and its connection share.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub(super) phase: Phase,
+    pub(super) affected: u64,
+}
+
+/// The meaning of the answers to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// BEGIN or SAVEPOINT: the remote transaction then has this depth
+    Open(i32),
+    /// the preparation of the statement with this number
+    Prepare(u64),
+    /// rows that nobody reads
+    Silent,
+    /// the rows of the stream
+    Main,
+    /// the end of the pipeline
+    Sync,
+}
+
+/// Why there is no next row.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Failed(Error),
+    /// the time is over
+    Late,
+}
+
+/// Facts about the batch in flight, or the last one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Batch {
+    write: bool,
+    /// the whole remote transaction may be rolled back if it fails: nothing was written, no snapshot is to be kept
+    fresh: bool,
+    /// local nest level when it was sent
+    level: i32,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) id: u64,
+    pub(super) server: Oid,
+    pub(super) user: Oid,
+    pub(super) server_hash: u32,
+    pub(super) mapping_hash: u32,
+    pub(super) wire: Wire,
+    /// its options changed: close it as soon as no transaction needs it
+    pub(super) doomed: bool,
+    pub(super) broken: bool,
+    /// the local transaction in which USAGE was checked
+    pub(super) checked: u64,
+    pub(super) depth: i32,
+    pub(super) wrote: bool,
+    /// whether the shard can prepare transactions, once known
+    pub(super) two_phase: Option<bool>,
+    /// savepoints from this one on belong to committed subtransactions; released with the next batch
+    release_from: Option<i32>,
+    steps: VecDeque<Step>,
+    /// the main statement gives its rows one by one
+    row_mode: bool,
+    /// a text command is unanswered
+    text_active: bool,
+    failure: Option<Error>,
+    affected: u64,
+    batch: Batch,
+    current: Option<Rc<RefCell<Progress>>>,
+    prepared: Prepared,
+    /// statements whose preparation is unconfirmed
+    preparing: Vec<u64>,
+    /// the shard should forget all prepared statements first
+    purge: bool,
+}
+
+impl Connection {
+    pub(super) fn open(id: u64, server: Oid, user: Oid, route: &Route) -> Result<Self> {
+        Ok(Self {
+            id,
+            server,
+            user,
+            server_hash: route.server_hash,
+            mapping_hash: route.mapping_hash,
+            wire: Wire::connect(&route.server_name, &route.options, route.needs_password)?,
+            doomed: false,
+            broken: false,
+            checked: 0,
+            depth: 0,
+            wrote: false,
+            two_phase: None,
+            release_from: None,
+            steps: VecDeque::new(),
+            row_mode: false,
+            text_active: false,
+            failure: None,
+            affected: 0,
+            batch: Batch::default(),
+            current: None,
+            prepared: Prepared::default(),
+            preparing: Vec::new(),
+            purge: false,
+        })
+    }
+
+    /// True while an answer is outstanding.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.broken && (!self.steps.is_empty() || self.text_active)
+    }
+
+    /// True if it holds nothing of the local transaction.
+    pub(super) fn is_idle(&self) -> bool {
+        self.depth == 0 && !self.is_busy()
+    }
+
+    /// True if the remote transaction has written, or may have.
+    pub(super) fn is_writer(&self) -> bool {
+        self.depth > 0 && (self.wrote || (self.is_busy() && self.batch.write))
+    }
+
+    /// True if the batch in flight is a statement of its own, outside a transaction, sent at this level or below it.
+    pub(super) fn is_autocommit_since(&self, level: i32) -> bool {
+        self.depth == 0 && self.is_busy() && self.batch.level >= level
+    }
+
+    /// True if what was sent last may be undone and sent again.
+    pub(super) fn may_retry(&self) -> bool {
+        !self.wrote && !self.broken && (self.depth == 0 || self.wire.pg.xact() != Xact::Failed)
+    }
+
+    /// For an idle connection: false if the other side has closed it.
+    pub(super) fn is_alive(&mut self) -> bool {
+        !self.broken && self.wire.pg.consume() && self.wire.pg.is_good()
+    }
+
+    /// Sends a request; its rows belong to what is returned.
+    pub(super) fn send(
+        &mut self,
+        request: &Request<'_>,
+        local: Local,
+        scratch: &mut Encoded,
+    ) -> Result<Rc<RefCell<Progress>>> {
+        self.ready(local)?;
+        let follows = request.write || self.depth > 0 || local.one_snapshot;
+        self.batch = self.describe(request.write, local);
+        let alone = request.preamble.is_none()
+            && !self.purge
+            && (!follows || (self.depth == local.level && self.release_from.is_none()));
+        encode(scratch, &request.statement)?;
+        let found = if alone { self.prepared.find(request.statement.sql, &scratch.types) } else { None };
+        let sent = match found {
+            Some(name) => {
+                self.steps.push_back(Step::Main);
+                self.wire.pg.send_prepared(name, scratch)
+            }
+            None => {
+                let preamble = request.preamble.as_ref().map(|p| (p, Step::Silent));
+                let main = (&request.statement, Step::Main);
+                self.pipeline(follows.then_some(local), preamble.into_iter().chain([main]), scratch)?
+            }
+        };
+        if !sent || self.wire.sent().is_err() {
+            return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
+        }
+        let progress = Rc::new(RefCell::new(Progress { phase: Phase::Live, affected: 0 }));
+        self.current = Some(progress.clone());
+        Ok(progress)
+    }
+
+    /// Runs SQL text in the remote transaction.
+    pub(super) fn run(&mut self, sql: &str, local: Local, scratch: &mut Encoded) -> Result<()> {
+        self.ready(local)?;
+        self.batch = self.describe(true, local);
+        if self.depth < local.level || self.release_from.is_some() {
+            if !self.pipeline(Some(local), std::iter::empty(), scratch)? || self.wire.sent().is_err() {
+                return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
+            }
+            self.drain(Limit::Served)?;
+        }
+        self.send_text(sql)?;
+        let result = self.finish_text(None, Limit::Served);
+        match result {
+            Ok(()) => self.wrote = true,
+            Err(_) => self.undo(),
+        }
+        result
+    }
+
+    /// Refuses what cannot succeed.
+    fn ready(&mut self, local: Local) -> Result<()> {
+        self.settle();
+        if self.broken {
+            return Err(self.wire.broken(&self.wire.pg.message()));
+        }
+        if self.depth > 0 && self.wire.pg.xact() == Xact::Failed {
+            return Err(self.aborted());
+        }
+        debug_assert!(self.depth <= local.level);
+        Ok(())
+    }
+
+    /// The error of a statement in a failed remote transaction.
+    fn aborted(&self) -> Error {
+        Error {
+            sqlstate: *b"25P02",
+            message: format!("the transaction on shard \"{}\" is aborted", self.wire.name),
+            detail: None,
+            hint: Some("Roll back the transaction, or to a savepoint before the error.".into()),
+            context: None,
+        }
+    }
+
+    fn describe(&self, write: bool, local: Local) -> Batch {
+        let fresh = !self.wrote && (self.depth == 0 || !local.one_snapshot);
+        Batch { write, fresh, level: local.level }
+    }
+
+    /// Gives libpq a pipeline that first opens the remote transaction as far as `open` says. False if libpq refuses.
+    fn pipeline<'a, 'b: 'a>(
+        &mut self,
+        open: Option<Local>,
+        statements: impl Iterator<Item = (&'a Statement<'b>, Step)>,
+        scratch: &mut Encoded,
+    ) -> Result<bool> {
+        let none = Encoded::default();
+        let mut sent = self.wire.pg.enter_pipeline();
+        if let Some(local) = open {
+            if let Some(level) = self.release_from.take() {
+                let release = c_string(format!("RELEASE SAVEPOINT s{level}"));
+                sent &= self.plain(&release, &none, Step::Silent);
+            }
+            for level in self.depth + 1..=local.level {
+                sent &= match level {
+                    1 => self.plain(begin(local), &none, Step::Open(1)),
+                    _ => self.plain(&c_string(format!("SAVEPOINT s{level}")), &none, Step::Open(level)),
+                };
+            }
+        }
+        if std::mem::take(&mut self.purge) {
+            sent &= self.plain(c"DEALLOCATE ALL", &none, Step::Silent);
+        }
+        let mut refused = None;
+        for (statement, step) in statements {
+            if let Err(error) = encode(scratch, statement) {
+                refused = Some(error);
+                break;
+            }
+            let lookup = self.prepared.find_or_add(statement.sql, &scratch.types);
+            if let Some(victim) = lookup.evict {
+                let text = c_string(format!("DEALLOCATE {}", victim.to_string_lossy()));
+                sent &= self.plain(&text, &none, Step::Silent);
+            }
+            if let Some(number) = lookup.prepare {
+                let Ok(sql) = CString::new(statement.sql) else {
+                    self.prepared.forget(number);
+                    refused = Some(Error::new(Kind::BadValue, "a statement contains NUL"));
+                    break;
+                };
+                self.steps.push_back(Step::Prepare(number));
+                self.preparing.push(number);
+                sent &= self.wire.pg.send_prepare(&lookup.name, &sql, &scratch.types);
+            }
+            self.steps.push_back(step);
+            sent &= self.wire.pg.send_prepared(&lookup.name, scratch);
+        }
+        self.steps.push_back(Step::Sync);
+        sent &= self.wire.pg.sync();
+        match refused {
+            Some(error) => {
+                // What was given to libpq before can't be taken back.
+                drop(self.wire.sent());
+                drop(self.drain(Limit::Until(Instant::now() + CLEANUP)));
+                Err(error)
+            }
+            None => Ok(sent),
+        }
+    }
+
+    fn plain(&mut self, sql: &CStr, none: &Encoded, step: Step) -> bool {
+        self.steps.push_back(step);
+        self.wire.pg.send_params(sql, none)
+    }
+
+    /// The next row of the main statement; None at the end of the batch. An error comes when the batch is at its end,
+    /// and the connection is in order again.
+    pub(super) fn next(&mut self, limit: Limit) -> std::result::Result<Option<PgResult>, Stop> {
+        while let Some(&step) = self.steps.front() {
+            if step == Step::Main && !self.row_mode {
+                self.row_mode = true;
+                self.wire.pg.single_row_mode();
+            }
+            let result = match self.wire.result(limit) {
+                Ok(result) => result,
+                Err(Lost::Late) => return Err(Stop::Late),
+                Err(lost) => return Err(Stop::Failed(self.break_down(&lost))),
+            };
+            let Some(result) = result else {
+                if !self.wire.pg.is_good() {
+                    let lost = Lost::Broken(self.wire.pg.message());
+                    return Err(Stop::Failed(self.failure.take().unwrap_or_else(|| self.break_down(&lost))));
+                }
+                self.row_mode = false;
+                if step != Step::Sync {
+                    self.steps.pop_front();
+                }
+                continue;
+            };
+            match result.status() {
+                Status::Row if step == Step::Main => return Ok(Some(result)),
+                Status::Row | Status::Skipped => {}
+                Status::Command | Status::Rows => self.succeeded(step, &result),
+                Status::Sync => {
+                    self.steps.pop_front();
+                    if !self.wire.pg.exit_pipeline() {
+                        let lost = Lost::Broken(self.wire.pg.message());
+                        return Err(Stop::Failed(self.break_down(&lost)));
+                    }
+                }
+                Status::Error => {
+                    let error = self.wire.report(&result);
+                    if !self.wire.pg.is_good() {
+                        self.break_down(&Lost::Broken(String::new()));
+                        return Err(Stop::Failed(error));
+                    }
+                    self.failure.get_or_insert(error);
+                }
+                Status::Unexpected => {
+                    let lost = Lost::Broken("unexpected answer".into());
+                    return Err(Stop::Failed(self.break_down(&lost)));
+                }
+            }
+        }
+        self.current = None;
+        if !self.preparing.is_empty() {
+            for number in std::mem::take(&mut self.preparing) {
+                self.prepared.forget(number);
+            }
+        }
+        match self.failure.take() {
+            None => Ok(None),
+            Some(error) => {
+                self.failed(&error);
+                Err(Stop::Failed(error))
+            }
+        }
+    }
+
+    fn succeeded(&mut self, step: Step, result: &PgResult) {
+        match step {
+            Step::Open(depth) => self.depth = depth,
+            Step::Prepare(number) => self.preparing.retain(|n| *n != number),
+            Step::Main => {
+                self.affected = result.affected();
+                if self.batch.write {
+                    self.wrote = true;
+                }
+            }
+            Step::Silent | Step::Sync => {}
+        }
+    }
+
+    /// After the error of a batch that is at its end.
+    fn failed(&mut self, error: &Error) {
+        // The statement is unknown there, or its plan doesn't fit the table any more: prepare again next time.
+        if &error.sqlstate == b"26000" || &error.sqlstate == b"0A000" {
+            self.prepared.clear();
+            self.purge = true;
+        }
+        if self.wire.pg.xact() == Xact::Idle {
+            self.depth = 0;
+            self.release_from = None;
+        } else if self.wire.pg.xact() == Xact::Failed {
+            self.undo();
+        }
+    }
+
+    /// Rolls the remote transaction back if the last batch allows it, so that the request can be sent again.
+    pub(super) fn undo(&mut self) {
+        if self.batch.fresh && self.depth > 0 && !self.is_busy() && !self.broken {
+            self.rollback();
+        }
+    }
+
+    /// Rolls the remote transaction back, within bounds.
+    fn rollback(&mut self) {
+        let limit = Limit::Until(Instant::now() + CLEANUP);
+        if self.send_text("ROLLBACK").and_then(|()| self.finish_text(None, limit)).is_ok() {
+            self.ended();
+        } else {
+            self.broken = true;
+        }
+    }
+
+    /// The remote transaction is over.
+    pub(super) fn ended(&mut self) {
+        self.depth = 0;
+        self.wrote = false;
+        self.release_from = None;
+    }
+
+    /// The connection is unusable from now on.
+    fn break_down(&mut self, lost: &Lost) -> Error {
+        self.broken = true;
+        self.steps.clear();
+        self.text_active = false;
+        let error = self.wire.lost(lost);
+        if let Some(current) = self.current.take() {
+            let mut progress = current.borrow_mut();
+            if matches!(progress.phase, Phase::Live) {
+                progress.phase = Phase::Failed(error.clone());
+            }
+        }
+        error
+    }
+
+    /// The rows that the main statement's command tag named.
+    pub(super) fn affected(&self) -> u64 {
+        self.affected
+    }
+
+    /// Reads the batch in flight to its end, throwing its rows away.
+    pub(super) fn drain(&mut self, limit: Limit) -> Result<()> {
+        if self.text_active {
+            return self.finish_text(None, limit);
+        }
+        loop {
+            match self.next(limit) {
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(()),
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Late) => return Err(self.break_down(&Lost::Late)),
+            }
+        }
+    }
+
+    /// Makes the connection free for another batch: keeps the rows of a stream that is still read, throws others away.
+    fn settle(&mut self) {
+        if !self.is_busy() {
+            return;
+        }
+        match self.current.clone() {
+            Some(progress) if matches!(progress.borrow().phase, Phase::Live) => self.spool(&progress),
+            // In a transaction a cancel would abort what was done before.
+            _ if self.depth > 0 => drop(self.drain(Limit::Served)),
+            _ => {
+                let patient = Limit::ServedUntil(Instant::now() + PATIENCE);
+                while let Ok(Some(_)) = self.next(patient) {}
+                if self.is_busy() {
+                    self.stop();
+                }
+            }
+        }
+    }
+
+    fn spool(&mut self, progress: &RefCell<Progress>) {
+        // An interrupt in between loses rows, so the stream must not go on.
+        progress.borrow_mut().phase = Phase::Failed(Error {
+            sqlstate: *b"57014",
+            message: "reading from a shard was interrupted".into(),
+            detail: None,
+            hint: None,
+            context: None,
+        });
+        let mut spool = Spool::default();
+        let phase = loop {
+            match self.next(Limit::Served) {
+                Ok(Some(row)) if spool.push(&row) => {}
+                Ok(None) if spool.rewind() => break Phase::Spooled(spool),
+                Ok(_) => break Phase::Failed(Error::new(Kind::InternalError, "could not write a temporary file")),
+                Err(Stop::Failed(error)) => break Phase::Failed(error),
+                Err(Stop::Late) => break Phase::Failed(self.break_down(&Lost::Late)),
+            }
+        };
+        let mut progress = progress.borrow_mut();
+        progress.affected = self.affected;
+        progress.phase = phase;
+    }
+
+    /// Cancels what runs, if anything does.
+    pub(super) fn canceller(&self) -> Option<Cancel> {
+        if self.is_busy() { self.wire.pg.canceller() } else { None }
+    }
+
+    /// Cancels and drains, within bounds, without raising.
+    pub(super) fn stop(&mut self) {
+        if let Some(cancel) = self.canceller() {
+            let deadline = Instant::now() + CLEANUP;
+            self.stopped(&cancel.send(), deadline);
+        }
+    }
+
+    /// Waits for a cancel request and drains, without raising.
+    pub(super) fn stopped(&mut self, request: &Receiver<()>, deadline: Instant) {
+        if ffi::await_cancel(request, deadline) {
+            drop(self.drain(Limit::Until(deadline)));
+        } else {
+            self.break_down(&Lost::Late);
+        }
+    }
+
+    /// Sends a text command.
+    pub(super) fn send_text(&mut self, sql: &str) -> Result<()> {
+        let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "a statement contains NUL"))?;
+        self.text_active = true;
+        if !self.wire.pg.send_text(&text) || self.wire.sent().is_err() {
+            return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
+        }
+        Ok(())
+    }
+
+    /// Awaits the answer to a text command; with a tag, the answer must be exactly that.
+    pub(super) fn finish_text(&mut self, tag: Option<&str>, limit: Limit) -> Result<()> {
+        let result = self.answer(limit)?;
+        match tag {
+            Some(tag) if !result.tag_is(tag) => Err(Error {
+                sqlstate: *b"40000",
+                message: format!("the transaction was rolled back on shard \"{}\"", self.wire.name),
+                detail: None,
+                hint: None,
+                context: None,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Awaits the last result of a text command.
+    pub(super) fn answer(&mut self, limit: Limit) -> Result<PgResult> {
+        match self.wire.finish(limit) {
+            Ok(Some(result)) => {
+                self.text_active = false;
+                if result.status() != Status::Error {
+                    return Ok(result);
+                }
+                let error = self.wire.report(&result);
+                if !self.wire.pg.is_good() {
+                    self.break_down(&Lost::Broken(String::new()));
+                }
+                Err(error)
+            }
+            Ok(None) => Err(self.break_down(&Lost::Broken(self.wire.pg.message()))),
+            Err(lost) => Err(self.break_down(&lost)),
+        }
+    }
+
+    /// The subtransaction at this level commits: its savepoint is released with whatever is sent next.
+    pub(super) fn commit_sub(&mut self, level: i32) {
+        if self.depth >= level {
+            self.release_from = Some(self.release_from.map_or(level, |r| r.min(level)));
+            self.depth = level - 1;
+        }
+    }
+
+    /// The subtransaction at this level was aborted: sends what rolls it back. To be finished with `finish_text`.
+    pub(super) fn send_abort_sub(&mut self, level: i32) -> bool {
+        self.release_from = self.release_from.filter(|from| *from < level);
+        let sql = format!("ROLLBACK TO SAVEPOINT s{level}; RELEASE SAVEPOINT s{level}");
+        self.send_text(&sql).is_ok()
+    }
+}
+
+fn c_string(text: String) -> CString {
+    CString::new(text).unwrap_or_default()
+}
+
+fn encode(scratch: &mut Encoded, statement: &Statement<'_>) -> Result<()> {
+    if scratch.encode(statement.params) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::BSONObjectTooLarge, "a parameter is too long for a message"))
+}
+
+fn begin(local: Local) -> &'static CStr {
+    match (local.one_snapshot, local.read_only) {
+        (false, false) => c"BEGIN ISOLATION LEVEL READ COMMITTED",
+        (false, true) => c"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
+        (true, false) => c"BEGIN ISOLATION LEVEL REPEATABLE READ",
+        (true, true) => c"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    }
+}

@@ -1,0 +1,143 @@
+//! From a foreign server and a user mapping to libpq's connection options, under postgres_fdw's rules.
+//!
+//! Whatever libpq knows is passed on and postgres_fdw's own options are not. A connection always speaks the database's
+//! encoding and has the settings of [`SETTINGS`], so that answers don't depend on the shard's or the role's defaults.
+
+use super::ffi;
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
+
+/// Settings of every connection; they come after the administrator's own `options`, so they win.
+const SETTINGS: &str = "-c search_path=pg_catalog -c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres \
+                        -c extra_float_digits=3";
+
+/// Seconds to wait for a connection where `connect_timeout` doesn't say it.
+const CONNECT_TIMEOUT: u64 = 10;
+
+/// How one user reaches one server.
+#[derive(Debug)]
+pub(super) struct Route {
+    pub(super) server_name: String,
+    pub(super) server_hash: u32,
+    pub(super) mapping_hash: u32,
+    pub(super) options: Vec<(String, String)>,
+    /// the user may connect only where a password is asked for
+    pub(super) needs_password: bool,
+}
+
+/// The libpq options of a server and a user's mapping there, the mapping's coming last.
+///
+/// Fails if there is no such server (`ShardNotFound`) or no mapping (`UserNotFound`), if the user lacks USAGE on the
+/// server, or must give a password and the mapping has none.
+pub fn connection_options(server: Oid, user: Oid) -> Result<Vec<(String, String)>> {
+    route(server, user).map(|r| r.options)
+}
+
+/// Parses a libpq connection string or URI into its options.
+pub fn parse_conninfo(conninfo: &str) -> Result<Vec<(String, String)>> {
+    ffi::parse_conninfo(conninfo).ok_or_else(|| {
+        Error::new(Kind::BadValue, "invalid connection string")
+            .with_hint("Give a libpq connection string, such as \"host=db1 port=5432 dbname=docs\", or a URI.")
+    })
+}
+
+/// Raises 42501 unless the user may use the server.
+pub(super) fn check_usage(server: Oid, user: Oid, server_name: &str) -> Result<()> {
+    if ffi::may_use_server(server, user) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Unauthorized, format!("permission denied for foreign server {server_name}"))
+        .with_hint("An administrator can GRANT USAGE ON FOREIGN SERVER to the role."))
+}
+
+pub(super) fn route(server_oid: Oid, user: Oid) -> Result<Route> {
+    let Some(server) = ffi::server(server_oid) else {
+        return Err(Error::new(Kind::ShardNotFound, format!("foreign server {} does not exist", server_oid.to_u32())));
+    };
+    check_usage(server_oid, user, &server.name)?;
+    let Some(mapping) = ffi::mapping(server_oid, user) else {
+        let user = ffi::user_name(user);
+        return Err(Error::new(
+            Kind::UserNotFound,
+            format!("user mapping not found for user \"{user}\", server \"{}\"", server.name),
+        )
+        .with_hint(format!(
+            "CREATE USER MAPPING FOR \"{user}\" SERVER \"{}\" tells how to log in there.",
+            server.name
+        )));
+    };
+    let required = !mapping.options.iter().any(|(k, v)| k == "password_required" && is_false(v));
+    let needs_password = required && !ffi::is_superuser(user);
+    if needs_password && !mapping.options.iter().any(|(k, v)| k == "password" && !v.is_empty()) {
+        return Err(password_error(&server.name, "Non-superusers must provide a password in the user mapping."));
+    }
+    let mut options = Vec::new();
+    for (keyword, value) in server.options.into_iter().chain(mapping.options) {
+        if ffi::libpq_keywords().contains(&keyword) {
+            set(&mut options, &keyword, value);
+        }
+    }
+    finish(&mut options);
+    Ok(Route {
+        server_name: server.name,
+        server_hash: server.hash,
+        mapping_hash: mapping.hash,
+        options,
+        needs_password,
+    })
+}
+
+/// The error of a non-superuser that connects without a password; postgres_fdw's, with its SQLSTATE.
+pub(super) fn password_error(server_name: &str, detail: &str) -> Error {
+    Error {
+        sqlstate: *b"2F003",
+        message: format!("password is required to connect to shard \"{server_name}\""),
+        detail: Some(detail.into()),
+        hint: Some(
+            "Set a password in the user mapping, or let a superuser set its option password_required to false.".into(),
+        ),
+        context: None,
+    }
+}
+
+/// Adds what every connection has.
+pub(super) fn finish(options: &mut Vec<(String, String)>) {
+    if value(options, "application_name").is_none() {
+        set(options, "application_name", "docshard".into());
+    }
+    set(options, "client_encoding", ffi::database_encoding());
+    let own = value(options, "options").map_or_else(|| SETTINGS.into(), |theirs| format!("{theirs} {SETTINGS}"));
+    set(options, "options", own);
+    // libpq tries several hosts one after the other, and only the kernel can then tell it to give one up.
+    let hosts = value(options, "hostaddr").or_else(|| value(options, "host")).map_or(1, |h| h.split(',').count());
+    if hosts > 1 && value(options, "tcp_user_timeout").is_none() {
+        let timeout = connect_timeout(options) / hosts as u64;
+        set(options, "tcp_user_timeout", (timeout * 1000).to_string());
+    }
+}
+
+/// Seconds that a connection attempt may take, over all hosts.
+pub(super) fn connect_timeout(options: &[(String, String)]) -> u64 {
+    let hosts = value(options, "hostaddr").or_else(|| value(options, "host")).map_or(1, |h| h.split(',').count());
+    let given = value(options, "connect_timeout").and_then(|t| t.trim().parse::<i64>().ok());
+    let each = match given {
+        Some(seconds) if seconds > 0 => seconds.unsigned_abs().max(2),
+        Some(_) => 3600,
+        None => CONNECT_TIMEOUT,
+    };
+    each * hosts as u64
+}
+
+fn value<'a>(options: &'a [(String, String)], keyword: &str) -> Option<&'a str> {
+    options.iter().rev().find(|(k, _)| k == keyword).map(|(_, v)| v.as_str())
+}
+
+fn set(options: &mut Vec<(String, String)>, keyword: &str, value: String) {
+    options.retain(|(k, _)| k != keyword);
+    options.push((keyword.into(), value));
+}
+
+fn is_false(value: &str) -> bool {
+    matches!(value.to_ascii_lowercase().as_str(), "false" | "off" | "no" | "0" | "f" | "n")
+}

@@ -1,0 +1,140 @@
+//! Rows in binary format, and the spool that keeps those which must make room for another statement.
+
+use super::ffi::{self, PgResult, TempFile};
+use std::ffi::c_int;
+use std::rc::Rc;
+
+/// One row, in binary format. Columns count from 0.
+#[derive(Debug)]
+pub struct Row(Source);
+
+#[derive(Debug)]
+enum Source {
+    /// a result of single-row mode
+    Single(PgResult),
+    /// a row of a whole result
+    Shared(Rc<PgResult>, c_int),
+    /// for each column its length as i32 (-1 is NULL) and its bytes
+    Spooled(Vec<u8>),
+}
+
+impl Row {
+    pub(super) fn single(result: PgResult) -> Self {
+        Self(Source::Single(result))
+    }
+
+    /// The rows of a whole result.
+    pub(super) fn all(result: PgResult) -> Vec<Self> {
+        let result = Rc::new(result);
+        (0..result.rows()).map(|row| Self(Source::Shared(result.clone(), row))).collect()
+    }
+
+    /// A column's value in PostgreSQL's binary format; None is NULL, or a column that isn't there.
+    pub fn get(&self, column: usize) -> Option<&[u8]> {
+        match &self.0 {
+            Source::Single(result) => result.value(0, column),
+            Source::Shared(result, row) => result.value(*row, column),
+            Source::Spooled(bytes) => {
+                let mut rest = bytes.as_slice();
+                let mut at = 0;
+                while let Some((length, tail)) = rest.split_first_chunk::<4>() {
+                    let length = usize::try_from(i32::from_ne_bytes(*length)).ok();
+                    if at == column {
+                        return tail.get(..length?);
+                    }
+                    rest = tail.get(length.unwrap_or(0)..)?;
+                    at += 1;
+                }
+                None
+            }
+        }
+    }
+
+    /// An `int8` column; None if NULL or of another length.
+    pub fn i64(&self, column: usize) -> Option<i64> {
+        Some(i64::from_be_bytes(self.get(column)?.try_into().ok()?))
+    }
+
+    /// An `int4` column; None if NULL or of another length.
+    pub fn i32(&self, column: usize) -> Option<i32> {
+        Some(i32::from_be_bytes(self.get(column)?.try_into().ok()?))
+    }
+
+    /// A `text` column; None if NULL or not UTF-8.
+    pub fn text(&self, column: usize) -> Option<&str> {
+        std::str::from_utf8(self.get(column)?).ok()
+    }
+
+    /// A `bool` column; None if NULL.
+    pub fn bool(&self, column: usize) -> Option<bool> {
+        Some(*self.get(column)?.first()? != 0)
+    }
+}
+
+/// Rows in memory up to `work_mem`, beyond it in a temporary file. Written once, then read once.
+#[derive(Debug, Default)]
+pub(super) struct Spool {
+    memory: Vec<u8>,
+    file: Option<TempFile>,
+    read: usize,
+    rows: u64,
+}
+
+impl Spool {
+    /// Adds a row; false where its length can't be written.
+    pub(super) fn push(&mut self, row: &PgResult) -> bool {
+        let start = self.memory.len();
+        self.memory.extend_from_slice(&[0; 4]);
+        for column in 0..usize::try_from(row.columns()).unwrap_or(0) {
+            match row.value(0, column) {
+                None => self.memory.extend_from_slice(&(-1i32).to_ne_bytes()),
+                Some(value) => {
+                    self.memory.extend_from_slice(&(value.len() as i32).to_ne_bytes());
+                    self.memory.extend_from_slice(value);
+                }
+            }
+        }
+        let Ok(length) = u32::try_from(self.memory.len() - start - 4) else { return false };
+        self.memory[start..start + 4].copy_from_slice(&length.to_ne_bytes());
+        self.rows += 1;
+        if self.memory.len() > ffi::work_mem() {
+            self.file.get_or_insert_with(TempFile::create).write(&self.memory);
+            self.memory.clear();
+        }
+        true
+    }
+
+    /// Called between writing and reading; false if the file fails.
+    pub(super) fn rewind(&mut self) -> bool {
+        let Some(file) = &mut self.file else { return true };
+        file.write(&self.memory);
+        self.memory = Vec::new();
+        file.rewind()
+    }
+
+    /// The next row, or None after the last; `Some(None)` if the file is shorter than what was written.
+    pub(super) fn next(&mut self) -> Option<Option<Row>> {
+        self.rows = self.rows.checked_sub(1)?;
+        Some(self.take().map(|bytes| Row(Source::Spooled(bytes))))
+    }
+
+    fn take(&mut self) -> Option<Vec<u8>> {
+        let mut length = [0; 4];
+        self.fill(&mut length)?;
+        let mut row = vec![0; u32::from_ne_bytes(length) as usize];
+        self.fill(&mut row)?;
+        Some(row)
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) -> Option<()> {
+        match &mut self.file {
+            Some(file) => file.read(buffer).then_some(()),
+            None => {
+                let end = self.read + buffer.len();
+                buffer.copy_from_slice(self.memory.get(self.read..end)?);
+                self.read = end;
+                Some(())
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A connection of its own, outside the caller's transaction: for migrations, workers, recovery, checks of a new shard.
+
+use super::ffi::{self, Status, Xact};
+use super::options;
+use super::param::{Encoded, Param};
+use super::row::Row;
+use super::wire::{Limit, Lost, Wire};
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
+use std::ffi::CString;
+use std::time::{Duration, Instant};
+
+/// How long dropping or cancelling waits for the other side.
+const CANCEL: Duration = Duration::from_secs(2);
+
+/// A connection of its own. Statements commit by themselves unless [`Session::execute`] begins a transaction.
+///
+/// Dropping it cancels what runs and closes the connection, which rolls back what is open.
+#[derive(Debug)]
+pub struct Session {
+    wire: Wire,
+    scratch: Encoded,
+    /// an answer is outstanding
+    active: bool,
+    broken: bool,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.active && !self.broken {
+            self.cancel();
+        }
+    }
+}
+
+impl Session {
+    /// Connects with the server's options and the user's mapping, under the same rules as cached connections.
+    pub fn open(server: Oid, user: Oid) -> Result<Session> {
+        let route = options::route(server, user)?;
+        Self::connect(&route.server_name, &route.options, route.needs_password)
+    }
+
+    /// Connects with libpq's options; a database name is a name, not a connection string.
+    pub fn open_conninfo(keywords: &[(String, String)]) -> Result<Session> {
+        let mut keywords = keywords.to_vec();
+        let value = |keyword: &str| keywords.iter().find(|(k, _)| k == keyword).map(|(_, v)| v.clone());
+        let host = value("host").or_else(|| value("hostaddr")).unwrap_or_else(|| "local socket".into());
+        let name = value("port").map_or(host.clone(), |port| format!("{host}:{port}"));
+        options::finish(&mut keywords);
+        Self::connect(&name, &keywords, false)
+    }
+
+    fn connect(name: &str, options: &[(String, String)], needs_password: bool) -> Result<Session> {
+        let wire = Wire::connect(name, options, needs_password)?;
+        Ok(Session { wire, scratch: Encoded::default(), active: false, broken: false })
+    }
+
+    /// Runs one statement and returns all its rows.
+    pub fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        self.start(sql, params)?;
+        self.finish(Limit::Served).map(Option::unwrap_or_default)
+    }
+
+    /// Runs SQL text, any number of statements.
+    pub fn execute(&mut self, sql: &str) -> Result<()> {
+        self.ready()?;
+        let text = CString::new(sql).map_err(|_| contains_nul())?;
+        let sent = self.wire.pg.send_text(&text);
+        self.sent(sent)?;
+        self.finish(Limit::Served).map(drop)
+    }
+
+    /// Sends one statement without awaiting its answer, for which [`Session::poll_finish`] asks.
+    pub fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
+        self.ready()?;
+        let text = CString::new(sql).map_err(|_| contains_nul())?;
+        if !self.scratch.encode(params) {
+            return Err(Error::new(Kind::BSONObjectTooLarge, "a parameter is too long for a message"));
+        }
+        let sent = self.wire.pg.send_params(&text, &self.scratch);
+        self.sent(sent)
+    }
+
+    /// Waits for the answer to [`Session::start`]; None if it isn't there in time. Negative is for ever, 0 only looks.
+    pub fn poll_finish(&mut self, timeout_ms: i64) -> Result<Option<Vec<Row>>> {
+        let Ok(timeout) = u64::try_from(timeout_ms) else { return self.finish(Limit::Served) };
+        if timeout == 0 && self.active && !self.wire.pg.consume() {
+            return Err(self.broken(&Lost::Broken(self.wire.pg.message())));
+        }
+        self.finish(Limit::ServedUntil(Instant::now() + Duration::from_millis(timeout)))
+    }
+
+    /// Cancels the statement that runs and throws its answer away, within two seconds; beyond them the session is
+    /// unusable.
+    pub fn cancel(&mut self) {
+        if !self.active || self.broken {
+            return;
+        }
+        let deadline = Instant::now() + CANCEL;
+        let taken = self.wire.pg.canceller().is_some_and(|c| ffi::await_cancel(&c.send(), deadline));
+        let drained = taken && self.wire.finish(Limit::Until(deadline)).is_ok();
+        self.active = false;
+        self.broken = !drained;
+    }
+
+    /// False after the connection was lost.
+    pub fn is_usable(&self) -> bool {
+        !self.broken && self.wire.pg.is_good()
+    }
+
+    /// True if a transaction is open in this session, failed or not.
+    pub fn in_transaction(&self) -> bool {
+        matches!(self.wire.pg.xact(), Xact::Open | Xact::Failed)
+    }
+
+    fn ready(&mut self) -> Result<()> {
+        if self.broken {
+            return Err(self.wire.broken(&self.wire.pg.message()));
+        }
+        if self.active {
+            return Err(Error::new(Kind::InternalError, "the session has a statement running"));
+        }
+        Ok(())
+    }
+
+    fn sent(&mut self, sent: bool) -> Result<()> {
+        self.active = true;
+        if !sent || self.wire.sent().is_err() {
+            return Err(self.broken(&Lost::Broken(self.wire.pg.message())));
+        }
+        Ok(())
+    }
+
+    fn broken(&mut self, lost: &Lost) -> Error {
+        self.broken = true;
+        self.active = false;
+        self.wire.lost(lost)
+    }
+
+    /// Reads to the command's end.
+    fn finish(&mut self, limit: Limit) -> Result<Option<Vec<Row>>> {
+        if !self.active {
+            return Err(Error::new(Kind::InternalError, "the session has no statement running"));
+        }
+        match self.wire.finish(limit) {
+            Err(Lost::Late) => Ok(None),
+            Err(lost) => Err(self.broken(&lost)),
+            Ok(None) => Err(self.broken(&Lost::Broken(self.wire.pg.message()))),
+            Ok(Some(result)) => {
+                self.active = false;
+                match result.status() {
+                    Status::Error => {
+                        self.broken = !self.wire.pg.is_good();
+                        Err(self.wire.report(&result))
+                    }
+                    Status::Unexpected => Err(self.broken(&Lost::Broken("unexpected answer".into()))),
+                    _ => Ok(Some(Row::all(result))),
+                }
+            }
+        }
+    }
+}
+
+fn contains_nul() -> Error {
+    Error::new(Kind::BadValue, "a statement contains NUL")
+}

@@ -1,0 +1,185 @@
+//! Requests and their rows.
+//!
+//! A stream names its connection by an id that is never used again, and its local transaction by number; what outlives
+//! either answers an error. Its rows come from the connection until another statement needs that, then from a spool.
+
+use super::cache::{Pool, with_pool};
+use super::connection::{CLEANUP, Phase, Progress, Stop};
+use super::ffi;
+use super::param::Request;
+use super::row::Row;
+use super::wire::{self, Limit};
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// The rows of one request. Dropping it early is allowed.
+#[derive(Debug)]
+pub struct Stream {
+    connection: u64,
+    epoch: u64,
+    progress: Rc<RefCell<Progress>>,
+    /// a row that was awaited but not yet asked for
+    head: Option<Row>,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let mut progress = self.progress.borrow_mut();
+        if !matches!(progress.phase, Phase::Done) {
+            progress.phase = Phase::Dropped;
+        }
+    }
+}
+
+/// Sends all requests before awaiting any answer; returns one stream a request, in order.
+///
+/// Requests for one server are sent one after the other, each when the rows before it have arrived.
+pub fn start(requests: &[Request<'_>]) -> Result<Vec<Stream>> {
+    let (user, local) = (ffi::current_user(), ffi::local());
+    with_pool(|pool| {
+        let mut streams = Vec::with_capacity(requests.len());
+        for request in requests {
+            match pool.send(request, user, local) {
+                Ok(stream) => streams.push(stream),
+                Err(error) => return Err(void(pool, &mut streams, error)),
+            }
+        }
+        wire::flush_all(pool.connections.iter_mut().map(|c| &mut c.wire));
+        Ok(streams)
+    })
+}
+
+/// Waits until every stream has its first row, its end or an error. On an error it cancels and drains all and returns
+/// the error, a stale one (`Error::is_stale`) rather than another.
+///
+/// After an error, remote transactions in which nothing had been written before are rolled back, so that the requests
+/// can be sent again where [`super::can_retry`] says so of every server.
+pub fn await_all(streams: &mut [Stream]) -> Result<()> {
+    with_pool(|pool| {
+        for at in 0..streams.len() {
+            if let Err(error) = streams[at].fill(pool) {
+                return Err(void(pool, streams, error));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Ends streams of which one failed; returns the error that counts.
+fn void(pool: &mut Pool, streams: &mut [Stream], mut error: Error) -> Error {
+    let deadline = Instant::now() + CLEANUP;
+    let mut cancels = Vec::new();
+    for stream in streams.iter_mut().filter(|s| s.is_live()) {
+        if let Some(connection) = pool.by_id(stream.connection) {
+            cancels.push((stream, connection.canceller().map(|c| c.send())));
+        }
+    }
+    for (stream, cancel) in cancels {
+        let Some(connection) = pool.by_id(stream.connection) else { continue };
+        if let Some(cancel) = cancel {
+            // A cancelled statement reports that; what counts is a report that came before.
+            if !ffi::await_cancel(&cancel, deadline) {
+                connection.broken = true;
+            } else if let Err(other) = connection.drain(Limit::Until(deadline))
+                && other.is_stale()
+                && !error.is_stale()
+            {
+                error = other;
+            }
+        }
+        stream.fail(&error);
+    }
+    for stream in streams {
+        if let Some(connection) = pool.by_id(stream.connection) {
+            connection.undo();
+        }
+        stream.fail(&error);
+    }
+    error
+}
+
+impl Stream {
+    pub(super) fn new(connection: u64, epoch: u64, progress: Rc<RefCell<Progress>>) -> Self {
+        Self { connection, epoch, progress, head: None }
+    }
+
+    fn is_live(&self) -> bool {
+        matches!(self.progress.borrow().phase, Phase::Live)
+    }
+
+    fn fail(&mut self, error: &Error) {
+        self.head = None;
+        self.progress.borrow_mut().phase = Phase::Failed(error.clone());
+    }
+
+    /// The next row, or None at the end.
+    #[allow(clippy::should_implement_trait, reason = "it can fail, and an iterator of results would go on after that")]
+    pub fn next(&mut self) -> Result<Option<Row>> {
+        match self.head.take() {
+            Some(row) => Ok(Some(row)),
+            None => with_pool(|pool| self.advance(pool)),
+        }
+    }
+
+    /// The rows of the command tag; 0 before the end.
+    pub fn affected(&self) -> u64 {
+        let progress = self.progress.borrow();
+        if matches!(progress.phase, Phase::Done) { progress.affected } else { 0 }
+    }
+
+    /// Waits for the first row, the end or an error.
+    fn fill(&mut self, pool: &mut Pool) -> Result<()> {
+        if self.head.is_none() {
+            self.head = self.advance(pool)?;
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, pool: &mut Pool) -> Result<Option<Row>> {
+        if self.epoch != pool.epoch {
+            return Err(Error::new(Kind::NoSuchTransaction, "the transaction that read from the shard is over"));
+        }
+        let mut progress = self.progress.borrow_mut();
+        match &mut progress.phase {
+            Phase::Done => Ok(None),
+            Phase::Failed(error) => Err(error.clone()),
+            Phase::Dropped => Err(Error::new(Kind::InternalError, "a dropped stream is read")),
+            Phase::Spooled(spool) => match spool.next() {
+                Some(Some(row)) => Ok(Some(row)),
+                Some(None) => Err(Error::new(Kind::InternalError, "could not read a temporary file")),
+                None => {
+                    progress.phase = Phase::Done;
+                    Ok(None)
+                }
+            },
+            Phase::Live => {
+                drop(progress);
+                self.receive(pool)
+            }
+        }
+    }
+
+    fn receive(&mut self, pool: &mut Pool) -> Result<Option<Row>> {
+        let Some(connection) = pool.by_id(self.connection) else {
+            return Err(Error::new(Kind::HostUnreachable, "the connection to the shard was closed"));
+        };
+        let received = connection.next(Limit::Served);
+        let affected = connection.affected();
+        let mut progress = self.progress.borrow_mut();
+        match received {
+            Ok(Some(row)) => Ok(Some(Row::single(row))),
+            Ok(None) => {
+                *progress = Progress { phase: Phase::Done, affected };
+                Ok(None)
+            }
+            Err(Stop::Failed(error)) => {
+                progress.phase = Phase::Failed(error.clone());
+                Err(error)
+            }
+            Err(Stop::Late) => Err(Error::new(Kind::HostUnreachable, "timeout expired")),
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! Remote transactions follow the local one.
+//!
+//! # Commit
+//! Before the local commit, unfinished streams are ended and every written shard must be in a sound transaction. Then:
+//! - nothing written on shards: the remote transactions are ended;
+//! - one shard written and nothing here: its commit decides, one round trip;
+//! - else two-phase commit: all written shards prepare, the [`Coordinator`] writes the decision into the local
+//!   transaction, and after the local commit all are told to commit. What can't be told then is left to recovery;
+//! - else, where a shard can't prepare and `docshard.multi_shard_commit` allows it, one shard after the other.
+//!
+//! No shard commits before all statements on all shards have succeeded.
+//!
+//! # Abort
+//! What runs is cancelled, answers are drained, transactions rolled back (prepared ones too), all within [`CLEANUP`];
+//! a connection that takes longer is closed. Nothing raises there.
+
+use super::cache::{self, Pool, with_pool};
+use super::connection::{CLEANUP, Connection};
+use super::ffi::{self, Event, HoldCancel, Xact};
+use super::wire::Limit;
+use super::{MULTI_SHARD_COMMIT, MultiShardCommit};
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+/// How long the local commit waits for shards to take the decision.
+const FINISH: Duration = Duration::from_secs(10);
+
+/// Who decides the outcome of a transaction that was prepared on shards.
+pub trait Coordinator {
+    /// The part of the prepared transactions' names that tells this cluster from others: letters and digits, short.
+    fn token(&self) -> Result<String> {
+        Ok("0".into())
+    }
+    /// Writes the decision into the local transaction, after all shards have prepared. It runs in the local
+    /// pre-commit with a snapshot; an error aborts the transaction everywhere.
+    fn decide(&self, gids: &[(Oid, String)]) -> Result<()>;
+    /// The shards have committed these. Called after the local commit: no access to tables, no errors.
+    fn finished(&self, gids: &[(Oid, String)]);
+}
+
+/// One shard's part of a transaction in two-phase commit.
+#[derive(Debug, Clone)]
+struct Branch {
+    connection: u64,
+    server: Oid,
+    gid: String,
+}
+
+thread_local! {
+    static COORDINATOR: Cell<Option<&'static dyn Coordinator>> = const { Cell::new(None) };
+    static BRANCHES: RefCell<Vec<Branch>> = const { RefCell::new(Vec::new()) };
+    static COUNTER: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Sets who decides two-phase commits. Set in a process before it forks, it holds in all its children.
+pub fn set_coordinator(coordinator: &'static dyn Coordinator) {
+    COORDINATOR.set(Some(coordinator));
+}
+
+/// Registers the transaction callbacks. Called by whatever opens the first connection; calling it earlier is harmless.
+pub fn init() {
+    ffi::register(on_event, cache::invalidate);
+}
+
+/// True if this backend's transaction on the server is open, so that reads go through it.
+pub fn in_transaction(server: Oid) -> bool {
+    any(server, |c| c.depth > 0)
+}
+
+/// True if nothing has been written in the remote transaction and it isn't failed, so that a request that failed, or
+/// whose answer doesn't count, may be sent again.
+pub fn can_retry(server: Oid) -> bool {
+    !any(server, |c| !c.may_retry())
+}
+
+/// Runs any SQL, possibly several statements, in the remote transaction that follows the local one, which becomes a
+/// writer. Transaction commands are not allowed in it.
+pub fn run(server: Oid, sql: &str) -> Result<()> {
+    with_pool(|pool| pool.run(server, sql))
+}
+
+fn any(server: Oid, is: impl Fn(&Connection) -> bool) -> bool {
+    with_pool(|pool| Ok(pool.connections.iter().any(|c| c.server == server && (c.depth > 0 || c.broken) && is(c))))
+        .unwrap_or(false)
+}
+
+fn on_event(event: Event) {
+    if !with_pool(|pool| Ok(pool.used)).unwrap_or(true) {
+        return;
+    }
+    let done = match event {
+        Event::PreCommit => pre_commit(),
+        Event::PrePrepare => with_pool(|pool| pool.refuse_prepare()),
+        Event::Committed => {
+            committed();
+            Ok(())
+        }
+        Event::Aborted => {
+            drop(with_pool(|pool| {
+                pool.abort();
+                Ok(())
+            }));
+            Ok(())
+        }
+        Event::PreCommitSub(level) => with_pool(|pool| {
+            pool.connections.iter_mut().for_each(|c| c.commit_sub(level));
+            Ok(())
+        }),
+        Event::AbortedSub(level) => with_pool(|pool| {
+            pool.abort_sub(level);
+            Ok(())
+        }),
+    };
+    if let Err(error) = done {
+        error.raise();
+    }
+}
+
+fn pre_commit() -> Result<()> {
+    let prepared = with_pool(Pool::pre_commit)?;
+    if !prepared {
+        return Ok(());
+    }
+    let gids = gids(&BRANCHES.with_borrow(Vec::clone));
+    match COORDINATOR.get() {
+        Some(coordinator) => ffi::with_snapshot(|| coordinator.decide(&gids)),
+        None => Err(no_coordinator()),
+    }
+}
+
+fn committed() {
+    let branches = BRANCHES.take();
+    let mut finished = Vec::new();
+    drop(with_pool(|pool| {
+        finished = pool.finish_branches(branches, "COMMIT", Instant::now() + FINISH);
+        pool.next_epoch();
+        Ok(())
+    }));
+    if let (Some(coordinator), false) = (COORDINATOR.get(), finished.is_empty()) {
+        coordinator.finished(&gids(&finished));
+    }
+}
+
+fn gids(branches: &[Branch]) -> Vec<(Oid, String)> {
+    branches.iter().map(|b| (b.server, b.gid.clone())).collect()
+}
+
+fn no_coordinator() -> Error {
+    Error::new(Kind::IllegalOperation, "this process cannot decide a transaction over several shards")
+}
+
+impl Pool {
+    /// Brings the remote transactions to where the local commit decides. True if shards have prepared.
+    fn pre_commit(&mut self) -> Result<bool> {
+        self.end_streams()?;
+        for writer in self.writers() {
+            if writer.broken {
+                return Err(writer.wire.broken("It had written in this transaction."));
+            }
+            if writer.wire.pg.xact() != Xact::Open {
+                return Err(Error {
+                    sqlstate: *b"40000",
+                    message: format!(
+                        "the transaction on shard \"{}\" was aborted by an earlier error",
+                        writer.wire.name
+                    ),
+                    detail: None,
+                    hint: None,
+                    context: None,
+                });
+            }
+        }
+        match self.writers().count() {
+            0 => self.end_readers(&[]).map(|()| false),
+            1 if !ffi::local_writes() => self.commit_single().map(|()| false),
+            _ if self.all_can_prepare()? => self.prepare().map(|()| true),
+            _ => self.commit_one_by_one().map(|()| false),
+        }
+    }
+
+    fn writers(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.connections.iter_mut().filter(|c| c.is_writer())
+    }
+
+    /// Ends the streams that are still read: a writer's by reading on, as a cancel would lose what it wrote.
+    fn end_streams(&mut self) -> Result<()> {
+        for writer in self.writers() {
+            writer.drain(Limit::Served)?;
+        }
+        self.stop(|c| !c.is_writer());
+        Ok(())
+    }
+
+    /// Cancels what runs on some connections, all at once, and drains them, within bounds.
+    fn stop(&mut self, which: impl Fn(&Connection) -> bool) {
+        let deadline = Instant::now() + CLEANUP;
+        let mut cancels = Vec::new();
+        for connection in self.connections.iter_mut().filter(|c| which(c) && c.is_busy()) {
+            match connection.canceller() {
+                Some(cancel) => cancels.push((connection.id, cancel.send())),
+                None => connection.broken = true,
+            }
+        }
+        for (id, request) in cancels {
+            if let Some(connection) = self.by_id(id) {
+                connection.stopped(&request, deadline);
+            }
+        }
+    }
+
+    /// Ends the transactions that only read, together with text commands that were sent to others already. Whether
+    /// that succeeds is of no consequence but for the connection.
+    fn end_readers(&mut self, except: &[u64]) -> Result<()> {
+        let deadline = Instant::now() + CLEANUP;
+        let mut readers = Vec::new();
+        for reader in self.connections.iter_mut().filter(|c| c.depth > 0 && !c.wrote && !except.contains(&c.id)) {
+            if !reader.broken && reader.send_text("COMMIT").is_ok() {
+                readers.push(reader.id);
+            }
+            reader.ended();
+        }
+        for id in readers {
+            if let Some(reader) = self.by_id(id)
+                && reader.finish_text(None, Limit::Until(deadline)).is_err()
+            {
+                reader.broken = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// The commit of the one writer decides.
+    fn commit_single(&mut self) -> Result<()> {
+        // Once it is sent its outcome must be known, so a cancel has to wait; a shutdown hasn't.
+        let _hold = HoldCancel::new();
+        let mut writer_id = 0;
+        for writer in self.writers() {
+            writer_id = writer.id;
+            writer.send_text("COMMIT")?;
+        }
+        self.end_readers(&[writer_id])?;
+        self.by_id(writer_id).map_or(Ok(()), await_commit)
+    }
+
+    /// Commits one writer after the other.
+    fn commit_one_by_one(&mut self) -> Result<()> {
+        if MULTI_SHARD_COMMIT.get() != MultiShardCommit::OneByOne {
+            let names: Vec<_> =
+                self.writers().filter(|w| w.two_phase == Some(false)).map(|w| w.wire.name.clone()).collect();
+            return Err(Error::new(
+                Kind::IllegalOperation,
+                format!(
+                    "cannot commit on several shards, as shard \"{}\" prepares no transactions",
+                    names.join("\", \"")
+                ),
+            )
+            .with_hint(
+                "Set max_prepared_transactions above 0 there, or docshard.multi_shard_commit to one_by_one here, which \
+                 can leave a transaction half done.",
+            ));
+        }
+        let _hold = HoldCancel::new();
+        let mut done: Vec<String> = Vec::new();
+        let ids: Vec<u64> = self.writers().map(|w| w.id).collect();
+        for id in ids {
+            let Some(writer) = self.by_id(id) else { continue };
+            let committed = writer.send_text("COMMIT").and_then(|()| await_commit(writer));
+            let name = writer.wire.name.clone();
+            if let Err(mut error) = committed {
+                if !done.is_empty() {
+                    error.detail = Some(format!("Already committed on shard \"{}\".", done.join("\", \"")));
+                }
+                return Err(error);
+            }
+            done.push(name);
+        }
+        self.end_readers(&[])
+    }
+
+    /// Asks the writers, once a connection, whether they can prepare transactions.
+    fn all_can_prepare(&mut self) -> Result<bool> {
+        for writer in self.writers().filter(|w| w.two_phase.is_none()) {
+            writer.send_text("SHOW max_prepared_transactions")?;
+        }
+        for writer in self.writers().filter(|w| w.two_phase.is_none()) {
+            let answer = writer.answer(Limit::Served)?;
+            writer.two_phase = Some(answer.value(0, 0).is_some_and(|v| v != b"0"));
+        }
+        Ok(self.writers().all(|w| w.two_phase == Some(true)))
+    }
+
+    /// Prepares the writers' transactions, all sent before any is awaited.
+    fn prepare(&mut self) -> Result<()> {
+        let coordinator = COORDINATOR.get().ok_or_else(no_coordinator)?;
+        let token = coordinator.token()?;
+        let (pid, xid) = (ffi::process_id(), ffi::local_xid());
+        let mut ids = Vec::new();
+        for writer in self.writers() {
+            let counter = COUNTER.get();
+            COUNTER.set(counter + 1);
+            let server = writer.server;
+            let gid = format!("docshard_{token}_{pid}_{xid}_{counter}_{}", server.to_u32());
+            ids.push(writer.id);
+            // Noted before it is sent, so that an abort finds it.
+            BRANCHES.with_borrow_mut(|b| b.push(Branch { connection: writer.id, server, gid: gid.clone() }));
+            writer.send_text(&format!("PREPARE TRANSACTION {}", literal(&gid)))?;
+        }
+        self.end_readers(&ids)?;
+        for id in ids {
+            if let Some(writer) = self.by_id(id) {
+                writer.finish_text(Some("PREPARE TRANSACTION"), Limit::Served)?;
+                writer.ended();
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits or rolls back prepared transactions, in parallel; returns those that are done. Never raises.
+    fn finish_branches(&mut self, branches: Vec<Branch>, verb: &str, deadline: Instant) -> Vec<Branch> {
+        let mut sent = Vec::new();
+        for branch in branches {
+            if let Some(connection) = self.by_id(branch.connection).filter(|c| !c.broken)
+                && connection.send_text(&format!("{verb} PREPARED {}", literal(&branch.gid))).is_ok()
+            {
+                sent.push(branch);
+            }
+        }
+        sent.retain(|branch| {
+            let tag = format!("{verb} PREPARED");
+            self.by_id(branch.connection).is_some_and(|c| c.finish_text(Some(&tag), Limit::Until(deadline)).is_ok())
+        });
+        sent
+    }
+
+    fn refuse_prepare(&mut self) -> Result<()> {
+        self.stop(|c| c.depth == 0);
+        if self.connections.iter().all(|c| c.depth == 0) {
+            return Ok(());
+        }
+        Err(Error::new(
+            Kind::OperationNotSupportedInTransaction,
+            "cannot PREPARE a transaction that has operated on docshard shards",
+        ))
+    }
+
+    /// The local transaction was aborted.
+    fn abort(&mut self) {
+        let deadline = Instant::now() + CLEANUP;
+        self.stop(|_| true);
+        let mut open = Vec::new();
+        for connection in self.connections.iter_mut().filter(|c| c.depth > 0) {
+            let needed = matches!(connection.wire.pg.xact(), Xact::Open | Xact::Failed);
+            if needed && !connection.broken && connection.send_text("ROLLBACK").is_ok() {
+                open.push(connection.id);
+            }
+            connection.ended();
+        }
+        for id in open {
+            if let Some(connection) = self.by_id(id)
+                && connection.finish_text(None, Limit::Until(deadline)).is_err()
+            {
+                connection.broken = true;
+            }
+        }
+        self.finish_branches(BRANCHES.take(), "ROLLBACK", deadline);
+        self.next_epoch();
+    }
+
+    /// The subtransaction at this level was aborted.
+    fn abort_sub(&mut self, level: i32) {
+        let deadline = Instant::now() + CLEANUP;
+        self.stop(|c| c.depth >= level || c.is_autocommit_since(level));
+        let mut sent = Vec::new();
+        for connection in self.connections.iter_mut().filter(|c| c.depth >= level && !c.broken) {
+            if connection.send_abort_sub(level) {
+                sent.push(connection.id);
+            }
+        }
+        for id in sent {
+            if let Some(connection) = self.by_id(id) {
+                match connection.finish_text(None, Limit::Until(deadline)) {
+                    Ok(()) => connection.depth = level - 1,
+                    // It keeps its depth, so that the commit of what remains fails.
+                    Err(_) => connection.broken = true,
+                }
+            }
+        }
+    }
+}
+
+/// Awaits the COMMIT that was sent to a writer.
+fn await_commit(writer: &mut Connection) -> Result<()> {
+    match writer.finish_text(Some("COMMIT"), Limit::Served) {
+        Ok(()) => {
+            writer.ended();
+            Ok(())
+        }
+        Err(_) if writer.broken => Err(Error {
+            sqlstate: *b"08007",
+            message: format!("lost the connection to shard \"{}\" while it was committing", writer.wire.name),
+            detail: Some("Whether the transaction was committed is unknown.".into()),
+            hint: Some("Look at the data before you repeat the transaction.".into()),
+            context: None,
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+/// A quoted name of a prepared transaction; it has no quotes inside, but a token is somebody else's.
+fn literal(gid: &str) -> String {
+    format!("'{}'", gid.replace('\'', "''"))
+}

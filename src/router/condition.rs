@@ -1,0 +1,211 @@
+//! The WHERE clause of a shard's statement: the version check, key conditions that PostgreSQL can match to an index, and
+//! the filter itself, which decides.
+//!
+//! Key conditions only narrow the search; each is implied by the filter, so leaving one out or widening it is always
+//! right. Values are parameters, so that one text, and one prepared statement, serves every value.
+
+use crate::catalog::model::Collection;
+use crate::pg::param::Param;
+use docshard_core::filter::Filter;
+use docshard_core::index::{ARRAY, IndexKeys};
+use docshard_core::key::{KeyPattern, KeyRange, KeyRanges};
+use docshard_core::targeting;
+
+/// A parameter's value, owned.
+#[derive(Clone, Debug)]
+pub enum Bound {
+    /// bytea
+    Bytes(Vec<u8>),
+    /// bytea or null
+    OptBytes(Option<Vec<u8>>),
+    /// bytea[]
+    BytesArray(Vec<Vec<u8>>),
+    /// text
+    Text(String),
+    /// text[]
+    TextArray(Vec<String>),
+    /// int8
+    Int8(i64),
+}
+
+/// Parameters that borrow from bounds.
+pub struct Borrowed<'a> {
+    bounds: &'a [Bound],
+    bytes: Vec<Vec<&'a [u8]>>,
+    texts: Vec<Vec<&'a str>>,
+}
+
+impl<'a> Borrowed<'a> {
+    /// Borrows the bounds.
+    pub fn new(bounds: &'a [Bound]) -> Self {
+        let mut bytes = Vec::new();
+        let mut texts = Vec::new();
+        for bound in bounds {
+            match bound {
+                Bound::BytesArray(items) => bytes.push(items.iter().map(Vec::as_slice).collect()),
+                Bound::TextArray(items) => texts.push(items.iter().map(String::as_str).collect()),
+                _ => {}
+            }
+        }
+        Self { bounds, bytes, texts }
+    }
+
+    /// The parameters as they are sent.
+    pub fn params(&self) -> Vec<Param<'_>> {
+        let mut bytes = self.bytes.iter();
+        let mut texts = self.texts.iter();
+        self.bounds
+            .iter()
+            .map(|bound| match bound {
+                Bound::Bytes(value) => Param::Bytea(value),
+                Bound::OptBytes(value) => Param::OptBytea(value.as_deref()),
+                Bound::BytesArray(_) => Param::ByteaArray(bytes.next().map_or(&[], Vec::as_slice)),
+                Bound::Text(value) => Param::Text(value),
+                Bound::TextArray(_) => Param::TextArray(texts.next().map_or(&[], Vec::as_slice)),
+                Bound::Int8(value) => Param::Int8(*value),
+            })
+            .collect()
+    }
+}
+
+/// More ranges than this on one column are searched as the one range that covers them.
+const MAX_RANGES: usize = 16;
+
+/// Conditions joined by AND, and the parameters of the whole statement.
+#[derive(Debug)]
+pub struct Conditions {
+    terms: Vec<String>,
+    /// the statement's parameters; the first two are the collection's token and the shard's version
+    pub params: Vec<Bound>,
+}
+
+/// The position of the version among the parameters: the one that differs from shard to shard.
+pub const VERSION_PARAM: usize = 1;
+
+impl Conditions {
+    /// The version check alone.
+    pub fn new(collection: &Collection) -> Self {
+        Self {
+            terms: vec![format!("docshard_internal.at_version({}, $1, $2)", collection.id)],
+            params: vec![Bound::Int8(collection.token), Bound::Int8(0)],
+        }
+    }
+
+    /// The version check, the key conditions and the filter.
+    pub fn of_filter(collection: &Collection, filter: &Filter, filter_text: &str) -> Self {
+        let mut conditions = Self::new(collection);
+        if filter.is_empty() {
+            return conditions;
+        }
+        let exact = conditions.keys(&collection.key, filter);
+        if !exact {
+            conditions.best_index(collection, filter);
+        }
+        let text = conditions.param(Bound::Text(filter_text.to_owned()));
+        conditions.terms.push(format!("docshard_internal.matches(t.doc, {text})"));
+        conditions
+    }
+
+    /// A further parameter; answers its `$n`.
+    pub fn param(&mut self, value: Bound) -> String {
+        self.params.push(value);
+        format!("${}", self.params.len())
+    }
+
+    /// A further condition.
+    pub fn and(&mut self, term: String) {
+        self.terms.push(term);
+    }
+
+    /// The text behind WHERE.
+    pub fn sql(&self) -> String {
+        self.terms.join(" AND ")
+    }
+
+    /// Conditions on `skey` and `id`; true if they single out few rows, so that no other index is wanted.
+    fn keys(&mut self, pattern: &KeyPattern, filter: &Filter) -> bool {
+        let ids = filter.ranges_of("_id");
+        if pattern.is_unsharded() {
+            if ids.is_all() {
+                return false;
+            }
+            self.terms.push("t.skey = ''::bytea".to_owned());
+        } else {
+            let keys = targeting::key_ranges(pattern, filter);
+            self.ranges("t.skey", &keys, false);
+            if ids.is_all() {
+                return !keys.is_all();
+            }
+        }
+        self.ranges("t.id", &ids, false);
+        true
+    }
+
+    /// Conditions on the index that the filter constrains most.
+    fn best_index(&mut self, collection: &Collection, filter: &Filter) {
+        let score = |wanted: &Vec<KeyRanges>| {
+            let points = wanted.iter().filter(|ranges| ranges.as_slice().iter().all(|r| r.as_point().is_some())).count();
+            (points, wanted.len())
+        };
+        let best = collection
+            .indexes
+            .iter()
+            .map(|index| (index, IndexKeys { fields: index.fields.clone() }.wanted(filter)))
+            .filter(|(_, wanted)| !wanted.is_empty())
+            .max_by_key(|(index, wanted)| (score(wanted), index.unique, std::cmp::Reverse(index.id)));
+        if let Some((index, wanted)) = best {
+            for (column, ranges) in wanted.iter().enumerate() {
+                let expression = index_expression("t.doc", &index.keys_json, index.unique, column);
+                self.ranges(&expression, ranges, true);
+            }
+        }
+    }
+
+    fn ranges(&mut self, column: &str, ranges: &KeyRanges, or_array: bool) {
+        if ranges.is_all() {
+            return;
+        }
+        let slice = ranges.as_slice();
+        let points: Option<Vec<Vec<u8>>> = slice.iter().map(|range| range.as_point().map(<[u8]>::to_vec)).collect();
+        match points {
+            Some(mut points) => {
+                if or_array {
+                    points.push(ARRAY.to_vec());
+                }
+                if points.len() == 1 {
+                    let point = self.param(Bound::Bytes(points.swap_remove(0)));
+                    self.terms.push(format!("{column} = {point}"));
+                } else {
+                    let points = self.param(Bound::BytesArray(points));
+                    self.terms.push(format!("{column} = ANY ({points}::bytea[])"));
+                }
+            }
+            None => {
+                let hull = ranges.hull();
+                let few = if slice.len() <= MAX_RANGES { slice } else { hull.as_slice() };
+                let mut alternatives: Vec<String> = few.iter().map(|range| self.range(column, range)).collect();
+                if or_array {
+                    alternatives.push(format!("{column} = '\\xff'::bytea"));
+                }
+                self.terms.push(format!("({})", alternatives.join(" OR ")));
+            }
+        }
+    }
+
+    fn range(&mut self, column: &str, range: &KeyRange) -> String {
+        let lo = self.param(Bound::Bytes(range.lo.clone()));
+        match &range.hi {
+            Some(hi) => {
+                let hi = self.param(Bound::Bytes(hi.clone()));
+                format!("{column} >= {lo} AND {column} < {hi}")
+            }
+            None => format!("{column} >= {lo}"),
+        }
+    }
+}
+
+/// What an index's column is made of, as the index was created with.
+pub fn index_expression(doc: &str, keys_json: &str, unique: bool, column: usize) -> String {
+    let function = if unique { "unique_index_key" } else { "index_key" };
+    format!("docshard_internal.{function}({doc}, '{}'::text, {column})", keys_json.replace('\'', "''"))
+}

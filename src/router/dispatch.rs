@@ -1,0 +1,342 @@
+//! Sending statements to shards, in this process or over libpq, and running them again when the map was stale.
+//!
+//! The shard `local` is checked first and then read in the very snapshot that was checked, so no ERROR is raised for a
+//! stale map; the others check inside their statement. Requests to all remote targets are under way before the local
+//! one runs, and no answer is used before all have confirmed.
+
+use super::condition::{Borrowed, Bound};
+use super::statement::Statement;
+use crate::catalog::cache;
+use crate::catalog::model::{Collection, Place, Shard};
+use crate::ownership::placement::{self, Placement};
+use crate::ownership::writing;
+use crate::pg::error::{Error, Result, catch_unique_violation};
+use crate::pg::scan::Look;
+use crate::pg::server::sleep_ms;
+use crate::pg::snapshot::{self, ActiveSnapshot};
+use crate::pg::spi;
+use crate::remote;
+use docshard_core::chunk_map::Target;
+use docshard_core::error::Kind;
+use docshard_core::key::KeyRanges;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long a statement waits for a move that is being decided, before it gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A shard that a statement goes to.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    /// the shard
+    pub shard: Rc<Shard>,
+    /// the version that the map assumes it to be at
+    pub version: i64,
+    /// how many of its chunks are concerned
+    pub chunks: usize,
+}
+
+/// The destinations of keys, by shard number.
+///
+/// # Errors
+/// `ShardNotFound`, `InternalError` if the catalog breaks its invariants.
+pub fn destinations(collection: &Collection, keys: &KeyRanges) -> Result<Vec<Destination>> {
+    collection
+        .map
+        .targets(keys)
+        .into_iter()
+        .map(|Target { shard, chunks, .. }| {
+            let version = *collection.placements.get(&shard).ok_or_else(|| {
+                Error::new(Kind::InternalError, format!("{} has a chunk but no placement on shard {shard}", collection.namespace))
+            })?;
+            Ok(Destination { shard: cache::shard(shard)?, version, chunks })
+        })
+        .collect()
+}
+
+/// A row, from here or from a shard.
+pub enum Answer {
+    /// of this database
+    Local(spi::Row),
+    /// of another node
+    Remote(remote::Row),
+}
+
+impl Answer {
+    /// A column in binary form.
+    pub fn get(&self, column: usize) -> Option<&[u8]> {
+        match self {
+            Answer::Local(row) => row.get(column),
+            Answer::Remote(row) => row.get(column),
+        }
+    }
+
+    /// An int8 column; null reads as 0.
+    pub fn i64(&self, column: usize) -> i64 {
+        self.get(column).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_be_bytes)
+    }
+
+    /// True if the bytes come from another node, and so have to be checked before PostgreSQL reads them as jsonb.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, Answer::Remote(_))
+    }
+}
+
+/// The rows of one destination.
+pub enum RowStream {
+    /// a cursor here
+    Local(spi::Cursor),
+    /// rows already here
+    Rows(std::vec::IntoIter<spi::Row>),
+    /// a stream from another node
+    Remote(remote::Stream),
+}
+
+impl RowStream {
+    /// The next row.
+    ///
+    /// # Errors
+    /// The shard's.
+    pub fn next(&mut self) -> Result<Option<Answer>> {
+        Ok(match self {
+            RowStream::Local(cursor) => cursor.next()?.map(Answer::Local),
+            RowStream::Rows(rows) => rows.next().map(Answer::Local),
+            RowStream::Remote(stream) => stream.next()?.map(Answer::Remote),
+        })
+    }
+}
+
+/// Runs `attempt` with the collection's newest map, again and again while its answer is that the map is stale.
+///
+/// # Errors
+/// What `attempt` answers; `WriteConflict` (40001) where running again cannot help; `StaleShardVersion` after a minute.
+pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
+    let started = Instant::now();
+    let mut pause = 1;
+    loop {
+        let collection = cache::find(namespace)?;
+        let assumed = collection.as_ref().map(|c| c.revision);
+        let error = match attempt(collection) {
+            Err(error) if is_stale(&error) => error,
+            other => return other,
+        };
+        if !snapshot::per_statement() {
+            return Err(conflict());
+        }
+        if started.elapsed() > PATIENCE {
+            return Err(Error::new(Kind::StaleShardVersion, format!("{namespace}: {}", error.message)).with_hint(
+                "A shard does not agree with the catalog. Was it, or the router, restored from a backup? \
+                 See docshard.status() and the unfinished rows of docshard.migrations.",
+            ));
+        }
+        // A newer map is worth an attempt at once; else a move is being decided, and the map is about to change.
+        if cache::find(namespace)?.map(|c| c.revision) == assumed {
+            sleep_ms(pause);
+            pause = (pause * 2).min(50);
+        }
+    }
+}
+
+/// A shard's answer that the map is stale: a version that differs, or a table that is not there.
+fn is_stale(error: &Error) -> bool {
+    error.is_stale() || &error.sqlstate == b"42P01"
+}
+
+fn conflict() -> Error {
+    Error::new(Kind::WriteConflict, "could not serialize access: a chunk was moved while this transaction ran")
+        .with_hint("Run the transaction again.")
+}
+
+/// Starts a reading statement everywhere; answers when every destination has confirmed its version.
+///
+/// # Errors
+/// Stale versions and whatever the shards raise.
+pub fn read(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
+    let mut streams = send(destinations, false, None, |d| statement.at_version(d.version))?.into_iter();
+    let mut local = None;
+    if let Some(destination) = destinations.iter().find(|d| d.shard.place == Place::Local) {
+        let _snapshot = ActiveSnapshot::of_statement();
+        placement::check(collection.id, assumed(collection, destination), Look::Active)?;
+        let bounds = statement.at_version(destination.version);
+        local = Some(spi::Cursor::open(&statement.sql, &Borrowed::new(&bounds.params).params())?);
+    }
+    let mut streams: Vec<remote::Stream> = streams.by_ref().collect();
+    remote::await_all(&mut streams)?;
+    let mut streams = streams.into_iter();
+    Ok(destinations
+        .iter()
+        .map(|destination| match destination.shard.place {
+            Place::Local => RowStream::Local(local.take().expect("opened above")),
+            Place::Remote(_) => RowStream::Remote(streams.next().expect("one stream a remote destination")),
+        })
+        .collect())
+}
+
+/// What a write to `[lo, hi)` does first; None: no bound.
+#[derive(Clone, Debug)]
+pub struct LockRange {
+    /// the least key that may be written
+    pub lo: Option<Vec<u8>>,
+    /// the least key above
+    pub hi: Option<Vec<u8>>,
+}
+
+impl LockRange {
+    /// The range that covers all keys of a write.
+    pub fn of(keys: &KeyRanges) -> Self {
+        match keys.hull() {
+            Some(hull) if !keys.is_all() => Self { lo: Some(hull.lo), hi: hull.hi },
+            _ => Self { lo: None, hi: None },
+        }
+    }
+
+    fn statement(&self, collection: &Collection) -> Statement {
+        Statement {
+            sql: format!("SELECT docshard_internal.lock_and_check({}, $1, $2, $3, $4)", collection.id),
+            params: vec![
+                Bound::Int8(collection.token),
+                Bound::Int8(0),
+                Bound::OptBytes(self.lo.clone()),
+                Bound::OptBytes(self.hi.clone()),
+            ],
+        }
+    }
+}
+
+/// The answer of a write at one destination.
+#[derive(Default)]
+pub struct Written {
+    /// returned rows
+    pub rows: Vec<Answer>,
+    /// how many rows were written
+    pub affected: u64,
+}
+
+/// Runs a writing statement at every destination, each with a statement of its own; the answers come in their order.
+///
+/// One destination: lock, check and statement in one round trip. Several: first all lock and check, then all write, so
+/// that a stale map is noticed before anything is written. A stale answer after that, or in a transaction that has
+/// written there before, cannot be run again piecemeal: it is a serialization failure.
+///
+/// # Errors
+/// Stale versions (nothing was written), `WriteConflict`, and whatever the shards raise.
+pub fn write(
+    collection: &Collection,
+    destinations: &[Destination],
+    range: &LockRange,
+    build: impl Fn(usize) -> Statement,
+) -> Result<Vec<Written>> {
+    let lock = range.statement(collection);
+    let retryable: Vec<bool> = destinations
+        .iter()
+        .map(|d| match d.shard.place {
+            Place::Local => true,
+            Place::Remote(server) => remote::can_retry(server),
+        })
+        .collect();
+    let never_again = |error: Error| if is_stale(&error) { conflict() } else { error };
+    let single = destinations.len() == 1;
+
+    // First everybody locks and checks.
+    if !single {
+        let mut streams = send(destinations, true, None, |d| lock.at_version(d.version))?;
+        let checked = lock_local(collection, destinations, range).and_then(|()| remote::await_all(&mut streams));
+        let drained = checked.and_then(|()| streams.iter_mut().try_for_each(|s| s.next().map(|_| ())));
+        if let Err(error) = drained {
+            return Err(if retryable.contains(&false) { never_again(error) } else { error });
+        }
+        drop(streams);
+    } else {
+        lock_local(collection, destinations, range)?;
+    }
+
+    // Then everybody writes.
+    let position = |d: &Destination| destinations.iter().position(|other| other.shard.id == d.shard.id).unwrap_or(0);
+    let preamble = single.then_some(&lock);
+    let run = || -> Result<Vec<Written>> {
+        let mut streams = send(destinations, true, preamble, |d| build(position(d)).at_version(d.version))?;
+        let mut local = None;
+        if let Some(destination) = destinations.iter().find(|d| d.shard.place == Place::Local) {
+            let statement = build(position(destination)).at_version(destination.version);
+            local = Some(write_here(collection, destination, &statement)?);
+        }
+        remote::await_all(&mut streams)?;
+        let mut streams = streams.into_iter();
+        destinations
+            .iter()
+            .map(|destination| match destination.shard.place {
+                Place::Local => Ok(local.take().unwrap_or_default()),
+                Place::Remote(_) => {
+                    let mut stream = streams.next().expect("one stream a remote destination");
+                    let mut written = Written::default();
+                    while let Some(row) = stream.next()? {
+                        written.rows.push(Answer::Remote(row));
+                    }
+                    written.affected = stream.affected();
+                    Ok(written)
+                }
+            })
+            .collect()
+    };
+    run().map_err(|error| if single && retryable[0] { error } else { never_again(error) })
+}
+
+fn lock_local(collection: &Collection, destinations: &[Destination], range: &LockRange) -> Result<()> {
+    match destinations.iter().find(|d| d.shard.place == Place::Local) {
+        Some(d) => {
+            writing::lock_and_check(collection.id, assumed(collection, d), range.lo.as_deref(), range.hi.as_deref())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Writes in this database, in a snapshot that is checked first.
+fn write_here(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
+    let _snapshot = ActiveSnapshot::of_statement();
+    placement::check(collection.id, assumed(collection, destination), Look::Active)?;
+    let borrowed = Borrowed::new(&statement.params);
+    let answer = catch_unique_violation(|| spi::write_in_active_snapshot(&statement.sql, &borrowed.params()))?;
+    Ok(Written { affected: answer.processed, rows: answer.rows.into_iter().map(Answer::Local).collect() })
+}
+
+fn assumed(collection: &Collection, destination: &Destination) -> Placement {
+    Placement { token: collection.token, version: destination.version }
+}
+
+/// Sends to every remote destination its statement, after `preamble` in the same round trip.
+fn send(
+    destinations: &[Destination],
+    write: bool,
+    preamble: Option<&Statement>,
+    build: impl Fn(&Destination) -> Statement,
+) -> Result<Vec<remote::Stream>> {
+    let batches: Vec<_> = destinations
+        .iter()
+        .filter_map(|d| match d.shard.place {
+            Place::Local => None,
+            Place::Remote(server) => Some((server, preamble.map(|p| p.at_version(d.version)), build(d))),
+        })
+        .collect();
+    if batches.is_empty() {
+        return Ok(Vec::new());
+    }
+    let borrowed: Vec<_> = batches
+        .iter()
+        .map(|(_, before, statement)| {
+            (before.as_ref().map(|b| Borrowed::new(&b.params)), Borrowed::new(&statement.params))
+        })
+        .collect();
+    let params: Vec<_> =
+        borrowed.iter().map(|(before, statement)| (before.as_ref().map(Borrowed::params), statement.params())).collect();
+    let requests: Vec<_> = batches
+        .iter()
+        .zip(&params)
+        .map(|((server, before, statement), (before_params, params))| remote::Request {
+            server: *server,
+            preamble: before.as_ref().zip(before_params.as_ref()).map(|(b, params)| remote::Statement { sql: &b.sql, params }),
+            statement: remote::Statement { sql: &statement.sql, params },
+            write,
+        })
+        .collect();
+    remote::start(&requests)
+}

@@ -1,0 +1,212 @@
+//! Inserting: documents are made storable here, grouped by shard, and sent a batch a shard.
+
+use super::condition::Bound;
+use super::dispatch::{self, Destination, LockRange, Written, with_fresh_map};
+use super::statement::Statement;
+use crate::catalog::collections;
+use crate::catalog::model::Collection;
+use crate::catalog::namespace;
+use crate::pg::error::{Error, Result};
+use docshard_core::chunk_map::ShardId;
+use docshard_core::document::element::Element;
+use docshard_core::document::value::Value;
+use docshard_core::document::{ext_json, normalise, raw};
+use docshard_core::error::Kind;
+use docshard_core::key::encode::encode;
+use docshard_core::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
+use std::collections::{BTreeMap, HashMap};
+
+/// Documents that go to one shard in one statement: enough to make the round trip cheap, few enough to keep memory flat.
+const BATCH_DOCUMENTS: usize = 2000;
+const BATCH_BYTES: usize = 8 * 1024 * 1024;
+
+/// A document on its way, independent of any map.
+#[derive(Debug)]
+pub struct Storable {
+    /// jsonb's bytes
+    pub bytes: Vec<u8>,
+    /// its `_id`
+    pub id: Value,
+    id_key: Vec<u8>,
+}
+
+impl Storable {
+    /// Makes a client's document storable.
+    ///
+    /// # Errors
+    /// What `normalise::for_insert` refuses; `KeyTooLong` for an `_id`.
+    pub fn new(bytes: &[u8]) -> Result<Self> {
+        let document = raw::document(bytes)
+            .ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))?;
+        let stored = normalise::for_insert(document, || bson::oid::ObjectId::new().bytes())?;
+        let bytes = stored.bytes.into_owned();
+        let object = raw::document(&bytes).ok_or_else(|| Error::new(Kind::InternalError, "a document was lost"))?;
+        let id = object.get("_id").ok_or_else(|| Error::new(Kind::InvalidIdField, "document must have an _id"))?;
+        let element = Element::of(id);
+        let mut id_key = Vec::with_capacity(16);
+        encode(&element, &mut id_key);
+        let id = Value::from_element(&element);
+        Ok(Self { bytes, id, id_key })
+    }
+
+    /// The `_id` as JSON, for messages.
+    pub fn id_json(&self) -> serde_json::Value {
+        ext_json::to_json(&self.id)
+    }
+
+    fn shard_key(&self, collection: &Collection) -> Result<Vec<u8>> {
+        let key = if collection.key.is_unsharded() {
+            Vec::new()
+        } else {
+            let object = raw::document(&self.bytes).expect("checked when it was made");
+            collection.key.key_of(object)?
+        };
+        if key.len() + self.id_key.len() > MAX_KEY_BYTES {
+            let size = key.len() + self.id_key.len();
+            let message = format!("shard key and _id are too long together: {size} bytes, at most {MAX_KEY_BYTES}");
+            return Err(Error::new(Kind::KeyTooLong, message));
+        }
+        Ok(key)
+    }
+}
+
+/// A document that was not inserted, and why.
+#[derive(Debug)]
+pub struct WriteError {
+    /// its position among the documents given
+    pub index: usize,
+    /// the reason
+    pub error: Error,
+}
+
+/// Inserts documents; answers the duplicates, of which there are none if `ordered`.
+///
+/// # Errors
+/// `DuplicateKey` if `ordered`; stale maps beyond patience; whatever the shards raise.
+pub fn insert(namespace: &str, documents: &[Storable], ordered: bool) -> Result<Vec<WriteError>> {
+    namespace::split(namespace)?;
+    let mut errors = Vec::new();
+    let mut start = 0;
+    while start < documents.len() {
+        let mut bytes = 0;
+        let mut end = start;
+        while end < documents.len() && end - start < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
+            bytes += documents[end].bytes.len();
+            end += 1;
+        }
+        let batch = &documents[start..end];
+        let missing = with_fresh_map(namespace, |collection| match collection {
+            Some(collection) => insert_batch(&collection, batch),
+            None => insert_batch(&collections::create_implicitly(namespace)?, batch),
+        })?;
+        for index in missing {
+            let error = duplicate(namespace, &documents[start + index].id_json());
+            if ordered {
+                return Err(error);
+            }
+            errors.push(WriteError { index: start + index, error });
+        }
+        start = end;
+    }
+    Ok(errors)
+}
+
+/// MongoDB's answer to a second document of the same key.
+pub fn duplicate(namespace: &str, id: &serde_json::Value) -> Error {
+    Error::new(
+        Kind::DuplicateKey,
+        format!("E11000 duplicate key error collection: {namespace} dup key: {{ _id: {id} }}"),
+    )
+}
+
+/// MongoDB's answer to a violated unique index, as PostgreSQL names it.
+pub fn translate_duplicate(namespace: &str, error: Error) -> Error {
+    if &error.sqlstate != b"23505" || error.message.starts_with("E11000") {
+        return error;
+    }
+    let index = error.message.split('"').nth(1).unwrap_or("_id_").to_owned();
+    let message = format!("E11000 duplicate key error collection: {namespace} index: {index}");
+    Error { context: error.context, ..Error::new(Kind::DuplicateKey, message) }
+}
+
+/// Inserts a batch; answers the positions of those whose key was taken.
+fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<usize>> {
+    let keys = batch.iter().map(|document| document.shard_key(collection)).collect::<Result<Vec<_>>>()?;
+    let mut by_shard: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();
+    for (index, key) in keys.iter().enumerate() {
+        by_shard.entry(collection.map.find(key).shard).or_default().push(index);
+    }
+    let ranges = KeyRanges::new(keys.iter().map(|key| KeyRange::point(key)).collect());
+    let destinations = place(collection, &by_shard)?;
+    let groups: Vec<&Vec<usize>> = by_shard.values().collect();
+    let written = dispatch::write(collection, &destinations, &LockRange::of(&ranges), |at| {
+        statement(collection, batch, &keys, groups[at])
+    })
+    .map_err(|error| translate_duplicate(&collection.namespace, error))?;
+    let mut missing = Vec::new();
+    for (group, written) in groups.iter().zip(&written) {
+        if written.affected != group.len() as u64 {
+            missing.extend(not_inserted(batch, &keys, group, written));
+        }
+    }
+    missing.sort_unstable();
+    Ok(missing)
+}
+
+fn place(collection: &Collection, by_shard: &BTreeMap<ShardId, Vec<usize>>) -> Result<Vec<Destination>> {
+    let all = dispatch::destinations(collection, &KeyRanges::all())?;
+    Ok(all.into_iter().filter(|destination| by_shard.contains_key(&destination.shard.id)).collect())
+}
+
+/// `$1` and `$2` are the token and version of every statement; an insert is held to them by its locks alone.
+fn statement(collection: &Collection, batch: &[Storable], keys: &[Vec<u8>], group: &[usize]) -> Statement {
+    let check = format!("docshard_internal.at_version({}, $1, $2)", collection.id);
+    let head = format!("INSERT INTO {} (skey, id, doc)", collection.table());
+    let mut params = vec![Bound::Int8(collection.token), Bound::Int8(0)];
+    let sql = if let [index] = group {
+        params.push(Bound::Bytes(keys[*index].clone()));
+        params.push(Bound::Bytes(batch[*index].id_key.clone()));
+        params.push(Bound::Bytes(batch[*index].bytes.clone()));
+        format!("{head} SELECT $3, $4, docshard_internal.unpack($5) WHERE {check} ON CONFLICT DO NOTHING")
+    } else {
+        params.push(Bound::BytesArray(group.iter().map(|i| keys[*i].clone()).collect()));
+        params.push(Bound::BytesArray(group.iter().map(|i| batch[*i].id_key.clone()).collect()));
+        params.push(Bound::BytesArray(group.iter().map(|i| batch[*i].bytes.clone()).collect()));
+        format!(
+            "{head} SELECT skey, id, docshard_internal.unpack(doc) \
+             FROM unnest($3::bytea[], $4::bytea[], $5::bytea[]) AS t (skey, id, doc) WHERE {check} \
+             ON CONFLICT DO NOTHING RETURNING skey, id"
+        )
+    };
+    Statement { sql, params }
+}
+
+/// The positions of a group whose documents did not come back: of equal keys the first was inserted.
+fn not_inserted(batch: &[Storable], keys: &[Vec<u8>], group: &[usize], written: &Written) -> Vec<usize> {
+    if let [index] = group {
+        return vec![*index];
+    }
+    let mut returned: HashMap<(&[u8], &[u8]), usize> = HashMap::new();
+    for row in &written.rows {
+        *returned.entry((row.get(0).unwrap_or_default(), row.get(1).unwrap_or_default())).or_default() += 1;
+    }
+    group
+        .iter()
+        .copied()
+        .filter(|index| match returned.get_mut(&(keys[*index].as_slice(), batch[*index].id_key.as_slice())) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                false
+            }
+            _ => true,
+        })
+        .collect()
+}
+
+/// Inserts one document unless its key is taken; tells whether it did.
+///
+/// # Errors
+/// As [`insert`].
+pub fn insert_if_absent(collection: &Collection, document: &Storable) -> Result<bool> {
+    Ok(insert_batch(collection, std::slice::from_ref(document))?.is_empty())
+}

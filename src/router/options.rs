@@ -1,0 +1,145 @@
+//! The options of operations, as drivers name them. What is not known is refused, never ignored.
+
+use crate::pg::error::{Error, Result};
+use docshard_core::document::ext_json;
+use docshard_core::document::number::Number;
+use docshard_core::document::value::Value;
+use docshard_core::error::Kind;
+use docshard_core::projection::Projection;
+use docshard_core::sort::Sort;
+use serde_json::Value as Json;
+
+/// Options as an object, each of them known.
+pub struct Options<'a>(&'a serde_json::Map<String, Json>);
+
+impl<'a> Options<'a> {
+    /// Checks that `json` is an object with known names only.
+    ///
+    /// # Errors
+    /// `TypeMismatch`, `UnknownOption`.
+    pub fn of(json: &'a Json, operation: &str, known: &[&str]) -> Result<Self> {
+        let Json::Object(fields) = json else {
+            return Err(Error::new(Kind::TypeMismatch, format!("options of {operation} must be a JSON object")));
+        };
+        if let Some(unknown) = fields.keys().find(|name| !known.contains(&name.as_str())) {
+            let message = format!("unknown option \"{unknown}\" of {operation}");
+            let error = Error::new(Kind::UnknownOption, message);
+            return Err(if known.is_empty() { error } else { error.with_hint(format!("Options are: {}.", known.join(", "))) });
+        }
+        Ok(Self(fields))
+    }
+
+    /// An option's value, if it is given and not null.
+    pub fn get(&self, name: &str) -> Option<&'a Json> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
+    /// A boolean.
+    ///
+    /// # Errors
+    /// `TypeMismatch`.
+    pub fn boolean(&self, name: &str) -> Result<Option<bool>> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Json::Bool(value)) => Ok(Some(*value)),
+            Some(other) => Err(mismatch(name, "a boolean", other)),
+        }
+    }
+
+    /// A text.
+    ///
+    /// # Errors
+    /// `TypeMismatch`.
+    pub fn text(&self, name: &str) -> Result<Option<&'a str>> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Json::String(value)) => Ok(Some(value)),
+            Some(other) => Err(mismatch(name, "a string", other)),
+        }
+    }
+
+    /// An integer, also as an integral double or in Extended JSON.
+    ///
+    /// # Errors
+    /// `TypeMismatch`.
+    pub fn integer(&self, name: &str) -> Result<Option<i64>> {
+        let Some(json) = self.get(name) else { return Ok(None) };
+        match ext_json::from_json(json)? {
+            Value::Number(Number::Int(n)) => Ok(Some(n)),
+            Value::Number(Number::Double(d)) if d.fract() == 0.0 && d.abs() < 9e15 => Ok(Some(d as i64)),
+            _ => Err(mismatch(name, "an integer", json)),
+        }
+    }
+}
+
+fn mismatch(name: &str, wanted: &str, found: &Json) -> Error {
+    Error::new(Kind::TypeMismatch, format!("option \"{name}\" must be {wanted}, not {found}"))
+}
+
+/// Options of a find.
+#[derive(Debug, Default)]
+pub struct FindOptions {
+    /// the order, and its text
+    pub sort: Option<(Sort, String)>,
+    /// the projection's text; None for whole documents
+    pub projection: Option<String>,
+    /// documents to leave out at the start
+    pub skip: u64,
+    /// documents to return at most; None: all
+    pub limit: Option<u64>,
+}
+
+impl FindOptions {
+    /// Parses the options of `find`, `find_one`, `explain`.
+    ///
+    /// # Errors
+    /// `UnknownOption`, `TypeMismatch`, `BadValue`.
+    pub fn parse(json: &Json, operation: &str) -> Result<Self> {
+        let options = Options::of(json, operation, &["sort", "projection", "skip", "limit", "comment"])?;
+        let sort = match options.get("sort") {
+            Some(spec) if spec.as_object().is_some_and(serde_json::Map::is_empty) => None,
+            Some(spec) => Some((Sort::parse(spec)?, spec.to_string())),
+            None => None,
+        };
+        let projection = match options.get("projection") {
+            Some(spec) => (!Projection::parse(spec)?.is_identity()).then(|| spec.to_string()),
+            None => None,
+        };
+        let skip = options.integer("skip")?.unwrap_or(0);
+        let skip = u64::try_from(skip)
+            .map_err(|_| Error::new(Kind::BadValue, format!("Skip value must be non-negative, but received: {skip}")))?;
+        // As in MongoDB: 0 is no limit, and a negative one means its size.
+        let limit = options.integer("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
+        Ok(Self { sort, projection, skip, limit })
+    }
+}
+
+/// Options of a count.
+#[derive(Debug, Default)]
+pub struct CountOptions {
+    /// documents to leave out
+    pub skip: u64,
+    /// documents to count at most; None: all
+    pub limit: Option<u64>,
+}
+
+impl CountOptions {
+    /// Parses the options of `count_documents`.
+    ///
+    /// # Errors
+    /// `UnknownOption`, `TypeMismatch`, `BadValue`.
+    pub fn parse(json: &Json) -> Result<Self> {
+        let options = Options::of(json, "count_documents", &["skip", "limit", "comment"])?;
+        let count = |name: &str| -> Result<Option<u64>> {
+            let Some(n) = options.integer(name)? else { return Ok(None) };
+            u64::try_from(n).map(Some).map_err(|_| {
+                Error::new(Kind::BadValue, format!("{name} must be non-negative, but received: {n}"))
+            })
+        };
+        let limit = count("limit")?;
+        if limit == Some(0) {
+            return Err(Error::new(Kind::BadValue, "the limit must be positive"));
+        }
+        Ok(Self { skip: count("skip")?.unwrap_or(0), limit })
+    }
+}

@@ -1,0 +1,149 @@
+//! Reading: find and count.
+
+use super::dispatch::{self, Destination, with_fresh_map};
+use super::merge::Merged;
+use super::options::{CountOptions, FindOptions};
+use super::statement;
+use crate::catalog::model::Collection;
+use crate::pg::error::{Error, Result};
+use crate::pg::jsonb::RawJsonb;
+use docshard_core::document::raw;
+use docshard_core::filter::Filter;
+use docshard_core::key::KeyRanges;
+use docshard_core::targeting;
+
+/// A filter, parsed, with the text that shards are sent.
+#[derive(Debug)]
+pub struct Query {
+    /// the filter
+    pub filter: Filter,
+    /// its text
+    pub text: String,
+}
+
+impl Query {
+    /// Parses a filter.
+    ///
+    /// # Errors
+    /// What the filter's parser refuses.
+    pub fn parse(text: &str) -> Result<Self> {
+        let json = crate::pg::json::parse(text)?;
+        Ok(Self { filter: Filter::parse(&json)?, text: text.to_owned() })
+    }
+
+    /// The shard keys that matching documents can have.
+    pub fn keys(&self, collection: &Collection) -> KeyRanges {
+        if collection.key.is_unsharded() {
+            return KeyRanges::all();
+        }
+        targeting::key_ranges(&collection.key, &self.filter)
+    }
+
+    /// The shards that can hold matching documents.
+    ///
+    /// # Errors
+    /// As [`dispatch::destinations`].
+    pub fn destinations(&self, collection: &Collection) -> Result<Vec<Destination>> {
+        dispatch::destinations(collection, &self.keys(collection))
+    }
+}
+
+/// The documents that a find returns, one after the other.
+pub struct Documents {
+    rows: Merged,
+    skip: u64,
+    left: u64,
+}
+
+impl Documents {
+    /// The next document.
+    ///
+    /// # Errors
+    /// A shard's, and `InternalError` for damaged bytes from another node.
+    pub fn next(&mut self) -> Result<Option<RawJsonb>> {
+        while self.skip > 0 {
+            self.skip -= 1;
+            if self.rows.next()?.is_none() {
+                self.left = 0;
+            }
+        }
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let Some(row) = self.rows.next()? else { return Ok(None) };
+        let bytes = row.get(0).unwrap_or_default();
+        if row.is_foreign() {
+            raw::validate(bytes).map_err(Error::from)?;
+        }
+        Ok(Some(RawJsonb::from_bytes(bytes)))
+    }
+}
+
+/// Finds documents. A collection that does not exist has none.
+///
+/// # Errors
+/// Stale maps beyond patience, and whatever the shards raise.
+pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Documents> {
+    with_fresh_map(namespace, |collection| {
+        let none = || Documents { rows: Merged::new(Vec::new(), statement::Order::None), skip: 0, left: 0 };
+        let Some(collection) = collection else { return Ok(none()) };
+        let destinations = query.destinations(&collection)?;
+        if destinations.is_empty() {
+            return Ok(none());
+        }
+        let single = destinations.len() == 1;
+        let (statement, order) = statement::find(&collection, &query.filter, &query.text, options, single);
+        let streams = dispatch::read(&collection, &destinations, &statement)?;
+        Ok(Documents {
+            rows: Merged::new(streams, order),
+            skip: if single { 0 } else { options.skip },
+            left: options.limit.unwrap_or(u64::MAX),
+        })
+    })
+}
+
+/// Counts documents, exactly.
+///
+/// # Errors
+/// As [`find`].
+pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i64> {
+    let counted = with_fresh_map(namespace, |collection| {
+        let Some(collection) = collection else { return Ok(0) };
+        let destinations = query.destinations(&collection)?;
+        let statement = statement::count(&collection, &query.filter, &query.text, options);
+        sum(dispatch::read(&collection, &destinations, &statement)?)
+    })?;
+    let after_skip = counted.saturating_sub(i64::try_from(options.skip).unwrap_or(i64::MAX)).max(0);
+    Ok(options.limit.map_or(after_skip, |limit| after_skip.min(i64::try_from(limit).unwrap_or(i64::MAX))))
+}
+
+/// The number of documents by PostgreSQL's statistics; counted where there are none yet.
+///
+/// # Errors
+/// As [`find`].
+pub fn estimated_count(namespace: &str) -> Result<i64> {
+    with_fresh_map(namespace, |collection| {
+        let Some(collection) = collection else { return Ok(0) };
+        let destinations = dispatch::destinations(&collection, &KeyRanges::all())?;
+        let conditions = super::condition::Conditions::new(&collection);
+        let sql = format!(
+            "SELECT CASE WHEN c.reltuples < 0 THEN (SELECT count(*) FROM {table}) ELSE c.reltuples::bigint END \
+             FROM pg_catalog.pg_class c WHERE c.oid = '{table}'::regclass AND {check}",
+            table = collection.table(),
+            check = conditions.sql()
+        );
+        let statement = statement::Statement { sql, params: conditions.params };
+        sum(dispatch::read(&collection, &destinations, &statement)?)
+    })
+}
+
+fn sum(streams: Vec<dispatch::RowStream>) -> Result<i64> {
+    let mut total = 0;
+    for mut stream in streams {
+        while let Some(row) = stream.next()? {
+            total += row.i64(0);
+        }
+    }
+    Ok(total)
+}

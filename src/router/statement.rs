@@ -1,0 +1,132 @@
+//! The SELECT that a shard runs for a find or a count.
+
+use super::condition::{Bound, Conditions, VERSION_PARAM};
+use super::options::{CountOptions, FindOptions};
+use crate::catalog::model::Collection;
+use docshard_core::filter::Filter;
+use docshard_core::key::pattern::FieldKind;
+use docshard_core::sort::Sort;
+
+/// A statement for every target of an operation; only the version differs from shard to shard.
+#[derive(Debug)]
+pub struct Statement {
+    /// the text
+    pub sql: String,
+    /// the values of `$1`, `$2`, …
+    pub params: Vec<Bound>,
+}
+
+impl Statement {
+    /// The statement for a shard at this version.
+    pub fn at_version(&self, version: i64) -> Statement {
+        let mut params = self.params.clone();
+        params[VERSION_PARAM] = Bound::Int8(version);
+        Statement { sql: self.sql.clone(), params }
+    }
+}
+
+/// In which order the rows come from each shard. The second column is the key they come by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// none
+    None,
+    /// by the bytes of the second column
+    Ascending,
+    /// by its bytes, greatest first
+    Descending,
+}
+
+/// The SELECT of a find, and the order of its rows. A single target skips by itself; several send what skipping may need.
+pub fn find(
+    collection: &Collection,
+    filter: &Filter,
+    filter_text: &str,
+    options: &FindOptions,
+    single_target: bool,
+) -> (Statement, Order) {
+    let mut conditions = Conditions::of_filter(collection, filter, filter_text);
+    let document = match &options.projection {
+        Some(projection) => {
+            let projection = conditions.param(Bound::Text(projection.clone()));
+            format!("docshard_internal.project(t.doc, {projection})")
+        }
+        None => "t.doc".to_owned(),
+    };
+    let (key, order) = match &options.sort {
+        None => (None, Order::None),
+        Some((sort, text)) => {
+            let (key, descending) = match column_order(collection, filter, sort) {
+                Some((column, descending)) => (column.to_owned(), descending),
+                None => {
+                    let text = conditions.param(Bound::Text(text.clone()));
+                    (format!("docshard_internal.sort_key(t.doc, {text})"), false)
+                }
+            };
+            (Some(key), if descending { Order::Descending } else { Order::Ascending })
+        }
+    };
+    if key.as_deref() == Some("t.id") && collection.key.is_unsharded() {
+        conditions.and("t.skey = ''::bytea".to_owned());
+    }
+    let mut sql = format!("SELECT docshard_internal.pack({document})");
+    if let Some(key) = &key
+        && !single_target
+    {
+        sql += &format!(", {key}");
+    }
+    sql += &format!(" FROM {} t WHERE {}", collection.table(), conditions.sql());
+    if let Some(key) = &key {
+        sql += &format!(" ORDER BY {key}{}", if order == Order::Descending { " DESC" } else { "" });
+    }
+    if let Some(limit) = options.limit {
+        let limit = if single_target { limit } else { limit.saturating_add(options.skip) };
+        sql += &format!(" LIMIT {}", limit.min(i64::MAX as u64));
+    }
+    if single_target && options.skip > 0 {
+        sql += &format!(" OFFSET {}", options.skip.min(i64::MAX as u64));
+    }
+    (Statement { sql, params: conditions.params }, order)
+}
+
+/// The SELECT of a count: one row with the number of documents, at most skip + limit of them.
+pub fn count(collection: &Collection, filter: &Filter, filter_text: &str, options: &CountOptions) -> Statement {
+    let conditions = Conditions::of_filter(collection, filter, filter_text);
+    let from = format!("FROM {} t WHERE {}", collection.table(), conditions.sql());
+    let sql = match options.limit {
+        None => format!("SELECT count(*) {from}"),
+        Some(limit) => {
+            let most = limit.saturating_add(options.skip).min(i64::MAX as u64);
+            format!("SELECT count(*) FROM (SELECT {from} LIMIT {most}) AS few")
+        }
+    };
+    Statement { sql, params: conditions.params }
+}
+
+/// The column whose bytes already order documents as the sort demands, and true for descending.
+///
+/// `id` orders by `_id`. `skey` orders by the shard key's fields; those that the filter fixes to one value may be left
+/// out of the sort, and the sort may end before the key does.
+fn column_order(collection: &Collection, filter: &Filter, sort: &Sort) -> Option<(&'static str, bool)> {
+    let descending = sort.fields.first()?.1;
+    if sort.fields.iter().any(|(_, down)| *down != descending) {
+        return None;
+    }
+    if let [(path, _)] = sort.fields.as_slice()
+        && path == "_id"
+    {
+        return Some(("t.id", descending));
+    }
+    let mut wanted = sort.fields.iter().peekable();
+    for (path, kind) in &collection.key.fields {
+        match wanted.peek() {
+            None => break,
+            Some((next, _)) if next == path && *kind == FieldKind::Ranged => {
+                wanted.next();
+            }
+            Some(_) if filter.ranges_of(path).as_slice().iter().all(|r| r.as_point().is_some())
+                && filter.ranges_of(path).as_slice().len() == 1 => {}
+            Some(_) => return None,
+        }
+    }
+    wanted.peek().is_none().then_some(("t.skey", descending))
+}
