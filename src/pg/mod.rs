@@ -3,7 +3,6 @@
 //! With `remote`, the only place with `unsafe`. Nothing here knows collections or shards.
 #![allow(unsafe_code)]
 
-pub mod background;
 pub mod error;
 pub mod fn_cache;
 pub mod invalidation;
@@ -11,6 +10,7 @@ pub mod json;
 pub mod jsonb;
 pub mod lock;
 pub mod param;
+pub mod process;
 pub mod scan;
 pub mod server;
 pub mod snapshot;

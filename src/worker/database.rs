@@ -4,7 +4,7 @@ use crate::catalog::settings;
 use crate::pg::error::Result;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::server::relation_oid;
-use crate::pg::{background, spi, transaction, user};
+use crate::pg::{process, spi, transaction, user};
 use crate::{balancer, transactions};
 use pgrx::pg_sys::Oid;
 use std::time::{Duration, Instant};
@@ -26,9 +26,9 @@ pub(super) fn run(database: Oid) {
             return;
         }
     }
-    background::enter(Some(database));
+    process::enter(Some(database));
     serve(database);
-    background::leave(database);
+    process::leave(database);
 }
 
 /// True if this database is a router with other shards, or has moves or transactions to finish.
@@ -58,26 +58,26 @@ fn serve(database: Oid) {
     let mut balancer = balancer::Balancer::default();
     let mut failures = 0;
     let mut resolved: Option<Instant> = None;
-    while !background::is_being_dropped(database) {
-        let wakes = background::wakes();
+    while !process::is_being_dropped(database) {
+        let wakes = process::wakes();
         match transaction::run(has_work) {
             Ok(true) => {}
             Ok(false) => return,
             Err(error) => pgrx::log!("docshard worker: {}", error.message),
         }
         if resolved.is_none_or(|at| at.elapsed() >= RESOLVE) {
-            background::show_activity(Some("docshard: resolving transactions"));
+            process::show_activity(Some("docshard: resolving transactions"));
             if let Err(error) = transactions::resolve_all() {
                 pgrx::log!("docshard worker: {}", error.message);
             }
             resolved = Some(Instant::now());
         }
-        background::show_activity(Some("docshard: balancing"));
+        process::show_activity(Some("docshard: balancing"));
         let outcome = balancer.round();
-        background::show_activity(None);
+        process::show_activity(None);
         failures = if outcome.failed { failures + 1 } else { 0 };
         if outcome.again && failures == 0 {
-            background::sleep(Duration::from_millis(1));
+            process::sleep(Duration::from_millis(1));
             continue;
         }
         let interval = transaction::run(|| settings::integer("balancer_interval_ms")).unwrap_or(10_000);
@@ -91,9 +91,9 @@ fn serve(database: Oid) {
 fn rest_until(database: Oid, then: Instant, wakes: u32) {
     loop {
         let left = then.saturating_duration_since(Instant::now());
-        if left.is_zero() || background::wakes() != wakes || background::is_being_dropped(database) {
+        if left.is_zero() || process::wakes() != wakes || process::is_being_dropped(database) {
             return;
         }
-        background::sleep(left.min(GLANCE));
+        process::sleep(left.min(GLANCE));
     }
 }

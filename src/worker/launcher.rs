@@ -1,6 +1,6 @@
 //! The launcher: looks at every database, one after the other, at growing intervals.
 
-use crate::pg::background::{self, Started};
+use crate::pg::process::{self, Started};
 use pgrx::pg_sys::Oid;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -22,16 +22,16 @@ struct Database {
 
 /// Runs until SIGTERM.
 pub(super) fn run() {
-    background::enter(None);
+    process::enter(None);
     let mut known: HashMap<Oid, Database> = HashMap::new();
-    let mut wakes = background::wakes();
+    let mut wakes = process::wakes();
     let mut list: Vec<(Oid, String)> = Vec::new();
     let mut listed: Option<Instant> = None;
     loop {
         let now = Instant::now();
-        let woken = std::mem::replace(&mut wakes, background::wakes()) != wakes;
+        let woken = std::mem::replace(&mut wakes, process::wakes()) != wakes;
         if woken || listed.is_none_or(|at| now >= at + LONGEST_REST) {
-            match background::databases() {
+            match process::databases() {
                 Ok(databases) => list = databases,
                 Err(error) => pgrx::log!("docshard launcher: {}", error.message),
             }
@@ -42,7 +42,7 @@ pub(super) fn run() {
         if !looking {
             start_next(&mut known, &list, now);
         }
-        background::sleep(rest(&known, &list, now));
+        process::sleep(rest(&known, &list, now));
     }
 }
 
@@ -55,11 +55,11 @@ fn review(known: &mut HashMap<Oid, Database>, now: Instant, woken: bool) -> bool
         }
         match &database.worker {
             Some(worker) if worker.is_alive() => {
-                looking |= background::resident(oid).is_none() && now < database.started + LOOK;
+                looking |= process::resident(oid).is_none() && now < database.started + LOOK;
             }
             Some(_) => {
                 database.worker = None;
-                background::leave(oid);
+                process::leave(oid);
                 if now >= database.started + LONG_LIFE {
                     database.rest = FIRST_REST;
                 }
@@ -75,7 +75,7 @@ fn review(known: &mut HashMap<Oid, Database>, now: Instant, woken: bool) -> bool
 
 fn start_next(known: &mut HashMap<Oid, Database>, list: &[(Oid, String)], now: Instant) {
     let due = |oid: &Oid| known.get(oid).is_none_or(|database| database.worker.is_none() && database.due <= now);
-    let next = list.iter().find(|(oid, _)| due(oid) && !background::is_being_dropped(*oid));
+    let next = list.iter().find(|(oid, _)| due(oid) && !process::is_being_dropped(*oid));
     let Some((oid, name)) = next else { return };
     let worker = Started::new(&format!("docshard worker for {name}"), "docshard worker", *oid);
     let entry = known.entry(*oid).or_insert(Database { worker: None, started: now, rest: FIRST_REST, due: now });
@@ -95,7 +95,7 @@ fn rest(known: &HashMap<Oid, Database>, list: &[(Oid, String)], now: Instant) ->
     let waiting = known.iter().filter_map(|(&oid, database)| match &database.worker {
         None => Some(database.due),
         // Its first look ends by entering the board, of which the launcher is not told.
-        Some(_) if background::resident(oid).is_none() => Some(now + Duration::from_millis(200)),
+        Some(_) if process::resident(oid).is_none() => Some(now + Duration::from_millis(200)),
         Some(_) => None,
     });
     let next = waiting.min().unwrap_or(now + LONGEST_REST);

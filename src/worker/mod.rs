@@ -12,7 +12,7 @@
 mod database;
 mod launcher;
 
-use crate::pg::background;
+use crate::pg::process;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
@@ -24,12 +24,12 @@ const MAX_PREPARED: &std::ffi::CStr = c"64";
 
 /// Called from `_PG_init`: in `shared_preload_libraries`, prepares everything that needs it.
 pub fn init() {
-    if !background::is_preloading() {
+    if !process::is_preloading() {
         return;
     }
-    background::set_default(c"max_prepared_transactions", MAX_PREPARED);
-    background::define(main);
-    background::register("docshard launcher", Duration::from_secs(5));
+    process::set_default(c"max_prepared_transactions", MAX_PREPARED);
+    process::define(main);
+    process::register("docshard launcher", Duration::from_secs(5));
 }
 
 fn main(database: Option<pg_sys::Oid>) {
@@ -41,7 +41,7 @@ fn main(database: Option<pg_sys::Oid>) {
 
 /// True if docshard is in `shared_preload_libraries`, so that workers run.
 pub fn is_preloaded() -> bool {
-    background::is_preloaded()
+    process::is_preloaded()
 }
 
 /// # Errors
@@ -56,5 +56,5 @@ pub fn require_preloaded() -> Result<()> {
 
 /// Wakes the worker of this database when the present transaction has committed; harmless where none runs.
 pub fn wake_at_commit() {
-    background::wake_at_commit();
+    process::wake_at_commit();
 }
