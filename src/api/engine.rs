@@ -17,7 +17,6 @@ use pgrx::prelude::*;
 
 type Result<T> = crate::pg::error::Result<T>;
 
-
 /// A jsonb argument as a document.
 fn document(doc: &RawJsonb) -> Result<raw::RawObject<'_>> {
     raw::document(doc.bytes()).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))

@@ -67,10 +67,7 @@ fn insert_row(name: &str, database: &str, key: Option<&KeyPattern>) -> Result<Op
 
 /// Writes the chunks of a collection and makes its tables where they are.
 fn lay_out(id: i32, pattern: &KeyPattern, chunks: &[(Vec<u8>, Vec<u8>, ShardId)]) -> Result<()> {
-    let rows = spi::query(
-        "SELECT token, version FROM docshard_catalog.collections WHERE id = $1",
-        &[Param::Int4(id)],
-    )?;
+    let rows = spi::query("SELECT token, version FROM docshard_catalog.collections WHERE id = $1", &[Param::Int4(id)])?;
     let row = rows.first().ok_or_else(|| Error::new(Kind::NamespaceNotFound, "the collection is gone"))?;
     let (token, version) = (row.i64(0), row.i64(1));
     let mut shards: Vec<ShardId> = chunks.iter().map(|(_, _, shard)| *shard).collect();
@@ -156,8 +153,11 @@ pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result
     let (database, _) = namespace::split(name)?;
     let hashed = pattern.hashed_field();
     if options.unique && hashed.is_some() {
-        return Err(Error::new(Kind::InvalidOptions, "Hashed shard keys cannot be declared unique. It's possible to \
-            ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field."));
+        return Err(Error::new(
+            Kind::InvalidOptions,
+            "Hashed shard keys cannot be declared unique. It's possible to \
+            ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field.",
+        ));
     }
     let shards = usable_shards()?;
     if let Some(wanted) = options.initial_chunks {
@@ -167,7 +167,8 @@ pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result
         }
         let most = (MAX_INITIAL_CHUNKS_PER_SHARD * shards.len()) as i64;
         if !(1..=most).contains(&wanted) {
-            let message = format!("numInitialChunks must be from 1 to {most} with {} shards, not {wanted}", shards.len());
+            let message =
+                format!("numInitialChunks must be from 1 to {most} with {} shards, not {wanted}", shards.len());
             return Err(Error::new(Kind::InvalidOptions, message));
         }
     }
@@ -181,8 +182,11 @@ pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result
         }
         return Err(Error::new(
             Kind::AlreadyInitialized,
-            format!("sharding already enabled for collection {name} with shard key {}{}", collection.key.to_json(),
-                if collection.unique { " (unique)" } else { "" }),
+            format!(
+                "sharding already enabled for collection {name} with shard key {}{}",
+                collection.key.to_json(),
+                if collection.unique { " (unique)" } else { "" }
+            ),
         ));
     }
     let id = match existing {
@@ -347,7 +351,11 @@ fn check_indexes(collection: &Collection, pattern: &KeyPattern) -> Result<()> {
                 pattern.to_json()
             ),
         )
-        .with_hint(format!("SELECT docshard.create_index('{}', '{}');", collection.namespace, index_hint(&paths))));
+        .with_hint(format!(
+            "SELECT docshard.create_index('{}', '{}');",
+            collection.namespace,
+            index_hint(&paths)
+        )));
     }
     for index in collection.indexes.iter().filter(|index| index.unique) {
         if pattern.hashed_field().is_some() || !starts(&index.fields) {

@@ -67,7 +67,8 @@ fn emptiest_shard() -> Result<ShardId> {
         &[],
     )?;
     rows.first().map(|row| row.i32(0)).ok_or_else(|| {
-        Error::new(Kind::ShardNotFound, "there is no shard that can take data").with_hint("Add one: docshard.add_shard().")
+        Error::new(Kind::ShardNotFound, "there is no shard that can take data")
+            .with_hint("Add one: docshard.add_shard().")
     })
 }
 

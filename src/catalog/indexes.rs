@@ -96,7 +96,8 @@ fn conflicting(collection: &Collection, name: &str, keys: &IndexKeys, unique: bo
             if same_keys && index.unique == unique {
                 return Ok(Some(name.to_owned()));
             }
-            let message = format!("An existing index has the same name as the requested index: {name}, keys {}", index.keys_json);
+            let message =
+                format!("An existing index has the same name as the requested index: {name}, keys {}", index.keys_json);
             return Err(Error::new(Kind::IndexKeySpecsConflict, message));
         }
         if same_keys {

@@ -1,6 +1,6 @@
 //! json arguments: their own text, so that the order of keys is kept.
 
-use super::error::{Error, Result};
+use super::error::{Error, Result as Fallible};
 use docshard_core::error::Kind;
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
 use pgrx::datum::Datum;
@@ -16,7 +16,7 @@ impl Json {
     ///
     /// # Errors
     /// `FailedToParse`; PostgreSQL has checked the syntax already, but not the depth.
-    pub fn parse(&self) -> Result<serde_json::Value> {
+    pub fn parse(&self) -> Fallible<serde_json::Value> {
         parse(&self.0)
     }
 }
@@ -25,7 +25,7 @@ impl Json {
 ///
 /// # Errors
 /// `FailedToParse`.
-pub fn parse(text: &str) -> Result<serde_json::Value> {
+pub fn parse(text: &str) -> Fallible<serde_json::Value> {
     serde_json::from_str(text).map_err(|e| Error::new(Kind::FailedToParse, format!("malformed JSON: {e}")))
 }
 

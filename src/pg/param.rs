@@ -5,8 +5,6 @@ use pgrx::{IntoDatum, pg_sys};
 /// One parameter of a statement.
 #[derive(Clone, Copy, Debug)]
 pub enum Param<'a> {
-    /// null, of type text
-    Null,
     /// bytea
     Bytea(&'a [u8]),
     /// bytea, null if None
@@ -15,8 +13,12 @@ pub enum Param<'a> {
     ByteaArray(&'a [&'a [u8]]),
     /// int4
     Int4(i32),
+    /// int4[]
+    Int4Array(&'a [i32]),
     /// int8
     Int8(i64),
+    /// int8[]
+    Int8Array(&'a [i64]),
     /// text
     Text(&'a str),
     /// text, null if None
@@ -31,11 +33,13 @@ impl Param<'_> {
     /// The parameter's type.
     pub fn type_oid(&self) -> pg_sys::Oid {
         match self {
-            Param::Null | Param::Text(_) | Param::OptText(_) => pg_sys::TEXTOID,
+            Param::Text(_) | Param::OptText(_) => pg_sys::TEXTOID,
             Param::Bytea(_) | Param::OptBytea(_) => pg_sys::BYTEAOID,
             Param::ByteaArray(_) => pg_sys::BYTEAARRAYOID,
             Param::Int4(_) => pg_sys::INT4OID,
+            Param::Int4Array(_) => pg_sys::INT4ARRAYOID,
             Param::Int8(_) => pg_sys::INT8OID,
+            Param::Int8Array(_) => pg_sys::INT8ARRAYOID,
             Param::TextArray(_) => pg_sys::TEXTARRAYOID,
             Param::Bool(_) => pg_sys::BOOLOID,
         }
@@ -44,12 +48,13 @@ impl Param<'_> {
     /// The parameter as a datum in the current memory context; None for null.
     pub fn datum(&self) -> Option<pg_sys::Datum> {
         match *self {
-            Param::Null => None,
             Param::Bytea(bytes) => bytes.into_datum(),
             Param::OptBytea(bytes) => bytes.and_then(IntoDatum::into_datum),
             Param::ByteaArray(items) => items.to_vec().into_datum(),
             Param::Int4(n) => n.into_datum(),
+            Param::Int4Array(items) => items.to_vec().into_datum(),
             Param::Int8(n) => n.into_datum(),
+            Param::Int8Array(items) => items.to_vec().into_datum(),
             Param::Text(text) => text.into_datum(),
             Param::OptText(text) => text.and_then(IntoDatum::into_datum),
             Param::TextArray(items) => items.to_vec().into_datum(),

@@ -3,52 +3,10 @@
 //! Byte strings and texts are sent from where they are; numbers and arrays are encoded into an [`Encoded`] buffer that
 //! its owner uses again and again.
 
+pub use crate::pg::param::Param;
 use pgrx::pg_sys::{self, Oid};
 use std::ffi::{c_char, c_int};
 use std::ptr::null;
-
-/// One parameter. Each knows its PostgreSQL type.
-#[derive(Debug, Clone, Copy)]
-pub enum Param<'a> {
-    /// NULL of the type that the statement infers.
-    Null,
-    /// `bytea`
-    Bytea(&'a [u8]),
-    /// `bytea[]` without NULLs
-    ByteaArray(&'a [&'a [u8]]),
-    /// `int4`
-    Int4(i32),
-    /// `int4[]` without NULLs
-    Int4Array(&'a [i32]),
-    /// `int8`
-    Int8(i64),
-    /// `int8[]` without NULLs
-    Int8Array(&'a [i64]),
-    /// `text`
-    Text(&'a str),
-    /// `text[]` without NULLs
-    TextArray(&'a [&'a str]),
-    /// `bool`
-    Bool(bool),
-}
-
-impl Param<'_> {
-    /// The parameter's type; 0 lets the server infer it.
-    pub fn type_oid(&self) -> Oid {
-        match self {
-            Param::Null => Oid::INVALID,
-            Param::Bytea(_) => pg_sys::BYTEAOID,
-            Param::ByteaArray(_) => pg_sys::BYTEAARRAYOID,
-            Param::Int4(_) => pg_sys::INT4OID,
-            Param::Int4Array(_) => pg_sys::INT4ARRAYOID,
-            Param::Int8(_) => pg_sys::INT8OID,
-            Param::Int8Array(_) => pg_sys::INT8ARRAYOID,
-            Param::Text(_) => pg_sys::TEXTOID,
-            Param::TextArray(_) => pg_sys::TEXTARRAYOID,
-            Param::Bool(_) => pg_sys::BOOLOID,
-        }
-    }
-}
 
 /// SQL text with `$n` parameters. It is prepared once a connection and found again by its text, so texts should repeat.
 #[derive(Debug, Clone, Copy)]
@@ -99,17 +57,17 @@ impl Encoded {
             self.formats.push(1);
             let start = self.bytes.len();
             match param {
-                Param::Null => {
+                Param::OptBytea(None) | Param::OptText(None) => {
                     self.point(null(), 0);
                     continue;
                 }
-                Param::Bytea(bytes) => {
+                Param::Bytea(bytes) | Param::OptBytea(Some(bytes)) => {
                     if !self.point_to(bytes) {
                         return false;
                     }
                     continue;
                 }
-                Param::Text(text) => {
+                Param::Text(text) | Param::OptText(Some(text)) => {
                     if !self.point_to(text.as_bytes()) {
                         return false;
                     }

@@ -144,7 +144,8 @@ impl Conditions {
     /// Conditions on the index that the filter constrains most.
     fn best_index(&mut self, collection: &Collection, filter: &Filter) {
         let score = |wanted: &Vec<KeyRanges>| {
-            let points = wanted.iter().filter(|ranges| ranges.as_slice().iter().all(|r| r.as_point().is_some())).count();
+            let points =
+                wanted.iter().filter(|ranges| ranges.as_slice().iter().all(|r| r.as_point().is_some())).count();
             (points, wanted.len())
         };
         let best = collection

@@ -47,7 +47,10 @@ pub fn destinations(collection: &Collection, keys: &KeyRanges) -> Result<Vec<Des
         .into_iter()
         .map(|Target { shard, chunks, .. }| {
             let version = *collection.placements.get(&shard).ok_or_else(|| {
-                Error::new(Kind::InternalError, format!("{} has a chunk but no placement on shard {shard}", collection.namespace))
+                Error::new(
+                    Kind::InternalError,
+                    format!("{} has a chunk but no placement on shard {shard}", collection.namespace),
+                )
             })?;
             Ok(Destination { shard: cache::shard(shard)?, version, chunks })
         })
@@ -326,14 +329,19 @@ fn send(
             (before.as_ref().map(|b| Borrowed::new(&b.params)), Borrowed::new(&statement.params))
         })
         .collect();
-    let params: Vec<_> =
-        borrowed.iter().map(|(before, statement)| (before.as_ref().map(Borrowed::params), statement.params())).collect();
+    let params: Vec<_> = borrowed
+        .iter()
+        .map(|(before, statement)| (before.as_ref().map(Borrowed::params), statement.params()))
+        .collect();
     let requests: Vec<_> = batches
         .iter()
         .zip(&params)
         .map(|((server, before, statement), (before_params, params))| remote::Request {
             server: *server,
-            preamble: before.as_ref().zip(before_params.as_ref()).map(|(b, params)| remote::Statement { sql: &b.sql, params }),
+            preamble: before
+                .as_ref()
+                .zip(before_params.as_ref())
+                .map(|(b, params)| remote::Statement { sql: &b.sql, params }),
             statement: remote::Statement { sql: &statement.sql, params },
             write,
         })

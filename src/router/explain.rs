@@ -22,10 +22,8 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Jso
         let destinations = query.destinations(&collection)?;
         let single = destinations.len() == 1;
         let (statement, _) = statement::find(&collection, &query.filter, &query.text, options, single);
-        let explained = Statement {
-            sql: format!("EXPLAIN (COSTS OFF) {}", statement.sql),
-            params: statement.params.clone(),
-        };
+        let explained =
+            Statement { sql: format!("EXPLAIN (COSTS OFF) {}", statement.sql), params: statement.params.clone() };
         let mut shards = Vec::new();
         let streams = dispatch::read(&collection, &destinations, &explained)?;
         for (destination, mut stream) in destinations.iter().zip(streams) {

@@ -36,8 +36,8 @@ impl Storable {
     /// # Errors
     /// What `normalise::for_insert` refuses; `KeyTooLong` for an `_id`.
     pub fn new(bytes: &[u8]) -> Result<Self> {
-        let document = raw::document(bytes)
-            .ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))?;
+        let document =
+            raw::document(bytes).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))?;
         let stored = normalise::for_insert(document, || bson::oid::ObjectId::new().bytes())?;
         let bytes = stored.bytes.into_owned();
         let object = raw::document(&bytes).ok_or_else(|| Error::new(Kind::InternalError, "a document was lost"))?;
@@ -97,7 +97,10 @@ pub fn insert(namespace: &str, documents: &[Storable], ordered: bool) -> Result<
         let batch = &documents[start..end];
         let missing = with_fresh_map(namespace, |collection| match collection {
             Some(collection) => insert_batch(&collection, batch),
-            None => insert_batch(&collections::create_implicitly(namespace)?, batch),
+            None => {
+                let collection = collections::create_implicitly(namespace)?;
+                insert_batch(&collection, batch)
+            }
         })?;
         for index in missing {
             let error = duplicate(namespace, &documents[start + index].id_json());

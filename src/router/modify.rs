@@ -114,8 +114,11 @@ fn aim(collection: &Collection, query: &Query, many: bool, what: &str, upsert: b
     if sharded && upsert && !exact {
         return Err(Error::new(
             Kind::ShardKeyNotFound,
-            format!("An {{upsert: true}} {what} on the sharded collection {} must target a single shard by the full shard key {}",
-                collection.namespace, collection.key.to_json()),
+            format!(
+                "An {{upsert: true}} {what} on the sharded collection {} must target a single shard by the full shard key {}",
+                collection.namespace,
+                collection.key.to_json()
+            ),
         ));
     }
     let destinations = dispatch::destinations(collection, &keys)?;
@@ -144,7 +147,8 @@ fn aim(collection: &Collection, query: &Query, many: bool, what: &str, upsert: b
     let streams = dispatch::read(collection, &destinations, &statement)?;
     for (mut stream, destination) in streams.into_iter().zip(destinations) {
         if let Some(row) = stream.next()? {
-            let aim = Aim { skey: row.get(0).unwrap_or_default().to_vec(), id: row.get(1).unwrap_or_default().to_vec() };
+            let aim =
+                Aim { skey: row.get(0).unwrap_or_default().to_vec(), id: row.get(1).unwrap_or_default().to_vec() };
             let keys = KeyRanges::new(vec![KeyRange::point(&aim.skey)]);
             return Ok(Some((vec![destination], keys, Some(aim))));
         }
@@ -167,7 +171,8 @@ fn conditions(collection: &Collection, query: &Query, aim: Option<&Aim>) -> Cond
 fn update_statement(collection: &Collection, change: &Change<'_>, aim: Option<&Aim>) -> Statement {
     let mut conditions = conditions(collection, change.query, aim);
     let update = conditions.param(Bound::Text(change.update_text.to_owned()));
-    let immutable = conditions.param(Bound::TextArray(collection.key.fields.iter().map(|(path, _)| path.clone()).collect()));
+    let immutable =
+        conditions.param(Bound::TextArray(collection.key.fields.iter().map(|(path, _)| path.clone()).collect()));
     let replace = change.update.is_replacement();
     let limit = if change.many { "" } else { " LIMIT 1" };
     let table = collection.table();
@@ -220,6 +225,9 @@ pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
 }
 
 fn contention(namespace: &str) -> Error {
-    Error::new(Kind::WriteConflict, format!("{namespace}: the document changed again and again while it was being written"))
-        .with_hint("Run the statement again.")
+    Error::new(
+        Kind::WriteConflict,
+        format!("{namespace}: the document changed again and again while it was being written"),
+    )
+    .with_hint("Run the statement again.")
 }

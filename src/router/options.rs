@@ -24,7 +24,11 @@ impl<'a> Options<'a> {
         if let Some(unknown) = fields.keys().find(|name| !known.contains(&name.as_str())) {
             let message = format!("unknown option \"{unknown}\" of {operation}");
             let error = Error::new(Kind::UnknownOption, message);
-            return Err(if known.is_empty() { error } else { error.with_hint(format!("Options are: {}.", known.join(", "))) });
+            return Err(if known.is_empty() {
+                error
+            } else {
+                error.with_hint(format!("Options are: {}.", known.join(", ")))
+            });
         }
         Ok(Self(fields))
     }
@@ -106,8 +110,9 @@ impl FindOptions {
             None => None,
         };
         let skip = options.integer("skip")?.unwrap_or(0);
-        let skip = u64::try_from(skip)
-            .map_err(|_| Error::new(Kind::BadValue, format!("Skip value must be non-negative, but received: {skip}")))?;
+        let skip = u64::try_from(skip).map_err(|_| {
+            Error::new(Kind::BadValue, format!("Skip value must be non-negative, but received: {skip}"))
+        })?;
         // As in MongoDB: 0 is no limit, and a negative one means its size.
         let limit = options.integer("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
         Ok(Self { sort, projection, skip, limit })
@@ -132,9 +137,9 @@ impl CountOptions {
         let options = Options::of(json, "count_documents", &["skip", "limit", "comment"])?;
         let count = |name: &str| -> Result<Option<u64>> {
             let Some(n) = options.integer(name)? else { return Ok(None) };
-            u64::try_from(n).map(Some).map_err(|_| {
-                Error::new(Kind::BadValue, format!("{name} must be non-negative, but received: {n}"))
-            })
+            u64::try_from(n)
+                .map(Some)
+                .map_err(|_| Error::new(Kind::BadValue, format!("{name} must be non-negative, but received: {n}")))
         };
         let limit = count("limit")?;
         if limit == Some(0) {

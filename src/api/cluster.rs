@@ -1,0 +1,127 @@
+//! Administration of shards and databases.
+
+use crate::catalog::shards::{self, AddOptions, Removal};
+use crate::catalog::{change, databases};
+use crate::pg::error::{Error, Result};
+use crate::pg::json::Json;
+use crate::router::options::Options;
+use docshard_core::error::Kind;
+use pgrx::prelude::*;
+use serde_json::json;
+
+fn answer(value: &serde_json::Value) -> Json {
+    Json(value.to_string())
+}
+
+/// Adds a shard: `conn` is a libpq connection string or URI, or MongoDB's `name/host:port,host:port`.
+/// Options: name, maxSize (MiB), user, password.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn add_shard(conn: &str, options: default!(Json, "'{}'")) -> Json {
+    let run = || -> Result<Json> {
+        let json = options.parse()?;
+        let options = Options::of(&json, "add_shard", &["name", "maxSize", "user", "password"])?;
+        let max_size_mb =
+            match options.integer("maxSize")? {
+                None | Some(0) => None,
+                Some(n) => Some(i32::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| {
+                    Error::new(Kind::BadValue, format!("maxSize is a positive number of MiB, not {n}"))
+                })?),
+            };
+        let options = AddOptions {
+            name: options.text("name")?.map(str::to_owned),
+            max_size_mb,
+            user: options.text("user")?.map(str::to_owned),
+            password: options.text("password")?.map(str::to_owned),
+        };
+        let name = shards::add(conn, &options)?;
+        Ok(answer(&json!({"shardAdded": name, "ok": 1})))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Removes a shard in steps: started, then ongoing while the balancer drains it, then completed.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn remove_shard(name: &str) -> Json {
+    let run = || -> Result<Json> {
+        let (removal, databases) = shards::remove(name)?;
+        let note = "you need to move or drop these databases: docshard.move_primary(), docshard.drop_database()";
+        Ok(answer(&match removal {
+            Removal::Started => json!({
+                "msg": "draining started successfully", "state": "started", "shard": name,
+                "note": if databases.is_empty() { serde_json::Value::Null } else { note.into() },
+                "dbsToMove": databases, "ok": 1,
+            }),
+            Removal::Ongoing { chunks } => json!({
+                "msg": "draining ongoing", "state": "ongoing",
+                "remaining": {"chunks": chunks, "dbs": databases.len()},
+                "note": if databases.is_empty() { serde_json::Value::Null } else { note.into() },
+                "dbsToMove": databases, "ok": 1,
+            }),
+            Removal::Completed => json!({
+                "msg": "removeshard completed successfully", "state": "completed", "shard": name, "ok": 1,
+            }),
+        }))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Enables sharding of a database, with a primary shard of your choice.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn enable_sharding(db: &str, primary: default!(Option<&str>, "NULL")) -> Json {
+    let run = || -> Result<Json> {
+        shards::check_router()?;
+        databases::enable_sharding(db, primary)?;
+        change::announce();
+        Ok(answer(&json!({"ok": 1})))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Drops a database with all its collections, everywhere.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn drop_database(db: &str) -> Json {
+    let run = || -> Result<Json> {
+        let dropped = databases::drop(db)?;
+        Ok(answer(&if dropped { json!({"dropped": db, "ok": 1}) } else { json!({"ok": 1}) }))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// A row a shard.
+#[pg_extern(stable, parallel_unsafe, requires = ["catalog"])]
+fn list_shards() -> TableIterator<
+    'static,
+    (
+        name!(name, String),
+        name!(server, Option<String>),
+        name!(state, String),
+        name!(max_size_mb, Option<i32>),
+        name!(chunks, i64),
+        name!(databases, i64),
+    ),
+> {
+    let rows = crate::pg::spi::query(
+        "SELECT s.name, s.server, s.draining, s.max_size_mb, \
+           (SELECT count(*) FROM docshard_catalog.chunks c WHERE c.shard_id = s.id), \
+           (SELECT count(*) FROM docshard_catalog.databases d WHERE d.primary_shard = s.id) \
+         FROM docshard_catalog.shards s ORDER BY s.id",
+        &[],
+    )
+    .unwrap_or_else(|e| e.raise());
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let state = if row.bool(2) { "draining" } else { "active" };
+            let max_size = row.get(3).is_some().then(|| row.i32(3));
+            (
+                row.text(0).to_owned(),
+                row.opt_text(1).map(str::to_owned),
+                state.to_owned(),
+                max_size,
+                row.i64(4),
+                row.i64(5),
+            )
+        })
+        .collect();
+    TableIterator::new(rows)
+}

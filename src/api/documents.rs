@@ -1,0 +1,226 @@
+//! Documents: insert, find, count, update, delete.
+
+use crate::pg::error::{Error, Result};
+use crate::pg::json::{Json, parse};
+use crate::pg::jsonb::RawJsonb;
+use crate::router::insert::{self, Storable};
+use crate::router::modify::{self, Change, Updated};
+use crate::router::options::{CountOptions, FindOptions, Options};
+use crate::router::read::{self, Query};
+use crate::{catalog, router};
+use docshard_core::document::number::Number;
+use docshard_core::document::value::Value;
+use docshard_core::document::write;
+use docshard_core::error::Kind;
+use docshard_core::update::Update;
+use pgrx::prelude::*;
+
+/// A result document as drivers know it.
+fn result(fields: Vec<(&str, Value)>) -> Result<RawJsonb> {
+    let mut all = vec![("acknowledged".to_owned(), Value::Bool(true))];
+    all.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    Ok(RawJsonb::from_bytes(&write::value(&Value::Object(all))?))
+}
+
+fn number(n: i64) -> Value {
+    Value::Number(Number::Int(n))
+}
+
+/// Inserts one document; an `_id` is made where it is missing.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn insert_one(ns: &str, doc: RawJsonb, options: default!(Json, "'{}'")) -> RawJsonb {
+    let run = || -> Result<RawJsonb> {
+        if options.0 != "{}" {
+            Options::of(&options.parse()?, "insert_one", &["comment"])?;
+        }
+        let documents = [Storable::new(doc.bytes())?];
+        insert::insert(ns, &documents, true)?;
+        let [document] = documents;
+        result(vec![("insertedId", document.id)])
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Inserts many documents, a batch a shard. Options: ordered (default true). With `ordered: false` documents whose key
+/// is taken are left out and reported in `writeErrors`; otherwise the first of them fails the statement.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json, "'{}'")) -> RawJsonb {
+    let run = || -> Result<RawJsonb> {
+        let json = options.parse()?;
+        let ordered = Options::of(&json, "insert_many", &["ordered", "comment"])?.boolean("ordered")?.unwrap_or(true);
+        let mut documents = Vec::with_capacity(docs.len());
+        for (index, doc) in docs.iter().enumerate() {
+            let doc = doc.ok_or_else(|| Error::new(Kind::TypeMismatch, format!("document {index} is null")))?;
+            let storable = Storable::new(doc.bytes())
+                .map_err(|e| Error { message: format!("document {index}: {}", e.message), ..e })?;
+            documents.push(storable);
+        }
+        if documents.is_empty() {
+            return Err(Error::new(
+                Kind::InvalidLength,
+                "Write batch sizes must be between 1 and 100000. Got 0 operations.",
+            ));
+        }
+        let errors = insert::insert(ns, &documents, ordered)?;
+        let mut failed = errors.iter().map(|error| error.index).collect::<Vec<_>>();
+        failed.sort_unstable();
+        let inserted = documents.len() - errors.len();
+        let write_errors = errors
+            .iter()
+            .map(|error| {
+                Value::Object(vec![
+                    ("index".to_owned(), number(error.index as i64)),
+                    ("code".to_owned(), number(Kind::DuplicateKey.code().into())),
+                    ("errmsg".to_owned(), Value::String(error.error.message.clone())),
+                ])
+            })
+            .collect::<Vec<_>>();
+        let ids = documents
+            .into_iter()
+            .enumerate()
+            .filter(|(index, _)| failed.binary_search(index).is_err())
+            .map(|(_, document)| document.id)
+            .collect();
+        let mut fields = vec![("insertedCount", number(inserted as i64)), ("insertedIds", Value::Array(ids))];
+        if !write_errors.is_empty() {
+            fields.push(("writeErrors", Value::Array(write_errors)));
+        }
+        result(fields)
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+fn find_parts(ns: &str, filter: &Json, options: &Json, operation: &str) -> Result<(Query, FindOptions)> {
+    catalog::namespace::split(ns)?;
+    let query = Query::parse(&filter.0)?;
+    let options =
+        if options.0 == "{}" { FindOptions::default() } else { FindOptions::parse(&options.parse()?, operation)? };
+    Ok((query, options))
+}
+
+/// The documents that match. Options: sort, projection, skip, limit.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn find(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> SetOfIterator<'static, RawJsonb> {
+    let run = || -> Result<read::Documents> {
+        let (query, options) = find_parts(ns, &filter, &options, "find")?;
+        read::find(ns, &query, &options)
+    };
+    let mut documents = run().unwrap_or_else(|e| e.raise());
+    SetOfIterator::new(std::iter::from_fn(move || documents.next().unwrap_or_else(|e| e.raise())))
+}
+
+/// The first document that matches, or null. Options: sort, projection, skip.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn find_one(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> Option<RawJsonb> {
+    let run = || -> Result<Option<RawJsonb>> {
+        let (query, mut options) = find_parts(ns, &filter, &options, "find_one")?;
+        options.limit = Some(1);
+        read::find(ns, &query, &options)?.next()
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// How many documents match, exactly. Options: skip, limit.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn count_documents(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> i64 {
+    let run = || -> Result<i64> {
+        catalog::namespace::split(ns)?;
+        read::count(ns, &Query::parse(&filter.0)?, &CountOptions::parse(&options.parse()?)?)
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// About how many documents the collection has, from PostgreSQL's statistics.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn estimated_document_count(ns: &str) -> i64 {
+    let run = || -> Result<i64> {
+        catalog::namespace::split(ns)?;
+        read::estimated_count(ns)
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// What a find would do: targeted shards and why, chunks, the shards' SQL and their plans.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn explain(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> Json {
+    let run = || -> Result<Json> {
+        let (query, options) = find_parts(ns, &filter, &options, "explain")?;
+        let explained = router::explain::find(ns, &query, &options)?;
+        Ok(Json(serde_json::to_string_pretty(&explained).unwrap_or_default()))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    UpdateOne,
+    UpdateMany,
+    ReplaceOne,
+}
+
+fn run_update(ns: &str, filter: &Json, update: &Json, options: &Json, what: What) -> Result<RawJsonb> {
+    catalog::namespace::split(ns)?;
+    let operation = match what {
+        What::UpdateOne => "update_one",
+        What::UpdateMany => "update_many",
+        What::ReplaceOne => "replace_one",
+    };
+    let json = options.parse()?;
+    let upsert = Options::of(&json, operation, &["upsert", "comment"])?.boolean("upsert")?.unwrap_or(false);
+    let query = Query::parse(&filter.0)?;
+    let parsed = parse(&update.0)?;
+    let update_document =
+        if what == What::ReplaceOne { Update::parse_replacement(&parsed)? } else { Update::parse(&parsed)? };
+    let change = Change {
+        query: &query,
+        update: &update_document,
+        update_text: &update.0,
+        many: what == What::UpdateMany,
+        upsert,
+    };
+    let Updated { matched, modified, upserted } = modify::update(ns, &change)?;
+    result(vec![
+        ("matchedCount", number(matched)),
+        ("modifiedCount", number(modified)),
+        ("upsertedCount", number(upserted.is_some().into())),
+        ("upsertedId", upserted.unwrap_or(Value::Null)),
+    ])
+}
+
+/// Updates one document, named by the full shard key or by `_id`. Options: upsert.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn update_one(ns: &str, filter: Json, update: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+    run_update(ns, &filter, &update, &options, What::UpdateOne).unwrap_or_else(|e| e.raise())
+}
+
+/// Updates every document that matches. Options: upsert.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn update_many(ns: &str, filter: Json, update: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+    run_update(ns, &filter, &update, &options, What::UpdateMany).unwrap_or_else(|e| e.raise())
+}
+
+/// Replaces one document, named by the full shard key or by `_id`. Options: upsert.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn replace_one(ns: &str, filter: Json, replacement: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+    run_update(ns, &filter, &replacement, &options, What::ReplaceOne).unwrap_or_else(|e| e.raise())
+}
+
+fn run_delete(ns: &str, filter: &Json, options: &Json, many: bool) -> Result<RawJsonb> {
+    catalog::namespace::split(ns)?;
+    let operation = if many { "delete_many" } else { "delete_one" };
+    Options::of(&options.parse()?, operation, &["comment"])?;
+    let deleted = modify::delete(ns, &Query::parse(&filter.0)?, many)?;
+    result(vec![("deletedCount", number(deleted))])
+}
+
+/// Deletes one document, named by the full shard key or by `_id`.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn delete_one(ns: &str, filter: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+    run_delete(ns, &filter, &options, false).unwrap_or_else(|e| e.raise())
+}
+
+/// Deletes every document that matches.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn delete_many(ns: &str, filter: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+    run_delete(ns, &filter, &options, true).unwrap_or_else(|e| e.raise())
+}
