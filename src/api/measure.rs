@@ -7,9 +7,9 @@ use pgrx::prelude::*;
 #[pg_extern(name = "measure", schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
 fn measure_chunks(
     collection: i32,
-    bounds: Vec<&[u8]>,
+    bounds: pgrx::Array<'_, &[u8]>,
 ) -> TableIterator<'static, (name!(chunk, i32), name!(documents, i64), name!(bytes, i64))> {
-    let sizes = measure::chunks(collection, &bounds).unwrap_or_else(|e| e.raise());
+    let sizes = measure::chunks(collection, &bounds.iter().flatten().collect::<Vec<_>>()).unwrap_or_else(|e| e.raise());
     let rows = sizes.into_iter().map(|(chunk, size)| (i32::try_from(chunk).unwrap_or(0), size.documents, size.bytes));
     TableIterator::new(rows.collect::<Vec<_>>())
 }

@@ -23,7 +23,7 @@ use crate::catalog::{cache, settings};
 use crate::migration;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
-use crate::pg::transaction;
+use crate::pg::{process, transaction};
 use control::{STEP, STOP};
 use docshard_core::balancer::{self as policy, Reason};
 use docshard_core::chunk_map::ShardId;
@@ -205,7 +205,9 @@ impl Balancer {
                         (chunk.documents, chunk.bytes) = (documents, bytes);
                         surprised = true;
                     }
-                    Err(error) => self.collection_failed(&view.collections[step.collection].clone(), &error, "moving a chunk of"),
+                    Err(error) => {
+                        self.collection_failed(&view.collections[step.collection].clone(), &error, "moving a chunk of")
+                    }
                 }
             }
             if !surprised && !done {
@@ -251,10 +253,16 @@ impl Step {
     /// None if the balancer is off, or somebody wants it to stop.
     fn begin() -> Option<Self> {
         let on = transaction::run(|| settings::boolean("balancer_enabled")).unwrap_or(false);
-        if !on || !lock::try_acquire_for_session(Tag::Worker(STEP), Mode::Exclusive) {
-            return None;
+        // Who looks whether a step is under way holds the lock for a moment.
+        let mut tries = 0;
+        while !lock::try_acquire_for_session(Tag::Worker(STEP), Mode::Exclusive) {
+            tries += 1;
+            if tries == 50 {
+                return None;
+            }
+            process::sleep(Duration::from_millis(10));
         }
-        let step = Self;
+        let step = on.then_some(Self)?;
         control::stop_is_not_wanted().then_some(step)
     }
 }

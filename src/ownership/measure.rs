@@ -18,7 +18,8 @@ const PAGE_BYTES: i64 = 8192;
 const SORTED_DOCUMENTS: i64 = 300_000;
 
 /// A document's bytes, in SQL: columns, row header and line pointer.
-const BYTES: &str = "(pg_catalog.pg_column_size(doc) + pg_catalog.pg_column_size(skey) + pg_catalog.pg_column_size(id) + 28)";
+const BYTES: &str =
+    "(pg_catalog.pg_column_size(doc) + pg_catalog.pg_column_size(skey) + pg_catalog.pg_column_size(id) + 28)";
 
 /// A chunk's size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,13 +80,7 @@ pub fn range(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<Size> {
 ///
 /// # Errors
 /// Internal ones.
-pub fn split_points(
-    collection: i32,
-    lo: &[u8],
-    hi: Option<&[u8]>,
-    parts: i32,
-    documents: i64,
-) -> Result<Vec<Vec<u8>>> {
+pub fn split_points(collection: i32, lo: &[u8], hi: Option<&[u8]>, parts: i32, documents: i64) -> Result<Vec<Vec<u8>>> {
     let table = table::name(collection);
     if table_bytes(&table)?.is_none() {
         return Ok(Vec::new());
@@ -120,10 +115,7 @@ pub fn split_points(
 
 /// The table's bytes; None if it does not exist.
 fn table_bytes(table: &str) -> Result<Option<i64>> {
-    let rows = spi::read(
-        "SELECT pg_catalog.pg_relation_size(pg_catalog.to_regclass($1))",
-        &[Param::Text(table)],
-    )?;
+    let rows = spi::read("SELECT pg_catalog.pg_relation_size(pg_catalog.to_regclass($1))", &[Param::Text(table)])?;
     Ok(rows.first().and_then(|row| row.get(0).map(|_| row.i64(0))))
 }
 

@@ -69,6 +69,22 @@ impl Error {
         report.report(PgLogLevel::ERROR);
         unreachable!("an ERROR does not return")
     }
+
+    /// What was caught, as an error again: one that [`Error::raise`] raised, or one of PostgreSQL's.
+    pub(super) fn from_caught(caught: CaughtError) -> Self {
+        let (CaughtError::PostgresError(report)
+        | CaughtError::ErrorReport(report)
+        | CaughtError::RustPanic { ereport: report, .. }) = caught;
+        let (sqlstate, context) =
+            annotate::take().unwrap_or_else(|| (unpack_sqlstate(report.sql_error_code() as i32), None));
+        Self {
+            sqlstate,
+            message: report.message().to_owned(),
+            detail: report.detail().map(str::to_owned),
+            hint: report.hint().map(str::to_owned),
+            context,
+        }
+    }
 }
 
 /// Gives the error that is being raised any SQLSTATE and a context line.
@@ -107,8 +123,8 @@ mod annotate {
         }
     }
 
-    /// Takes back what was meant for the next error: it was caught before PostgreSQL saw it.
-    pub(super) fn take_back() -> Option<([u8; 5], Option<String>)> {
+    /// What [`next_error`] left for an error that was caught before PostgreSQL finished it.
+    pub(super) fn take() -> Option<([u8; 5], Option<String>)> {
         let (sqlstate, context) = PENDING.with(|p| p.borrow_mut().take())?;
         Some((sqlstate, context.map(|c| c.to_string_lossy().into_owned())))
     }
@@ -142,39 +158,6 @@ impl From<CoreError> for Error {
     }
 }
 
-impl From<CaughtError> for Error {
-    /// An ERROR or a panic that was caught. Of a SQLSTATE that pgrx does not know only the class of internal errors is
-    /// left, except where it was raised here.
-    fn from(caught: CaughtError) -> Self {
-        let (CaughtError::PostgresError(report)
-        | CaughtError::ErrorReport(report)
-        | CaughtError::RustPanic { ereport: report, .. }) = &caught;
-        let annotation = match &caught {
-            CaughtError::ErrorReport(_) => annotate::take_back(),
-            _ => None,
-        };
-        let (sqlstate, context) = annotation.unwrap_or_else(|| (unpack_sqlstate(report.sql_error_code() as i32), None));
-        Self {
-            sqlstate,
-            message: report.message().to_owned(),
-            detail: report.detail().map(str::to_owned),
-            hint: report.hint().map(str::to_owned),
-            context,
-        }
-    }
-}
-
-/// The five characters of PostgreSQL's packed form.
-const fn unpack_sqlstate(packed: i32) -> [u8; 5] {
-    let mut s = [0; 5];
-    let mut i = 0;
-    while i < 5 {
-        s[i] = ((packed >> (6 * i)) & 0x3F) as u8 + b'0';
-        i += 1;
-    }
-    s
-}
-
 /// Runs SQL here; a violated unique constraint becomes an `Err` that the caller must raise again in its own words (the
 /// transaction is lost in any case), every other ERROR goes on.
 ///
@@ -202,4 +185,15 @@ pub const fn pack_sqlstate(s: [u8; 5]) -> i32 {
         i += 1;
     }
     packed
+}
+
+/// The reverse of [`pack_sqlstate`].
+const fn unpack_sqlstate(packed: i32) -> [u8; 5] {
+    let mut sqlstate = [0; 5];
+    let mut i = 0;
+    while i < 5 {
+        sqlstate[i] = b'0' + ((packed >> (6 * i)) & 0x3F) as u8;
+        i += 1;
+    }
+    sqlstate
 }

@@ -16,6 +16,12 @@ use std::time::Duration;
 /// Workers of one server that can be woken; more than that work all the same.
 const SLOTS: usize = 32;
 
+// PostgreSQL's own handlers, without pgrx's guard: they only set flags, and a guard is nothing for a signal handler.
+unsafe extern "C-unwind" {
+    fn die(signal: i32);
+    fn SignalHandlerForConfigReload(signal: i32);
+}
+
 /// (database, process) of each worker; process of the one without a database, and how often somebody woke them.
 type Board = ([(u32, i32); SLOTS], (i32, u32));
 
@@ -111,8 +117,8 @@ pub extern "C-unwind" fn docshard_background_main(argument: pg_sys::Datum) {
     let database = pg_sys::Oid::from(argument.value() as u32);
     // SAFETY: at a worker's start, as PostgreSQL's documentation asks. `die` is heeded at the next check for interrupts.
     unsafe {
-        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(pg_sys::die));
-        pg_sys::pqsignal(pg_sys::SIGHUP as i32, Some(pg_sys::SignalHandlerForConfigReload));
+        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(die));
+        pg_sys::pqsignal(pg_sys::SIGHUP as i32, Some(SignalHandlerForConfigReload));
         pg_sys::BackgroundWorkerUnblockSignals();
         pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0);
     }
@@ -169,7 +175,7 @@ pub fn databases() -> Result<Vec<(pg_sys::Oid, String)>> {
                 if tuple.is_null() {
                     break;
                 }
-                let row = &*pgrx::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
+                let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
                 if row.datallowconn && !row.datistemplate {
                     let name = CStr::from_ptr(row.datname.data.as_ptr()).to_string_lossy().into_owned();
                     found.push((row.oid, name));
@@ -220,7 +226,8 @@ pub fn enter(database: Option<pg_sys::Oid>) {
         None => board.1.0 = me,
         Some(database) => {
             let database = u32::from(database);
-            let free = board.0.iter().position(|slot| slot.0 == database).or(board.0.iter().position(|slot| slot.0 == 0));
+            let free =
+                board.0.iter().position(|slot| slot.0 == database).or(board.0.iter().position(|slot| slot.0 == 0));
             if let Some(free) = free {
                 board.0[free] = (database, me);
             }

@@ -56,7 +56,9 @@ fn resolve(shard: &Shard) -> Result<u64> {
     if !over.is_empty() {
         spi::execute("DELETE FROM docshard_catalog.transactions WHERE gid = ANY ($1)", &[Param::TextArray(&over)])?;
     }
-    prepared.retain(|gid| originator(gid, &cluster).is_some_and(|xid| lock::try_acquire(Tag::Transaction(xid.into()), Mode::Exclusive)));
+    prepared.retain(|gid| {
+        originator(gid, &cluster).is_some_and(|xid| lock::try_acquire(Tag::Transaction(xid.into()), Mode::Exclusive))
+    });
     let mut done = 0;
     if !prepared.is_empty() {
         let decided = decisions(server_name)?;
@@ -64,7 +66,11 @@ fn resolve(shard: &Shard) -> Result<u64> {
         for gid in &prepared {
             let verb = if decided.contains(gid) { "COMMIT" } else { "ROLLBACK" };
             session.execute(&format!("{verb} PREPARED '{}'", gid.replace('\'', "''")))?;
-            pgrx::log!("docshard: {} prepared transaction {gid} at shard \"{}\"", if verb == "COMMIT" { "committed" } else { "rolled back" }, shard.name);
+            pgrx::log!(
+                "docshard: {} prepared transaction {gid} at shard \"{}\"",
+                if verb == "COMMIT" { "committed" } else { "rolled back" },
+                shard.name
+            );
             done += 1;
         }
     }
@@ -73,6 +79,7 @@ fn resolve(shard: &Shard) -> Result<u64> {
 
 /// The decided transactions of a server, as they are now.
 fn decisions(server: &str) -> Result<Vec<String>> {
-    let rows = spi::query("SELECT gid FROM docshard_catalog.transactions WHERE server = $1::name", &[Param::Text(server)])?;
+    let rows =
+        spi::query("SELECT gid FROM docshard_catalog.transactions WHERE server = $1::name", &[Param::Text(server)])?;
     Ok(rows.iter().map(|row| row.text(0).to_owned()).collect())
 }

@@ -12,8 +12,8 @@
 mod database;
 mod launcher;
 
-use crate::pg::process;
 use crate::pg::error::{Error, Result};
+use crate::pg::process;
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::time::Duration;
