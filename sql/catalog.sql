@@ -182,10 +182,17 @@ CREATE TRIGGER restore_replaces BEFORE INSERT ON docshard_catalog.cluster
 CREATE TRIGGER restore_replaces BEFORE INSERT ON docshard_data.node
     FOR EACH ROW EXECUTE FUNCTION docshard_internal.restore_replaces();
 
-SELECT pg_catalog.pg_extension_config_dump(c.oid, '')
-  FROM pg_catalog.pg_class c
- WHERE c.relnamespace IN ('docshard_catalog'::regnamespace, 'docshard_data'::regnamespace)
-   AND c.relkind IN ('r', 'S');
+-- One command a table: each changes the extension's row.
+DO $$
+DECLARE relation oid;
+BEGIN
+    FOR relation IN SELECT c.oid FROM pg_catalog.pg_class c
+         WHERE c.relnamespace IN ('docshard_catalog'::regnamespace, 'docshard_data'::regnamespace)
+           AND c.relkind IN ('r', 'S') ORDER BY c.oid
+    LOOP
+        PERFORM pg_catalog.pg_extension_config_dump(relation, '');
+    END LOOP;
+END $$;
 
 INSERT INTO docshard_catalog.cluster (id)
 SELECT ('x' || pg_catalog.substr(pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text), 1, 16))::bit(64)::bigint;

@@ -5,7 +5,7 @@
 --   docshard_internal   functions that a router calls at a shard; no interface for people
 CREATE SCHEMA docshard_catalog;
 CREATE SCHEMA docshard_data;
-CREATE SCHEMA docshard_internal;
+CREATE SCHEMA IF NOT EXISTS docshard_internal;
 
 COMMENT ON SCHEMA docshard_catalog IS 'docshard: metadata of the cluster (on the router)';
 COMMENT ON SCHEMA docshard_data IS 'docshard: documents and ownership (on every shard)';

@@ -26,5 +26,9 @@ pub extern "C-unwind" fn _PG_init() {
     worker::init();
 }
 
+/// The SQL schema of the functions that routers call at shards; the functions themselves are in [`api`].
+#[pgrx::pg_schema]
+mod docshard_internal {}
+
 ::pgrx::extension_sql_file!("../sql/schemas.sql", name = "schemas", bootstrap);
 ::pgrx::extension_sql_file!("../sql/catalog.sql", name = "catalog", requires = ["schemas"]);

@@ -39,13 +39,13 @@ fn drop_table(collection: i32) {
 }
 
 /// Makes a secondary index of a collection's table.
-#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn create_index(collection: i32, index: i32, keys: &str, is_unique: bool) {
+#[pg_extern(name = "create_index", schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn create_table_index(collection: i32, index: i32, keys: &str, is_unique: bool) {
     table::create_index(collection, index, keys, is_unique).unwrap_or_else(|e| e.raise());
 }
 
 /// Drops a secondary index.
-#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn drop_index(index: i32) {
+#[pg_extern(name = "drop_index", schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn drop_table_index(index: i32) {
     table::drop_index(index).unwrap_or_else(|e| e.raise());
 }

@@ -2,8 +2,10 @@
 
 use crate::pg::error::Result;
 use crate::pg::param::Param;
+use crate::pg::server::relation_oid;
 use crate::pg::spi;
 use docshard_core::index::IndexKeys;
+use std::ffi::CString;
 
 /// The table's qualified name.
 pub fn name(collection: i32) -> String {
@@ -17,10 +19,12 @@ pub fn name(collection: i32) -> String {
 /// Internal ones; PostgreSQL raises what DDL raises.
 pub fn create(collection: i32, token: i64, version: i64, id_index: bool) -> Result<()> {
     let table = name(collection);
-    spi::run_script(&format!(
-        "CREATE TABLE IF NOT EXISTS {table} (skey bytea NOT NULL, id bytea NOT NULL, doc docshard.document NOT NULL, \
+    if !has_relation(&format!("c{collection}")) {
+        spi::run_script(&format!(
+            "CREATE TABLE {table} (skey bytea NOT NULL, id bytea NOT NULL, doc docshard.document NOT NULL, \
          CONSTRAINT c{collection}_pkey PRIMARY KEY (skey, id))"
-    ))?;
+        ))?;
+    }
     set_id_index(collection, id_index)?;
     spi::execute(
         "INSERT INTO docshard_data.placement (collection_id, token, version) VALUES ($1, $2, $3) \
@@ -35,12 +39,17 @@ pub fn create(collection: i32, token: i64, version: i64, id_index: bool) -> Resu
 /// # Errors
 /// As [`create`].
 pub fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
-    let table = name(collection);
-    if wanted {
-        spi::run_script(&format!("CREATE INDEX IF NOT EXISTS c{collection}_id ON {table} (id)"))
-    } else {
-        spi::run_script(&format!("DROP INDEX IF EXISTS docshard_data.c{collection}_id"))
+    match (has_relation(&format!("c{collection}_id")), wanted) {
+        (false, true) => spi::run_script(&format!("CREATE INDEX c{collection}_id ON {} (id)", name(collection))),
+        (true, false) => spi::run_script(&format!("DROP INDEX docshard_data.c{collection}_id")),
+        _ => Ok(()),
     }
+}
+
+/// Asked before IF [NOT] EXISTS, which would send the client a NOTICE.
+fn has_relation(relation: &str) -> bool {
+    let relation = CString::new(relation).expect("a name without a zero byte");
+    relation_oid(c"docshard_data", &relation).is_some()
 }
 
 /// Makes a secondary index, if it is not there.
@@ -48,6 +57,9 @@ pub fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
 /// # Errors
 /// As [`create`]; a unique index over equal keys is PostgreSQL's 23505.
 pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool) -> Result<()> {
+    if has_relation(&format!("i{index}")) {
+        return Ok(());
+    }
     let keys = IndexKeys::parse(&crate::pg::json::parse(keys_json)?)?;
     let function = if unique { "unique_index_key" } else { "index_key" };
     let literal = keys_json.replace('\'', "''");
@@ -61,7 +73,7 @@ pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool) 
         })
         .collect();
     spi::run_script(&format!(
-        "CREATE {} INDEX IF NOT EXISTS i{index} ON {} ({})",
+        "CREATE {} INDEX i{index} ON {} ({})",
         if unique { "UNIQUE" } else { "" },
         name(collection),
         columns.join(", ")
@@ -73,7 +85,10 @@ pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool) 
 /// # Errors
 /// As [`create`].
 pub fn drop_index(index: i32) -> Result<()> {
-    spi::run_script(&format!("DROP INDEX IF EXISTS docshard_data.i{index}"))
+    if !has_relation(&format!("i{index}")) {
+        return Ok(());
+    }
+    spi::run_script(&format!("DROP INDEX docshard_data.i{index}"))
 }
 
 /// Drops the table and its placement; does nothing if they are not there.
@@ -81,7 +96,9 @@ pub fn drop_index(index: i32) -> Result<()> {
 /// # Errors
 /// As [`create`].
 pub fn drop(collection: i32) -> Result<()> {
-    spi::run_script(&format!("DROP TABLE IF EXISTS {}", name(collection)))?;
+    if has_relation(&format!("c{collection}")) {
+        spi::run_script(&format!("DROP TABLE {}", name(collection)))?;
+    }
     spi::execute("DELETE FROM docshard_data.placement WHERE collection_id = $1", &[Param::Int4(collection)])?;
     spi::execute("DELETE FROM docshard_data.capture WHERE collection_id = $1", &[Param::Int4(collection)])?;
     Ok(())

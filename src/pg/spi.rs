@@ -249,6 +249,7 @@ unsafe fn binary(datum: pg_sys::Datum, type_oid: pg_sys::Oid) -> Result<Vec<u8>>
             pg_sys::INT8OID => i64::from_datum(datum, false).unwrap_or(0).to_be_bytes().to_vec(),
             pg_sys::INT4OID => i32::from_datum(datum, false).unwrap_or(0).to_be_bytes().to_vec(),
             pg_sys::OIDOID => datum_u32(datum).to_be_bytes().to_vec(),
+            pg_sys::VOIDOID => Vec::new(),
             pg_sys::BOOLOID => vec![u8::from(bool::from_datum(datum, false).unwrap_or(false))],
             other => {
                 return Err(Error::new(Kind::InternalError, format!("column of unexpected type {}", u32::from(other))));

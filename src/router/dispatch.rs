@@ -11,6 +11,7 @@ use crate::catalog::model::{Collection, Place, Shard};
 use crate::ownership::placement::{self, Placement};
 use crate::ownership::writing;
 use crate::pg::error::{Error, Result, catch_unique_violation};
+use crate::pg::param::Param;
 use crate::pg::scan::Look;
 use crate::pg::server::sleep_ms;
 use crate::pg::snapshot::{self, ActiveSnapshot};
@@ -155,13 +156,34 @@ fn conflict() -> Error {
 /// # Errors
 /// Stale versions and whatever the shards raise.
 pub fn read(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
+    read_with(collection, destinations, statement, |params| {
+        spi::Cursor::open(&statement.sql, params).map(RowStream::Local)
+    })
+}
+
+/// As [`read`], for EXPLAIN, which PostgreSQL runs in no cursor.
+///
+/// # Errors
+/// As [`read`].
+pub fn explain(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
+    read_with(collection, destinations, statement, |params| {
+        Ok(RowStream::Rows(spi::query(&statement.sql, params)?.into_iter()))
+    })
+}
+
+fn read_with(
+    collection: &Collection,
+    destinations: &[Destination],
+    statement: &Statement,
+    open_local: impl Fn(&[Param<'_>]) -> Result<RowStream>,
+) -> Result<Vec<RowStream>> {
     let mut streams = send(destinations, false, None, |d| statement.at_version(d.version))?.into_iter();
     let mut local = None;
     if let Some(destination) = destinations.iter().find(|d| d.shard.place == Place::Local) {
         let _snapshot = ActiveSnapshot::of_statement();
         placement::check(collection.id, assumed(collection, destination), Look::Active)?;
         let bounds = statement.at_version(destination.version);
-        local = Some(spi::Cursor::open(&statement.sql, &Borrowed::new(&bounds.params).params())?);
+        local = Some(open_local(&Borrowed::new(&bounds.params).params())?);
     }
     let mut streams: Vec<remote::Stream> = streams.by_ref().collect();
     remote::await_all(&mut streams)?;
@@ -169,7 +191,7 @@ pub fn read(collection: &Collection, destinations: &[Destination], statement: &S
     Ok(destinations
         .iter()
         .map(|destination| match destination.shard.place {
-            Place::Local => RowStream::Local(local.take().expect("opened above")),
+            Place::Local => local.take().expect("opened above"),
             Place::Remote(_) => RowStream::Remote(streams.next().expect("one stream a remote destination")),
         })
         .collect())

@@ -25,7 +25,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Jso
         let explained =
             Statement { sql: format!("EXPLAIN (COSTS OFF) {}", statement.sql), params: statement.params.clone() };
         let mut shards = Vec::new();
-        let streams = dispatch::read(&collection, &destinations, &explained)?;
+        let streams = dispatch::explain(&collection, &destinations, &explained)?;
         for (destination, mut stream) in destinations.iter().zip(streams) {
             let mut plan = Vec::new();
             while let Some(row) = stream.next()? {
