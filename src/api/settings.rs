@@ -19,15 +19,3 @@ fn set_setting(name: &str, value: Option<&str>) -> Json {
     };
     run().unwrap_or_else(|e| e.raise())
 }
-
-/// Every setting: what the view docshard.settings shows.
-#[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
-fn list_settings() -> TableIterator<
-    'static,
-    (name!(name, String), name!(value, String), name!(default, String), name!(description, String)),
-> {
-    let settings = settings::all().unwrap_or_else(|e| e.raise());
-    TableIterator::new(settings.into_iter().map(|(setting, value)| {
-        (setting.name.to_owned(), value, setting.default.to_owned(), setting.description.to_owned())
-    }))
-}

@@ -1,5 +1,6 @@
 //! The cluster at a glance, and the views.
 
+use crate::catalog::settings;
 use crate::catalog::shards::check_router;
 use crate::pg::error::Result;
 use crate::pg::json::{self, Json};
@@ -38,8 +39,16 @@ fn bound_json(pattern: Option<&str>, bound: &[u8]) -> Json {
     run().unwrap_or_else(|e| e.raise())
 }
 
-extension_sql_file!(
-    "../../sql/views.sql",
-    name = "views",
-    requires = ["catalog", bound_json, super::settings::list_settings]
-);
+/// Every setting: what the view docshard.settings shows.
+#[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
+fn list_settings() -> TableIterator<
+    'static,
+    (name!(name, String), name!(value, String), name!(default, String), name!(description, String)),
+> {
+    let settings = settings::all().unwrap_or_else(|e| e.raise());
+    TableIterator::new(settings.into_iter().map(|(setting, value)| {
+        (setting.name.to_owned(), value, setting.default.to_owned(), setting.description.to_owned())
+    }))
+}
+
+extension_sql_file!("../../sql/views.sql", name = "views", requires = ["catalog", bound_json, list_settings]);

@@ -21,6 +21,7 @@ mod resolve;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
+use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::{server, spi, user};
 use crate::remote::{self, Coordinator};
 use docshard_core::error::Kind;
@@ -48,6 +49,8 @@ impl Coordinator for Router {
     fn token(&self) -> Result<String> {
         let transaction = server::transaction_id();
         lock::acquire(Tag::Transaction(transaction.into()), Mode::Exclusive);
+        // The local pre-commit calls, and has no snapshot.
+        let _snapshot = ActiveSnapshot::latest();
         Ok(format!("{}{transaction:08x}", cluster_token()?))
     }
 
@@ -67,7 +70,8 @@ impl Coordinator for Router {
                 )?;
             }
             spi::execute(
-                "INSERT INTO docshard_catalog.transactions (gid, server) SELECT * FROM pg_catalog.unnest($1, $2::name[])",
+                "INSERT INTO docshard_catalog.transactions (gid, server) \
+                 SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2::name[]))",
                 &[Param::TextArray(&gids), Param::TextArray(&names)],
             )?;
             Ok(())
