@@ -24,3 +24,4 @@ pub mod index;
 pub mod targeting;
 
 pub mod balancer;
+pub mod migration;

@@ -44,12 +44,26 @@ pub const SETTINGS: &[Setting] = &[
         description: "the balancer may move chunks: start_balancer(), stop_balancer()",
     },
     Setting {
+        name: "move_wait_ms",
+        default: "60000",
+        kind: SettingKind::Integer(100, 86_400_000),
+        description: "how long a move waits for transactions that write to the collection before it gives up, in milliseconds",
+    },
+    Setting {
         name: "balancer_interval_ms",
         default: "10000",
         kind: SettingKind::Integer(100, 3_600_000),
         description: "how long the balancer rests between rounds that found nothing to do, in milliseconds",
     },
 ];
+
+/// Every setting's present value, in the order of [`SETTINGS`].
+///
+/// # Errors
+/// Internal ones.
+pub fn all() -> Result<Vec<(&'static Setting, String)>> {
+    SETTINGS.iter().map(|setting| Ok((setting, get(setting.name)?))).collect()
+}
 
 fn known(name: &str) -> Result<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name).ok_or_else(|| {

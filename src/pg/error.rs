@@ -69,6 +69,22 @@ impl Error {
         report.report(PgLogLevel::ERROR);
         unreachable!("an ERROR does not return")
     }
+
+    /// What was caught, as an error again: one that [`Error::raise`] raised, or one of PostgreSQL's.
+    pub(super) fn from_caught(caught: CaughtError) -> Self {
+        let (CaughtError::PostgresError(report)
+        | CaughtError::ErrorReport(report)
+        | CaughtError::RustPanic { ereport: report, .. }) = caught;
+        let (sqlstate, context) =
+            annotate::take().unwrap_or_else(|| (unpack_sqlstate(report.sql_error_code() as i32), None));
+        Self {
+            sqlstate,
+            message: report.message().to_owned(),
+            detail: report.detail().map(str::to_owned),
+            hint: report.hint().map(str::to_owned),
+            context,
+        }
+    }
 }
 
 /// Gives the error that is being raised any SQLSTATE and a context line.
@@ -105,6 +121,12 @@ mod annotate {
                 errcontext_msg(FORMAT.as_ptr(), context.as_ptr());
             }
         }
+    }
+
+    /// What [`next_error`] left for an error that was caught before PostgreSQL finished it.
+    pub(super) fn take() -> Option<([u8; 5], Option<String>)> {
+        let (sqlstate, context) = PENDING.with(|p| p.borrow_mut().take())?;
+        Some((sqlstate, context.map(|c| c.to_string_lossy().into_owned())))
     }
 
     /// The next error that PostgreSQL finishes gets this code and context. The callback works once; whoever catches
@@ -163,4 +185,15 @@ pub const fn pack_sqlstate(s: [u8; 5]) -> i32 {
         i += 1;
     }
     packed
+}
+
+/// The reverse of [`pack_sqlstate`].
+const fn unpack_sqlstate(packed: i32) -> [u8; 5] {
+    let mut sqlstate = [0; 5];
+    let mut i = 0;
+    while i < 5 {
+        sqlstate[i] = b'0' + ((packed >> (6 * i)) & 0x3F) as u8;
+        i += 1;
+    }
+    sqlstate
 }

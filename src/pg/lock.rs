@@ -8,6 +8,7 @@ const CLASS_COLLECTION: u16 = 0xD0C1;
 const CLASS_MIGRATION: u16 = 0xD0C2;
 const CLASS_TRANSACTION: u16 = 0xD0C3;
 const CLASS_WORKER: u16 = 0xD0C4;
+const CLASS_COORDINATOR: u16 = 0xD0C5;
 
 /// What is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +19,10 @@ pub enum Tag {
     Migration(i64),
     /// a distributed transaction of this router, from its first PREPARE to its end
     Transaction(i64),
-    /// a role that one process at a time plays in this database (1 balancer, 2 a migration's coordinator)
+    /// a role that one process at a time plays in this database (1 balancer)
     Worker(i32),
+    /// who works on a migration, on the router: the process that moves the chunk, or one that recovers
+    Coordinator(i64),
 }
 
 /// How strongly.
@@ -39,6 +42,7 @@ impl Tag {
             Tag::Migration(id) => (CLASS_MIGRATION, (id >> 32) as u32, id as u32),
             Tag::Transaction(id) => (CLASS_TRANSACTION, (id >> 32) as u32, id as u32),
             Tag::Worker(role) => (CLASS_WORKER, 0, role as u32),
+            Tag::Coordinator(id) => (CLASS_COORDINATOR, (id >> 32) as u32, id as u32),
         };
         pg_sys::LOCKTAG {
             // SAFETY: MyDatabaseId is set once at the backend's start.
@@ -80,6 +84,30 @@ pub fn try_acquire_for_session(tag: Tag, mode: Mode) -> bool {
     // SAFETY: session-scoped; released at process exit.
     let result = unsafe { pg_sys::LockAcquire(&locktag, lockmode(mode), true, true) };
     result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
+}
+
+/// Gives back what [`try_acquire_for_session`] took.
+pub fn release_for_session(tag: Tag, mode: Mode) {
+    let locktag = tag.locktag();
+    // SAFETY: session-scoped; releasing what is not held is a warning.
+    unsafe { pg_sys::LockRelease(&locktag, lockmode(mode), true) };
+}
+
+/// True if nobody holds the lock in any mode, this process included.
+pub fn is_free(tag: Tag) -> bool {
+    let locktag = tag.locktag();
+    // SAFETY: a lock that this process holds itself would be granted again, so that is asked first.
+    if unsafe {
+        pg_sys::LockHeldByMe(&locktag, lockmode(Mode::Exclusive))
+            || pg_sys::LockHeldByMe(&locktag, lockmode(Mode::Shared))
+    } {
+        return false;
+    }
+    let free = try_acquire_for_session(tag, Mode::Exclusive);
+    if free {
+        release_for_session(tag, Mode::Exclusive);
+    }
+    free
 }
 
 /// The transactions that hold the lock in a way that conflicts with `mode` now (prepared ones included), as

@@ -3,6 +3,7 @@
 //! With `remote`, the only place with `unsafe`. Nothing here knows collections or shards.
 #![allow(unsafe_code)]
 
+pub mod background;
 pub mod error;
 pub mod fn_cache;
 pub mod invalidation;
@@ -10,7 +11,10 @@ pub mod json;
 pub mod jsonb;
 pub mod lock;
 pub mod param;
+pub mod process;
 pub mod scan;
 pub mod server;
 pub mod snapshot;
 pub mod spi;
+pub mod transaction;
+pub mod user;

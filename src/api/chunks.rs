@@ -1,0 +1,192 @@
+//! Administration of chunks: splitting, merging, moving; and what moves call at shards.
+
+use crate::catalog::model::Collection;
+use crate::catalog::{cache, chunks, namespace, shards};
+use crate::migration::{self, MoveRequest, jobs};
+use crate::pg::error::{Error, Result};
+use crate::pg::json::Json;
+use crate::pg::lock::Tag;
+use crate::pg::param::Param;
+use crate::pg::{server, spi};
+use crate::router::options::Options;
+use docshard_core::chunk_map::Chunk;
+use docshard_core::document::{ext_json, raw, write};
+use docshard_core::error::Kind;
+use docshard_core::key::KeyPattern;
+use pgrx::prelude::*;
+use serde_json::json;
+
+/// The shard key of the document `find`, which must have all its fields.
+fn key_of(pattern: &KeyPattern, find: &Json) -> Result<Vec<u8>> {
+    let bytes = write::value(&ext_json::from_json(&find.parse()?)?)?;
+    let document = raw::document(&bytes)
+        .ok_or_else(|| Error::new(Kind::TypeMismatch, format!("find must be a document, not {}", find.0)))?;
+    if !pattern.is_complete(document) {
+        return Err(Error::new(Kind::ShardKeyNotFound, format!("no shard key found in chunk query {}", find.0))
+            .with_hint(format!("Give every field of the shard key {}.", pattern.to_json())));
+    }
+    Ok(pattern.key_of(document)?)
+}
+
+/// Splits the chunk that holds the key `middle`, there. A hashed field takes the hash itself, a 64-bit integer.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn split_at(ns: &str, middle: Json) -> Json {
+    let run = || -> Result<Json> {
+        check(ns)?;
+        let (locked, pattern) = chunks::lock(ns)?;
+        let point = pattern.bound_from_json(&middle.parse()?)?;
+        chunks::split(&locked, ns, &pattern, &[point])?;
+        Ok(ok())
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Splits the chunk that holds the document `find` in halves, at the median of its keys.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn split_find(ns: &str, find: Json) -> Json {
+    let run = || -> Result<Json> {
+        check(ns)?;
+        let (locked, pattern) = chunks::lock(ns)?;
+        let chunk = chunks::containing(locked.id, &key_of(&pattern, &find)?)?;
+        let point = migration::median(locked.id, &pattern, &chunk)?;
+        chunks::split(&locked, ns, &pattern, &[point])?;
+        Ok(ok())
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Merges the chunks between two bounds, `[{"field": min}, {"field": max}]`, which must be on one shard.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn merge_chunks(ns: &str, bounds: Json) -> Json {
+    let run = || -> Result<Json> {
+        check(ns)?;
+        let (locked, pattern) = chunks::lock(ns)?;
+        let parsed = bounds.parse()?;
+        let [min, max] = parsed.as_array().map_or(&[][..], Vec::as_slice) else {
+            return Err(Error::new(Kind::BadValue, format!("bounds must be two key documents, not {}", bounds.0))
+                .with_hint("For example: [{\"field\": {\"$minKey\": 1}}, {\"field\": 10}]"));
+        };
+        let (min, max) = (pattern.bound_from_json(min)?, pattern.bound_from_json(max)?);
+        chunks::merge(&locked, ns, &pattern, &min, &max)?;
+        Ok(ok())
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Moves the chunk that holds the document `find` to a shard. Options: forceJumbo.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn move_chunk(ns: &str, find: Json, to: &str, options: default!(Json, "'{}'")) -> Json {
+    let run = || -> Result<Json> {
+        check(ns)?;
+        let json = options.parse()?;
+        let options = Options::of(&json, "move_chunk", &["forceJumbo"])?;
+        let force_jumbo = options.boolean("forceJumbo")?.unwrap_or(false);
+        let collection = sharded(ns)?;
+        let chunk = collection.map.find(&key_of(&collection.key, &find)?).clone();
+        move_to(ns, chunk, to, force_jumbo)
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Moves the chunk with the bounds `min` and `max` to a shard. Options: forceJumbo.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn move_range(ns: &str, min: Json, max: Json, to: &str, options: default!(Json, "'{}'")) -> Json {
+    let run = || -> Result<Json> {
+        check(ns)?;
+        let json = options.parse()?;
+        let options = Options::of(&json, "move_range", &["forceJumbo"])?;
+        let force_jumbo = options.boolean("forceJumbo")?.unwrap_or(false);
+        let collection = sharded(ns)?;
+        let min = collection.key.bound_from_json(&min.parse()?)?;
+        let max = collection.key.bound_from_json(&max.parse()?)?;
+        let chunk = collection.map.find(&min);
+        if (&chunk.min, &chunk.max) != (&min, &max) {
+            return Err(Error::new(Kind::BadValue, format!("{ns} has no chunk with these bounds"))
+                .with_hint("The view docshard.chunks shows the bounds; docshard.split_at() makes new ones."));
+        }
+        move_to(ns, chunk.clone(), to, force_jumbo)
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+fn check(ns: &str) -> Result<()> {
+    shards::check_router()?;
+    namespace::split(ns).map(|_| ())
+}
+
+fn ok() -> Json {
+    Json(json!({"ok": 1}).to_string())
+}
+
+fn sharded(ns: &str) -> Result<std::rc::Rc<Collection>> {
+    let collection = cache::get(ns)?;
+    if collection.key.is_unsharded() {
+        return Err(Error::new(Kind::NamespaceNotSharded, format!("ns not sharded: {ns}"))
+            .with_hint("docshard.shard_collection() shards it; docshard.move_primary() moves unsharded collections."));
+    }
+    Ok(collection)
+}
+
+fn move_to(ns: &str, chunk: Chunk, to: &str, force_jumbo: bool) -> Result<Json> {
+    if server::in_transaction_block() {
+        return Err(Error::new(
+            Kind::OperationNotSupportedInTransaction,
+            "a chunk cannot be moved inside a transaction block",
+        )
+        .with_hint("Call it by itself: a move commits in steps of its own."));
+    }
+    let shard = cache::shard_named(to)?;
+    if chunk.shard == shard.id {
+        let note = format!("the chunk is on shard {to} already");
+        return Ok(Json(json!({"ok": 1, "millis": 0, "documents": 0, "bytes": 0, "note": note}).to_string()));
+    }
+    let request = MoveRequest {
+        namespace: ns.to_owned(),
+        min: chunk.min,
+        max: chunk.max,
+        to: shard.id,
+        force_jumbo,
+        reason: "manual".to_owned(),
+    };
+    let outcome = jobs::move_and_wait(&request)?;
+    let answer = json!({
+        "ok": 1,
+        "millis": outcome.millis,
+        "documents": outcome.documents,
+        "bytes": outcome.bytes,
+    });
+    Ok(Json(answer.to_string()))
+}
+
+/// Completes or takes back moves whose process is gone, and removes what they left on shards; the balancer does it by
+/// itself. Answers how many moves or shards could not be reached.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn recover_moves() -> i64 {
+    jobs::recover_and_wait().unwrap_or_else(|e| e.raise())
+}
+
+/// Who holds a collection's lock on this shard: the transaction, and its process unless it is prepared.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn collection_writers(collection: i32) -> TableIterator<'static, (name!(holder, String), name!(pid, Option<i32>))> {
+    let tag = Tag::Collection(collection).locktag();
+    let rows = spi::query(
+        "SELECT virtualtransaction, pid FROM pg_locks WHERE locktype = 'advisory' AND granted \
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+         AND classid::int8 = $1 AND objid::int8 = $2 AND objsubid::int8 = $3",
+        &[
+            Param::Int8(tag.locktag_field2.into()),
+            Param::Int8(tag.locktag_field3.into()),
+            Param::Int8(tag.locktag_field4.into()),
+        ],
+    )
+    .unwrap_or_else(|e| e.raise());
+    let rows: Vec<_> =
+        rows.iter().map(|row| (row.text(0).to_owned(), row.get(1).is_some().then(|| row.i32(1)))).collect();
+    TableIterator::new(rows)
+}
+
+/// Excludes all writers to the range of a migration on this shard until the transaction ends.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn exclude_from_migration(migration: i64) {
+    migration::exclude_writers_to_range(migration);
+}

@@ -1,0 +1,136 @@
+//! Splitting and merging chunks: changes of the map alone. No shard is told, no version advances, as nobody's ownership
+//! changes.
+
+use super::change::{self, Locked};
+use crate::pg::error::{Error, Result};
+use crate::pg::json;
+use crate::pg::param::Param;
+use crate::pg::spi;
+use docshard_core::chunk_map::{Chunk, ShardId};
+use docshard_core::error::Kind;
+use docshard_core::key::KeyPattern;
+use serde_json::json;
+
+/// Locks a sharded collection whose chunks are not being moved.
+///
+/// # Errors
+/// `NamespaceNotFound`, `NamespaceNotSharded`, `ConflictingOperationInProgress`.
+pub fn lock(namespace: &str) -> Result<(Locked, KeyPattern)> {
+    let locked = change::lock(namespace)?;
+    let Some(key) = &locked.key else {
+        return Err(Error::new(Kind::NamespaceNotSharded, format!("ns not sharded: {namespace}")));
+    };
+    let pattern = KeyPattern::parse(&json::parse(key)?)?;
+    let moves = spi::query(
+        "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state IN ('running', 'committed')",
+        &[Param::Int4(locked.id)],
+    )?;
+    if let Some(row) = moves.first() {
+        return Err(Error::new(
+            Kind::ConflictingOperationInProgress,
+            format!("a chunk of {namespace} is being moved (migration {})", row.i64(0)),
+        )
+        .with_hint("Wait until it has ended; docshard_catalog.migrations shows it."));
+    }
+    Ok((locked, pattern))
+}
+
+/// The chunk that holds a key, of a locked collection.
+///
+/// # Errors
+/// `InternalError` if the map has a gap.
+pub fn containing(collection: i32, key: &[u8]) -> Result<Chunk> {
+    let rows = spi::query(
+        "SELECT min, max, shard_id FROM docshard_catalog.chunks WHERE collection_id = $1 AND min <= $2 \
+         ORDER BY min DESC LIMIT 1",
+        &[Param::Int4(collection), Param::Bytea(key)],
+    )?;
+    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "no chunk holds the key"))?;
+    Ok(Chunk { min: row.bytes(0), max: row.bytes(1), shard: row.i32(2) })
+}
+
+/// Splits a locked collection's chunks at these keys, each in any chunk; returns how many chunks that made.
+///
+/// # Errors
+/// `BadValue` for a key that is a bound of a chunk already.
+pub fn split(locked: &Locked, namespace: &str, pattern: &KeyPattern, points: &[Vec<u8>]) -> Result<usize> {
+    let highest = pattern.max_bound();
+    for point in points {
+        let chunk = containing(locked.id, point)?;
+        if *point == chunk.min || *point >= highest {
+            return Err(Error::new(
+                Kind::BadValue,
+                format!("new split key {} is a boundary key of an existing chunk", pattern.bound_to_json(point)),
+            ));
+        }
+        spi::execute(
+            "WITH old AS (UPDATE docshard_catalog.chunks SET max = $3, jumbo = false \
+                          WHERE collection_id = $1 AND min = $2 RETURNING shard_id, version) \
+             INSERT INTO docshard_catalog.chunks (collection_id, min, max, shard_id, version) \
+             SELECT $1, $3, $4, shard_id, version FROM old",
+            &[Param::Int4(locked.id), Param::Bytea(&chunk.min), Param::Bytea(point), Param::Bytea(&chunk.max)],
+        )?;
+    }
+    if points.is_empty() {
+        return Ok(0);
+    }
+    change::touch(locked.id)?;
+    let at: Vec<_> = points.iter().take(10).map(|point| pattern.bound_to_json(point)).collect();
+    change::log("split", Some(namespace), &json!({"at": at, "chunks": points.len()}))?;
+    Ok(points.len())
+}
+
+/// Merges the chunks of a locked collection from `min` to `max`; returns how many they were.
+///
+/// # Errors
+/// `BadValue` if `min` or `max` is no chunk's bound, if there is only one chunk between them, or if they are not all on
+/// one shard.
+pub fn merge(locked: &Locked, namespace: &str, pattern: &KeyPattern, min: &[u8], max: &[u8]) -> Result<usize> {
+    let rows = spi::query(
+        "SELECT min, max, shard_id FROM docshard_catalog.chunks WHERE collection_id = $1 AND min >= $2 AND max <= $3 \
+         ORDER BY min",
+        &[Param::Int4(locked.id), Param::Bytea(min), Param::Bytea(max)],
+    )?;
+    let bad = |message: String| Err(Error::new(Kind::BadValue, message));
+    let shown = |bound: &[u8]| pattern.bound_to_json(bound).to_string();
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+        return bad(format!(
+            "could not merge chunks: no chunk of {namespace} lies between {} and {}",
+            shown(min),
+            shown(max)
+        ));
+    };
+    for (bound, found, what) in [(min, first.bytes(0), "starts"), (max, last.bytes(1), "ends")] {
+        if bound != found.as_slice() {
+            return bad(format!("could not merge chunks: no chunk of {namespace} {what} at {}", shown(bound)));
+        }
+    }
+    if rows.len() == 1 {
+        return bad(format!(
+            "could not merge chunks: there is only one chunk between {} and {}",
+            shown(min),
+            shown(max)
+        ));
+    }
+    let owner: ShardId = first.i32(2);
+    if rows.iter().any(|row| row.i32(2) != owner) {
+        return Err(Error::new(Kind::BadValue, "could not merge chunks: they are not all on the same shard")
+            .with_hint("docshard.move_chunk brings them together; the view docshard.chunks shows where they are."));
+    }
+    spi::execute(
+        "WITH gone AS (DELETE FROM docshard_catalog.chunks WHERE collection_id = $1 AND min > $2 AND max <= $3 \
+                       RETURNING version) \
+         UPDATE docshard_catalog.chunks AS c SET max = $3, jumbo = false, \
+                version = greatest(c.version, (SELECT max(version) FROM gone)) \
+         WHERE collection_id = $1 AND min = $2",
+        &[Param::Int4(locked.id), Param::Bytea(min), Param::Bytea(max)],
+    )?;
+    change::touch(locked.id)?;
+    let details = json!({
+        "min": pattern.bound_to_json(min),
+        "max": pattern.bound_to_json(max),
+        "chunks": rows.len(),
+    });
+    change::log("merge", Some(namespace), &details)?;
+    Ok(rows.len())
+}

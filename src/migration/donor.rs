@@ -1,0 +1,146 @@
+//! What happens on the donor: capture, freeze, hand over.
+//!
+//! INVARIANT: from `freeze` to the end of T no transaction writes to the range. Those that began before the capture row
+//! was visible held the collection's lock then, and have been waited for; the others share the migration's lock.
+
+use super::record::Record;
+use super::shard::Remote;
+use crate::ownership::table;
+use crate::pg::error::{Error, Result};
+use crate::pg::lock::{Mode, Tag, acquire};
+use crate::pg::param::Param;
+use crate::pg::server::sleep_ms;
+use docshard_core::error::Kind;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// SQLSTATE of a lock that was not to be had in time.
+const LOCK_NOT_AVAILABLE: [u8; 5] = *b"55P03";
+
+/// How long T queues for the migration's lock before it steps back, in milliseconds: below PostgreSQL's
+/// `deadlock_timeout`, and short, as writers queue behind it.
+const QUEUE_MS: i64 = 100;
+
+/// Excludes all writers to a migration's range on this shard until the transaction ends.
+pub fn exclude_writers_to_range(migration: i64) {
+    acquire(Tag::Migration(migration), Mode::Exclusive);
+}
+
+/// The condition of the range on a collection's table; `$1` is its lower bound, `$2` its upper, if there is one.
+pub(super) fn range(end: Option<&[u8]>) -> &'static str {
+    if end.is_some() { "skey >= $1 AND skey < $2" } else { "skey >= $1" }
+}
+
+/// The values of [`range`].
+pub(super) fn range_params<'a>(record: &'a Record, end: Option<&'a [u8]>) -> Vec<Param<'a>> {
+    std::iter::once(record.min.as_slice()).chain(end).map(Param::Bytea).collect()
+}
+
+/// Tells writers to the range of the move: committed at once.
+pub(super) fn capture(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
+    donor.query(
+        "INSERT INTO docshard_data.capture (collection_id, migration_id, min, max) VALUES ($1, $2, $3, $4::bytea)",
+        &[Param::Int4(record.collection), Param::Int8(record.id), Param::Bytea(&record.min), Param::OptBytea(end)],
+    )?;
+    Ok(())
+}
+
+/// Who holds the collection's lock: a transaction's name, and its process unless it is prepared.
+fn writers(donor: &mut Remote, record: &Record) -> Result<BTreeMap<String, Option<i32>>> {
+    let rows = donor
+        .query("SELECT holder, pid FROM docshard_internal.collection_writers($1)", &[Param::Int4(record.collection)])?;
+    Ok(rows.iter().filter_map(|row| Some((row.text(0)?.to_owned(), row.i32(1)))).collect())
+}
+
+fn name_all<'a>(writers: impl Iterator<Item = (&'a String, &'a Option<i32>)>) -> String {
+    let names: Vec<_> = writers
+        .map(|(name, pid)| match pid {
+            Some(pid) => format!("process {pid}"),
+            None => format!("prepared transaction {name}"),
+        })
+        .collect();
+    names.join(", ")
+}
+
+fn gave_up(donor: &Remote, whom: &str) -> Error {
+    Error::new(
+        Kind::LockTimeout,
+        format!("gave up waiting for transactions that write to the collection on shard \"{}\": {whom}", donor.name),
+    )
+    .with_hint("Let them end, or raise the setting move_wait_ms, and move the chunk again.")
+}
+
+/// Waits for the transactions that hold the collection's lock now, prepared ones included; those that come later have
+/// seen the capture row. Nobody waits for this.
+pub(super) fn wait_for_writers(donor: &mut Remote, record: &Record, deadline: Instant) -> Result<()> {
+    let mut waited_for = writers(donor, record)?;
+    while !waited_for.is_empty() {
+        if Instant::now() >= deadline {
+            return Err(gave_up(donor, &name_all(waited_for.iter())));
+        }
+        sleep_ms(20);
+        let now = writers(donor, record)?;
+        waited_for.retain(|name, _| now.contains_key(name));
+    }
+    Ok(())
+}
+
+/// Begins T and takes the migration's lock exclusively, queueing only briefly at a time.
+pub(super) fn freeze(donor: &mut Remote, record: &Record, deadline: Instant) -> Result<()> {
+    let mut pause = 10;
+    loop {
+        donor.execute(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {QUEUE_MS}"))?;
+        match donor.query("SELECT docshard_internal.exclude_from_migration($1)", &[Param::Int8(record.id)]) {
+            Ok(_) => return donor.execute("SET LOCAL lock_timeout = '10s'"),
+            Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => {
+                donor.execute("ROLLBACK")?;
+                if Instant::now() >= deadline {
+                    let holders = writers(donor, record)?;
+                    return Err(gave_up(donor, &name_all(holders.iter())));
+                }
+                sleep_ms(pause);
+                pause = (pause * 2).min(500);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// In T: deletes the range, advances the version, forgets the capture.
+pub(super) fn hand_over(donor: &mut Remote, record: &Record, end: Option<&[u8]>, documents: i64) -> Result<()> {
+    let sql = format!(
+        "WITH gone AS (DELETE FROM {} WHERE {} RETURNING 1) SELECT count(*) FROM gone",
+        table::name(record.collection),
+        range(end)
+    );
+    let deleted = donor.number(&sql, &range_params(record, end))?.unwrap_or(0);
+    if deleted != documents {
+        return Err(Error::new(
+            Kind::OperationFailed,
+            format!("{documents} documents arrived but {deleted} were to leave; nothing was changed"),
+        ));
+    }
+    set_version(donor, record, record.donor_version)?;
+    donor.query(
+        "DELETE FROM docshard_data.capture WHERE collection_id = $1 AND migration_id = $2",
+        &[Param::Int4(record.collection), Param::Int8(record.id)],
+    )?;
+    Ok(())
+}
+
+/// Compares and sets a shard's placement version, in the session's transaction.
+pub(super) fn set_version(shard: &mut Remote, record: &Record, before: i64) -> Result<()> {
+    let set = shard.query(
+        "UPDATE docshard_data.placement SET version = $4 WHERE collection_id = $1 AND token = $2 AND version = $3 \
+         RETURNING 1",
+        &[Param::Int4(record.collection), Param::Int8(record.token), Param::Int8(before), Param::Int8(record.version)],
+    )?;
+    if set.len() == 1 {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::OperationFailed,
+        format!("shard \"{}\" is not at version {before} of {}, as the catalog says", shard.name, record.namespace),
+    )
+    .with_hint("Was the shard, or the router, restored from a backup?"))
+}

@@ -1,0 +1,87 @@
+//! Moves and recovery as jobs of background workers, for functions that a user calls.
+
+use super::{MoveRequest, Outcome, recovery};
+use crate::pg::background;
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+use serde_json::{Value, json};
+
+const MOVE: &str = "move chunk";
+const RECOVER: &str = "recover moves";
+
+/// Makes the jobs known; called from `_PG_init`.
+pub fn init() {
+    background::register(MOVE, |request| {
+        let outcome = super::run(&request_from_json(request)?)?;
+        Ok(json!({
+            "moved": outcome.moved,
+            "documents": outcome.documents,
+            "bytes": outcome.bytes,
+            "millis": outcome.millis,
+        }))
+    });
+    background::register(RECOVER, |_| Ok(json!(recovery::recover()? + recovery::sweep()?)));
+}
+
+/// Moves a chunk in a background worker and waits for it, obeying cancel, which aborts the move.
+///
+/// # Errors
+/// As [`super::run`].
+pub fn move_and_wait(request: &MoveRequest) -> Result<Outcome> {
+    let title = format!("docshard: moving a chunk of {}", request.namespace);
+    let answer = background::run(MOVE, &title, &request_to_json(request))?;
+    let number = |name: &str| answer[name].as_i64().unwrap_or(0);
+    Ok(Outcome {
+        moved: answer["moved"] == true,
+        documents: number("documents"),
+        bytes: number("bytes"),
+        millis: number("millis"),
+    })
+}
+
+/// Completes or takes back, in a background worker, what coordinators left; waits for it. Returns how many moves, or
+/// shards, could not be reached.
+///
+/// # Errors
+/// `ExceededMemoryLimit` (53200) if no worker is free.
+pub fn recover_and_wait() -> Result<i64> {
+    let left = background::run(RECOVER, "docshard: recovering moves", &Value::Null)?;
+    Ok(left.as_i64().unwrap_or(0))
+}
+
+/// As [`recover_and_wait`], without waiting.
+///
+/// # Errors
+/// As [`recover_and_wait`].
+pub fn recover_in_background() -> Result<()> {
+    background::run_detached(RECOVER, "docshard: recovering moves", &Value::Null)
+}
+
+fn request_to_json(request: &MoveRequest) -> Value {
+    json!({
+        "namespace": request.namespace,
+        "min": request.min,
+        "max": request.max,
+        "to": request.to,
+        "force": request.force_jumbo,
+        "reason": request.reason,
+    })
+}
+
+fn request_from_json(json: &Value) -> Result<MoveRequest> {
+    let parse = || {
+        let text = |name: &str| json[name].as_str().map(str::to_owned);
+        let bytes = |name: &str| -> Option<Vec<u8>> {
+            json[name].as_array()?.iter().map(|b| b.as_u64().and_then(|b| u8::try_from(b).ok())).collect()
+        };
+        Some(MoveRequest {
+            namespace: text("namespace")?,
+            min: bytes("min")?,
+            max: bytes("max")?,
+            to: i32::try_from(json["to"].as_i64()?).ok()?,
+            force_jumbo: json["force"].as_bool()?,
+            reason: text("reason")?,
+        })
+    };
+    parse().ok_or_else(|| Error::new(Kind::InternalError, "a background worker got a malformed request"))
+}

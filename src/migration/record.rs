@@ -1,0 +1,224 @@
+//! The durable row of a move, in `docshard_catalog.migrations`.
+//!
+//! Functions here run in the caller's transaction. INVARIANT: [`advance`] is the only one that changes the state, it
+//! compares before it sets, and it refuses what `core::migration` does not allow.
+
+use crate::pg::error::{Error, Result};
+use crate::pg::param::Param;
+use crate::pg::spi::{self, Row};
+use docshard_core::chunk_map::ShardId;
+use docshard_core::error::Kind;
+use docshard_core::migration::State;
+
+/// A row.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// its number, part of every name that the move leaves on shards
+    pub id: i64,
+    /// the collection's token
+    pub token: i64,
+    /// the collection
+    pub collection: i32,
+    /// its name
+    pub namespace: String,
+    /// the chunk's lower bound
+    pub min: Vec<u8>,
+    /// the chunk's upper bound, as in the catalog
+    pub max: Vec<u8>,
+    /// who gives
+    pub donor: ShardId,
+    /// who takes
+    pub recipient: ShardId,
+    /// the version that both shards get
+    pub version: i64,
+    /// the donor's version before
+    pub donor_version: i64,
+    /// the recipient's version before
+    pub recipient_version: i64,
+    /// where the move stands
+    pub state: State,
+    /// documents moved
+    pub documents: i64,
+    /// their bytes
+    pub bytes: i64,
+    /// who started it
+    pub role: String,
+}
+
+const COLUMNS: &str = "id, token, collection_id, namespace, min, max, donor, recipient, version, donor_version, \
+                       recipient_version, state, documents, bytes, role::text";
+
+fn from_row(row: &Row) -> Result<Record> {
+    let state = State::parse(row.text(11))
+        .ok_or_else(|| Error::new(Kind::InternalError, format!("unknown state of a migration: {}", row.text(11))))?;
+    Ok(Record {
+        id: row.i64(0),
+        token: row.i64(1),
+        collection: row.i32(2),
+        namespace: row.text(3).to_owned(),
+        min: row.bytes(4),
+        max: row.bytes(5),
+        donor: row.i32(6),
+        recipient: row.i32(7),
+        version: row.i64(8),
+        donor_version: row.i64(9),
+        recipient_version: row.i64(10),
+        state,
+        documents: row.i64(12),
+        bytes: row.i64(13),
+        role: row.text(14).to_owned(),
+    })
+}
+
+/// One row.
+///
+/// # Errors
+/// `InternalError` if it is gone.
+pub fn load(id: i64) -> Result<Record> {
+    let rows =
+        spi::query(&format!("SELECT {COLUMNS} FROM docshard_catalog.migrations WHERE id = $1"), &[Param::Int8(id)])?;
+    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, format!("migration {id} is gone")))?;
+    from_row(row)
+}
+
+/// Every row that is not done, oldest first.
+///
+/// # Errors
+/// Internal ones.
+pub fn unfinished() -> Result<Vec<Record>> {
+    let sql = format!("SELECT {COLUMNS} FROM docshard_catalog.migrations WHERE state <> 'done' ORDER BY id");
+    spi::query(&sql, &[])?.iter().map(from_row).collect()
+}
+
+/// The move of a collection that may still change who owns what; None if there is none. Whoever asks holds the
+/// collection's row locked.
+///
+/// # Errors
+/// Internal ones.
+pub fn undecided(collection: i32) -> Result<Option<i64>> {
+    let rows = spi::query(
+        "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state IN ('running', 'committed')",
+        &[Param::Int4(collection)],
+    )?;
+    Ok(rows.first().map(|row| row.i64(0)))
+}
+
+/// Writes a new row in state *running*.
+///
+/// # Errors
+/// Internal ones.
+pub fn insert(record: &Record, reason: &str) -> Result<()> {
+    spi::execute(
+        "INSERT INTO docshard_catalog.migrations (id, token, collection_id, namespace, min, max, donor, recipient, \
+         version, donor_version, recipient_version, reason) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+        &[
+            Param::Int8(record.id),
+            Param::Int8(record.token),
+            Param::Int4(record.collection),
+            Param::Text(&record.namespace),
+            Param::Bytea(&record.min),
+            Param::Bytea(&record.max),
+            Param::Int4(record.donor),
+            Param::Int4(record.recipient),
+            Param::Int8(record.version),
+            Param::Int8(record.donor_version),
+            Param::Int8(record.recipient_version),
+            Param::Text(reason),
+        ],
+    )?;
+    Ok(())
+}
+
+/// A number for a new row.
+///
+/// # Errors
+/// Internal ones.
+pub fn next_id() -> Result<i64> {
+    let rows = spi::query("SELECT nextval(pg_get_serial_sequence('docshard_catalog.migrations', 'id'))", &[])?;
+    rows.first().map(|row| row.i64(0)).ok_or_else(|| Error::new(Kind::InternalError, "no number for a migration"))
+}
+
+/// Compares and sets the state; false if the row is in another state than `from`.
+///
+/// # Errors
+/// `InternalError` for a step that the states do not allow.
+pub fn advance(id: i64, from: State, to: State) -> Result<bool> {
+    if !from.may_become(to) {
+        return Err(Error::new(Kind::InternalError, format!("a migration cannot go from {from} to {to}")));
+    }
+    let answer = spi::execute(
+        "UPDATE docshard_catalog.migrations SET state = $3, updated_at = clock_timestamp() WHERE id = $1 AND state = $2",
+        &[Param::Int8(id), Param::Text(from.name()), Param::Text(to.name())],
+    )?;
+    Ok(answer.processed == 1)
+}
+
+/// Notes how far it is.
+///
+/// # Errors
+/// Internal ones.
+pub fn note_step(id: i64, step: &str) -> Result<()> {
+    spi::execute(
+        "UPDATE docshard_catalog.migrations SET step = $2, updated_at = clock_timestamp() WHERE id = $1",
+        &[Param::Int8(id), Param::Text(step)],
+    )?;
+    Ok(())
+}
+
+/// Notes how much it moves.
+///
+/// # Errors
+/// Internal ones.
+pub fn note_size(id: i64, documents: i64, bytes: i64) -> Result<()> {
+    spi::execute(
+        "UPDATE docshard_catalog.migrations SET documents = $2, bytes = $3, updated_at = clock_timestamp() WHERE id = $1",
+        &[Param::Int8(id), Param::Int8(documents), Param::Int8(bytes)],
+    )?;
+    Ok(())
+}
+
+/// Notes what went wrong. The first error of an attempt stays: it is the cause.
+///
+/// # Errors
+/// Internal ones.
+pub fn note_error(id: i64, error: &Error) -> Result<()> {
+    let text = match &error.context {
+        Some(context) => format!("{} ({context})", error.message),
+        None => error.message.clone(),
+    };
+    spi::execute(
+        "UPDATE docshard_catalog.migrations SET error = coalesce(error, $2), updated_at = clock_timestamp() WHERE id = $1",
+        &[Param::Int8(id), Param::Text(&text)],
+    )?;
+    Ok(())
+}
+
+/// The names that a move leaves on shards; all begin with what [`super::recovery::sweep`] looks for.
+pub mod names {
+    use super::Record;
+
+    /// The beginning of the prepared transactions' names in this cluster.
+    pub fn gid_prefix(cluster: i64) -> String {
+        format!("docshard_m_{cluster}_")
+    }
+    /// What the donor prepares.
+    pub fn donor_gid(cluster: i64, id: i64) -> String {
+        format!("docshard_m_{cluster}_{id}_t")
+    }
+    /// What the recipient prepares.
+    pub fn recipient_gid(cluster: i64, id: i64) -> String {
+        format!("docshard_m_{cluster}_{id}_r")
+    }
+    /// The application name of the move's sessions.
+    pub fn application(cluster: i64, id: i64) -> String {
+        format!("docshard m {cluster} {id}")
+    }
+    /// The recipient's foreign table over the donor's table.
+    pub fn source(record: &Record) -> String {
+        format!("docshard_data.m{}_source", record.id)
+    }
+    /// The recipient's table of documents that have arrived.
+    pub fn staging(record: &Record) -> String {
+        format!("docshard_data.m{}_staging", record.id)
+    }
+}

@@ -1,0 +1,119 @@
+//! Completing or taking back moves whose coordinator is gone.
+//!
+//! A coordinator holds a lock on its migration as long as its process lives, so whoever gets that lock knows that the
+//! attempt is nobody's, and is alone in working on it.
+
+use super::record::{self, names};
+use super::settle::settle;
+use super::shard::Remote;
+use crate::catalog::cache;
+use crate::catalog::shards::cluster_id;
+use crate::pg::error::Result;
+use crate::pg::lock::{self, Mode, Tag};
+use crate::pg::param::Param;
+use crate::pg::server::current_user;
+use crate::pg::{spi, transaction};
+use std::collections::HashSet;
+
+/// Brings every attempt without a living coordinator to its end. A shard that cannot be reached leaves its attempts
+/// where they are, with the error in their rows; returns how many. Runs outside any transaction.
+///
+/// # Errors
+/// Internal ones of the catalog.
+pub fn recover() -> Result<usize> {
+    let mut left = 0;
+    for found in transaction::run(record::unfinished)? {
+        let tag = Tag::Coordinator(found.id);
+        if !transaction::guarded(|| Ok(lock::try_acquire_for_session(tag, Mode::Exclusive)))? {
+            continue;
+        }
+        if let Err(error) = settle(found.id) {
+            left += 1;
+            let _ = transaction::run(|| record::note_error(found.id, &error));
+        }
+        lock::release_for_session(tag, Mode::Exclusive);
+    }
+    Ok(left)
+}
+
+/// Removes from every shard what belongs to moves that are over: prepared transactions, captures, staging tables. There
+/// is nothing of the kind unless a coordinator was paused for so long that it was taken for dead (a router that failed
+/// over, say), and went on afterwards. Shards that cannot be reached are left out; returns how many. Runs outside any
+/// transaction.
+///
+/// # Errors
+/// Internal ones of the catalog.
+pub fn sweep() -> Result<usize> {
+    let shards = transaction::run(cache::shards)?;
+    let mut left = 0;
+    for shard in shards.values() {
+        let swept = transaction::guarded(|| {
+            let cluster = transaction::run(cluster_id)?;
+            let mut session = transaction::run(|| Remote::open(shard, current_user(), "docshard recovery"))?;
+            sweep_shard(&mut session, cluster)
+        });
+        left += usize::from(swept.is_err());
+    }
+    Ok(left)
+}
+
+/// INVARIANT: looks at the shard first and at the catalog afterwards. A move's row is durable before it touches a shard,
+/// so what was seen and has no row, or one that is over, is nobody's.
+fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
+    let prefix = names::gid_prefix(cluster);
+    let prepared: Vec<(String, i64)> = shard
+        .query(
+            "SELECT gid FROM pg_prepared_xacts WHERE starts_with(gid, $1) AND database = current_database()",
+            &[Param::Text(&prefix)],
+        )?
+        .iter()
+        .filter_map(|row| {
+            let gid = row.text(0)?;
+            let id = gid[prefix.len()..].split('_').next()?.parse().ok()?;
+            Some((gid.to_owned(), id))
+        })
+        .collect();
+    let captures: Vec<i64> = shard
+        .query("SELECT migration_id FROM docshard_data.capture", &[])?
+        .iter()
+        .filter_map(|row| row.i64(0))
+        .collect();
+    let tables: Vec<(String, String, i64)> = shard
+        .query(
+            "SELECT relname::text, relkind::text, substring(relname, '^m([0-9]+)_')::int8 FROM pg_class \
+             WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ '^m[0-9]{1,18}_(source|staging)$'",
+            &[],
+        )?
+        .iter()
+        .filter_map(|row| Some((row.text(0)?.to_owned(), row.text(1)?.to_owned(), row.i64(2)?)))
+        .collect();
+    if prepared.is_empty() && captures.is_empty() && tables.is_empty() {
+        return Ok(());
+    }
+    let alive: HashSet<i64> =
+        transaction::run(|| Ok(record::unfinished()?.into_iter().map(|record| record.id).collect()))?;
+    for (gid, _) in prepared.iter().filter(|(_, id)| !alive.contains(id)) {
+        shard.execute(&format!("ROLLBACK PREPARED {}", super::shard::quote_literal(gid)))?;
+    }
+    for id in captures.iter().filter(|id| !alive.contains(id)) {
+        shard.query("DELETE FROM docshard_data.capture WHERE migration_id = $1", &[Param::Int8(*id)])?;
+    }
+    for (table, kind, _) in tables.iter().filter(|(_, _, id)| !alive.contains(id)) {
+        let foreign = if kind == "f" { "FOREIGN " } else { "" };
+        shard.execute(&format!("DROP {foreign}TABLE IF EXISTS docshard_data.{table}"))?;
+    }
+    Ok(())
+}
+
+/// True if a move of the collection is decided but not yet in the map: then a stale answer is no error but a reason to
+/// wait. Runs in the caller's transaction.
+///
+/// # Errors
+/// Internal ones.
+pub fn is_decided(collection: i32) -> Result<bool> {
+    let rows = spi::query(
+        "SELECT 1 FROM docshard_catalog.migrations WHERE collection_id = $1 AND state = 'committed'",
+        &[Param::Int4(collection)],
+    )?;
+    Ok(!rows.is_empty())
+}

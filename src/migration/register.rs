@@ -1,0 +1,257 @@
+//! The beginning of a move: is it possible, and the durable row before any side effect.
+
+use super::MoveRequest;
+use super::record::{self, Record};
+use super::shard::Remote;
+use crate::catalog::model::Shard;
+use crate::catalog::shards::cluster_id;
+use crate::catalog::{cache, change};
+use crate::pg::error::{Error, Result};
+use crate::pg::lock::{self, Mode, Tag};
+use crate::pg::param::Param;
+use crate::pg::server::current_user;
+use crate::pg::{json, spi, transaction};
+use docshard_core::chunk_map::ShardId;
+use docshard_core::error::Kind;
+use docshard_core::key::KeyPattern;
+use docshard_core::migration::State;
+use std::rc::Rc;
+
+/// A move that may begin, with its sessions.
+pub(super) struct Prepared {
+    donor_id: ShardId,
+    donor: Remote,
+    recipient: Remote,
+    puller: Remote,
+}
+
+/// A registered move.
+pub(super) struct Registered {
+    pub(super) record: Record,
+    /// the range's end on shards; None for the last chunk
+    pub(super) end: Option<Vec<u8>>,
+    /// T
+    pub(super) donor: Remote,
+    /// R
+    pub(super) recipient: Remote,
+    /// S
+    pub(super) puller: Remote,
+    /// the collection's tables have an index on `id`
+    pub(super) index_on_id: bool,
+    /// the recipient has no table of the collection yet
+    pub(super) place: bool,
+}
+
+fn illegal(message: String, hint: &str) -> Error {
+    Error::new(Kind::IllegalOperation, message).with_hint(hint)
+}
+
+/// The chunk's owner, and whether it is jumbo.
+fn chunk(collection: i32, request: &MoveRequest) -> Result<(ShardId, bool)> {
+    let rows = spi::query(
+        "SELECT shard_id, jumbo FROM docshard_catalog.chunks WHERE collection_id = $1 AND min = $2 AND max = $3",
+        &[Param::Int4(collection), Param::Bytea(&request.min), Param::Bytea(&request.max)],
+    )?;
+    rows.first().map(|row| (row.i32(0), row.bool(1))).ok_or_else(|| {
+        Error::new(Kind::OperationFailed, format!("{} has no chunk with these bounds (any more)", request.namespace))
+            .with_hint("It may have been split or merged meanwhile; see the view docshard.chunks.")
+    })
+}
+
+fn refuse_draining(recipient: &Shard) -> Result<()> {
+    if recipient.draining {
+        return Err(illegal(
+            format!("shard \"{}\" is draining and takes no chunks", recipient.name),
+            "Choose another shard.",
+        ));
+    }
+    Ok(())
+}
+
+/// Checks what can be checked without a trace, and opens the sessions; None if the chunk is where it should go.
+pub(super) fn look(request: &MoveRequest) -> Result<Option<Prepared>> {
+    let found = transaction::run(|| {
+        let recipient = cache::shard(request.to)?;
+        let collection = cache::get(&request.namespace)?;
+        let (donor_id, _) = chunk(collection.id, request)?;
+        if donor_id == request.to {
+            return Ok(None);
+        }
+        refuse_draining(&recipient)?;
+        let donor = cache::shard(donor_id)?;
+        let cluster = cluster_id()?;
+        let open = |shard: &Rc<Shard>| Remote::open(shard, current_user(), "docshard");
+        let prepared =
+            Prepared { donor_id, donor: open(&donor)?, recipient: open(&recipient)?, puller: open(&recipient)? };
+        Ok(Some((prepared, cluster)))
+    })?;
+    let Some((mut prepared, cluster)) = found else { return Ok(None) };
+    check_node(&mut prepared.donor, cluster)?;
+    check_node(&mut prepared.recipient, cluster)?;
+    let server = prepared.donor.server.clone();
+    let knows =
+        prepared.recipient.query("SELECT FROM pg_foreign_server WHERE srvname = $1::text", &[Param::Text(&server)])?;
+    if knows.is_empty() {
+        return Err(illegal(
+            format!("shard \"{}\" has no foreign server \"{server}\" to pull from", prepared.recipient.name),
+            "docshard.add_shard of either shard, called again, makes it.",
+        ));
+    }
+    Ok(Some(prepared))
+}
+
+/// A shard must have this version of the extension, belong to this cluster, and be able to prepare.
+fn check_node(shard: &mut Remote, cluster: i64) -> Result<()> {
+    let rows = shard.query(
+        "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'docshard'), \
+                current_setting('max_prepared_transactions')::int4, pg_is_in_recovery()",
+        &[],
+    )?;
+    let (version, prepared, standby) = rows
+        .first()
+        .map(|row| (row.text(0).map(str::to_owned), row.i32(1).unwrap_or(0), row.bool(2).unwrap_or(false)))
+        .unwrap_or_default();
+    let name = shard.name.clone();
+    let ours = env!("CARGO_PKG_VERSION");
+    if version.as_deref() != Some(ours) {
+        let theirs = version.map_or_else(|| "no docshard".to_owned(), |v| format!("docshard {v}"));
+        return Err(illegal(
+            format!("shard \"{name}\" has {theirs}, this router {ours}"),
+            "Install the same version everywhere and run ALTER EXTENSION docshard UPDATE.",
+        ));
+    }
+    if standby {
+        return Err(illegal(
+            format!("the session on shard \"{name}\" reached a standby"),
+            "Let the server option target_session_attrs be read-write.",
+        ));
+    }
+    if prepared == 0 {
+        return Err(illegal(
+            format!("shard \"{name}\" allows no prepared transactions, which moving a chunk needs"),
+            "Set max_prepared_transactions there, or preload docshard (shared_preload_libraries), and restart it.",
+        ));
+    }
+    let other =
+        shard.number("SELECT cluster_id FROM docshard_data.node WHERE cluster_id <> $1", &[Param::Int8(cluster)])?;
+    if other.is_some() {
+        return Err(illegal(
+            format!("shard \"{name}\" belongs to another cluster"),
+            "Its foreign server leads to the wrong database.",
+        ));
+    }
+    Ok(())
+}
+
+/// Writes the row and takes the coordinator's lock, which lives as long as this process.
+pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Registered> {
+    let mut locked = None;
+    let result = transaction::run(|| {
+        // Who asked for the move may itself hold a lock, and cannot be told to wait for us.
+        spi::query("SELECT set_config('lock_timeout', '10s', true)", &[])?;
+        let collection = change::lock(&request.namespace)?;
+        let (donor, jumbo) = chunk(collection.id, request)?;
+        let moved_away = || Error::new(Kind::ConflictingOperationInProgress, "the chunk was moved meanwhile");
+        if donor != prepared.donor_id {
+            return Err(moved_away());
+        }
+        if jumbo && !request.force_jumbo {
+            return Err(Error::new(Kind::ChunkTooBig, "the chunk is marked jumbo: it is too big and cannot be split")
+                .with_hint("The option {\"forceJumbo\": true} moves it nevertheless."));
+        }
+        let shards = spi::query(
+            "SELECT draining FROM docshard_catalog.shards WHERE id = $1 FOR SHARE",
+            &[Param::Int4(request.to)],
+        )?;
+        if shards.first().is_none_or(|row| row.bool(0)) {
+            refuse_draining(&*cache::shard(request.to)?)?;
+        }
+        if let Some(other) = record::undecided(collection.id)? {
+            return Err(conflict(&request.namespace, other));
+        }
+        let pattern = match &collection.key {
+            Some(text) => KeyPattern::parse(&json::parse(text)?)?,
+            None => KeyPattern::unsharded(),
+        };
+        let place = placement(collection.id, request.to)?;
+        let donor_version = placement(collection.id, donor)?
+            .ok_or_else(|| Error::new(Kind::InternalError, "the owner of a chunk has no placement"))?;
+        // A recipient without the table is first placed at a version of its own, then moved to the next.
+        let recipient_version = match place {
+            Some(version) => version,
+            None => change::next_version(collection.id)?,
+        };
+        let version = change::next_version(collection.id)?;
+        let id = record::next_id()?;
+        if !lock::try_acquire_for_session(Tag::Coordinator(id), Mode::Exclusive) {
+            return Err(Error::new(Kind::InternalError, format!("migration {id} has a coordinator already")));
+        }
+        locked = Some(id);
+        let row = Record {
+            id,
+            token: collection.token,
+            collection: collection.id,
+            namespace: request.namespace.clone(),
+            min: request.min.clone(),
+            max: request.max.clone(),
+            donor,
+            recipient: request.to,
+            version,
+            donor_version,
+            recipient_version,
+            state: State::Running,
+            documents: 0,
+            bytes: 0,
+            role: String::new(),
+        };
+        record::insert(&row, &request.reason)?;
+        let application = record::names::application(cluster_id()?, id);
+        let end = (request.max != pattern.max_bound()).then(|| request.max.clone());
+        Ok((record::load(id)?, end, !pattern.follows_from_id(), place.is_none(), application))
+    });
+    let (record, end, index_on_id, place, application) = match result {
+        Ok(registered) => registered,
+        Err(error) => {
+            if let Some(id) = locked {
+                lock::release_for_session(Tag::Coordinator(id), Mode::Exclusive);
+            }
+            return Err(error);
+        }
+    };
+    let Prepared { mut donor, mut recipient, mut puller, .. } = prepared;
+    for session in [&mut donor, &mut recipient, &mut puller] {
+        // If this fails the session is lost, and the first step will tell.
+        let _ = session.execute(&format!("SET application_name = {}", super::shard::quote_literal(&application)));
+    }
+    Ok(Registered { record, end, donor, recipient, puller, index_on_id, place })
+}
+
+/// The error of whoever must wait for a move of the collection.
+pub(super) fn conflict(namespace: &str, migration: i64) -> Error {
+    Error::new(
+        Kind::ConflictingOperationInProgress,
+        format!("a chunk of {namespace} is being moved (migration {migration})"),
+    )
+    .with_hint("Wait until it has ended; docshard_catalog.migrations shows it.")
+}
+
+fn placement(collection: i32, shard: ShardId) -> Result<Option<i64>> {
+    let rows = spi::query(
+        "SELECT version FROM docshard_catalog.placements WHERE collection_id = $1 AND shard_id = $2",
+        &[Param::Int4(collection), Param::Int4(shard)],
+    )?;
+    Ok(rows.first().map(|row| row.i64(0)))
+}
+
+/// Notes in the catalog that the recipient has the collection's table now, empty. Before, the move's own row tells of
+/// it: an abort then drops the table.
+pub(super) fn placed(record: &Record) -> Result<()> {
+    transaction::run(|| {
+        let collection = change::lock(&record.namespace)?;
+        spi::execute(
+            "INSERT INTO docshard_catalog.placements (collection_id, shard_id, version) VALUES ($1, $2, $3)",
+            &[Param::Int4(collection.id), Param::Int4(record.recipient), Param::Int8(record.recipient_version)],
+        )?;
+        change::touch(collection.id)
+    })
+}

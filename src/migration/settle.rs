@@ -1,0 +1,248 @@
+//! The end of a move: committing on both shards and flipping the map, or rolling back; and cleaning.
+//!
+//! Everything here may be repeated, by whoever holds the coordinator's lock, from any state in which the attempt was
+//! left. `core::migration::next_action` says what comes next.
+
+use super::recipient::drop_staging;
+use super::record::{self, Record, names};
+use super::shard::{self, Remote};
+use crate::catalog::change;
+use crate::catalog::shards::cluster_id;
+use crate::pg::error::{Error, Result};
+use crate::pg::param::Param;
+use crate::pg::{spi, transaction};
+use docshard_core::chunk_map::ShardId;
+use docshard_core::error::Kind;
+use docshard_core::migration::{Action, Part, State, next_action};
+use serde_json::json;
+
+/// SQLSTATE of a prepared transaction that is not there.
+const UNDEFINED_OBJECT: [u8; 5] = *b"42704";
+
+/// Sessions on both shards, opened when they are needed.
+#[derive(Default)]
+pub(super) struct Sides {
+    pub(super) donor: Option<Remote>,
+    pub(super) recipient: Option<Remote>,
+}
+
+fn session<'a>(side: &'a mut Option<Remote>, shard: ShardId, record: &Record) -> Result<&'a mut Remote> {
+    match side {
+        Some(session) => Ok(session),
+        // Not the application name of the move's own sessions: those are ended by the cleaning.
+        None => Ok(side.insert(shard::connect(shard, record, "docshard recovery")?)),
+    }
+}
+
+/// Prepares the session's transaction, and makes sure that it is: a failed one is rolled back by PREPARE, without error.
+pub(super) fn prepare(shard: &mut Remote, gid: &str) -> Result<()> {
+    shard.execute(&format!("PREPARE TRANSACTION {}", shard::quote_literal(gid)))?;
+    if is_prepared(shard, gid)? {
+        return Ok(());
+    }
+    Err(Error::new(Kind::OperationFailed, format!("shard \"{}\" did not prepare its part of the move", shard.name)))
+}
+
+fn is_prepared(shard: &mut Remote, gid: &str) -> Result<bool> {
+    let rows = shard.query(
+        "SELECT 1 FROM pg_prepared_xacts WHERE gid = $1 AND database = current_database()",
+        &[Param::Text(gid)],
+    )?;
+    Ok(!rows.is_empty())
+}
+
+/// Commits what is prepared; being told that it is not there is no error, as somebody may have committed it before.
+fn commit_prepared(shard: &mut Remote, gid: &str) -> Result<()> {
+    match shard.execute(&format!("COMMIT PREPARED {}", shard::quote_literal(gid))) {
+        Err(error) if error.sqlstate == UNDEFINED_OBJECT => Ok(()),
+        other => other,
+    }
+}
+
+/// What a shard has of a committed move.
+fn part(shard: &mut Remote, record: &Record, gid: &str) -> Result<Part> {
+    if is_prepared(shard, gid)? {
+        return Ok(Part::Prepared);
+    }
+    let version = shard.number(
+        "SELECT version FROM docshard_data.placement WHERE collection_id = $1 AND token = $2",
+        &[Param::Int4(record.collection), Param::Int8(record.token)],
+    )?;
+    Ok(if version.is_some_and(|v| v >= record.version) { Part::Committed } else { Part::Nothing })
+}
+
+/// The quick way to the end for the coordinator, whose own sessions have just prepared both parts.
+pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> {
+    let cluster = transaction::run(cluster_id)?;
+    commit_prepared(session(&mut sides.donor, record.donor, record)?, &names::donor_gid(cluster, record.id))?;
+    commit_prepared(
+        session(&mut sides.recipient, record.recipient, record)?,
+        &names::recipient_gid(cluster, record.id),
+    )?;
+    transaction::run(|| flip(record))?;
+    *sides = Sides::default();
+    settle(record.id)
+}
+
+/// Brings an attempt to its end, from whatever state. Whoever calls holds the coordinator's lock.
+///
+/// # Errors
+/// What the shards answer, an unreachable one above all: then it is to be called again later.
+pub(super) fn settle(id: i64) -> Result<()> {
+    let mut sides = Sides::default();
+    let cluster = transaction::run(cluster_id)?;
+    let (donor_gid, recipient_gid) = (names::donor_gid(cluster, id), names::recipient_gid(cluster, id));
+    loop {
+        let record = transaction::run(|| record::load(id))?;
+        let (donor, recipient) = if record.state == State::Committed {
+            transaction::guarded(|| {
+                let donor = part(session(&mut sides.donor, record.donor, &record)?, &record, &donor_gid)?;
+                let recipient =
+                    part(session(&mut sides.recipient, record.recipient, &record)?, &record, &recipient_gid)?;
+                Ok((donor, recipient))
+            })?
+        } else {
+            (Part::Nothing, Part::Nothing)
+        };
+        match next_action(record.state, donor, recipient) {
+            Action::Abort => transaction::run(|| {
+                let vanished = Error::new(Kind::OperationFailed, "the process that moved the chunk vanished");
+                record::note_error(id, &vanished)?;
+                record::advance(id, State::Running, State::Aborted)
+            })
+            .map(drop)?,
+            Action::CommitDonor => {
+                transaction::guarded(|| commit_prepared(session(&mut sides.donor, record.donor, &record)?, &donor_gid))?
+            }
+            Action::CommitRecipient => transaction::guarded(|| {
+                commit_prepared(session(&mut sides.recipient, record.recipient, &record)?, &recipient_gid)
+            })?,
+            Action::Flip => transaction::run(|| flip(&record))?,
+            Action::Clean => {
+                clean(&record, cluster)?;
+                transaction::run(|| record::advance(id, record.state, State::Done))?;
+            }
+            Action::Lost => return Err(lost(&record, donor)),
+            Action::Nothing => return Ok(()),
+        }
+    }
+}
+
+fn lost(record: &Record, donor: Part) -> Error {
+    let side = if donor == Part::Nothing { "donor" } else { "recipient" };
+    Error::new(
+        Kind::InternalError,
+        format!("what the {side} prepared for migration {} is neither there nor committed", record.id),
+    )
+    .with_hint("Was the prepared transaction rolled back by hand, or the shard restored from a backup?")
+}
+
+/// The map's change: chunk, placements of both shards, changelog, *moved*; one transaction.
+fn flip(record: &Record) -> Result<()> {
+    let collection = change::lock(&record.namespace)?;
+    if !record::advance(record.id, State::Committed, State::Moved)? {
+        return Ok(());
+    }
+    let chunks = spi::execute(
+        "UPDATE docshard_catalog.chunks SET shard_id = $5, version = $6 \
+         WHERE collection_id = $1 AND min = $2 AND max = $3 AND shard_id = $4",
+        &[
+            Param::Int4(collection.id),
+            Param::Bytea(&record.min),
+            Param::Bytea(&record.max),
+            Param::Int4(record.donor),
+            Param::Int4(record.recipient),
+            Param::Int8(record.version),
+        ],
+    )?;
+    let placements = spi::execute(
+        "UPDATE docshard_catalog.placements SET version = $4 WHERE collection_id = $1 AND shard_id IN ($2, $3)",
+        &[
+            Param::Int4(collection.id),
+            Param::Int4(record.donor),
+            Param::Int4(record.recipient),
+            Param::Int8(record.version),
+        ],
+    )?;
+    if collection.id != record.collection || chunks.processed != 1 || placements.processed != 2 {
+        return Err(Error::new(
+            Kind::InternalError,
+            format!("the catalog changed under migration {}: its chunk or placements are gone", record.id),
+        ));
+    }
+    change::touch(collection.id)?;
+    let name = |shard: ShardId| -> Result<String> {
+        let rows = spi::query("SELECT name FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard)])?;
+        Ok(rows.first().map(|row| row.text(0).to_owned()).unwrap_or_default())
+    };
+    let details = json!({
+        "migration": record.id,
+        "from": name(record.donor)?,
+        "to": name(record.recipient)?,
+        "documents": record.documents,
+        "bytes": record.bytes,
+    });
+    change::log("moveChunk", Some(&record.namespace), &details)
+}
+
+/// Removes what an attempt left on its shards; one that cannot be reached does not keep the other from being cleaned.
+fn clean(record: &Record, cluster: i64) -> Result<()> {
+    let donor = transaction::guarded(|| {
+        let mut shard = shard::connect(record.donor, record, "docshard recovery")?;
+        end_attempt(&mut shard, record, cluster, &names::donor_gid(cluster, record.id))?;
+        shard.query("DELETE FROM docshard_data.capture WHERE migration_id = $1", &[Param::Int8(record.id)])?;
+        Ok(())
+    });
+    let recipient = transaction::guarded(|| {
+        let mut shard = shard::connect(record.recipient, record, "docshard recovery")?;
+        end_attempt(&mut shard, record, cluster, &names::recipient_gid(cluster, record.id))?;
+        drop_staging(&mut shard, record)?;
+        transaction::run(|| drop_unplaced(&mut shard, record))
+    });
+    let result = donor.and(recipient);
+    if let Err(error) = &result {
+        let _ = transaction::run(|| record::note_error(record.id, error));
+    }
+    result
+}
+
+/// Ends the attempt's sessions on a shard, so that none prepares any more, and rolls back what one has prepared.
+fn end_attempt(shard: &mut Remote, record: &Record, cluster: i64, gid: &str) -> Result<()> {
+    let left = shard
+        .number(
+            "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_stat_activity \
+             WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()",
+            &[Param::Text(&names::application(cluster, record.id))],
+        )?
+        .unwrap_or(0);
+    if left > 0 {
+        return Err(Error::new(
+            Kind::OperationFailed,
+            format!("sessions of migration {} on shard \"{}\" do not end", record.id, shard.name),
+        ));
+    }
+    if record.state == State::Aborted && is_prepared(shard, gid)? {
+        shard.execute(&format!("ROLLBACK PREPARED {}", shard::quote_literal(gid)))?;
+    }
+    Ok(())
+}
+
+/// Drops the table that an aborted attempt made, unless the catalog knows of it. Under the collection's lock, so that no
+/// other attempt makes it at the same time.
+fn drop_unplaced(recipient: &mut Remote, record: &Record) -> Result<()> {
+    if record.state != State::Aborted {
+        return Ok(());
+    }
+    let id = Param::Int4(record.collection);
+    spi::query("SELECT 1 FROM docshard_catalog.collections WHERE id = $1 FOR UPDATE", &[id])?;
+    let known = spi::query(
+        "SELECT 1 FROM docshard_catalog.placements WHERE collection_id = $1 AND shard_id = $2 \
+         UNION ALL SELECT 1 FROM docshard_catalog.migrations \
+         WHERE collection_id = $1 AND recipient = $2 AND state IN ('running', 'committed')",
+        &[id, Param::Int4(record.recipient)],
+    )?;
+    if known.is_empty() {
+        recipient.query("SELECT docshard_internal.drop_table($1)", &[Param::Int4(record.collection)])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Sessions of a move on its shards, the router's own database included: all are reached over libpq alike.
+
+use super::record::Record;
+use crate::catalog::cache;
+use crate::catalog::model::{Place, Shard};
+use crate::pg::error::{Error, Result};
+use crate::pg::param::Param;
+use crate::pg::server::{current_user, foreign_server_oid};
+use crate::pg::{spi, transaction};
+use crate::remote::{Row, Session};
+use docshard_core::chunk_map::ShardId;
+use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
+
+/// The foreign server through which the router, and other shards, reach the router's own database.
+pub const LOCAL_SERVER: &str = "docshard_local";
+
+/// A session on a shard.
+#[derive(Debug)]
+pub struct Remote {
+    /// the shard's name
+    pub name: String,
+    /// the foreign server's name, the same on the router and on all other shards
+    pub server: String,
+    session: Session,
+}
+
+/// What every session of a move wants, whatever the role or the database says.
+const SETTINGS: &str = "SET search_path = pg_catalog; SET statement_timeout = 0; SET lock_timeout = '10s'; \
+    SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; \
+    SET client_connection_check_interval = '2s'; SET default_transaction_isolation = 'read committed'; \
+    SET default_transaction_read_only = off; SET default_transaction_deferrable = off; SET bytea_output = hex; \
+    SET session_replication_role = origin; SET row_security = off";
+
+/// A commit on a shard must survive its crash; stronger settings stay.
+const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false) \
+    WHERE current_setting('synchronous_commit') IN ('off', 'local')";
+
+impl Remote {
+    /// Opens a session on a shard, as `role` would. Called inside a transaction.
+    ///
+    /// # Errors
+    /// `HostUnreachable` and its relatives.
+    pub fn open(shard: &Shard, role: Oid, application: &str) -> Result<Self> {
+        let (server, oid) = match (shard.place, &shard.server) {
+            (Place::Remote(oid), Some(server)) => (server.clone(), oid),
+            _ => {
+                let oid = foreign_server_oid(LOCAL_SERVER).ok_or_else(|| {
+                    Error::new(
+                        Kind::OperationFailed,
+                        format!(
+                            "chunks of shard \"{}\" cannot be moved: there is no foreign server \"{LOCAL_SERVER}\"",
+                            shard.name
+                        ),
+                    )
+                    .with_hint("docshard.add_shard makes it when the first other shard is added.")
+                })?;
+                (LOCAL_SERVER.to_owned(), oid)
+            }
+        };
+        let mut session = Session::open(oid, role)?;
+        session.execute(&format!("{SETTINGS}; SET application_name = {}", quote_literal(application)))?;
+        session.query(DURABLE, &[])?;
+        Ok(Self { name: shard.name.clone(), server, session })
+    }
+
+    /// One statement and all its rows.
+    ///
+    /// # Errors
+    /// The shard's, naming it.
+    pub fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        self.session.query(sql, params).map_err(|e| self.named(e))
+    }
+
+    /// SQL without answer.
+    ///
+    /// # Errors
+    /// As [`Remote::query`].
+    pub fn execute(&mut self, sql: &str) -> Result<()> {
+        self.session.execute(sql).map_err(|e| self.named(e))
+    }
+
+    /// The first column of the only row, an int8; None if there is no row, or it is null.
+    ///
+    /// # Errors
+    /// As [`Remote::query`].
+    pub fn number(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Option<i64>> {
+        Ok(self.query(sql, params)?.first().and_then(|row| row.i64(0)))
+    }
+
+    fn named(&self, error: Error) -> Error {
+        if error.context.is_some() { error } else { error.with_context(format!("shard \"{}\"", self.name)) }
+    }
+}
+
+/// Opens a session for a move's record, in a transaction of its own.
+///
+/// # Errors
+/// As [`Remote::open`]; `ShardNotFound`.
+pub fn connect(shard: ShardId, record: &Record, application: &str) -> Result<Remote> {
+    transaction::run(|| Remote::open(&*cache::shard(shard)?, role_of(record)?, application))
+}
+
+/// The role that started a move; the present one if that is gone.
+fn role_of(record: &Record) -> Result<Oid> {
+    let rows = spi::query("SELECT oid FROM pg_roles WHERE rolname = $1::name", &[Param::Text(&record.role)])?;
+    Ok(rows
+        .first()
+        .and_then(|row| row.get(0))
+        .and_then(|b| b.try_into().ok())
+        .map_or_else(current_user, |b| Oid::from(u32::from_be_bytes(b))))
+}
+
+/// An identifier, quoted.
+pub fn quote_ident(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A string, quoted, with standard_conforming_strings.
+pub fn quote_literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}

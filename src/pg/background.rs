@@ -1,0 +1,293 @@
+//! Jobs: pieces of work that need transactions of their own, run in a background worker while a function call waits.
+//!
+//! 1. The caller puts the job's name and request into a shared memory segment and starts a worker, which needs no
+//!    preloading.
+//! 2. The worker connects as the caller's user, runs the job outside any transaction, and puts its answer, or its error,
+//!    into the segment.
+//! 3. The caller waits for the worker's end, obeying cancel. If the caller's statement ends early, the worker gets
+//!    SIGTERM; what it waits for then raises an ERROR, so it can clean up.
+
+use super::error::{Error, Result};
+use super::transaction;
+use docshard_core::error::Kind;
+use pgrx::{pg_guard, pg_sys};
+use serde_json::{Value, json};
+use std::ffi::c_char;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A job: takes the request and returns the answer. It runs outside a transaction.
+pub type Job = fn(&Value) -> Result<Value>;
+
+static JOBS: Mutex<Vec<(&'static str, Job)>> = Mutex::new(Vec::new());
+
+/// Makes a job known under a name. Called from `_PG_init`.
+pub fn register(name: &'static str, job: Job) {
+    let mut jobs = JOBS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !jobs.iter().any(|(known, _)| *known == name) {
+        jobs.push((name, job));
+    }
+}
+
+/// Room for an answer.
+const ANSWER_BYTES: usize = 64 * 1024;
+
+/// The segment: this header, then `request` bytes, then room for [`ANSWER_BYTES`].
+#[repr(C)]
+struct Header {
+    database: pg_sys::Oid,
+    session_user: pg_sys::Oid,
+    user: pg_sys::Oid,
+    request: u32,
+    /// 1 once the worker has mapped the segment
+    started: AtomicU32,
+    /// length of the answer; set last, 0 before
+    answer: AtomicU32,
+}
+
+/// A mapped segment. Detached on drop.
+struct Segment(*mut pg_sys::dsm_segment);
+
+impl Segment {
+    fn header(&self) -> &Header {
+        // SAFETY: the segment is mapped, page-aligned, and begins with a header.
+        unsafe { &*pg_sys::dsm_segment_address(self.0).cast::<Header>() }
+    }
+
+    fn bytes_at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: callers stay within what `create` reserved.
+        unsafe { pg_sys::dsm_segment_address(self.0).cast::<u8>().add(size_of::<Header>() + offset) }
+    }
+
+    fn create(request: &[u8]) -> Result<Self> {
+        let length = u32::try_from(request.len())
+            .map_err(|_| Error::new(Kind::InternalError, "the request to a background worker is too long"))?;
+        // SAFETY: a new segment of that size belongs to us alone until its handle is given away.
+        unsafe {
+            let segment = Self(pg_sys::dsm_create(size_of::<Header>() + request.len() + ANSWER_BYTES, 0));
+            let header = pg_sys::dsm_segment_address(segment.0).cast::<Header>();
+            header.write(Header {
+                database: pg_sys::MyDatabaseId,
+                session_user: pg_sys::GetSessionUserId(),
+                user: pg_sys::GetUserId(),
+                request: length,
+                started: AtomicU32::new(0),
+                answer: AtomicU32::new(0),
+            });
+            std::ptr::copy_nonoverlapping(request.as_ptr(), segment.bytes_at(0), request.len());
+            Ok(segment)
+        }
+    }
+
+    fn request(&self) -> Vec<u8> {
+        // SAFETY: written by `create` before the worker started, and never changed.
+        unsafe { std::slice::from_raw_parts(self.bytes_at(0), self.header().request as usize).to_vec() }
+    }
+
+    fn set_answer(&self, answer: &[u8]) {
+        let header = self.header();
+        let length = answer.len().min(ANSWER_BYTES);
+        // SAFETY: only the worker writes here, once, within the reserved room, before it publishes the length.
+        unsafe {
+            std::ptr::copy_nonoverlapping(answer.as_ptr(), self.bytes_at(header.request as usize), length);
+        }
+        header.answer.store(length as u32, Ordering::Release);
+    }
+
+    fn answer(&self) -> Option<Vec<u8>> {
+        let header = self.header();
+        let length = header.answer.load(Ordering::Acquire) as usize;
+        // SAFETY: published with its length, and never changed afterwards.
+        (length > 0)
+            .then(|| unsafe { std::slice::from_raw_parts(self.bytes_at(header.request as usize), length).to_vec() })
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // While an ERROR unwinds, the resource owner detaches it.
+        if !std::thread::panicking() {
+            // SAFETY: mapped by us, and not used again.
+            unsafe { pg_sys::dsm_detach(self.0) };
+        }
+    }
+}
+
+/// A worker that is told to stop when its starter goes away.
+struct Worker {
+    handle: *mut pg_sys::BackgroundWorkerHandle,
+    ended: bool,
+}
+
+impl Worker {
+    /// True once the worker has ended.
+    fn has_ended(&mut self) -> Result<bool> {
+        let mut pid = 0;
+        // SAFETY: the handle is of RegisterDynamicBackgroundWorker.
+        match unsafe { pg_sys::GetBackgroundWorkerPid(self.handle, &mut pid) } {
+            pg_sys::BgwHandleStatus::BGWH_STOPPED => self.ended = true,
+            pg_sys::BgwHandleStatus::BGWH_POSTMASTER_DIED => {
+                return Err(Error::new(Kind::InternalError, "the server is shutting down"));
+            }
+            _ => {}
+        }
+        Ok(self.ended)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if !self.ended {
+            // SAFETY: as above; asks the postmaster to signal the worker, and does not wait.
+            unsafe { pg_sys::TerminateBackgroundWorker(self.handle) };
+        }
+    }
+}
+
+fn put(field: &mut [c_char], text: &str) {
+    for (to, from) in field.iter_mut().zip(text.bytes().take(95)) {
+        *to = from as c_char;
+    }
+}
+
+fn start(title: &str, segment: &Segment) -> Result<Worker> {
+    let mut worker = pg_sys::BackgroundWorker {
+        bgw_flags: (pg_sys::BGWORKER_SHMEM_ACCESS | pg_sys::BGWORKER_BACKEND_DATABASE_CONNECTION) as i32,
+        bgw_start_time: pg_sys::BgWorkerStartTime::BgWorkerStart_RecoveryFinished,
+        bgw_restart_time: pg_sys::BGW_NEVER_RESTART,
+        ..Default::default()
+    };
+    put(&mut worker.bgw_name, title);
+    put(&mut worker.bgw_type, "docshard job");
+    put(&mut worker.bgw_library_name, "docshard");
+    put(&mut worker.bgw_function_name, "docshard_job_main");
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: the structure is complete and copied; MyProcPid is this process, to be told of start and end.
+    let registered = unsafe {
+        worker.bgw_main_arg = pg_sys::Datum::from(pg_sys::dsm_segment_handle(segment.0));
+        worker.bgw_notify_pid = pg_sys::MyProcPid as pg_sys::pid_t;
+        pg_sys::RegisterDynamicBackgroundWorker(&mut worker, &mut handle)
+    };
+    if !registered {
+        return Err(Error::new(Kind::ExceededMemoryLimit, "no background worker is free")
+            .with_hint("Raise max_worker_processes."));
+    }
+    Ok(Worker { handle, ended: false })
+}
+
+/// Runs a job in a worker and waits for its answer.
+///
+/// # Errors
+/// The job's; `ExceededMemoryLimit` (53200) if no worker is free.
+pub fn run(name: &str, title: &str, request: &Value) -> Result<Value> {
+    let segment = Segment::create(json!({"job": name, "request": request}).to_string().as_bytes())?;
+    let mut worker = start(title, &segment)?;
+    while !worker.has_ended()? {
+        // SAFETY: MyLatch belongs to this process; the postmaster sets it when the worker ends.
+        unsafe {
+            pg_sys::WaitLatch(
+                pg_sys::MyLatch,
+                (pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH) as i32,
+                1000,
+                pg_sys::PG_WAIT_EXTENSION,
+            );
+            pg_sys::ResetLatch(pg_sys::MyLatch);
+        }
+        pgrx::check_for_interrupts!();
+    }
+    let Some(answer) = segment.answer() else {
+        return Err(Error::new(Kind::OperationFailed, format!("the background worker \"{title}\" ended unexpectedly"))
+            .with_hint("The server's log tells why."));
+    };
+    let answer: Value = serde_json::from_slice(&answer)
+        .map_err(|e| Error::new(Kind::InternalError, format!("a background worker's answer: {e}")))?;
+    match answer.get("error") {
+        Some(error) => Err(error_from_json(error)),
+        None => Ok(answer.get("answer").cloned().unwrap_or(Value::Null)),
+    }
+}
+
+/// Starts a job without waiting for it.
+///
+/// # Errors
+/// As [`run`], but for the job's.
+pub fn run_detached(name: &str, title: &str, request: &Value) -> Result<()> {
+    let segment = Segment::create(json!({"job": name, "request": request}).to_string().as_bytes())?;
+    let mut worker = start(title, &segment)?;
+    // The segment must live until the worker has mapped it, or has ended.
+    while !worker.has_ended()? && segment.header().started.load(Ordering::Acquire) == 0 {
+        super::server::sleep_ms(5);
+    }
+    worker.ended = true;
+    Ok(())
+}
+
+fn error_to_json(error: &Error) -> Value {
+    json!({
+        "sqlstate": String::from_utf8_lossy(&error.sqlstate),
+        "message": error.message,
+        "detail": error.detail,
+        "hint": error.hint,
+        "context": error.context,
+    })
+}
+
+fn error_from_json(json: &Value) -> Error {
+    let text = |name: &str| json.get(name).and_then(Value::as_str).map(str::to_owned);
+    let mut error = Error::new(Kind::InternalError, text("message").unwrap_or_default());
+    if let Some(Ok(sqlstate)) = text("sqlstate").map(|s| <[u8; 5]>::try_from(s.as_bytes())) {
+        error.sqlstate = sqlstate;
+    }
+    error.detail = text("detail");
+    error.hint = text("hint");
+    error.context = text("context");
+    error
+}
+
+fn work(segment: &Segment) -> Result<Value> {
+    let envelope: Value = serde_json::from_slice(&segment.request())
+        .map_err(|e| Error::new(Kind::InternalError, format!("a background worker's request: {e}")))?;
+    let name = envelope["job"].as_str().unwrap_or_default();
+    let job = {
+        let jobs = JOBS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        jobs.iter().find(|(known, _)| *known == name).map(|(_, job)| *job)
+    };
+    let job = job.ok_or_else(|| Error::new(Kind::InternalError, format!("there is no job \"{name}\"")))?;
+    job(&envelope["request"])
+}
+
+unsafe extern "C-unwind" fn on_signal(signal: i32) {
+    // SAFETY: PostgreSQL's own handler of a query's cancel, which is made for this; it raises nothing.
+    unsafe { pg_sys::StatementCancelHandler(signal) };
+}
+
+/// Where a worker starts.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn docshard_job_main(argument: pg_sys::Datum) {
+    // SAFETY: called once, by PostgreSQL, in a new worker: signals are blocked until the handlers are there. SIGTERM
+    // becomes an ERROR at the next wait, not the end of the process, so that the job can clean up.
+    let segment = unsafe {
+        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(on_signal));
+        pg_sys::pqsignal(pg_sys::SIGINT as i32, Some(on_signal));
+        pg_sys::BackgroundWorkerUnblockSignals();
+        let segment = pg_sys::dsm_attach(argument.value() as pg_sys::dsm_handle);
+        if segment.is_null() {
+            // The caller is gone already.
+            return;
+        }
+        Segment(segment)
+    };
+    let header = segment.header();
+    header.started.store(1, Ordering::Release);
+    // SAFETY: the identities are those of the session that asked; being outside a transaction, the user stays.
+    unsafe {
+        pg_sys::BackgroundWorkerInitializeConnectionByOid(header.database, header.session_user, 0);
+        pg_sys::SetUserIdAndSecContext(header.user, 0);
+    }
+    let answer = match transaction::guarded(|| work(&segment)) {
+        Ok(answer) => json!({"answer": answer}),
+        Err(error) => json!({"error": error_to_json(&error)}),
+    };
+    segment.set_answer(answer.to_string().as_bytes());
+}
