@@ -169,10 +169,11 @@ fn recover_moves() -> i64 {
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn collection_writers(collection: i32) -> TableIterator<'static, (name!(holder, String), name!(pid, Option<i32>))> {
     let tag = Tag::Collection(collection).locktag();
+    // The view shows the lock's class as a signed number.
     let rows = spi::query(
         "SELECT virtualtransaction, pid FROM pg_locks WHERE locktype = 'advisory' AND granted \
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-         AND classid::int8 = $1 AND objid::int8 = $2 AND objsubid::int8 = $3",
+         AND classid::int8 = $1 AND objid::int8 = $2 AND objsubid::int8 & 65535 = $3",
         &[
             Param::Int8(tag.locktag_field2.into()),
             Param::Int8(tag.locktag_field3.into()),

@@ -36,6 +36,16 @@ pub(super) fn range_params<'a>(record: &'a Record, end: Option<&'a [u8]>) -> Vec
     std::iter::once(record.min.as_slice()).chain(end).map(Param::Bytea).collect()
 }
 
+/// The length of the largest of some documents of the range, as they travel.
+pub(super) fn size_of_documents(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<i64> {
+    let sql = format!(
+        "SELECT max(octet_length(doc::text))::int8 FROM (SELECT doc FROM {} WHERE {} LIMIT 100) AS sample",
+        table::name(record.collection),
+        range(end)
+    );
+    Ok(donor.number(&sql, &range_params(record, end))?.unwrap_or(1))
+}
+
 /// Tells writers to the range of the move: committed at once.
 pub(super) fn capture(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
     donor.query(

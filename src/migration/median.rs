@@ -2,10 +2,12 @@
 
 use super::donor::range;
 use crate::catalog::cache;
-use crate::catalog::nodes::query_on;
+use crate::catalog::model::Place;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
+use crate::pg::spi;
+use crate::remote;
 use docshard_core::chunk_map::Chunk;
 use docshard_core::error::Kind;
 use docshard_core::key::KeyPattern;
@@ -19,24 +21,42 @@ pub fn median(collection: i32, pattern: &KeyPattern, chunk: &Chunk) -> Result<Ve
     let mut params = vec![Param::Bytea(&chunk.min)];
     params.extend(end.map(Param::Bytea));
     let (table, range) = (table::name(collection), range(end));
-    let rows = query_on(
-        &*cache::shard(chunk.shard)?,
+    let key = first_bytes(
+        chunk,
         &format!(
-            "WITH least AS (SELECT min(skey) AS key FROM {table} WHERE {range}), \
+            "WITH least AS (SELECT skey AS key FROM {table} WHERE {range} ORDER BY skey LIMIT 1), \
                   middle AS (SELECT skey AS key FROM {table} WHERE {range} ORDER BY skey \
                              OFFSET (SELECT count(*) / 2 FROM {table} WHERE {range}) LIMIT 1) \
              SELECT CASE WHEN middle.key > least.key THEN middle.key \
-                         ELSE (SELECT min(skey) FROM {table} WHERE {range} AND skey > least.key) END \
+                         ELSE (SELECT skey FROM {table} WHERE {range} AND skey > least.key ORDER BY skey LIMIT 1) END \
              FROM least, middle"
         ),
         &params,
-        1,
     )?;
-    rows.first().filter(|row| row.get(0).is_some()).map(|row| row.bytes(0)).ok_or_else(|| {
+    key.ok_or_else(|| {
         Error::new(
             Kind::OperationFailed,
             "Unable to find median in chunk: it holds fewer than two different values of the shard key",
         )
         .with_hint("A shard key with more values can be split; this chunk cannot.")
     })
+}
+
+/// The first column of the only row of a reading statement on the chunk's shard.
+fn first_bytes(chunk: &Chunk, sql: &str, params: &[Param<'_>]) -> Result<Option<Vec<u8>>> {
+    match cache::shard(chunk.shard)?.place {
+        Place::Local => Ok(spi::query(sql, params)?.first().and_then(|row| row.get(0).map(<[u8]>::to_vec))),
+        Place::Remote(server) => {
+            let statement = remote::Statement { sql, params };
+            let mut streams = remote::start(&[remote::Request { server, preamble: None, statement, write: false }])?;
+            remote::await_all(&mut streams)?;
+            let mut found = None;
+            for stream in &mut streams {
+                while let Some(row) = stream.next()? {
+                    found = row.get(0).map(<[u8]>::to_vec);
+                }
+            }
+            Ok(found)
+        }
+    }
 }

@@ -96,7 +96,7 @@ pub struct Outcome {
 /// shards answer. After an error the chunk is where it was, unless the move was decided: then recovery completes it.
 pub fn run(request: &MoveRequest) -> Result<Outcome> {
     let began = Instant::now();
-    recovery::recover()?;
+    recovery::recover_collection(&request.namespace)?;
     let prepared = register::look(request)?;
     let Some(prepared) = prepared else {
         return Ok(Outcome { moved: false, documents: 0, bytes: 0, millis: 0 });
@@ -132,7 +132,8 @@ fn attempt(registered: Registered) -> Result<Decided> {
         recipient::place(&mut recipient, &record, index_on_id)?;
         register::placed(&record)?;
     }
-    recipient::prepare_staging(&mut puller, &record, &donor.server)?;
+    let size = donor::size_of_documents(&mut donor, &record, end.as_deref())?;
+    recipient::prepare_staging(&mut puller, &record, &donor.server, size)?;
 
     step("waiting for writers")?;
     let patience = transaction::run(|| settings::integer("move_wait_ms"))?;

@@ -46,33 +46,25 @@ pub(super) fn place(recipient: &mut Remote, record: &Record, index_on_id: bool) 
     Ok(())
 }
 
-/// Makes the foreign table over the donor's and the staging table, and asks for one document, so that a recipient that
-/// cannot reach the donor is found out before anybody waits.
-pub(super) fn prepare_staging(puller: &mut Remote, record: &Record, donor_server: &str) -> Result<()> {
+/// Makes the foreign table over the donor's, for documents of about `size` bytes, and the staging table; and reads from
+/// the donor, so that a recipient that cannot reach it is found out before anybody waits.
+pub(super) fn prepare_staging(puller: &mut Remote, record: &Record, donor_server: &str, size: i64) -> Result<()> {
     let (source, staging, donors) = (names::source(record), names::staging(record), table::name(record.collection));
     let remote_table = donors.trim_start_matches("docshard_data.");
+    let rows = (FETCH_BYTES / size.max(1)).clamp(10, 10_000);
     puller.execute(&format!(
         "DROP FOREIGN TABLE IF EXISTS {source}; DROP TABLE IF EXISTS {staging}; \
          CREATE FOREIGN TABLE {source} (skey bytea, id bytea, doc jsonb) SERVER {} \
-         OPTIONS (schema_name 'docshard_data', table_name '{remote_table}'); \
+         OPTIONS (schema_name 'docshard_data', table_name '{remote_table}', fetch_size '{rows}'); \
          CREATE UNLOGGED TABLE {staging} (skey bytea, id bytea, doc jsonb)",
         quote_ident(donor_server),
     ))?;
-    let size = puller
-        .number(
-            &format!(
-                "SELECT coalesce(max(pg_column_size(doc)), 1)::int8 FROM \
-                 (SELECT doc FROM {source} WHERE skey >= $1 ORDER BY skey, id LIMIT 100) AS sample"
-            ),
-            &[Param::Bytea(&record.min)],
-        )
-        .map_err(|mut error| {
-            error.message = format!("the recipient cannot read from the donor: {}", error.message);
-            error
-        })?
-        .unwrap_or(1);
-    let rows = (FETCH_BYTES / size.max(1)).clamp(10, 10_000);
-    puller.execute(&format!("ALTER FOREIGN TABLE {source} OPTIONS (ADD fetch_size '{rows}')"))
+    let reached =
+        puller.query(&format!("SELECT 1 FROM {source} WHERE skey >= $1 LIMIT 1"), &[Param::Bytea(&record.min)]);
+    reached.map(drop).map_err(|mut error| {
+        error.message = format!("the recipient cannot read from the donor: {}", error.message);
+        error
+    })
 }
 
 /// S: pulls the range into the staging table and commits; returns how many documents and how many bytes.

@@ -146,8 +146,11 @@ pub fn advance(id: i64, from: State, to: State) -> Result<bool> {
     if !from.may_become(to) {
         return Err(Error::new(Kind::InternalError, format!("a migration cannot go from {from} to {to}")));
     }
+    // The step of a row that is done tells what became of the move; what hindered one that succeeded is forgotten.
     let answer = spi::execute(
-        "UPDATE docshard_catalog.migrations SET state = $3, updated_at = clock_timestamp() WHERE id = $1 AND state = $2",
+        "UPDATE docshard_catalog.migrations SET state = $3, updated_at = clock_timestamp(), \
+         step = CASE WHEN $3 = 'done' THEN step ELSE $3 END, error = CASE WHEN $3 = 'moved' THEN NULL ELSE error END \
+         WHERE id = $1 AND state = $2",
         &[Param::Int8(id), Param::Text(from.name()), Param::Text(to.name())],
     )?;
     Ok(answer.processed == 1)

@@ -3,7 +3,7 @@
 //! A coordinator holds a lock on its migration as long as its process lives, so whoever gets that lock knows that the
 //! attempt is nobody's, and is alone in working on it.
 
-use super::record::{self, names};
+use super::record::{self, Record, names};
 use super::settle::settle;
 use super::shard::Remote;
 use crate::catalog::cache;
@@ -21,8 +21,20 @@ use std::collections::HashSet;
 /// # Errors
 /// Internal ones of the catalog.
 pub fn recover() -> Result<usize> {
+    recover_some(|_| true)
+}
+
+/// As [`recover`], for the attempts of one collection.
+///
+/// # Errors
+/// As [`recover`].
+pub fn recover_collection(namespace: &str) -> Result<usize> {
+    recover_some(|record| record.namespace == namespace)
+}
+
+fn recover_some(wanted: impl Fn(&Record) -> bool) -> Result<usize> {
     let mut left = 0;
-    for found in transaction::run(record::unfinished)? {
+    for found in transaction::run(record::unfinished)?.into_iter().filter(wanted) {
         let tag = Tag::Coordinator(found.id);
         if !transaction::guarded(|| Ok(lock::try_acquire_for_session(tag, Mode::Exclusive)))? {
             continue;

@@ -29,8 +29,7 @@ pub struct Remote {
 const SETTINGS: &str = "SET search_path = pg_catalog; SET statement_timeout = 0; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; \
     SET client_connection_check_interval = '2s'; SET default_transaction_isolation = 'read committed'; \
-    SET default_transaction_read_only = off; SET default_transaction_deferrable = off; SET bytea_output = hex; \
-    SET session_replication_role = origin; SET row_security = off";
+    SET default_transaction_read_only = off; SET default_transaction_deferrable = off; SET row_security = off";
 
 /// A commit on a shard must survive its crash; stronger settings stay.
 const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false) \

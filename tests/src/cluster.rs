@@ -8,8 +8,7 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::sync::OnceLock;
+use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -92,15 +91,13 @@ pub struct Node {
 }
 
 impl Node {
-    /// Makes a server from the template and starts it on a free port.
+    /// Makes a server and starts it on a free port.
     fn create(folder: &Path, name: String) -> Self {
         let home = folder.join(&name);
         fs::create_dir(&home).expect("a new folder");
         hand_over(&home);
         let data = home.join("data");
-        let mut copy = Command::new("cp");
-        copy.arg("-a").arg(template()).arg(&data);
-        run(copy);
+        init(&data);
         let mut node = Self { name, port: 0, data, process: None };
         node.configure(&format!("unix_socket_directories = '{}'", folder.display()));
         // Whether a port is free is known only by taking it.
@@ -279,25 +276,15 @@ fn scratch_folder() -> PathBuf {
     folder
 }
 
-/// A data directory that all servers of this process are copied from, as that is much faster than initdb.
-fn template() -> &'static Path {
-    static TEMPLATE: OnceLock<(PathBuf, Watchdog)> = OnceLock::new();
-    // Never dropped: the watchdog deletes it when the process ends.
-    let (data, _) = TEMPLATE.get_or_init(|| {
-        let folder = scratch_folder();
-        let watchdog = Watchdog::new(&folder);
-        let data = folder.join("template");
-        let mut initdb = pg_program("initdb");
-        initdb
-            .args(["-U", "postgres", "-A", "trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "-D"])
-            .arg(&data);
-        run(initdb);
-        let path = data.join("postgresql.conf");
-        let configuration = fs::read_to_string(&path).expect("initdb wrote it");
-        fs::write(&path, configuration + CONFIGURATION).expect("a configuration");
-        (data, watchdog)
-    });
-    data
+/// Makes a data directory. Each by initdb, not as a copy of another: a copy has the same system identifier, by which
+/// docshard tells whether two names lead to the same database.
+fn init(data: &Path) {
+    let mut initdb = pg_program("initdb");
+    initdb.args(["-U", "postgres", "-A", "trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "-D"]).arg(data);
+    run(initdb);
+    let path = data.join("postgresql.conf");
+    let configuration = fs::read_to_string(&path).expect("initdb wrote it");
+    fs::write(&path, configuration + CONFIGURATION).expect("a configuration");
 }
 
 /// Tests need no protection from a crash of the machine, and share its memory.
@@ -305,6 +292,7 @@ const CONFIGURATION: &str = "
 listen_addresses = '127.0.0.1'
 shared_preload_libraries = 'docshard'
 fsync = off
+max_prepared_transactions = 20
 shared_buffers = 32MB
 log_line_prefix = '%m [%p] %q%a '
 timezone = 'UTC'

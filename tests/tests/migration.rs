@@ -1,0 +1,299 @@
+//! Moves of chunks: while others read and write, cancelled, and with servers killed at any moment.
+
+use docshard_tests::{Cluster, Node, wait_until};
+use postgres::Client;
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const NS: &str = "test.moved";
+
+/// A router and two shards with a collection of `documents` documents, `k` from 0, in the chunks below and from `k` =
+/// half of them; both on `shard0`.
+fn cluster(documents: i64) -> Cluster {
+    let cluster = Cluster::start(2);
+    let mut client = cluster.router.client();
+    for sql in [
+        "SELECT docshard.enable_sharding('test', 'local')".to_owned(),
+        format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
+        format!(
+            "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k, 'pad', repeat('x', 200)))) \
+             FROM generate_series(0, {}) k",
+            documents - 1
+        ),
+        format!("SELECT docshard.split_at('{NS}', '{{\"k\": {}}}')", documents / 2),
+    ] {
+        client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    for k in [0, documents - 1] {
+        move_chunk(&mut client, k, "shard0").expect("a move");
+    }
+    assert_eq!(count(&mut client), documents);
+    cluster
+}
+
+fn count(client: &mut Client) -> i64 {
+    client.query_one(&format!("SELECT docshard.count_documents('{NS}')"), &[]).expect("a count").get(0)
+}
+
+fn move_chunk(client: &mut Client, k: i64, to: &str) -> Result<Value, postgres::Error> {
+    let sql = format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {k}}}', '{to}')");
+    Ok(client.query_one(&sql, &[])?.get(0))
+}
+
+fn owner(node: &Node, k: i64) -> String {
+    let sql = format!(
+        "SELECT s.name FROM docshard_catalog.chunks c JOIN docshard_catalog.shards s ON s.id = c.shard_id \
+         WHERE min <= docshard_internal.shard_key('{{\"k\": {k}}}', '{{\"k\": 1}}') ORDER BY min DESC LIMIT 1"
+    );
+    node.value(&sql)
+}
+
+/// Nothing of a move is left anywhere, each shard holds what the map says, and no document is lost or doubled.
+fn check_all(cluster: &Cluster, documents: i64) {
+    let unfinished: i64 =
+        cluster.router.value("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'");
+    assert_eq!(unfinished, 0, "unfinished moves");
+    let mut total = 0;
+    for node in std::iter::once(&cluster.router).chain(&cluster.shards) {
+        for (what, sql) in [
+            ("prepared transactions", "SELECT count(*) FROM pg_prepared_xacts WHERE gid LIKE 'docshard_m%'"),
+            ("captures", "SELECT count(*) FROM docshard_data.capture"),
+            (
+                "staging tables",
+                "SELECT count(*) FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ '^m[0-9]'",
+            ),
+        ] {
+            assert_eq!(node.value::<i64>(sql), 0, "{what} left on {}", node.name);
+        }
+        let id: i32 =
+            cluster.router.value(&format!("SELECT id FROM docshard_catalog.collections WHERE namespace = '{NS}'"));
+        if node.value::<Option<String>>(&format!("SELECT to_regclass('docshard_data.c{id}')::text")).is_some() {
+            total += node.value::<i64>(&format!("SELECT count(*) FROM docshard_data.c{id}"));
+        }
+    }
+    assert_eq!(total, documents, "documents in all tables");
+    let mut client = cluster.router.client();
+    assert_eq!(count(&mut client), documents);
+    let sum: i64 = client
+        .query_one(&format!("SELECT sum((d->>'k')::int8)::int8 FROM docshard.find('{NS}', '{{}}') d"), &[])
+        .expect("a find")
+        .get(0);
+    assert_eq!(sum, documents * (documents - 1) / 2);
+}
+
+#[test]
+fn reads_never_differ_while_chunks_move() {
+    let cluster = cluster(20_000);
+    let stop = Arc::new(AtomicBool::new(false));
+    let slowest = Arc::new(AtomicU64::new(0));
+    let readers: Vec<_> = (0..3)
+        .map(|reader| {
+            let (stop, slowest) = (Arc::clone(&stop), Arc::clone(&slowest));
+            let mut client = cluster.router.client();
+            thread::spawn(move || {
+                let mut reads = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    let found: i64 = if reader == 0 {
+                        let sql = format!("SELECT count(*) FROM docshard.find('{NS}', '{{\"k\": {{\"$gte\": 100}}}}')");
+                        client.query_one(&sql, &[]).expect("a find").get::<_, i64>(0) + 100
+                    } else {
+                        count(&mut client)
+                    };
+                    assert_eq!(found, 20_000);
+                    slowest.fetch_max(began.elapsed().as_millis() as u64, Ordering::Relaxed);
+                    reads += 1;
+                }
+                reads
+            })
+        })
+        .collect();
+    let mut client = cluster.router.client();
+    for round in 0..8 {
+        for k in [0, 15_000] {
+            let to = ["shard1", "local", "shard0"][round % 3];
+            let answer = move_chunk(&mut client, k, to).expect("a move");
+            assert_eq!(answer["ok"], 1);
+            assert_eq!(answer["documents"], 10_000, "{answer}");
+            assert_eq!(owner(&cluster.router, k), to);
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let reads: i32 = readers.into_iter().map(|reader| reader.join().expect("a reader")).sum();
+    println!("{reads} reads, the slowest took {} ms", slowest.load(Ordering::Relaxed));
+    assert!(reads > 0);
+    check_all(&cluster, 20_000);
+}
+
+#[test]
+fn writes_wait_for_the_move_and_succeed() {
+    let cluster = cluster(10_000);
+    let stop = Arc::new(AtomicBool::new(false));
+    let next = Arc::new(AtomicU64::new(10_000));
+    let writers: Vec<_> = (0..3)
+        .map(|_| {
+            let (stop, next) = (Arc::clone(&stop), Arc::clone(&next));
+            let mut client = cluster.router.client();
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let k = next.fetch_add(1, Ordering::Relaxed);
+                    let sql = format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": {k}, \"k\": {k}}}')");
+                    client.batch_execute(&sql).expect("an insert");
+                    let sql = format!(
+                        "SELECT docshard.update_one('{NS}', '{{\"k\": {}}}', '{{\"$inc\": {{\"n\": 1}}}}')",
+                        k % 10_000
+                    );
+                    client.batch_execute(&sql).expect("an update");
+                }
+            })
+        })
+        .collect();
+    let mut client = cluster.router.client();
+    for to in ["shard1", "shard0", "shard1", "local", "shard0"] {
+        for k in [0, 9_000] {
+            move_chunk(&mut client, k, to).expect("a move");
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.join().expect("a writer");
+    }
+    let total = next.load(Ordering::Relaxed) as i64;
+    let updates: i64 = client
+        .query_one(
+            &format!(
+                "SELECT sum((d->>'n')::int8)::int8 FROM docshard.find('{NS}', '{{\"n\": {{\"$exists\": true}}}}') d"
+            ),
+            &[],
+        )
+        .expect("a find")
+        .get(0);
+    assert_eq!(updates, total - 10_000, "updates lost or done twice");
+    check_all(&cluster, total);
+}
+
+#[test]
+fn an_open_writer_postpones_the_move_and_is_named() {
+    let cluster = cluster(1_000);
+    cluster.router.psql("INSERT INTO docshard_catalog.settings VALUES ('move_wait_ms', '500')");
+    let mut writer = cluster.router.client();
+    writer.batch_execute("BEGIN").unwrap();
+    writer.batch_execute(&format!("SELECT docshard.insert_one('{NS}', '{{\"k\": 1, \"_id\": \"new\"}}')")).unwrap();
+
+    let mut client = cluster.router.client();
+    let error = move_chunk(&mut client, 1, "shard1").expect_err("somebody writes to the chunk");
+    let error = error.as_db_error().expect("an error of the server");
+    assert_eq!(error.code().code(), "55P03", "{error:?}");
+    assert!(error.message().contains("process"), "{error:?}");
+    assert_eq!(owner(&cluster.router, 1), "shard0");
+    writer.batch_execute("ROLLBACK").unwrap();
+    check_all(&cluster, 1_000);
+    move_chunk(&mut client, 1, "shard1").expect("nobody is in the way now");
+    check_all(&cluster, 1_000);
+}
+
+#[test]
+fn a_cancelled_move_leaves_nothing() {
+    let cluster = cluster(1_000);
+    let mut writer = cluster.router.client();
+    writer.batch_execute("BEGIN").unwrap();
+    writer.batch_execute(&format!("SELECT docshard.insert_one('{NS}', '{{\"k\": 1, \"_id\": \"new\"}}')")).unwrap();
+
+    let mut client = cluster.router.client();
+    let cancel = client.cancel_token();
+    let canceller = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(1000));
+        let _ = cancel.cancel_query(postgres::NoTls);
+    });
+    let error = move_chunk(&mut client, 1, "shard1").expect_err("it was cancelled");
+    assert_eq!(error.code().map(|c| c.code()), Some("57014"), "{error:?}");
+    canceller.join().unwrap();
+    writer.batch_execute("COMMIT").unwrap();
+    wait_until("the move is taken back", Duration::from_secs(20), || {
+        cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'") == 0
+    });
+    assert_eq!(owner(&cluster.router, 1), "shard0");
+    client.batch_execute(&format!("SELECT docshard.delete_one('{NS}', '{{\"_id\": \"new\", \"k\": 1}}')")).unwrap();
+    check_all(&cluster, 1_000);
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let cluster = cluster(100);
+    let mut client = cluster.router.client();
+    let mut fails = |sql: &str, sqlstate: &str, part: &str| {
+        let error = client.batch_execute(sql).expect_err(sql);
+        let error = error.as_db_error().expect("an error of the server");
+        assert_eq!(error.code().code(), sqlstate, "{sql}: {error:?}");
+        assert!(error.message().contains(part), "{sql}: {error:?}");
+    };
+    let call = |k: &str, to: &str| format!("SELECT docshard.move_chunk('{NS}', '{k}', '{to}')");
+    fails(&call("{\"k\": 1}", "nowhere"), "42704", "nowhere");
+    fails(&call("{\"z\": 1}", "shard1"), "22023", "no shard key");
+    fails("SELECT docshard.move_chunk('test.none', '{}', 'shard1')", "42P01", "ns not found");
+    fails(&format!("BEGIN; {}", call("{\"k\": 1}", "shard1")), "25001", "transaction block");
+    client.batch_execute("ROLLBACK").unwrap();
+
+    let mut fails = |sql: &str, sqlstate: &str, part: &str| {
+        let error = client.batch_execute(sql).expect_err(sql);
+        let error = error.as_db_error().expect("an error of the server");
+        assert_eq!(error.code().code(), sqlstate, "{sql}: {error:?}");
+        assert!(error.message().contains(part), "{sql}: {error:?}");
+    };
+    cluster.router.psql("UPDATE docshard_catalog.chunks SET jumbo = true");
+    fails(&call("{\"k\": 1}", "shard1"), "54000", "jumbo");
+    cluster.router.psql("UPDATE docshard_catalog.chunks SET jumbo = false");
+    cluster.shards[1].psql("DROP SERVER docshard_shard0 CASCADE");
+    fails(&call("{\"k\": 1}", "shard1"), "55000", "no foreign server");
+    check_all(&cluster, 100);
+}
+
+/// A small pseudo-random sequence, so that a failure can be repeated.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+#[test]
+fn a_node_killed_at_any_moment_leaves_the_chunk_on_one_side() {
+    let seed = std::env::var("DOCSHARD_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_120);
+    println!("DOCSHARD_SEED={seed}");
+    let rounds = std::env::var("DOCSHARD_ROUNDS").ok().and_then(|s| s.parse().ok()).unwrap_or(12);
+    let mut dice = Dice(seed);
+    let mut cluster = cluster(5_000);
+    for round in 0..rounds {
+        let to = if owner(&cluster.router, 0) == "shard0" { "shard1" } else { "shard0" };
+        let mut client = cluster.router.client();
+        let mover = thread::spawn(move || move_chunk(&mut client, 0, to).map(drop));
+        let victim = dice.below(3) as usize;
+        thread::sleep(Duration::from_millis(dice.below(150)));
+        let node = if victim == 2 { &mut cluster.router } else { &mut cluster.shards[victim] };
+        let name = node.name.clone();
+        node.kill9();
+        thread::sleep(Duration::from_millis(dice.below(300)));
+        node.start();
+        let outcome = mover.join().expect("the mover does not panic");
+        wait_until("recovery", Duration::from_secs(60), || {
+            let Ok(mut client) = cluster.router.try_client() else { return false };
+            client.query_one("SELECT docshard.recover_moves()", &[]).is_ok_and(|row| row.get::<_, i64>(0) == 0)
+        });
+        let now = owner(&cluster.router, 0);
+        println!(
+            "round {round}: {name} killed, {}; the chunk is on {now}",
+            if outcome.is_ok() { "moved" } else { "failed" }
+        );
+        if outcome.is_ok() {
+            assert_eq!(now, to, "a move that succeeded was taken back");
+        }
+        check_all(&cluster, 5_000);
+    }
+}
