@@ -21,6 +21,7 @@ pub mod worker;
 #[pgrx::pg_guard]
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {
+    remote::init_gucs();
     migration::init();
     transactions::init();
     worker::init();
