@@ -130,6 +130,15 @@ CREATE TABLE docshard_catalog.settings (
 );
 COMMENT ON TABLE docshard_catalog.settings IS 'Settings that differ from their defaults; see the view docshard.settings';
 
+CREATE TABLE docshard_catalog.balancer_state (
+    one           boolean PRIMARY KEY DEFAULT true CHECK (one),
+    action        text,
+    last_round_at timestamptz,
+    last_error    text,
+    last_error_at timestamptz
+);
+COMMENT ON TABLE docshard_catalog.balancer_state IS 'What the balancer does, and its last error; see docshard.balancer_status()';
+
 -- What a shard knows of itself.
 
 CREATE TABLE docshard_data.node (

@@ -4,12 +4,16 @@
 //! with `unsafe`) · [`ownership`], [`catalog`], [`router`], … (the cluster) · [`api`] (the face).
 
 pub mod api;
+pub mod balancer;
 pub mod catalog;
 pub mod migration;
 pub mod ownership;
 pub mod pg;
 pub mod remote;
 pub mod router;
+pub mod status;
+pub mod transactions;
+pub mod worker;
 
 ::pgrx::pg_module_magic!(name, version);
 
@@ -17,7 +21,10 @@ pub mod router;
 #[pgrx::pg_guard]
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {
+    remote::init_gucs();
     migration::init();
+    transactions::init();
+    worker::init();
 }
 
 /// The SQL schema of the functions that routers call at shards; the functions themselves are in [`api`].

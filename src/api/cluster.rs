@@ -5,6 +5,7 @@ use crate::catalog::{change, databases};
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
 use crate::router::options::Options;
+use crate::worker;
 use docshard_core::error::Kind;
 use pgrx::prelude::*;
 use serde_json::json;
@@ -34,6 +35,7 @@ fn add_shard(conn: &str, options: default!(Json, "'{}'")) -> Json {
             password: options.text("password")?.map(str::to_owned),
         };
         let name = shards::add(conn, &options)?;
+        worker::wake_at_commit();
         Ok(answer(&json!({"shardAdded": name, "ok": 1})))
     };
     run().unwrap_or_else(|e| e.raise())
@@ -44,6 +46,7 @@ fn add_shard(conn: &str, options: default!(Json, "'{}'")) -> Json {
 fn remove_shard(name: &str) -> Json {
     let run = || -> Result<Json> {
         let (removal, databases) = shards::remove(name)?;
+        worker::wake_at_commit();
         let note = "you need to move or drop these databases: docshard.move_primary(), docshard.drop_database()";
         Ok(answer(&match removal {
             Removal::Started => json!({

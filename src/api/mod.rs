@@ -1,8 +1,12 @@
 //! The face: every SQL function, thin.
 
+pub mod balancer;
 pub mod chunks;
 pub mod cluster;
 pub mod collections;
 pub mod documents;
 pub mod engine;
+pub mod measure;
+pub mod settings;
 pub mod shard;
+pub mod status;

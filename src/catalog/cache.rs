@@ -36,6 +36,9 @@ thread_local! {
 
 fn generation() -> Result<u64> {
     let generation = invalidation::generation();
+    if invalidation::take_tainted() {
+        CACHE.with_borrow_mut(|cache| *cache = Cache::default());
+    }
     if generation == 1 || CACHE.with_borrow(|c| c.collections.is_empty()) {
         let Some(relation) = relation_oid(c"docshard_catalog", c"collections") else {
             return Err(Error::new(Kind::InternalError, "docshard's catalog is missing in this database"));

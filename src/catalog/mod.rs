@@ -3,6 +3,7 @@
 //! * [`namespace`]: names of databases and collections, checked.
 //! * [`model`]: what a router knows of a collection; [`cache`] keeps it and notices changes.
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
+//! * [`sizes`]: how much is where, asked at the shards.
 //! * [`chunks`]: splitting and merging.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
 //! * [`shards`], [`databases`], [`collections`], [`indexes`]: the operations of administrators;
@@ -19,3 +20,4 @@ pub mod namespace;
 pub mod nodes;
 pub mod settings;
 pub mod shards;
+pub mod sizes;

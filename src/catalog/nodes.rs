@@ -34,6 +34,24 @@ pub fn query_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) 
     Ok(rows)
 }
 
+/// The rows of a statement that only reads, on a shard, `columns` of each; it opens no transaction there.
+///
+/// # Errors
+/// Whatever the shard raises.
+pub fn read_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) -> Result<Vec<Row>> {
+    let Place::Remote(server) = shard.place else { return spi::query(sql, params) };
+    let statement = remote::Statement { sql, params };
+    let mut streams = remote::start(&[remote::Request { server, preamble: None, statement, write: false }])?;
+    remote::await_all(&mut streams)?;
+    let mut rows = Vec::new();
+    for stream in &mut streams {
+        while let Some(row) = stream.next()? {
+            rows.push(Row::new((0..columns).map(|c| row.get(c).map(<[u8]>::to_vec)).collect()));
+        }
+    }
+    Ok(rows)
+}
+
 /// Runs the same statement on several shards, all at once.
 ///
 /// # Errors

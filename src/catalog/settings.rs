@@ -57,6 +57,14 @@ pub const SETTINGS: &[Setting] = &[
     },
 ];
 
+/// Every setting's present value, in the order of [`SETTINGS`].
+///
+/// # Errors
+/// Internal ones.
+pub fn all() -> Result<Vec<(&'static Setting, String)>> {
+    SETTINGS.iter().map(|setting| Ok((setting, get(setting.name)?))).collect()
+}
+
 fn known(name: &str) -> Result<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name).ok_or_else(|| {
         let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();

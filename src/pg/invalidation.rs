@@ -31,8 +31,47 @@ pub fn watch(relation: pg_sys::Oid) {
     WATCHED.set(relation);
 }
 
+thread_local! {
+    static CHANGED: Cell<bool> = const { Cell::new(false) };
+    static TAINTED: Cell<bool> = const { Cell::new(false) };
+    static CALLBACKS: Cell<bool> = const { Cell::new(false) };
+}
+
+unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg: *mut std::ffi::c_void) {
+    match event {
+        pg_sys::XactEvent::XACT_EVENT_ABORT if CHANGED.replace(false) => TAINTED.set(true),
+        pg_sys::XactEvent::XACT_EVENT_COMMIT => CHANGED.set(false),
+        _ => {}
+    }
+}
+
+unsafe extern "C-unwind" fn on_subtransaction(
+    event: pg_sys::SubXactEvent::Type,
+    _this: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
+    _arg: *mut std::ffi::c_void,
+) {
+    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB && CHANGED.get() {
+        TAINTED.set(true);
+    }
+}
+
+/// True, once, after a transaction or subtransaction that had announced a change was rolled back: what was cached
+/// meanwhile may show what never happened, under a number that will be given out again.
+pub fn take_tainted() -> bool {
+    TAINTED.replace(false)
+}
+
 /// Tells every backend, when this transaction commits, and this one at its next command, that the relation changed.
 pub fn announce(relation: pg_sys::Oid) {
+    CHANGED.set(true);
+    if !CALLBACKS.replace(true) {
+        // SAFETY: permanent callbacks of this process, registered once; they only set flags.
+        unsafe {
+            pg_sys::RegisterXactCallback(Some(on_transaction), std::ptr::null_mut());
+            pg_sys::RegisterSubXactCallback(Some(on_subtransaction), std::ptr::null_mut());
+        }
+    }
     // SAFETY: inside a transaction; the relation exists.
     unsafe { pg_sys::CacheInvalidateRelcacheByRelid(relation) };
 }

@@ -93,6 +93,23 @@ pub fn release_for_session(tag: Tag, mode: Mode) {
     unsafe { pg_sys::LockRelease(&locktag, lockmode(mode), true) };
 }
 
+/// True if nobody holds the lock in any mode, this process included.
+pub fn is_free(tag: Tag) -> bool {
+    let locktag = tag.locktag();
+    // SAFETY: a lock that this process holds itself would be granted again, so that is asked first.
+    if unsafe {
+        pg_sys::LockHeldByMe(&locktag, lockmode(Mode::Exclusive))
+            || pg_sys::LockHeldByMe(&locktag, lockmode(Mode::Shared))
+    } {
+        return false;
+    }
+    let free = try_acquire_for_session(tag, Mode::Exclusive);
+    if free {
+        release_for_session(tag, Mode::Exclusive);
+    }
+    free
+}
+
 /// The transactions that hold the lock in a way that conflicts with `mode` now (prepared ones included), as
 /// (backend number, local transaction id).
 pub fn holders(tag: Tag, mode: Mode) -> Vec<(i32, u32)> {

@@ -50,3 +50,18 @@ pub fn sleep_ms(milliseconds: i64) {
     }
     pgrx::check_for_interrupts!();
 }
+
+/// The name of a foreign server.
+pub fn foreign_server_name(server: pg_sys::Oid) -> Option<String> {
+    // SAFETY: a syscache look-up with missing_ok; the name is palloc'd and copied.
+    unsafe {
+        let server = pg_sys::GetForeignServerExtended(server, pg_sys::FSV_MISSING_OK as u16);
+        (!server.is_null()).then(|| CStr::from_ptr((*server).servername).to_string_lossy().into_owned())
+    }
+}
+
+/// The present transaction's id, assigned if it has none yet.
+pub fn transaction_id() -> u32 {
+    // SAFETY: inside a transaction.
+    unsafe { u32::from(pg_sys::GetTopTransactionId()) }
+}

@@ -46,6 +46,7 @@ pub fn run<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
             pg_sys::PopActiveSnapshot();
             pg_sys::ForceSyncCommit();
             pg_sys::CommitTransactionCommand();
+            pg_sys::pgstat_report_stat(false);
         }
         Ok(result)
     })

@@ -57,6 +57,8 @@ pub(super) struct Progress {
 enum Step {
     /// BEGIN or SAVEPOINT: the remote transaction then has this depth
     Open(i32),
+    /// SAVEPOINT of a subtransaction that has committed before the answer came
+    Outlived(i32),
     /// the preparation of the statement with this number
     Prepare(u64),
     /// rows that nobody reads
@@ -161,22 +163,22 @@ impl Connection {
 
     /// True if the remote transaction has written, or may have.
     pub(super) fn is_writer(&self) -> bool {
-        self.depth > 0 && (self.wrote || (self.is_busy() && self.batch.write))
+        (self.depth > 0 && self.wrote) || (self.is_busy() && self.batch.write)
     }
 
-    /// True if the batch in flight is a statement of its own, outside a transaction, sent at this level or below it.
-    pub(super) fn is_autocommit_since(&self, level: i32) -> bool {
-        self.depth == 0 && self.is_busy() && self.batch.level >= level
+    /// True if the batch in flight was sent in the subtransaction of this level, or in one within it.
+    pub(super) fn is_busy_since(&self, level: i32) -> bool {
+        self.is_busy() && self.batch.level >= level
     }
 
     /// True if what was sent last may be undone and sent again.
     pub(super) fn may_retry(&self) -> bool {
-        !self.wrote && !self.broken && (self.depth == 0 || self.wire.pg.xact() != Xact::Failed)
+        self.depth == 0 || (!self.wrote && !self.broken && self.wire.pg.xact() != Xact::Failed)
     }
 
-    /// For an idle connection: false if the other side has closed it.
+    /// While no answer is outstanding: false if the other side has closed the connection.
     pub(super) fn is_alive(&mut self) -> bool {
-        !self.broken && self.wire.pg.consume() && self.wire.pg.is_good()
+        !self.broken && self.wire.pg.is_open_and_quiet()
     }
 
     /// Sends a request; its rows belong to what is returned.
@@ -343,7 +345,7 @@ impl Connection {
             let Some(result) = result else {
                 if !self.wire.pg.is_good() {
                     let lost = Lost::Broken(self.wire.pg.message());
-                    return Err(Stop::Failed(self.failure.take().unwrap_or_else(|| self.break_down(&lost))));
+                    return Err(Stop::Failed(self.break_down(&lost)));
                 }
                 self.row_mode = false;
                 if step != Step::Sync {
@@ -364,7 +366,7 @@ impl Connection {
                 }
                 Status::Error => {
                     let error = self.wire.report(&result);
-                    if !self.wire.pg.is_good() {
+                    if result.is_fatal() || !self.wire.pg.is_good() {
                         self.break_down(&Lost::Broken(String::new()));
                         return Err(Stop::Failed(error));
                     }
@@ -394,6 +396,7 @@ impl Connection {
     fn succeeded(&mut self, step: Step, result: &PgResult) {
         match step {
             Step::Open(depth) => self.depth = depth,
+            Step::Outlived(level) => self.release_from = Some(self.release_from.map_or(level, |r| r.min(level))),
             Step::Prepare(number) => self.preparing.retain(|n| *n != number),
             Step::Main => {
                 self.affected = result.affected();
@@ -449,6 +452,10 @@ impl Connection {
         self.broken = true;
         self.steps.clear();
         self.text_active = false;
+        self.failure = None;
+        if self.batch.fresh && !self.wrote {
+            self.ended();
+        }
         let error = self.wire.lost(lost);
         if let Some(current) = self.current.take() {
             let mut progress = current.borrow_mut();
@@ -489,10 +496,9 @@ impl Connection {
             // In a transaction a cancel would abort what was done before.
             _ if self.depth > 0 => drop(self.drain(Limit::Served)),
             _ => {
-                let patient = Limit::ServedUntil(Instant::now() + PATIENCE);
-                while let Ok(Some(_)) = self.next(patient) {}
-                if self.is_busy() {
-                    self.stop();
+                self.drain_briefly(PATIENCE);
+                if let Some(cancel) = self.canceller() {
+                    self.stopped(&cancel.send(), Instant::now() + CLEANUP);
                 }
             }
         }
@@ -527,11 +533,14 @@ impl Connection {
         if self.is_busy() { self.wire.pg.canceller() } else { None }
     }
 
-    /// Cancels and drains, within bounds, without raising.
-    pub(super) fn stop(&mut self) {
-        if let Some(cancel) = self.canceller() {
-            let deadline = Instant::now() + CLEANUP;
-            self.stopped(&cancel.send(), deadline);
+    /// Reads and throws away what arrives within a short time, which often is the end.
+    pub(super) fn drain_briefly(&mut self, time: Duration) {
+        let deadline = Instant::now() + time;
+        while !self.text_active && Instant::now() < deadline {
+            match self.next(Limit::Until(deadline)) {
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => break,
+            }
         }
     }
 
@@ -578,7 +587,7 @@ impl Connection {
                     return Ok(result);
                 }
                 let error = self.wire.report(&result);
-                if !self.wire.pg.is_good() {
+                if result.is_fatal() || !self.wire.pg.is_good() {
                     self.break_down(&Lost::Broken(String::new()));
                 }
                 Err(error)
@@ -590,6 +599,13 @@ impl Connection {
 
     /// The subtransaction at this level commits: its savepoint is released with whatever is sent next.
     pub(super) fn commit_sub(&mut self, level: i32) {
+        for step in &mut self.steps {
+            if let Step::Open(depth) = *step
+                && depth >= level
+            {
+                *step = Step::Outlived(depth);
+            }
+        }
         if self.depth >= level {
             self.release_from = Some(self.release_from.map_or(level, |r| r.min(level)));
             self.depth = level - 1;

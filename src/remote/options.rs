@@ -8,9 +8,10 @@ use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 
-/// Settings of every connection; they come after the administrator's own `options`, so they win.
+/// Settings of every connection; they come after the administrator's own `options`, so they win. The last one ends
+/// a statement whose router has died, which can't cancel it any more.
 const SETTINGS: &str = "-c search_path=pg_catalog -c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres \
-                        -c extra_float_digits=3";
+                        -c extra_float_digits=3 -c client_connection_check_interval=2s";
 
 /// Seconds to wait for a connection where `connect_timeout` doesn't say it.
 const CONNECT_TIMEOUT: u64 = 10;
@@ -109,24 +110,40 @@ pub(super) fn finish(options: &mut Vec<(String, String)>) {
     set(options, "client_encoding", ffi::database_encoding());
     let own = value(options, "options").map_or_else(|| SETTINGS.into(), |theirs| format!("{theirs} {SETTINGS}"));
     set(options, "options", own);
-    // libpq tries several hosts one after the other, and only the kernel can then tell it to give one up.
-    let hosts = value(options, "hostaddr").or_else(|| value(options, "host")).map_or(1, |h| h.split(',').count());
-    if hosts > 1 && value(options, "tcp_user_timeout").is_none() {
-        let timeout = connect_timeout(options) / hosts as u64;
-        set(options, "tcp_user_timeout", (timeout * 1000).to_string());
-    }
 }
 
-/// Seconds that a connection attempt may take, over all hosts.
+/// Seconds that an attempt to reach one host may take.
 pub(super) fn connect_timeout(options: &[(String, String)]) -> u64 {
-    let hosts = value(options, "hostaddr").or_else(|| value(options, "host")).map_or(1, |h| h.split(',').count());
-    let given = value(options, "connect_timeout").and_then(|t| t.trim().parse::<i64>().ok());
-    let each = match given {
+    match value(options, "connect_timeout").and_then(|t| t.trim().parse::<i64>().ok()) {
         Some(seconds) if seconds > 0 => seconds.unsigned_abs().max(2),
         Some(_) => 3600,
         None => CONNECT_TIMEOUT,
+    }
+}
+
+/// The options of each host where several are given, in order: connecting asynchronously, libpq applies no timeout to a
+/// host, so one that doesn't answer would keep the others from being tried.
+///
+/// `prefer-standby` needs all hosts at once. So do lists that don't fit together, which libpq complains about.
+pub(super) fn alternatives(options: &[(String, String)]) -> Vec<Vec<(String, String)>> {
+    let list = |keyword| value(options, keyword).map(|v| v.split(',').collect::<Vec<_>>()).unwrap_or_default();
+    let (hosts, addresses, ports) = (list("host"), list("hostaddr"), list("port"));
+    let count = hosts.len().max(addresses.len());
+    let fits = |list: &[&str], one: bool| list.is_empty() || list.len() == count || (one && list.len() == 1);
+    let fit = fits(&hosts, false) && fits(&addresses, false) && fits(&ports, true);
+    if count < 2 || !fit || value(options, "target_session_attrs") == Some("prefer-standby") {
+        return vec![options.to_vec()];
+    }
+    let one = |at: usize| {
+        let mut one = options.to_vec();
+        for (keyword, list) in [("host", &hosts), ("hostaddr", &addresses), ("port", &ports)] {
+            if let Some(item) = list.get(at).or(list.first()) {
+                set(&mut one, keyword, (*item).into());
+            }
+        }
+        one
     };
-    each * hosts as u64
+    (0..count).map(one).collect()
 }
 
 fn value<'a>(options: &'a [(String, String)], keyword: &str) -> Option<&'a str> {

@@ -151,7 +151,7 @@ impl Session {
                 self.active = false;
                 match result.status() {
                     Status::Error => {
-                        self.broken = !self.wire.pg.is_good();
+                        self.broken = result.is_fatal() || !self.wire.pg.is_good();
                         Err(self.wire.report(&result))
                     }
                     Status::Unexpected => Err(self.broken(&Lost::Broken("unexpected answer".into()))),

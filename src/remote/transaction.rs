@@ -28,6 +28,9 @@ use std::time::{Duration, Instant};
 /// How long the local commit waits for shards to take the decision.
 const FINISH: Duration = Duration::from_secs(10);
 
+/// How long an unfinished answer may take before it is cancelled.
+const BRIEF: Duration = Duration::from_millis(1);
+
 /// Who decides the outcome of a transaction that was prepared on shards.
 pub trait Coordinator {
     /// The part of the prepared transactions' names that tells this cluster from others: letters and digits, short.
@@ -157,7 +160,9 @@ impl Pool {
     fn pre_commit(&mut self) -> Result<bool> {
         self.end_streams()?;
         for writer in self.writers() {
-            if writer.broken {
+            // Looking now tells a shard that is gone from one that vanishes while it commits.
+            if !writer.is_alive() {
+                writer.broken = true;
                 return Err(writer.wire.broken("It had written in this transaction."));
             }
             if writer.wire.pg.xact() != Xact::Open {
@@ -187,7 +192,7 @@ impl Pool {
 
     /// Ends the streams that are still read: a writer's by reading on, as a cancel would lose what it wrote.
     fn end_streams(&mut self) -> Result<()> {
-        for writer in self.writers() {
+        for writer in self.writers().filter(|w| w.is_busy()) {
             writer.drain(Limit::Served)?;
         }
         self.stop(|c| !c.is_writer());
@@ -199,9 +204,12 @@ impl Pool {
         let deadline = Instant::now() + CLEANUP;
         let mut cancels = Vec::new();
         for connection in self.connections.iter_mut().filter(|c| which(c) && c.is_busy()) {
-            match connection.canceller() {
-                Some(cancel) => cancels.push((connection.id, cancel.send())),
-                None => connection.broken = true,
+            // A reader that stopped early has most often left no more than the end.
+            connection.drain_briefly(BRIEF);
+            if let Some(cancel) = connection.canceller() {
+                cancels.push((connection.id, cancel.send()));
+            } else if connection.is_busy() {
+                connection.broken = true;
             }
         }
         for (id, request) in cancels {
@@ -372,7 +380,7 @@ impl Pool {
     /// The subtransaction at this level was aborted.
     fn abort_sub(&mut self, level: i32) {
         let deadline = Instant::now() + CLEANUP;
-        self.stop(|c| c.depth >= level || c.is_autocommit_since(level));
+        self.stop(|c| c.depth >= level || c.is_busy_since(level));
         let mut sent = Vec::new();
         for connection in self.connections.iter_mut().filter(|c| c.depth >= level && !c.broken) {
             if connection.send_abort_sub(level) {

@@ -40,10 +40,26 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects, serving interrupts, within `connect_timeout`.
+    /// Connects to the first of the hosts that can be reached, each within `connect_timeout`, serving interrupts.
     pub(super) fn connect(name: &str, options: &[(String, String)], needs_password: bool) -> Result<Self> {
+        let mut failure: Option<Error> = None;
+        for one in options::alternatives(options) {
+            match (Self::attempt(name, &one, needs_password), &mut failure) {
+                (Ok(wire), _) => return Ok(wire),
+                (Err(next), None) => failure = Some(next),
+                (Err(next), Some(first)) => {
+                    let place = format!("could not connect to shard \"{name}\": ");
+                    let next = next.message.strip_prefix(&place).unwrap_or(&next.message);
+                    first.message = format!("{}; {next}", first.message);
+                }
+            }
+        }
+        Err(failure.unwrap_or_else(|| Error::new(Kind::HostUnreachable, format!("shard \"{name}\" has no host"))))
+    }
+
+    fn attempt(name: &str, options: &[(String, String)], needs_password: bool) -> Result<Self> {
         let failed = |message: String| {
-            Error::new(Kind::HostUnreachable, format!("could not connect to shard \"{name}\": {message}"))
+            Error::new(Kind::HostUnreachable, format!("could not connect to shard \"{name}\": {}", one_line(&message)))
         };
         let deadline = Instant::now() + Duration::from_secs(options::connect_timeout(options));
         let mut pg = PgConn::start(options).ok_or_else(|| failed("out of memory or file descriptors".into()))?;
@@ -147,7 +163,7 @@ impl Wire {
 
     /// The error that a result reports, with the shard's name.
     pub(super) fn report(&self, result: &PgResult) -> Error {
-        if !self.pg.is_good() {
+        if result.is_fatal() || !self.pg.is_good() {
             return self.broken(&result.message());
         }
         let Some(sqlstate) = result.field(Field::Sqlstate).and_then(|s| <[u8; 5]>::try_from(s.as_bytes()).ok()) else {
@@ -171,7 +187,7 @@ impl Wire {
         Error {
             sqlstate: *b"08006",
             message: format!("lost the connection to shard \"{}\"", self.name),
-            detail: Some(message.trim().to_owned()).filter(|m| !m.is_empty()),
+            detail: Some(one_line(message)).filter(|m| !m.is_empty()),
             hint: None,
             context: None,
         }
@@ -183,6 +199,16 @@ impl Wire {
             Lost::Late => self.broken("timeout expired"),
         }
     }
+}
+
+/// libpq's message without its advice: one part for each host that was tried.
+fn one_line(message: &str) -> String {
+    let advice = |line: &&str| {
+        line.is_empty()
+            || ["Is the server", "This probably", "before or while"].iter().any(|start| line.starts_with(start))
+    };
+    let lines: Vec<_> = message.lines().map(str::trim).filter(|line| !advice(line)).collect();
+    lines.join("; ")
 }
 
 /// Writes everything out on all wires, which takes turns only where messages exceed what the sockets buffer.

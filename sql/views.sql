@@ -1,0 +1,71 @@
+-- The cluster as views, for psql: they join by name (shard, database, namespace).
+
+CREATE VIEW docshard.shards AS
+SELECT s.name, s.id,
+       CASE WHEN s.server IS NULL THEN 'this database' ELSE coalesce(o.host, '') || coalesce(':' || o.port, '') || coalesce('/' || o.dbname, '') END AS host,
+       CASE WHEN s.draining THEN 'draining' ELSE 'active' END AS state,
+       s.max_size_mb, s.server,
+       (SELECT count(*) FROM docshard_catalog.chunks c WHERE c.shard_id = s.id) AS chunks,
+       s.added_at
+  FROM docshard_catalog.shards s
+  LEFT JOIN pg_catalog.pg_foreign_server f ON f.srvname = s.server
+  LEFT JOIN LATERAL (
+        SELECT max(option_value) FILTER (WHERE option_name = 'host') AS host,
+               max(option_value) FILTER (WHERE option_name = 'port') AS port,
+               max(option_value) FILTER (WHERE option_name = 'dbname') AS dbname
+          FROM pg_catalog.pg_options_to_table(f.srvoptions)) o ON true;
+COMMENT ON VIEW docshard.shards IS 'The shards; state is active or draining';
+COMMENT ON COLUMN docshard.shards.name IS 'join with chunks.shard, databases.primary_shard';
+COMMENT ON COLUMN docshard.shards.server IS 'the postgres_fdw server that says how to connect; null for this database';
+
+CREATE VIEW docshard.databases AS
+SELECT d.name, s.name AS primary_shard, d.partitioned,
+       (SELECT count(*) FROM docshard_catalog.collections c WHERE c.database = d.name) AS collections
+  FROM docshard_catalog.databases d
+  JOIN docshard_catalog.shards s ON s.id = d.primary_shard;
+COMMENT ON VIEW docshard.databases IS 'Databases; unsharded collections live on the primary shard';
+
+CREATE VIEW docshard.collections AS
+SELECT c.namespace, c.database, c.key IS NOT NULL AS sharded, c.key, c.is_unique AS "unique", c.balance, c.chunk_size_mb,
+       (SELECT count(*) FROM docshard_catalog.chunks k WHERE k.collection_id = c.id) AS chunks,
+       'docshard_data.c' || c.id AS "table", c.version, c.created_at
+  FROM docshard_catalog.collections c;
+COMMENT ON VIEW docshard.collections IS 'Collections; key is the shard key, null for an unsharded one';
+COMMENT ON COLUMN docshard.collections.namespace IS 'join with chunks, indexes, migrations, changelog';
+COMMENT ON COLUMN docshard.collections."table" IS 'holds its documents on every shard that has some';
+
+CREATE VIEW docshard.chunks AS
+SELECT c.namespace, s.name AS shard,
+       docshard_internal.bound_json(c.key::text, k.min) AS min,
+       docshard_internal.bound_json(c.key::text, k.max) AS max,
+       k.jumbo, k.version, k.min AS min_key, k.max AS max_key
+  FROM docshard_catalog.chunks k
+  JOIN docshard_catalog.collections c ON c.id = k.collection_id
+  JOIN docshard_catalog.shards s ON s.id = k.shard_id;
+COMMENT ON VIEW docshard.chunks IS 'Who owns which keys: from min up to but not including max; the last chunk includes its max';
+COMMENT ON COLUMN docshard.chunks.min_key IS 'the bound as it is compared: order by it';
+
+CREATE VIEW docshard.indexes AS
+SELECT c.namespace, i.name, i.keys, i.is_unique AS "unique", 'i' || i.id AS relation
+  FROM docshard_catalog.indexes i
+  JOIN docshard_catalog.collections c ON c.id = i.collection_id;
+COMMENT ON VIEW docshard.indexes IS 'Secondary indexes; relation is the index in schema docshard_data of every shard';
+
+CREATE VIEW docshard.migrations AS
+SELECT m.id, m.namespace, d.name AS donor, r.name AS recipient, m.state, m.step, m.reason, m.documents, m.bytes, m.error,
+       docshard_internal.bound_json(c.key::text, m.min) AS min,
+       docshard_internal.bound_json(c.key::text, m.max) AS max,
+       m.started_at, m.updated_at
+  FROM docshard_catalog.migrations m
+  LEFT JOIN docshard_catalog.collections c ON c.id = m.collection_id
+  LEFT JOIN docshard_catalog.shards d ON d.id = m.donor
+  LEFT JOIN docshard_catalog.shards r ON r.id = m.recipient;
+COMMENT ON VIEW docshard.migrations IS 'Moves of chunks, those under way (state not done) and those that ended';
+
+CREATE VIEW docshard.changelog AS
+SELECT id, at, what, namespace, details FROM docshard_catalog.changelog;
+COMMENT ON VIEW docshard.changelog IS 'What happened to the cluster, oldest first by id';
+
+CREATE VIEW docshard.settings AS
+SELECT name, value, "default", description FROM docshard_internal.list_settings();
+COMMENT ON VIEW docshard.settings IS 'The cluster''s settings; docshard.set_setting(name, value) changes one';

@@ -1,0 +1,38 @@
+//! What the balancer asks at a shard.
+
+use crate::ownership::measure;
+use pgrx::prelude::*;
+
+/// An estimate of each chunk's documents and bytes, by the chunk's position (from 0) among the ascending lower bounds.
+#[pg_extern(name = "measure", schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
+fn measure_chunks(
+    collection: i32,
+    bounds: pgrx::Array<'_, &[u8]>,
+) -> TableIterator<'static, (name!(chunk, i32), name!(documents, i64), name!(bytes, i64))> {
+    let sizes = measure::chunks(collection, &bounds.iter().flatten().collect::<Vec<_>>()).unwrap_or_else(|e| e.raise());
+    let rows = sizes.into_iter().map(|(chunk, size)| (i32::try_from(chunk).unwrap_or(0), size.documents, size.bytes));
+    TableIterator::new(rows.collect::<Vec<_>>())
+}
+
+/// The exact documents and bytes of `[lo, hi)`; null means no upper end.
+#[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
+fn measure_range(
+    collection: i32,
+    lo: &[u8],
+    hi: Option<&[u8]>,
+) -> TableIterator<'static, (name!(documents, i64), name!(bytes, i64))> {
+    let size = measure::range(collection, lo, hi).unwrap_or_else(|e| e.raise());
+    TableIterator::once((size.documents, size.bytes))
+}
+
+/// Keys that cut `[lo, hi)` into about `parts` equal parts; none if there are not two different keys.
+#[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
+fn split_points(
+    collection: i32,
+    lo: &[u8],
+    hi: Option<&[u8]>,
+    parts: i32,
+    documents: i64,
+) -> SetOfIterator<'static, Vec<u8>> {
+    SetOfIterator::new(measure::split_points(collection, lo, hi, parts, documents).unwrap_or_else(|e| e.raise()))
+}

@@ -1,0 +1,21 @@
+//! The cluster's settings.
+
+use crate::catalog::settings;
+use crate::catalog::shards::check_router;
+use crate::pg::error::Result;
+use crate::pg::json::Json;
+use crate::pg::process;
+use pgrx::prelude::*;
+use serde_json::json;
+
+/// Sets a setting of the cluster; null goes back to the default. The view docshard.settings describes them.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn set_setting(name: &str, value: Option<&str>) -> Json {
+    let run = || -> Result<Json> {
+        check_router()?;
+        settings::set(name, value)?;
+        process::wake_at_commit();
+        Ok(Json(json!({"name": name, "value": value, "ok": 1}).to_string()))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}

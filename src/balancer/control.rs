@@ -1,0 +1,120 @@
+//! Starting, stopping and watching the balancer: what the worker tells others, and what others ask of it.
+//!
+//! The setting `balancer_enabled` says whether it works. Its doings are in `docshard_catalog.balancer_state`, one row,
+//! written only when something changes or a minute has gone, so that an idle cluster stays quiet.
+
+use crate::catalog::settings;
+use crate::pg::error::Result;
+use crate::pg::lock::{self, Mode, Tag};
+use crate::pg::param::Param;
+use crate::pg::server::sleep_ms;
+use crate::pg::{process, spi, transaction};
+use std::time::{Duration, Instant};
+
+/// The role (`Tag::Worker`) of whoever splits or moves for the balancer at this moment.
+pub(super) const STEP: i32 = 3;
+/// Shared by those who want the balancer to begin nothing.
+pub(super) const STOP: i32 = 4;
+
+/// What the balancer does.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// it may work
+    pub enabled: bool,
+    /// a split or a move is under way
+    pub in_step: bool,
+    /// what it does
+    pub action: Option<String>,
+    /// when its last round ended, as PostgreSQL prints it
+    pub last_round: Option<String>,
+    /// the last error
+    pub last_error: Option<String>,
+    /// when that was
+    pub last_error_at: Option<String>,
+}
+
+/// The present state.
+///
+/// # Errors
+/// Internal ones.
+pub fn state() -> Result<State> {
+    let rows = spi::query(
+        "SELECT action, last_round_at::text, last_error, last_error_at::text FROM docshard_catalog.balancer_state",
+        &[],
+    )?;
+    let in_step = !lock::is_free(Tag::Worker(STEP));
+    let mut state = State { enabled: settings::boolean("balancer_enabled")?, in_step, ..State::default() };
+    if let Some(row) = rows.first() {
+        let text = |column| row.opt_text(column).map(str::to_owned);
+        state.action = text(0).filter(|_| in_step);
+        (state.last_round, state.last_error, state.last_error_at) = (text(1), text(2), text(3));
+    }
+    Ok(state)
+}
+
+/// Lets the balancer work, from this transaction's commit on.
+///
+/// # Errors
+/// Internal ones.
+pub fn start() -> Result<()> {
+    settings::set("balancer_enabled", Some("true"))?;
+    process::wake_at_commit();
+    Ok(())
+}
+
+/// Stops the balancer, and waits until the step under way has ended; false if it had not within `timeout`. Until this
+/// transaction ends no other step begins.
+///
+/// # Errors
+/// Internal ones.
+pub fn stop(timeout: Duration) -> Result<bool> {
+    settings::set("balancer_enabled", Some("false"))?;
+    lock::acquire(Tag::Worker(STOP), Mode::Shared);
+    let deadline = Instant::now() + timeout;
+    while !lock::is_free(Tag::Worker(STEP)) {
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        sleep_ms(20);
+    }
+    Ok(true)
+}
+
+pub(super) fn stop_is_not_wanted() -> bool {
+    lock::is_free(Tag::Worker(STOP))
+}
+
+/// Shows what the worker does.
+pub(super) fn show(action: &str) {
+    process::show_activity(Some(&format!("docshard: {action}")));
+    let noted = transaction::run(|| {
+        spi::execute(
+            "INSERT INTO docshard_catalog.balancer_state (action) VALUES ($1) \
+             ON CONFLICT (one) DO UPDATE SET action = excluded.action",
+            &[Param::Text(action)],
+        )
+    });
+    if let Err(error) = noted {
+        pgrx::log!("docshard balancer: {}", error.message);
+    }
+}
+
+pub(super) fn note_round(busy: bool) -> Result<()> {
+    spi::execute(
+        "INSERT INTO docshard_catalog.balancer_state AS state (last_round_at) VALUES (pg_catalog.now()) \
+         ON CONFLICT (one) DO UPDATE SET last_round_at = excluded.last_round_at, action = NULL \
+         WHERE $1 OR state.action IS NOT NULL OR state.last_round_at IS NULL \
+            OR state.last_round_at < pg_catalog.now() - interval '1 minute'",
+        &[Param::Bool(busy)],
+    )?;
+    Ok(())
+}
+
+pub(super) fn note_error(text: &str) -> Result<()> {
+    spi::execute(
+        "INSERT INTO docshard_catalog.balancer_state (last_error, last_error_at) VALUES ($1, pg_catalog.now()) \
+         ON CONFLICT (one) DO UPDATE SET last_error = excluded.last_error, last_error_at = excluded.last_error_at",
+        &[Param::Text(text)],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! The balancer's work, in a database's worker: measure, ask the policy (`docshard_core::balancer`), split, move.
+//!
+//! # A round
+//! 1. Moves that somebody left unfinished are recovered, also while the balancer is off.
+//! 2. The catalog is read and every shard measured; a shard that fails rests, and takes no part meanwhile.
+//! 3. Splits. Where a chunk has only one key, it is marked jumbo. After splits the round ends, and the next begins.
+//! 4. Moves, one after the other. A chunk is counted exactly before it moves; if it is not what it seemed, the policy
+//!    is asked again. After each plan the policy is asked again on what is known now, until it has no more moves.
+//!
+//! Every step is a transaction of its own. INVARIANTS:
+//! * An error of a shard or of a collection makes that one rest, ever longer, and never stops the others.
+//! * While a step runs this process holds `Tag::Worker(STEP)`; it begins none while somebody holds
+//!   `Tag::Worker(STOP)`, nor while the balancer is off. So who takes STOP and then gets STEP knows that nothing moves.
+//! * A chunk that was moved is pinned for [`PIN`].
+
+pub mod control;
+mod rest;
+mod steps;
+
+use crate::catalog::model::{Place, Shard};
+use crate::catalog::sizes::{self, Collection};
+use crate::catalog::{cache, settings};
+use crate::migration;
+use crate::pg::error::{Error, Result};
+use crate::pg::lock::{self, Mode, Tag};
+use crate::pg::{process, transaction};
+use control::{STEP, STOP};
+use docshard_core::balancer::{self as policy, Reason};
+use docshard_core::chunk_map::ShardId;
+use rest::Rests;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long a chunk that was moved stays where it is.
+const PIN: Duration = Duration::from_secs(600);
+/// Measurements are taken anew after that time.
+const FRESH: Duration = Duration::from_secs(30);
+const MB: u64 = 1 << 20;
+
+/// What a round came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// there may be more to do at once
+    pub again: bool,
+    /// something went wrong
+    pub failed: bool,
+}
+
+/// The balancer's memory from round to round; nothing of it must survive a restart.
+#[derive(Debug, Default)]
+pub struct Balancer {
+    shards: Rests<ShardId>,
+    collections: Rests<i32>,
+    pinned: HashMap<(i32, Vec<u8>), Instant>,
+    failed: bool,
+}
+
+/// What one round works on.
+struct View {
+    shards: Vec<Rc<Shard>>,
+    collections: Vec<Collection>,
+    chunk_size_mb: u64,
+}
+
+impl Balancer {
+    /// One round. Called outside any transaction; raises nothing.
+    pub fn round(&mut self) -> Outcome {
+        self.failed = false;
+        let again = self.work().unwrap_or_else(|error| {
+            self.note(&error, "");
+            false
+        });
+        if let Err(error) = transaction::run(|| control::note_round(again)) {
+            pgrx::log!("docshard balancer: {}", error.message);
+        }
+        Outcome { again, failed: self.failed }
+    }
+
+    fn work(&mut self) -> Result<bool> {
+        if let Err(error) = migration::recovery::recover() {
+            self.note(&error, "recovering moves: ");
+        }
+        if !transaction::run(|| settings::boolean("balancer_enabled"))? {
+            return Ok(false);
+        }
+        self.pinned.retain(|_, since| since.elapsed() < PIN);
+        let mut view = transaction::run(load)?;
+        if view.shards.len() < 2 || view.collections.is_empty() {
+            return Ok(false);
+        }
+        self.measure(&mut view);
+        let plan = policy::plan(&self.describe(&view));
+        if !plan.splits.is_empty() {
+            return Ok(self.split(&view, &plan.splits));
+        }
+        self.balance(&mut view, plan.moves)
+    }
+
+    fn measure(&mut self, view: &mut View) {
+        for shard in view.shards.clone() {
+            if self.shards.rests(&shard.id) {
+                continue;
+            }
+            for collection in &mut view.collections {
+                if let Err(error) = transaction::run(|| sizes::measure(&shard, collection)) {
+                    self.note(&error, &format!("measuring {} at shard \"{}\": ", collection.namespace, shard.name));
+                    if shard.place == Place::Local || !is_connection_lost(&error) {
+                        self.collections.failed(collection.id);
+                    } else {
+                        self.shards.failed(shard.id);
+                        break;
+                    }
+                } else {
+                    self.shards.succeeded(&shard.id);
+                }
+            }
+        }
+    }
+
+    /// The cluster as the policy sees it; collections and chunks keep their positions.
+    fn describe(&self, view: &View) -> policy::Cluster {
+        let shards = view.shards.iter().map(|shard| policy::Shard {
+            id: shard.id,
+            draining: shard.draining,
+            max_bytes: shard.max_size_mb.map(|mb| u64::from(mb.unsigned_abs()) * MB),
+            unavailable: self.shards.rests(&shard.id),
+        });
+        let collections = view.collections.iter().map(|collection| {
+            let chunk = |chunk: &sizes::Chunk| policy::Chunk {
+                shard: chunk.shard,
+                documents: chunk.documents,
+                bytes: chunk.bytes,
+                jumbo: chunk.jumbo,
+                pinned: self.pinned.contains_key(&(collection.id, chunk.min.clone())),
+            };
+            // One that rests is shown without chunks: nothing is to be done there.
+            let rests = self.collections.rests(&collection.id);
+            policy::Collection {
+                chunk_size: collection.chunk_size_mb.map_or(view.chunk_size_mb, |mb| u64::from(mb.unsigned_abs())) * MB,
+                balance: collection.balance,
+                chunks: if rests { Vec::new() } else { collection.chunks.iter().map(chunk).collect() },
+            }
+        });
+        policy::Cluster { shards: shards.collect(), collections: collections.collect() }
+    }
+
+    fn split(&mut self, view: &View, splits: &[policy::Split]) -> bool {
+        let mut done = false;
+        for split in splits {
+            let collection = &view.collections[split.collection];
+            let chunk = &collection.chunks[split.chunk];
+            if self.collections.rests(&collection.id) || self.shards.rests(&chunk.shard) {
+                continue;
+            }
+            let Some(_step) = Step::begin() else { return false };
+            let shard = view.shards.iter().find(|shard| shard.id == chunk.shard);
+            let Some(shard) = shard else { continue };
+            match steps::split(shard, collection, chunk, split.into) {
+                Ok(()) => {
+                    done = true;
+                    self.collections.succeeded(&collection.id);
+                }
+                Err(error) => self.collection_failed(collection, &error, "splitting a chunk of"),
+            }
+        }
+        done
+    }
+
+    /// Moves until the policy is content, somebody wants it to stop, or measurements are old. True if anything moved.
+    fn balance(&mut self, view: &mut View, mut moves: Vec<policy::Move>) -> Result<bool> {
+        let measured = Instant::now();
+        let mut done = false;
+        let mut exact: Vec<(i32, Vec<u8>)> = Vec::new();
+        while !moves.is_empty() && measured.elapsed() < FRESH {
+            let mut surprised = false;
+            for step in moves {
+                let collection = &view.collections[step.collection];
+                if self.collections.rests(&collection.id) {
+                    continue;
+                }
+                let Some(_step) = Step::begin() else { return Ok(done) };
+                let chunk = &collection.chunks[step.chunk];
+                let name = (collection.id, chunk.min.clone());
+                let outcome = if step.reason == Reason::Evenness && !exact.contains(&name) {
+                    exact.push(name.clone());
+                    steps::confirm(view, &step)
+                } else {
+                    Ok(None)
+                };
+                let outcome = match outcome {
+                    Ok(Some(size)) => Ok(Err(size)),
+                    Ok(None) => steps::run_move(view, &step).map(Ok),
+                    Err(error) => Err(error),
+                };
+                match outcome {
+                    Ok(Ok(())) => {
+                        done = true;
+                        self.collections.succeeded(&collection.id);
+                        self.pinned.insert(name, Instant::now());
+                        view.collections[step.collection].chunks[step.chunk].shard = step.to;
+                    }
+                    Ok(Err((documents, bytes))) => {
+                        let chunk = &mut view.collections[step.collection].chunks[step.chunk];
+                        (chunk.documents, chunk.bytes) = (documents, bytes);
+                        surprised = true;
+                    }
+                    Err(error) => {
+                        self.collection_failed(&view.collections[step.collection].clone(), &error, "moving a chunk of")
+                    }
+                }
+            }
+            if !surprised && !done {
+                break;
+            }
+            moves = policy::plan(&self.describe(view)).moves;
+        }
+        Ok(done)
+    }
+
+    fn collection_failed(&mut self, collection: &Collection, error: &Error, what: &str) {
+        self.collections.failed(collection.id);
+        self.note(error, &format!("{what} {}: ", collection.namespace));
+    }
+
+    /// Writes an error into the server's log and into `balancer_status()`.
+    fn note(&mut self, error: &Error, what: &str) {
+        self.failed = true;
+        let context = error.context.as_ref().map_or(String::new(), |context| format!(" ({context})"));
+        let text = format!("{what}{}{context}", error.message);
+        pgrx::log!("docshard balancer: {text}");
+        if let Err(error) = transaction::run(|| control::note_error(&text)) {
+            pgrx::log!("docshard balancer: {}", error.message);
+        }
+    }
+}
+
+fn load() -> Result<View> {
+    let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
+    shards.sort_by_key(|shard| shard.id);
+    let chunk_size_mb = settings::integer("chunk_size_mb")?.unsigned_abs();
+    Ok(View { shards, collections: sizes::collections(true)?, chunk_size_mb })
+}
+
+fn is_connection_lost(error: &Error) -> bool {
+    error.sqlstate.starts_with(b"08") || error.sqlstate.starts_with(b"57P")
+}
+
+/// A split or a move under way.
+struct Step;
+
+impl Step {
+    /// None if the balancer is off, or somebody wants it to stop.
+    fn begin() -> Option<Self> {
+        let on = transaction::run(|| settings::boolean("balancer_enabled")).unwrap_or(false);
+        // Who looks whether a step is under way holds the lock for a moment.
+        let mut tries = 0;
+        while !lock::try_acquire_for_session(Tag::Worker(STEP), Mode::Exclusive) {
+            tries += 1;
+            if tries == 50 {
+                return None;
+            }
+            process::sleep(Duration::from_millis(10));
+        }
+        let step = on.then_some(Self)?;
+        control::stop_is_not_wanted().then_some(step)
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        lock::release_for_session(Tag::Worker(STEP), Mode::Exclusive);
+    }
+}
+
+const _: () = assert!(STEP != STOP);

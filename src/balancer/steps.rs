@@ -1,0 +1,73 @@
+//! One split, one move.
+
+use super::{View, control};
+use crate::catalog::model::Shard;
+use crate::catalog::sizes::{self, Chunk, Collection};
+use crate::catalog::{change, chunks};
+use crate::migration::{self, MoveRequest};
+use crate::pg::error::Result;
+use crate::pg::param::Param;
+use crate::pg::{spi, transaction};
+use docshard_core::balancer as policy;
+use docshard_core::balancer::Reason;
+use serde_json::json;
+
+/// Cuts a chunk at keys that its shard proposes; where there are none, marks it jumbo.
+pub(super) fn split(shard: &Shard, collection: &Collection, chunk: &Chunk, parts: usize) -> Result<()> {
+    control::show(&format!("splitting a chunk of {}", collection.namespace));
+    let points = transaction::run(|| sizes::split_points(shard, collection, chunk, parts))?;
+    transaction::run(|| {
+        let (locked, pattern) = chunks::lock(&collection.namespace)?;
+        // Somebody else may have changed the chunk in the meantime: then the next round looks again.
+        let rows = spi::query(
+            "SELECT FROM docshard_catalog.chunks WHERE collection_id = $1 AND min = $2 AND max = $3 AND shard_id = $4",
+            &[Param::Int4(locked.id), Param::Bytea(&chunk.min), Param::Bytea(&chunk.max), Param::Int4(chunk.shard)],
+        )?;
+        if locked.id != collection.id || rows.is_empty() {
+            return Ok(());
+        }
+        if points.is_empty() {
+            return mark_jumbo(collection, chunk);
+        }
+        chunks::split(&locked, &collection.namespace, &pattern, &points).map(|_| ())
+    })
+}
+
+fn mark_jumbo(collection: &Collection, chunk: &Chunk) -> Result<()> {
+    spi::execute(
+        "UPDATE docshard_catalog.chunks SET jumbo = true WHERE collection_id = $1 AND min = $2",
+        &[Param::Int4(collection.id), Param::Bytea(&chunk.min)],
+    )?;
+    let details = json!({
+        "min": collection.key.bound_to_json(&chunk.min), "max": collection.key.bound_to_json(&chunk.max),
+        "documents": chunk.documents, "bytes": chunk.bytes,
+    });
+    change::log("markJumbo", Some(&collection.namespace), &details)?;
+    change::touch(collection.id)
+}
+
+/// Counts the chunk; its documents and bytes if the estimate was off by more than a fifth.
+pub(super) fn confirm(view: &View, step: &policy::Move) -> Result<Option<(u64, u64)>> {
+    let collection = &view.collections[step.collection];
+    let chunk = &collection.chunks[step.chunk];
+    let Some(shard) = view.shards.iter().find(|shard| shard.id == step.from) else { return Ok(None) };
+    let (documents, bytes) = transaction::run(|| sizes::measure_exactly(shard, collection, chunk))?;
+    Ok((chunk.bytes.abs_diff(bytes) > chunk.bytes / 5 + 64 * 1024).then_some((documents, bytes)))
+}
+
+/// Moves a chunk.
+pub(super) fn run_move(view: &View, step: &policy::Move) -> Result<()> {
+    let collection = &view.collections[step.collection];
+    let chunk = &collection.chunks[step.chunk];
+    let name = |id| view.shards.iter().find(|shard| shard.id == id).map_or("?", |shard| shard.name.as_str());
+    control::show(&format!("moving a chunk of {} from {} to {}", collection.namespace, name(step.from), name(step.to)));
+    migration::run(&MoveRequest {
+        namespace: collection.namespace.clone(),
+        min: chunk.min.clone(),
+        max: chunk.max.clone(),
+        to: step.to,
+        force_jumbo: step.reason == Reason::Draining,
+        reason: step.reason.name().into(),
+    })?;
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! How much of the sharded collections is on each shard, as the shards measure it.
+
+use super::model::Shard;
+use super::nodes::read_on;
+use crate::pg::error::Result;
+use crate::pg::param::Param;
+use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::spi;
+use docshard_core::chunk_map::ShardId;
+use docshard_core::key::KeyPattern;
+use std::collections::HashMap;
+
+/// A chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// the least key inside
+    pub min: Vec<u8>,
+    /// the upper bound as in the catalog
+    pub max: Vec<u8>,
+    /// the owner
+    pub shard: ShardId,
+    /// it cannot be split
+    pub jumbo: bool,
+    /// documents, estimated
+    pub documents: u64,
+    /// their bytes, estimated
+    pub bytes: u64,
+}
+
+/// A collection with all its chunks.
+#[derive(Clone, Debug)]
+pub struct Collection {
+    /// its number
+    pub id: i32,
+    /// `db.coll`
+    pub namespace: String,
+    /// the shard key; unsharded if it has no fields
+    pub key: KeyPattern,
+    /// its own chunk size in MiB
+    pub chunk_size_mb: Option<i32>,
+    /// the balancer may move its chunks
+    pub balance: bool,
+    /// no two documents have the same shard key
+    pub unique: bool,
+    /// its chunks, by lower bound
+    pub chunks: Vec<Chunk>,
+}
+
+impl Collection {
+    /// The end of a chunk for statements at a shard: None for the last one, which has none.
+    pub fn end_of<'a>(&self, chunk: &'a Chunk) -> Option<&'a [u8]> {
+        (chunk.max != self.key.max_bound()).then_some(chunk.max.as_slice())
+    }
+}
+
+/// All collections by namespace, in one snapshot, not yet measured.
+///
+/// # Errors
+/// `InternalError` if the catalog holds a bad key.
+pub fn collections(sharded_only: bool) -> Result<Vec<Collection>> {
+    let _snapshot = ActiveSnapshot::latest();
+    let rows = spi::read(
+        "SELECT id, namespace, key, chunk_size_mb, balance, is_unique FROM docshard_catalog.collections \
+         WHERE key IS NOT NULL OR NOT $1 ORDER BY namespace",
+        &[Param::Bool(sharded_only)],
+    )?;
+    let mut collections = Vec::with_capacity(rows.len());
+    let mut position = HashMap::new();
+    for row in &rows {
+        let key = match row.opt_text(2) {
+            Some(text) => KeyPattern::parse(&crate::pg::json::parse(text)?)?,
+            None => KeyPattern::unsharded(),
+        };
+        position.insert(row.i32(0), collections.len());
+        collections.push(Collection {
+            id: row.i32(0),
+            namespace: row.text(1).to_owned(),
+            key,
+            chunk_size_mb: row.get(3).is_some().then(|| row.i32(3)),
+            balance: row.bool(4),
+            unique: row.bool(5),
+            chunks: Vec::new(),
+        });
+    }
+    let chunks = spi::read(
+        "SELECT collection_id, min, max, shard_id, jumbo FROM docshard_catalog.chunks ORDER BY collection_id, min",
+        &[],
+    )?;
+    for row in &chunks {
+        if let Some(&at) = position.get(&row.i32(0)) {
+            collections[at].chunks.push(Chunk {
+                min: row.bytes(1),
+                max: row.bytes(2),
+                shard: row.i32(3),
+                jumbo: row.bool(4),
+                documents: 0,
+                bytes: 0,
+            });
+        }
+    }
+    Ok(collections)
+}
+
+/// Asks a shard for the sizes of a collection's chunks there.
+///
+/// # Errors
+/// The shard's.
+pub fn measure(shard: &Shard, collection: &mut Collection) -> Result<()> {
+    let mut here: Vec<_> = collection.chunks.iter_mut().filter(|chunk| chunk.shard == shard.id).collect();
+    if here.is_empty() {
+        return Ok(());
+    }
+    let bounds: Vec<&[u8]> = here.iter().map(|chunk| chunk.min.as_slice()).collect();
+    let rows = read_on(
+        shard,
+        "SELECT chunk, documents, bytes FROM docshard_internal.measure($1, $2)",
+        &[Param::Int4(collection.id), Param::ByteaArray(&bounds)],
+        3,
+    )?;
+    for row in &rows {
+        if let Some(chunk) = usize::try_from(row.i32(0)).ok().and_then(|at| here.get_mut(at)) {
+            chunk.documents = row.i64(1).unsigned_abs();
+            chunk.bytes = row.i64(2).unsigned_abs();
+        }
+    }
+    Ok(())
+}
+
+/// Asks a shard for a chunk's exact documents and bytes; it reads them all.
+///
+/// # Errors
+/// The shard's.
+pub fn measure_exactly(shard: &Shard, collection: &Collection, chunk: &Chunk) -> Result<(u64, u64)> {
+    let rows = read_on(
+        shard,
+        "SELECT documents, bytes FROM docshard_internal.measure_range($1, $2, $3)",
+        &[Param::Int4(collection.id), Param::Bytea(&chunk.min), Param::OptBytea(collection.end_of(chunk))],
+        2,
+    )?;
+    Ok(rows.first().map_or((0, 0), |row| (row.i64(0).unsigned_abs(), row.i64(1).unsigned_abs())))
+}
+
+/// Asks a shard for keys that cut a chunk into about so many equal parts; none if it has only one key.
+///
+/// # Errors
+/// The shard's.
+pub fn split_points(shard: &Shard, collection: &Collection, chunk: &Chunk, parts: usize) -> Result<Vec<Vec<u8>>> {
+    let rows = read_on(
+        shard,
+        "SELECT * FROM docshard_internal.split_points($1, $2, $3, $4, $5)",
+        &[
+            Param::Int4(collection.id),
+            Param::Bytea(&chunk.min),
+            Param::OptBytea(collection.end_of(chunk)),
+            Param::Int4(i32::try_from(parts).unwrap_or(i32::MAX)),
+            Param::Int8(i64::try_from(chunk.documents).unwrap_or(i64::MAX)),
+        ],
+        1,
+    )?;
+    Ok(rows.iter().map(|row| row.bytes(0)).collect())
+}

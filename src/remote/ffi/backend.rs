@@ -1,0 +1,388 @@
+//! The PostgreSQL server: waiting, interrupts, temporary files, catalog lookups, transaction and cache callbacks.
+
+use super::text;
+use pgrx::pg_sys::{self, Oid};
+use pgrx::{PgList, pg_guard};
+use std::ffi::{c_int, c_void};
+use std::ptr::{NonNull, null_mut};
+use std::sync::OnceLock;
+
+/// Sockets to wait for, together with the backend's latch; the postmaster's death ends the process.
+#[derive(Debug)]
+pub(in crate::remote) struct WaitSet {
+    set: NonNull<pg_sys::WaitEventSet>,
+    sockets: Vec<(c_int, u32)>,
+}
+
+impl Drop for WaitSet {
+    fn drop(&mut self) {
+        // SAFETY: owned, main thread.
+        unsafe { pg_sys::FreeWaitEventSet(self.set.as_ptr()) }
+    }
+}
+
+impl WaitSet {
+    pub(in crate::remote) fn new(sockets: usize) -> Self {
+        // SAFETY: main thread; CreateWaitEventSet raises rather than return null, TopMemoryContext outlives the set.
+        unsafe {
+            let set = pg_sys::CreateWaitEventSet(pg_sys::TopMemoryContext, sockets as c_int + 2);
+            let set = Self { set: NonNull::new_unchecked(set), sockets: Vec::with_capacity(sockets) };
+            let raw = set.set.as_ptr();
+            pg_sys::AddWaitEventToSet(raw, pg_sys::WL_LATCH_SET, -1, pg_sys::MyLatch, null_mut());
+            pg_sys::AddWaitEventToSet(raw, pg_sys::WL_EXIT_ON_PM_DEATH, -1, null_mut(), null_mut());
+            set
+        }
+    }
+
+    fn mask(read: bool, write: bool) -> u32 {
+        (u32::from(read) * pg_sys::WL_SOCKET_READABLE) | (u32::from(write) * pg_sys::WL_SOCKET_WRITEABLE)
+    }
+
+    /// Adds a socket, to be waited for in at least one way; at most as many as the set was made for.
+    pub(in crate::remote) fn add(&mut self, socket: c_int, read: bool, write: bool) {
+        let mask = Self::mask(read, write);
+        // SAFETY: owned, main thread; there is room, and PostgreSQL raises if there weren't.
+        let position = unsafe { pg_sys::AddWaitEventToSet(self.set.as_ptr(), mask, socket, null_mut(), null_mut()) };
+        self.sockets.push((position, mask));
+    }
+
+    /// Changes what is waited for on the n-th socket.
+    pub(in crate::remote) fn set(&mut self, n: usize, read: bool, write: bool) {
+        let mask = Self::mask(read, write);
+        if let Some((position, now)) = self.sockets.get_mut(n).filter(|s| s.1 != mask) {
+            *now = mask;
+            // SAFETY: owned, main thread; the position came from AddWaitEventToSet.
+            unsafe { pg_sys::ModifyWaitEvent(self.set.as_ptr(), *position, mask, null_mut()) }
+        }
+    }
+
+    /// Waits; negative is for ever. Resets the latch, so the caller must look at interrupts afterwards.
+    pub(in crate::remote) fn wait(&mut self, timeout_ms: i64) {
+        let mut events = [pg_sys::WaitEvent::default(); 2];
+        // SAFETY: owned, main thread; the array has two elements.
+        unsafe {
+            let found = pg_sys::WaitEventSetWait(
+                self.set.as_ptr(),
+                timeout_ms.max(-1),
+                events.as_mut_ptr(),
+                2,
+                pg_sys::PG_WAIT_EXTENSION,
+            );
+            if events.iter().take(usize::try_from(found).unwrap_or(0)).any(|e| e.events & pg_sys::WL_LATCH_SET != 0) {
+                pg_sys::ResetLatch(pg_sys::MyLatch);
+            }
+        }
+    }
+}
+
+/// Waits once for a socket that has no set of its own, such as while connecting.
+pub(in crate::remote) fn wait_socket(socket: c_int, read: bool, timeout_ms: i64) {
+    let events = pg_sys::WL_LATCH_SET
+        | pg_sys::WL_EXIT_ON_PM_DEATH
+        | pg_sys::WL_TIMEOUT
+        | if read { pg_sys::WL_SOCKET_READABLE } else { pg_sys::WL_SOCKET_WRITEABLE };
+    // SAFETY: main thread; MyLatch is set before any extension runs.
+    unsafe {
+        let wait_event = pg_sys::PG_WAIT_EXTENSION;
+        pg_sys::WaitLatchOrSocket(pg_sys::MyLatch, events as c_int, socket, timeout_ms.max(0), wait_event);
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
+}
+
+/// Serves cancel, timeouts and shutdown; may unwind.
+pub(in crate::remote) fn check_for_interrupts() {
+    pgrx::check_for_interrupts!();
+}
+
+/// While it lives, a cancel request waits (a shutdown doesn't). PostgreSQL itself resets the count after an error.
+#[derive(Debug)]
+pub(in crate::remote) struct HoldCancel(());
+
+impl HoldCancel {
+    pub(in crate::remote) fn new() -> Self {
+        // SAFETY: main thread.
+        unsafe { pg_sys::QueryCancelHoldoffCount += 1 };
+        Self(())
+    }
+}
+
+impl Drop for HoldCancel {
+    fn drop(&mut self) {
+        // SAFETY: main thread; saturating, as PostgreSQL may have reset the count.
+        unsafe { pg_sys::QueryCancelHoldoffCount = pg_sys::QueryCancelHoldoffCount.saturating_sub(1) };
+    }
+}
+
+/// An anonymous temporary file of PostgreSQL: counted by `temp_file_limit`, deleted when closed.
+#[derive(Debug)]
+pub(in crate::remote) struct TempFile(NonNull<pg_sys::BufFile>);
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        // SAFETY: owned, main thread; the file belongs to no resource owner, so nobody else closes it.
+        unsafe { pg_sys::BufFileClose(self.0.as_ptr()) }
+    }
+}
+
+impl TempFile {
+    /// An empty file, which lives until its drop, whatever becomes of the transaction.
+    pub(in crate::remote) fn create() -> Self {
+        // SAFETY: main thread; BufFileCreateTemp raises rather than return null. The context is restored at once, and
+        // PostgreSQL restores it itself after an error.
+        unsafe {
+            let old = pg_sys::MemoryContextSwitchTo(pg_sys::TopMemoryContext);
+            pg_sys::PrepareTempTablespaces();
+            let file = pg_sys::BufFileCreateTemp(true);
+            pg_sys::MemoryContextSwitchTo(old);
+            Self(NonNull::new_unchecked(file))
+        }
+    }
+
+    pub(in crate::remote) fn write(&mut self, bytes: &[u8]) {
+        // SAFETY: owned, main thread; the bytes are only read.
+        unsafe { pg_sys::BufFileWrite(self.0.as_ptr(), bytes.as_ptr().cast_mut().cast(), bytes.len()) }
+    }
+
+    pub(in crate::remote) fn rewind(&mut self) -> bool {
+        // SAFETY: owned, main thread.
+        unsafe { pg_sys::BufFileSeek(self.0.as_ptr(), 0, 0, libc::SEEK_SET) == 0 }
+    }
+
+    /// Fills the buffer; false at the end of the file.
+    pub(in crate::remote) fn read(&mut self, buffer: &mut [u8]) -> bool {
+        // SAFETY: owned, main thread; the buffer is as long as said.
+        unsafe { pg_sys::BufFileRead(self.0.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) == buffer.len() }
+    }
+}
+
+/// `work_mem` in bytes.
+pub(in crate::remote) fn work_mem() -> usize {
+    // SAFETY: main thread.
+    unsafe { usize::try_from(pg_sys::work_mem).unwrap_or(0) * 1024 }
+}
+
+/// What the local transaction is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::remote) struct Local {
+    /// 1 outside of subtransactions
+    pub(in crate::remote) level: i32,
+    /// REPEATABLE READ or stricter
+    pub(in crate::remote) one_snapshot: bool,
+    pub(in crate::remote) read_only: bool,
+}
+
+/// The local transaction's properties.
+pub(in crate::remote) fn local() -> Local {
+    // SAFETY: main thread.
+    unsafe {
+        Local {
+            level: pg_sys::GetCurrentTransactionNestLevel(),
+            one_snapshot: pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int,
+            read_only: pg_sys::XactReadOnly,
+        }
+    }
+}
+
+/// True if the local transaction has written something.
+pub(in crate::remote) fn local_writes() -> bool {
+    // SAFETY: main thread.
+    unsafe { pg_sys::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId }
+}
+
+/// The local transaction's id with its epoch, assigned now if it has none.
+pub(in crate::remote) fn local_xid() -> u64 {
+    // SAFETY: main thread, in a transaction.
+    unsafe { pg_sys::GetTopFullTransactionId().value }
+}
+
+pub(in crate::remote) fn process_id() -> i32 {
+    // SAFETY: main thread.
+    unsafe { pg_sys::MyProcPid }
+}
+
+pub(in crate::remote) fn current_user() -> Oid {
+    // SAFETY: main thread.
+    unsafe { pg_sys::GetUserId() }
+}
+
+pub(in crate::remote) fn is_superuser(user: Oid) -> bool {
+    // SAFETY: main thread, in a transaction.
+    unsafe { pg_sys::superuser_arg(user) }
+}
+
+pub(in crate::remote) fn may_use_server(server: Oid, user: Oid) -> bool {
+    // SAFETY: main thread, in a transaction.
+    unsafe {
+        pg_sys::pg_foreign_server_aclcheck(server, user, pg_sys::ACL_USAGE as pg_sys::AclMode)
+            == pg_sys::AclResult::ACLCHECK_OK
+    }
+}
+
+pub(in crate::remote) fn database_encoding() -> String {
+    // SAFETY: main thread; the name is a static string.
+    unsafe { text(pg_sys::GetDatabaseEncodingName()) }.unwrap_or_default()
+}
+
+pub(in crate::remote) fn user_name(user: Oid) -> String {
+    // SAFETY: main thread, in a transaction; the second argument asks for null instead of an error.
+    unsafe { text(pg_sys::GetUserNameFromId(user, true)) }.unwrap_or_else(|| user.to_u32().to_string())
+}
+
+/// A foreign server.
+#[derive(Debug)]
+pub(in crate::remote) struct Server {
+    pub(in crate::remote) name: String,
+    pub(in crate::remote) options: Vec<(String, String)>,
+    /// its hash value in invalidation messages
+    pub(in crate::remote) hash: u32,
+}
+
+/// A user's mapping at a server: their own or PUBLIC's.
+#[derive(Debug)]
+pub(in crate::remote) struct Mapping {
+    pub(in crate::remote) options: Vec<(String, String)>,
+    pub(in crate::remote) hash: u32,
+}
+
+/// Looks a server up; None if there is none.
+pub(in crate::remote) fn server(oid: Oid) -> Option<Server> {
+    let cache = pg_sys::SysCacheIdentifier::FOREIGNSERVEROID as c_int;
+    let zero = pg_sys::Datum::from(0);
+    // SAFETY: main thread, in a transaction; FSV_MISSING_OK makes it null where there is none, and what it returns
+    // lives in the current memory context.
+    unsafe {
+        let found = pg_sys::GetForeignServerExtended(oid, pg_sys::FSV_MISSING_OK as pg_sys::bits16);
+        let found = NonNull::new(found)?.as_ref();
+        Some(Server {
+            name: text(found.servername).unwrap_or_default(),
+            options: options(found.options),
+            hash: pg_sys::GetSysCacheHashValue(cache, oid.into(), zero, zero, zero),
+        })
+    }
+}
+
+/// Looks a user's mapping up; None if there is none.
+pub(in crate::remote) fn mapping(server: Oid, user: Oid) -> Option<Mapping> {
+    let by_user = pg_sys::SysCacheIdentifier::USERMAPPINGUSERSERVER as c_int;
+    let by_id = pg_sys::SysCacheIdentifier::USERMAPPINGOID as c_int;
+    let zero = pg_sys::Datum::from(0);
+    // SAFETY: main thread, in a transaction; GetUserMapping doesn't return null, and what it returns lives in the
+    // current memory context.
+    unsafe {
+        let exists = |user: Oid| pg_sys::SearchSysCacheExists(by_user, user.into(), server.into(), zero, zero);
+        if !exists(user) && !exists(Oid::INVALID) {
+            return None;
+        }
+        let found = NonNull::new(pg_sys::GetUserMapping(user, server))?.as_ref();
+        Some(Mapping {
+            options: options(found.options),
+            hash: pg_sys::GetSysCacheHashValue(by_id, found.umid.into(), zero, zero, zero),
+        })
+    }
+}
+
+/// # Safety
+/// `list` is a list of DefElem, or null.
+unsafe fn options(list: *mut pg_sys::List) -> Vec<(String, String)> {
+    // SAFETY: the caller's promise; defGetString returns a C string.
+    unsafe {
+        PgList::<pg_sys::DefElem>::from_pg(list)
+            .iter_ptr()
+            .filter_map(|element| Some((text((*element).defname)?, text(pg_sys::defGetString(element))?)))
+            .collect()
+    }
+}
+
+/// What the server tells about the local transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::remote) enum Event {
+    /// may raise
+    PreCommit,
+    /// may raise
+    PrePrepare,
+    Committed,
+    Aborted,
+    /// a subtransaction, at this level, is about to commit
+    PreCommitSub(i32),
+    /// a subtransaction, at this level, was aborted
+    AbortedSub(i32),
+}
+
+/// What a syscache invalidation names: a server or a mapping, by hash value (0 is all of them).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::remote) enum Invalidated {
+    Server(u32),
+    Mapping(u32),
+}
+
+/// What is called back.
+type Handlers = (fn(Event), fn(Invalidated));
+
+static HANDLERS: OnceLock<Handlers> = OnceLock::new();
+
+fn tell(event: Event) {
+    let Some((handler, _)) = HANDLERS.get() else { return };
+    match event {
+        Event::PreCommit | Event::PrePrepare | Event::PreCommitSub(_) => handler(event),
+        // An error here would make PostgreSQL abort within an abort, or panic within a commit.
+        _ => drop(std::panic::catch_unwind(|| handler(event))),
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn on_xact(event: pg_sys::XactEvent::Type, _arg: *mut c_void) {
+    match event {
+        pg_sys::XactEvent::XACT_EVENT_PRE_COMMIT => tell(Event::PreCommit),
+        pg_sys::XactEvent::XACT_EVENT_PRE_PREPARE => tell(Event::PrePrepare),
+        pg_sys::XactEvent::XACT_EVENT_COMMIT | pg_sys::XactEvent::XACT_EVENT_PREPARE => tell(Event::Committed),
+        pg_sys::XactEvent::XACT_EVENT_ABORT => tell(Event::Aborted),
+        _ => {}
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn on_sub_xact(
+    event: pg_sys::SubXactEvent::Type,
+    _sub: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
+    _arg: *mut c_void,
+) {
+    match event {
+        pg_sys::SubXactEvent::SUBXACT_EVENT_PRE_COMMIT_SUB => tell(Event::PreCommitSub(local().level)),
+        pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB => tell(Event::AbortedSub(local().level)),
+        _ => {}
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn on_invalidation(_arg: pg_sys::Datum, cache: c_int, hash: u32) {
+    if let Some((_, handler)) = HANDLERS.get() {
+        let server = cache == pg_sys::SysCacheIdentifier::FOREIGNSERVEROID as c_int;
+        handler(if server { Invalidated::Server(hash) } else { Invalidated::Mapping(hash) });
+    }
+}
+
+/// Registers the handlers for the life of this process; only the first call does.
+pub(in crate::remote) fn register(event: fn(Event), invalidated: fn(Invalidated)) {
+    if HANDLERS.set((event, invalidated)).is_err() {
+        return;
+    }
+    // SAFETY: main thread; the callbacks are static functions, and an extension library is never unloaded.
+    unsafe {
+        pg_sys::RegisterXactCallback(Some(on_xact), null_mut());
+        pg_sys::RegisterSubXactCallback(Some(on_sub_xact), null_mut());
+        for cache in [pg_sys::SysCacheIdentifier::FOREIGNSERVEROID, pg_sys::SysCacheIdentifier::USERMAPPINGOID] {
+            pg_sys::CacheRegisterSyscacheCallback(cache as c_int, Some(on_invalidation), pg_sys::Datum::from(0));
+        }
+    }
+}
+
+/// Runs `f` with a fresh snapshot, as statements at commit time need one.
+pub(in crate::remote) fn with_snapshot<T>(f: impl FnOnce() -> T) -> T {
+    // SAFETY: main thread, in a transaction; an error unwinds the stack of snapshots by itself.
+    unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot()) };
+    let value = f();
+    // SAFETY: pushed above.
+    unsafe { pg_sys::PopActiveSnapshot() };
+    value
+}

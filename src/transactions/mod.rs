@@ -1,0 +1,102 @@
+//! Who decides transactions that wrote on several shards: the router's own database.
+//!
+//! 1. *Before the first PREPARE* the transaction takes an exclusive lock named by its local transaction id, which is
+//!    part of every prepared transaction's name ([`Router::token`]). It is held to the transaction's end.
+//! 2. *After the last PREPARE* a row for each prepared transaction is written into `docshard_catalog.transactions`, in
+//!    the local transaction: its commit is the decision.
+//! 3. *After the local commit* the shards are told. Rows whose shards have committed are removed by this backend's next
+//!    such transaction, or by [`resolve_all`].
+//!
+//! [`resolve_all`] finishes what was left behind by a crash or a lost connection. A prepared transaction of this
+//! cluster whose lock is free has no living originator: with a row it is committed, without one it is rolled back.
+//!
+//! INVARIANTS
+//! * A lock is released only after its transaction's rows are visible or never will be. So whoever gets the lock and
+//!   then looks for the row with a new snapshot, sees the decision.
+//! * A row is removed only if, after it was seen, its shard was seen without the prepared transaction: a row appears
+//!   only after the PREPARE.
+
+mod resolve;
+
+use crate::pg::error::{Error, Result};
+use crate::pg::lock::{self, Mode, Tag};
+use crate::pg::param::Param;
+use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::{server, spi, user};
+use crate::remote::{self, Coordinator};
+use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
+use std::cell::RefCell;
+
+pub use resolve::resolve_all;
+
+/// Called from `_PG_init`.
+pub fn init() {
+    remote::set_coordinator(&Router);
+}
+
+struct Router;
+
+thread_local! {
+    /// Decisions that this backend's shards have carried out, whose rows can go.
+    static FINISHED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// More than that are left to the worker.
+const MOST_FINISHED: usize = 1000;
+
+impl Coordinator for Router {
+    fn token(&self) -> Result<String> {
+        let transaction = server::transaction_id();
+        lock::acquire(Tag::Transaction(transaction.into()), Mode::Exclusive);
+        // The local pre-commit calls, and has no snapshot.
+        let _snapshot = ActiveSnapshot::latest();
+        Ok(format!("{}{transaction:08x}", cluster_token()?))
+    }
+
+    fn decide(&self, gids: &[(Oid, String)]) -> Result<()> {
+        let finished = FINISHED.take();
+        let finished: Vec<&str> = finished.iter().map(String::as_str).collect();
+        let names = gids.iter().map(|(server, _)| server::foreign_server_name(*server)).collect::<Option<Vec<_>>>();
+        let names =
+            names.ok_or_else(|| Error::new(Kind::ShardNotFound, "a foreign server of this transaction is gone"))?;
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let gids: Vec<&str> = gids.iter().map(|(_, gid)| gid.as_str()).collect();
+        user::as_extension_owner(|| {
+            if !finished.is_empty() {
+                spi::execute(
+                    "DELETE FROM docshard_catalog.transactions WHERE gid = ANY ($1)",
+                    &[Param::TextArray(&finished)],
+                )?;
+            }
+            spi::execute(
+                "INSERT INTO docshard_catalog.transactions (gid, server) \
+                 SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2::name[]))",
+                &[Param::TextArray(&gids), Param::TextArray(&names)],
+            )?;
+            Ok(())
+        })
+    }
+
+    fn finished(&self, gids: &[(Oid, String)]) {
+        FINISHED.with_borrow_mut(|finished| {
+            if finished.len() < MOST_FINISHED {
+                finished.extend(gids.iter().map(|(_, gid)| gid.clone()));
+            }
+        });
+    }
+}
+
+/// What tells this cluster's prepared transactions from others': 16 letters and digits.
+fn cluster_token() -> Result<String> {
+    let rows = spi::query("SELECT id FROM docshard_catalog.cluster", &[])?;
+    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "the catalog has no cluster"))?;
+    Ok(format!("{:016x}", row.i64(0)))
+}
+
+/// The originator's local transaction id in a prepared transaction's name; None if the name is another cluster's, or
+/// of something else.
+fn originator(gid: &str, cluster: &str) -> Option<u32> {
+    let rest = gid.strip_prefix("docshard_")?.strip_prefix(cluster)?;
+    u32::from_str_radix(rest.get(..8)?, 16).ok()
+}

@@ -1,0 +1,99 @@
+//! A database's worker.
+
+use crate::catalog::settings;
+use crate::pg::error::Result;
+use crate::pg::lock::{self, Mode, Tag};
+use crate::pg::server::relation_oid;
+use crate::pg::{process, spi, transaction, user};
+use crate::{balancer, transactions};
+use pgrx::pg_sys::Oid;
+use std::time::{Duration, Instant};
+
+/// How often it looks whether its database is being dropped: DROP DATABASE waits for five seconds.
+const GLANCE: Duration = Duration::from_secs(1);
+/// How often transactions are resolved while nothing is amiss.
+const RESOLVE: Duration = Duration::from_secs(10);
+/// The longest rest after rounds that failed.
+const LONGEST_REST: Duration = Duration::from_secs(60);
+
+/// Runs until SIGTERM, or until the database gives nothing more to do.
+pub(super) fn run(database: Oid) {
+    match transaction::run(|| Ok(has_work()? && prepare()?)) {
+        Ok(true) => {}
+        Ok(false) => return,
+        Err(error) => {
+            pgrx::log!("docshard worker: {}", error.message);
+            return;
+        }
+    }
+    process::enter(Some(database));
+    serve(database);
+    process::leave(database);
+}
+
+/// True if this database is a router with other shards, or has moves or transactions to finish.
+fn has_work() -> Result<bool> {
+    if relation_oid(c"docshard_catalog", c"shards").is_none() {
+        return Ok(false);
+    }
+    let rows = spi::query(
+        "SELECT (SELECT count(*) FROM docshard_catalog.shards) > 1 \
+             OR EXISTS (SELECT FROM docshard_catalog.migrations WHERE state <> 'done') \
+             OR EXISTS (SELECT FROM docshard_catalog.transactions)",
+        &[],
+    )?;
+    Ok(rows.first().is_some_and(|row| row.bool(0)))
+}
+
+/// Takes the worker's lock and becomes the extension's owner; false if another worker is there.
+fn prepare() -> Result<bool> {
+    if !lock::try_acquire_for_session(Tag::Worker(1), Mode::Exclusive) {
+        return Ok(false);
+    }
+    user::become_for_session(user::extension_owner()?);
+    Ok(true)
+}
+
+fn serve(database: Oid) {
+    let mut balancer = balancer::Balancer::default();
+    let mut failures = 0;
+    let mut resolved: Option<Instant> = None;
+    while !process::is_being_dropped(database) {
+        let wakes = process::wakes();
+        match transaction::run(has_work) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => pgrx::log!("docshard worker: {}", error.message),
+        }
+        if resolved.is_none_or(|at| at.elapsed() >= RESOLVE) {
+            process::show_activity(Some("docshard: resolving transactions"));
+            if let Err(error) = transactions::resolve_all() {
+                pgrx::log!("docshard worker: {}", error.message);
+            }
+            resolved = Some(Instant::now());
+        }
+        process::show_activity(Some("docshard: balancing"));
+        let outcome = balancer.round();
+        process::show_activity(None);
+        failures = if outcome.failed { failures + 1 } else { 0 };
+        if outcome.again && failures == 0 {
+            process::sleep(Duration::from_millis(1));
+            continue;
+        }
+        let interval = transaction::run(|| settings::integer("balancer_interval_ms")).unwrap_or(10_000);
+        let interval = Duration::from_millis(u64::try_from(interval).unwrap_or(10_000));
+        let rest = (interval * 2_u32.pow(failures.min(6))).min(LONGEST_REST.max(interval));
+        rest_until(database, Instant::now() + rest, wakes);
+    }
+}
+
+/// Sleeps until then, until somebody wakes the workers, or until the database is being dropped.
+fn rest_until(database: Oid, then: Instant, wakes: u32) {
+    loop {
+        let left = then.saturating_duration_since(Instant::now());
+        if left.is_zero() || process::wakes() != wakes || process::is_being_dropped(database) {
+            return;
+        }
+        process::sleep(left.min(GLANCE));
+    }
+}

@@ -1,0 +1,103 @@
+//! The launcher: looks at every database, one after the other, at growing intervals.
+
+use crate::pg::process::{self, Started};
+use pgrx::pg_sys::Oid;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// The first rest after a worker has ended; doubled up to [`LONGEST_REST`].
+const FIRST_REST: Duration = Duration::from_secs(1);
+const LONGEST_REST: Duration = Duration::from_secs(60);
+/// A worker that lived that long did something: the next rest is short again.
+const LONG_LIFE: Duration = Duration::from_secs(60);
+/// A look that takes longer no longer holds up the other databases.
+const LOOK: Duration = Duration::from_secs(10);
+
+struct Database {
+    worker: Option<Started>,
+    started: Instant,
+    rest: Duration,
+    due: Instant,
+}
+
+/// Runs until SIGTERM.
+pub(super) fn run() {
+    process::enter(None);
+    let mut known: HashMap<Oid, Database> = HashMap::new();
+    let mut wakes = process::wakes();
+    let mut list: Vec<(Oid, String)> = Vec::new();
+    let mut listed: Option<Instant> = None;
+    loop {
+        let now = Instant::now();
+        let woken = std::mem::replace(&mut wakes, process::wakes()) != wakes;
+        if woken || listed.is_none_or(|at| now >= at + LONGEST_REST) {
+            match process::databases() {
+                Ok(databases) => list = databases,
+                Err(error) => pgrx::log!("docshard launcher: {}", error.message),
+            }
+            listed = Some(now);
+            known.retain(|database, _| list.iter().any(|(oid, _)| oid == database));
+        }
+        let looking = review(&mut known, now, woken);
+        if !looking {
+            start_next(&mut known, &list, now);
+        }
+        process::sleep(rest(&known, &list, now));
+    }
+}
+
+/// Notes which workers have ended; true while one is having its first look.
+fn review(known: &mut HashMap<Oid, Database>, now: Instant, woken: bool) -> bool {
+    let mut looking = false;
+    for (&oid, database) in known {
+        if woken {
+            database.rest = FIRST_REST;
+        }
+        match &database.worker {
+            Some(worker) if worker.is_alive() => {
+                looking |= process::resident(oid).is_none() && now < database.started + LOOK;
+            }
+            Some(_) => {
+                database.worker = None;
+                process::leave(oid);
+                if now >= database.started + LONG_LIFE {
+                    database.rest = FIRST_REST;
+                }
+                database.due = now + database.rest;
+                database.rest = (database.rest * 2).min(LONGEST_REST);
+            }
+            None if woken => database.due = now,
+            None => {}
+        }
+    }
+    looking
+}
+
+fn start_next(known: &mut HashMap<Oid, Database>, list: &[(Oid, String)], now: Instant) {
+    let due = |oid: &Oid| known.get(oid).is_none_or(|database| database.worker.is_none() && database.due <= now);
+    let next = list.iter().find(|(oid, _)| due(oid) && !process::is_being_dropped(*oid));
+    let Some((oid, name)) = next else { return };
+    let worker = Started::new(&format!("docshard worker for {name}"), "docshard worker", *oid);
+    let entry = known.entry(*oid).or_insert(Database { worker: None, started: now, rest: FIRST_REST, due: now });
+    if worker.is_none() {
+        pgrx::log!("docshard launcher: no worker for database \"{name}\": max_worker_processes is used up");
+        entry.due = now + LONGEST_REST;
+    }
+    entry.worker = worker;
+    entry.started = now;
+}
+
+/// Until the next database is due. The launcher is woken when a worker ends.
+fn rest(known: &HashMap<Oid, Database>, list: &[(Oid, String)], now: Instant) -> Duration {
+    if list.iter().any(|(oid, _)| !known.contains_key(oid)) {
+        return Duration::from_millis(100);
+    }
+    let waiting = known.iter().filter_map(|(&oid, database)| match &database.worker {
+        None => Some(database.due),
+        // Its first look ends by entering the board, of which the launcher is not told.
+        Some(_) if process::resident(oid).is_none() => Some(now + Duration::from_millis(200)),
+        Some(_) => None,
+    });
+    let next = waiting.min().unwrap_or(now + LONGEST_REST);
+    next.saturating_duration_since(now).clamp(Duration::from_millis(50), LONGEST_REST)
+}
