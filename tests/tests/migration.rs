@@ -16,6 +16,7 @@ fn cluster(documents: i64) -> Cluster {
     let cluster = Cluster::start(2);
     let mut client = cluster.router.client();
     for sql in [
+        "SELECT docshard.stop_balancer()".to_owned(),
         "SELECT docshard.enable_sharding('test', 'local')".to_owned(),
         format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
         format!(
@@ -265,6 +266,102 @@ fn errors_say_what_to_do() {
     check_all(&cluster, 100);
 }
 
+/// Begins a move of the chunk with `k` = 0 to `shard1`, and holds it right before its decision, when both shards have
+/// prepared, until the returned client's transaction ends.
+fn held_before_the_decision(cluster: &Cluster) -> (Client, thread::JoinHandle<Result<Value, postgres::Error>>) {
+    let mut client = cluster.router.client();
+    let mover = thread::spawn(move || move_chunk(&mut client, 0, "shard1"));
+    let mut holder = cluster.router.client();
+    let row = "FROM docshard_catalog.migrations WHERE state <> 'done'";
+    wait_until("the move hands over", Duration::from_secs(20), || {
+        holder.query_opt(&format!("SELECT {row} AND step = 'handing over'"), &[]).unwrap().is_some()
+    });
+    holder.batch_execute(&format!("BEGIN; SELECT {row} FOR UPDATE")).unwrap();
+    for shard in &cluster.shards {
+        wait_until("both shards have prepared", Duration::from_secs(20), || {
+            shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts") == 1
+        });
+    }
+    let state: String = holder.query_one(&format!("SELECT state {row}"), &[]).unwrap().get(0);
+    assert_eq!(state, "running", "the move was quicker than this test");
+    (holder, mover)
+}
+
+fn kill_coordinator(node: &Node) {
+    let pid: i32 = node.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'docshard job'");
+    std::process::Command::new("kill").arg("-9").arg(pid.to_string()).status().unwrap();
+    // All sessions of that server end with it, and it starts anew.
+    thread::sleep(Duration::from_millis(200));
+    wait_until("the router is back", Duration::from_secs(60), || node.try_client().is_ok());
+}
+
+/// Waits until nothing is unfinished; the router's worker may be at it too.
+fn recover(cluster: &Cluster) {
+    wait_until("recovery", Duration::from_secs(60), || {
+        let Ok(mut client) = cluster.router.try_client() else { return false };
+        let unfinished = "SELECT FROM docshard_catalog.migrations WHERE state <> 'done'";
+        client.execute("SELECT docshard.recover_moves()", &[]).is_ok()
+            && client.query(unfinished, &[]).is_ok_and(|rows| rows.is_empty())
+    });
+}
+
+#[test]
+fn a_coordinator_that_dies_after_preparing_is_taken_back() {
+    let cluster = cluster(20_000);
+    let (holder, mover) = held_before_the_decision(&cluster);
+    kill_coordinator(&cluster.router);
+    drop(holder);
+    mover.join().unwrap().expect_err("the coordinator was killed");
+    recover(&cluster);
+    assert_eq!(owner(&cluster.router, 0), "shard0");
+    check_all(&cluster, 20_000);
+    move_chunk(&mut cluster.router.client(), 0, "shard1").expect("another attempt");
+    check_all(&cluster, 20_000);
+}
+
+#[test]
+fn a_coordinator_that_dies_after_the_decision_is_replaced() {
+    let cluster = cluster(20_000);
+    let (mut holder, mover) = held_before_the_decision(&cluster);
+    // It will decide, commit on both shards, and wait for the map.
+    let mut map = cluster.router.client();
+    map.batch_execute("BEGIN; SELECT FROM docshard_catalog.collections FOR UPDATE").unwrap();
+    holder.batch_execute("COMMIT").unwrap();
+    for shard in &cluster.shards {
+        wait_until("the shard has committed", Duration::from_secs(20), || {
+            shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts") == 0
+        });
+    }
+    // Who reads now has an old map, and waits for the new one.
+    kill_coordinator(&cluster.router);
+    mover.join().unwrap().expect_err("the coordinator was killed");
+    let url = cluster.router.url();
+    let reader = thread::spawn(move || count(&mut Client::connect(&url, postgres::NoTls).unwrap()));
+    recover(&cluster);
+    assert_eq!(reader.join().unwrap(), 20_000);
+    assert_eq!(owner(&cluster.router, 0), "shard1");
+    check_all(&cluster, 20_000);
+}
+
+#[test]
+fn a_shard_that_crashes_around_the_decision_commits_later() {
+    for victim in 0..2 {
+        let mut cluster = cluster(20_000);
+        let (mut holder, mover) = held_before_the_decision(&cluster);
+        cluster.shards[victim].kill9();
+        holder.batch_execute("COMMIT").unwrap();
+        thread::sleep(Duration::from_millis(500));
+        let state: String = cluster.router.value("SELECT state FROM docshard_catalog.migrations WHERE state <> 'done'");
+        assert_eq!(state, "committed");
+        cluster.shards[victim].start();
+        let answer = mover.join().unwrap().expect("completed as soon as the shard is back");
+        assert_eq!(answer["ok"], 1);
+        recover(&cluster);
+        assert_eq!(owner(&cluster.router, 0), "shard1");
+        check_all(&cluster, 20_000);
+    }
+}
+
 /// A small pseudo-random sequence, so that a failure can be repeated.
 struct Dice(u64);
 
@@ -431,10 +528,7 @@ fn an_accident_at_any_moment_leaves_the_chunk_on_one_side() {
         }
         accident.strike(&mut cluster, Duration::from_millis(dice.below(300)));
         let outcome = mover.join().expect("the mover does not panic");
-        wait_until("recovery", Duration::from_secs(60), || {
-            let Ok(mut client) = cluster.router.try_client() else { return false };
-            client.query_one("SELECT docshard.recover_moves()", &[]).is_ok_and(|row| row.get::<_, i64>(0) == 0)
-        });
+        recover(&cluster);
         let now = owner(&cluster.router, 0);
         let told = match &outcome {
             Ok(()) => "moved".to_owned(),
