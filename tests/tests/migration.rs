@@ -269,14 +269,31 @@ fn errors_say_what_to_do() {
 /// Begins a move of the chunk with `k` = 0 to `shard1`, and holds it right before its decision, when both shards have
 /// prepared, until the returned client's transaction ends.
 fn held_before_the_decision(cluster: &Cluster) -> (Client, thread::JoinHandle<Result<Value, postgres::Error>>) {
+    let step = |name: &str| {
+        wait_until(name, Duration::from_secs(20), || {
+            let sql =
+                format!("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done' AND step = '{name}'");
+            cluster.router.value::<i64>(&sql) == 1
+        });
+    };
+    // A writer keeps the move at one step, and a lock on the donor at another, so that the third can be caught.
+    let mut writer = cluster.router.client();
+    writer.batch_execute("BEGIN").unwrap();
+    writer.batch_execute(&format!("SELECT docshard.insert_one('{NS}', '{{\"k\": 1, \"_id\": \"new\"}}')")).unwrap();
     let mut client = cluster.router.client();
     let mover = thread::spawn(move || move_chunk(&mut client, 0, "shard1"));
+    step("waiting for writers");
+    wait_until("the donor captures", Duration::from_secs(20), || {
+        cluster.shards[0].value::<i64>("SELECT count(*) FROM docshard_data.capture") == 1
+    });
+    let mut capture = cluster.shards[0].client();
+    capture.batch_execute("BEGIN; LOCK TABLE docshard_data.capture IN EXCLUSIVE MODE").unwrap();
+    writer.batch_execute("ROLLBACK").unwrap();
+    step("handing over");
     let mut holder = cluster.router.client();
     let row = "FROM docshard_catalog.migrations WHERE state <> 'done'";
-    wait_until("the move hands over", Duration::from_secs(20), || {
-        holder.query_opt(&format!("SELECT {row} AND step = 'handing over'"), &[]).unwrap().is_some()
-    });
     holder.batch_execute(&format!("BEGIN; SELECT {row} FOR UPDATE")).unwrap();
+    capture.batch_execute("COMMIT").unwrap();
     for shard in &cluster.shards {
         wait_until("both shards have prepared", Duration::from_secs(20), || {
             shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts") == 1
