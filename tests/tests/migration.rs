@@ -237,7 +237,7 @@ fn a_cancelled_move_leaves_nothing() {
 
 #[test]
 fn errors_say_what_to_do() {
-    let cluster = cluster(100);
+    let mut cluster = cluster(100);
     let mut client = cluster.router.client();
     let mut fails = |sql: &str, sqlstate: &str, part: &str| {
         let error = client.batch_execute(sql).expect_err(sql);
@@ -263,6 +263,12 @@ fn errors_say_what_to_do() {
     cluster.router.psql("UPDATE docshard_catalog.chunks SET jumbo = false");
     cluster.shards[1].psql("DROP SERVER docshard_shard0 CASCADE");
     fails(&call("{\"k\": 1}", "shard1"), "55000", "no foreign server");
+    cluster.shards[1].configure("max_prepared_transactions = 0");
+    cluster.shards[1].stop();
+    cluster.shards[1].start();
+    fails(&call("{\"k\": 1}", "shard1"), "55000", "no prepared transactions");
+    cluster.router.psql("SELECT docshard.remove_shard('shard1')");
+    fails(&call("{\"k\": 1}", "shard1"), "55000", "draining");
     check_all(&cluster, 100);
 }
 
