@@ -149,19 +149,23 @@ fn writes_wait_for_the_move_and_succeed() {
     let stop = Arc::new(AtomicBool::new(false));
     let next = Arc::new(AtomicU64::new(10_000));
     let writers: Vec<_> = (0..3)
-        .map(|_| {
+        .map(|role| {
             let (stop, next) = (Arc::clone(&stop), Arc::clone(&next));
             let mut client = cluster.router.client();
+            // One of them writes in transactions, which must be run again if the chunk moves between their statements.
+            let (begin, commit) = if role == 0 { ("BEGIN; ", "; SELECT pg_sleep(0.01); COMMIT") } else { ("", "") };
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let k = next.fetch_add(1, Ordering::Relaxed);
-                    let sql = format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": {k}, \"k\": {k}}}')");
-                    client.batch_execute(&sql).expect("an insert");
                     let sql = format!(
-                        "SELECT docshard.update_one('{NS}', '{{\"k\": {}}}', '{{\"$inc\": {{\"n\": 1}}}}')",
+                        "{begin}SELECT docshard.insert_one('{NS}', '{{\"_id\": {k}, \"k\": {k}}}'); \
+                         SELECT docshard.update_one('{NS}', '{{\"k\": {}}}', '{{\"$inc\": {{\"n\": 1}}}}'){commit}",
                         k % 10_000
                     );
-                    client.batch_execute(&sql).expect("an update");
+                    while let Err(error) = client.batch_execute(&sql) {
+                        assert_eq!(error.code().map(|c| c.code()), Some("40001"), "{error:?}");
+                        client.batch_execute("ROLLBACK").expect("a rollback");
+                    }
                 }
             })
         })
