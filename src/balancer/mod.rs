@@ -18,7 +18,7 @@ mod rest;
 mod steps;
 
 use crate::catalog::model::{Place, Shard};
-use crate::catalog::sizes::{self, Collection};
+use crate::catalog::sizes::{self, COUNTED_OFTEN_MB, Collection};
 use crate::catalog::{cache, settings};
 use crate::migration;
 use crate::pg::error::{Error, Result};
@@ -103,7 +103,7 @@ impl Balancer {
                 continue;
             }
             for collection in &mut view.collections {
-                if let Err(error) = transaction::run(|| sizes::measure(&shard, collection)) {
+                if let Err(error) = transaction::run(|| sizes::measure(&shard, collection, COUNTED_OFTEN_MB)) {
                     self.note(&error, &format!("measuring {} at shard \"{}\": ", collection.namespace, shard.name));
                     if shard.place == Place::Local || !is_connection_lost(&error) {
                         self.collections.failed(collection.id);
