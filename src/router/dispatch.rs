@@ -101,9 +101,9 @@ impl RowStream {
     ///
     /// # Errors
     /// The shard's.
-    pub fn next(&mut self) -> Result<Option<Answer>> {
+    pub fn next_row(&mut self) -> Result<Option<Answer>> {
         Ok(match self {
-            RowStream::Local(cursor) => cursor.next()?.map(Answer::Local),
+            RowStream::Local(cursor) => cursor.next_row()?.map(Answer::Local),
             RowStream::Rows(rows) => rows.next().map(Answer::Local),
             RowStream::Remote(stream) => stream.next()?.map(Answer::Remote),
         })

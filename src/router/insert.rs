@@ -2,7 +2,10 @@
 
 use super::condition::Bound;
 use super::dispatch::{self, Destination, LockRange, Written, with_fresh_map};
+use super::options::CountOptions;
+use super::read::{self, Query};
 use super::statement::Statement;
+use crate::catalog::cache;
 use crate::catalog::collections;
 use crate::catalog::model::Collection;
 use crate::catalog::namespace;
@@ -103,7 +106,7 @@ pub fn insert(namespace: &str, documents: &[Storable], ordered: bool) -> Result<
             }
         })?;
         for index in missing {
-            let error = duplicate(namespace, &documents[start + index].id_json());
+            let error = taken(namespace, &documents[start + index])?;
             if ordered {
                 return Err(error);
             }
@@ -114,12 +117,26 @@ pub fn insert(namespace: &str, documents: &[Storable], ordered: bool) -> Result<
     Ok(errors)
 }
 
-/// MongoDB's answer to a second document of the same key.
-pub fn duplicate(namespace: &str, id: &serde_json::Value) -> Error {
-    Error::new(
-        Kind::DuplicateKey,
-        format!("E11000 duplicate key error collection: {namespace} dup key: {{ _id: {id} }}"),
-    )
+/// MongoDB's answer to a document whose key was taken: its `_id`, or else one of a unique index.
+fn taken(namespace: &str, document: &Storable) -> Result<Error> {
+    let prefix = format!("E11000 duplicate key error collection: {namespace} index:");
+    let unique: Vec<String> = cache::find(namespace)?
+        .iter()
+        .flat_map(|collection| &collection.indexes)
+        .filter(|index| index.unique)
+        .map(|index| index.name.clone())
+        .collect();
+    let id = document.id_json();
+    let by_id = unique.is_empty() || {
+        let query = Query::parse(&serde_json::json!({"_id": {"$eq": id}}).to_string())?;
+        read::count(namespace, &query, &CountOptions::default())? > 0
+    };
+    let message = if by_id {
+        format!("{prefix} _id_ dup key: {{ _id: {id} }}")
+    } else {
+        format!("{prefix} {}", unique.join(" or "))
+    };
+    Ok(Error::new(Kind::DuplicateKey, message))
 }
 
 /// MongoDB's answer to a violated unique index, as PostgreSQL names it.

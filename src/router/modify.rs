@@ -146,7 +146,7 @@ fn aim(collection: &Collection, query: &Query, many: bool, what: &str, upsert: b
     let statement = Statement { sql, params: conditions.params };
     let streams = dispatch::read(collection, &destinations, &statement)?;
     for (mut stream, destination) in streams.into_iter().zip(destinations) {
-        if let Some(row) = stream.next()? {
+        if let Some(row) = stream.next_row()? {
             let aim =
                 Aim { skey: row.get(0).unwrap_or_default().to_vec(), id: row.get(1).unwrap_or_default().to_vec() };
             let keys = KeyRanges::new(vec![KeyRange::point(&aim.skey)]);
