@@ -24,7 +24,7 @@ use crate::migration;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::{process, transaction};
-use control::{STEP, STOP};
+use control::STEP;
 use docshard_core::balancer::{self as policy, Reason};
 use docshard_core::chunk_map::ShardId;
 use rest::Rests;
@@ -272,5 +272,3 @@ impl Drop for Step {
         lock::release_for_session(Tag::Worker(STEP), Mode::Exclusive);
     }
 }
-
-const _: () = assert!(STEP != STOP);
