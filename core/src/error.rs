@@ -133,6 +133,10 @@ kinds! {
     Location31254 = 31254, "22023";
     Location40352 = 40352, "22023";
     Location40353 = 40353, "22023";
+    Location51074 = 51074, "22023";
+    Location51075 = 51075, "22023";
+    Location51091 = 51091, "22023";
+    Location51108 = 51108, "22023";
     Location51270 = 51270, "22023";
     MissingSortKeyShard = 169, "22023";
 }

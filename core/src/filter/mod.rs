@@ -4,17 +4,22 @@
 //! * [`node`] is the tree.
 //! * [`matching`] evaluates it on a document.
 //! * [`bounds`] says which values of a field can match.
+//! * [`types`], [`modulo`], [`bits`] and [`regex`] are single operators: argument and test.
 
+mod bits;
 mod bounds;
 mod matching;
+mod modulo;
 mod node;
 mod parse;
+mod regex;
+mod types;
 
 use crate::document::raw::RawObject;
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
 use crate::key::KeyRanges;
-use crate::path;
+use crate::path::{self, Base};
 use node::Node;
 
 /// A parsed filter.
@@ -40,7 +45,7 @@ impl Filter {
 
     /// True if the document matches.
     pub fn matches(&self, document: RawObject<'_>) -> bool {
-        self.root.matches(document)
+        self.root.matches(Base::Object(document))
     }
 
     /// The encodings of one field's value (a field that holds no array anywhere on its path) that a matching document
