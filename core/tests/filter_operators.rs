@@ -331,7 +331,7 @@ mod naive {
         let (name, argument) = test.as_object().unwrap().iter().next().unwrap();
         match name.as_str() {
             "$not" => !passes(argument, found, is_element),
-            "$size" => array.is_some_and(|elements| Json::from(elements.len()) == *argument),
+            "$size" => array.is_some_and(|elements| *argument == elements.len()),
             "$all" => {
                 let values = argument.as_array().unwrap();
                 !values.is_empty() && values.iter().all(|value| passes(&json!({"$eq": value}), found, is_element))
@@ -372,7 +372,7 @@ mod naive {
             }
             "$mod" => match value {
                 Value::Number(number) if number.to_f64().is_finite() => {
-                    Json::from(number.to_f64().trunc() as i64 % argument[0].as_i64().unwrap()) == argument[1]
+                    argument[1] == number.to_f64().trunc() as i64 % argument[0].as_i64().unwrap()
                 }
                 _ => false,
             },
