@@ -1,10 +1,11 @@
 //! `$bitsAllSet`, `$bitsAllClear`, `$bitsAnySet`, `$bitsAnyClear`: bits of integers and binary values.
 
 use crate::document::element::Element;
-use crate::document::number::Number;
+use crate::document::number::{Decimal, Number};
 use crate::document::raw::RawValue;
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
+use bigdecimal::RoundingMode;
 
 /// Which bits must be how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ impl Bits {
     /// Reads a mask (a number or a binary value) or a list of positions.
     ///
     /// # Errors
-    /// `FailedToParse` for a mask that is no integer or negative, `BadValue` for anything else.
+    /// `FailedToParse` for a mask or position that is no integer or negative, and for anything else.
     pub fn parse(name: &str, path: &str, argument: &Value, all: bool, set: bool) -> Result<Bits> {
         let mut positions = match argument {
             Value::Array(positions) => positions.iter().map(position).collect::<Result<Vec<_>>>()?,
@@ -48,11 +49,12 @@ impl Bits {
         Ok(Bits { positions, set, all })
     }
 
-    /// True if the value is an integer (of any type) or binary, and its bits are as they must be.
+    /// True if the value is an integer, a decimal (which is rounded; what does not fit counts as the least integer, as
+    /// in MongoDB) or binary, and its bits are as they must be.
     pub fn accept(&self, raw: RawValue<'_>) -> bool {
         match Element::of(raw) {
             Element::Number(number) => {
-                number.as_i64().is_some_and(|value| self.test(|bit| value >> bit.min(SIGN) & 1 == 1))
+                integer(&number).is_some_and(|value| self.test(|bit| value >> bit.min(SIGN) & 1 == 1))
             }
             Element::Binary(_, bytes) => self.test(|bit| bit_of_bytes(&bytes, bit)),
             _ => false,
@@ -63,6 +65,17 @@ impl Bits {
         let mut positions = self.positions.iter();
         let fits = |position: &u32| bit(*position) == self.set;
         if self.all { positions.all(fits) } else { positions.any(fits) }
+    }
+}
+
+fn integer(number: &Number) -> Option<i64> {
+    match number {
+        Number::Decimal(Decimal::Finite(value)) => {
+            let rounded = value.with_scale_round(0, RoundingMode::HalfEven);
+            Some(i64::try_from(rounded.as_bigint_and_scale().0.as_ref()).unwrap_or(i64::MIN))
+        }
+        Number::Decimal(_) => Some(i64::MIN),
+        number => number.as_i64(),
     }
 }
 
@@ -91,5 +104,5 @@ fn failed(path: &str, what: &str, number: &Number) -> Error {
 }
 
 fn bad(message: impl Into<String>) -> Error {
-    Error::new(Kind::BadValue, message)
+    Error::new(Kind::FailedToParse, message)
 }

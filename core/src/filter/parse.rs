@@ -332,6 +332,7 @@ fn legacy_regex(json: &Json) -> Result<Option<Pattern>> {
     let Json::Object(fields) = json else { return Ok(None) };
     match (fields.len(), fields.get("$regex"), fields.get("$options")) {
         (2, Some(Json::String(pattern)), Some(Json::String(options))) => Pattern::new(pattern, options).map(Some),
+        (1, Some(Json::String(pattern)), None) => Pattern::new(pattern, "").map(Some),
         _ => Ok(None),
     }
 }

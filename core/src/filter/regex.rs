@@ -20,6 +20,10 @@ const MAX_COMPILED_BYTES: usize = 10 * 1024 * 1024;
 /// The options that MongoDB knows; `u` has no effect, patterns are always UTF-8.
 const OPTIONS: &str = "imsxu";
 
+/// Unicode properties that only PCRE has, as classes.
+const PCRE_PROPERTIES: &[(&str, &str)] =
+    &[("Xan", r"[\p{L}\p{N}]"), ("Xwd", r"[\p{L}\p{N}_]"), ("Xps", r"[\s]"), ("Xsp", r"[\s]")];
+
 /// A compiled regular expression.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
@@ -184,6 +188,13 @@ impl Translation<'_> {
 
     /// An escape that means the same in both dialects. A letter without meaning stands for itself in PCRE.
     fn copy_escape(&mut self, letter: char) {
+        if letter == 'p'
+            && let Some((property, rest)) = self.rest.strip_prefix('{').and_then(|rest| rest.split_once('}'))
+            && let Some((_, members)) = PCRE_PROPERTIES.iter().find(|(name, _)| *name == property)
+        {
+            self.rest = rest;
+            return self.out.push_str(members);
+        }
         if (letter == 'x' || letter == 'p' || letter == 'P') && self.rest.starts_with('{') {
             self.out.push('\\');
             self.out.push(letter);
@@ -328,6 +339,7 @@ mod tests {
         check("(?<=a)b", "", &["ab"], &["cb"]);
         check("a++b", "", &["aab"], &["b"]);
         check(r"\bcat\b", "", &["a cat sat"], &["concat"]);
+        check(r"^\p{Xan}+$", "", &["kyle", "박정수"], &["a_b"]);
         check("", "", &["", "x"], &[]);
         check("a|^b", "", &["xa", "b"], &["xb"]);
     }
