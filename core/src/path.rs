@@ -52,16 +52,27 @@ pub(crate) fn resolve<'a>(object: RawObject<'a>, path: &str) -> Option<RawValue<
     }
 }
 
+/// The value at a path that leads through embedded documents and named positions of arrays. None if missing.
+pub(crate) fn at<'a>(object: RawObject<'a>, path: &str) -> Option<RawValue<'a>> {
+    path.split('.').try_fold(RawValue::Object(object), |value, name| match value {
+        RawValue::Array(array) => array.get(array_index(name)?),
+        value => embedded(value)?.get(name),
+    })
+}
+
 /// Where a path starts: a document, or an array taken as one whose names are its positions.
 #[derive(Clone, Copy)]
 pub(crate) enum Base<'a> {
     Object(RawObject<'a>),
     Array(RawArray<'a>),
+    /// a document of one field
+    Field(&'a str, RawValue<'a>),
 }
 
 impl<'a> Base<'a> {
     fn get(self, name: &str) -> Option<RawValue<'a>> {
         match self {
+            Base::Field(field, value) => (name == field).then_some(value),
             Base::Object(object) => object.get(name),
             Base::Array(array) => array_index(name).and_then(|index| array.get(index)),
         }

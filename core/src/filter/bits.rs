@@ -49,8 +49,8 @@ impl Bits {
         Ok(Bits { positions, set, all })
     }
 
-    /// True if the value is an integer, a decimal (which is rounded; what does not fit counts as the least integer, as
-    /// in MongoDB) or binary, and its bits are as they must be.
+    /// True if the value is an integer, a decimal (which is rounded; NaN and the infinities count as the least
+    /// integer, as in MongoDB) or binary, and its bits are as they must be.
     pub fn accept(&self, raw: RawValue<'_>) -> bool {
         match Element::of(raw) {
             Element::Number(number) => {
@@ -72,7 +72,7 @@ fn integer(number: &Number) -> Option<i64> {
     match number {
         Number::Decimal(Decimal::Finite(value)) => {
             let rounded = value.with_scale_round(0, RoundingMode::HalfEven);
-            Some(i64::try_from(rounded.as_bigint_and_scale().0.as_ref()).unwrap_or(i64::MIN))
+            i64::try_from(rounded.as_bigint_and_scale().0.as_ref()).ok()
         }
         Number::Decimal(_) => Some(i64::MIN),
         number => number.as_i64(),

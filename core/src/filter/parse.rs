@@ -134,6 +134,20 @@ pub(super) fn filter(json: &Json) -> Result<Node> {
     document(json, 0)
 }
 
+/// True for operators, such as `{"$gt": 5}`, and regular expressions.
+pub(super) fn is_condition(json: &Json) -> Result<bool> {
+    if !is_shallow(json, MAX_JSON_DEPTH) {
+        return Err(too_deep());
+    }
+    let regex = || matches!(json, Json::Object(fields) if is_extended(fields));
+    Ok(as_operators(json).is_some() || regex() && matches!(ext_json::from_json(json)?, Value::Regex(..)))
+}
+
+/// Parses what [`is_condition`] is true for; its leaves' paths are empty.
+pub(super) fn condition(json: &Json) -> Result<Node> {
+    field("", json, 0)
+}
+
 fn document(json: &Json, depth: usize) -> Result<Node> {
     if depth > MAX_FILTER_DEPTH {
         return Err(too_deep());
