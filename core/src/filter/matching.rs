@@ -55,12 +55,20 @@ impl Test {
             Test::Bits(bits) => found.is_some_and(|raw| bits.accept(raw)),
             Test::Regex(pattern) => found.is_some_and(|raw| pattern.accepts(raw)),
             Test::Size(size) => array(found).is_some_and(|array| array.len() == *size),
-            Test::ElementDocument(node) => {
-                array(found).is_some_and(|array| array.iter().any(|element| node.matches_element(element)))
+            Test::ElementDocument(_) | Test::ElementValue(_) => {
+                array(found).is_some_and(|array| array.iter().any(|element| self.matches_element(element)))
             }
-            Test::ElementValue(node) => {
-                array(found).is_some_and(|array| array.iter().any(|element| node.matches_value(element, false)))
-            }
+        }
+    }
+}
+
+impl Test {
+    /// True if an array's element is what `$elemMatch` looks for.
+    pub fn matches_element(&self, element: RawValue<'_>) -> bool {
+        match self {
+            Test::ElementDocument(node) => node.matches_element(element),
+            Test::ElementValue(node) => node.matches_value(element, false),
+            _ => false,
         }
     }
 }

@@ -15,12 +15,12 @@ mod parse;
 mod regex;
 mod types;
 
-use crate::document::raw::{RawObject, RawValue};
+use crate::document::raw::{RawArray, RawObject, RawValue};
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
 use crate::key::KeyRanges;
 use crate::path::{self, Base};
-use node::Node;
+use node::{Node, Test};
 
 /// A parsed filter.
 #[derive(Debug)]
@@ -129,6 +129,27 @@ impl Condition {
     /// True if the value passes, or an element of the array that it is.
     pub(crate) fn accepts(&self, value: RawValue<'_>) -> bool {
         self.root.matches_value(value, true)
+    }
+}
+
+/// A condition on an array's elements, as `$elemMatch` takes it.
+#[derive(Debug)]
+pub(crate) struct ElementCondition {
+    test: Test,
+}
+
+impl ElementCondition {
+    /// Parses `$elemMatch`'s argument.
+    ///
+    /// # Errors
+    /// Those of [`Filter::parse`].
+    pub(crate) fn parse(json: &serde_json::Value) -> Result<ElementCondition> {
+        Ok(ElementCondition { test: parse::element_condition(json)? })
+    }
+
+    /// The first element that matches.
+    pub(crate) fn first_in<'a>(&self, array: RawArray<'a>) -> Option<RawValue<'a>> {
+        array.iter().find(|element| self.test.matches_element(*element))
     }
 }
 

@@ -385,19 +385,27 @@ fn all(field: Field<'_>, argument: &Json) -> Result<Node> {
 }
 
 fn element(field: Field<'_>, argument: &Json) -> Result<Node> {
-    if field.depth >= MAX_FILTER_DEPTH {
+    Ok(leaf(field.path, element_test(argument, field.depth)?))
+}
+
+/// Parses what `$elemMatch` takes.
+pub(super) fn element_condition(json: &Json) -> Result<Test> {
+    if is_shallow(json, MAX_JSON_DEPTH) { element_test(json, 0) } else { Err(too_deep()) }
+}
+
+fn element_test(argument: &Json, depth: usize) -> Result<Test> {
+    if depth >= MAX_FILTER_DEPTH {
         return Err(too_deep());
     }
     let Json::Object(fields) = argument else { return Err(bad_value("$elemMatch needs an Object")) };
     let logical =
         |name: &String| TOP_LEVEL_OPERATORS.iter().any(|operator| operator.name == name && name != "$comment");
-    let test = match as_operators(argument) {
+    Ok(match as_operators(argument) {
         Some(operators) if !operators.keys().next().is_some_and(logical) => {
-            Test::ElementValue(Box::new(field_operators("", fields, field.depth + 1)?))
+            Test::ElementValue(Box::new(field_operators("", fields, depth + 1)?))
         }
-        _ => Test::ElementDocument(Box::new(document(argument, field.depth + 1)?)),
-    };
-    Ok(leaf(field.path, test))
+        _ => Test::ElementDocument(Box::new(document(argument, depth + 1)?)),
+    })
 }
 
 fn constant(name: &str, argument: &Json) -> Result<()> {
