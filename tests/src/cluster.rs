@@ -148,6 +148,27 @@ impl Node {
         run(psql)
     }
 
+    /// Runs a script by psql in a database, as a person would who goes on after an error, and returns all that it prints,
+    /// errors and notices in their place. `options` are psql's.
+    ///
+    /// # Panics
+    /// If psql cannot be run, or the database not be reached.
+    pub fn psql_script(&self, database: &str, options: &[&str], script: &str) -> String {
+        let folder = self.data.parent().expect("it is in the node's folder");
+        let (input, output) = (folder.join("script.sql"), folder.join("script.out"));
+        fs::write(&input, script).expect("a script");
+        let printed = File::create(&output).expect("a file for what psql prints");
+        let mut psql = pg_program("psql");
+        psql.args(["-X", "-q", "-P", "pager=off"]).args(options);
+        psql.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres", "-d", database]);
+        psql.stdin(File::open(&input).expect("a script"));
+        psql.stdout(printed.try_clone().expect("a file")).stderr(printed);
+        let status = psql.status().expect("psql runs");
+        let text = fs::read_to_string(&output).expect("psql prints UTF-8");
+        assert!(status.success(), "psql: {status}\n{text}");
+        text
+    }
+
     /// Adds lines to its configuration, for the next start.
     pub fn configure(&self, lines: &str) {
         let path = self.data.join("postgresql.conf");
