@@ -33,3 +33,4 @@ mod docshard_internal {}
 
 ::pgrx::extension_sql_file!("../sql/schemas.sql", name = "schemas", bootstrap);
 ::pgrx::extension_sql_file!("../sql/catalog.sql", name = "catalog", requires = ["schemas"]);
+::pgrx::extension_sql_file!("../sql/privileges.sql", name = "privileges", finalize);

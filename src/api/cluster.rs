@@ -1,9 +1,11 @@
 //! Administration of shards and databases.
 
 use crate::catalog::shards::{self, AddOptions, Removal};
-use crate::catalog::{change, databases};
+use crate::catalog::{access, cache, change, databases};
+use crate::migration::{MoveRequest, jobs};
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
+use crate::pg::server;
 use crate::router::options::Options;
 use crate::worker;
 use docshard_core::error::Kind;
@@ -86,6 +88,53 @@ fn drop_database(db: &str) -> Json {
     let run = || -> Result<Json> {
         let dropped = databases::drop(db)?;
         Ok(answer(&if dropped { json!({"dropped": db, "ok": 1}) } else { json!({"ok": 1}) }))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Moves the unsharded collections of a database to another shard, which becomes its primary. Each collection moves as
+/// a chunk does; if one cannot be moved, those before it stay moved, and the same call again goes on.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn move_primary(db: &str, to: &str) -> Json {
+    let run = || -> Result<Json> {
+        shards::check_router()?;
+        if server::in_transaction_block() {
+            let message = "a database cannot be moved inside a transaction block";
+            return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
+        }
+        let target = cache::shard_named(to)?;
+        if target.draining {
+            return Err(Error::new(Kind::IllegalOperation, format!("shard {to} is being removed")));
+        }
+        if databases::primary(db)?.is_none() {
+            return Err(Error::new(Kind::NamespaceNotFound, format!("database {db} not found")));
+        }
+        let mut documents = 0;
+        for namespace in databases::unsharded_collections(db)? {
+            let chunk = cache::get(&namespace)?.map.chunks()[0].clone();
+            if chunk.shard == target.id {
+                continue;
+            }
+            let (min, max) = (chunk.min, chunk.max);
+            let reason = "movePrimary".to_owned();
+            let request = MoveRequest { namespace, min, max, to: target.id, force_jumbo: true, reason };
+            documents += jobs::move_and_wait(&request)?.documents;
+        }
+        databases::set_primary(db, target.id)?;
+        Ok(answer(&json!({"primary": to, "documents": documents, "ok": 1})))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Lets an application's role work with documents, here and at every shard. Options: user and password at the shards.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn grant_access(role: &str, options: default!(Json, "'{}'")) -> Json {
+    let run = || -> Result<Json> {
+        shards::check_router()?;
+        let json = options.parse()?;
+        let options = Options::of(&json, "grant_access", &["user", "password"])?;
+        access::grant(role, options.text("user")?, options.text("password")?)?;
+        Ok(answer(&json!({"ok": 1})))
     };
     run().unwrap_or_else(|e| e.raise())
 }

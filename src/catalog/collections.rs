@@ -119,8 +119,8 @@ pub fn refuse_while_moving(id: i32, name: &str) -> Result<()> {
 pub fn drop(name: &str) -> Result<bool> {
     namespace::split(name)?;
     let locked = match change::lock(name) {
-        Ok(locked) => locked,
-        Err(_) => return Ok(false),
+        Err(error) if &error.sqlstate == Kind::NamespaceNotFound.sqlstate().as_bytes() => return Ok(false),
+        locked => locked?,
     };
     refuse_while_moving(locked.id, name)?;
     let rows = spi::query(

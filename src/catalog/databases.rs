@@ -89,6 +89,32 @@ pub fn enable_sharding(name: &str, primary: Option<&str>) -> Result<()> {
     Ok(())
 }
 
+/// The unsharded collections of a database.
+///
+/// # Errors
+/// Internal ones.
+pub fn unsharded_collections(name: &str) -> Result<Vec<String>> {
+    let rows = spi::query(
+        "SELECT namespace FROM docshard_catalog.collections WHERE database = $1 AND key IS NULL ORDER BY namespace",
+        &[Param::Text(name)],
+    )?;
+    Ok(rows.iter().map(|row| row.text(0).to_owned()).collect())
+}
+
+/// Makes a shard the primary one of a database, whose unsharded collections are there already.
+///
+/// # Errors
+/// Internal ones.
+pub fn set_primary(name: &str, shard: ShardId) -> Result<()> {
+    spi::execute(
+        "UPDATE docshard_catalog.databases SET primary_shard = $2 WHERE name = $1",
+        &[Param::Text(name), Param::Int4(shard)],
+    )?;
+    change::log("movePrimary", Some(name), &json!({"to": cache::shard(shard)?.name}))?;
+    change::announce();
+    Ok(())
+}
+
 /// Drops a database with all its collections, everywhere.
 ///
 /// # Errors

@@ -9,6 +9,7 @@
 //! * [`shards`], [`databases`], [`collections`], [`indexes`]: the operations of administrators;
 //!   [`nodes`] runs their statements on shards.
 
+pub mod access;
 pub mod cache;
 pub mod change;
 pub mod chunks;

@@ -24,7 +24,7 @@ pub fn check_database(name: &str) -> Result<()> {
         return Err(invalid(format!("database name is too long: {} bytes, at most {MAX_DATABASE}", name.len())));
     }
     if let Some(bad) = name.chars().find(|c| matches!(c, '/' | '\\' | '.' | ' ' | '"' | '$' | '\0')) {
-        return Err(invalid(format!("database name '{name}' contains the character '{}'", bad.escape_default())));
+        return Err(invalid(format!("database name '{name}' contains the character '{bad}'")));
     }
     Ok(())
 }

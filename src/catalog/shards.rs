@@ -11,6 +11,7 @@ use super::model::{Place, Shard};
 use super::nodes::run_on;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
+use crate::pg::sql::{quote_ident, quote_literal};
 use crate::pg::{server, spi};
 use crate::remote::{self, Session};
 use docshard_core::error::Kind;
@@ -24,15 +25,6 @@ const MAX_NAME: usize = 50;
 /// The postgres_fdw server of a shard, on the router and on every other shard.
 pub fn server_name(shard: &str) -> String {
     format!("docshard_{shard}")
-}
-
-fn quote_ident(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-fn quote_literal(value: &str) -> String {
-    let quoted = value.replace('\\', "\\\\").replace('\'', "''");
-    if quoted.contains('\\') { format!("E'{quoted}'") } else { format!("'{quoted}'") }
 }
 
 /// Options of [`add`].

@@ -5,10 +5,11 @@
 
 use super::donor::{range, range_params, set_version};
 use super::record::{Record, names};
-use super::shard::{Remote, quote_ident};
+use super::shard::Remote;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
+use crate::pg::sql::quote_ident;
 use crate::pg::{spi, transaction};
 use docshard_core::error::Kind;
 

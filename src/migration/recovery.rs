@@ -105,7 +105,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
     let alive: HashSet<i64> =
         transaction::run(|| Ok(record::unfinished()?.into_iter().map(|record| record.id).collect()))?;
     for (gid, _) in prepared.iter().filter(|(_, id)| !alive.contains(id)) {
-        shard.execute(&format!("ROLLBACK PREPARED {}", super::shard::quote_literal(gid)))?;
+        shard.execute(&format!("ROLLBACK PREPARED {}", crate::pg::sql::quote_literal(gid)))?;
     }
     for id in captures.iter().filter(|id| !alive.contains(id)) {
         shard.query("DELETE FROM docshard_data.capture WHERE migration_id = $1", &[Param::Int8(*id)])?;

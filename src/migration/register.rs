@@ -221,7 +221,7 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
     let Prepared { mut donor, mut recipient, mut puller, .. } = prepared;
     for session in [&mut donor, &mut recipient, &mut puller] {
         // If this fails the session is lost, and the first step will tell.
-        let _ = session.execute(&format!("SET application_name = {}", super::shard::quote_literal(&application)));
+        let _ = session.execute(&format!("SET application_name = {}", crate::pg::sql::quote_literal(&application)));
     }
     Ok(Registered { record, end, donor, recipient, puller, index_on_id, place })
 }

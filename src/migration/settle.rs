@@ -36,7 +36,7 @@ fn session<'a>(side: &'a mut Option<Remote>, shard: ShardId, record: &Record) ->
 
 /// Prepares the session's transaction, and makes sure that it is: a failed one is rolled back by PREPARE, without error.
 pub(super) fn prepare(shard: &mut Remote, gid: &str) -> Result<()> {
-    shard.execute(&format!("PREPARE TRANSACTION {}", shard::quote_literal(gid)))?;
+    shard.execute(&format!("PREPARE TRANSACTION {}", crate::pg::sql::quote_literal(gid)))?;
     if is_prepared(shard, gid)? {
         return Ok(());
     }
@@ -53,7 +53,7 @@ fn is_prepared(shard: &mut Remote, gid: &str) -> Result<bool> {
 
 /// Commits what is prepared; being told that it is not there is no error, as somebody may have committed it before.
 fn commit_prepared(shard: &mut Remote, gid: &str) -> Result<()> {
-    match shard.execute(&format!("COMMIT PREPARED {}", shard::quote_literal(gid))) {
+    match shard.execute(&format!("COMMIT PREPARED {}", crate::pg::sql::quote_literal(gid))) {
         Err(error) if error.sqlstate == UNDEFINED_OBJECT => Ok(()),
         other => other,
     }
@@ -222,7 +222,7 @@ fn end_attempt(shard: &mut Remote, record: &Record, cluster: i64, gid: &str) -> 
         ));
     }
     if record.state == State::Aborted && is_prepared(shard, gid)? {
-        shard.execute(&format!("ROLLBACK PREPARED {}", shard::quote_literal(gid)))?;
+        shard.execute(&format!("ROLLBACK PREPARED {}", crate::pg::sql::quote_literal(gid)))?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::catalog::model::{Place, Shard};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::server::{current_user, foreign_server_oid};
+use crate::pg::sql::quote_literal;
 use crate::pg::{spi, transaction};
 use crate::remote::{Row, Session};
 use docshard_core::chunk_map::ShardId;
@@ -108,14 +109,4 @@ fn role_of(record: &Record) -> Result<Oid> {
         .and_then(|row| row.get(0))
         .and_then(|b| b.try_into().ok())
         .map_or_else(current_user, |b| Oid::from(u32::from_be_bytes(b))))
-}
-
-/// An identifier, quoted.
-pub fn quote_ident(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// A string, quoted, with standard_conforming_strings.
-pub fn quote_literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }

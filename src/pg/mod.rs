@@ -16,5 +16,6 @@ pub mod scan;
 pub mod server;
 pub mod snapshot;
 pub mod spi;
+pub mod sql;
 pub mod transaction;
 pub mod user;

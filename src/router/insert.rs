@@ -118,7 +118,7 @@ pub fn insert(namespace: &str, documents: &[Storable], ordered: bool) -> Result<
 pub fn duplicate(namespace: &str, id: &serde_json::Value) -> Error {
     Error::new(
         Kind::DuplicateKey,
-        format!("E11000 duplicate key error collection: {namespace} dup key: {{ _id: {id} }}"),
+        format!("E11000 duplicate key error collection: {namespace} index: _id_ dup key: {{ _id: {id} }}"),
     )
 }
 

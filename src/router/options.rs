@@ -99,7 +99,11 @@ impl FindOptions {
     /// # Errors
     /// `UnknownOption`, `TypeMismatch`, `BadValue`.
     pub fn parse(json: &Json, operation: &str) -> Result<Self> {
-        let options = Options::of(json, operation, &["sort", "projection", "skip", "limit", "comment"])?;
+        let known: &[&str] = match operation {
+            "find_one" => &["sort", "projection", "skip", "comment"],
+            _ => &["sort", "projection", "skip", "limit", "comment"],
+        };
+        let options = Options::of(json, operation, known)?;
         let sort = match options.get("sort") {
             Some(spec) if spec.as_object().is_some_and(serde_json::Map::is_empty) => None,
             Some(spec) => Some((Sort::parse(spec)?, spec.to_string())),

@@ -6,6 +6,7 @@
 use crate::balancer::control;
 use crate::catalog::cache;
 use crate::catalog::model::Shard;
+use crate::catalog::namespace;
 use crate::catalog::shards::cluster_id;
 use crate::catalog::sizes::{self, Collection};
 use crate::pg::error::{Error, Result};
@@ -39,11 +40,12 @@ pub struct Part {
 ///
 /// # Errors
 /// `NamespaceNotFound`, and what a shard answers.
-pub fn distribution(namespace: &str) -> Result<Vec<Part>> {
+pub fn distribution(ns: &str) -> Result<Vec<Part>> {
+    namespace::split(ns)?;
     let mut collections = sizes::collections(false)?;
-    collections.retain(|collection| collection.namespace == namespace);
+    collections.retain(|collection| collection.namespace == ns);
     let mut collection =
-        collections.pop().ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")))?;
+        collections.pop().ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {ns}")))?;
     let shards = shards()?;
     for shard in shards.values() {
         sizes::measure(shard, &mut collection)?;

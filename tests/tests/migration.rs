@@ -51,13 +51,16 @@ fn owner(node: &Node, k: i64) -> String {
     node.value(&sql)
 }
 
-/// Nothing of a move is left anywhere, each shard holds what the map says, and no document is lost or doubled.
-fn check_all(cluster: &Cluster, documents: i64) {
+fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
+    std::iter::once(&cluster.router).chain(&cluster.shards)
+}
+
+/// Nothing of a move is left anywhere.
+fn check_clean(cluster: &Cluster) {
     let unfinished: i64 =
         cluster.router.value("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'");
     assert_eq!(unfinished, 0, "unfinished moves");
-    let mut total = 0;
-    for node in std::iter::once(&cluster.router).chain(&cluster.shards) {
+    for node in nodes(cluster) {
         for (what, sql) in [
             ("prepared transactions", "SELECT count(*) FROM pg_prepared_xacts WHERE gid LIKE 'docshard_m%'"),
             ("captures", "SELECT count(*) FROM docshard_data.capture"),
@@ -68,13 +71,24 @@ fn check_all(cluster: &Cluster, documents: i64) {
         ] {
             assert_eq!(node.value::<i64>(sql), 0, "{what} left on {}", node.name);
         }
-        let id: i32 =
-            cluster.router.value(&format!("SELECT id FROM docshard_catalog.collections WHERE namespace = '{NS}'"));
-        if node.value::<Option<String>>(&format!("SELECT to_regclass('docshard_data.c{id}')::text")).is_some() {
-            total += node.value::<i64>(&format!("SELECT count(*) FROM docshard_data.c{id}"));
-        }
     }
-    assert_eq!(total, documents, "documents in all tables");
+}
+
+/// How many documents lie in the collection's tables, whoever owns them.
+fn in_tables(cluster: &Cluster) -> i64 {
+    let id: i32 =
+        cluster.router.value(&format!("SELECT id FROM docshard_catalog.collections WHERE namespace = '{NS}'"));
+    let exists = format!("SELECT to_regclass('docshard_data.c{id}') IS NOT NULL");
+    nodes(cluster)
+        .filter(|node| node.value(&exists))
+        .map(|node| node.value::<i64>(&format!("SELECT count(*) FROM docshard_data.c{id}")))
+        .sum()
+}
+
+/// Nothing of a move is left, no document is lost or doubled.
+fn check_all(cluster: &Cluster, documents: i64) {
+    check_clean(cluster);
+    assert_eq!(in_tables(cluster), documents, "documents in all tables");
     let mut client = cluster.router.client();
     assert_eq!(count(&mut client), documents);
     let sum: i64 = client
@@ -263,37 +277,184 @@ impl Dice {
     }
 }
 
+/// What happens to the cluster while a chunk moves.
+#[derive(Clone, Copy, Debug)]
+enum Accident {
+    /// the postmaster of a node dies, as if the machine had crashed
+    Crash(usize),
+    /// a session of the move on a shard is ended
+    EndSession(usize),
+    /// a session of the move on a shard dies, and all other sessions there with it
+    KillSession(usize),
+    /// the process that moves dies, and all other sessions of the router with it
+    KillCoordinator,
+}
+
+impl Accident {
+    fn roll(dice: &mut Dice) -> Self {
+        match dice.below(8) {
+            n @ 0..3 => Accident::Crash(n as usize),
+            n @ 3..5 => Accident::EndSession(n as usize - 3),
+            n @ 5..7 => Accident::KillSession(n as usize - 5),
+            _ => Accident::KillCoordinator,
+        }
+    }
+
+    /// Lets it happen; what it was to hit may be gone already.
+    fn strike(self, cluster: &mut Cluster, downtime: Duration) {
+        let session =
+            "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'docshard m %' ORDER BY random() LIMIT 1";
+        let pid = |node: &Node, sql: &str| -> Option<i32> {
+            node.try_client().ok()?.query_opt(sql, &[]).ok()?.map(|row| row.get(0))
+        };
+        let kill = |pid: i32| std::process::Command::new("kill").arg("-9").arg(pid.to_string()).status();
+        match self {
+            Accident::Crash(victim) => {
+                let node = if victim == 2 { &mut cluster.router } else { &mut cluster.shards[victim] };
+                node.kill9();
+                thread::sleep(downtime);
+                node.start();
+            }
+            Accident::EndSession(victim) => {
+                if let Some(pid) = pid(&cluster.shards[victim], session) {
+                    cluster.shards[victim].psql(&format!("SELECT pg_terminate_backend({pid})"));
+                }
+            }
+            Accident::KillSession(victim) => {
+                if let Some(pid) = pid(&cluster.shards[victim], session) {
+                    let _ = kill(pid);
+                }
+            }
+            Accident::KillCoordinator => {
+                let worker = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'docshard job' LIMIT 1";
+                if let Some(pid) = pid(&cluster.router, worker) {
+                    let _ = kill(pid);
+                }
+            }
+        }
+    }
+}
+
+/// Inserts into the moving chunk, and counts, until told to stop; errors are expected, wrong answers are not.
+struct Load {
+    stop: Arc<AtomicBool>,
+    /// inserts that were begun, and those that were acknowledged
+    begun: Arc<AtomicU64>,
+    acknowledged: Arc<AtomicU64>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(url: &str, documents: u64) -> Self {
+        let mut load = Self {
+            stop: Arc::default(),
+            begun: Arc::new(AtomicU64::new(documents)),
+            acknowledged: Arc::new(AtomicU64::new(documents)),
+            threads: Vec::new(),
+        };
+        for role in 0..4 {
+            let (stop, begun, acknowledged) =
+                (Arc::clone(&load.stop), Arc::clone(&load.begun), Arc::clone(&load.acknowledged));
+            let url = url.to_owned();
+            load.threads.push(thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(20));
+                    let Ok(mut client) = Client::connect(&url, postgres::NoTls) else { continue };
+                    while !stop.load(Ordering::Relaxed) {
+                        let result = if role == 0 {
+                            let least = acknowledged.load(Ordering::SeqCst);
+                            let count = client.query_one(&format!("SELECT docshard.count_documents('{NS}')"), &[]);
+                            let most = begun.load(Ordering::SeqCst);
+                            count.map(|row| {
+                                let count = row.get::<_, i64>(0) as u64;
+                                assert!((least..=most).contains(&count), "{count} is not from {least} to {most}");
+                            })
+                        } else {
+                            let n = begun.fetch_add(1, Ordering::SeqCst);
+                            let sql =
+                                format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": {n}, \"k\": {}}}')", n % 1000);
+                            client.batch_execute(&sql).map(|()| {
+                                acknowledged.fetch_add(1, Ordering::SeqCst);
+                            })
+                        };
+                        if result.is_err() && client.is_closed() {
+                            break;
+                        }
+                    }
+                }
+            }));
+        }
+        load
+    }
+
+    /// The least and the largest number of documents that there may be now.
+    fn end(self) -> (i64, i64) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("wrong answers under load");
+        }
+        (self.acknowledged.load(Ordering::SeqCst) as i64, self.begun.load(Ordering::SeqCst) as i64)
+    }
+}
+
+/// Waits until a move is at that step, or has passed it.
+fn await_step(router: &Node, step: &str) {
+    let began = Instant::now();
+    let mut client = router.client();
+    let sql = format!("SELECT FROM docshard_catalog.migrations WHERE step = '{step}' AND state <> 'done'");
+    while client.query_opt(&sql, &[]).expect("a query").is_none() && began.elapsed() < Duration::from_millis(300) {}
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|s| s.parse().ok()).unwrap_or(default)
+}
+
 #[test]
-fn a_node_killed_at_any_moment_leaves_the_chunk_on_one_side() {
-    let seed = std::env::var("DOCSHARD_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_120);
+fn an_accident_at_any_moment_leaves_the_chunk_on_one_side() {
+    let seed = number("DOCSHARD_SEED", 20_261_120);
     println!("DOCSHARD_SEED={seed}");
-    let rounds = std::env::var("DOCSHARD_ROUNDS").ok().and_then(|s| s.parse().ok()).unwrap_or(12);
     let mut dice = Dice(seed);
     let mut cluster = cluster(5_000);
-    for round in 0..rounds {
+    let load = Load::start(&cluster.router.url(), 5_000);
+    for round in 0..number("DOCSHARD_ROUNDS", 12) {
         let to = if owner(&cluster.router, 0) == "shard0" { "shard1" } else { "shard0" };
         let mut client = cluster.router.client();
         let mover = thread::spawn(move || move_chunk(&mut client, 0, to).map(drop));
-        let victim = dice.below(3) as usize;
-        thread::sleep(Duration::from_millis(dice.below(150)));
-        let node = if victim == 2 { &mut cluster.router } else { &mut cluster.shards[victim] };
-        let name = node.name.clone();
-        node.kill9();
-        thread::sleep(Duration::from_millis(dice.below(300)));
-        node.start();
+        let accident = Accident::roll(&mut dice);
+        let steps =
+            ["preparing the recipient", "waiting for writers", "cloning", "loading", "handing over", "committed"];
+        if let Some(step) = steps.get(dice.below(9) as usize) {
+            await_step(&cluster.router, step);
+            thread::sleep(Duration::from_micros(dice.below(5_000)));
+        } else {
+            thread::sleep(Duration::from_millis(dice.below(200)));
+        }
+        accident.strike(&mut cluster, Duration::from_millis(dice.below(300)));
         let outcome = mover.join().expect("the mover does not panic");
         wait_until("recovery", Duration::from_secs(60), || {
             let Ok(mut client) = cluster.router.try_client() else { return false };
             client.query_one("SELECT docshard.recover_moves()", &[]).is_ok_and(|row| row.get::<_, i64>(0) == 0)
         });
         let now = owner(&cluster.router, 0);
-        println!(
-            "round {round}: {name} killed, {}; the chunk is on {now}",
-            if outcome.is_ok() { "moved" } else { "failed" }
-        );
+        let told = match &outcome {
+            Ok(()) => "moved".to_owned(),
+            Err(e) => e.as_db_error().map_or_else(|| e.to_string(), |e| e.message().to_owned()),
+        };
+        println!("round {round}: {accident:?}; {told}; the chunk is on {now}");
         if outcome.is_ok() {
             assert_eq!(now, to, "a move that succeeded was taken back");
         }
-        check_all(&cluster, 5_000);
+        check_clean(&cluster);
     }
+    let (least, most) = load.end();
+    let mut client = cluster.router.client();
+    let found = count(&mut client);
+    assert!((least..=most).contains(&found), "{found} documents, not from {least} to {most}");
+    assert_eq!(in_tables(&cluster), found, "documents in all tables");
+    let distinct: i64 = client
+        .query_one(&format!("SELECT count(DISTINCT d->>'_id') FROM docshard.find('{NS}', '{{}}') d"), &[])
+        .expect("a find")
+        .get(0);
+    assert_eq!(distinct, found, "documents found twice");
+    println!("{found} documents, {} inserts without an acknowledgement", most - least);
 }

@@ -55,7 +55,7 @@ pub fn for_insert<'a>(document: RawObject<'a>, new_id: impl FnOnce() -> [u8; 12]
 pub fn check_stored(bytes: &[u8]) -> Result<()> {
     check_size(bytes)?;
     let document =
-        raw::document(bytes).ok_or_else(|| Error::new(Kind::BadValue, "A document must be a JSON object"))?;
+        raw::document(bytes).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))?;
     if root_fields(document)?.is_some() {
         return Err(Error::new(Kind::BadValue, "The document is not in the form that is stored")
             .with_hint("Insert it with docshard's functions, which bring Extended JSON into its relaxed form."));

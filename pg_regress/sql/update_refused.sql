@@ -1,0 +1,54 @@
+-- Updates that are refused, with MongoDB's codes; the documents stay as they are.
+SELECT docshard.insert_one('updr.c', '{"_id": 1, "s": "text", "n": 9223372036854775807, "l": [1], "z": null}');
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"_id": 2}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.replace_one('updr.c', '{"_id": 1}', '{"_id": 2}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$unset": {"_id": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$foo": {"a": 2}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"a": 2}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"a": 2}, "b": 1}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '[]');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": 1}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.replace_one('updr.c', '{"_id": 1}', '{"$set": {"a": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$push": {"l": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$inc": {"s": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$inc": {"z": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$inc": {"a": "1"}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$inc": {"n": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"a": 1}, "$inc": {"a": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"a": 1, "a.b": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"s.x": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"l.x": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"a..b": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"$a": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"a": 1}}', '{"upsrt": true}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"a": 1}}', '{"upsert": 1}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_many('updr.c', '{}', '{"a": 1}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.find('updr.c');
+SELECT docshard.drop_database('updr');

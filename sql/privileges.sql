@@ -1,0 +1,28 @@
+-- Who may do what. Nobody but superusers may use the schemas until docshard.grant_access(role) says so; then the role
+-- may work with documents and look at the cluster, and administration stays out of its reach.
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA docshard, docshard_internal FROM PUBLIC;
+
+DO $$
+DECLARE
+    -- Documents, and looking: they run as the caller, with the caller's privileges on the tables of documents.
+    open_to_all CONSTANT text[] := ARRAY[
+        'insert_one', 'insert_many', 'insert_select', 'find', 'find_one', 'count_documents', 'estimated_document_count',
+        'explain', 'update_one', 'update_many', 'replace_one', 'delete_one', 'delete_many',
+        'list_shards', 'list_indexes', 'list_settings', 'balancer_status'];
+    -- What the statements of such a caller call at a shard.
+    open_at_shards CONSTANT text[] := ARRAY[
+        'at_version', 'lock_and_check', 'matches', 'project', 'sort_key', 'index_key', 'unique_index_key',
+        'apply_update', 'pack', 'unpack', 'is_document', 'bound_json', 'list_settings'];
+    function regprocedure;
+BEGIN
+    FOR function IN
+        SELECT p.oid FROM pg_catalog.pg_proc p
+         WHERE (p.pronamespace = 'docshard'::regnamespace AND p.proname = ANY (open_to_all))
+            OR (p.pronamespace = 'docshard_internal'::regnamespace AND p.proname = ANY (open_at_shards))
+    LOOP
+        EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', function);
+    END LOOP;
+END $$;
+
+GRANT SELECT ON ALL TABLES IN SCHEMA docshard TO PUBLIC;
