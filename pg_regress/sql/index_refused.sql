@@ -16,8 +16,6 @@ SELECT docshard.create_index('idxr.c', '{"a..b": 1}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.create_index('idxr.c', '{"$a": 1}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.create_index('idxr.c', '{"a": 1, "a": -1}');
-\echo :LAST_ERROR_SQLSTATE
 SELECT docshard.create_index('idxr.c', (SELECT json_object_agg('f' || n, 1) FROM generate_series(1, 33) n));
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.create_index('idxr.c', '{"a": 1}', '{"sparse": true}');

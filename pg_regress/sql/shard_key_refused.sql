@@ -29,8 +29,6 @@ SELECT docshard.shard_collection('skr.c', '{"$a": 1}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.shard_collection('skr.c', '{"a.$b": 1}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.shard_collection('skr.c', '{"a": 1, "a": 1}');
-\echo :LAST_ERROR_SQLSTATE
 SELECT docshard.shard_collection('skr.c', '{"a": 1, "a.b": 1}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.shard_collection('skr.c', '{"a": "hashed", "b": "hashed"}');
