@@ -34,3 +34,19 @@ mod docshard_internal {}
 ::pgrx::extension_sql_file!("../sql/schemas.sql", name = "schemas", bootstrap);
 ::pgrx::extension_sql_file!("../sql/catalog.sql", name = "catalog", requires = ["schemas"]);
 ::pgrx::extension_sql_file!("../sql/privileges.sql", name = "privileges", finalize);
+
+#[cfg(any(test, feature = "pg_test"))]
+mod in_backend;
+
+/// What `cargo pgrx test` calls before it starts its server.
+#[cfg(test)]
+pub mod pg_test {
+    /// Nothing to prepare.
+    pub fn setup(_options: Vec<&str>) {}
+
+    /// The test server's settings.
+    #[must_use]
+    pub fn postgresql_conf_options() -> Vec<&'static str> {
+        vec!["shared_preload_libraries = 'docshard'"]
+    }
+}

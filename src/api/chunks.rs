@@ -159,7 +159,7 @@ fn move_to(ns: &str, chunk: Chunk, to: &str, force_jumbo: bool) -> Result<Json> 
 }
 
 /// Completes or takes back moves whose process is gone, and removes what they left on shards; the balancer does it by
-/// itself. Answers how many moves or shards could not be reached.
+/// itself. Answers how many moves could not be ended, as a shard cannot be reached.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn recover_moves() -> i64 {
     jobs::recover_and_wait().unwrap_or_else(|e| e.raise())

@@ -141,6 +141,7 @@ fn grant_access(role: &str, options: default!(Json, "'{}'")) -> Json {
 
 /// A row a shard.
 #[pg_extern(stable, parallel_unsafe, requires = ["catalog"])]
+#[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn list_shards() -> TableIterator<
     'static,
     (

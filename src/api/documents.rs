@@ -3,6 +3,8 @@
 use crate::pg::error::{Error, Result};
 use crate::pg::json::{Json, parse};
 use crate::pg::jsonb::RawJsonb;
+use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::spi;
 use crate::router::insert::{self, Storable};
 use crate::router::modify::{self, Change, Updated};
 use crate::router::options::{CountOptions, FindOptions, Options};
@@ -90,6 +92,34 @@ fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json
     run().unwrap_or_else(|e| e.raise())
 }
 
+/// Inserts the documents that a query returns in its first column, of type jsonb, without holding them all in memory.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn insert_select(ns: &str, query: &str) -> RawJsonb {
+    let run = || -> Result<RawJsonb> {
+        const BATCH: usize = 2000;
+        catalog::namespace::split(ns)?;
+        let snapshot = ActiveSnapshot::of_statement();
+        let mut rows = spi::Cursor::open(query, &[])?;
+        drop(snapshot);
+        let mut inserted = 0;
+        loop {
+            let mut documents = Vec::new();
+            while documents.len() < BATCH
+                && let Some(row) = rows.next_row()?
+            {
+                let bytes = row.get(0).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document is null"))?;
+                documents.push(Storable::new(bytes)?);
+            }
+            if documents.is_empty() {
+                return result(vec![("insertedCount", number(inserted))]);
+            }
+            insert::insert(ns, &documents, true)?;
+            inserted += documents.len() as i64;
+        }
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
 fn find_parts(ns: &str, filter: &Json, options: &Json, operation: &str) -> Result<(Query, FindOptions)> {
     catalog::namespace::split(ns)?;
     let query = Query::parse(&filter.0)?;
@@ -106,7 +136,7 @@ fn find(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'"
         read::find(ns, &query, &options)
     };
     let mut documents = run().unwrap_or_else(|e| e.raise());
-    SetOfIterator::new(std::iter::from_fn(move || documents.next().unwrap_or_else(|e| e.raise())))
+    SetOfIterator::new(std::iter::from_fn(move || documents.next_document().unwrap_or_else(|e| e.raise())))
 }
 
 /// The first document that matches, or null. Options: sort, projection, skip.
@@ -115,7 +145,7 @@ fn find_one(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'
     let run = || -> Result<Option<RawJsonb>> {
         let (query, mut options) = find_parts(ns, &filter, &options, "find_one")?;
         options.limit = Some(1);
-        read::find(ns, &query, &options)?.next()
+        read::find(ns, &query, &options)?.next_document()
     };
     run().unwrap_or_else(|e| e.raise())
 }
@@ -146,7 +176,7 @@ fn explain(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{
     let run = || -> Result<Json> {
         let (query, options) = find_parts(ns, &filter, &options, "explain")?;
         let explained = router::explain::find(ns, &query, &options)?;
-        Ok(Json(serde_json::to_string_pretty(&explained).unwrap_or_default()))
+        Ok(Json(router::explain::pretty(&explained)))
     };
     run().unwrap_or_else(|e| e.raise())
 }

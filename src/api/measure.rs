@@ -3,13 +3,16 @@
 use crate::ownership::measure;
 use pgrx::prelude::*;
 
-/// An estimate of each chunk's documents and bytes, by the chunk's position (from 0) among the ascending lower bounds.
+/// Each chunk's documents and bytes, by the chunk's position (from 0) among the ascending lower bounds: counted in a
+/// table of at most so many MiB, else estimated.
 #[pg_extern(name = "measure", schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
 fn measure_chunks(
     collection: i32,
     bounds: pgrx::Array<'_, &[u8]>,
+    counted_mb: i32,
 ) -> TableIterator<'static, (name!(chunk, i32), name!(documents, i64), name!(bytes, i64))> {
-    let sizes = measure::chunks(collection, &bounds.iter().flatten().collect::<Vec<_>>()).unwrap_or_else(|e| e.raise());
+    let sizes = measure::chunks(collection, &bounds.iter().flatten().collect::<Vec<_>>(), counted_mb)
+        .unwrap_or_else(|e| e.raise());
     let rows = sizes.into_iter().map(|(chunk, size)| (i32::try_from(chunk).unwrap_or(0), size.documents, size.bytes));
     TableIterator::new(rows.collect::<Vec<_>>())
 }

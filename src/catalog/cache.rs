@@ -24,10 +24,13 @@ struct Entry {
     collection: Rc<Collection>,
 }
 
+/// The shards by number.
+type Shards = Rc<HashMap<ShardId, Rc<Shard>>>;
+
 #[derive(Default)]
 struct Cache {
     collections: HashMap<String, Entry>,
-    shards: Option<(u64, Rc<HashMap<ShardId, Rc<Shard>>>)>,
+    shards: Option<(u64, Shards)>,
 }
 
 thread_local! {
@@ -87,7 +90,7 @@ pub fn get(namespace: &str) -> Result<Rc<Collection>> {
 ///
 /// # Errors
 /// Internal ones.
-pub fn shards() -> Result<Rc<HashMap<ShardId, Rc<Shard>>>> {
+pub fn shards() -> Result<Shards> {
     let generation = generation()?;
     if let Some(shards) = CACHE.with_borrow(|cache| match &cache.shards {
         Some((checked_at, shards)) if *checked_at == generation => Some(Rc::clone(shards)),

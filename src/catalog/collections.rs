@@ -119,7 +119,7 @@ pub fn refuse_while_moving(id: i32, name: &str) -> Result<()> {
 pub fn drop(name: &str) -> Result<bool> {
     namespace::split(name)?;
     let locked = match change::lock(name) {
-        Err(error) if &error.sqlstate == Kind::NamespaceNotFound.sqlstate().as_bytes() => return Ok(false),
+        Err(error) if error.sqlstate == Kind::NamespaceNotFound.sqlstate().as_bytes() => return Ok(false),
         locked => locked?,
     };
     refuse_while_moving(locked.id, name)?;

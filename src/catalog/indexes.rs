@@ -38,6 +38,12 @@ pub fn create(ns: &str, keys_json: &str, name: Option<&str>, unique: bool) -> Re
     if keys.fields == [("_id".to_owned(), false)] {
         return Ok("_id_".to_owned());
     }
+    if name == "_id_" {
+        let message = format!(
+            "The index name '_id_' is reserved for the _id index, which has the keys {{\"_id\":1}}, not {keys_json}"
+        );
+        return Err(Error::new(Kind::BadValue, message));
+    }
     let locked = change::lock(ns)?;
     if let Some(existing) = conflicting(&collection, &name, &keys, unique)? {
         return Ok(existing);

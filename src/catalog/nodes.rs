@@ -2,7 +2,7 @@
 
 use super::cache;
 use super::model::{Place, Shard};
-use crate::pg::error::Result;
+use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::param::Param;
 use crate::pg::spi::{self, Row};
 use crate::remote;
@@ -70,7 +70,7 @@ pub fn run_on_all(shards: &[ShardId], sql: &str, params: &[Param<'_>]) -> Result
         .collect();
     let mut streams = if requests.is_empty() { Vec::new() } else { remote::start(&requests)? };
     if shards.iter().any(|shard| shard.place == Place::Local) {
-        spi::query(sql, params)?;
+        catch_unique_violation(|| spi::query(sql, params))?;
     }
     remote::await_all(&mut streams)?;
     for stream in &mut streams {

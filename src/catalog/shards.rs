@@ -252,15 +252,16 @@ fn existing(probe: &Probe, wanted: Option<&str>) -> Result<Option<String>> {
         "SELECT name, node FROM docshard_catalog.shards WHERE node = $1 OR name = $2",
         &[Param::Text(&probe.node), Param::OptText(wanted)],
     )?;
-    for row in &rows {
-        let (name, node) = (row.text(0), row.text(1));
-        if node == probe.node {
-            if wanted.is_none_or(|wanted| wanted == name) {
-                return Ok(Some(name.to_owned()));
-            }
-            let message = format!("the database is already a member of this cluster, as the shard \"{name}\"");
-            return Err(Error::new(Kind::IllegalOperation, message));
+    if let Some(row) = rows.iter().find(|row| row.text(1) == probe.node) {
+        let name = row.text(0);
+        if wanted.is_none_or(|wanted| wanted == name) {
+            return Ok(Some(name.to_owned()));
         }
+        let message = format!("the database is already a member of this cluster, as the shard \"{name}\"");
+        return Err(Error::new(Kind::IllegalOperation, message));
+    }
+    if let Some(row) = rows.first() {
+        let name = row.text(0);
         return Err(Error::new(
             Kind::OperationFailed,
             format!("a shard named \"{name}\" already exists, with another database"),

@@ -101,11 +101,16 @@ pub fn collections(sharded_only: bool) -> Result<Vec<Collection>> {
     Ok(collections)
 }
 
-/// Asks a shard for the sizes of a collection's chunks there.
+/// Tables up to that many MiB are counted for the balancer, which looks often.
+pub const COUNTED_OFTEN_MB: i32 = 50;
+/// Tables up to that many MiB are counted for people, who look now and then.
+pub const COUNTED_ONCE_MB: i32 = 1024;
+
+/// Asks a shard for the sizes of a collection's chunks there: counted if its table has at most `counted_mb` MiB.
 ///
 /// # Errors
 /// The shard's.
-pub fn measure(shard: &Shard, collection: &mut Collection) -> Result<()> {
+pub fn measure(shard: &Shard, collection: &mut Collection, counted_mb: i32) -> Result<()> {
     let mut here: Vec<_> = collection.chunks.iter_mut().filter(|chunk| chunk.shard == shard.id).collect();
     if here.is_empty() {
         return Ok(());
@@ -113,8 +118,8 @@ pub fn measure(shard: &Shard, collection: &mut Collection) -> Result<()> {
     let bounds: Vec<&[u8]> = here.iter().map(|chunk| chunk.min.as_slice()).collect();
     let rows = read_on(
         shard,
-        "SELECT chunk, documents, bytes FROM docshard_internal.measure($1, $2)",
-        &[Param::Int4(collection.id), Param::ByteaArray(&bounds)],
+        "SELECT chunk, documents, bytes FROM docshard_internal.measure($1, $2, $3)",
+        &[Param::Int4(collection.id), Param::ByteaArray(&bounds), Param::Int4(counted_mb)],
         3,
     )?;
     for row in &rows {

@@ -20,7 +20,7 @@ pub fn init() {
             "millis": outcome.millis,
         }))
     });
-    background::register(RECOVER, |_| Ok(json!(recovery::recover()? + recovery::sweep()?)));
+    background::register(RECOVER, |_| Ok(json!(recovery::recover()?)));
 }
 
 /// Moves a chunk in a background worker and waits for it, obeying cancel, which aborts the move.
@@ -39,8 +39,8 @@ pub fn move_and_wait(request: &MoveRequest) -> Result<Outcome> {
     })
 }
 
-/// Completes or takes back, in a background worker, what coordinators left; waits for it. Returns how many moves, or
-/// shards, could not be reached.
+/// Completes or takes back, in a background worker, what coordinators left; waits for it. Returns how many moves could
+/// not be ended.
 ///
 /// # Errors
 /// `ExceededMemoryLimit` (53200) if no worker is free.

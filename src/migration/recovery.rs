@@ -13,15 +13,29 @@ use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::server::current_user;
 use crate::pg::{spi, transaction};
+use std::cell::Cell;
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
-/// Brings every attempt without a living coordinator to its end. A shard that cannot be reached leaves its attempts
+/// How often a process that recovers again and again also sweeps.
+const SWEEP: Duration = Duration::from_secs(300);
+
+thread_local! {
+    static SWEPT: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Brings every attempt without a living coordinator to its end, and [`sweep`]s now and then. A shard that cannot be reached leaves its attempts
 /// where they are, with the error in their rows; returns how many. Runs outside any transaction.
 ///
 /// # Errors
 /// Internal ones of the catalog.
 pub fn recover() -> Result<usize> {
-    recover_some(|_| true)
+    let left = recover_some(|_| true)?;
+    if SWEPT.get().is_none_or(|at| at.elapsed() >= SWEEP) {
+        SWEPT.set(Some(Instant::now()));
+        sweep()?;
+    }
+    Ok(left)
 }
 
 /// As [`recover`], for the attempts of one collection.

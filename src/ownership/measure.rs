@@ -9,8 +9,6 @@ use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::spi;
 
-/// Tables up to that size are counted; larger ones are sampled.
-const COUNTED_BYTES: i64 = 50 << 20;
 /// So many pages are sampled: some 30,000 rows of 500 bytes.
 const SAMPLED_PAGES: i64 = 2048;
 const PAGE_BYTES: i64 = 8192;
@@ -30,15 +28,15 @@ pub struct Size {
     pub bytes: i64,
 }
 
-/// An estimate for each chunk that has documents, by its position among `bounds`, which ascend. Takes time for some
-/// 50 MB at most.
+/// The size of each chunk that has documents, by its position among `bounds`, which ascend: counted in a table of at most
+/// `counted_mb` MiB, else estimated from a sample.
 ///
 /// # Errors
 /// Internal ones.
-pub fn chunks(collection: i32, bounds: &[&[u8]]) -> Result<Vec<(usize, Size)>> {
+pub fn chunks(collection: i32, bounds: &[&[u8]], counted_mb: i32) -> Result<Vec<(usize, Size)>> {
     let table = table::name(collection);
     let Some(table_bytes) = table_bytes(&table)? else { return Ok(Vec::new()) };
-    let (sample, share) = if table_bytes <= COUNTED_BYTES {
+    let (sample, share) = if table_bytes >> 20 < i64::from(counted_mb) {
         (String::new(), 1.0)
     } else {
         // In steps of a hundredth of a percent, so that few texts arise.

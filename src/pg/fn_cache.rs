@@ -13,6 +13,7 @@ struct Entry<T> {
 /// What `compile` answers.
 ///
 /// INVARIANT: a function uses this with one type `T` only; the cell is dropped with the call site's memory context.
+#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL made the pointer for the call that is running")]
 pub fn compiled<'a, T, E>(
     fcinfo: pg_sys::FunctionCallInfo,
     text: &str,

@@ -19,7 +19,7 @@ pub enum Tag {
     Migration(i64),
     /// a distributed transaction of this router, from its first PREPARE to its end
     Transaction(i64),
-    /// a role that one process at a time plays in this database (1 balancer)
+    /// a role in this database: 1 its worker, 3 the balancer while it splits or moves, 4 who wants it to stop (shared)
     Worker(i32),
     /// who works on a migration, on the router: the process that moves the chunk, or one that recovers
     Coordinator(i64),

@@ -30,6 +30,12 @@ pub fn current_user() -> pg_sys::Oid {
     unsafe { pg_sys::GetUserId() }
 }
 
+/// True if the present statement runs as a superuser.
+pub fn is_superuser() -> bool {
+    // SAFETY: a cached look-up inside a transaction.
+    unsafe { pg_sys::superuser() }
+}
+
 /// True in a transaction block (BEGIN … COMMIT) or a subtransaction: where a function cannot commit on its own.
 pub fn in_transaction_block() -> bool {
     // SAFETY: reads backend-local state.

@@ -300,7 +300,7 @@ impl Cursor {
     ///
     /// # Errors
     /// `QueryPlanKilled` if the transaction that opened it is over.
-    pub fn next(&mut self) -> Result<Option<Row>> {
+    pub fn next_row(&mut self) -> Result<Option<Row>> {
         if let Some(row) = self.buffer.next() {
             return Ok(Some(row));
         }
@@ -337,11 +337,7 @@ impl Drop for Cursor {
     }
 }
 
-/// Forgets abandoned cursors: at the end of a transaction PostgreSQL closes them itself, and names begin anew.
-pub fn forget_abandoned() {
-    ABANDONED.with_borrow_mut(Vec::clear);
-}
-
+/// Closes them if they are still open: the end of their transaction has closed them too, and names are never reused.
 fn close_abandoned() {
     let names = ABANDONED.with_borrow_mut(std::mem::take);
     if names.is_empty() {

@@ -8,12 +8,13 @@ use super::condition::{Borrowed, Bound};
 use super::statement::Statement;
 use crate::catalog::cache;
 use crate::catalog::model::{Collection, Place, Shard};
+use crate::migration::{jobs, recovery};
 use crate::ownership::placement::{self, Placement};
 use crate::ownership::writing;
 use crate::pg::error::{Error, Result, catch_unique_violation};
 use crate::pg::param::Param;
 use crate::pg::scan::Look;
-use crate::pg::server::sleep_ms;
+use crate::pg::server::{is_superuser, sleep_ms};
 use crate::pg::snapshot::{self, ActiveSnapshot};
 use crate::pg::spi;
 use crate::remote;
@@ -101,9 +102,9 @@ impl RowStream {
     ///
     /// # Errors
     /// The shard's.
-    pub fn next(&mut self) -> Result<Option<Answer>> {
+    pub fn next_row(&mut self) -> Result<Option<Answer>> {
         Ok(match self {
-            RowStream::Local(cursor) => cursor.next()?.map(Answer::Local),
+            RowStream::Local(cursor) => cursor.next_row()?.map(Answer::Local),
             RowStream::Rows(rows) => rows.next().map(Answer::Local),
             RowStream::Remote(stream) => stream.next()?.map(Answer::Remote),
         })
@@ -117,6 +118,7 @@ impl RowStream {
 pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
     let started = Instant::now();
     let mut pause = 1;
+    let mut helped = false;
     loop {
         let collection = cache::find(namespace)?;
         let assumed = collection.as_ref().map(|c| c.revision);
@@ -137,8 +139,24 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
         if cache::find(namespace)?.map(|c| c.revision) == assumed {
             sleep_ms(pause);
             pause = (pause * 2).min(50);
+            if pause == 50 && !helped {
+                helped = true;
+                complete_decided_move(namespace)?;
+            }
         }
     }
+}
+
+/// Completes a move that is decided but whose process is gone, where nobody else may do so soon: without preloading
+/// there is no worker. Completing is idempotent, and left to others by roles that may not.
+fn complete_decided_move(namespace: &str) -> Result<()> {
+    if let Some(collection) = cache::find(namespace)?
+        && is_superuser()
+        && recovery::is_decided(collection.id)?
+    {
+        jobs::recover_in_background()?;
+    }
+    Ok(())
 }
 
 /// A shard's answer that the map is stale: a version that differs, or a table that is not there.

@@ -6,6 +6,7 @@ use super::read::Query;
 use super::statement::{self, Statement};
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
+use docshard_core::key::encode::{decode, prefix_successor};
 use docshard_core::key::{KeyRange, KeyRanges};
 use serde_json::{Value as Json, json};
 
@@ -28,7 +29,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Jso
         let streams = dispatch::explain(&collection, &destinations, &explained)?;
         for (destination, mut stream) in destinations.iter().zip(streams) {
             let mut plan = Vec::new();
-            while let Some(row) = stream.next()? {
+            while let Some(row) = stream.next_row()? {
                 plan.push(Json::from(String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned()));
             }
             shards.push(json!({
@@ -75,11 +76,68 @@ fn bounds(collection: &Collection, keys: &KeyRanges) -> Json {
 }
 
 fn bound(collection: &Collection, range: &KeyRange) -> Json {
-    match range.as_point() {
-        Some(key) => json!({"key": collection.key.bound_to_json(key)}),
-        None => json!({
-            "from": collection.key.bound_to_json(&range.lo),
-            "to": range.hi.as_ref().map_or(Json::from("end"), |hi| collection.key.bound_to_json(hi)),
-        }),
+    let key = |bytes: &[u8]| collection.key.bound_to_json(bytes);
+    if let Some(point) = range.as_point() {
+        return json!({"key": key(point)});
+    }
+    // Everything that starts with the same fields: up to MaxKey in the others.
+    if range.hi.is_some() && range.hi == prefix_successor(&range.lo) {
+        let mut last = range.lo.clone();
+        let max = collection.key.max_bound();
+        let missing = missing_fields(collection, &range.lo);
+        last.extend_from_slice(&max[max.len().saturating_sub(missing)..]);
+        return json!({"from": key(&range.lo), "to": key(&last)});
+    }
+    json!({"from": key(&range.lo), "below": range.hi.as_ref().map_or(Json::Null, |hi| key(hi))})
+}
+
+/// How many of the shard key's fields the beginning of a key lacks.
+fn missing_fields(collection: &Collection, start: &[u8]) -> usize {
+    let mut rest = start;
+    let mut fields = collection.key.fields.len();
+    while fields > 0 {
+        match decode(rest) {
+            Ok((_, behind)) => rest = behind,
+            Err(_) => break,
+        }
+        fields -= 1;
+    }
+    fields
+}
+
+/// The explanation as text: a line a fact, a line each for the steps of plans.
+pub fn pretty(explained: &Json) -> String {
+    let mut out = String::new();
+    write_value(explained, 0, &mut out);
+    out
+}
+
+fn write_value(value: &Json, depth: usize, out: &mut String) {
+    let indent = "  ".repeat(depth + 1);
+    let end = "  ".repeat(depth);
+    match value {
+        Json::Object(fields) if depth == 0 || fields.contains_key("plan") => {
+            let lines: Vec<String> = fields
+                .iter()
+                .map(|(name, value)| {
+                    let mut line = format!("{indent}{}: ", Json::from(name.as_str()));
+                    write_value(value, depth + 1, &mut line);
+                    line
+                })
+                .collect();
+            *out += &format!("{{\n{}\n{end}}}", lines.join(",\n"));
+        }
+        Json::Array(items) if !items.is_empty() && items.iter().all(|item| item.is_object() || item.is_string()) => {
+            let lines: Vec<String> = items
+                .iter()
+                .map(|item| {
+                    let mut line = indent.clone();
+                    write_value(item, depth + 1, &mut line);
+                    line
+                })
+                .collect();
+            *out += &format!("[\n{}\n{end}]", lines.join(",\n"));
+        }
+        other => *out += &other.to_string(),
     }
 }

@@ -56,10 +56,10 @@ impl Merged {
     ///
     /// # Errors
     /// A shard's.
-    pub fn next(&mut self) -> Result<Option<Answer>> {
+    pub fn next_row(&mut self) -> Result<Option<Answer>> {
         if self.order == Order::None {
             while let Some(stream) = self.streams.get_mut(self.current) {
-                if let Some(row) = stream.next()? {
+                if let Some(row) = stream.next_row()? {
                     return Ok(Some(row));
                 }
                 self.current += 1;
@@ -78,7 +78,7 @@ impl Merged {
     }
 
     fn refill(&mut self, stream: usize) -> Result<()> {
-        if let Some(row) = self.streams[stream].next()? {
+        if let Some(row) = self.streams[stream].next_row()? {
             let key = row.get(1).unwrap_or_default().to_vec();
             self.heads.push(Head { key, row, stream, descending: self.order == Order::Descending });
         }

@@ -60,10 +60,10 @@ impl Documents {
     ///
     /// # Errors
     /// A shard's, and `InternalError` for damaged bytes from another node.
-    pub fn next(&mut self) -> Result<Option<RawJsonb>> {
+    pub fn next_document(&mut self) -> Result<Option<RawJsonb>> {
         while self.skip > 0 {
             self.skip -= 1;
-            if self.rows.next()?.is_none() {
+            if self.rows.next_row()?.is_none() {
                 self.left = 0;
             }
         }
@@ -71,7 +71,7 @@ impl Documents {
             return Ok(None);
         }
         self.left -= 1;
-        let Some(row) = self.rows.next()? else { return Ok(None) };
+        let Some(row) = self.rows.next_row()? else { return Ok(None) };
         let bytes = row.get(0).unwrap_or_default();
         if row.is_foreign() {
             raw::validate(bytes).map_err(Error::from)?;
@@ -141,7 +141,7 @@ pub fn estimated_count(namespace: &str) -> Result<i64> {
 fn sum(streams: Vec<dispatch::RowStream>) -> Result<i64> {
     let mut total = 0;
     for mut stream in streams {
-        while let Some(row) = stream.next()? {
+        while let Some(row) = stream.next_row()? {
             total += row.i64(0);
         }
     }

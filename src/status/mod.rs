@@ -1,6 +1,6 @@
 //! The cluster as text, in the spirit of MongoDB's `sh.status()`.
 //!
-//! Documents and bytes are measured at the shards: exact for small tables, estimated for large ones. A shard that does
+//! Documents and bytes are measured at the shards: counted up to a gigabyte, estimated beyond. A shard that does
 //! not answer is said to be unreachable, and the rest is shown all the same.
 
 use crate::balancer::control;
@@ -8,7 +8,7 @@ use crate::catalog::cache;
 use crate::catalog::model::Shard;
 use crate::catalog::namespace;
 use crate::catalog::shards::cluster_id;
-use crate::catalog::sizes::{self, Collection};
+use crate::catalog::sizes::{self, COUNTED_ONCE_MB, Collection};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::worker;
@@ -48,7 +48,7 @@ pub fn distribution(ns: &str) -> Result<Vec<Part>> {
         collections.pop().ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {ns}")))?;
     let shards = shards()?;
     for shard in shards.values() {
-        sizes::measure(shard, &mut collection)?;
+        sizes::measure(shard, &mut collection, COUNTED_ONCE_MB)?;
     }
     Ok(parts(&collection, &shards))
 }
@@ -63,7 +63,7 @@ pub fn text(verbose: bool) -> Result<String> {
     let mut unreachable: BTreeMap<ShardId, String> = BTreeMap::new();
     for shard in shards.values() {
         for collection in &mut collections {
-            if let Err(error) = sizes::measure(shard, collection) {
+            if let Err(error) = sizes::measure(shard, collection, COUNTED_ONCE_MB) {
                 unreachable.insert(shard.id, error.message);
                 break;
             }

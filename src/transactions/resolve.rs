@@ -19,6 +19,11 @@ use std::rc::Rc;
 /// The first shard's that failed; the others are done all the same.
 pub fn resolve_all() -> Result<u64> {
     let shards = transaction::run(|| {
+        spi::execute(
+            "DELETE FROM docshard_catalog.transactions AS t WHERE decided_at < pg_catalog.now() - interval '1 hour' \
+             AND NOT EXISTS (SELECT FROM docshard_catalog.shards AS s WHERE s.server = t.server)",
+            &[],
+        )?;
         let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
         shards.sort_by_key(|shard| shard.id);
         Ok(shards)

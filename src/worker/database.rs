@@ -5,13 +5,13 @@ use crate::pg::error::Result;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::server::relation_oid;
 use crate::pg::{process, spi, transaction, user};
-use crate::{balancer, transactions};
+use crate::{balancer, migration, transactions};
 use pgrx::pg_sys::Oid;
 use std::time::{Duration, Instant};
 
 /// How often it looks whether its database is being dropped: DROP DATABASE waits for five seconds.
 const GLANCE: Duration = Duration::from_secs(1);
-/// How often transactions are resolved while nothing is amiss.
+/// How often transactions are resolved, and shards swept for what dead moves left there.
 const RESOLVE: Duration = Duration::from_secs(10);
 /// The longest rest after rounds that failed.
 const LONGEST_REST: Duration = Duration::from_secs(60);
@@ -68,6 +68,9 @@ fn serve(database: Oid) {
         if resolved.is_none_or(|at| at.elapsed() >= RESOLVE) {
             process::show_activity(Some("docshard: resolving transactions"));
             if let Err(error) = transactions::resolve_all() {
+                pgrx::log!("docshard worker: {}", error.message);
+            }
+            if let Err(error) = migration::recovery::sweep() {
                 pgrx::log!("docshard worker: {}", error.message);
             }
             resolved = Some(Instant::now());

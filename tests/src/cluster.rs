@@ -313,7 +313,6 @@ const CONFIGURATION: &str = "
 listen_addresses = '127.0.0.1'
 shared_preload_libraries = 'docshard'
 fsync = off
-max_prepared_transactions = 20
 shared_buffers = 32MB
 log_line_prefix = '%m [%p] %q%a '
 timezone = 'UTC'

@@ -9,8 +9,16 @@ use std::path::{Path, PathBuf};
 
 /// The modules of `src/`, lowest first. A module may use those of lower layers, and those beside it as long as these
 /// don't use it in turn, directly or by way of others.
-const LAYERS: &[&[&str]] =
-    &[&["pg"], &["remote"], &["catalog"], &["router", "migration", "balancer", "status"], &["api"]];
+const LAYERS: &[&[&str]] = &[
+    &["pg"],
+    &["remote"],
+    &["ownership"],
+    &["catalog"],
+    &["router", "migration", "balancer", "transactions"],
+    &["worker"],
+    &["status"],
+    &["api"],
+];
 
 /// What a module must not use though the layers would allow it: the balancer works on the catalog, not through the
 /// router.

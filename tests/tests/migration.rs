@@ -16,6 +16,7 @@ fn cluster(documents: i64) -> Cluster {
     let cluster = Cluster::start(2);
     let mut client = cluster.router.client();
     for sql in [
+        "SELECT docshard.stop_balancer()".to_owned(),
         "SELECT docshard.enable_sharding('test', 'local')".to_owned(),
         format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
         format!(
@@ -148,19 +149,23 @@ fn writes_wait_for_the_move_and_succeed() {
     let stop = Arc::new(AtomicBool::new(false));
     let next = Arc::new(AtomicU64::new(10_000));
     let writers: Vec<_> = (0..3)
-        .map(|_| {
+        .map(|role| {
             let (stop, next) = (Arc::clone(&stop), Arc::clone(&next));
             let mut client = cluster.router.client();
+            // One of them writes in transactions, which must be run again if the chunk moves between their statements.
+            let (begin, commit) = if role == 0 { ("BEGIN; ", "; SELECT pg_sleep(0.01); COMMIT") } else { ("", "") };
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let k = next.fetch_add(1, Ordering::Relaxed);
-                    let sql = format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": {k}, \"k\": {k}}}')");
-                    client.batch_execute(&sql).expect("an insert");
                     let sql = format!(
-                        "SELECT docshard.update_one('{NS}', '{{\"k\": {}}}', '{{\"$inc\": {{\"n\": 1}}}}')",
+                        "{begin}SELECT docshard.insert_one('{NS}', '{{\"_id\": {k}, \"k\": {k}}}'); \
+                         SELECT docshard.update_one('{NS}', '{{\"k\": {}}}', '{{\"$inc\": {{\"n\": 1}}}}'){commit}",
                         k % 10_000
                     );
-                    client.batch_execute(&sql).expect("an update");
+                    while let Err(error) = client.batch_execute(&sql) {
+                        assert_eq!(error.code().map(|c| c.code()), Some("40001"), "{error:?}");
+                        client.batch_execute("ROLLBACK").expect("a rollback");
+                    }
                 }
             })
         })
@@ -236,7 +241,7 @@ fn a_cancelled_move_leaves_nothing() {
 
 #[test]
 fn errors_say_what_to_do() {
-    let cluster = cluster(100);
+    let mut cluster = cluster(100);
     let mut client = cluster.router.client();
     let mut fails = |sql: &str, sqlstate: &str, part: &str| {
         let error = client.batch_execute(sql).expect_err(sql);
@@ -262,7 +267,126 @@ fn errors_say_what_to_do() {
     cluster.router.psql("UPDATE docshard_catalog.chunks SET jumbo = false");
     cluster.shards[1].psql("DROP SERVER docshard_shard0 CASCADE");
     fails(&call("{\"k\": 1}", "shard1"), "55000", "no foreign server");
+    cluster.shards[1].configure("max_prepared_transactions = 0");
+    cluster.shards[1].stop();
+    cluster.shards[1].start();
+    fails(&call("{\"k\": 1}", "shard1"), "55000", "no prepared transactions");
+    cluster.router.psql("SELECT docshard.remove_shard('shard1')");
+    fails(&call("{\"k\": 1}", "shard1"), "55000", "draining");
     check_all(&cluster, 100);
+}
+
+/// Begins a move of the chunk with `k` = 0 to `shard1`, and holds it right before its decision, when both shards have
+/// prepared, until the returned client's transaction ends.
+fn held_before_the_decision(cluster: &Cluster) -> (Client, thread::JoinHandle<Result<Value, postgres::Error>>) {
+    let step = |name: &str| {
+        wait_until(name, Duration::from_secs(20), || {
+            let sql =
+                format!("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done' AND step = '{name}'");
+            cluster.router.value::<i64>(&sql) == 1
+        });
+    };
+    // A writer keeps the move at one step, and a lock on the donor at another, so that the third can be caught.
+    let mut writer = cluster.router.client();
+    writer.batch_execute("BEGIN").unwrap();
+    writer.batch_execute(&format!("SELECT docshard.insert_one('{NS}', '{{\"k\": 1, \"_id\": \"new\"}}')")).unwrap();
+    let mut client = cluster.router.client();
+    let mover = thread::spawn(move || move_chunk(&mut client, 0, "shard1"));
+    step("waiting for writers");
+    wait_until("the donor captures", Duration::from_secs(20), || {
+        cluster.shards[0].value::<i64>("SELECT count(*) FROM docshard_data.capture") == 1
+    });
+    let mut capture = cluster.shards[0].client();
+    capture.batch_execute("BEGIN; LOCK TABLE docshard_data.capture IN EXCLUSIVE MODE").unwrap();
+    writer.batch_execute("ROLLBACK").unwrap();
+    step("handing over");
+    let mut holder = cluster.router.client();
+    let row = "FROM docshard_catalog.migrations WHERE state <> 'done'";
+    holder.batch_execute(&format!("BEGIN; SELECT {row} FOR UPDATE")).unwrap();
+    capture.batch_execute("COMMIT").unwrap();
+    for shard in &cluster.shards {
+        wait_until("both shards have prepared", Duration::from_secs(20), || {
+            shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts") == 1
+        });
+    }
+    let state: String = holder.query_one(&format!("SELECT state {row}"), &[]).unwrap().get(0);
+    assert_eq!(state, "running", "the move was quicker than this test");
+    (holder, mover)
+}
+
+fn kill_coordinator(node: &Node) {
+    let pid: i32 = node.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'docshard job'");
+    std::process::Command::new("kill").arg("-9").arg(pid.to_string()).status().unwrap();
+    // All sessions of that server end with it, and it starts anew.
+    thread::sleep(Duration::from_millis(200));
+    wait_until("the router is back", Duration::from_secs(60), || node.try_client().is_ok());
+}
+
+/// Waits until nothing is unfinished; the router's worker may be at it too.
+fn recover(cluster: &Cluster) {
+    wait_until("recovery", Duration::from_secs(60), || {
+        let Ok(mut client) = cluster.router.try_client() else { return false };
+        let unfinished = "SELECT FROM docshard_catalog.migrations WHERE state <> 'done'";
+        client.execute("SELECT docshard.recover_moves()", &[]).is_ok()
+            && client.query(unfinished, &[]).is_ok_and(|rows| rows.is_empty())
+    });
+}
+
+#[test]
+fn a_coordinator_that_dies_after_preparing_is_taken_back() {
+    let cluster = cluster(20_000);
+    let (holder, mover) = held_before_the_decision(&cluster);
+    kill_coordinator(&cluster.router);
+    drop(holder);
+    mover.join().unwrap().expect_err("the coordinator was killed");
+    recover(&cluster);
+    assert_eq!(owner(&cluster.router, 0), "shard0");
+    check_all(&cluster, 20_000);
+    move_chunk(&mut cluster.router.client(), 0, "shard1").expect("another attempt");
+    check_all(&cluster, 20_000);
+}
+
+#[test]
+fn a_coordinator_that_dies_after_the_decision_is_replaced() {
+    let cluster = cluster(20_000);
+    let (mut holder, mover) = held_before_the_decision(&cluster);
+    // It will decide, commit on both shards, and wait for the map.
+    let mut map = cluster.router.client();
+    map.batch_execute("BEGIN; SELECT FROM docshard_catalog.collections FOR UPDATE").unwrap();
+    holder.batch_execute("COMMIT").unwrap();
+    for shard in &cluster.shards {
+        wait_until("the shard has committed", Duration::from_secs(20), || {
+            shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts") == 0
+        });
+    }
+    // Who reads now has an old map, and waits for the new one.
+    kill_coordinator(&cluster.router);
+    mover.join().unwrap().expect_err("the coordinator was killed");
+    let url = cluster.router.url();
+    let reader = thread::spawn(move || count(&mut Client::connect(&url, postgres::NoTls).unwrap()));
+    recover(&cluster);
+    assert_eq!(reader.join().unwrap(), 20_000);
+    assert_eq!(owner(&cluster.router, 0), "shard1");
+    check_all(&cluster, 20_000);
+}
+
+#[test]
+fn a_shard_that_crashes_around_the_decision_commits_later() {
+    for victim in 0..2 {
+        let mut cluster = cluster(20_000);
+        let (mut holder, mover) = held_before_the_decision(&cluster);
+        cluster.shards[victim].kill9();
+        holder.batch_execute("COMMIT").unwrap();
+        thread::sleep(Duration::from_millis(500));
+        let state: String = cluster.router.value("SELECT state FROM docshard_catalog.migrations WHERE state <> 'done'");
+        assert_eq!(state, "committed");
+        cluster.shards[victim].start();
+        let answer = mover.join().unwrap().expect("completed as soon as the shard is back");
+        assert_eq!(answer["ok"], 1);
+        recover(&cluster);
+        assert_eq!(owner(&cluster.router, 0), "shard1");
+        check_all(&cluster, 20_000);
+    }
 }
 
 /// A small pseudo-random sequence, so that a failure can be repeated.
@@ -431,10 +555,7 @@ fn an_accident_at_any_moment_leaves_the_chunk_on_one_side() {
         }
         accident.strike(&mut cluster, Duration::from_millis(dice.below(300)));
         let outcome = mover.join().expect("the mover does not panic");
-        wait_until("recovery", Duration::from_secs(60), || {
-            let Ok(mut client) = cluster.router.try_client() else { return false };
-            client.query_one("SELECT docshard.recover_moves()", &[]).is_ok_and(|row| row.get::<_, i64>(0) == 0)
-        });
+        recover(&cluster);
         let now = owner(&cluster.router, 0);
         let told = match &outcome {
             Ok(()) => "moved".to_owned(),

@@ -18,6 +18,8 @@ pub(super) fn splits(cluster: &Cluster) -> Vec<Split> {
             }
             // Parts of two thirds of the limit: room to grow before the next cut.
             let parts = (state.bytes * 3).div_ceil(limit * 2).max((state.documents * 3).div_ceil(MAX_DOCUMENTS * 2));
+            // The first cut of a whole collection gives every shard as many parts.
+            let parts = if collection.chunks.len() == 1 { parts.next_multiple_of(homes.max(1)) } else { parts };
             let into = parts.clamp(2, MAX_PARTS.min(state.documents)) as usize;
             splits.push(Split { collection: position, chunk, into });
         }

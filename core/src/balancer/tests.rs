@@ -96,7 +96,7 @@ fn a_young_collection_spreads_over_all_shards() {
     let mut cluster = cluster(3, vec![chunk(1, 90 * MB)]);
     converge(&mut cluster, true);
     let weights = weights(&cluster, 0);
-    assert!(weights.values().all(|&w| (26 * MB..34 * MB).contains(&w)), "{weights:?}");
+    assert!(weights.values().all(|&w| (29 * MB..31 * MB).contains(&w)), "{weights:?}");
 }
 
 #[test]

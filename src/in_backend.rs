@@ -1,0 +1,137 @@
+//! Tests inside a server process: what `docshard_core` reads and writes, held against PostgreSQL itself.
+
+#[pgrx::pg_schema]
+mod tests {
+    use crate::pg::param::Param;
+    use crate::pg::spi;
+    use docshard_core::document::value::Value;
+    use docshard_core::document::{ext_json, order, raw, write};
+    use pgrx::prelude::*;
+    use serde_json::{Value as Json, json};
+
+    /// A small generator of random numbers (xorshift), so that a failure repeats.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, n: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 % n
+        }
+
+        fn text(&mut self) -> String {
+            let letters = ["a", "b", "z", "é", "漢", "\"", "\\", " ", "0", "\n"];
+            (0..self.below(12)).map(|_| letters[self.below(letters.len() as u64) as usize]).collect()
+        }
+
+        fn number(&mut self) -> Json {
+            match self.below(6) {
+                0 => json!(self.below(10) as i64 - 5),
+                1 => json!(self.0 as i64),
+                2 => json!((self.0 % 100_000) as f64 / 100.0 - 300.0),
+                3 => json!(f64::from_bits(self.0 & 0xBFFF_FFFF_FFFF_FFFF | 1 << 52)),
+                4 => json!(self.below(1000) as f64),
+                _ => json!(self.below(1 << 40)),
+            }
+        }
+
+        fn json(&mut self, depth: u64) -> Json {
+            match self.below(if depth == 0 { 5 } else { 9 }) {
+                0 => Json::Null,
+                1 => Json::Bool(self.below(2) == 0),
+                2 | 3 => self.number(),
+                4 => Json::String(self.text()),
+                5 | 6 => Json::Array((0..self.below(40)).map(|_| self.json(depth - 1)).collect()),
+                _ => self.object(depth - 1),
+            }
+        }
+
+        fn object(&mut self, depth: u64) -> Json {
+            let fields = self.below(40);
+            Json::Object(
+                (0..fields).map(|_| (format!("{}{}", self.text(), self.below(90)), self.json(depth))).collect(),
+            )
+        }
+    }
+
+    /// PostgreSQL's own bytes of a jsonb.
+    fn stored(text: &str) -> Vec<u8> {
+        let rows = spi::query("SELECT $1::text::jsonb", &[Param::Text(text)]).unwrap();
+        rows[0].bytes(0)
+    }
+
+    #[pg_test]
+    fn jsonb_is_read_and_written_as_postgresql_does() {
+        let mut random = Random(0x5EED);
+        for _ in 0..400 {
+            let json = random.object(3);
+            let bytes = stored(&json.to_string());
+            raw::validate(&bytes).unwrap();
+            let read = Value::from_raw(raw::root(&bytes));
+            assert_eq!(read, ext_json::from_json(&json).unwrap(), "read of {json}");
+            let copied = write::document(&write::Part::Raw(raw::root(&bytes))).unwrap();
+            assert_eq!(copied, bytes, "copy of {json}");
+            // What is written is PostgreSQL's own form of what it prints.
+            let written = write::value(&read).unwrap();
+            let printed = spi::query("SELECT docshard_internal.unpack($1)::text", &[Param::Bytea(&written)]).unwrap();
+            assert_eq!(stored(printed[0].text(0)), written, "write of {json}");
+        }
+    }
+
+    #[pg_test]
+    fn every_field_is_found_by_its_name() {
+        let mut random = Random(7);
+        for _ in 0..100 {
+            let bytes = stored(&random.object(2).to_string());
+            let object = raw::document(&bytes).unwrap();
+            for (name, value) in object.iter() {
+                let found = Value::from_raw(object.get(name).expect("present"));
+                assert_eq!(found, Value::from_raw(value));
+            }
+            assert!(object.get("no such field").is_none());
+        }
+    }
+
+    #[pg_test]
+    fn numbers_compare_as_postgresql_numerics_do() {
+        let mut random = Random(99);
+        for _ in 0..300 {
+            let (a, b) = (random.number(), random.number());
+            let rows = spi::query(
+                "SELECT CASE WHEN $1::text::float8 < $2::text::float8 THEN -1 WHEN $1::text::float8 > $2::text::float8 THEN 1 ELSE 0 END",
+                &[Param::Text(&a.to_string()), Param::Text(&b.to_string())],
+            )
+            .unwrap();
+            let (x, y) = (ext_json::from_json(&a).unwrap(), ext_json::from_json(&b).unwrap());
+            if rows[0].i32(0) != 0 {
+                assert_eq!(order::compare_values(&x, &y) as i32, rows[0].i32(0), "{a} and {b}");
+            }
+        }
+    }
+
+    #[pg_test]
+    fn the_smallest_start() {
+        let inserted = spi::query("SELECT docshard.insert_one('shop.items', '{\"_id\": 1, \"name\": \"pen\"}')", &[]);
+        assert_eq!(inserted.unwrap().len(), 1);
+        let found = spi::query("SELECT docshard.find('shop.items', '{\"name\": \"pen\"}')::text", &[]).unwrap();
+        assert_eq!(found[0].text(0), "{\"_id\": 1, \"name\": \"pen\"}");
+    }
+
+    #[pg_test]
+    fn damaged_bytes_never_crash() {
+        let mut random = Random(4242);
+        let good = stored(&random.object(2).to_string());
+        for _ in 0..2000 {
+            let mut bytes = good.clone();
+            for _ in 0..=random.below(4) {
+                let at = random.below(bytes.len() as u64) as usize;
+                bytes[at] = random.below(256) as u8;
+            }
+            if raw::validate(&bytes).is_ok() {
+                // What is accepted, PostgreSQL itself can print.
+                spi::query("SELECT docshard_internal.unpack($1)::text", &[Param::Bytea(&bytes)]).unwrap();
+            }
+        }
+    }
+}

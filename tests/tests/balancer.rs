@@ -1,0 +1,358 @@
+//! The workers: they balance, drain, resolve transactions, and survive what happens to them.
+
+use docshard_tests::{Cluster, Node, wait_until};
+use postgres::Client;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Documents of about 400 bytes with keys 0 … n-1, in a collection sharded by `{"k": 1}`.
+fn load(client: &mut Client, namespace: &str, documents: i32) {
+    client
+        .execute("SELECT docshard.shard_collection($1, '{\"k\": 1}')", &[&namespace])
+        .expect("the collection can be sharded");
+    insert(client, namespace, 0, documents);
+}
+
+fn insert(client: &mut Client, namespace: &str, from: i32, to: i32) {
+    client
+        .execute(
+            "SELECT docshard.insert_many($1, array_agg(jsonb_build_object('k', k, 'text', repeat(md5(k::text), 12)))) \
+             FROM generate_series($2::int, $3::int - 1) AS k",
+            &[&namespace, &from, &to],
+        )
+        .expect("documents can be inserted");
+}
+
+/// A cluster whose balancer looks often, its own database drained from the start.
+fn cluster(shards: usize) -> Cluster {
+    let cluster = Cluster::start(shards);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            "SELECT docshard.set_setting('balancer_interval_ms', '200'); SELECT docshard.set_setting('chunk_size_mb', '1'); \
+             SELECT docshard.remove_shard('local'); SELECT docshard.enable_sharding('t', 'shard0')",
+        )
+        .expect("settings can be set");
+    cluster
+}
+
+/// Documents of a collection on each shard, by its name.
+fn spread(node: &Node, namespace: &str) -> Vec<(String, i64)> {
+    let rows = node
+        .client()
+        .query("SELECT shard, documents FROM docshard.get_shard_distribution($1) ORDER BY shard", &[&namespace])
+        .expect("the distribution");
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+fn status(node: &Node) -> Value {
+    serde_json::from_str(&node.value::<String>("SELECT docshard.balancer_status()::text")).expect("JSON")
+}
+
+fn count(node: &Node, namespace: &str) -> i64 {
+    node.client().query_one("SELECT docshard.count_documents($1, '{}')", &[&namespace]).expect("a count").get(0)
+}
+
+/// True if every shard has its part, give or take a quarter.
+fn is_even(spread: &[(String, i64)], shards: usize) -> bool {
+    let ideal = spread.iter().map(|(_, n)| n).sum::<i64>() / i64::try_from(shards).unwrap();
+    spread.len() == shards && spread.iter().all(|(_, n)| (n - ideal).abs() * 4 <= ideal)
+}
+
+fn worker(node: &Node) -> Option<i32> {
+    let rows = node.client().query("SELECT pid FROM pg_stat_activity WHERE backend_type = 'docshard worker'", &[]);
+    rows.expect("pg_stat_activity").first().map(|row| row.get(0))
+}
+
+/// No chunk is being moved, and nothing is left of moves.
+fn is_quiet(node: &Node) -> bool {
+    node.value("SELECT NOT EXISTS (SELECT FROM docshard_catalog.migrations WHERE state <> 'done')")
+}
+
+#[test]
+fn a_young_collection_is_split_and_spread_and_then_left_alone() {
+    let cluster = cluster(3);
+    load(&mut cluster.router.client(), "t.c", 20_000);
+    wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 3) && is_quiet(&cluster.router));
+    assert_eq!(count(&cluster.router, "t.c"), 20_000);
+
+    std::thread::sleep(Duration::from_secs(1));
+    let moves: i64 = cluster.router.value("SELECT count(*) FROM docshard.migrations");
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.migrations"), moves, "it goes on moving");
+    let again: i64 = cluster.router.value(
+        "SELECT count(*) FROM (SELECT namespace, min::text FROM docshard.migrations WHERE documents > 0 \
+         GROUP BY 1, 2 HAVING count(*) > 1) AS twice",
+    );
+    assert_eq!(again, 0, "chunks were moved twice");
+    assert_eq!(status(&cluster.router)["lastError"], Value::Null);
+}
+
+#[test]
+fn a_draining_shard_gives_everything_away_and_is_removed() {
+    let cluster = cluster(3);
+    let mut client = cluster.router.client();
+    load(&mut client, "t.c", 9_000);
+    wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 3));
+    let remove = || cluster.router.value::<String>("SELECT docshard.remove_shard('shard2')::text");
+    assert!(remove().contains("\"started\""));
+    wait_until("it is removed", LONG, || remove_is_complete(&remove()));
+    assert!(is_even(&spread(&cluster.router, "t.c"), 2));
+    assert_eq!(count(&cluster.router, "t.c"), 9_000);
+}
+
+fn remove_is_complete(answer: &str) -> bool {
+    answer.contains("\"completed\"")
+}
+
+#[test]
+fn a_chunk_of_one_key_becomes_jumbo_and_others_do_not() {
+    let cluster = cluster(2);
+    let mut client = cluster.router.client();
+    load(&mut client, "t.c", 1_000);
+    client
+        .execute(
+            "SELECT docshard.insert_many('t.c', array_agg(jsonb_build_object('k', 500, 'text', repeat(md5(i::text), 12)))) \
+             FROM generate_series(1, 6000) AS i",
+            &[],
+        )
+        .unwrap();
+    wait_until("a chunk is jumbo", LONG, || {
+        cluster.router.value("SELECT count(*) = 1 FROM docshard.chunks WHERE jumbo")
+    });
+    let bounds: String = cluster.router.value("SELECT min::text || max::text FROM docshard.chunks WHERE jumbo");
+    assert_eq!(bounds, r#"{"k":500}{"k":501}"#);
+    assert!(cluster.router.value::<String>("SELECT docshard.status()").contains("jumbo"));
+    assert_eq!(count(&cluster.router, "t.c"), 7_000);
+}
+
+#[test]
+fn a_full_shard_takes_nothing() {
+    let cluster = cluster(3);
+    let mut client = cluster.router.client();
+    client.batch_execute("UPDATE docshard_catalog.shards SET max_size_mb = 1 WHERE name = 'shard2'").unwrap();
+    load(&mut client, "t.c", 20_000);
+    let documents =
+        |shard: &str| spread(&cluster.router, "t.c").into_iter().find(|(name, _)| name == shard).map_or(0, |(_, n)| n);
+    wait_until("two are even", LONG, || (documents("shard0") - documents("shard1")).abs() < 2_500);
+    std::thread::sleep(Duration::from_secs(2));
+    let rows =
+        client.query("SELECT bytes FROM docshard.get_shard_distribution('t.c') WHERE shard = 'shard2'", &[]).unwrap();
+    let bytes: i64 = rows.first().map_or(0, |row| row.get(0));
+    assert!(bytes <= 1 << 20, "{bytes}");
+}
+
+#[test]
+fn stop_waits_for_the_move_and_start_goes_on() {
+    let cluster = cluster(2);
+    let mut client = cluster.router.client();
+    load(&mut client, "t.c", 20_000);
+    wait_until("it moves", LONG, || cluster.router.value("SELECT count(*) > 0 FROM docshard.migrations"));
+    let answer: String = cluster.router.value("SELECT docshard.stop_balancer()::text");
+    assert!(answer.contains("\"stopped\":true"), "{answer}");
+    assert!(is_quiet(&cluster.router), "a chunk is still being moved");
+    let moves: i64 = cluster.router.value("SELECT count(*) FROM docshard.migrations");
+    assert_eq!(status(&cluster.router)["mode"], "off");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.migrations"), moves, "it went on");
+    client.batch_execute("SELECT docshard.start_balancer()").unwrap();
+    assert_eq!(status(&cluster.router)["mode"], "full");
+    wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 2));
+    assert_eq!(count(&cluster.router, "t.c"), 20_000);
+}
+
+#[test]
+fn a_collection_that_is_not_to_be_balanced_stays() {
+    let cluster = cluster(2);
+    let mut client = cluster.router.client();
+    client.batch_execute("SELECT docshard.stop_balancer()").unwrap();
+    load(&mut client, "t.still", 6_000);
+    load(&mut client, "t.moves", 6_000);
+    client
+        .batch_execute("UPDATE docshard_catalog.collections SET balance = false WHERE namespace = 't.still'")
+        .unwrap();
+    client.batch_execute("SELECT docshard.start_balancer()").unwrap();
+    wait_until("the other is even", LONG, || is_even(&spread(&cluster.router, "t.moves"), 2));
+    assert_eq!(spread(&cluster.router, "t.still"), [("shard0".to_owned(), 6_000)]);
+}
+
+#[test]
+fn a_terminated_worker_comes_back() {
+    let cluster = cluster(2);
+    wait_until("the worker stays", LONG, || worker(&cluster.router).is_some());
+    let first = worker(&cluster.router).unwrap();
+    cluster.router.psql(&format!("SELECT pg_terminate_backend({first})"));
+    wait_until("another comes", LONG, || worker(&cluster.router).is_some_and(|pid| pid != first));
+    let launcher: i32 =
+        cluster.router.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'docshard launcher'");
+    cluster.router.psql(&format!("SELECT pg_terminate_backend({launcher})"));
+    wait_until("another launcher comes", LONG, || {
+        cluster.router.value("SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'docshard launcher'")
+    });
+    load(&mut cluster.router.client(), "t.c", 6_000);
+    wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 2));
+}
+
+#[test]
+fn a_router_killed_while_it_balances_goes_on_after_its_restart() {
+    let mut cluster = cluster(3);
+    load(&mut cluster.router.client(), "t.c", 30_000);
+    wait_until("it moves", LONG, || cluster.router.value("SELECT count(*) > 1 FROM docshard.migrations"));
+    cluster.router.kill9();
+    cluster.router.start();
+    wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 3) && is_quiet(&cluster.router));
+    assert_eq!(count(&cluster.router, "t.c"), 30_000);
+}
+
+#[test]
+fn a_shard_that_is_down_stops_nobody_else_and_is_told() {
+    let mut cluster = cluster(3);
+    let mut client = cluster.router.client();
+    client.batch_execute("SELECT docshard.stop_balancer()").unwrap();
+    load(&mut client, "t.c", 9_000);
+    cluster.node("shard2").kill9();
+    client.batch_execute("SELECT docshard.start_balancer()").unwrap();
+    // A shard without a chunk is not asked; moves to it fail, and the collection rests. So put a chunk there first:
+    wait_until("an error is told", LONG, || status(&cluster.router)["lastError"].is_string());
+    let text = cluster.router.value::<String>("SELECT docshard.status()");
+    assert!(text.contains("last error"), "{text}");
+    assert!(worker(&cluster.router).is_some());
+    cluster.node("shard2").start();
+    wait_until("it is even", Duration::from_secs(120), || is_even(&spread(&cluster.router, "t.c"), 3));
+    assert_eq!(count(&cluster.router, "t.c"), 9_000);
+}
+
+#[test]
+fn drop_database_is_not_kept_waiting() {
+    let cluster = Cluster::servers(1);
+    let node = &cluster.router;
+    node.psql("CREATE DATABASE other");
+    let url = format!("{}/other", node.url().trim_end_matches("/postgres"));
+    let mut client = Client::connect(&url, postgres::NoTls).unwrap();
+    client.batch_execute("CREATE EXTENSION docshard CASCADE").unwrap();
+    let options = r#"{"name": "shard0"}"#;
+    client
+        .execute("SELECT docshard.add_shard($1::text, $2::text::json)", &[&cluster.shards[0].url(), &options])
+        .unwrap();
+    wait_until("the worker stays", LONG, || worker(node).is_some());
+    drop(client);
+    wait_until("the session ends", LONG, || {
+        node.value("SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = 'other' AND backend_type = 'client backend')")
+    });
+    let began = Instant::now();
+    node.psql("DROP DATABASE other");
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_database_without_docshard_gets_no_lasting_worker() {
+    let cluster = Cluster::servers(0);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(worker(&cluster.router), None);
+    let log = cluster.router.log_tail(50);
+    assert!(!log.contains("docshard worker") && !log.contains("docshard launcher"), "{log}");
+}
+
+#[test]
+fn a_server_with_a_worker_stops_quickly() {
+    let mut cluster = cluster(1);
+    wait_until("the worker stays", LONG, || worker(&cluster.router).is_some());
+    let began = Instant::now();
+    cluster.router.stop();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[test]
+fn without_preloading_the_balancer_says_what_to_do() {
+    let mut cluster = Cluster::servers(0);
+    cluster.router.configure("shared_preload_libraries = ''");
+    cluster.router.stop();
+    cluster.router.start();
+    let mut client = cluster.router.client();
+    client.batch_execute("CREATE EXTENSION docshard CASCADE").unwrap();
+    let error = client.batch_execute("SELECT docshard.start_balancer()").unwrap_err();
+    let hint = error.as_db_error().and_then(|e| e.hint()).unwrap_or_default().to_owned();
+    assert!(hint.contains("shared_preload_libraries"), "{error}: {hint}");
+    let status = status(&cluster.router);
+    assert_eq!(status["preloaded"], false);
+    assert!(status["hint"].as_str().is_some_and(|hint| hint.contains("shared_preload_libraries")));
+    client.batch_execute("SELECT docshard.stop_balancer()").unwrap();
+    let text: String = cluster.router.value("SELECT docshard.status()");
+    assert!(text.contains("shared_preload_libraries"), "{text}");
+}
+
+#[test]
+fn a_preloaded_server_allows_prepared_transactions_unless_told_otherwise() {
+    let mut cluster = Cluster::servers(0);
+    // What it is where nothing is told shows in the golden tests: these servers are told.
+    for (setting, expected) in [("0", "0"), ("7", "7")] {
+        cluster.router.configure(&format!("max_prepared_transactions = {setting}"));
+        cluster.router.stop();
+        cluster.router.start();
+        assert_eq!(cluster.router.value::<String>("SHOW max_prepared_transactions"), expected);
+    }
+}
+
+/// Prepares a transaction at the shard as a router's backend with local transaction id `xid` would have.
+fn leave_prepared(cluster: &Cluster, xid: u32, key: i32) -> String {
+    let id: String = cluster.router.value("SELECT to_hex(id) FROM docshard_catalog.cluster");
+    let gid = format!("docshard_{id:0>16}{xid:08x}_1_2_3");
+    let mut client = cluster.shards[0].client();
+    client
+        .batch_execute(&format!(
+            "BEGIN; INSERT INTO left_over VALUES ({key}); \
+             PREPARE TRANSACTION '{gid}'"
+        ))
+        .unwrap();
+    gid
+}
+
+fn prepared(cluster: &Cluster) -> i64 {
+    cluster.shards[0].value("SELECT count(*) FROM pg_prepared_xacts")
+}
+
+#[test]
+fn what_a_dead_backend_left_prepared_is_resolved_as_it_decided() {
+    let cluster = cluster(1);
+    wait_until("the worker stays", LONG, || worker(&cluster.router).is_some());
+    cluster.shards[0].psql("CREATE TABLE left_over (n int)");
+    let decided = leave_prepared(&cluster, 4_000_000_000, 1);
+    cluster.router.psql(&format!(
+        "INSERT INTO docshard_catalog.transactions (gid, server) VALUES ('{decided}', 'docshard_shard0')"
+    ));
+    leave_prepared(&cluster, 4_000_000_001, 2);
+    // Another cluster's is none of ours.
+    let mut shard = cluster.shards[0].client();
+    shard
+        .batch_execute(
+            "BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'docshard_0123456789abcdef00000001_1_2_3'",
+        )
+        .unwrap();
+    wait_until("they are resolved", LONG, || prepared(&cluster) == 1);
+    assert_eq!(cluster.shards[0].value::<String>("SELECT string_agg(n::text, ' ') FROM left_over"), "1");
+    wait_until("the decision is forgotten", LONG, || {
+        cluster.router.value("SELECT count(*) = 0 FROM docshard_catalog.transactions")
+    });
+}
+
+#[test]
+fn a_transaction_over_two_shards_commits_on_both_or_none() {
+    let cluster = cluster(2);
+    let mut client = cluster.router.client();
+    client.batch_execute("SELECT docshard.shard_collection('t.h', '{\"k\": \"hashed\"}')").unwrap();
+    client.batch_execute("BEGIN").unwrap();
+    insert(&mut client, "t.h", 0, 100);
+    client.batch_execute("COMMIT").unwrap();
+    client.batch_execute("BEGIN").unwrap();
+    insert(&mut client, "t.h", 100, 200);
+    client.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(count(&cluster.router, "t.h"), 100);
+    for shard in &cluster.shards {
+        assert_eq!(shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts"), 0);
+    }
+    wait_until("the decisions are forgotten", LONG, || {
+        cluster.router.value("SELECT count(*) = 0 FROM docshard_catalog.transactions")
+    });
+}
