@@ -15,7 +15,9 @@ CREATE TABLE docshard_catalog.shards (
     node        text UNIQUE,
     draining    boolean NOT NULL DEFAULT false,
     max_size_mb int CHECK (max_size_mb > 0),
-    added_at    timestamptz NOT NULL DEFAULT now()
+    added_at    timestamptz NOT NULL DEFAULT now(),
+    -- Makes pg_dump restore the cluster's row first, which clears what CREATE EXTENSION put here.
+    cluster     boolean NOT NULL DEFAULT true REFERENCES docshard_catalog.cluster
 );
 COMMENT ON TABLE docshard_catalog.shards IS 'The shards; server is the postgres_fdw server, null for the router''s own database';
 COMMENT ON COLUMN docshard_catalog.shards.node IS 'system identifier / database oid: tells the same database under two names';
