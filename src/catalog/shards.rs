@@ -483,16 +483,23 @@ fn take_away(shard: &Shard) -> Result<()> {
         "DELETE FROM docshard_catalog.placements WHERE shard_id = $1 RETURNING collection_id",
         &[Param::Int4(shard.id)],
     )?;
-    for row in &placed {
-        run_on(shard, "SELECT docshard_internal.drop_table($1)", &[Param::Int4(row.i32(0))])?;
-        change::touch(row.i32(0))?;
-    }
-    if let Some(server) = &shard.server {
-        run_on(shard, "DELETE FROM docshard_data.node", &[])?;
-        // The connection is still needed to commit there, so the server goes when nothing refers to the shard any more.
+    if let (Place::Remote(oid), Some(server)) = (shard.place, &shard.server) {
+        // Not in this transaction: it drops the server, through which the shard would be told to commit. Should it roll
+        // back, the tables that are gone were empty, and the same call again goes on.
+        let mut session = Session::open(oid, server::current_user())?;
+        session.execute("BEGIN; SET LOCAL lock_timeout = '10s'")?;
+        for row in &placed {
+            session.query("SELECT docshard_internal.drop_table($1)", &[Param::Int4(row.i32(0))])?;
+            change::touch(row.i32(0))?;
+        }
+        session.execute("DELETE FROM docshard_data.node; COMMIT")?;
         spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
         spi::run_script(&format!("DROP SERVER IF EXISTS {} CASCADE", quote_ident(server)))?;
     } else {
+        for row in &placed {
+            run_on(shard, "SELECT docshard_internal.drop_table($1)", &[Param::Int4(row.i32(0))])?;
+            change::touch(row.i32(0))?;
+        }
         spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
     }
     Ok(())
