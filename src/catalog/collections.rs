@@ -2,6 +2,7 @@
 
 use super::model::{Collection, Shard};
 use super::nodes::{query_on, run_on, run_on_all};
+use super::shards::check_router;
 use super::{cache, change, databases, indexes, namespace, settings};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
@@ -44,6 +45,7 @@ pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
 }
 
 fn create_unsharded(name: &str) -> Result<()> {
+    check_router()?;
     let (database, _) = namespace::split(name)?;
     let primary = databases::ensure(database, None)?;
     let pattern = KeyPattern::unsharded();
@@ -117,6 +119,7 @@ pub fn refuse_while_moving(id: i32, name: &str) -> Result<()> {
 /// # Errors
 /// `ConflictingOperationInProgress`; whatever the shards raise.
 pub fn drop(name: &str) -> Result<bool> {
+    check_router()?;
     namespace::split(name)?;
     let locked = match change::lock(name) {
         Err(error) if error.sqlstate == Kind::NamespaceNotFound.sqlstate().as_bytes() => return Ok(false),

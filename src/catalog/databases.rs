@@ -120,6 +120,7 @@ pub fn set_primary(name: &str, shard: ShardId) -> Result<()> {
 /// # Errors
 /// As `collections::drop`.
 pub fn drop(name: &str) -> Result<bool> {
+    super::shards::check_router()?;
     namespace::check_database(name)?;
     if primary(name)?.is_none() {
         return Ok(false);
