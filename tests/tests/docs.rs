@@ -200,7 +200,10 @@ fn links_between_pages_lead_somewhere() {
 fn headings(page: &str) -> impl Iterator<Item = String> {
     page.lines().filter(|line| line.starts_with('#')).map(|line| {
         let kept = line.trim_start_matches('#').trim().to_lowercase();
-        kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_')).collect::<String>().replace(' ', "-")
+        kept.chars()
+            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+            .collect::<String>()
+            .replace(' ', "-")
     })
 }
 
