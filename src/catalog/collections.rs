@@ -99,7 +99,7 @@ fn lay_out(id: i32, pattern: &KeyPattern, chunks: &[(Vec<u8>, Vec<u8>, ShardId)]
 /// `ConflictingOperationInProgress`.
 pub fn refuse_while_moving(id: i32, name: &str) -> Result<()> {
     let rows = spi::query(
-        "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state <> 'done'",
+        "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state IN ('running', 'committed')",
         &[Param::Int4(id)],
     )?;
     match rows.first() {
@@ -266,6 +266,8 @@ fn shard_existing(collection: &Collection, pattern: &KeyPattern, options: &Shard
     let name = &collection.namespace;
     let locked = change::lock(name)?;
     refuse_while_moving(locked.id, name)?;
+    // Under the lock: it may have moved since it was looked up.
+    let collection = &*cache::get(name)?;
     let shard = cache::shard(collection.map.chunks()[0].shard)?;
     let table = collection.table();
     run_on(&shard, "SELECT docshard_internal.exclude_writers($1)", &[Param::Int4(collection.id)])?;
