@@ -31,10 +31,9 @@ pub fn create(ns: &str, keys_json: &str, name: Option<&str>, unique: bool) -> Re
         let message = format!("an index's name has 1 to {MAX_NAME} bytes and is not \"*\": \"{name}\"");
         return Err(Error::new(Kind::CannotCreateIndex, message));
     }
-    let collection = match cache::find(ns)? {
-        Some(collection) => collection,
-        None => collections::create_implicitly(ns)?,
-    };
+    if cache::find(ns)?.is_none() {
+        collections::create_implicitly(ns)?;
+    }
     if keys.fields == [("_id".to_owned(), false)] {
         return Ok("_id_".to_owned());
     }
@@ -45,6 +44,8 @@ pub fn create(ns: &str, keys_json: &str, name: Option<&str>, unique: bool) -> Re
         return Err(Error::new(Kind::BadValue, message));
     }
     let locked = change::lock(ns)?;
+    // Under the lock, so that no shard that gets the collection meanwhile is missed.
+    let collection = cache::get(ns)?;
     if let Some(existing) = conflicting(&collection, &name, &keys, unique)? {
         return Ok(existing);
     }

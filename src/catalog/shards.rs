@@ -342,8 +342,7 @@ fn server_ddl(name: &str, keywords: &Keywords, user: &str, password: Option<&str
     let mut login = vec![("user".to_owned(), user.to_owned())];
     login.extend(password.map(|password| ("password".to_owned(), password.to_owned())));
     format!(
-        "DROP SERVER IF EXISTS {server} CASCADE; \
-         CREATE SERVER {server} FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({}); \
+        "CREATE SERVER {server} FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({}); \
          CREATE USER MAPPING FOR CURRENT_USER SERVER {server} OPTIONS ({})",
         list(keywords),
         list(&login)
@@ -358,8 +357,34 @@ fn make_server(name: &str, keywords: &Keywords, user: &str, password: Option<&st
         )
         .with_hint("It belongs to no shard of this cluster: DROP SERVER it, or choose another name."));
     }
-    spi::run_script("SET LOCAL client_min_messages = warning")?;
-    spi::run_script(&server_ddl(name, keywords, user, password))
+    spi::run_script(&server_ddl(name, keywords, user, password))?;
+    map_owner(name, user, password)
+}
+
+/// The background worker acts as the extension's owner: it needs a mapping too, if somebody else adds the shard.
+fn map_owner(name: &str, user: &str, password: Option<&str>) -> Result<()> {
+    let rows = spi::query(
+        "SELECT r.rolname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_roles r ON r.oid = e.extowner \
+         WHERE e.extname = 'docshard' AND r.rolname <> current_user",
+        &[],
+    )?;
+    let Some(owner) = rows.first() else { return Ok(()) };
+    let secret = password.map_or(String::new(), |password| format!(", password {}", quote_literal(password)));
+    spi::run_script(&format!(
+        "CREATE USER MAPPING FOR {} SERVER {} OPTIONS (user {}{secret})",
+        quote_ident(owner.text(0)),
+        quote_ident(&server_name(name)),
+        quote_literal(user)
+    ))
+}
+
+/// As [`server_ddl`], in place of what an earlier attempt may have left.
+fn replacing_server_ddl(name: &str, keywords: &Keywords, user: &str, password: Option<&str>) -> String {
+    format!(
+        "SET client_min_messages = warning; DROP SERVER IF EXISTS {} CASCADE; {}",
+        quote_ident(&server_name(name)),
+        server_ddl(name, keywords, user, password)
+    )
 }
 
 /// Makes the servers between the new shard and every other one, both ways.
@@ -370,16 +395,15 @@ fn connect_shards(
     user: &str,
     password: Option<&str>,
 ) -> Result<()> {
-    const QUIET: &str = "SET client_min_messages = warning; ";
     // The router's own database, as this shard sees it.
     let seen = session.query("SELECT host(inet_client_addr())", &[])?;
     let seen = seen.first().and_then(|row| row.text(0)).map(str::to_owned);
     let local = local_keywords(seen.as_deref())?;
     let role = spi::query("SELECT current_user::text", &[])?;
     let role = role.first().map(|row| row.text(0).to_owned()).unwrap_or_default();
-    session.execute(&format!("{QUIET}{}", server_ddl(LOCAL, &local, &role, None)))?;
+    session.execute(&replacing_server_ddl(LOCAL, &local, &role, None))?;
     if server::foreign_server_oid(&server_name(LOCAL)).is_none() {
-        spi::run_script(&server_ddl(LOCAL, &local_keywords(None)?, &role, None))?;
+        make_server(LOCAL, &local_keywords(None)?, &role, None)?;
     }
     let here = server::current_user();
     for shard in cache::shards()?.values() {
@@ -394,9 +418,9 @@ fn connect_shards(
         let their_user = value(&options, "user").unwrap_or(&role).to_owned();
         let their_password = value(&options, "password").map(str::to_owned);
         options.retain(|(keyword, _)| keyword != "user" && keyword != "password");
-        session.execute(&server_ddl(&shard.name, &options, &their_user, their_password.as_deref()))?;
+        session.execute(&replacing_server_ddl(&shard.name, &options, &their_user, their_password.as_deref()))?;
         let mut other = Session::open(oid, here)?;
-        other.execute(&format!("{QUIET}{}", server_ddl(name, keywords, user, password)))?;
+        other.execute(&replacing_server_ddl(name, keywords, user, password))?;
     }
     Ok(())
 }
