@@ -229,7 +229,8 @@ fn display_host(keywords: &Keywords) -> String {
 fn add_local(options: &AddOptions) -> Result<String> {
     let max_size = options.max_size_mb.map(|n| n.to_string());
     spi::execute(
-        "INSERT INTO docshard_catalog.shards (name, max_size_mb) VALUES ($1, $2::int) ON CONFLICT (name) DO NOTHING",
+        "INSERT INTO docshard_catalog.shards (name, max_size_mb) SELECT $1, $2::int \
+         WHERE NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE name = $1)",
         &[Param::Text(LOCAL), Param::OptText(max_size.as_deref())],
     )?;
     change::log("addShard", None, &json!({"name": LOCAL}))?;
