@@ -122,7 +122,7 @@ CREATE TABLE docshard_catalog.changelog (
     at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     what      text NOT NULL,
     namespace text,
-    details   jsonb NOT NULL DEFAULT '{}'
+    details   json NOT NULL DEFAULT '{}'
 );
 COMMENT ON TABLE docshard_catalog.changelog IS 'What happened to the cluster: shards, collections, splits, moves';
 

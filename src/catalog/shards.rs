@@ -518,6 +518,13 @@ fn take_away(shard: &Shard) -> Result<()> {
         }
         session.execute("DELETE FROM docshard_data.node; COMMIT")?;
         spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
+        // One by one, as CASCADE would tell the user of each.
+        let mapped =
+            spi::query("SELECT usename FROM pg_catalog.pg_user_mappings WHERE srvname = $1", &[Param::Text(server)])?;
+        for row in &mapped {
+            let user = quote_ident(row.text(0));
+            spi::run_script(&format!("DROP USER MAPPING FOR {user} SERVER {}", quote_ident(server)))?;
+        }
         spi::run_script(&format!("DROP SERVER IF EXISTS {} CASCADE", quote_ident(server)))?;
     } else {
         for row in &placed {

@@ -251,7 +251,7 @@ impl Connection {
     fn aborted(&self) -> Error {
         Error {
             sqlstate: *b"25P02",
-            message: format!("the transaction on shard \"{}\" is aborted", self.wire.name),
+            message: format!("the transaction on shard \"{}\" is aborted", self.wire.shard()),
             detail: None,
             hint: Some("Roll back the transaction, or to a savepoint before the error.".into()),
             context: None,
@@ -569,7 +569,7 @@ impl Connection {
         match tag {
             Some(tag) if !result.tag_is(tag) => Err(Error {
                 sqlstate: *b"40000",
-                message: format!("the transaction was rolled back on shard \"{}\"", self.wire.name),
+                message: format!("the transaction was rolled back on shard \"{}\"", self.wire.shard()),
                 detail: None,
                 hint: None,
                 context: None,
