@@ -205,6 +205,16 @@ impl Node {
         text
     }
 
+    /// A database as SQL, by pg_dump.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn dump(&self, database: &str) -> String {
+        let mut pg_dump = pg_program("pg_dump");
+        pg_dump.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres", database]);
+        run(pg_dump)
+    }
+
     /// Adds lines to its configuration, for the next start.
     pub fn configure(&self, lines: &str) {
         let path = self.data.join("postgresql.conf");
