@@ -29,6 +29,8 @@ SELECT f.filter, ids('keys.range', f.filter) AS range, ids('keys.hashed', f.filt
 -- Sorted alike.
 SELECT string_agg(d ->> '_id', ' ' ORDER BY n) AS range FROM docshard.find('keys.range', '{}', '{"sort": {"k": 1, "_id": 1}}') WITH ORDINALITY AS r (d, n);
 SELECT string_agg(d ->> '_id', ' ' ORDER BY n) AS hashed FROM docshard.find('keys.hashed', '{}', '{"sort": {"k": 1, "_id": 1}}') WITH ORDINALITY AS r (d, n);
+-- A skip beyond all of them ends at once.
+SELECT count(*) FROM docshard.find('keys.hashed', '{}', '{"sort": {"k": 1}, "skip": 9223372036854775807, "limit": 9223372036854775807}');
 -- Each can be updated and deleted by its key.
 SELECT ns, docshard.update_one(ns, '{"k": {"$numberDecimal": "2"}, "_id": 2}', '{"$set": {"x": 1}}') -> 'modifiedCount' AS modified,
        docshard.delete_one(ns, '{"k": null}') -> 'deletedCount' AS deleted
