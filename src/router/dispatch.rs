@@ -6,8 +6,8 @@
 
 use super::condition::{Borrowed, Bound};
 use super::statement::Statement;
-use crate::catalog::cache;
 use crate::catalog::model::{Collection, Place, Shard};
+use crate::catalog::{cache, shards};
 use crate::migration::{jobs, recovery};
 use crate::ownership::placement::{self, Placement};
 use crate::ownership::writing;
@@ -121,6 +121,10 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
     let mut helped = false;
     loop {
         let collection = cache::find(namespace)?;
+        if collection.is_none() {
+            // At a shard every namespace is unknown, which must not read as empty.
+            shards::check_router()?;
+        }
         let assumed = collection.as_ref().map(|c| c.revision);
         let error = match attempt(collection) {
             Err(error) if is_stale(&error) => error,
