@@ -301,10 +301,10 @@ pub fn write(
     let position = |d: &Destination| destinations.iter().position(|other| other.shard.id == d.shard.id).unwrap_or(0);
     let preamble = single.then_some(&lock);
     let run = || -> Result<Vec<Written>> {
-        let mut streams = send(destinations, true, preamble, |d| build(position(d)).at_version(d.version))?;
+        let mut streams = send(destinations, true, preamble, |d| build(position(d)).into_version(d.version))?;
         let mut local = None;
         if let Some(destination) = destinations.iter().find(|d| d.shard.place == Place::Local) {
-            let statement = build(position(destination)).at_version(destination.version);
+            let statement = build(position(destination)).into_version(destination.version);
             local = Some(write_here(collection, destination, &statement)?);
         }
         remote::await_all(&mut streams)?;
