@@ -50,6 +50,6 @@ bench: install ## compare speed with plain PostgreSQL and hand-made sharding
 	@bench/run
 
 clean: ## remove everything built, the demo, the private PostgreSQL
-	@for folder in .demo .bench; do .ci/cluster remove $$folder; done
+	@for folder in .demo .bench/*/; do .ci/cluster remove $$folder; done
 	@if [ -L .pgrx/var ]; then rm -rf "$$(readlink .pgrx/var)"; fi
-	rm -rf .pgrx target
+	rm -rf .pgrx .bench target

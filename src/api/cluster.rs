@@ -1,7 +1,7 @@
 //! Administration of shards and databases.
 
 use crate::catalog::shards::{self, AddOptions, Removal};
-use crate::catalog::{access, cache, change, databases};
+use crate::catalog::{access, cache, change, collections, databases};
 use crate::migration::{MoveRequest, jobs};
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
@@ -86,7 +86,7 @@ fn enable_sharding(db: &str, primary: default!(Option<&str>, "NULL")) -> Json {
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn drop_database(db: &str) -> Json {
     let run = || -> Result<Json> {
-        let dropped = databases::drop(db)?;
+        let dropped = collections::drop_database(db)?;
         Ok(answer(&if dropped { json!({"dropped": db, "ok": 1}) } else { json!({"ok": 1}) }))
     };
     run().unwrap_or_else(|e| e.raise())

@@ -1,7 +1,7 @@
 //! Administration of collections and indexes.
 
-use crate::catalog::collections::{self, ShardOptions};
-use crate::catalog::{cache, indexes, namespace, shards};
+use crate::catalog::sharding::{self, ShardOptions};
+use crate::catalog::{cache, collections, indexes, namespace, shards};
 use crate::pg::error::Result;
 use crate::pg::json::Json;
 use crate::router::options::Options;
@@ -45,7 +45,7 @@ fn shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) -> Jso
             unique: options.boolean("unique")?.unwrap_or(false),
             initial_chunks: options.integer("numInitialChunks")?,
         };
-        collections::shard(ns, &pattern, &options)?;
+        sharding::shard(ns, &pattern, &options)?;
         Ok(answer(&json!({"collectionsharded": ns, "ok": 1})))
     };
     run().unwrap_or_else(|e| e.raise())

@@ -1,6 +1,6 @@
 //! Databases: their primary shard, where unsharded collections live.
 
-use super::{cache, change, collections, namespace};
+use super::{cache, change, namespace};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi;
@@ -115,24 +115,13 @@ pub fn set_primary(name: &str, shard: ShardId) -> Result<()> {
     Ok(())
 }
 
-/// Drops a database with all its collections, everywhere.
+/// Removes a database that has no collection left.
 ///
 /// # Errors
-/// As `collections::drop`.
-pub fn drop(name: &str) -> Result<bool> {
-    namespace::check_database(name)?;
-    if primary(name)?.is_none() {
-        return Ok(false);
-    }
-    let rows = spi::query(
-        "SELECT namespace FROM docshard_catalog.collections WHERE database = $1 ORDER BY namespace",
-        &[Param::Text(name)],
-    )?;
-    for row in &rows {
-        collections::drop(row.text(0))?;
-    }
+/// Internal ones.
+pub fn forget(name: &str) -> Result<()> {
     spi::execute("DELETE FROM docshard_catalog.databases WHERE name = $1", &[Param::Text(name)])?;
     change::log("dropDatabase", Some(name), &json!({}))?;
     change::announce();
-    Ok(true)
+    Ok(())
 }

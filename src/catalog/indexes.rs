@@ -31,14 +31,21 @@ pub fn create(ns: &str, keys_json: &str, name: Option<&str>, unique: bool) -> Re
         let message = format!("an index's name has 1 to {MAX_NAME} bytes and is not \"*\": \"{name}\"");
         return Err(Error::new(Kind::CannotCreateIndex, message));
     }
-    let collection = match cache::find(ns)? {
-        Some(collection) => collection,
-        None => collections::create_implicitly(ns)?,
-    };
+    if cache::find(ns)?.is_none() {
+        collections::create_implicitly(ns)?;
+    }
     if keys.fields == [("_id".to_owned(), false)] {
         return Ok("_id_".to_owned());
     }
+    if name == "_id_" {
+        let message = format!(
+            "The index name '_id_' is reserved for the _id index, which has the keys {{\"_id\":1}}, not {keys_json}"
+        );
+        return Err(Error::new(Kind::BadValue, message));
+    }
     let locked = change::lock(ns)?;
+    // Under the lock, so that no shard that gets the collection meanwhile is missed.
+    let collection = cache::get(ns)?;
     if let Some(existing) = conflicting(&collection, &name, &keys, unique)? {
         return Ok(existing);
     }
@@ -128,6 +135,7 @@ fn check_unique(pattern: &KeyPattern, keys: &IndexKeys, keys_json: &str) -> Resu
 /// # Errors
 /// `IndexNotFound`, `InvalidOptions` for `_id_`, `NamespaceNotFound`.
 pub fn drop(ns: &str, name: &str) -> Result<()> {
+    super::shards::check_router()?;
     namespace::split(ns)?;
     if name == "_id_" {
         return Err(Error::new(Kind::InvalidOptions, "cannot drop _id index"));

@@ -6,7 +6,7 @@
 //! * [`sizes`]: how much is where, asked at the shards.
 //! * [`chunks`]: splitting and merging.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
-//! * [`shards`], [`databases`], [`collections`], [`indexes`]: the operations of administrators;
+//! * [`shards`], [`databases`], [`collections`], [`indexes`], [`sharding`], [`access`]: the operations of administrators;
 //!   [`nodes`] runs their statements on shards.
 
 pub mod access;
@@ -20,5 +20,6 @@ pub mod model;
 pub mod namespace;
 pub mod nodes;
 pub mod settings;
+pub mod sharding;
 pub mod shards;
 pub mod sizes;

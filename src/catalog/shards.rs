@@ -177,6 +177,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
     let probe = probe(&mut session)?;
     let wanted = options.name.clone().or(replica_set);
     if let Some(existing) = existing(&probe, wanted.as_deref())? {
+        stop_draining(&existing)?;
         return Ok(existing);
     }
     let name = match wanted {
@@ -226,10 +227,25 @@ fn display_host(keywords: &Keywords) -> String {
     format!("{host}:{port}/{}", value(keywords, "dbname").unwrap_or(""))
 }
 
+/// Adding a shard that is being removed keeps it.
+fn stop_draining(name: &str) -> Result<()> {
+    let kept = spi::execute(
+        "UPDATE docshard_catalog.shards SET draining = false WHERE name = $1 AND draining",
+        &[Param::Text(name)],
+    )?;
+    if kept.processed > 0 {
+        change::log("removeShard.cancel", None, &json!({"shard": name}))?;
+        change::announce();
+    }
+    Ok(())
+}
+
 fn add_local(options: &AddOptions) -> Result<String> {
     let max_size = options.max_size_mb.map(|n| n.to_string());
+    stop_draining(LOCAL)?;
     spi::execute(
-        "INSERT INTO docshard_catalog.shards (name, max_size_mb) VALUES ($1, $2::int) ON CONFLICT (name) DO NOTHING",
+        "INSERT INTO docshard_catalog.shards (name, max_size_mb) SELECT $1, $2::int \
+         WHERE NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE name = $1)",
         &[Param::Text(LOCAL), Param::OptText(max_size.as_deref())],
     )?;
     change::log("addShard", None, &json!({"name": LOCAL}))?;
@@ -342,8 +358,7 @@ fn server_ddl(name: &str, keywords: &Keywords, user: &str, password: Option<&str
     let mut login = vec![("user".to_owned(), user.to_owned())];
     login.extend(password.map(|password| ("password".to_owned(), password.to_owned())));
     format!(
-        "DROP SERVER IF EXISTS {server} CASCADE; \
-         CREATE SERVER {server} FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({}); \
+        "CREATE SERVER {server} FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({}); \
          CREATE USER MAPPING FOR CURRENT_USER SERVER {server} OPTIONS ({})",
         list(keywords),
         list(&login)
@@ -358,8 +373,34 @@ fn make_server(name: &str, keywords: &Keywords, user: &str, password: Option<&st
         )
         .with_hint("It belongs to no shard of this cluster: DROP SERVER it, or choose another name."));
     }
-    spi::run_script("SET LOCAL client_min_messages = warning")?;
-    spi::run_script(&server_ddl(name, keywords, user, password))
+    spi::run_script(&server_ddl(name, keywords, user, password))?;
+    map_owner(name, user, password)
+}
+
+/// The background worker acts as the extension's owner: it needs a mapping too, if somebody else adds the shard.
+fn map_owner(name: &str, user: &str, password: Option<&str>) -> Result<()> {
+    let rows = spi::query(
+        "SELECT r.rolname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_roles r ON r.oid = e.extowner \
+         WHERE e.extname = 'docshard' AND r.rolname <> current_user",
+        &[],
+    )?;
+    let Some(owner) = rows.first() else { return Ok(()) };
+    let secret = password.map_or(String::new(), |password| format!(", password {}", quote_literal(password)));
+    spi::run_script(&format!(
+        "CREATE USER MAPPING FOR {} SERVER {} OPTIONS (user {}{secret})",
+        quote_ident(owner.text(0)),
+        quote_ident(&server_name(name)),
+        quote_literal(user)
+    ))
+}
+
+/// As [`server_ddl`], in place of what an earlier attempt may have left.
+fn replacing_server_ddl(name: &str, keywords: &Keywords, user: &str, password: Option<&str>) -> String {
+    format!(
+        "SET client_min_messages = warning; DROP SERVER IF EXISTS {} CASCADE; {}",
+        quote_ident(&server_name(name)),
+        server_ddl(name, keywords, user, password)
+    )
 }
 
 /// Makes the servers between the new shard and every other one, both ways.
@@ -370,16 +411,15 @@ fn connect_shards(
     user: &str,
     password: Option<&str>,
 ) -> Result<()> {
-    const QUIET: &str = "SET client_min_messages = warning; ";
     // The router's own database, as this shard sees it.
     let seen = session.query("SELECT host(inet_client_addr())", &[])?;
     let seen = seen.first().and_then(|row| row.text(0)).map(str::to_owned);
     let local = local_keywords(seen.as_deref())?;
     let role = spi::query("SELECT current_user::text", &[])?;
     let role = role.first().map(|row| row.text(0).to_owned()).unwrap_or_default();
-    session.execute(&format!("{QUIET}{}", server_ddl(LOCAL, &local, &role, None)))?;
+    session.execute(&replacing_server_ddl(LOCAL, &local, &role, None))?;
     if server::foreign_server_oid(&server_name(LOCAL)).is_none() {
-        spi::run_script(&server_ddl(LOCAL, &local_keywords(None)?, &role, None))?;
+        make_server(LOCAL, &local_keywords(None)?, &role, None)?;
     }
     let here = server::current_user();
     for shard in cache::shards()?.values() {
@@ -394,9 +434,9 @@ fn connect_shards(
         let their_user = value(&options, "user").unwrap_or(&role).to_owned();
         let their_password = value(&options, "password").map(str::to_owned);
         options.retain(|(keyword, _)| keyword != "user" && keyword != "password");
-        session.execute(&server_ddl(&shard.name, &options, &their_user, their_password.as_deref()))?;
+        session.execute(&replacing_server_ddl(&shard.name, &options, &their_user, their_password.as_deref()))?;
         let mut other = Session::open(oid, here)?;
-        other.execute(&format!("{QUIET}{}", server_ddl(name, keywords, user, password)))?;
+        other.execute(&replacing_server_ddl(name, keywords, user, password))?;
     }
     Ok(())
 }
@@ -483,16 +523,30 @@ fn take_away(shard: &Shard) -> Result<()> {
         "DELETE FROM docshard_catalog.placements WHERE shard_id = $1 RETURNING collection_id",
         &[Param::Int4(shard.id)],
     )?;
-    for row in &placed {
-        run_on(shard, "SELECT docshard_internal.drop_table($1)", &[Param::Int4(row.i32(0))])?;
-        change::touch(row.i32(0))?;
-    }
-    if let Some(server) = &shard.server {
-        run_on(shard, "DELETE FROM docshard_data.node", &[])?;
-        // The connection is still needed to commit there, so the server goes when nothing refers to the shard any more.
+    if let (Place::Remote(oid), Some(server)) = (shard.place, &shard.server) {
+        // Not in this transaction: it drops the server, through which the shard would be told to commit. Should it roll
+        // back, the tables that are gone were empty, and the same call again goes on.
+        let mut session = Session::open(oid, server::current_user())?;
+        session.execute("BEGIN; SET LOCAL lock_timeout = '10s'")?;
+        for row in &placed {
+            session.query("SELECT docshard_internal.drop_table($1)", &[Param::Int4(row.i32(0))])?;
+            change::touch(row.i32(0))?;
+        }
+        session.execute("DELETE FROM docshard_data.node; COMMIT")?;
         spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
+        // One by one, as CASCADE would tell the user of each.
+        let mapped =
+            spi::query("SELECT usename FROM pg_catalog.pg_user_mappings WHERE srvname = $1", &[Param::Text(server)])?;
+        for row in &mapped {
+            let user = quote_ident(row.text(0));
+            spi::run_script(&format!("DROP USER MAPPING FOR {user} SERVER {}", quote_ident(server)))?;
+        }
         spi::run_script(&format!("DROP SERVER IF EXISTS {} CASCADE", quote_ident(server)))?;
     } else {
+        for row in &placed {
+            run_on(shard, "SELECT docshard_internal.drop_table($1)", &[Param::Int4(row.i32(0))])?;
+            change::touch(row.i32(0))?;
+        }
         spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
     }
     Ok(())

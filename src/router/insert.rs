@@ -1,11 +1,8 @@
 //! Inserting: documents are made storable here, grouped by shard, and sent a batch a shard.
 
-use super::condition::Bound;
+use super::condition::{Bound, Conditions, index_expression};
 use super::dispatch::{self, Destination, LockRange, Written, with_fresh_map};
-use super::options::CountOptions;
-use super::read::{self, Query};
 use super::statement::Statement;
-use crate::catalog::cache;
 use crate::catalog::collections;
 use crate::catalog::model::Collection;
 use crate::catalog::namespace;
@@ -15,6 +12,7 @@ use docshard_core::document::element::Element;
 use docshard_core::document::value::Value;
 use docshard_core::document::{ext_json, normalise, raw};
 use docshard_core::error::Kind;
+use docshard_core::index::IndexKeys;
 use docshard_core::key::encode::encode;
 use docshard_core::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
 use std::collections::{BTreeMap, HashMap};
@@ -105,8 +103,11 @@ pub fn insert(namespace: &str, documents: &[Storable], ordered: bool) -> Result<
                 insert_batch(&collection, batch)
             }
         })?;
-        for index in missing {
-            let error = taken(namespace, &documents[start + index])?;
+        for (index, taken_in) in missing {
+            let error = match taken_in {
+                None => duplicate(namespace, &documents[start + index].id_json()),
+                Some(name) => duplicate_in(namespace, &name),
+            };
             if ordered {
                 return Err(error);
             }
@@ -117,40 +118,61 @@ pub fn insert(namespace: &str, documents: &[Storable], ordered: bool) -> Result<
     Ok(errors)
 }
 
-/// MongoDB's answer to a document whose key was taken: its `_id`, or else one of a unique index.
-fn taken(namespace: &str, document: &Storable) -> Result<Error> {
-    let prefix = format!("E11000 duplicate key error collection: {namespace} index:");
-    let unique: Vec<String> = cache::find(namespace)?
-        .iter()
-        .flat_map(|collection| &collection.indexes)
-        .filter(|index| index.unique)
-        .map(|index| index.name.clone())
-        .collect();
-    let id = document.id_json();
-    let by_id = unique.is_empty() || {
-        let query = Query::parse(&serde_json::json!({"_id": {"$eq": id}}).to_string())?;
-        read::count(namespace, &query, &CountOptions::default())? > 0
-    };
-    let message = if by_id {
-        format!("{prefix} _id_ dup key: {{ _id: {id} }}")
-    } else {
-        format!("{prefix} {}", unique.join(" or "))
-    };
-    Ok(Error::new(Kind::DuplicateKey, message))
+/// MongoDB's answer to a second document of the same key.
+pub fn duplicate(namespace: &str, id: &serde_json::Value) -> Error {
+    Error::new(
+        Kind::DuplicateKey,
+        format!("E11000 duplicate key error collection: {namespace} index: _id_ dup key: {{ _id: {id} }}"),
+    )
 }
 
-/// MongoDB's answer to a violated unique index, as PostgreSQL names it.
-pub fn translate_duplicate(namespace: &str, error: Error) -> Error {
+/// MongoDB's answer to a second document of the same keys in a unique index.
+fn duplicate_in(namespace: &str, index: &str) -> Error {
+    Error::new(Kind::DuplicateKey, format!("E11000 duplicate key error collection: {namespace} index: {index}"))
+}
+
+/// MongoDB's answer to a violated unique index, which PostgreSQL names by its relation.
+pub fn translate_duplicate(collection: &Collection, error: Error) -> Error {
     if &error.sqlstate != b"23505" || error.message.starts_with("E11000") {
         return error;
     }
-    let index = error.message.split('"').nth(1).unwrap_or("_id_").to_owned();
-    let message = format!("E11000 duplicate key error collection: {namespace} index: {index}");
-    Error { context: error.context, ..Error::new(Kind::DuplicateKey, message) }
+    let relation = error.message.split('"').nth(1).unwrap_or_default();
+    let index = collection.indexes.iter().find(|index| format!("i{}", index.id) == relation);
+    let name = index.map_or("_id_", |index| index.name.as_str());
+    Error { context: error.context, ..duplicate_in(&collection.namespace, name) }
 }
 
-/// Inserts a batch; answers the positions of those whose key was taken.
-fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<usize>> {
+/// The unique index, beyond the primary key, that keeps a document out; None if its key itself is taken.
+fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result<Option<String>> {
+    let object = raw::document(&document.bytes).expect("checked when it was made");
+    for index in collection.indexes.iter().filter(|index| index.unique) {
+        let keys = IndexKeys { fields: index.fields.clone() };
+        let mut conditions = Conditions::new(collection);
+        for column in 0..keys.fields.len() {
+            let key = conditions.param(Bound::Bytes(keys.unique_key(object, column)?));
+            conditions.and(format!("{} = {key}", index_expression("t.doc", &index.keys_json, true, column)));
+        }
+        let own =
+            (conditions.param(Bound::Bytes(skey.to_vec())), conditions.param(Bound::Bytes(document.id_key.clone())));
+        conditions.and(format!("(t.skey, t.id) <> ({}, {})", own.0, own.1));
+        let sql = format!("SELECT t.id FROM {} t WHERE {}", collection.table(), conditions.sql());
+        let statement = Statement { sql, params: conditions.params };
+        let destinations = dispatch::destinations(collection, &KeyRanges::new(vec![KeyRange::point(skey)]))?;
+        for mut stream in dispatch::read(collection, &destinations, &statement)? {
+            if stream.next_row()?.is_some() {
+                while stream.next_row()?.is_some() {}
+                return Ok(Some(index.name.clone()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// A document's position in its batch, and the unique index that keeps it out unless its key itself is taken.
+type Missing = (usize, Option<String>);
+
+/// Inserts a batch; answers which were not inserted, as a key of theirs was taken.
+fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<Missing>> {
     let keys = batch.iter().map(|document| document.shard_key(collection)).collect::<Result<Vec<_>>>()?;
     let mut by_shard: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();
     for (index, key) in keys.iter().enumerate() {
@@ -162,15 +184,15 @@ fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<usize
     let written = dispatch::write(collection, &destinations, &LockRange::of(&ranges), |at| {
         statement(collection, batch, &keys, groups[at])
     })
-    .map_err(|error| translate_duplicate(&collection.namespace, error))?;
+    .map_err(|error| translate_duplicate(collection, error))?;
     let mut missing = Vec::new();
     for (group, written) in groups.iter().zip(&written) {
-        if written.affected != group.len() as u64 {
+        if inserted(group, written) != group.len() as u64 {
             missing.extend(not_inserted(batch, &keys, group, written));
         }
     }
     missing.sort_unstable();
-    Ok(missing)
+    missing.into_iter().map(|index| Ok((index, taken_in(collection, &batch[index], &keys[index])?))).collect()
 }
 
 fn place(collection: &Collection, by_shard: &BTreeMap<ShardId, Vec<usize>>) -> Result<Vec<Destination>> {
@@ -178,7 +200,8 @@ fn place(collection: &Collection, by_shard: &BTreeMap<ShardId, Vec<usize>>) -> R
     Ok(all.into_iter().filter(|destination| by_shard.contains_key(&destination.shard.id)).collect())
 }
 
-/// `$1` and `$2` are the token and version of every statement; an insert is held to them by its locks alone.
+/// `$1` and `$2` are the token and version of every statement; an insert is held to them by its locks alone. Of several
+/// documents the answer is how many were inserted and, only if some are missing, which.
 fn statement(collection: &Collection, batch: &[Storable], keys: &[Vec<u8>], group: &[usize]) -> Statement {
     let check = format!("docshard_internal.at_version({}, $1, $2)", collection.id);
     let head = format!("INSERT INTO {} (skey, id, doc)", collection.table());
@@ -192,13 +215,23 @@ fn statement(collection: &Collection, batch: &[Storable], keys: &[Vec<u8>], grou
         params.push(Bound::BytesArray(group.iter().map(|i| keys[*i].clone()).collect()));
         params.push(Bound::BytesArray(group.iter().map(|i| batch[*i].id_key.clone()).collect()));
         params.push(Bound::BytesArray(group.iter().map(|i| batch[*i].bytes.clone()).collect()));
+        params.push(Bound::Int8(group.len() as i64));
         format!(
-            "{head} SELECT skey, id, docshard_internal.unpack(doc) \
+            "WITH inserted AS ({head} SELECT skey, id, docshard_internal.unpack(doc) \
              FROM unnest($3::bytea[], $4::bytea[], $5::bytea[]) AS t (skey, id, doc) WHERE {check} \
-             ON CONFLICT DO NOTHING RETURNING skey, id"
+             ON CONFLICT DO NOTHING RETURNING skey, id), total AS (SELECT count(*) AS n FROM inserted) \
+             SELECT n, skey, id FROM total LEFT JOIN inserted ON n < $6"
         )
     };
     Statement { sql, params }
+}
+
+/// How many documents of a group were inserted.
+fn inserted(group: &[usize], written: &Written) -> u64 {
+    match group {
+        [_] => written.affected,
+        _ => written.rows.first().map_or(0, |row| row.i64(0).unsigned_abs()),
+    }
 }
 
 /// The positions of a group whose documents did not come back: of equal keys the first was inserted.
@@ -208,7 +241,7 @@ fn not_inserted(batch: &[Storable], keys: &[Vec<u8>], group: &[usize], written: 
     }
     let mut returned: HashMap<(&[u8], &[u8]), usize> = HashMap::new();
     for row in &written.rows {
-        *returned.entry((row.get(0).unwrap_or_default(), row.get(1).unwrap_or_default())).or_default() += 1;
+        *returned.entry((row.get(1).unwrap_or_default(), row.get(2).unwrap_or_default())).or_default() += 1;
     }
     group
         .iter()
@@ -228,5 +261,9 @@ fn not_inserted(batch: &[Storable], keys: &[Vec<u8>], group: &[usize], written: 
 /// # Errors
 /// As [`insert`].
 pub fn insert_if_absent(collection: &Collection, document: &Storable) -> Result<bool> {
-    Ok(insert_batch(collection, std::slice::from_ref(document))?.is_empty())
+    match insert_batch(collection, std::slice::from_ref(document))?.pop() {
+        None => Ok(true),
+        Some((_, None)) => Ok(false),
+        Some((_, Some(index))) => Err(duplicate_in(&collection.namespace, &index)),
+    }
 }

@@ -58,9 +58,8 @@ pub fn update(namespace: &str, change: &Change<'_>) -> Result<Updated> {
                 None if change.upsert => collections::create_implicitly(namespace)?,
                 None => return Ok(Some(Updated::default())),
             };
-            update_once(&collection, change)
-        })
-        .map_err(|error| insert::translate_duplicate(namespace, error))?;
+            update_once(&collection, change).map_err(|error| insert::translate_duplicate(&collection, error))
+        })?;
         if let Some(updated) = done {
             return Ok(updated);
         }
@@ -134,9 +133,8 @@ fn aim(collection: &Collection, query: &Query, many: bool, what: &str, upsert: b
             kind,
             format!(
                 "{subject} on a sharded collection must contain an exact match on _id or target a single shard by the \
-                 full shard key {}, but this one targeted {} shards",
-                collection.key.to_json(),
-                destinations.len()
+                 full shard key {}",
+                collection.key.to_json()
             ),
         ));
     }

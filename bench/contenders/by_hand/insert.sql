@@ -1,0 +1,1 @@
+INSERT INTO inbox (recipient, sent, author, doc) VALUES (:recipient, :sent, :author, :doc);

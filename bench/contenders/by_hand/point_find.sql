@@ -1,0 +1,1 @@
+SELECT doc FROM inbox WHERE recipient = :recipient AND sent = :sent LIMIT 1;

@@ -1,0 +1,1 @@
+SELECT docshard.insert_one('bench.inbox', :doc);

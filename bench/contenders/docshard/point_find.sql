@@ -1,0 +1,1 @@
+SELECT docshard.find_one('bench.inbox', :by_key);

@@ -1,0 +1,1 @@
+SELECT docshard.find('bench.inbox', :by_author, '{"sort": {"sent": -1}, "limit": 20}');

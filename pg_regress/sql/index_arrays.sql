@@ -1,0 +1,35 @@
+-- Arrays at indexed paths: every answer is the same with and without the index.
+SELECT docshard.create_index('arr.indexed', '{"v": 1}');
+SELECT docshard.create_index('arr.indexed', '{"d.x": -1, "v": 1}');
+CREATE TEMP TABLE documents (doc jsonb);
+INSERT INTO documents VALUES
+  ('{"_id": 1, "v": 5}'), ('{"_id": 2, "v": [1, 9]}'), ('{"_id": 3, "v": []}'), ('{"_id": 4}'), ('{"_id": 5, "v": null}'),
+  ('{"_id": 6, "v": [null]}'), ('{"_id": 7, "v": [[5]]}'), ('{"_id": 8, "v": "5"}'), ('{"_id": 9, "d": [{"x": 1}, {"x": 7}]}'),
+  ('{"_id": 10, "d": {"x": [1, 7]}}'), ('{"_id": 11, "d": {"x": 3}, "v": [5, 6]}'), ('{"_id": 12, "d": []}'), ('{"_id": 13, "d": [1, {"x": 3}]}');
+SELECT ns, docshard.insert_many(ns, array_agg(doc)) -> 'insertedCount' AS inserted
+  FROM documents, (VALUES ('arr.plain'), ('arr.indexed')) AS c (ns) GROUP BY ns ORDER BY ns;
+-- Enough other documents that an index is worth its while.
+SELECT ns, docshard.insert_many(ns, array_agg(jsonb_build_object('_id', n, 'v', n, 'd', jsonb_build_object('x', n)))) -> 'insertedCount' AS inserted
+  FROM generate_series(1000, 3000) n, (VALUES ('arr.plain'), ('arr.indexed')) AS c (ns) GROUP BY ns ORDER BY ns;
+SELECT 'ANALYZE ' || "table" FROM docshard.collections WHERE database = 'arr' ORDER BY 1
+\gexec
+
+CREATE FUNCTION ids(ns text, filter json) RETURNS text LANGUAGE sql BEGIN ATOMIC
+  SELECT coalesce(string_agg(d ->> '_id', ' ' ORDER BY (d ->> '_id')::int), 'none') FROM docshard.find(ns, filter) d;
+END;
+SELECT filter, ids('arr.indexed', filter) AS found, ids('arr.indexed', filter) = ids('arr.plain', filter) AS same
+  FROM unnest(ARRAY['{"v": 5}', '{"v": 9}', '{"v": [1, 9]}', '{"v": []}', '{"v": [5]}', '{"v": {"$in": [[5], "5"]}}',
+       '{"v": {"$gte": 4, "$lte": 6}}', '{"v": {"$gt": 5, "$lt": 2}}', '{"v": {"$lt": 5}}', '{"v": "5"}',
+       '{"d.x": 7}', '{"d.x": 3, "v": 6}', '{"d.x": {"$gt": 6, "$lt": 100}}', '{"d.x": {"$gt": 3, "$lt": 2}}',
+       '{"v": null, "_id": {"$lt": 100}}', '{"v": {"$ne": 5}, "_id": {"$lt": 100}}', '{"v": {"$exists": false}, "_id": {"$lt": 9}}']::json[]) AS filter;
+-- So is the order of a sort: ascending by an array's least element, descending by its greatest.
+SELECT up = (SELECT array_agg(d ORDER BY n) FROM docshard.find('arr.plain', '{"_id": {"$lt": 100}}', '{"sort": {"v": 1, "_id": 1}}') WITH ORDINALITY AS p (d, n)) AS same,
+       (SELECT string_agg(d ->> '_id', ' ' ORDER BY n) FROM unnest(up) WITH ORDINALITY AS u (d, n)) AS ids
+  FROM (SELECT array_agg(d ORDER BY n) AS up FROM docshard.find('arr.indexed', '{"_id": {"$lt": 100}}', '{"sort": {"v": 1, "_id": 1}}') WITH ORDINALITY AS i (d, n)) AS i;
+SELECT (SELECT string_agg(d ->> '_id', ' ' ORDER BY n) FROM docshard.find('arr.indexed', '{"_id": {"$lt": 100}}', '{"sort": {"v": -1, "_id": 1}}') WITH ORDINALITY AS i (d, n)) AS descending;
+-- And what is updated or deleted.
+SELECT ns, docshard.update_many(ns, '{"v": {"$gte": 4, "$lte": 6}}', '{"$set": {"hit": true}}') -> 'modifiedCount' AS modified,
+       docshard.delete_many(ns, '{"d.x": 7}') -> 'deletedCount' AS deleted
+  FROM (VALUES ('arr.plain'), ('arr.indexed')) AS c (ns);
+DROP FUNCTION ids;
+SELECT docshard.drop_database('arr');

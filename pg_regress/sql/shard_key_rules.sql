@@ -1,0 +1,56 @@
+-- Documents of a sharded collection: missing key fields, arrays, changes of the key, writes that name no single shard.
+SELECT docshard.shard_collection('rules.c', '{"name": 1, "n": 1}');
+SELECT docshard.split_at('rules.c', '{"name": "m"}');
+SELECT docshard.insert_many('rules.c', ARRAY['{"_id": 1, "name": "ann", "n": 1, "v": 0}', '{"_id": 2, "name": "zoe", "n": 1, "v": 0}',
+                                             '{"_id": 3, "n": 5}', '{"_id": 4, "name": null}']::jsonb[]) -> 'insertedCount' AS inserted;
+
+-- A missing field counts as null, for inserts and for filters.
+SELECT docshard.find('rules.c', '{"name": null}', '{"sort": {"_id": 1}}');
+SELECT docshard.insert_one('rules.c', '{"_id": 4, "n": null}');
+\echo :LAST_ERROR_SQLSTATE
+-- Arrays are refused, also on the way to the field; so is what is no value.
+SELECT docshard.insert_one('rules.c', '{"_id": 5, "name": ["a"], "n": 1}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.insert_one('rules.c', '{"_id": 5, "name": {"$regularExpression": {"pattern": "a", "options": ""}}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.insert_one('rules.c', jsonb_build_object('_id', 5, 'name', repeat('x', 5000)));
+\echo :LAST_ERROR_SQLSTATE
+
+-- The shard key's values do not change.
+SELECT docshard.update_one('rules.c', '{"_id": 1}', '{"$set": {"name": "bob"}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_many('rules.c', '{}', '{"$inc": {"n": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('rules.c', '{"_id": 1}', '{"$unset": {"name": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.replace_one('rules.c', '{"_id": 1}', '{"name": "bob", "n": 1}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('rules.c', '{"_id": 1}', '{"$set": {"name": "ann", "v": 1}}') -> 'modifiedCount' AS modified;
+SELECT docshard.replace_one('rules.c', '{"_id": 2}', '{"name": "zoe", "n": 1, "v": 2}') -> 'modifiedCount' AS modified;
+
+-- One document: named by the full shard key or by _id.
+SELECT docshard.update_one('rules.c', '{"name": "ann", "n": 1}', '{"$set": {"v": 3}}') -> 'modifiedCount' AS modified;
+SELECT docshard.update_one('rules.c', '{"name": "ann"}', '{"$set": {"v": 4}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('rules.c', '{"v": 3}', '{"$set": {"v": 4}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.replace_one('rules.c', '{"name": {"$gt": "a"}, "n": 1}', '{"v": 4}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.delete_one('rules.c', '{"v": 3}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.delete_one('rules.c', '{"_id": {"$gt": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+-- Many: anywhere.
+SELECT docshard.update_many('rules.c', '{"v": {"$gt": 0}}', '{"$set": {"seen": true}}') -> 'modifiedCount' AS modified;
+SELECT docshard.delete_many('rules.c', '{"n": 5}') -> 'deletedCount' AS deleted;
+SELECT docshard.find('rules.c', '{}', '{"sort": {"_id": 1}}');
+
+-- An upsert must name the full shard key.
+SELECT docshard.update_one('rules.c', '{"_id": 9}', '{"$set": {"v": 1}}', '{"upsert": true}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_many('rules.c', '{"v": 99}', '{"$set": {"v": 1}}', '{"upsert": true}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('rules.c', '{"_id": 9, "name": "new", "n": 2}', '{"$set": {"v": 1}}', '{"upsert": true}') -> 'upsertedId' AS id;
+SELECT docshard.replace_one('rules.c', '{"name": "new", "n": 3}', '{"_id": 10, "name": "new", "n": 3}', '{"upsert": true}') -> 'upsertedId' AS id;
+SELECT docshard.find('rules.c', '{"name": "new"}', '{"sort": {"_id": 1}}');
+SELECT docshard.drop_database('rules');

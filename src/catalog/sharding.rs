@@ -1,0 +1,263 @@
+//! Sharding a collection: an empty one starts with chunks where they belong, one with documents is split where it is.
+
+use super::collections::{drop, insert_row, lay_out, refuse_while_moving};
+use super::model::{Collection, Shard};
+use super::nodes::{query_on, run_on};
+use super::{cache, change, databases, indexes, namespace, settings};
+use crate::pg::error::{Error, Result};
+use crate::pg::param::Param;
+use crate::pg::spi;
+use docshard_core::error::Kind;
+use docshard_core::key::KeyPattern;
+use serde_json::json;
+use std::rc::Rc;
+
+/// Chunks that an empty hashed collection starts with on each shard.
+const HASHED_CHUNKS_PER_SHARD: usize = 2;
+/// The most initial chunks of one collection on each shard: MongoDB's limit.
+const MAX_INITIAL_CHUNKS_PER_SHARD: usize = 8192;
+
+/// Options of [`shard`].
+#[derive(Debug, Default)]
+pub struct ShardOptions {
+    /// no two documents with the same shard key
+    pub unique: bool,
+    /// how many chunks an empty hashed collection starts with
+    pub initial_chunks: Option<i64>,
+}
+
+/// Shards a collection, which may have documents already.
+///
+/// # Errors
+/// A malformed or unfit key, missing index, documents without the key: each its own.
+pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result<()> {
+    let (database, _) = namespace::split(name)?;
+    let hashed = pattern.hashed_field();
+    if options.unique && hashed.is_some() {
+        return Err(Error::new(
+            Kind::InvalidOptions,
+            "Hashed shard keys cannot be declared unique. It's possible to \
+            ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field.",
+        ));
+    }
+    let shards = usable_shards()?;
+    if let Some(wanted) = options.initial_chunks {
+        if hashed != Some(0) {
+            let message = "numInitialChunks is only supported when the shard key starts with a hashed field";
+            return Err(Error::new(Kind::InvalidOptions, message));
+        }
+        let most = (MAX_INITIAL_CHUNKS_PER_SHARD * shards.len()) as i64;
+        if !(1..=most).contains(&wanted) {
+            let message =
+                format!("numInitialChunks must be from 1 to {most} with {} shards, not {wanted}", shards.len());
+            return Err(Error::new(Kind::InvalidOptions, message));
+        }
+    }
+    databases::enable_sharding(database, None)?;
+    let existing = cache::find(name)?;
+    if let Some(collection) = &existing
+        && !collection.key.is_unsharded()
+    {
+        if collection.key == *pattern && collection.unique == options.unique {
+            return Ok(());
+        }
+        return Err(Error::new(
+            Kind::AlreadyInitialized,
+            format!(
+                "sharding already enabled for collection {name} with shard key {}{}",
+                collection.key.to_json(),
+                if collection.unique { " (unique)" } else { "" }
+            ),
+        ));
+    }
+    let id = match existing {
+        Some(collection) if shard_existing(&collection, pattern, options)? => collection.id,
+        existing => {
+            if let Some(collection) = existing {
+                // It is empty: it starts anew.
+                let indexes = collection.indexes.clone();
+                drop(name)?;
+                shard_new(name, database, pattern, options, &shards, &indexes)?
+            } else {
+                shard_new(name, database, pattern, options, &shards, &[])?
+            }
+        }
+    };
+    let details = json!({"key": pattern.to_json(), "unique": options.unique});
+    change::log("shardCollection", Some(name), &details)?;
+    change::touch(id)
+}
+
+fn usable_shards() -> Result<Vec<Rc<Shard>>> {
+    let mut shards: Vec<_> = cache::shards()?.values().filter(|shard| !shard.draining).cloned().collect();
+    shards.sort_unstable_by_key(|shard| shard.id);
+    if shards.is_empty() {
+        return Err(Error::new(Kind::ShardNotFound, "there is no shard that can take data"));
+    }
+    Ok(shards)
+}
+
+/// An empty sharded collection: a hashed one starts with chunks on every shard, another with one on the primary shard.
+fn shard_new(
+    name: &str,
+    database: &str,
+    pattern: &KeyPattern,
+    options: &ShardOptions,
+    shards: &[Rc<Shard>],
+    kept_indexes: &[super::model::Index],
+) -> Result<i32> {
+    let primary = databases::ensure(database, None)?;
+    let Some(id) = insert_row(name, database, Some(pattern))? else {
+        return Err(Error::new(Kind::ConflictingOperationInProgress, format!("{name} was created at the same moment")));
+    };
+    let mut bounds = vec![pattern.min_bound()];
+    if pattern.hashed_field() == Some(0) {
+        let wanted = options.initial_chunks.and_then(|n| usize::try_from(n).ok());
+        bounds.extend(pattern.even_hash_bounds(wanted.unwrap_or(HASHED_CHUNKS_PER_SHARD * shards.len())));
+    }
+    bounds.push(pattern.max_bound());
+    let count = bounds.len() - 1;
+    let chunks: Vec<_> = bounds
+        .windows(2)
+        .enumerate()
+        .map(|(i, pair)| {
+            // Neighbours stay together: shard 0 gets the first share of the key space, and so on.
+            let shard = if count == 1 { primary } else { shards[i * shards.len() / count.max(shards.len())].id };
+            (pair[0].clone(), pair[1].clone(), shard)
+        })
+        .collect();
+    lay_out(id, pattern, &chunks)?;
+    if options.unique {
+        set_unique(id)?;
+        indexes::create_for_unique_key(name, pattern)?;
+    }
+    for index in kept_indexes {
+        indexes::create(name, &index.keys_json, Some(&index.name), index.unique)?;
+    }
+    Ok(id)
+}
+
+fn set_unique(id: i32) -> Result<()> {
+    spi::execute("UPDATE docshard_catalog.collections SET is_unique = true WHERE id = $1", &[Param::Int4(id)])?;
+    Ok(())
+}
+
+/// Shards a collection with documents, on the shard where it is, and splits it at once; false if it is empty.
+fn shard_existing(collection: &Collection, pattern: &KeyPattern, options: &ShardOptions) -> Result<bool> {
+    let name = &collection.namespace;
+    let locked = change::lock(name)?;
+    refuse_while_moving(locked.id, name)?;
+    // Under the lock: it may have moved since it was looked up.
+    let collection = &*cache::get(name)?;
+    let shard = cache::shard(collection.map.chunks()[0].shard)?;
+    let table = collection.table();
+    run_on(&shard, "SELECT docshard_internal.exclude_writers($1)", &[Param::Int4(collection.id)])?;
+    let size = query_on(&shard, &format!("SELECT count(*), sum(pg_column_size(t.*))::bigint FROM {table} t"), &[], 2)?;
+    let (documents, bytes) = size.first().map_or((0, 0), |row| (row.i64(0), row.i64(1)));
+    if documents == 0 {
+        return Ok(false);
+    }
+    check_indexes(collection, pattern)?;
+    let pattern_json = pattern.to_json().to_string();
+    let incomplete = query_on(
+        &shard,
+        &format!("SELECT count(*) FROM {table} t WHERE NOT docshard_internal.has_shard_key(t.doc, $1)"),
+        &[Param::Text(&pattern_json)],
+        1,
+    )?;
+    if let Some(missing) = incomplete.first().map(|row| row.i64(0)).filter(|missing| *missing > 0) {
+        return Err(Error::new(
+            Kind::ShardKeyNotFound,
+            format!("There are {missing} documents in {name} that lack a field of the shard key {pattern_json}"),
+        )
+        .with_hint("Give every document the shard key's fields first."));
+    }
+    run_on(
+        &shard,
+        &format!("UPDATE {table} t SET skey = docshard_internal.shard_key(t.doc, $1)"),
+        &[Param::Text(&pattern_json)],
+    )?;
+    spi::execute(
+        "UPDATE docshard_catalog.collections SET key = $2::text::json WHERE id = $1",
+        &[Param::Int4(collection.id), Param::Text(&pattern_json)],
+    )?;
+    change::next_version(collection.id)?;
+    let chunk_size = settings::integer("chunk_size_mb")? * 1024 * 1024;
+    let bounds = split_bounds(&shard, &table, pattern, bytes, chunk_size)?;
+    let chunks: Vec<_> = bounds.windows(2).map(|pair| (pair[0].clone(), pair[1].clone(), shard.id)).collect();
+    spi::execute("DELETE FROM docshard_catalog.chunks WHERE collection_id = $1", &[Param::Int4(collection.id)])?;
+    lay_out(collection.id, pattern, &chunks)?;
+    if options.unique {
+        set_unique(collection.id)?;
+        indexes::create_for_unique_key(name, pattern)?;
+    }
+    Ok(true)
+}
+
+/// Every bound of a collection that is cut into chunks of half the chunk size, at real keys.
+fn split_bounds(shard: &Shard, table: &str, pattern: &KeyPattern, bytes: i64, chunk_size: i64) -> Result<Vec<Vec<u8>>> {
+    let parts = (bytes / (chunk_size / 2).max(1) + 1).min(10_000);
+    let mut bounds = vec![pattern.min_bound()];
+    if parts > 1 {
+        let rows = query_on(
+            shard,
+            &format!(
+                "SELECT DISTINCT key FROM (SELECT unnest(percentile_disc(ARRAY(SELECT i / $1::float8 \
+                 FROM generate_series(1, $1 - 1) i)) WITHIN GROUP (ORDER BY skey)) AS key FROM {table}) AS cut ORDER BY key"
+            ),
+            &[Param::Int8(parts)],
+            1,
+        )?;
+        for row in &rows {
+            let key = row.bytes(0);
+            if bounds.last().is_some_and(|last| *last < key) {
+                bounds.push(key);
+            }
+        }
+    }
+    bounds.push(pattern.max_bound());
+    Ok(bounds)
+}
+
+/// MongoDB's demands on the indexes of a collection with documents that is to be sharded.
+fn check_indexes(collection: &Collection, pattern: &KeyPattern) -> Result<()> {
+    let paths: Vec<&str> = pattern.fields.iter().map(|(path, _)| path.as_str()).collect();
+    let starts = |fields: &[(String, bool)]| {
+        fields.len() >= paths.len() && fields.iter().zip(&paths).all(|((field, _), path)| field == path)
+    };
+    let by_id = paths == ["_id"];
+    if !by_id && !collection.indexes.iter().any(|index| starts(&index.fields)) {
+        return Err(Error::new(
+            Kind::InvalidOptions,
+            format!(
+                "Please create an index that starts with the proposed shard key before sharding the collection: {}",
+                pattern.to_json()
+            ),
+        )
+        .with_hint(format!(
+            "SELECT docshard.create_index('{}', '{}');",
+            collection.namespace,
+            index_hint(&paths)
+        )));
+    }
+    for index in collection.indexes.iter().filter(|index| index.unique) {
+        if pattern.hashed_field().is_some() || !starts(&index.fields) {
+            return Err(Error::new(
+                Kind::InvalidOptions,
+                format!(
+                    "can't shard collection '{}' with unique index on {} and proposed shard key {}. Uniqueness can't be \
+                     maintained unless unique index is prefixed by shard key",
+                    collection.namespace,
+                    index.keys_json,
+                    pattern.to_json()
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn index_hint(paths: &[&str]) -> String {
+    let fields: serde_json::Map<_, _> = paths.iter().map(|path| ((*path).to_owned(), json!(1))).collect();
+    serde_json::Value::Object(fields).to_string()
+}
