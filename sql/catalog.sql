@@ -186,20 +186,28 @@ CREATE TABLE docshard_data.capture_log (
 );
 COMMENT ON TABLE docshard_data.capture_log IS 'Keys that changed in a captured range and have not been copied since';
 
--- A restored router is a copy of the dumped one: what CREATE EXTENSION or a first call put there gives way.
+-- A restored router is a copy of the dumped one: what CREATE EXTENSION put there gives way, in whatever order tables are
+-- restored. The first shard, `local`, is known by its time, which is the cluster's.
 CREATE FUNCTION docshard_internal.restore_replaces() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
-    IF TG_TABLE_NAME = 'cluster' THEN
-        DELETE FROM docshard_catalog.shards
-         WHERE NOT EXISTS (SELECT FROM docshard_catalog.databases) AND server IS NULL;
+    CASE TG_TABLE_NAME
+    WHEN 'shards' THEN
+        DELETE FROM docshard_catalog.shards s USING docshard_catalog.cluster c
+         WHERE (s.id = NEW.id OR s.name = NEW.name) AND s.server IS NULL
+           AND s.added_at = c.created_at AND s.added_at <> NEW.added_at;
+    WHEN 'cluster' THEN
+        DELETE FROM docshard_catalog.shards s USING docshard_catalog.cluster c
+         WHERE s.server IS NULL AND s.added_at = c.created_at AND c.created_at <> NEW.created_at;
         DELETE FROM docshard_catalog.cluster;
     ELSE
         DELETE FROM docshard_data.node;
-    END IF;
+    END CASE;
     RETURN NEW;
 END $$;
 CREATE TRIGGER restore_replaces BEFORE INSERT ON docshard_catalog.cluster
+    FOR EACH ROW EXECUTE FUNCTION docshard_internal.restore_replaces();
+CREATE TRIGGER restore_replaces BEFORE INSERT ON docshard_catalog.shards
     FOR EACH ROW EXECUTE FUNCTION docshard_internal.restore_replaces();
 CREATE TRIGGER restore_replaces BEFORE INSERT ON docshard_data.node
     FOR EACH ROW EXECUTE FUNCTION docshard_internal.restore_replaces();

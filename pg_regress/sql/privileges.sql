@@ -58,6 +58,12 @@ SELECT docshard_internal.create_table(99, 1, 1, false);
 -- A write to an unknown namespace would create a collection.
 SELECT docshard.insert_one('priv.new', '{"_id": 1}');
 \echo :LAST_ERROR_SQLSTATE
+SELECT docshard.count_documents('priv.new'), docshard.update_many('priv.new', '{}', '{"$set": {"a": 1}}') -> 'matchedCount' AS matched;
+-- What an administrator creates later is open to it as well.
+RESET ROLE;
+SELECT docshard.create_collection('priv.new');
+SET ROLE regress_app;
+SELECT docshard.insert_one('priv.new', '{"_id": 1}');
 SET ROLE regress_other;
 SELECT docshard.count_documents('priv.c');
 \echo :LAST_ERROR_SQLSTATE

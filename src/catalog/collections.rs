@@ -33,8 +33,13 @@ pub fn create(name: &str) -> Result<()> {
 /// Creates the collection that a write to an unknown namespace asks for, as MongoDB does.
 ///
 /// # Errors
-/// As [`create`], without `NamespaceExists`.
+/// `Unauthorized`; as [`create`], without `NamespaceExists`.
 pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
+    let may = spi::query("SELECT pg_catalog.has_table_privilege('docshard_catalog.collections', 'INSERT')", &[])?;
+    if !may.first().is_some_and(|row| row.bool(0)) {
+        return Err(Error::new(Kind::Unauthorized, format!("not authorized to create the collection {name}"))
+            .with_hint("An administrator can: docshard.create_collection()."));
+    }
     create_unsharded(name)?;
     cache::get(name)
 }

@@ -177,6 +177,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
     let probe = probe(&mut session)?;
     let wanted = options.name.clone().or(replica_set);
     if let Some(existing) = existing(&probe, wanted.as_deref())? {
+        stop_draining(&existing)?;
         return Ok(existing);
     }
     let name = match wanted {
@@ -226,10 +227,25 @@ fn display_host(keywords: &Keywords) -> String {
     format!("{host}:{port}/{}", value(keywords, "dbname").unwrap_or(""))
 }
 
+/// Adding a shard that is being removed keeps it.
+fn stop_draining(name: &str) -> Result<()> {
+    let kept = spi::execute(
+        "UPDATE docshard_catalog.shards SET draining = false WHERE name = $1 AND draining",
+        &[Param::Text(name)],
+    )?;
+    if kept.processed > 0 {
+        change::log("removeShard.cancel", None, &json!({"shard": name}))?;
+        change::announce();
+    }
+    Ok(())
+}
+
 fn add_local(options: &AddOptions) -> Result<String> {
     let max_size = options.max_size_mb.map(|n| n.to_string());
+    stop_draining(LOCAL)?;
     spi::execute(
-        "INSERT INTO docshard_catalog.shards (name, max_size_mb) VALUES ($1, $2::int) ON CONFLICT (name) DO NOTHING",
+        "INSERT INTO docshard_catalog.shards (name, max_size_mb) SELECT $1, $2::int \
+         WHERE NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE name = $1)",
         &[Param::Text(LOCAL), Param::OptText(max_size.as_deref())],
     )?;
     change::log("addShard", None, &json!({"name": LOCAL}))?;
