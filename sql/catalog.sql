@@ -94,16 +94,26 @@ CREATE TABLE docshard_catalog.migrations (
     step              text NOT NULL DEFAULT 'registered',
     documents         bigint NOT NULL DEFAULT 0,
     bytes             bigint NOT NULL DEFAULT 0,
+    estimated         bigint NOT NULL DEFAULT 0,
+    rounds            int NOT NULL DEFAULT 0,
+    lag               bigint NOT NULL DEFAULT 0,
+    stall_ms          bigint NOT NULL DEFAULT 0,
+    durations         jsonb NOT NULL DEFAULT '{}',
     reason            text NOT NULL DEFAULT 'manual',
     role              name NOT NULL DEFAULT current_user,
     error             text,
     started_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    step_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at        timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE docshard_catalog.migrations IS 'Moves of chunks: durable state. running -> committed | aborted decides; committed -> moved changes the map; moved and aborted -> done when nothing is left to clean';
 COMMENT ON COLUMN docshard_catalog.migrations.token IS 'the collection''s';
 COMMENT ON COLUMN docshard_catalog.migrations.version IS 'the ownership version that both shards get';
 COMMENT ON COLUMN docshard_catalog.migrations.donor_version IS 'the donor''s before; recipient_version likewise';
+COMMENT ON COLUMN docshard_catalog.migrations.estimated IS 'documents, as the donor''s planner expected';
+COMMENT ON COLUMN docshard_catalog.migrations.rounds IS 'how often changes made meanwhile were copied; lag: how many in the last round';
+COMMENT ON COLUMN docshard_catalog.migrations.stall_ms IS 'how long writers to the chunk had to wait';
+COMMENT ON COLUMN docshard_catalog.migrations.durations IS 'milliseconds by step that has ended; step_at: when the present one began';
 COMMENT ON COLUMN docshard_catalog.migrations.role IS 'who started it: whose user mappings reach the shards';
 COMMENT ON COLUMN docshard_catalog.migrations.error IS 'why it was aborted, or what keeps it from its end';
 -- One move of a collection at a time. What is left to clean (moved, aborted) stands in nobody's way.
@@ -164,7 +174,17 @@ CREATE TABLE docshard_data.capture (
     max           bytea,
     PRIMARY KEY (collection_id, migration_id)
 );
-COMMENT ON TABLE docshard_data.capture IS 'Ranges that are being moved away: writers to them take the migration''s lock; max null means no upper end';
+COMMENT ON TABLE docshard_data.capture IS 'Ranges that are being moved away: writers to them take the migration''s lock, and their keys are logged; max null means no upper end';
+
+CREATE TABLE docshard_data.capture_log (
+    migration_id  bigint NOT NULL,
+    seq           bigserial,
+    collection_id int NOT NULL,
+    skey          bytea NOT NULL,
+    id            bytea NOT NULL,
+    PRIMARY KEY (migration_id, seq)
+);
+COMMENT ON TABLE docshard_data.capture_log IS 'Keys that changed in a captured range and have not been copied since';
 
 -- A restored router is a copy of the dumped one: what CREATE EXTENSION put there gives way, in whatever order tables are
 -- restored. The first shard, `local`, is known by its time, which is the cluster's.

@@ -22,6 +22,7 @@ pub mod worker;
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {
     remote::init_gucs();
+    ownership::capture::init();
     migration::init();
     transactions::init();
     worker::init();

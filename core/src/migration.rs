@@ -7,7 +7,8 @@
 //!    └──────► aborted ──────────────► done
 //! ```
 //!
-//! * *running*: the donor owns the range. Whoever finds such a row without its coordinator aborts it.
+//! * *running*: the donor owns the range, and takes writes to it until the hand-over, in which they wait. Whoever finds
+//!   such a row without its coordinator aborts it.
 //! * *committed*: both shards have prepared; nothing can stop the move any more, and anybody may complete it.
 //! * *moved*: the map says so; what is left is cleaning.
 //! * *aborted*: the donor keeps the range; both shards roll back, and are cleaned.

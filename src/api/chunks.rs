@@ -168,7 +168,18 @@ fn recover_moves() -> i64 {
 /// Who holds a collection's lock on this shard: the transaction, and its process unless it is prepared.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn collection_writers(collection: i32) -> TableIterator<'static, (name!(holder, String), name!(pid, Option<i32>))> {
-    let tag = Tag::Collection(collection).locktag();
+    TableIterator::new(holders(Tag::Collection(collection)))
+}
+
+/// Who holds a migration's lock on this shard: those who write to its range.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn migration_writers(migration: i64) -> TableIterator<'static, (name!(holder, String), name!(pid, Option<i32>))> {
+    TableIterator::new(holders(Tag::Migration(migration)))
+}
+
+/// The transactions that hold a lock of docshard's, each with its process unless it is prepared.
+fn holders(tag: Tag) -> Vec<(String, Option<i32>)> {
+    let tag = tag.locktag();
     // The view shows the lock's class as a signed number.
     let rows = spi::query(
         "SELECT virtualtransaction, pid FROM pg_locks WHERE locktype = 'advisory' AND granted \
@@ -181,9 +192,7 @@ fn collection_writers(collection: i32) -> TableIterator<'static, (name!(holder, 
         ],
     )
     .unwrap_or_else(|e| e.raise());
-    let rows: Vec<_> =
-        rows.iter().map(|row| (row.text(0).to_owned(), row.get(1).is_some().then(|| row.i32(1)))).collect();
-    TableIterator::new(rows)
+    rows.iter().map(|row| (row.text(0).to_owned(), row.get(1).is_some().then(|| row.i32(1)))).collect()
 }
 
 /// Excludes all writers to the range of a migration on this shard until the transaction ends.

@@ -1,7 +1,8 @@
 //! What routers call at a shard: checks, locks and tables.
 
 use crate::ownership::placement::{Placement, check};
-use crate::ownership::{table, writing};
+use crate::ownership::{capture, table, writing};
+use crate::pg::jsonb::RawJsonb;
 use crate::pg::scan::Look;
 use pgrx::prelude::*;
 
@@ -49,3 +50,28 @@ fn create_table_index(collection: i32, index: i32, keys: &str, is_unique: bool) 
 fn drop_table_index(index: i32) {
     table::drop_index(index).unwrap_or_else(|e| e.raise());
 }
+
+/// The document of that key, in the snapshot of the statement that asks; null if there is none.
+#[pg_extern(schema = "docshard_internal", stable, parallel_safe, requires = ["catalog"])]
+fn current_document(collection: i32, skey: &[u8], id: &[u8]) -> Option<RawJsonb> {
+    table::document(collection, skey, id).unwrap_or_else(|e| e.raise())
+}
+
+/// What this transaction writes is not logged for a move: it is the move's own.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn write_uncaptured() {
+    capture::bypass();
+}
+
+extension_sql!(
+    r#"
+CREATE FUNCTION docshard_internal.capture_change() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'docshard_row_changed';
+CREATE VIEW docshard_data.capture_changes AS
+SELECT migration_id, seq, skey, id, docshard_internal.current_document(collection_id, skey, id) AS doc
+  FROM docshard_data.capture_log;
+COMMENT ON VIEW docshard_data.capture_changes IS 'Keys that changed in a captured range, with their documents now; null if there is none';
+"#,
+    name = "capture_changes",
+    requires = [current_document]
+);

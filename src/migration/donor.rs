@@ -1,11 +1,11 @@
-//! What happens on the donor: capture, freeze, hand over.
+//! What happens on the donor: capture, forgetting what was captured, exclusion of writers, hand-over.
 //!
-//! INVARIANT: from `freeze` to the end of T no transaction writes to the range. Those that began before the capture row
-//! was visible held the collection's lock then, and have been waited for; the others share the migration's lock.
+//! INVARIANT: from `try_freeze` to the end of T no transaction writes to the range. Those that began before the capture
+//! row was visible held the collection's lock then, and have been waited for; the others share the migration's lock.
 
 use super::record::Record;
 use super::shard::Remote;
-use crate::ownership::table;
+use crate::ownership::{capture, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{Mode, Tag, acquire};
 use crate::pg::param::Param;
@@ -21,9 +21,11 @@ const LOCK_NOT_AVAILABLE: [u8; 5] = *b"55P03";
 /// `deadlock_timeout`, and short, as writers queue behind it.
 const QUEUE_MS: i64 = 100;
 
-/// Excludes all writers to a migration's range on this shard until the transaction ends.
+/// Excludes all writers to a migration's range on this shard until the transaction ends; the transaction's own writes
+/// are not captured.
 pub fn exclude_writers_to_range(migration: i64) {
     acquire(Tag::Migration(migration), Mode::Exclusive);
+    capture::bypass();
 }
 
 /// The condition of the range on a collection's table; `$1` is its lower bound, `$2` its upper, if there is one.
@@ -46,8 +48,16 @@ pub(super) fn size_of_documents(donor: &mut Remote, record: &Record, end: Option
     Ok(donor.number(&sql, &range_params(record, end))?.unwrap_or(1))
 }
 
+/// How many documents the donor's planner expects in the range.
+pub(super) fn estimate(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<i64> {
+    let sql = format!("EXPLAIN (FORMAT json) SELECT FROM {} WHERE {}", table::name(record.collection), range(end));
+    let rows = donor.query(&sql, &range_params(record, end))?;
+    let plan = rows.first().and_then(|row| serde_json::from_str::<serde_json::Value>(row.text(0)?).ok());
+    Ok(plan.and_then(|plan| plan[0]["Plan"]["Plan Rows"].as_i64()).unwrap_or(0))
+}
+
 /// Tells writers to the range of the move: committed at once.
-pub(super) fn capture(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
+pub(super) fn begin_capture(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
     donor.query(
         "INSERT INTO docshard_data.capture (collection_id, migration_id, min, max) VALUES ($1, $2, $3, $4::bytea)",
         &[Param::Int4(record.collection), Param::Int8(record.id), Param::Bytea(&record.min), Param::OptBytea(end)],
@@ -62,8 +72,16 @@ fn writers(donor: &mut Remote, record: &Record) -> Result<BTreeMap<String, Optio
     Ok(rows.iter().filter_map(|row| Some((row.text(0)?.to_owned(), row.i32(1)))).collect())
 }
 
-fn name_all<'a>(writers: impl Iterator<Item = (&'a String, &'a Option<i32>)>) -> String {
+/// As [`writers`], those that share the migration's lock.
+pub(super) fn writers_to_range(donor: &mut Remote, record: &Record) -> Result<BTreeMap<String, Option<i32>>> {
+    let rows =
+        donor.query("SELECT holder, pid FROM docshard_internal.migration_writers($1)", &[Param::Int8(record.id)])?;
+    Ok(rows.iter().filter_map(|row| Some((row.text(0)?.to_owned(), row.i32(1)))).collect())
+}
+
+fn name_all(writers: &BTreeMap<String, Option<i32>>) -> String {
     let names: Vec<_> = writers
+        .iter()
         .map(|(name, pid)| match pid {
             Some(pid) => format!("process {pid}"),
             None => format!("prepared transaction {name}"),
@@ -72,7 +90,9 @@ fn name_all<'a>(writers: impl Iterator<Item = (&'a String, &'a Option<i32>)>) ->
     names.join(", ")
 }
 
-fn gave_up(donor: &Remote, whom: &str) -> Error {
+/// The error of a move that writers keep from its end.
+pub(super) fn gave_up(donor: &Remote, writers: &BTreeMap<String, Option<i32>>) -> Error {
+    let whom = name_all(writers);
     Error::new(
         Kind::LockTimeout,
         format!("gave up waiting for transactions that write to the collection on shard \"{}\": {whom}", donor.name),
@@ -86,7 +106,7 @@ pub(super) fn wait_for_writers(donor: &mut Remote, record: &Record, deadline: In
     let mut waited_for = writers(donor, record)?;
     while !waited_for.is_empty() {
         if Instant::now() >= deadline {
-            return Err(gave_up(donor, &name_all(waited_for.iter())));
+            return Err(gave_up(donor, &waited_for));
         }
         sleep_ms(20);
         let now = writers(donor, record)?;
@@ -95,35 +115,41 @@ pub(super) fn wait_for_writers(donor: &mut Remote, record: &Record, deadline: In
     Ok(())
 }
 
-/// Begins T and takes the migration's lock exclusively, queueing only briefly at a time.
-pub(super) fn freeze(donor: &mut Remote, record: &Record, deadline: Instant) -> Result<()> {
-    let mut pause = 10;
-    loop {
-        donor.execute(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {QUEUE_MS}"))?;
-        match donor.query("SELECT docshard_internal.exclude_from_migration($1)", &[Param::Int8(record.id)]) {
-            Ok(_) => return donor.execute("SET LOCAL lock_timeout = '10s'"),
-            Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => {
-                donor.execute("ROLLBACK")?;
-                if Instant::now() >= deadline {
-                    let holders = writers(donor, record)?;
-                    return Err(gave_up(donor, &name_all(holders.iter())));
-                }
-                sleep_ms(pause);
-                pause = (pause * 2).min(500);
-            }
-            Err(error) => return Err(error),
-        }
+/// Forgets rows of the log that have been copied: exactly these, as others may have been committed since with lower
+/// numbers.
+pub(super) fn forget_changes(donor: &mut Remote, record: &Record, applied: &[i64]) -> Result<()> {
+    if !applied.is_empty() {
+        donor.query(
+            "DELETE FROM docshard_data.capture_log WHERE migration_id = $1 AND seq = ANY ($2)",
+            &[Param::Int8(record.id), Param::Int8Array(applied)],
+        )?;
+    }
+    Ok(())
+}
+
+/// Begins T and takes the migration's lock exclusively, queueing only briefly; false if that was too short.
+pub(super) fn try_freeze(donor: &mut Remote, record: &Record) -> Result<bool> {
+    donor.execute(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {QUEUE_MS}"))?;
+    match donor.query("SELECT docshard_internal.exclude_from_migration($1)", &[Param::Int8(record.id)]) {
+        Ok(_) => donor.execute("SET LOCAL lock_timeout = '10s'").map(|()| true),
+        Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => donor.execute("ROLLBACK").map(|()| false),
+        Err(error) => Err(error),
     }
 }
 
-/// In T: deletes the range, advances the version, forgets the capture.
-pub(super) fn hand_over(donor: &mut Remote, record: &Record, end: Option<&[u8]>, documents: i64) -> Result<()> {
+/// In T: begins to delete the range, without waiting for it.
+pub(super) fn start_delete(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
     let sql = format!(
         "WITH gone AS (DELETE FROM {} WHERE {} RETURNING 1) SELECT count(*) FROM gone",
         table::name(record.collection),
         range(end)
     );
-    let deleted = donor.number(&sql, &range_params(record, end))?.unwrap_or(0);
+    donor.start(&sql, &range_params(record, end))
+}
+
+/// In T: waits for the delete, advances the version, forgets the capture and its log.
+pub(super) fn hand_over(donor: &mut Remote, record: &Record, documents: i64) -> Result<()> {
+    let deleted = donor.finish()?.first().and_then(|row| row.i64(0)).unwrap_or(0);
     if deleted != documents {
         return Err(Error::new(
             Kind::OperationFailed,
@@ -135,6 +161,7 @@ pub(super) fn hand_over(donor: &mut Remote, record: &Record, end: Option<&[u8]>,
         "DELETE FROM docshard_data.capture WHERE collection_id = $1 AND migration_id = $2",
         &[Param::Int4(record.collection), Param::Int8(record.id)],
     )?;
+    donor.query("DELETE FROM docshard_data.capture_log WHERE migration_id = $1", &[Param::Int8(record.id)])?;
     Ok(())
 }
 

@@ -9,27 +9,30 @@
 //! 2. The recipient gets the collection's table and indexes, and a foreign table over the donor's.
 //! 3. Capture: the donor commits a capture row. From now on writers to the range share the migration's lock. Then wait,
 //!    by watching, for the transactions that held the collection's lock before.
-//! 4. T takes the migration's lock exclusively: the range is frozen, reads go on.
-//! 5. Clone: S pulls into a staging table. R loads from there, in a transaction of its own, together with the
-//!    recipient's new version.
-//! 6. Hand over: T deletes the range, compares and sets the donor's version, and deletes the capture row. T's deleted
-//!    count must equal R's. R and T prepare.
+//! 4. Clone: S pulls into a staging table, batch by batch. R loads from there, in one transaction that nobody sees.
+//!    Meanwhile the row trigger, [`crate::ownership::capture`], logs the keys that change in the range.
+//! 5. Catch up: S pulls the logged keys with their present documents, R applies them; again and again, until a round is
+//!    small.
+//! 6. Hand over: T takes the migration's lock exclusively, which it asks for only while nobody stays in the way: now
+//!    writers to the range wait, reads go on. A last round; R advances the recipient's version. T deletes the range,
+//!    compares and sets the donor's version, and deletes capture and log. T's deleted count must equal R's. Both prepare.
 //! 7. Decide: one catalog commit, *running → committed*, compared and set.
 //! 8. [`settle`]: T commits, then R, then the map flips (*moved*), then what is left is dropped (*done*).
 //!
-//! A step that catches up with changes made during the clone would stand between 5 and 6, and 4 after it; today writers
-//! to the range wait from 4 on.
+//! Writers to the range wait from 6 until the map flips, other writers never. One that stays in a transaction after it
+//! wrote to the range postpones 6, and so ends the move after `move_wait_ms`; it is never cut.
 //!
 //! # Invariants (of ownership)
 //! 1. Rows and version change in the same commit, on each shard: T's delete with the donor's version, R's insert with
 //!    the recipient's.
 //! 2. T commits before R, and both before the map changes, so a statement with the old map is told that it is stale, by
 //!    T's version, before the recipient can take a write; and one with the new map finds both shards at its version.
-//! 3. Before the decision nothing is committed on a shard but the capture row, the staging tables and perhaps an empty
+//! 3. Before the decision nothing is committed on a shard but the capture and its log, the staging tables and perhaps an empty
 //!    table: an abort changes no document. After it nobody aborts.
 //! 4. Versions are given out under the collection's lock, and never again, even if the attempt aborts.
 //! 5. A coordinator that vanished, at any step, is replaced by [`recovery`], which follows the catalog's decision.
 
+mod copy;
 mod donor;
 pub mod jobs;
 mod median;
@@ -45,6 +48,7 @@ use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::transaction;
+use copy::Copy;
 use docshard_core::chunk_map::ShardId;
 use docshard_core::migration::State;
 use record::Record;
@@ -132,31 +136,46 @@ fn attempt(registered: Registered) -> Result<Decided> {
         recipient::place(&mut recipient, &record, index_on_id)?;
         register::placed(&record)?;
     }
-    let size = donor::size_of_documents(&mut donor, &record, end.as_deref())?;
-    recipient::prepare_staging(&mut puller, &record, &donor.server, size)?;
+    let end = end.as_deref();
+    let rows = recipient::batch_rows(donor::size_of_documents(&mut donor, &record, end)?);
+    let estimated = donor::estimate(&mut donor, &record, end)?;
+    recipient::prepare_staging(&mut puller, &record, &donor.server, rows)?;
+    let unique = recipient::has_unique_index(&record)?;
 
-    step("waiting for writers")?;
+    transaction::run(|| {
+        record::note_estimate(id, estimated)?;
+        record::note_step(id, "waiting for writers")
+    })?;
     let patience = transaction::run(|| settings::integer("move_wait_ms"))?;
-    let deadline = Instant::now() + Duration::from_millis(u64::try_from(patience).unwrap_or(0));
-    donor::capture(&mut donor, &record, end.as_deref())?;
-    donor::wait_for_writers(&mut donor, &record, deadline)?;
-    donor::freeze(&mut donor, &record, deadline)?;
+    let patience = Duration::from_millis(u64::try_from(patience).unwrap_or(0));
+    donor::begin_capture(&mut donor, &record, end)?;
+    donor::wait_for_writers(&mut donor, &record, Instant::now() + patience)?;
 
     step("cloning")?;
-    let (documents, bytes) = recipient::pull(&mut puller, &record, end.as_deref())?;
-    transaction::run(|| {
-        record::note_size(id, documents, bytes)?;
-        record::note_step(id, "loading")
-    })?;
-    recipient::load(&mut recipient, &record, end.as_deref(), documents)?;
+    let mut copy = Copy::new(&record, end, &mut donor, &mut recipient, &mut puller, rows, unique);
+    copy.clone_range()?;
+    step("catching up")?;
+    copy.catch_up()?;
+    copy.note_now()?;
 
     step("handing over")?;
-    donor::hand_over(&mut donor, &record, end.as_deref(), documents)?;
+    copy.exclude_writers(Instant::now() + patience)?;
+    let stalled = Instant::now();
+    donor::start_delete(copy.donor, &record, end)?;
+    copy.apply_changes()?;
+    donor::set_version(copy.recipient, &record, record.recipient_version)?;
     let cluster = transaction::run(cluster_id)?;
-    settle::prepare(&mut recipient, &record::names::recipient_gid(cluster, id))?;
-    settle::prepare(&mut donor, &record::names::donor_gid(cluster, id))?;
+    settle::prepare(copy.recipient, &record::names::recipient_gid(cluster, id))?;
+    donor::hand_over(copy.donor, &record, copy.documents)?;
+    settle::prepare(copy.donor, &record::names::donor_gid(cluster, id))?;
 
-    if !transaction::run(|| record::advance(id, State::Running, State::Committed))? {
+    let (documents, bytes) = (copy.documents, copy.bytes);
+    let decided = transaction::run(|| {
+        copy.note_size()?;
+        record::note_stall(id, i64::try_from(stalled.elapsed().as_millis()).unwrap_or(i64::MAX))?;
+        record::advance(id, State::Running, State::Committed)
+    })?;
+    if !decided {
         return Err(Error::new(
             docshard_core::error::Kind::OperationFailed,
             "the move was aborted by somebody else while it was running",

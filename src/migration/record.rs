@@ -39,7 +39,7 @@ pub struct Record {
     pub state: State,
     /// documents moved
     pub documents: i64,
-    /// their bytes
+    /// the bytes that were copied, before compression
     pub bytes: i64,
     /// who started it
     pub role: String,
@@ -138,6 +138,12 @@ pub fn next_id() -> Result<i64> {
     rows.first().map(|row| row.i64(0)).ok_or_else(|| Error::new(Kind::InternalError, "no number for a migration"))
 }
 
+/// How long the present step has taken, in SQL.
+const STEP_MS: &str = "(extract(epoch FROM clock_timestamp() - step_at) * 1000)::int8";
+/// Notes how long the present step took, in SQL.
+const STEP_ENDS: &str = "step_at = clock_timestamp(), durations = durations || jsonb_build_object(step, \
+    coalesce((durations ->> step)::int8, 0) + (extract(epoch FROM clock_timestamp() - step_at) * 1000)::int8)";
+
 /// Compares and sets the state; false if the row is in another state than `from`.
 ///
 /// # Errors
@@ -148,9 +154,11 @@ pub fn advance(id: i64, from: State, to: State) -> Result<bool> {
     }
     // The step of a row that is done tells what became of the move; what hindered one that succeeded is forgotten.
     let answer = spi::execute(
-        "UPDATE docshard_catalog.migrations SET state = $3, updated_at = clock_timestamp(), \
-         step = CASE WHEN $3 = 'done' THEN step ELSE $3 END, error = CASE WHEN $3 = 'moved' THEN NULL ELSE error END \
-         WHERE id = $1 AND state = $2",
+        &format!(
+            "UPDATE docshard_catalog.migrations SET state = $3, updated_at = clock_timestamp(), {STEP_ENDS}, \
+         step = CASE WHEN $3 = 'done' THEN step ELSE $3 END, error = CASE WHEN $3 = 'moved' THEN NULL ELSE error END, \
+         stall_ms = stall_ms + CASE WHEN $3 = 'moved' THEN {STEP_MS} ELSE 0 END WHERE id = $1 AND state = $2"
+        ),
         &[Param::Int8(id), Param::Text(from.name()), Param::Text(to.name())],
     )?;
     Ok(answer.processed == 1)
@@ -162,20 +170,47 @@ pub fn advance(id: i64, from: State, to: State) -> Result<bool> {
 /// Internal ones.
 pub fn note_step(id: i64, step: &str) -> Result<()> {
     spi::execute(
-        "UPDATE docshard_catalog.migrations SET step = $2, updated_at = clock_timestamp() WHERE id = $1",
+        &format!(
+            "UPDATE docshard_catalog.migrations SET step = $2, updated_at = clock_timestamp(), {STEP_ENDS} WHERE id = $1"
+        ),
         &[Param::Int8(id), Param::Text(step)],
     )?;
     Ok(())
 }
 
-/// Notes how much it moves.
+/// Notes how many documents are expected.
 ///
 /// # Errors
 /// Internal ones.
-pub fn note_size(id: i64, documents: i64, bytes: i64) -> Result<()> {
+pub fn note_estimate(id: i64, documents: i64) -> Result<()> {
     spi::execute(
-        "UPDATE docshard_catalog.migrations SET documents = $2, bytes = $3, updated_at = clock_timestamp() WHERE id = $1",
-        &[Param::Int8(id), Param::Int8(documents), Param::Int8(bytes)],
+        "UPDATE docshard_catalog.migrations SET estimated = $2 WHERE id = $1",
+        &[Param::Int8(id), Param::Int8(documents)],
+    )?;
+    Ok(())
+}
+
+/// Notes how much has been copied.
+///
+/// # Errors
+/// Internal ones.
+pub fn note_progress(id: i64, documents: i64, bytes: i64, rounds: i32, lag: i64) -> Result<()> {
+    spi::execute(
+        "UPDATE docshard_catalog.migrations SET documents = $2, bytes = $3, rounds = $4, lag = $5, \
+         updated_at = clock_timestamp() WHERE id = $1",
+        &[Param::Int8(id), Param::Int8(documents), Param::Int8(bytes), Param::Int4(rounds), Param::Int8(lag)],
+    )?;
+    Ok(())
+}
+
+/// Notes for how long writers have waited when it is decided, in milliseconds.
+///
+/// # Errors
+/// Internal ones.
+pub fn note_stall(id: i64, millis: i64) -> Result<()> {
+    spi::execute(
+        "UPDATE docshard_catalog.migrations SET stall_ms = $2 WHERE id = $1",
+        &[Param::Int8(id), Param::Int8(millis)],
     )?;
     Ok(())
 }
@@ -219,6 +254,10 @@ pub mod names {
     /// The recipient's foreign table over the donor's table.
     pub fn source(record: &Record) -> String {
         format!("docshard_data.m{}_source", record.id)
+    }
+    /// The recipient's foreign table over what is captured at the donor.
+    pub fn changes(record: &Record) -> String {
+        format!("docshard_data.m{}_changes", record.id)
     }
     /// The recipient's table of documents that have arrived.
     pub fn staging(record: &Record) -> String {

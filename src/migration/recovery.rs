@@ -62,7 +62,8 @@ fn recover_some(wanted: impl Fn(&Record) -> bool) -> Result<usize> {
     Ok(left)
 }
 
-/// Removes from every shard what belongs to moves that are over: prepared transactions, captures, staging tables. There
+/// Removes from every shard what belongs to moves that are over: prepared transactions, captures and
+/// their log, staging tables. There
 /// is nothing of the kind unless a coordinator was paused for so long that it was taken for dead (a router that failed
 /// over, say), and went on afterwards. Shards that cannot be reached are left out; returns how many. Runs outside any
 /// transaction.
@@ -100,14 +101,17 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
         })
         .collect();
     let captures: Vec<i64> = shard
-        .query("SELECT migration_id FROM docshard_data.capture", &[])?
+        .query(
+            "SELECT migration_id FROM docshard_data.capture UNION SELECT migration_id FROM docshard_data.capture_log",
+            &[],
+        )?
         .iter()
         .filter_map(|row| row.i64(0))
         .collect();
     let tables: Vec<(String, String, i64)> = shard
         .query(
             "SELECT relname::text, relkind::text, substring(relname, '^m([0-9]+)_')::int8 FROM pg_class \
-             WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ '^m[0-9]{1,18}_(source|staging)$'",
+             WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ '^m[0-9]{1,18}_(source|changes|staging)$'",
             &[],
         )?
         .iter()
@@ -122,7 +126,9 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
         shard.execute(&format!("ROLLBACK PREPARED {}", crate::pg::sql::quote_literal(gid)))?;
     }
     for id in captures.iter().filter(|id| !alive.contains(id)) {
-        shard.query("DELETE FROM docshard_data.capture WHERE migration_id = $1", &[Param::Int8(*id)])?;
+        for table in ["capture", "capture_log"] {
+            shard.query(&format!("DELETE FROM docshard_data.{table} WHERE migration_id = $1"), &[Param::Int8(*id)])?;
+        }
     }
     for (table, kind, _) in tables.iter().filter(|(_, _, id)| !alive.contains(id)) {
         let foreign = if kind == "f" { "FOREIGN " } else { "" };

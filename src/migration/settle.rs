@@ -175,12 +175,21 @@ fn flip(record: &Record) -> Result<()> {
         let rows = spi::query("SELECT name FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard)])?;
         Ok(rows.first().map(|row| row.text(0).to_owned()).unwrap_or_default())
     };
+    let took = spi::query(
+        "SELECT durations::text, stall_ms, rounds FROM docshard_catalog.migrations WHERE id = $1",
+        &[Param::Int8(record.id)],
+    )?;
+    let took = took.first().cloned().unwrap_or_default();
+    let durations: serde_json::Value = serde_json::from_str(took.text(0)).unwrap_or_default();
     let details = json!({
         "migration": record.id,
         "from": name(record.donor)?,
         "to": name(record.recipient)?,
         "documents": record.documents,
         "bytes": record.bytes,
+        "rounds": took.i32(2),
+        "stallMillis": took.i64(1),
+        "millis": durations,
     });
     change::log("moveChunk", Some(&record.namespace), &details)
 }
@@ -190,7 +199,11 @@ fn clean(record: &Record, cluster: i64) -> Result<()> {
     let donor = transaction::guarded(|| {
         let mut shard = shard::connect(record.donor, record, "docshard recovery")?;
         end_attempt(&mut shard, record, cluster, &names::donor_gid(cluster, record.id))?;
-        shard.query("DELETE FROM docshard_data.capture WHERE migration_id = $1", &[Param::Int8(record.id)])?;
+        // A writer that saw the capture may log more until it ends; that is left to the sweep.
+        for table in ["capture", "capture_log"] {
+            let sql = format!("DELETE FROM docshard_data.{table} WHERE migration_id = $1");
+            shard.query(&sql, &[Param::Int8(record.id)])?;
+        }
         Ok(())
     });
     let recipient = transaction::guarded(|| {

@@ -88,6 +88,22 @@ impl Remote {
         Ok(self.query(sql, params)?.first().and_then(|row| row.i64(0)))
     }
 
+    /// Sends one statement without waiting for its answer, for which [`Remote::finish`] asks.
+    ///
+    /// # Errors
+    /// As [`Remote::query`].
+    pub fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
+        self.session.start(sql, params).map_err(|e| self.named(e))
+    }
+
+    /// Waits for the answer of what [`Remote::start`] sent.
+    ///
+    /// # Errors
+    /// As [`Remote::query`].
+    pub fn finish(&mut self) -> Result<Vec<Row>> {
+        self.session.poll_finish(-1).map(Option::unwrap_or_default).map_err(|e| self.named(e))
+    }
+
     fn named(&self, error: Error) -> Error {
         if error.context.is_some() { error } else { error.with_context(format!("shard \"{}\"", self.name)) }
     }

@@ -27,6 +27,11 @@ pub struct Capture {
 }
 
 impl Capture {
+    /// True if the key is in the range.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.min.as_slice() <= key && self.max.as_ref().is_none_or(|max| key < max.as_slice())
+    }
+
     /// True if the range meets `[lo, hi)`; None means no bound.
     pub fn overlaps(&self, lo: Option<&[u8]>, hi: Option<&[u8]>) -> bool {
         let starts_before_end = match (lo, &self.max) {

@@ -1,11 +1,34 @@
 //! A collection's table on this shard: made and dropped together with its placement row.
 
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
+use crate::pg::jsonb::RawJsonb;
 use crate::pg::param::Param;
+use crate::pg::scan::document_by_key;
 use crate::pg::server::relation_oid;
 use crate::pg::spi;
+use docshard_core::error::Kind;
 use docshard_core::index::IndexKeys;
 use std::ffi::CString;
+
+/// The collection of a table's name, without schema.
+pub fn collection_of(table: &str) -> Option<i32> {
+    table.strip_prefix('c')?.parse().ok()
+}
+
+/// The document of that key, in the active snapshot.
+///
+/// # Errors
+/// `InternalError` if the collection has no table here.
+pub fn document(collection: i32, skey: &[u8], id: &[u8]) -> Result<Option<RawJsonb>> {
+    let relation = |suffix: &str| {
+        let name = CString::new(format!("c{collection}{suffix}")).expect("a name without a zero byte");
+        relation_oid(c"docshard_data", &name)
+    };
+    let (table, index) = relation("")
+        .zip(relation("_pkey"))
+        .ok_or_else(|| Error::new(Kind::InternalError, format!("collection {collection} has no table here")))?;
+    Ok(document_by_key(table, index, [skey, id]))
+}
 
 /// The table's qualified name.
 pub fn name(collection: i32) -> String {
@@ -22,7 +45,10 @@ pub fn create(collection: i32, token: i64, version: i64, id_index: bool) -> Resu
     if !has_relation(&format!("c{collection}")) {
         spi::run_script(&format!(
             "CREATE TABLE {table} (skey bytea NOT NULL, id bytea NOT NULL, doc docshard.document NOT NULL, \
-         CONSTRAINT c{collection}_pkey PRIMARY KEY (skey, id))"
+         CONSTRAINT c{collection}_pkey PRIMARY KEY (skey, id)); \
+         CREATE TRIGGER capture AFTER INSERT OR UPDATE OR DELETE ON {table} \
+         FOR EACH ROW EXECUTE FUNCTION docshard_internal.capture_change(); \
+         ALTER TABLE {table} ENABLE ALWAYS TRIGGER capture"
         ))?;
     }
     set_id_index(collection, id_index)?;
@@ -100,6 +126,11 @@ pub fn drop(collection: i32) -> Result<()> {
         spi::run_script(&format!("DROP TABLE {}", name(collection)))?;
     }
     spi::execute("DELETE FROM docshard_data.placement WHERE collection_id = $1", &[Param::Int4(collection)])?;
-    spi::execute("DELETE FROM docshard_data.capture WHERE collection_id = $1", &[Param::Int4(collection)])?;
+    for table in ["capture", "capture_log"] {
+        spi::execute(
+            &format!("DELETE FROM docshard_data.{table} WHERE collection_id = $1"),
+            &[Param::Int4(collection)],
+        )?;
+    }
     Ok(())
 }

@@ -5,9 +5,12 @@
 //! 3. Where there is a capture: that migration's lock, shared, and the version again. A hand-over holds it exclusively,
 //!    so who gets it either comes before the hand-over or sees its version.
 //!
+//! The captures are also noted for the row trigger, [`capture`], which so need not look again.
+//!
 //! Locks are never named by chunk, so a split or a merge changes nothing here. They are held to the end of the
 //! transaction, prepared ones included.
 
+use super::capture;
 use super::placement::{Placement, captures, check};
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{Mode, Tag, acquire};
@@ -22,13 +25,16 @@ use docshard_core::error::Kind;
 pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi: Option<&[u8]>) -> Result<()> {
     acquire(Tag::Collection(collection), Mode::Shared);
     check(collection, assumed, Look::Latest)?;
-    let moving: Vec<_> = captures(collection)?.into_iter().filter(|c| c.overlaps(lo, hi)).collect();
-    if !moving.is_empty() {
-        for capture in moving {
-            acquire(Tag::Migration(capture.migration), Mode::Shared);
-        }
+    let captured = captures(collection)?;
+    let mut waited = false;
+    for capture in captured.iter().filter(|c| c.overlaps(lo, hi)) {
+        acquire(Tag::Migration(capture.migration), Mode::Shared);
+        waited = true;
+    }
+    if waited {
         check(collection, assumed, Look::Latest)?;
     }
+    capture::note(collection, captured);
     if !snapshot::per_statement() {
         check(collection, assumed, Look::Active).map_err(|_| {
             Error::new(

@@ -70,6 +70,13 @@ pub fn acquire(tag: Tag, mode: Mode) {
     unsafe { pg_sys::LockAcquire(&locktag, lockmode(mode), false, false) };
 }
 
+/// True if this process holds the lock in that mode.
+pub fn is_held(tag: Tag, mode: Mode) -> bool {
+    let locktag = tag.locktag();
+    // SAFETY: a well-formed tag; looks at this process's own locks.
+    unsafe { pg_sys::LockHeldByMe(&locktag, lockmode(mode)) }
+}
+
 /// Takes the lock if nobody stands in the way; tells whether it did.
 pub fn try_acquire(tag: Tag, mode: Mode) -> bool {
     let locktag = tag.locktag();

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 pub mod background;
+pub mod epoch;
 pub mod error;
 pub mod fn_cache;
 pub mod invalidation;
@@ -18,4 +19,5 @@ pub mod snapshot;
 pub mod spi;
 pub mod sql;
 pub mod transaction;
+pub mod trigger;
 pub mod user;

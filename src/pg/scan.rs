@@ -1,6 +1,12 @@
-//! Reading a few rows of a small table by an int4 key in a given snapshot, without SPI: for checks on hot paths.
+//! Reading and writing single rows of docshard's own tables without SPI: for checks on hot paths, and inside triggers.
 
-use pgrx::pg_sys;
+use super::jsonb::{RawJsonb, new_varlena};
+use pgrx::{FromDatum, pg_sys};
+
+// Not in pgrx's bindings; called with a guard, so that an ERROR unwinds.
+unsafe extern "C-unwind" {
+    fn nextval_internal(sequence: pg_sys::Oid, check_permissions: bool) -> i64;
+}
 
 /// Deformed columns of one row.
 pub struct Columns<'a> {
@@ -73,5 +79,80 @@ pub fn by_int4(relation: pg_sys::Oid, index: pg_sys::Oid, key: i32, look: Look, 
             pg_sys::UnregisterSnapshot(snapshot);
         }
         pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+    }
+}
+
+/// The third column, a jsonb, of the row whose first two, the columns of `index`, equal the keys; in the active snapshot.
+pub fn document_by_key(relation: pg_sys::Oid, index: pg_sys::Oid, keys: [&[u8]; 2]) -> Option<RawJsonb> {
+    // SAFETY: as in `by_int4`; the document is copied before the row's buffer is released.
+    unsafe {
+        let rel = pg_sys::table_open(relation, pg_sys::AccessShareLock as i32);
+        let mut scan_keys: [pg_sys::ScanKeyData; 2] = std::mem::zeroed();
+        for (column, key) in keys.iter().enumerate() {
+            pg_sys::ScanKeyInit(
+                &mut scan_keys[column],
+                column as i16 + 1,
+                pg_sys::BTEqualStrategyNumber as u16,
+                pg_sys::Oid::from(pg_sys::F_BYTEAEQ),
+                pg_sys::Datum::from(new_varlena(key)),
+            );
+        }
+        let snapshot = pg_sys::GetActiveSnapshot();
+        let scan = pg_sys::systable_beginscan(rel, index, true, snapshot, 2, scan_keys.as_mut_ptr());
+        let tuple = pg_sys::systable_getnext(scan);
+        let mut found = None;
+        if !tuple.is_null() {
+            let mut values = [pg_sys::Datum::from(0); 8];
+            let mut nulls = [false; 8];
+            assert!((3..=8).contains(&(*(*rel).rd_att).natts), "a table of docshard's own");
+            pg_sys::heap_deform_tuple(tuple, (*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
+            let jsonb = RawJsonb::from_polymorphic_datum(values[2], nulls[2], pg_sys::JSONBOID);
+            found = jsonb.map(|doc| RawJsonb::from_bytes(doc.bytes()));
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+        found
+    }
+}
+
+/// A value of a row to be written.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// an int4
+    Int4(i32),
+    /// an int8
+    Int8(i64),
+    /// an int8: the sequence's next
+    Next(pg_sys::Oid),
+    /// a bytea
+    Bytea(&'a [u8]),
+}
+
+fn next_value(sequence: pg_sys::Oid) -> i64 {
+    // SAFETY: the sequence exists; the guard turns an ERROR into an unwinding panic.
+    unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| nextval_internal(sequence, false)) }
+}
+
+/// Writes a row of these columns, and its entries in plain indexes. Asks for nobody's privileges and fires no trigger.
+pub fn insert(relation: pg_sys::Oid, row: &[Value<'_>]) {
+    // SAFETY: the relation exists and has these columns; the lock on it is kept to the end of the transaction, as every
+    // writer's is.
+    unsafe {
+        let rel = pg_sys::table_open(relation, pg_sys::RowExclusiveLock as i32);
+        assert!((*(*rel).rd_att).natts as usize == row.len(), "a table of docshard's own");
+        let mut values: Vec<pg_sys::Datum> = row
+            .iter()
+            .map(|value| match value {
+                Value::Int4(n) => pg_sys::Datum::from(*n),
+                Value::Int8(n) => pg_sys::Datum::from(*n),
+                Value::Next(sequence) => pg_sys::Datum::from(next_value(*sequence)),
+                Value::Bytea(bytes) => pg_sys::Datum::from(new_varlena(bytes)),
+            })
+            .collect();
+        let mut nulls = vec![false; row.len()];
+        let tuple = pg_sys::heap_form_tuple((*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
+        pg_sys::CatalogTupleInsert(rel, tuple);
+        pg_sys::heap_freetuple(tuple);
+        pg_sys::table_close(rel, pg_sys::NoLock as i32);
     }
 }

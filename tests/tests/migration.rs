@@ -72,6 +72,10 @@ fn check_clean(cluster: &Cluster) {
         ] {
             assert_eq!(node.value::<i64>(sql), 0, "{what} left on {}", node.name);
         }
+        // A writer may log more after the move has been cleaned up.
+        wait_until("the log is swept", Duration::from_secs(60), || {
+            node.value::<i64>("SELECT count(*) FROM docshard_data.capture_log") == 0
+        });
     }
 }
 
@@ -192,6 +196,193 @@ fn writes_wait_for_the_move_and_succeed() {
         .get(0);
     assert_eq!(updates, total - 10_000, "updates lost or done twice");
     check_all(&cluster, total);
+}
+
+/// A move of the chunk with `k` = 0 to `shard1` that has begun to copy and gets no further, until the returned client's
+/// transaction ends.
+fn held_while_copying(cluster: &Cluster) -> (Client, thread::JoinHandle<Result<Value, postgres::Error>>) {
+    let mut client = cluster.router.client();
+    let table: String =
+        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
+    let mut holder = cluster.shards[1].client();
+    holder.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN SHARE MODE")).unwrap();
+    let mover = thread::spawn(move || move_chunk(&mut client, 0, "shard1"));
+    wait_until("cloning", Duration::from_secs(20), || step(cluster) == "cloning");
+    (holder, mover)
+}
+
+/// The step of the only move under way.
+fn step(cluster: &Cluster) -> String {
+    cluster
+        .router
+        .client()
+        .query_opt("SELECT step FROM docshard.migrations WHERE state <> 'done'", &[])
+        .expect("a query")
+        .map_or_else(String::new, |row| row.get(0))
+}
+
+#[test]
+fn writes_go_on_while_a_chunk_is_copied() {
+    const DOCUMENTS: i64 = 10_000;
+    let cluster = cluster(DOCUMENTS);
+    move_chunk(&mut cluster.router.client(), DOCUMENTS - 1, "shard1").expect("a move");
+    let stop = Arc::new(AtomicBool::new(false));
+    let done: Vec<_> = (0..6).map(|_| Arc::new(AtomicU64::new(0))).collect();
+    let writers: Vec<_> = (0..6_u64)
+        .map(|writer| {
+            let (stop, done) = (Arc::clone(&stop), Arc::clone(&done[writer as usize]));
+            let mut client = cluster.router.client();
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    // Two of a kind each; all in the moving chunk. A thousand documents a writer may be deleted.
+                    let n = done.load(Ordering::Relaxed) * 2 + writer % 2;
+                    let sql = match writer / 2 {
+                        0 => format!(
+                            "SELECT docshard.insert_one('{NS}', '{{\"_id\": {}, \"k\": {}}}')",
+                            100_000 + n,
+                            n % 5_000
+                        ),
+                        1 => format!(
+                            "SELECT docshard.update_one('{NS}', '{{\"k\": {0}, \"_id\": {0}}}', '{{\"$inc\": {{\"n\": 1}}}}')",
+                            2_000 + n % 3_000
+                        ),
+                        _ if n >= 2_000 => break,
+                        _ => format!("SELECT docshard.delete_one('{NS}', '{{\"k\": {n}, \"_id\": {n}}}')"),
+                    };
+                    client.batch_execute(&sql).expect("a write of one statement never fails");
+                    done.fetch_add(1, Ordering::SeqCst);
+                    // So that those who delete do not run out of documents.
+                    thread::sleep(Duration::from_millis(5));
+                }
+            })
+        })
+        .collect();
+
+    let (mut holder, mover) = held_while_copying(&cluster);
+    let before: Vec<_> = done.iter().map(|n| n.load(Ordering::SeqCst)).collect();
+    wait_until("every writer writes on", Duration::from_secs(9), || {
+        done.iter().zip(&before).all(|(now, before)| now.load(Ordering::SeqCst) >= before + 10)
+    });
+    assert_eq!(step(&cluster), "cloning", "the move did not wait for this test");
+    holder.batch_execute("COMMIT").unwrap();
+    let answer = mover.join().unwrap().expect("a move");
+    assert_eq!(owner(&cluster.router, 0), "shard1");
+    // And back, with nothing in the way.
+    move_chunk(&mut cluster.router.client(), 0, "shard0").expect("a move");
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.join().expect("a writer");
+    }
+
+    let of = |kind: usize| (done[kind * 2].load(Ordering::SeqCst) + done[kind * 2 + 1].load(Ordering::SeqCst)) as i64;
+    let expected = DOCUMENTS + of(0) - of(2);
+    check_clean(&cluster);
+    assert_eq!(in_tables(&cluster), expected, "documents in all tables");
+    assert_eq!(count(&mut cluster.router.client()), expected);
+    let (sum, distinct): (i64, i64) = {
+        let sql = format!(
+            "SELECT coalesce(sum((d->>'n')::int8), 0)::int8, count(DISTINCT d->>'_id') FROM docshard.find('{NS}', '{{}}') d"
+        );
+        let row = cluster.router.client().query_one(&sql, &[]).expect("a find");
+        (row.get(0), row.get(1))
+    };
+    assert_eq!(sum, of(1), "updates lost or done twice");
+    assert_eq!(distinct, expected, "documents found twice");
+    let progress = cluster.router.psql(&format!(
+        "SELECT documents, estimated, rounds, lag, stall_ms, durations FROM docshard.migrations \
+         WHERE namespace = '{NS}' ORDER BY id DESC LIMIT 2"
+    ));
+    println!("{answer}; {} writes; {progress}", of(0) + of(1) + of(2));
+    let rounds: i32 = cluster.router.value("SELECT min(rounds) FROM docshard.migrations WHERE documents > 0");
+    assert!(rounds > 0, "a move without catching up");
+    let steps: i64 = cluster.router.value(
+        "SELECT count(*) FROM docshard.changelog, json_object_keys(details->'millis') AS step \
+         WHERE what = 'moveChunk' AND step IN ('cloning', 'catching up', 'handing over')",
+    );
+    assert!(steps >= 6, "the changelog tells how long each step took");
+}
+
+#[test]
+fn every_way_to_write_is_captured() {
+    let cluster = cluster(1_000);
+    let mut client = cluster.router.client();
+    let mut run = |sql: &str| client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    run(&format!("SELECT docshard.create_index('{NS}', '{{\"k\": 1, \"u\": 1}}', '{{\"unique\": true}}')"));
+    for u in [1, 2] {
+        run(&format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": \"u{u}\", \"k\": 7, \"u\": {u}}}')"));
+    }
+    run(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 999}}', 'shard1')"));
+    let table: String =
+        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
+
+    // Snapshots from before the capture.
+    let mut repeatable = cluster.router.client();
+    repeatable.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
+    assert_eq!(count(&mut repeatable), 1_002);
+    let mut direct = cluster.shards[0].client();
+    direct.batch_execute(&format!("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM {table}")).unwrap();
+
+    let (mut holder, mover) = held_while_copying(&cluster);
+    // Values of a unique index change places.
+    run(&format!("SELECT docshard.delete_one('{NS}', '{{\"_id\": \"u1\", \"k\": 7}}')"));
+    run(&format!("SELECT docshard.update_one('{NS}', '{{\"_id\": \"u2\", \"k\": 7}}', '{{\"$set\": {{\"u\": 1}}}}')"));
+    run(&format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": \"u1\", \"k\": 7, \"u\": 2}}')"));
+    let mark = |k: i64| {
+        format!("SELECT docshard.update_one('{NS}', '{{\"k\": {k}, \"_id\": {k}}}', '{{\"$set\": {{\"m\": {k}}}}}')")
+    };
+    repeatable.batch_execute(&format!("{}; COMMIT", mark(10))).expect("an old snapshot may write before the hand-over");
+    let set = |k: i64| format!("UPDATE {table} SET doc = doc || '{{\"m\": {k}}}' WHERE doc->>'_id' = '{k}'");
+    direct.batch_execute(&format!("{}; COMMIT", set(11))).unwrap();
+    direct.batch_execute(&format!("{}; DELETE FROM {table} WHERE doc->>'_id' = '13'", set(12))).unwrap();
+    direct
+        .batch_execute(&format!("SET session_replication_role = replica; {}; RESET session_replication_role", set(14)))
+        .unwrap();
+    run(&format!("BEGIN; {}; SAVEPOINT a; {}; ROLLBACK TO a; {}; COMMIT", mark(15), mark(16), mark(17)));
+    direct.batch_execute(&format!("BEGIN; SAVEPOINT a; {}; ROLLBACK TO a; {}; COMMIT", set(18), set(19))).unwrap();
+    // One that is prepared keeps its locks, and postpones the hand-over.
+    direct.batch_execute(&format!("BEGIN; {}; PREPARE TRANSACTION 'prepared by a user'", set(20))).unwrap();
+    holder.batch_execute("COMMIT").unwrap();
+    wait_until("handing over", Duration::from_secs(20), || step(&cluster) == "handing over");
+    run(&mark(21));
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(step(&cluster), "handing over");
+    run(&mark(22));
+    direct.batch_execute("COMMIT PREPARED 'prepared by a user'").unwrap();
+    mover.join().unwrap().expect("a move");
+
+    check_clean(&cluster);
+    assert_eq!(owner(&cluster.router, 0), "shard1");
+    assert_eq!(cluster.shards[0].value::<i64>(&format!("SELECT count(*) FROM {table}")), 0);
+    assert_eq!(count(&mut cluster.router.client()), 1_001);
+    let marked = cluster.router.psql(&format!(
+        "SELECT string_agg(d->>'m', ' ' ORDER BY (d->>'m')::int) FROM docshard.find('{NS}', '{{\"m\": {{\"$exists\": true}}}}') d"
+    ));
+    assert_eq!(marked.trim(), "10 11 12 14 15 17 19 20 21 22");
+    let unique = cluster.router.psql(&format!(
+        "SELECT string_agg((d->>'_id') || '=' || (d->>'u'), ' ' ORDER BY d->>'_id') FROM docshard.find('{NS}', '{{\"u\": {{\"$exists\": true}}}}') d"
+    ));
+    assert_eq!(unique.trim(), "u1=2 u2=1");
+}
+
+#[test]
+fn a_writer_that_stays_in_the_way_of_the_hand_over_ends_the_move() {
+    let cluster = cluster(1_000);
+    cluster.router.psql("INSERT INTO docshard_catalog.settings VALUES ('move_wait_ms', '1000')");
+    move_chunk(&mut cluster.router.client(), 999, "shard1").expect("a move");
+    let (mut holder, mover) = held_while_copying(&cluster);
+    let mut writer = cluster.router.client();
+    writer.batch_execute("BEGIN").unwrap();
+    writer.batch_execute(&format!("SELECT docshard.insert_one('{NS}', '{{\"k\": 1, \"_id\": \"new\"}}')")).unwrap();
+    holder.batch_execute("COMMIT").unwrap();
+    let error = mover.join().unwrap().expect_err("somebody writes to the chunk");
+    let error = error.as_db_error().expect("an error of the server");
+    assert_eq!(error.code().code(), "55P03", "{error:?}");
+    assert!(error.message().contains("process"), "{error:?}");
+    writer.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(owner(&cluster.router, 0), "shard0");
+    check_all(&cluster, 1_000);
+    move_chunk(&mut cluster.router.client(), 0, "shard1").expect("nobody is in the way now");
+    check_all(&cluster, 1_000);
 }
 
 #[test]
@@ -546,7 +737,7 @@ fn an_accident_at_any_moment_leaves_the_chunk_on_one_side() {
         let mover = thread::spawn(move || move_chunk(&mut client, 0, to).map(drop));
         let accident = Accident::roll(&mut dice);
         let steps =
-            ["preparing the recipient", "waiting for writers", "cloning", "loading", "handing over", "committed"];
+            ["preparing the recipient", "waiting for writers", "cloning", "catching up", "handing over", "committed"];
         if let Some(step) = steps.get(dice.below(9) as usize) {
             await_step(&cluster.router, step);
             thread::sleep(Duration::from_micros(dice.below(5_000)));
