@@ -15,7 +15,9 @@ CREATE TABLE docshard_catalog.shards (
     node        text UNIQUE,
     draining    boolean NOT NULL DEFAULT false,
     max_size_mb int CHECK (max_size_mb > 0),
-    added_at    timestamptz NOT NULL DEFAULT now()
+    added_at    timestamptz NOT NULL DEFAULT now(),
+    -- Makes pg_dump restore the cluster's row first, which clears what CREATE EXTENSION put here.
+    cluster     boolean NOT NULL DEFAULT true REFERENCES docshard_catalog.cluster
 );
 COMMENT ON TABLE docshard_catalog.shards IS 'The shards; server is the postgres_fdw server, null for the router''s own database';
 COMMENT ON COLUMN docshard_catalog.shards.node IS 'system identifier / database oid: tells the same database under two names';
@@ -139,7 +141,7 @@ CREATE TABLE docshard_catalog.changelog (
     at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     what      text NOT NULL,
     namespace text,
-    details   jsonb NOT NULL DEFAULT '{}'
+    details   json NOT NULL DEFAULT '{}'
 );
 COMMENT ON TABLE docshard_catalog.changelog IS 'What happened to the cluster: shards, collections, splits, moves';
 
@@ -183,20 +185,28 @@ CREATE TABLE docshard_data.capture (
 );
 COMMENT ON TABLE docshard_data.capture IS 'Ranges that are being moved away: writers to them take the migration''s lock; max null means no upper end';
 
--- A restored router is a copy of the dumped one: what CREATE EXTENSION or a first call put there gives way.
+-- A restored router is a copy of the dumped one: what CREATE EXTENSION put there gives way, in whatever order tables are
+-- restored. The first shard, `local`, is known by its time, which is the cluster's.
 CREATE FUNCTION docshard_internal.restore_replaces() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
-    IF TG_TABLE_NAME = 'cluster' THEN
-        DELETE FROM docshard_catalog.shards
-         WHERE NOT EXISTS (SELECT FROM docshard_catalog.databases) AND server IS NULL;
+    CASE TG_TABLE_NAME
+    WHEN 'shards' THEN
+        DELETE FROM docshard_catalog.shards s USING docshard_catalog.cluster c
+         WHERE (s.id = NEW.id OR s.name = NEW.name) AND s.server IS NULL
+           AND s.added_at = c.created_at AND s.added_at <> NEW.added_at;
+    WHEN 'cluster' THEN
+        DELETE FROM docshard_catalog.shards s USING docshard_catalog.cluster c
+         WHERE s.server IS NULL AND s.added_at = c.created_at AND c.created_at <> NEW.created_at;
         DELETE FROM docshard_catalog.cluster;
     ELSE
         DELETE FROM docshard_data.node;
-    END IF;
+    END CASE;
     RETURN NEW;
 END $$;
 CREATE TRIGGER restore_replaces BEFORE INSERT ON docshard_catalog.cluster
+    FOR EACH ROW EXECUTE FUNCTION docshard_internal.restore_replaces();
+CREATE TRIGGER restore_replaces BEFORE INSERT ON docshard_catalog.shards
     FOR EACH ROW EXECUTE FUNCTION docshard_internal.restore_replaces();
 CREATE TRIGGER restore_replaces BEFORE INSERT ON docshard_data.node
     FOR EACH ROW EXECUTE FUNCTION docshard_internal.restore_replaces();

@@ -26,3 +26,5 @@ BEGIN
 END $$;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA docshard TO PUBLIC;
+-- Whose shard a database is: every function that belongs to a router looks.
+GRANT SELECT ON docshard_data.node TO PUBLIC;

@@ -44,3 +44,4 @@ SELECT docshard.insert_one('ins.people', '{"_id": 8}', '{"orderd": true}');
 SELECT docshard.insert_many('ins.people', ARRAY['{"_id": 8}']::jsonb[], '{"ordered": "yes"}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.count_documents('ins.people', '{"_id": 8}');
+SELECT docshard.drop_database('ins');

@@ -92,14 +92,17 @@ fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// Inserts the documents that a query returns in its first column, of type jsonb, without holding them all in memory.
+/// Inserts the documents that a query returns in its first column, jsonb or what casts to it, without holding them all in memory.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn insert_select(ns: &str, query: &str) -> RawJsonb {
     let run = || -> Result<RawJsonb> {
         const BATCH: usize = 2000;
         catalog::namespace::split(ns)?;
         let snapshot = ActiveSnapshot::of_statement();
-        let mut rows = spi::Cursor::open(query, &[])?;
+        // The cast sees to it that what comes is jsonb, whatever the query has.
+        let query = query.trim_end().trim_end_matches(';');
+        let documents = format!("SELECT documents.doc::pg_catalog.jsonb FROM (\n{query}\n) AS documents (doc)");
+        let mut rows = spi::Cursor::open(&documents, &[])?;
         drop(snapshot);
         let mut inserted = 0;
         loop {

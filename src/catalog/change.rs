@@ -76,7 +76,7 @@ pub fn announce() {
 /// Internal ones.
 pub fn log(what: &str, namespace: Option<&str>, details: &serde_json::Value) -> Result<()> {
     spi::execute(
-        "INSERT INTO docshard_catalog.changelog (what, namespace, details) VALUES ($1, $2, $3::text::jsonb)",
+        "INSERT INTO docshard_catalog.changelog (what, namespace, details) VALUES ($1, $2, $3::text::json)",
         &[Param::Text(what), Param::OptText(namespace), Param::Text(&details.to_string())],
     )?;
     Ok(())

@@ -2,6 +2,7 @@
 
 use super::model::Collection;
 use super::nodes::run_on_all;
+use super::shards::check_router;
 use super::{cache, change, databases, namespace, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
@@ -32,13 +33,19 @@ pub fn create(name: &str) -> Result<()> {
 /// Creates the collection that a write to an unknown namespace asks for, as MongoDB does.
 ///
 /// # Errors
-/// As [`create`], without `NamespaceExists`.
+/// `Unauthorized`; as [`create`], without `NamespaceExists`.
 pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
+    let may = spi::query("SELECT pg_catalog.has_table_privilege('docshard_catalog.collections', 'INSERT')", &[])?;
+    if !may.first().is_some_and(|row| row.bool(0)) {
+        return Err(Error::new(Kind::Unauthorized, format!("not authorized to create the collection {name}"))
+            .with_hint("An administrator can: docshard.create_collection()."));
+    }
     create_unsharded(name)?;
     cache::get(name)
 }
 
 fn create_unsharded(name: &str) -> Result<()> {
+    check_router()?;
     let (database, _) = namespace::split(name)?;
     let primary = databases::ensure(database, None)?;
     let pattern = KeyPattern::unsharded();
@@ -112,6 +119,7 @@ pub fn refuse_while_moving(id: i32, name: &str) -> Result<()> {
 /// # Errors
 /// `ConflictingOperationInProgress`; whatever the shards raise.
 pub fn drop(name: &str) -> Result<bool> {
+    check_router()?;
     let dropped = drop_but_zones(name)?;
     zones::forget(name)?;
     Ok(dropped)

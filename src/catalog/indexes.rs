@@ -135,6 +135,7 @@ fn check_unique(pattern: &KeyPattern, keys: &IndexKeys, keys_json: &str) -> Resu
 /// # Errors
 /// `IndexNotFound`, `InvalidOptions` for `_id_`, `NamespaceNotFound`.
 pub fn drop(ns: &str, name: &str) -> Result<()> {
+    super::shards::check_router()?;
     namespace::split(ns)?;
     if name == "_id_" {
         return Err(Error::new(Kind::InvalidOptions, "cannot drop _id index"));

@@ -178,6 +178,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
     let probe = probe(&mut session)?;
     let wanted = options.name.clone().or(replica_set);
     if let Some(existing) = existing(&probe, wanted.as_deref())? {
+        stop_draining(&existing)?;
         return Ok(existing);
     }
     let name = match wanted {
@@ -227,10 +228,25 @@ fn display_host(keywords: &Keywords) -> String {
     format!("{host}:{port}/{}", value(keywords, "dbname").unwrap_or(""))
 }
 
+/// Adding a shard that is being removed keeps it.
+fn stop_draining(name: &str) -> Result<()> {
+    let kept = spi::execute(
+        "UPDATE docshard_catalog.shards SET draining = false WHERE name = $1 AND draining",
+        &[Param::Text(name)],
+    )?;
+    if kept.processed > 0 {
+        change::log("removeShard.cancel", None, &json!({"shard": name}))?;
+        change::announce();
+    }
+    Ok(())
+}
+
 fn add_local(options: &AddOptions) -> Result<String> {
     let max_size = options.max_size_mb.map(|n| n.to_string());
+    stop_draining(LOCAL)?;
     spi::execute(
-        "INSERT INTO docshard_catalog.shards (name, max_size_mb) VALUES ($1, $2::int) ON CONFLICT (name) DO NOTHING",
+        "INSERT INTO docshard_catalog.shards (name, max_size_mb) SELECT $1, $2::int \
+         WHERE NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE name = $1)",
         &[Param::Text(LOCAL), Param::OptText(max_size.as_deref())],
     )?;
     change::log("addShard", None, &json!({"name": LOCAL}))?;
@@ -516,16 +532,30 @@ fn take_away(shard: &Shard) -> Result<()> {
         "DELETE FROM docshard_catalog.placements WHERE shard_id = $1 RETURNING collection_id",
         &[Param::Int4(shard.id)],
     )?;
-    for row in &placed {
-        run_on(shard, "SELECT docshard_internal.drop_table($1)", &[Param::Int4(row.i32(0))])?;
-        change::touch(row.i32(0))?;
-    }
-    if let Some(server) = &shard.server {
-        run_on(shard, "DELETE FROM docshard_data.node", &[])?;
-        // The connection is still needed to commit there, so the server goes when nothing refers to the shard any more.
+    if let (Place::Remote(oid), Some(server)) = (shard.place, &shard.server) {
+        // Not in this transaction: it drops the server, through which the shard would be told to commit. Should it roll
+        // back, the tables that are gone were empty, and the same call again goes on.
+        let mut session = Session::open(oid, server::current_user())?;
+        session.execute("BEGIN; SET LOCAL lock_timeout = '10s'")?;
+        for row in &placed {
+            session.query("SELECT docshard_internal.drop_table($1)", &[Param::Int4(row.i32(0))])?;
+            change::touch(row.i32(0))?;
+        }
+        session.execute("DELETE FROM docshard_data.node; COMMIT")?;
         spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
+        // One by one, as CASCADE would tell the user of each.
+        let mapped =
+            spi::query("SELECT usename FROM pg_catalog.pg_user_mappings WHERE srvname = $1", &[Param::Text(server)])?;
+        for row in &mapped {
+            let user = quote_ident(row.text(0));
+            spi::run_script(&format!("DROP USER MAPPING FOR {user} SERVER {}", quote_ident(server)))?;
+        }
         spi::run_script(&format!("DROP SERVER IF EXISTS {} CASCADE", quote_ident(server)))?;
     } else {
+        for row in &placed {
+            run_on(shard, "SELECT docshard_internal.drop_table($1)", &[Param::Int4(row.i32(0))])?;
+            change::touch(row.i32(0))?;
+        }
         spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
     }
     Ok(())

@@ -91,7 +91,8 @@ impl Started {
         // SAFETY: a complete description; the handle is allocated in the current memory context, which lives as long as
         // this process where no transaction is open.
         let started = unsafe { pg_sys::RegisterDynamicBackgroundWorker(&mut worker, &mut handle) };
-        started.then_some(Self(handle))
+        // Lazily: without a worker there is no handle, and dropping one frees it.
+        started.then(|| Self(handle))
     }
 
     /// False once it has ended.

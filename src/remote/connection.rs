@@ -12,7 +12,7 @@
 //! - A connection that is `broken` is never used again; while `depth` > 0 it stays, so that commit sees it.
 
 use super::ffi::{self, Cancel, Local, PgResult, Status, Xact};
-use super::options::Route;
+use super::options::{self, Route};
 use super::param::{Encoded, Request, Statement};
 use super::prepared::Prepared;
 use super::row::Spool;
@@ -123,14 +123,16 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Connects. The shard plans each prepared statement once, for all parameters.
     pub(super) fn open(id: u64, server: Oid, user: Oid, route: &Route) -> Result<Self> {
+        let options = options::with_setting(&route.options, "plan_cache_mode=force_generic_plan");
         Ok(Self {
             id,
             server,
             user,
             server_hash: route.server_hash,
             mapping_hash: route.mapping_hash,
-            wire: Wire::connect(&route.server_name, &route.options, route.needs_password)?,
+            wire: Wire::connect(&route.server_name, &options, route.needs_password)?,
             doomed: false,
             broken: false,
             checked: 0,
@@ -251,7 +253,7 @@ impl Connection {
     fn aborted(&self) -> Error {
         Error {
             sqlstate: *b"25P02",
-            message: format!("the transaction on shard \"{}\" is aborted", self.wire.name),
+            message: format!("the transaction on shard \"{}\" is aborted", self.wire.shard()),
             detail: None,
             hint: Some("Roll back the transaction, or to a savepoint before the error.".into()),
             context: None,
@@ -569,7 +571,7 @@ impl Connection {
         match tag {
             Some(tag) if !result.tag_is(tag) => Err(Error {
                 sqlstate: *b"40000",
-                message: format!("the transaction was rolled back on shard \"{}\"", self.wire.name),
+                message: format!("the transaction was rolled back on shard \"{}\"", self.wire.shard()),
                 detail: None,
                 hint: None,
                 context: None,

@@ -112,6 +112,14 @@ pub(super) fn finish(options: &mut Vec<(String, String)>) {
     set(options, "options", own);
 }
 
+/// The options with one more setting of the session, `name=value`.
+pub(super) fn with_setting(options: &[(String, String)], setting: &str) -> Vec<(String, String)> {
+    let mut options = options.to_vec();
+    let all = value(&options, "options").map_or_else(String::new, |theirs| format!("{theirs} "));
+    set(&mut options, "options", format!("{all}-c {setting}"));
+    options
+}
+
 /// Seconds that an attempt to reach one host may take.
 pub(super) fn connect_timeout(options: &[(String, String)]) -> u64 {
     match value(options, "connect_timeout").and_then(|t| t.trim().parse::<i64>().ok()) {

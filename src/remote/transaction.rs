@@ -170,7 +170,7 @@ impl Pool {
                     sqlstate: *b"40000",
                     message: format!(
                         "the transaction on shard \"{}\" was aborted by an earlier error",
-                        writer.wire.name
+                        writer.wire.shard()
                     ),
                     detail: None,
                     hint: None,
@@ -257,7 +257,7 @@ impl Pool {
     fn commit_one_by_one(&mut self) -> Result<()> {
         if MULTI_SHARD_COMMIT.get() != MultiShardCommit::OneByOne {
             let names: Vec<_> =
-                self.writers().filter(|w| w.two_phase == Some(false)).map(|w| w.wire.name.clone()).collect();
+                self.writers().filter(|w| w.two_phase == Some(false)).map(|w| w.wire.shard().to_owned()).collect();
             return Err(Error::new(
                 Kind::IllegalOperation,
                 format!(
@@ -276,7 +276,7 @@ impl Pool {
         for id in ids {
             let Some(writer) = self.by_id(id) else { continue };
             let committed = writer.send_text("COMMIT").and_then(|()| await_commit(writer));
-            let name = writer.wire.name.clone();
+            let name = writer.wire.shard().to_owned();
             if let Err(mut error) = committed {
                 if !done.is_empty() {
                     error.detail = Some(format!("Already committed on shard \"{}\".", done.join("\", \"")));
@@ -408,7 +408,7 @@ fn await_commit(writer: &mut Connection) -> Result<()> {
         }
         Err(_) if writer.broken => Err(Error {
             sqlstate: *b"08007",
-            message: format!("lost the connection to shard \"{}\" while it was committing", writer.wire.name),
+            message: format!("lost the connection to shard \"{}\" while it was committing", writer.wire.shard()),
             detail: Some("Whether the transaction was committed is unknown.".into()),
             hint: Some("Look at the data before you repeat the transaction.".into()),
             context: None,

@@ -169,7 +169,7 @@ impl Wire {
         let Some(sqlstate) = result.field(Field::Sqlstate).and_then(|s| <[u8; 5]>::try_from(s.as_bytes()).ok()) else {
             return self.broken(&result.message());
         };
-        let place = format!("shard \"{}\"", self.name);
+        let place = format!("shard \"{}\"", self.shard());
         Error {
             sqlstate,
             message: result.field(Field::Message).unwrap_or_else(|| result.message()),
@@ -182,11 +182,16 @@ impl Wire {
         }
     }
 
+    /// The shard's name, for people: the server's without what marks it as ours.
+    pub(super) fn shard(&self) -> &str {
+        self.name.strip_prefix("docshard_").unwrap_or(&self.name)
+    }
+
     /// The error of a connection that is lost.
     pub(super) fn broken(&self, message: &str) -> Error {
         Error {
             sqlstate: *b"08006",
-            message: format!("lost the connection to shard \"{}\"", self.name),
+            message: format!("lost the connection to shard \"{}\"", self.shard()),
             detail: Some(one_line(message)).filter(|m| !m.is_empty()),
             hint: None,
             context: None,

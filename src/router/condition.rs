@@ -2,7 +2,9 @@
 //! the filter itself, which decides.
 //!
 //! Key conditions only narrow the search; each is implied by the filter, so leaving one out or widening it is always
-//! right. Values are parameters, so that one text, and one prepared statement, serves every value.
+//! right. Values are parameters, so that one text, and one prepared statement, serves every value: shards plan it once
+//! (see `remote::connection`). Only the bounds of open ranges, which may hold nothing or everything, stand in the text,
+//! so that the shard's planner can tell which.
 
 use crate::catalog::model::Collection;
 use crate::pg::param::Param;
@@ -10,6 +12,7 @@ use docshard_core::filter::Filter;
 use docshard_core::index::{ARRAY, IndexKeys};
 use docshard_core::key::{KeyPattern, KeyRange, KeyRanges};
 use docshard_core::targeting;
+use std::fmt::Write;
 
 /// A parameter's value, owned.
 #[derive(Clone, Debug)]
@@ -125,6 +128,7 @@ impl Conditions {
     /// Conditions on `skey` and `id`; true if they single out few rows, so that no other index is wanted.
     fn keys(&mut self, pattern: &KeyPattern, filter: &Filter) -> bool {
         let ids = filter.ranges_of("_id");
+        let mut narrow = false;
         if pattern.is_unsharded() {
             if ids.is_all() {
                 return false;
@@ -132,22 +136,20 @@ impl Conditions {
             self.terms.push("t.skey = ''::bytea".to_owned());
         } else {
             let keys = targeting::key_ranges(pattern, filter);
-            self.ranges("t.skey", &keys, false);
+            let first = pattern.fields.first().map_or_else(KeyRanges::all, |(path, _)| filter.ranges_of(path));
+            narrow |= are_points(&first);
+            self.ranges("t.skey", &keys, false, narrow);
             if ids.is_all() {
                 return !keys.is_all();
             }
         }
-        self.ranges("t.id", &ids, false);
+        self.ranges("t.id", &ids, false, narrow);
         true
     }
 
     /// Conditions on the index that the filter constrains most.
     fn best_index(&mut self, collection: &Collection, filter: &Filter) {
-        let score = |wanted: &Vec<KeyRanges>| {
-            let points =
-                wanted.iter().filter(|ranges| ranges.as_slice().iter().all(|r| r.as_point().is_some())).count();
-            (points, wanted.len())
-        };
+        let score = |wanted: &Vec<KeyRanges>| (wanted.iter().filter(|ranges| are_points(ranges)).count(), wanted.len());
         let best = collection
             .indexes
             .iter()
@@ -155,14 +157,16 @@ impl Conditions {
             .filter(|(_, wanted)| !wanted.is_empty())
             .max_by_key(|(index, wanted)| (score(wanted), index.unique, std::cmp::Reverse(index.id)));
         if let Some((index, wanted)) = best {
+            let narrow = wanted.first().is_some_and(are_points);
             for (column, ranges) in wanted.iter().enumerate() {
                 let expression = index_expression("t.doc", &index.keys_json, index.unique, column);
-                self.ranges(&expression, ranges, true);
+                self.ranges(&expression, ranges, true, narrow);
             }
         }
     }
 
-    fn ranges(&mut self, column: &str, ranges: &KeyRanges, or_array: bool) {
+    /// The ranges of a column; `narrow` if few rows come into question for other reasons.
+    fn ranges(&mut self, column: &str, ranges: &KeyRanges, or_array: bool, narrow: bool) {
         if ranges.is_all() {
             return;
         }
@@ -184,7 +188,7 @@ impl Conditions {
             None => {
                 let hull = ranges.hull();
                 let few = if slice.len() <= MAX_RANGES { slice } else { hull.as_slice() };
-                let mut alternatives: Vec<String> = few.iter().map(|range| self.range(column, range)).collect();
+                let mut alternatives: Vec<String> = few.iter().map(|range| self.range(column, range, narrow)).collect();
                 if or_array {
                     alternatives.push(format!("{column} = '\\xff'::bytea"));
                 }
@@ -193,16 +197,31 @@ impl Conditions {
         }
     }
 
-    fn range(&mut self, column: &str, range: &KeyRange) -> String {
-        let lo = self.param(Bound::Bytes(range.lo.clone()));
+    fn range(&mut self, column: &str, range: &KeyRange, narrow: bool) -> String {
+        let mut bound = |key: &[u8]| if narrow { self.param(Bound::Bytes(key.to_vec())) } else { literal(key) };
+        let lo = bound(&range.lo);
         match &range.hi {
             Some(hi) => {
-                let hi = self.param(Bound::Bytes(hi.clone()));
+                let hi = bound(hi);
                 format!("{column} >= {lo} AND {column} < {hi}")
             }
             None => format!("{column} >= {lo}"),
         }
     }
+}
+
+fn are_points(ranges: &KeyRanges) -> bool {
+    ranges.as_slice().iter().all(|range| range.as_point().is_some())
+}
+
+fn literal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len() + 12);
+    text.push_str("'\\x");
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.push_str("'::bytea");
+    text
 }
 
 /// What an index's column is made of, as the index was created with.

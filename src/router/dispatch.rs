@@ -6,8 +6,8 @@
 
 use super::condition::{Borrowed, Bound};
 use super::statement::Statement;
-use crate::catalog::cache;
 use crate::catalog::model::{Collection, Place, Shard};
+use crate::catalog::{cache, shards};
 use crate::migration::{jobs, recovery};
 use crate::ownership::placement::{self, Placement};
 use crate::ownership::writing;
@@ -121,6 +121,10 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
     let mut helped = false;
     loop {
         let collection = cache::find(namespace)?;
+        if collection.is_none() {
+            // At a shard every namespace is unknown, which must not read as empty.
+            shards::check_router()?;
+        }
         let assumed = collection.as_ref().map(|c| c.revision);
         let error = match attempt(collection) {
             Err(error) if is_stale(&error) => error,
@@ -297,10 +301,10 @@ pub fn write(
     let position = |d: &Destination| destinations.iter().position(|other| other.shard.id == d.shard.id).unwrap_or(0);
     let preamble = single.then_some(&lock);
     let run = || -> Result<Vec<Written>> {
-        let mut streams = send(destinations, true, preamble, |d| build(position(d)).at_version(d.version))?;
+        let mut streams = send(destinations, true, preamble, |d| build(position(d)).into_version(d.version))?;
         let mut local = None;
         if let Some(destination) = destinations.iter().find(|d| d.shard.place == Place::Local) {
-            let statement = build(position(destination)).at_version(destination.version);
+            let statement = build(position(destination)).into_version(destination.version);
             local = Some(write_here(collection, destination, &statement)?);
         }
         remote::await_all(&mut streams)?;

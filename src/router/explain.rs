@@ -88,7 +88,39 @@ fn bound(collection: &Collection, range: &KeyRange) -> Json {
         last.extend_from_slice(&max[max.len().saturating_sub(missing)..]);
         return json!({"from": key(&range.lo), "to": key(&last)});
     }
-    json!({"from": key(&range.lo), "below": range.hi.as_ref().map_or(Json::Null, |hi| key(hi))})
+    let mut shown = serde_json::Map::new();
+    shown.extend(end(collection, &range.lo, "from", "above"));
+    shown.extend(range.hi.as_ref().and_then(|hi| end(collection, hi, "below", "to")));
+    Json::Object(shown)
+}
+
+/// An end of a range: `at` a key, or right `after` all keys that start with the same fields. None where it ends with all
+/// values of a type.
+fn end(collection: &Collection, bytes: &[u8], at: &str, after: &str) -> Option<(String, Json)> {
+    if is_key(bytes) {
+        return Some((at.to_owned(), collection.key.bound_to_json(bytes)));
+    }
+    let mut last = bytes.to_vec();
+    let byte = last.last_mut()?;
+    *byte = byte.checked_sub(1)?;
+    if !is_key(&last) {
+        return None;
+    }
+    let max = collection.key.max_bound();
+    let missing = missing_fields(collection, &last);
+    last.extend_from_slice(&max[max.len().saturating_sub(missing)..]);
+    Some((after.to_owned(), collection.key.bound_to_json(&last)))
+}
+
+/// True for whole values, one after the other.
+fn is_key(mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match decode(bytes) {
+            Ok((_, rest)) => bytes = rest,
+            Err(_) => return false,
+        }
+    }
+    true
 }
 
 /// How many of the shard key's fields the beginning of a key lacks.

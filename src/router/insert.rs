@@ -187,7 +187,7 @@ fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<Missi
     .map_err(|error| translate_duplicate(collection, error))?;
     let mut missing = Vec::new();
     for (group, written) in groups.iter().zip(&written) {
-        if written.affected != group.len() as u64 {
+        if inserted(group, written) != group.len() as u64 {
             missing.extend(not_inserted(batch, &keys, group, written));
         }
     }
@@ -200,7 +200,8 @@ fn place(collection: &Collection, by_shard: &BTreeMap<ShardId, Vec<usize>>) -> R
     Ok(all.into_iter().filter(|destination| by_shard.contains_key(&destination.shard.id)).collect())
 }
 
-/// `$1` and `$2` are the token and version of every statement; an insert is held to them by its locks alone.
+/// `$1` and `$2` are the token and version of every statement; an insert is held to them by its locks alone. Of several
+/// documents the answer is how many were inserted and, only if some are missing, which.
 fn statement(collection: &Collection, batch: &[Storable], keys: &[Vec<u8>], group: &[usize]) -> Statement {
     let check = format!("docshard_internal.at_version({}, $1, $2)", collection.id);
     let head = format!("INSERT INTO {} (skey, id, doc)", collection.table());
@@ -214,13 +215,23 @@ fn statement(collection: &Collection, batch: &[Storable], keys: &[Vec<u8>], grou
         params.push(Bound::BytesArray(group.iter().map(|i| keys[*i].clone()).collect()));
         params.push(Bound::BytesArray(group.iter().map(|i| batch[*i].id_key.clone()).collect()));
         params.push(Bound::BytesArray(group.iter().map(|i| batch[*i].bytes.clone()).collect()));
+        params.push(Bound::Int8(group.len() as i64));
         format!(
-            "{head} SELECT skey, id, docshard_internal.unpack(doc) \
+            "WITH inserted AS ({head} SELECT skey, id, docshard_internal.unpack(doc) \
              FROM unnest($3::bytea[], $4::bytea[], $5::bytea[]) AS t (skey, id, doc) WHERE {check} \
-             ON CONFLICT DO NOTHING RETURNING skey, id"
+             ON CONFLICT DO NOTHING RETURNING skey, id), total AS (SELECT count(*) AS n FROM inserted) \
+             SELECT n, skey, id FROM total LEFT JOIN inserted ON n < $6"
         )
     };
     Statement { sql, params }
+}
+
+/// How many documents of a group were inserted.
+fn inserted(group: &[usize], written: &Written) -> u64 {
+    match group {
+        [_] => written.affected,
+        _ => written.rows.first().map_or(0, |row| row.i64(0).unsigned_abs()),
+    }
 }
 
 /// The positions of a group whose documents did not come back: of equal keys the first was inserted.
@@ -230,7 +241,7 @@ fn not_inserted(batch: &[Storable], keys: &[Vec<u8>], group: &[usize], written: 
     }
     let mut returned: HashMap<(&[u8], &[u8]), usize> = HashMap::new();
     for row in &written.rows {
-        *returned.entry((row.get(0).unwrap_or_default(), row.get(1).unwrap_or_default())).or_default() += 1;
+        *returned.entry((row.get(1).unwrap_or_default(), row.get(2).unwrap_or_default())).or_default() += 1;
     }
     group
         .iter()

@@ -64,7 +64,7 @@ impl Documents {
         while self.skip > 0 {
             self.skip -= 1;
             if self.rows.next_row()?.is_none() {
-                self.left = 0;
+                (self.skip, self.left) = (0, 0);
             }
         }
         if self.left == 0 {

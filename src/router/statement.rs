@@ -19,9 +19,13 @@ pub struct Statement {
 impl Statement {
     /// The statement for a shard at this version.
     pub fn at_version(&self, version: i64) -> Statement {
-        let mut params = self.params.clone();
-        params[VERSION_PARAM] = Bound::Int8(version);
-        Statement { sql: self.sql.clone(), params }
+        Statement { sql: self.sql.clone(), params: self.params.clone() }.into_version(version)
+    }
+
+    /// The same, for a statement that goes to one shard only.
+    pub fn into_version(mut self, version: i64) -> Statement {
+        self.params[VERSION_PARAM] = Bound::Int8(version);
+        self
     }
 }
 

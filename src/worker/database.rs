@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 /// How often it looks whether its database is being dropped: DROP DATABASE waits for five seconds.
 const GLANCE: Duration = Duration::from_secs(1);
-/// How often transactions are resolved, and shards swept for what dead moves left there.
+/// How often transactions are resolved, and shards swept for what dead moves left there; more often if
+/// rounds are.
 const RESOLVE: Duration = Duration::from_secs(10);
 /// The longest rest after rounds that failed.
 const LONGEST_REST: Duration = Duration::from_secs(60);
@@ -65,7 +66,9 @@ fn serve(database: Oid) {
             Ok(false) => return,
             Err(error) => pgrx::log!("docshard worker: {}", error.message),
         }
-        if resolved.is_none_or(|at| at.elapsed() >= RESOLVE) {
+        let interval = transaction::run(|| settings::integer("balancer_interval_ms")).unwrap_or(10_000);
+        let interval = Duration::from_millis(u64::try_from(interval).unwrap_or(10_000));
+        if resolved.is_none_or(|at| at.elapsed() >= interval.min(RESOLVE)) {
             process::show_activity(Some("docshard: resolving transactions"));
             if let Err(error) = transactions::resolve_all() {
                 pgrx::log!("docshard worker: {}", error.message);
@@ -83,8 +86,6 @@ fn serve(database: Oid) {
             process::sleep(Duration::from_millis(1));
             continue;
         }
-        let interval = transaction::run(|| settings::integer("balancer_interval_ms")).unwrap_or(10_000);
-        let interval = Duration::from_millis(u64::try_from(interval).unwrap_or(10_000));
         let rest = (interval * 2_u32.pow(failures.min(6))).min(LONGEST_REST.max(interval));
         rest_until(database, Instant::now() + rest, wakes);
     }

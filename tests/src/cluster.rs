@@ -7,13 +7,17 @@ use postgres::{Client, NoTls};
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::process::CommandExt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a server may take to start or to stop: far longer than it does, as machines may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How many seconds a statement may take before it fails.
+const LIMIT_S: u32 = 120;
 
 /// A router and its shards. Dropping it stops them and deletes their data.
 #[derive(Debug)]
@@ -47,9 +51,14 @@ impl Cluster {
     pub fn servers(shards: usize) -> Self {
         let folder = scratch_folder();
         let watchdog = Watchdog::new(&folder);
-        let router = Node::create(&folder, "router".to_owned());
-        let shards = (0..shards).map(|i| Node::create(&folder, format!("shard{i}"))).collect();
-        Self { router, shards, folder, _watchdog: watchdog }
+        let names = std::iter::once("router".to_owned()).chain((0..shards).map(|i| format!("shard{i}")));
+        let mut nodes = thread::scope(|scope| {
+            let starting: Vec<_> = names.map(|name| scope.spawn(|| Node::create(&folder, name))).collect();
+            let nodes = starting.into_iter().map(|node| node.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            nodes.collect::<Vec<_>>().into_iter()
+        });
+        let router = nodes.next().expect("there is a router");
+        Self { router, shards: nodes.collect(), folder, _watchdog: watchdog }
     }
 
     /// The node of that name.
@@ -67,7 +76,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         // What the servers said helps to understand a failure.
-        if std::thread::panicking() {
+        if thread::panicking() {
             for node in std::iter::once(&self.router).chain(&self.shards) {
                 eprintln!("---- the end of the log of {}:\n{}", node.name, node.log_tail(30));
             }
@@ -127,7 +136,19 @@ impl Node {
 
     /// A new connection, as superuser.
     pub fn try_client(&self) -> Result<Client, postgres::Error> {
-        Client::connect(&format!("{}?connect_timeout=20&application_name=docshard-tests", self.url()), NoTls)
+        Client::connect(&self.limited_url("docshard-tests"), NoTls)
+    }
+
+    /// A new connection as somebody else, to another database.
+    pub fn try_client_as(&self, user: &str, database: &str) -> Result<Client, postgres::Error> {
+        let mut config: postgres::Config = self.limited_url("docshard-tests").parse()?;
+        config.user(user).dbname(database).connect(NoTls)
+    }
+
+    /// How the tests connect: no statement may hang for ever.
+    fn limited_url(&self, application: &str) -> String {
+        let url = self.url();
+        format!("{url}?connect_timeout=20&application_name={application}&options=-c%20statement_timeout%3D{LIMIT_S}s")
     }
 
     /// Runs a query in a new connection, and returns its only value.
@@ -143,9 +164,55 @@ impl Node {
     /// # Panics
     /// If it fails.
     pub fn psql(&self, sql: &str) -> String {
+        let url = self.limited_url("psql");
+        self.program("psql", &["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &url, "-c", sql])
+    }
+
+    /// Runs one of PostgreSQL's programs, which connects to this server by default, and returns what it prints.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn program(&self, name: &str, arguments: &[&str]) -> String {
+        let mut program = pg_program(name);
+        program.env("PGHOST", "127.0.0.1").env("PGPORT", self.port.to_string());
+        program.env("PGUSER", "postgres").env("PGDATABASE", "postgres").args(arguments);
+        run(program)
+    }
+
+    /// A path for a file that the server and PostgreSQL's programs can write; it is gone with the cluster.
+    pub fn scratch_file(&self, name: &str) -> PathBuf {
+        self.data.with_file_name(name)
+    }
+
+    /// Runs a script by psql in a database, as a person would who goes on after an error, and returns all that it prints,
+    /// errors and notices in their place. `options` are psql's.
+    ///
+    /// # Panics
+    /// If psql cannot be run, or the database not be reached.
+    pub fn psql_script(&self, database: &str, options: &[&str], script: &str) -> String {
+        let folder = self.data.parent().expect("it is in the node's folder");
+        let (input, output) = (folder.join("script.sql"), folder.join("script.out"));
+        fs::write(&input, script).expect("a script");
+        let printed = File::create(&output).expect("a file for what psql prints");
         let mut psql = pg_program("psql");
-        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &self.url(), "-c", sql]);
-        run(psql)
+        psql.args(["-X", "-q", "-P", "pager=off"]).args(options);
+        psql.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres", "-d", database]);
+        psql.stdin(File::open(&input).expect("a script"));
+        psql.stdout(printed.try_clone().expect("a file")).stderr(printed);
+        let status = psql.status().expect("psql runs");
+        let text = fs::read_to_string(&output).expect("psql prints UTF-8");
+        assert!(status.success(), "psql: {status}\n{text}");
+        text
+    }
+
+    /// A database as SQL, by pg_dump.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn dump(&self, database: &str) -> String {
+        let mut pg_dump = pg_program("pg_dump");
+        pg_dump.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres", database]);
+        run(pg_dump)
     }
 
     /// Adds lines to its configuration, for the next start.
@@ -178,7 +245,7 @@ impl Node {
         let began = Instant::now();
         while !self.try_start() {
             assert!(began.elapsed() < PATIENCE, "{} does not start:\n{}", self.name, self.log_tail(20));
-            std::thread::sleep(Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(100));
         }
     }
 
@@ -192,12 +259,27 @@ impl Node {
         wait_until(&format!("{} stops", self.name), PATIENCE, || !matches!(process.try_wait(), Ok(None)));
     }
 
-    /// Kills its postmaster, as a crash of the machine would: nothing is written, no client is told.
+    /// Kills its postmaster. Its sessions notice, and end; until then they may still do something.
     ///
     /// # Panics
     /// If it doesn't run.
     pub fn kill9(&mut self) {
         let mut process = self.process.take().unwrap_or_else(|| panic!("{} does not run", self.name));
+        process.kill().expect("a process of ours can be killed");
+        process.wait().expect("a process of ours can be waited for");
+    }
+
+    /// Kills all of its processes at once, as a crash of the machine would: nobody gets to do anything any more.
+    ///
+    /// # Panics
+    /// If it doesn't run.
+    pub fn crash(&mut self) {
+        let mut process = self.process.take().unwrap_or_else(|| panic!("{} does not run", self.name));
+        // None must see another one die.
+        process::signal(process.id(), "STOP");
+        let children = process::children(process.id());
+        process::signal_all(&children, "STOP");
+        process::signal_all(&children, "KILL");
         process.kill().expect("a process of ours can be killed");
         process.wait().expect("a process of ours can be waited for");
     }
@@ -211,7 +293,7 @@ impl Node {
                 if began.elapsed() > Duration::from_secs(10) {
                     let _ = process.kill();
                 }
-                std::thread::sleep(Duration::from_millis(5));
+                thread::sleep(Duration::from_millis(5));
             }
         }
     }
@@ -244,7 +326,7 @@ impl Node {
                 let _ = process.wait();
                 return false;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
         }
     }
 

@@ -81,14 +81,32 @@ pub(crate) fn hand_over(path: &Path) {
 
 /// Sends a signal, such as `KILL`. A process that is gone already is no error.
 pub(crate) fn signal(pid: u32, name: &str) {
-    let _ = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).stderr(Stdio::null()).status();
+    signal_all(&[pid], name);
+}
+
+/// Sends a signal to several.
+pub(crate) fn signal_all(pids: &[u32], name: &str) {
+    let pids = pids.iter().map(u32::to_string);
+    let _ = Command::new("kill").arg(format!("-{name}")).args(pids).stderr(Stdio::null()).status();
+}
+
+/// The processes that it has started and that still are.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").expect("there is /proc");
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|&child| stat(child).is_some_and(|stat| stat.split(' ').nth(1) == Some(&pid.to_string()))).collect()
+}
+
+/// What the system tells of a process: its state, its parent …
+fn stat(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // They come after the name in parentheses, which may itself contain some.
+    Some(stat.rsplit(')').next()?.trim_start().to_owned())
 }
 
 /// True if the process runs (one that ended but was not yet waited for doesn't).
 pub fn is_alive(pid: u32) -> bool {
-    // After the name in parentheses, which may itself contain some, comes the state.
-    fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'X'])))
+    stat(pid).is_some_and(|stat| !stat.starts_with(['Z', 'X']))
 }
 
 /// Kills the servers of a folder and deletes it as soon as this process is gone, however that came about: a shell that

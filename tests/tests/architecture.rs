@@ -256,8 +256,9 @@ fn imports_go_down() {
     let layer = |module: &str| LAYERS.iter().position(|layer| layer.contains(&module));
     let mut violations = Violations::default();
     let sources = Source::read_all("src");
-    // The root puts everything together.
-    let sources: Vec<_> = sources.iter().filter(|source| source.module() != "lib").collect();
+    // The root puts everything together, and tests may look at anything.
+    let exempt = ["lib", "in_backend"];
+    let sources: Vec<_> = sources.iter().filter(|source| !exempt.contains(&source.module().as_str())).collect();
     let mut sideways = Vec::new();
     for source in &sources {
         let module = source.module();

@@ -1,0 +1,46 @@
+-- explain: which shards a find goes to and why, what they are sent, and their plans.
+SELECT docshard.enable_sharding('ex', 'local');
+SELECT docshard.shard_collection('ex.inbox', '{"recipient": 1, "sent": 1}');
+SELECT docshard.create_index('ex.inbox', '{"from": 1}');
+SELECT docshard.insert_many('ex.inbox', array_agg(jsonb_build_object('_id', n, 'recipient', 'user' || n % 10, 'sent', n, 'from', 'user' || n % 7)))
+       -> 'insertedCount' AS inserted
+  FROM generate_series(1, 1000) n;
+SELECT docshard.split_at('ex.inbox', '{"recipient": "user3"}');
+SELECT docshard.split_at('ex.inbox', '{"recipient": "user6"}');
+SELECT docshard.move_chunk('ex.inbox', '{"recipient": "user4", "sent": 1}', 'shard0') ->> 'documents' AS documents;
+SELECT docshard.move_chunk('ex.inbox', '{"recipient": "user7", "sent": 1}', 'shard1') ->> 'documents' AS documents;
+
+CREATE FUNCTION targets(filter json, options json DEFAULT '{}', OUT stage text, OUT shards text, OUT chunks text, OUT bounds json) LANGUAGE sql AS $$
+  SELECT e ->> 'stage', (SELECT string_agg(s ->> 'shard', ' ' ORDER BY s ->> 'shard') FROM json_array_elements(e -> 'shards') s),
+         (e ->> 'targetedChunks') || ' of ' || (e ->> 'totalChunks'), e -> 'keyBounds'
+    FROM docshard.explain('ex.inbox', filter, options) e
+$$;
+-- One owner's inbox: one shard. All of it: everywhere. Ranges: what they meet.
+SELECT * FROM targets('{"recipient": "user4"}', '{"sort": {"sent": -1}, "limit": 20}');
+SELECT * FROM targets('{"recipient": "user4", "sent": 104}');
+SELECT * FROM targets('{"recipient": {"$in": ["user1", "user9"]}}');
+SELECT * FROM targets('{"recipient": {"$gte": "user2", "$lt": "user5"}}');
+SELECT * FROM targets('{"recipient": {"$gt": "user6"}}');
+SELECT * FROM targets('{"$or": [{"recipient": "user1"}, {"recipient": "user2", "sent": {"$gt": 5}}]}');
+SELECT * FROM targets('{"from": "user1"}', '{"sort": {"sent": -1}}');
+SELECT * FROM targets('{}');
+SELECT * FROM targets('{"sent": 5}');
+SELECT * FROM targets('{"recipient": {"$ne": "user4"}}');
+SELECT * FROM targets('{"$or": [{"recipient": "user1"}, {"from": "user1"}]}');
+SELECT * FROM targets('{"recipient": {"$in": []}}');
+SELECT * FROM targets('{"recipient": null}');
+SELECT docshard.explain('ex.inbox', '{"from": "user1"}') ->> 'reason' AS reason;
+SELECT docshard.explain('ex.inbox', '{"recipient": "user1"}') ->> 'reason' AS reason;
+-- What is not there, and what is not sharded.
+SELECT docshard.explain('ex.none');
+SELECT docshard.insert_one('ex.plain', '{"_id": 1}') -> 'insertedId' AS id;
+SELECT e ->> 'stage' AS stage, e -> 'shardKey' AS key, e ->> 'reason' AS reason FROM docshard.explain('ex.plain', '{"_id": 1}') e;
+SELECT docshard.explain('ex.inbox', '{"a": {"$foo": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+-- The answers agree, wherever they come from.
+SELECT docshard.find('ex.inbox', '{"recipient": "user4"}', '{"sort": {"sent": -1}, "limit": 2, "projection": {"sent": 1}}');
+SELECT docshard.find('ex.inbox', '{"from": "user1"}', '{"sort": {"sent": -1}, "skip": 1, "limit": 3, "projection": {"sent": 1}}');
+SELECT docshard.find('ex.inbox', '{}', '{"sort": {"from": 1, "sent": 1}, "skip": 140, "limit": 3, "projection": {"from": 1, "recipient": 1}}');
+SELECT docshard.count_documents('ex.inbox', '{"from": "user1"}'), docshard.count_documents('ex.inbox', '{}', '{"skip": 10, "limit": 900}');
+DROP FUNCTION targets;
+SELECT docshard.drop_database('ex');

@@ -1,0 +1,58 @@
+-- The smallest start: one PostgreSQL, docshard not preloaded. All but the worker works, and what needs it says so.
+SHOW shared_preload_libraries;
+SET client_min_messages = warning;
+CREATE EXTENSION docshard CASCADE;
+RESET client_min_messages;
+SELECT docshard.insert_one('shop.items', '{"_id": 1, "name": "lamp", "price": {"$numberDecimal": "9.50"}}');
+SELECT docshard.find('shop.items', '{"price": {"$lt": 10}}');
+SELECT docshard.update_one('shop.items', '{"_id": 1}', '{"$inc": {"stock": 5}}') -> 'modifiedCount' AS modified;
+SELECT docshard.find('shop.items');
+
+-- Sharding too, on the shard local.
+SELECT docshard.shard_collection('shop.orders', '{"customer": "hashed"}');
+SELECT docshard.insert_many('shop.orders', array_agg(jsonb_build_object('_id', n, 'customer', n % 10))) -> 'insertedCount' AS inserted
+  FROM generate_series(1, 100) n;
+SELECT docshard.create_index('shop.orders', '{"customer": 1}');
+SELECT docshard.count_documents('shop.orders', '{"customer": 3}');
+SELECT docshard.split_find('shop.orders', '{"customer": 3}');
+SELECT namespace, shard, count(*) FROM docshard.chunks GROUP BY 1, 2 ORDER BY 1;
+BEGIN;
+SELECT docshard.delete_many('shop.orders', '{}') -> 'deletedCount' AS deleted;
+ROLLBACK;
+SELECT docshard.count_documents('shop.orders');
+
+-- Another shard, that allows no prepared transactions either: what has to commit here and there is refused (even creating
+-- a collection there, as the catalog is here) until one says that one after the other will do.
+CREATE DATABASE regress_plain TEMPLATE template0 ENCODING UTF8;
+\getenv host PGHOST
+\getenv port PGPORT
+SELECT docshard.add_shard('host=' || :'host' || ' port=' || :'port' || ' dbname=regress_plain', '{"name": "plain"}');
+SELECT docshard.enable_sharding('far', 'plain');
+SELECT docshard.insert_one('far.c', '{"_id": 1}');
+\echo :LAST_ERROR_SQLSTATE
+SET docshard.multi_shard_commit = one_by_one;
+SELECT docshard.insert_one('far.c', '{"_id": 1}');
+RESET docshard.multi_shard_commit;
+SELECT docshard.insert_one('far.c', '{"_id": 3}');
+SELECT docshard.find('far.c', '{}', '{"sort": {"_id": 1}}');
+SELECT docshard.shard_collection('shop.wide', '{"_id": "hashed"}');
+\echo :LAST_ERROR_SQLSTATE
+BEGIN;
+SELECT docshard.insert_one('far.c', '{"_id": 2}') -> 'insertedId' AS id;
+SELECT docshard.insert_one('shop.items', '{"_id": 2}') -> 'insertedId' AS id;
+COMMIT;
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.count_documents('far.c') AS far, docshard.count_documents('shop.items') AS near;
+SELECT docshard.move_chunk('shop.orders', '{"customer": 3}', 'plain');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.count_documents('shop.orders');
+
+-- What needs the worker says what to do.
+SELECT docshard.start_balancer();
+\echo :LAST_ERROR_SQLSTATE
+SELECT s - 'lastRound' - 'lastError' - 'lastErrorAt' AS status FROM (SELECT docshard.balancer_status()::jsonb) AS b (s);
+SELECT docshard.stop_balancer();
+SELECT line FROM regexp_split_to_table(docshard.status(), E'\n') AS line WHERE line ~ 'running';
+SET docshard.multi_shard_commit = one_by_one;
+SELECT docshard.drop_database('shop'), docshard.drop_database('far');
+RESET docshard.multi_shard_commit;

@@ -1,0 +1,34 @@
+-- Adding shards: other databases, here of the same server; listed and shown.
+CREATE DATABASE regress_shard0 TEMPLATE template0 ENCODING UTF8;
+CREATE DATABASE regress_shard1 TEMPLATE template0 ENCODING UTF8;
+\getenv host PGHOST
+\getenv port PGPORT
+\set shard0 'host=' :host ' port=' :port ' dbname=regress_shard0'
+\set shard1 'host=' :host ' port=' :port ' dbname=regress_shard1'
+SELECT docshard.add_shard(:'shard0', '{"name": "shard0"}');
+SELECT docshard.add_shard(:'shard1', '{"name": "shard1", "maxSize": 1024}');
+-- The same again is no change, named or not.
+SELECT docshard.add_shard(:'shard0', '{"name": "shard0"}');
+SELECT docshard.add_shard(:'shard1');
+
+SELECT name, server, state, max_size_mb, chunks > 0 AS has_chunks FROM docshard.list_shards() ORDER BY name;
+SELECT name, regexp_replace(host, '^/.*:\d+', '…') AS host, state, max_size_mb, server FROM docshard.shards ORDER BY name;
+-- The connection is an ordinary postgres_fdw server and user mapping; no password is kept where none was given.
+SELECT srvname, umoptions[1] LIKE 'user=%' AS has_user, cardinality(umoptions) AS options
+  FROM pg_user_mappings WHERE srvname LIKE 'docshard_%' ORDER BY srvname;
+SELECT what, details ->> 'name' AS name FROM docshard.changelog WHERE what = 'addShard' ORDER BY id;
+-- A collection that is sharded by a hash starts on all of them.
+SELECT docshard.shard_collection('shards.c', '{"_id": "hashed"}');
+SELECT shard, count(*) AS chunks FROM docshard.chunks WHERE namespace = 'shards.c' GROUP BY shard ORDER BY shard;
+SELECT docshard.insert_many('shards.c', array_agg(jsonb_build_object('_id', n))) -> 'insertedCount' AS inserted FROM generate_series(1, 300) n;
+SELECT docshard.count_documents('shards.c');
+SELECT shard, chunks, documents > 50 AS has_its_share FROM docshard.get_shard_distribution('shards.c') ORDER BY shard;
+SELECT docshard.drop_database('shards');
+-- A database's primary shard may be chosen, once.
+SELECT docshard.enable_sharding('home', 'shard1');
+SELECT docshard.insert_one('home.c', '{"_id": 1}');
+SELECT shard FROM docshard.chunks WHERE namespace = 'home.c';
+SELECT docshard.find('home.c');
+SELECT docshard.enable_sharding('home', 'shard0');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.drop_database('home');

@@ -1,0 +1,92 @@
+-- Transactions over several shards: what is rolled back here is rolled back there, savepoints included.
+SELECT docshard.shard_collection('tx.c', '{"_id": "hashed"}', '{"numInitialChunks": 6}');
+SELECT docshard.insert_many('tx.c', array_agg(jsonb_build_object('_id', n, 'v', 0))) -> 'insertedCount' AS inserted FROM generate_series(1, 30) n;
+SELECT count(DISTINCT shard) AS shards FROM docshard.chunks WHERE namespace = 'tx.c';
+
+-- Seen by itself before, by all after.
+BEGIN;
+SELECT docshard.update_many('tx.c', '{}', '{"$set": {"v": 1}}') -> 'modifiedCount' AS modified;
+SELECT docshard.delete_many('tx.c', '{"_id": {"$gt": 20}}') -> 'deletedCount' AS deleted;
+SELECT docshard.count_documents('tx.c', '{"v": 1}');
+ROLLBACK;
+SELECT docshard.count_documents('tx.c', '{"v": 1}') AS changed, docshard.count_documents('tx.c') AS documents;
+BEGIN;
+SELECT docshard.update_many('tx.c', '{}', '{"$set": {"v": 1}}') -> 'modifiedCount' AS modified;
+COMMIT;
+SELECT docshard.count_documents('tx.c', '{"v": 1}');
+
+-- Savepoints.
+BEGIN;
+SELECT docshard.update_many('tx.c', '{}', '{"$inc": {"v": 1}}') -> 'modifiedCount' AS modified;
+SAVEPOINT a;
+SELECT docshard.delete_many('tx.c', '{}') -> 'deletedCount' AS deleted;
+SAVEPOINT b;
+SELECT docshard.insert_one('tx.c', '{"_id": 100, "v": 9}') -> 'insertedId' AS id;
+ROLLBACK TO b;
+SELECT docshard.count_documents('tx.c');
+ROLLBACK TO a;
+SELECT docshard.count_documents('tx.c');
+SAVEPOINT c;
+SELECT docshard.insert_one('tx.c', '{"_id": 1}');
+ROLLBACK TO c;
+SELECT docshard.insert_one('tx.c', '{"_id": 101, "v": 2}') -> 'insertedId' AS id;
+RELEASE c;
+COMMIT;
+SELECT docshard.count_documents('tx.c', '{"v": 2}');
+
+-- An error leaves nothing, as always in PostgreSQL; plpgsql's EXCEPTION is a savepoint.
+BEGIN;
+SELECT docshard.update_many('tx.c', '{}', '{"$set": {"v": 3}}') -> 'modifiedCount' AS modified;
+SELECT 1 / 0;
+SELECT docshard.count_documents('tx.c');
+COMMIT;
+SELECT docshard.count_documents('tx.c', '{"v": 3}');
+DO $$
+BEGIN
+  PERFORM docshard.insert_one('tx.c', '{"_id": 102, "v": 4}');
+  BEGIN
+    PERFORM docshard.update_many('tx.c', '{}', '{"$set": {"v": 4}}');
+    PERFORM docshard.insert_one('tx.c', '{"_id": 102}');
+  EXCEPTION WHEN unique_violation THEN
+    RAISE NOTICE 'caught: %', SQLERRM;
+  END;
+END $$;
+SELECT docshard.count_documents('tx.c', '{"v": 4}');
+
+-- Stricter and read-only transactions are so at the shards too.
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT docshard.count_documents('tx.c', '{"v": 2}');
+SELECT docshard.update_one('tx.c', '{"_id": 102}', '{"$set": {"v": 5}}') -> 'modifiedCount' AS modified;
+COMMIT;
+BEGIN READ ONLY;
+SELECT docshard.count_documents('tx.c', '{"v": 5}');
+SELECT docshard.insert_one('tx.c', '{"_id": 103}');
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
+
+-- DDL too.
+BEGIN;
+SELECT docshard.shard_collection('tx.new', '{"_id": "hashed"}');
+SELECT docshard.insert_many('tx.new', array_agg(jsonb_build_object('_id', n))) -> 'insertedCount' AS inserted FROM generate_series(1, 30) n;
+SELECT docshard.create_index('tx.new', '{"a": 1}');
+SELECT docshard.drop_collection('tx.c');
+SELECT docshard.count_documents('tx.c'), docshard.count_documents('tx.new');
+ROLLBACK;
+SELECT docshard.count_documents('tx.c'), docshard.count_documents('tx.new');
+
+-- Cursors: fetched bit by bit with other statements in between, and left open.
+BEGIN;
+DECLARE c CURSOR FOR SELECT docshard.find('tx.c', '{"_id": {"$lte": 30}}', '{"sort": {"_id": 1}}');
+FETCH 2 FROM c;
+SELECT docshard.count_documents('tx.c', '{"_id": 1}');
+FETCH 1 FROM c;
+COMMIT;
+SELECT docshard.find('tx.c', '{"_id": {"$lte": 30}}', '{"sort": {"_id": 1}}') LIMIT 2;
+-- Two-phase commit of one's own is refused where other nodes were written.
+BEGIN;
+SELECT docshard.update_many('tx.c', '{}', '{"$set": {"v": 7}}') -> 'modifiedCount' AS modified;
+PREPARE TRANSACTION 'mine';
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.count_documents('tx.c', '{"v": 7}');
+SELECT docshard.drop_database('tx');
+SELECT count(*) FROM pg_prepared_xacts;

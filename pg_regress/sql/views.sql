@@ -1,0 +1,26 @@
+-- The cluster in psql: views that join by name.
+SELECT docshard.enable_sharding('vw', 'shard0');
+SELECT docshard.shard_collection('vw.c', '{"country": 1, "city": 1}', '{"unique": true}');
+SELECT docshard.split_at('vw.c', '{"country": "m"}');
+SELECT docshard.create_collection('vw.plain');
+SELECT docshard.create_index('vw.c', '{"country": 1, "city": 1, "zip": -1}', '{"unique": true}');
+\dv docshard.*
+SELECT c.namespace, c.key, k.shard, k.min, k.max, s.state, d.primary_shard
+  FROM docshard.collections c
+  JOIN docshard.chunks k USING (namespace)
+  JOIN docshard.shards s ON s.name = k.shard
+  JOIN docshard.databases d ON d.name = c.database
+ WHERE c.database = 'vw' ORDER BY c.namespace, k.min_key;
+SELECT namespace, name, keys, "unique" FROM docshard.indexes WHERE namespace = 'vw.c' ORDER BY name;
+SELECT * FROM docshard.databases WHERE name = 'vw';
+SELECT what, namespace, details FROM docshard.changelog WHERE namespace LIKE 'vw%' ORDER BY id;
+-- Everything has a comment.
+SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'docshard'::regnamespace AND c.relkind = 'v' AND obj_description(c.oid, 'pg_class') IS NULL;
+SELECT c.relname FROM pg_class c WHERE c.relnamespace IN ('docshard_catalog'::regnamespace, 'docshard_data'::regnamespace) AND c.relkind = 'r'
+   AND c.relname !~ '^c\d+$' AND obj_description(c.oid, 'pg_class') IS NULL;
+-- The catalog is dumped, all of it.
+SELECT c.oid::regclass FROM pg_class c
+ WHERE c.relnamespace IN ('docshard_catalog'::regnamespace, 'docshard_data'::regnamespace) AND c.relkind IN ('r', 'S')
+   AND EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')
+   AND NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'docshard' AND c.oid = ANY (e.extconfig));
+SELECT docshard.drop_database('vw');

@@ -1,0 +1,83 @@
+//! What administrators do: removing shards, mistaking a shard for the router, restoring a router, many databases.
+
+use docshard_tests::{Cluster, wait_until};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A router with two shards and a collection of a hundred documents on all of them.
+fn cluster() -> Cluster {
+    let cluster = Cluster::start(2);
+    cluster.router.psql("SELECT docshard.shard_collection('a.c', '{\"_id\": \"hashed\"}')");
+    cluster.router.psql(
+        "SELECT docshard.insert_many('a.c', array_agg(jsonb_build_object('_id', n))) FROM generate_series(1, 100) AS n",
+    );
+    cluster
+}
+
+fn count(cluster: &Cluster) -> i64 {
+    cluster.router.value("SELECT docshard.count_documents('a.c')")
+}
+
+#[test]
+fn a_shard_on_another_node_is_drained_removed_and_added_again() {
+    let cluster = cluster();
+    let remove = || cluster.router.value::<String>("SELECT docshard.remove_shard('shard1') ->> 'state'");
+    assert_eq!(remove(), "started");
+    wait_until("shard1 is removed", PATIENCE, || remove() == "completed");
+    assert_eq!(count(&cluster), 100);
+    assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.node"), 0);
+    let url = cluster.shards[1].url();
+    cluster.router.psql(&format!("SELECT docshard.add_shard('{url}', '{{\"name\": \"shard1\"}}')"));
+    assert_eq!(count(&cluster), 100);
+}
+
+#[test]
+fn at_a_shard_collections_are_neither_made_nor_dropped() {
+    let cluster = cluster();
+    for call in [
+        "insert_one('b.c', '{}')",
+        "create_collection('b.c')",
+        "drop_collection('a.c')",
+        "drop_index('a.c', 'x')",
+        "update_one('b.c', '{\"_id\": 1}', '{\"$set\": {\"a\": 1}}', '{\"upsert\": true}')",
+    ] {
+        let answer = cluster.shards[0].psql_script("postgres", &[], &format!("SELECT docshard.{call};"));
+        assert!(answer.contains("of another cluster, not a router"), "{call}: {answer}");
+    }
+    assert_eq!(count(&cluster), 100);
+}
+
+#[test]
+fn a_dumped_router_is_restored() {
+    let cluster = cluster();
+    cluster.router.psql("SELECT docshard.stop_balancer()");
+    cluster.router.psql("SELECT docshard.insert_one('a.u', '{\"_id\": 1}')");
+    let shards = "SELECT string_agg(name, ' ' ORDER BY id) FROM docshard.shards";
+    let before = cluster.router.psql(shards);
+    let dump = cluster.router.dump("postgres");
+    cluster.router.psql("CREATE DATABASE restored");
+    let answer = cluster.router.psql_script("restored", &["-v", "ON_ERROR_STOP=1"], &dump);
+    assert!(!answer.contains("ERROR"), "{answer}");
+    let restored = |sql: &str| cluster.router.psql_script("restored", &["-A", "-t"], &format!("{sql};"));
+    assert_eq!(restored(shards), before);
+    assert_eq!(restored("SELECT docshard.count_documents('a.c')").trim(), "100");
+    assert_eq!(restored("SELECT docshard.count_documents('a.u')").trim(), "1");
+}
+
+/// A worker that could not be started once took the whole server down, again and again.
+#[test]
+fn a_server_without_room_for_another_worker_goes_on() {
+    let mut cluster = Cluster::servers(0);
+    cluster.router.configure("max_worker_processes = 2");
+    cluster.router.stop();
+    cluster.router.start();
+    for database in ["d1", "d2", "d3"] {
+        cluster.router.psql(&format!("CREATE DATABASE {database}"));
+    }
+    wait_until("a worker finds no room", PATIENCE, || {
+        let log = cluster.router.log_tail(50);
+        assert!(!log.contains("terminated by signal"), "{log}");
+        log.contains("max_worker_processes is used up")
+    });
+}

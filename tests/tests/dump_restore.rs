@@ -1,0 +1,118 @@
+//! A router that is dumped and restored, elsewhere, is the same router: it has the catalog, its own documents, and its
+//! way to the shards.
+
+use docshard_tests::{Cluster, Node};
+use serde_json::{Value, json};
+
+/// What a client may see of a cluster.
+fn seen(node: &Node, database: &str) -> Value {
+    let mut client = node.try_client_as("postgres", database).unwrap_or_else(|e| panic!("{}: {e}", node.name));
+    let mut look = |sql: &str| -> Value {
+        let sql = format!("SELECT coalesce(jsonb_agg(to_jsonb(t)), '[]') FROM ({sql}) t");
+        client.query_one(&sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0)
+    };
+    json!({
+        "cluster": look("SELECT id FROM docshard_catalog.cluster"),
+        "shards": look("SELECT name, id, host, state, max_size_mb, server, chunks FROM docshard.shards ORDER BY name"),
+        "databases": look("SELECT * FROM docshard.databases ORDER BY name"),
+        "collections": look("SELECT * FROM docshard.collections ORDER BY namespace"),
+        "chunks": look("SELECT * FROM docshard.chunks ORDER BY namespace, min_key"),
+        "indexes": look("SELECT * FROM docshard.indexes ORDER BY namespace, name"),
+        "settings": look("SELECT * FROM docshard.settings ORDER BY name"),
+        "changelog": look("SELECT * FROM docshard.changelog ORDER BY id"),
+        "things": look("SELECT d FROM docshard.find('shop.things', '{}', '{\"sort\": {\"_id\": 1}}') d"),
+        "one": look("SELECT d FROM docshard.find('shop.things', '{\"k\": 77}') d"),
+        "few": look("SELECT docshard.count_documents('shop.things', '{\"n\": {\"$lt\": 3}}') n"),
+        "notes": look("SELECT d FROM docshard.find('shop.notes') d"),
+    })
+}
+
+fn prepare(cluster: &Cluster) {
+    let mut client = cluster.router.client();
+    for sql in [
+        "SELECT docshard.stop_balancer()",
+        "SELECT docshard.enable_sharding('shop', 'local')",
+        "SELECT docshard.set_setting('chunk_size_mb', '7')",
+        "SELECT docshard.shard_collection('shop.things', '{\"k\": 1}')",
+        "SELECT docshard.insert_many('shop.things',
+           array_agg(jsonb_build_object('_id', k, 'k', k, 'n', k % 10, 'at', jsonb_build_object('$date', '2026-01-01T00:00:00Z'))))
+         FROM generate_series(0, 299) k",
+        "SELECT docshard.create_index('shop.things', '{\"n\": 1, \"k\": -1}')",
+        "SELECT docshard.split_at('shop.things', '{\"k\": 100}')",
+        "SELECT docshard.split_at('shop.things', '{\"k\": 200}')",
+        "SELECT docshard.move_chunk('shop.things', '{\"k\": 100}', 'shard0')",
+        "SELECT docshard.move_chunk('shop.things', '{\"k\": 200}', 'shard1')",
+        "SELECT docshard.insert_one('shop.notes', '{\"_id\": 1, \"text\": \"a note, on the router itself\"}')",
+    ] {
+        client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+}
+
+/// The restored router goes on where the dumped one ended.
+fn goes_on(node: &Node, database: &str) {
+    let mut client = node.try_client_as("postgres", database).unwrap();
+    for (sql, expected) in [
+        ("SELECT docshard.insert_one('shop.things', '{\"_id\": \"l\", \"k\": 50}')->'acknowledged'", json!(true)),
+        ("SELECT docshard.insert_one('shop.things', '{\"_id\": \"r\", \"k\": 150}')->'acknowledged'", json!(true)),
+        (
+            "SELECT docshard.update_many('shop.things', '{}', '{\"$set\": {\"seen\": true}}')->'modifiedCount'",
+            json!(302),
+        ),
+        ("SELECT docshard.move_chunk('shop.things', '{\"k\": 150}', 'shard1')->'documents'", json!(101)),
+        ("SELECT docshard.shard_collection('shop.more', '{\"_id\": \"hashed\"}')->'ok'", json!(1)),
+        ("SELECT docshard.insert_one('shop.more', '{\"_id\": 1}')->'insertedId'", json!(1)),
+        ("SELECT to_jsonb(docshard.count_documents('shop.things'))", json!(302)),
+        (
+            "SELECT to_jsonb(count(*)) FROM docshard.chunks WHERE namespace = 'shop.things' AND shard = 'shard1'",
+            json!(2),
+        ),
+    ] {
+        let got: Value = client.query_one(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0);
+        assert_eq!(got, expected, "{sql}");
+    }
+}
+
+#[test]
+fn a_restored_router_knows_its_cluster() {
+    let mut cluster = Cluster::start(3);
+    // One is taken out, to restore to.
+    cluster.router.psql("SELECT docshard.remove_shard('shard2')");
+    cluster.router.psql("SELECT docshard.remove_shard('shard2')");
+    prepare(&cluster);
+    let before = seen(&cluster.router, "postgres");
+    assert_eq!(before["things"].as_array().unwrap().len(), 300);
+    assert_eq!(before["few"][0]["n"], 90);
+    assert_eq!(before["shards"].as_array().unwrap().len(), 3);
+
+    let file = cluster.router.scratch_file("dump");
+    let file = file.to_str().unwrap();
+    let spare = &cluster.shards[2];
+    cluster.router.program("pg_dump", &["-Fc", "-f", file]);
+    spare.psql("CREATE DATABASE restored");
+    spare.program("pg_restore", &["--exit-on-error", "-d", "restored", file]);
+    cluster.router.stop();
+    let after = seen(spare, "restored");
+    for (what, expected) in before.as_object().unwrap() {
+        assert_eq!(&after[what], expected, "{what}");
+    }
+    goes_on(spare, "restored");
+}
+
+#[test]
+fn a_plain_dump_into_the_same_server_works_too() {
+    let cluster = Cluster::start(2);
+    prepare(&cluster);
+    let before = seen(&cluster.router, "postgres");
+    let file = cluster.router.scratch_file("dump.sql");
+    let file = file.to_str().unwrap();
+    cluster.router.program("pg_dump", &["-f", file]);
+    cluster.router.psql("CREATE DATABASE restored");
+    cluster
+        .router
+        .program("psql", &["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", "restored", "-o", "/dev/null", "-f", file]);
+    let after = seen(&cluster.router, "restored");
+    for (what, expected) in before.as_object().unwrap() {
+        assert_eq!(&after[what], expected, "{what}");
+    }
+    goes_on(&cluster.router, "restored");
+}

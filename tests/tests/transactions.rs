@@ -1,0 +1,509 @@
+//! Transactions over several shards: all or nothing, whatever fails at whichever moment, and nothing lost among clients
+//! that write at the same time, while chunks split and move.
+
+use docshard_tests::{Cluster, Node, wait_until};
+use postgres::Client;
+use postgres::error::SqlState;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const NS: &str = "test.things";
+
+/// Keys below 100 are on `local`, from 100 on `shard0`, from 200 on `shard1`; nothing moves by itself.
+const KEYS: [i64; 3] = [1, 100, 200];
+const NODES: [&str; 3] = ["local", "shard0", "shard1"];
+
+fn cluster() -> Cluster {
+    let cluster = Cluster::start(2);
+    let mut client = cluster.router.client();
+    for sql in [
+        "SELECT docshard.stop_balancer()".to_owned(),
+        "SELECT docshard.set_setting('balancer_interval_ms', '500')".to_owned(),
+        "SELECT docshard.enable_sharding('test', 'local')".to_owned(),
+        format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
+        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 100}}')"),
+        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 200}}')"),
+        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard0')"),
+        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 200}}', 'shard1')"),
+    ] {
+        client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    cluster
+}
+
+type Outcome<T> = Result<T, postgres::Error>;
+
+/// Runs one of the functions with its arguments as JSON.
+fn call(client: &mut Client, function: &str, arguments: &[&Value]) -> Outcome<Value> {
+    let arguments: Vec<String> =
+        arguments.iter().map(|a| format!(", '{}'", a.to_string().replace('\'', "''"))).collect();
+    let sql = format!("SELECT to_jsonb(docshard.{function}('{NS}'{}))", arguments.concat());
+    client.query_one(&sql, &[]).map(|row| row.get(0))
+}
+
+fn insert(client: &mut Client, document: &Value) -> Outcome<Value> {
+    call(client, "insert_one", &[document])
+}
+
+fn count(client: &mut Client, filter: &Value) -> i64 {
+    call(client, "count_documents", &[filter]).expect("a count").as_i64().expect("a number")
+}
+
+/// A field of the one document with that key.
+fn field(client: &mut Client, k: i64, name: &str) -> Value {
+    let document = call(client, "find_one", &[&json!({"k": k})]).expect("a find");
+    document[name].clone()
+}
+
+fn code(error: &postgres::Error) -> &str {
+    error.code().map_or("", SqlState::code)
+}
+
+/// Documents in the tables of all nodes, whatever the map says.
+fn stored(cluster: &Cluster) -> Vec<i64> {
+    let table: String =
+        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
+    nodes(cluster).map(|node| node.value(&format!("SELECT count(*) FROM {table}"))).collect()
+}
+
+fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
+    std::iter::once(&cluster.router).chain(&cluster.shards)
+}
+
+fn prepared(cluster: &Cluster) -> i64 {
+    nodes(cluster).map(|node| node.value::<i64>("SELECT count(*) FROM pg_prepared_xacts")).sum()
+}
+
+#[test]
+fn rolled_back_here_is_rolled_back_there() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    for k in KEYS {
+        insert(&mut client, &json!({"_id": k, "k": k, "n": 0})).unwrap();
+    }
+    assert_eq!(stored(&cluster), [1, 1, 1]);
+
+    client.batch_execute("BEGIN").unwrap();
+    for k in KEYS {
+        insert(&mut client, &json!({"_id": "new", "k": k})).unwrap();
+        call(&mut client, "update_one", &[&json!({"k": k, "_id": k}), &json!({"$inc": {"n": 1}})]).unwrap();
+    }
+    call(&mut client, "delete_many", &[&json!({"_id": "new"})]).unwrap();
+    call(&mut client, "update_many", &[&json!({}), &json!({"$inc": {"n": 1}})]).unwrap();
+    assert_eq!(
+        (count(&mut client, &json!({})), count(&mut client, &json!({"n": 2}))),
+        (3, 3),
+        "one sees what one wrote"
+    );
+    assert_eq!(count(&mut cluster.router.client(), &json!({"n": 0})), 3, "others don't");
+    client.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(count(&mut client, &json!({"n": 0})), 3);
+    assert_eq!(stored(&cluster), [1, 1, 1]);
+
+    // Savepoints, one in another, released and rolled back.
+    client.batch_execute("BEGIN; SAVEPOINT a").unwrap();
+    for k in KEYS {
+        insert(&mut client, &json!({"_id": "a", "k": k})).unwrap();
+    }
+    client.batch_execute("SAVEPOINT b").unwrap();
+    for k in KEYS {
+        insert(&mut client, &json!({"_id": "b", "k": k})).unwrap();
+    }
+    assert_eq!(count(&mut client, &json!({})), 9);
+    client.batch_execute("ROLLBACK TO b").unwrap();
+    assert_eq!(count(&mut client, &json!({})), 6);
+    insert(&mut client, &json!({"_id": "c", "k": 200})).unwrap();
+    client.batch_execute("RELEASE b; SAVEPOINT d").unwrap();
+    call(&mut client, "delete_many", &[&json!({})]).unwrap();
+    assert_eq!(count(&mut client, &json!({})), 0);
+    client.batch_execute("ROLLBACK TO d; COMMIT").unwrap();
+    assert_eq!(count(&mut client, &json!({})), 7);
+    assert_eq!(stored(&cluster), [2, 2, 3]);
+
+    // An error ends no more than its subtransaction, and an error of a function's body is a subtransaction too.
+    client.batch_execute("BEGIN").unwrap();
+    insert(&mut client, &json!({"_id": "e", "k": 100})).unwrap();
+    client.batch_execute("SAVEPOINT s").unwrap();
+    let error = insert(&mut client, &json!({"_id": "e", "k": 100})).unwrap_err();
+    assert_eq!(code(&error), "23505", "{error:?}");
+    assert_eq!(code(&insert(&mut client, &json!({"k": 1})).unwrap_err()), "25P02");
+    client.batch_execute("ROLLBACK TO s").unwrap();
+    insert(&mut client, &json!({"_id": "f", "k": 200})).unwrap();
+    client
+        .batch_execute(&format!(
+            "DO $$ BEGIN
+               PERFORM docshard.insert_one('{NS}', '{{\"_id\": \"g\", \"k\": 200}}');
+               PERFORM docshard.insert_one('{NS}', '{{\"_id\": \"f\", \"k\": 200}}');
+             EXCEPTION WHEN unique_violation THEN
+               PERFORM docshard.insert_one('{NS}', '{{\"_id\": \"h\", \"k\": 1}}');
+             END $$; COMMIT"
+        ))
+        .unwrap();
+    assert_eq!(stored(&cluster), [3, 3, 4]);
+    assert_eq!(count(&mut client, &json!({"_id": "g"})), 0);
+    assert_eq!(count(&mut client, &json!({"_id": {"$in": ["e", "f", "h"]}})), 3);
+}
+
+#[test]
+fn a_deferred_error_at_commit_undoes_all_shards() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            "CREATE TABLE parent (n int PRIMARY KEY);
+             CREATE TABLE child (n int REFERENCES parent DEFERRABLE INITIALLY DEFERRED);
+             BEGIN; INSERT INTO child VALUES (1)",
+        )
+        .unwrap();
+    for k in KEYS {
+        insert(&mut client, &json!({"k": k})).unwrap();
+    }
+    assert_eq!(code(&client.batch_execute("COMMIT").unwrap_err()), "23503");
+    assert_eq!(stored(&cluster), [0, 0, 0]);
+    assert_eq!(prepared(&cluster), 0);
+    insert(&mut client, &json!({"k": 200})).unwrap();
+    assert_eq!(stored(&cluster), [0, 0, 1]);
+}
+
+#[test]
+fn duplicates_are_refused_as_mongodb_does() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    for k in KEYS {
+        insert(&mut client, &json!({"_id": 1, "k": k})).unwrap();
+        let error = insert(&mut client, &json!({"_id": 1, "k": k})).unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), "23505", "{error:?}");
+        assert!(error.message().starts_with("E11000 duplicate key error"), "{error:?}");
+        assert!(error.detail().is_some_and(|d| d.contains("11000") && d.contains("DuplicateKey")), "{error:?}");
+        // The number is the same, however it is written.
+        let error = insert(&mut client, &json!({"_id": 1.0, "k": {"$numberLong": k.to_string()}})).unwrap_err();
+        assert_eq!(code(&error), "23505", "{error:?}");
+    }
+    assert_eq!(stored(&cluster), [1, 1, 1]);
+
+    let documents: Vec<String> = [(1, 1), (2, 1), (3, 100), (1, 100), (4, 200), (4, 200)]
+        .map(|(id, k)| format!("{{\"_id\": {id}, \"k\": {k}}}"))
+        .into();
+    let many = format!("SELECT docshard.insert_many('{NS}', $1::text[]::jsonb[], $2::text::json)");
+    let error = client.query_one(&many, &[&documents, &"{\"ordered\": true}"]).unwrap_err();
+    assert_eq!(code(&error), "23505", "{error:?}");
+    assert_eq!(stored(&cluster), [1, 1, 1], "a statement that fails leaves nothing");
+    let answer: Value = client.query_one(&many, &[&documents, &"{\"ordered\": false}"]).unwrap().get(0);
+    assert_eq!(answer["insertedCount"], 3, "{answer}");
+    let errors: Vec<_> = answer["writeErrors"].as_array().unwrap().iter().map(|e| (&e["index"], &e["code"])).collect();
+    assert_eq!(json!(errors), json!([[0, 11000], [3, 11000], [5, 11000]]), "{answer}");
+    assert_eq!(stored(&cluster), [2, 2, 2]);
+}
+
+/// Several clients at once do something that many times each; what they return is added up.
+fn clients(cluster: &Cluster, clients: i64, work: impl Fn(i64, &mut Client) -> i64 + Sync) -> i64 {
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..clients)
+            .map(|number| {
+                let (mut client, work) = (cluster.router.client(), &work);
+                scope.spawn(move || work(number, &mut client))
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).sum()
+    })
+}
+
+#[test]
+fn no_increment_is_lost() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    for k in KEYS {
+        insert(&mut client, &json!({"_id": format!("counter {k}"), "k": k, "n": 0})).unwrap();
+    }
+    let increment = json!({"$inc": {"n": 1}});
+    let done = clients(&cluster, 6, |number, client| {
+        for round in 0..60 {
+            let k = KEYS[round % 3];
+            // By the shard key, by _id alone, and by whatever matches.
+            let (function, filter) = match number % 3 {
+                0 => ("update_one", json!({"k": k})),
+                1 => ("update_one", json!({"_id": format!("counter {k}")})),
+                _ => ("update_many", json!({"k": k, "n": {"$gte": 0}})),
+            };
+            let answer = call(client, function, &[&filter, &increment]).unwrap_or_else(|e| panic!("{filter}: {e:?}"));
+            assert_eq!(
+                (&answer["matchedCount"], &answer["modifiedCount"]),
+                (&json!(1), &json!(1)),
+                "{filter}: {answer}"
+            );
+        }
+        60
+    });
+    let sum: i64 = KEYS.iter().map(|&k| field(&mut client, k, "n").as_i64().unwrap()).sum();
+    assert_eq!(sum, done);
+
+    // Under REPEATABLE READ one of two is told to start anew.
+    let mut other = cluster.router.client();
+    for k in KEYS {
+        let filter = json!({"k": k});
+        client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
+        let before = field(&mut client, k, "n").as_i64().unwrap();
+        call(&mut other, "update_one", &[&filter, &increment]).unwrap();
+        assert_eq!(field(&mut client, k, "n"), before, "the snapshot stays");
+        let error = call(&mut client, "update_one", &[&filter, &increment]).unwrap_err();
+        assert_eq!(code(&error), "40001", "{k}: {error:?}");
+        client.batch_execute("ROLLBACK").unwrap();
+        assert_eq!(field(&mut client, k, "n"), before + 1);
+    }
+}
+
+/// Documents of which one is transferred to another, on other shards, keep their sum.
+fn accounts(client: &mut Client) {
+    for k in KEYS {
+        insert(client, &json!({"_id": k, "k": k, "n": 100})).unwrap();
+    }
+}
+
+fn transfer(client: &mut Client, from: i64, to: i64) -> Outcome<()> {
+    let add = |n: i64| json!({"$inc": {"n": n}});
+    client.batch_execute("BEGIN")?;
+    let moved = call(client, "update_one", &[&json!({"k": from}), &add(-1)])
+        .and_then(|_| call(client, "update_one", &[&json!({"k": to}), &add(1)]))
+        .and_then(|_| client.batch_execute("COMMIT"));
+    if moved.is_err() {
+        let _ = client.batch_execute("ROLLBACK");
+    }
+    moved
+}
+
+fn balances(client: &mut Client) -> Vec<i64> {
+    KEYS.iter().map(|&k| field(client, k, "n").as_i64().unwrap()).collect()
+}
+
+/// Everything that was prepared is finished, and no decision is kept any longer than needed.
+fn all_resolved(cluster: &Cluster) {
+    wait_until("prepared transactions are resolved", Duration::from_secs(60), || prepared(cluster) == 0);
+    wait_until("decisions are forgotten", Duration::from_secs(60), || {
+        cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.transactions") == 0
+    });
+}
+
+/// Lets a transfer from `shard0` to `shard1` run up to where both have prepared and nothing is decided, by holding the
+/// table of decisions; then does something; then lets it go on. Returns how the transfer ended.
+fn at_the_decision(cluster: &mut Cluster, act: impl FnOnce(&mut Cluster, &postgres::CancelToken)) -> Outcome<()> {
+    let mut holder = cluster.router.client();
+    holder.batch_execute("BEGIN; LOCK TABLE docshard_catalog.transactions IN EXCLUSIVE MODE").unwrap();
+    let mut client = cluster.router.client();
+    let cancel = client.cancel_token();
+    let transfer = thread::spawn(move || transfer(&mut client, 100, 200));
+    wait_until("both shards have prepared", Duration::from_secs(30), || prepared(cluster) == 2);
+    act(cluster, &cancel);
+    let _ = holder.batch_execute("COMMIT");
+    transfer.join().expect("the transfer does not panic")
+}
+
+#[test]
+fn a_shard_lost_after_it_prepared_commits_when_it_is_back() {
+    let mut cluster = cluster();
+    accounts(&mut cluster.router.client());
+    for (round, victim) in [0, 1].into_iter().enumerate() {
+        at_the_decision(&mut cluster, |cluster, _| cluster.shards[victim].kill9())
+            .expect("both had prepared, so it is committed");
+        cluster.shards[victim].start();
+        all_resolved(&cluster);
+        let sum = i64::try_from(round).unwrap() + 1;
+        assert_eq!(balances(&mut cluster.router.client()), [100, 100 - sum, 100 + sum]);
+    }
+}
+
+#[test]
+fn a_router_lost_before_it_decided_takes_all_back() {
+    let mut cluster = cluster();
+    accounts(&mut cluster.router.client());
+    at_the_decision(&mut cluster, |cluster, _| cluster.router.crash()).expect_err("the router is gone");
+    assert_eq!(cluster.shards.iter().map(|s| s.value::<i64>("SELECT count(*) FROM pg_prepared_xacts")).sum::<i64>(), 2);
+    cluster.router.start();
+    all_resolved(&cluster);
+    assert_eq!(balances(&mut cluster.router.client()), [100, 100, 100]);
+    transfer(&mut cluster.router.client(), 100, 200).unwrap();
+    assert_eq!(balances(&mut cluster.router.client()), [100, 99, 101]);
+}
+
+#[test]
+fn a_commit_cancelled_before_it_is_decided_takes_all_back() {
+    let mut cluster = cluster();
+    accounts(&mut cluster.router.client());
+    let error = at_the_decision(&mut cluster, |_, cancel| {
+        cancel.cancel_query(postgres::NoTls).unwrap();
+        thread::sleep(Duration::from_millis(200));
+    })
+    .expect_err("it was cancelled");
+    assert_eq!(code(&error), "57014", "{error:?}");
+    assert_eq!(prepared(&cluster), 0);
+    assert_eq!(balances(&mut cluster.router.client()), [100, 100, 100]);
+}
+
+/// A small pseudo-random sequence, so that a failure can be repeated.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+#[test]
+fn nodes_killed_at_any_moment_leave_no_transfer_half_done() {
+    let seed = std::env::var("DOCSHARD_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_120);
+    let rounds = std::env::var("DOCSHARD_ROUNDS").ok().and_then(|s| s.parse().ok()).unwrap_or(6);
+    println!("DOCSHARD_SEED={seed}");
+    let mut dice = Dice(seed);
+    let mut cluster = cluster();
+    accounts(&mut cluster.router.client());
+    let mut least = 0;
+    let mut most = 0;
+    for round in 0..rounds {
+        let mut client = cluster.router.client();
+        // As many transfers as fit until the crash.
+        let transfers = thread::spawn(move || {
+            let mut done = 0;
+            while transfer(&mut client, 100, 200).is_ok() {
+                done += 1;
+            }
+            done
+        });
+        thread::sleep(Duration::from_millis(20 + dice.below(100)));
+        let node = match dice.below(3) {
+            2 => &mut cluster.router,
+            shard => &mut cluster.shards[usize::try_from(shard).unwrap()],
+        };
+        let name = node.name.clone();
+        if dice.below(2) == 0 {
+            node.kill9();
+        } else {
+            node.crash();
+        }
+        let done: i64 = transfers.join().expect("the client does not panic");
+        cluster.node(&name).start();
+        all_resolved(&cluster);
+        // Of the last one nobody was told how it ended.
+        (least, most) = (least + done, most + done + 1);
+        let now = balances(&mut cluster.router.client());
+        println!("round {round}: {name} killed after {done} transfers; {now:?}");
+        assert_eq!(now[1] + now[2], 200, "a transfer is half done: {now:?}");
+        let moved = now[2] - 100;
+        assert!((least..=most).contains(&moved), "{moved} transfers are stored, of {least} to {most} that there were");
+        least = moved;
+        most = moved;
+    }
+}
+
+#[test]
+fn everybody_writes_while_chunks_split_and_move() {
+    const BEFORE: i64 = 3000;
+    const TIME: Duration = Duration::from_secs(8);
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(&format!(
+            "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k % 300, 'n', 0))) \
+             FROM generate_series(0, {}) k",
+            BEFORE - 1
+        ))
+        .unwrap();
+    let (begun, done) = (AtomicI64::new(BEFORE), AtomicI64::new(BEFORE));
+    let (increments, all_increments, counts) = (AtomicI64::new(0), AtomicI64::new(0), AtomicI64::new(0));
+    let stop = AtomicBool::new(false);
+    let running = || !stop.load(Ordering::Relaxed);
+    thread::scope(|scope| {
+        // Whatever ends the test ends them.
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _stop = Stop(&stop);
+
+        for _ in 0..2 {
+            let mut client = cluster.router.client();
+            let (begun, done, increments, running) = (&begun, &done, &increments, &running);
+            scope.spawn(move || {
+                while running() {
+                    let id = begun.fetch_add(1, Ordering::SeqCst);
+                    insert(&mut client, &json!({"_id": id, "k": id % 300, "n": 0})).expect("an insert");
+                    done.fetch_add(1, Ordering::SeqCst);
+                    // By _id alone, and by the shard key.
+                    let old = (id * 7919) % BEFORE;
+                    let filter = if id % 2 == 0 { json!({"_id": old}) } else { json!({"k": old % 300, "_id": old}) };
+                    let answer =
+                        call(&mut client, "update_one", &[&filter, &json!({"$inc": {"n": 1}})]).expect("an update");
+                    assert_eq!(answer["modifiedCount"], 1, "{filter}");
+                    increments.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut everywhere = cluster.router.client();
+        let (all_increments, counts, running) = (&all_increments, &counts, &running);
+        let (begun, done) = (&begun, &done);
+        scope.spawn(move || {
+            while running() {
+                let filter = json!({"_id": {"$lt": BEFORE}});
+                match call(&mut everywhere, "update_many", &[&filter, &json!({"$inc": {"all": 1}})]) {
+                    Ok(answer) => {
+                        assert_eq!(answer["modifiedCount"], BEFORE, "{answer}");
+                        all_increments.fetch_add(1, Ordering::Relaxed);
+                    }
+                    // It had written on a shard when it learnt that a chunk had moved.
+                    Err(error) => assert_eq!(code(&error), "40001", "{error:?}"),
+                }
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let mut reader = cluster.router.client();
+        scope.spawn(move || {
+            while running() {
+                let least = done.load(Ordering::SeqCst);
+                let found = count(&mut reader, &json!({}));
+                let most = begun.load(Ordering::SeqCst);
+                assert!((least..=most).contains(&found), "{found} counted, of {least} to {most}");
+                counts.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+
+        let mut dice = Dice(20_261_120);
+        let began = Instant::now();
+        let (mut moves, mut splits) = (0, 0);
+        while began.elapsed() < TIME {
+            let key = json!({"k": dice.below(300)});
+            if moves % 3 == 0 && splits < 12 && call(&mut client, "split_find", &[&key]).is_ok() {
+                splits += 1;
+            }
+            let to = json!(NODES[usize::try_from(dice.below(3)).unwrap()]);
+            let sql = format!("SELECT docshard.move_chunk('{NS}', '{key}', '{}')", to.as_str().unwrap());
+            client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+            moves += 1;
+        }
+        println!("{moves} moves, {splits} splits");
+        assert!(moves > 3 && splits > 2, "{moves} moves, {splits} splits");
+    });
+    let sum = |client: &mut Client, name: &str| -> i64 {
+        let sql = format!(
+            "SELECT sum((d->>'{name}')::int8)::int8 FROM docshard.find('{NS}', '{{\"_id\": {{\"$lt\": {BEFORE}}}}}') d"
+        );
+        client.query_one(&sql, &[]).unwrap().get(0)
+    };
+    let total = done.into_inner();
+    println!(
+        "{} inserts, {} counts, {} updates of all",
+        total - BEFORE,
+        counts.into_inner(),
+        all_increments.load(Ordering::Relaxed)
+    );
+    assert_eq!(count(&mut client, &json!({})), total);
+    assert_eq!(stored(&cluster).iter().sum::<i64>(), total);
+    assert_eq!(sum(&mut client, "n"), increments.into_inner());
+    assert_eq!(sum(&mut client, "all"), all_increments.into_inner() * BEFORE);
+    assert_eq!(prepared(&cluster), 0);
+}
