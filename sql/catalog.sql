@@ -59,6 +59,25 @@ CREATE TABLE docshard_catalog.chunks (
 CREATE INDEX chunks_by_shard ON docshard_catalog.chunks (shard_id, collection_id);
 COMMENT ON TABLE docshard_catalog.chunks IS 'Who owns which keys: half-open ranges [min, max) of encoded shard keys, without gap or overlap';
 
+CREATE TABLE docshard_catalog.zones (
+    shard_id int NOT NULL REFERENCES docshard_catalog.shards ON DELETE CASCADE,
+    zone     text NOT NULL CHECK (zone <> ''),
+    PRIMARY KEY (shard_id, zone)
+);
+COMMENT ON TABLE docshard_catalog.zones IS 'Which shards belong to which zone';
+
+CREATE TABLE docshard_catalog.zone_ranges (
+    namespace text NOT NULL,
+    min_key   bytea NOT NULL,
+    max_key   bytea NOT NULL,
+    min       json NOT NULL,
+    max       json NOT NULL,
+    zone      text NOT NULL,
+    PRIMARY KEY (namespace, min_key),
+    CHECK (min_key < max_key)
+);
+COMMENT ON TABLE docshard_catalog.zone_ranges IS 'Keys that live on the shards of a zone only: half-open ranges without overlap, also of collections that are not yet sharded';
+
 CREATE TABLE docshard_catalog.placements (
     collection_id int NOT NULL REFERENCES docshard_catalog.collections ON DELETE CASCADE,
     shard_id      int NOT NULL REFERENCES docshard_catalog.shards,

@@ -18,6 +18,18 @@ COMMENT ON VIEW docshard.shards IS 'The shards; state is active or draining';
 COMMENT ON COLUMN docshard.shards.name IS 'join with chunks.shard, databases.primary_shard';
 COMMENT ON COLUMN docshard.shards.server IS 'the postgres_fdw server that says how to connect; null for this database';
 
+CREATE VIEW docshard.zones AS
+SELECT z.zone, s.name AS shard
+  FROM docshard_catalog.zones z
+  JOIN docshard_catalog.shards s ON s.id = z.shard_id;
+COMMENT ON VIEW docshard.zones IS 'Which shards belong to which zone; zone_ranges says which keys live there';
+
+CREATE VIEW docshard.zone_ranges AS
+SELECT r.namespace, r.min, r.max, r.zone, r.min_key, r.max_key
+  FROM docshard_catalog.zone_ranges r;
+COMMENT ON VIEW docshard.zone_ranges IS 'Ranges of keys that live on the shards of a zone only: from min up to but not including max';
+COMMENT ON COLUMN docshard.zone_ranges.min_key IS 'the bound as it is compared: order by it';
+
 CREATE VIEW docshard.databases AS
 SELECT d.name, s.name AS primary_shard, d.partitioned,
        (SELECT count(*) FROM docshard_catalog.collections c WHERE c.database = d.name) AS collections

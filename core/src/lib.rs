@@ -11,6 +11,7 @@ pub mod document;
 pub mod key;
 
 pub mod chunk_map;
+pub mod zone;
 
 mod path;
 

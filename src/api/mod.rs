@@ -10,3 +10,4 @@ pub mod measure;
 pub mod settings;
 pub mod shard;
 pub mod status;
+pub mod zones;

@@ -11,32 +11,32 @@
 //! * An error of a shard or of a collection makes that one rest, ever longer, and never stops the others.
 //! * While a step runs this process holds `Tag::Worker(STEP)`; it begins none while somebody holds
 //!   `Tag::Worker(STOP)`, nor while the balancer is off. So who takes STOP and then gets STEP knows that nothing moves.
-//! * A chunk that was moved is pinned for [`PIN`].
+//! * A chunk that was moved is pinned for [`PIN`], or until shards or zones change.
 
 pub mod control;
 mod rest;
 mod steps;
+mod view;
 
-use crate::catalog::model::{Place, Shard};
+use crate::catalog::model::Place;
+use crate::catalog::settings;
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB, Collection};
-use crate::catalog::{cache, settings};
 use crate::migration;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::{process, transaction};
 use control::STEP;
-use docshard_core::balancer::{self as policy, Reason};
+use docshard_core::balancer::{self as policy, Cut, Reason};
 use docshard_core::chunk_map::ShardId;
 use rest::Rests;
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
+use view::{Goal, Known, View};
 
 /// How long a chunk that was moved stays where it is.
 const PIN: Duration = Duration::from_secs(600);
 /// Measurements are taken anew after that time.
 const FRESH: Duration = Duration::from_secs(30);
-const MB: u64 = 1 << 20;
 
 /// What a round came to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,14 +53,8 @@ pub struct Balancer {
     shards: Rests<ShardId>,
     collections: Rests<i32>,
     pinned: HashMap<(i32, Vec<u8>), Instant>,
+    goal: Goal,
     failed: bool,
-}
-
-/// What one round works on.
-struct View {
-    shards: Vec<Rc<Shard>>,
-    collections: Vec<Collection>,
-    chunk_size_mb: u64,
 }
 
 impl Balancer {
@@ -85,7 +79,13 @@ impl Balancer {
             return Ok(false);
         }
         self.pinned.retain(|_, since| since.elapsed() < PIN);
-        let mut view = transaction::run(load)?;
+        let mut view = transaction::run(View::load)?;
+        // Where there is another goal, what was moved for the last one may have to move again.
+        let goal = view.goal();
+        if self.goal != goal {
+            self.pinned.clear();
+            self.goal = goal;
+        }
         if view.shards.len() < 2 || view.collections.is_empty() {
             return Ok(false);
         }
@@ -118,31 +118,13 @@ impl Balancer {
         }
     }
 
-    /// The cluster as the policy sees it; collections and chunks keep their positions.
+    /// The cluster as the policy sees it.
     fn describe(&self, view: &View) -> policy::Cluster {
-        let shards = view.shards.iter().map(|shard| policy::Shard {
-            id: shard.id,
-            draining: shard.draining,
-            max_bytes: shard.max_size_mb.map(|mb| u64::from(mb.unsigned_abs()) * MB),
-            unavailable: self.shards.rests(&shard.id),
-        });
-        let collections = view.collections.iter().map(|collection| {
-            let chunk = |chunk: &sizes::Chunk| policy::Chunk {
-                shard: chunk.shard,
-                documents: chunk.documents,
-                bytes: chunk.bytes,
-                jumbo: chunk.jumbo,
-                pinned: self.pinned.contains_key(&(collection.id, chunk.min.clone())),
-            };
-            // One that rests is shown without chunks: nothing is to be done there.
-            let rests = self.collections.rests(&collection.id);
-            policy::Collection {
-                chunk_size: collection.chunk_size_mb.map_or(view.chunk_size_mb, |mb| u64::from(mb.unsigned_abs())) * MB,
-                balance: collection.balance,
-                chunks: if rests { Vec::new() } else { collection.chunks.iter().map(chunk).collect() },
-            }
-        });
-        policy::Cluster { shards: shards.collect(), collections: collections.collect() }
+        view.describe(&Known {
+            unavailable: &|shard| self.shards.rests(&shard),
+            resting: &|collection| self.collections.rests(&collection),
+            pinned: &|collection, min| self.pinned.contains_key(&(collection, min.to_vec())),
+        })
     }
 
     fn split(&mut self, view: &View, splits: &[policy::Split]) -> bool {
@@ -156,7 +138,11 @@ impl Balancer {
             let Some(_step) = Step::begin() else { return false };
             let shard = view.shards.iter().find(|shard| shard.id == chunk.shard);
             let Some(shard) = shard else { continue };
-            match steps::split(shard, collection, chunk, split.into) {
+            let outcome = match split.cut {
+                Cut::Parts(parts) => steps::split(shard, collection, chunk, parts),
+                Cut::Zones => steps::split_at_zones(collection, chunk),
+            };
+            match outcome {
                 Ok(()) => {
                     done = true;
                     self.collections.succeeded(&collection.id);
@@ -233,13 +219,6 @@ impl Balancer {
             pgrx::log!("docshard balancer: {}", error.message);
         }
     }
-}
-
-fn load() -> Result<View> {
-    let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
-    shards.sort_by_key(|shard| shard.id);
-    let chunk_size_mb = settings::integer("chunk_size_mb")?.unsigned_abs();
-    Ok(View { shards, collections: sizes::collections(true)?, chunk_size_mb })
 }
 
 fn is_connection_lost(error: &Error) -> bool {

@@ -1,24 +1,49 @@
 //! One split, one move.
 
 use super::{View, control};
+use crate::catalog::change::{self, Locked};
 use crate::catalog::model::Shard;
 use crate::catalog::sizes::{self, Chunk, Collection};
-use crate::catalog::{change, chunks};
+use crate::catalog::{chunks, zones};
 use crate::migration::{self, MoveRequest};
 use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::{spi, transaction};
 use docshard_core::balancer as policy;
 use docshard_core::balancer::Reason;
+use docshard_core::key::KeyPattern;
 use serde_json::json;
 
 /// Cuts a chunk at keys that its shard proposes; where there are none, marks it jumbo.
 pub(super) fn split(shard: &Shard, collection: &Collection, chunk: &Chunk, parts: usize) -> Result<()> {
     control::show(&format!("splitting a chunk of {}", collection.namespace));
     let points = transaction::run(|| sizes::split_points(shard, collection, chunk, parts))?;
+    with_locked(collection, chunk, |locked, pattern| {
+        if points.is_empty() {
+            return mark_jumbo(collection, chunk);
+        }
+        chunks::split(locked, &collection.namespace, pattern, &points).map(|_| ())
+    })
+}
+
+/// Cuts a chunk at the bounds of the zones that it touches.
+pub(super) fn split_at_zones(collection: &Collection, chunk: &Chunk) -> Result<()> {
+    control::show(&format!("splitting a chunk of {} at the bounds of zones", collection.namespace));
+    with_locked(collection, chunk, |locked, pattern| {
+        let points = zones::of(&collection.namespace)?.cuts(&chunk.min, &chunk.max);
+        chunks::split(locked, &collection.namespace, pattern, &points).map(|_| ())
+    })
+}
+
+/// Changes a chunk under its collection's lock, unless somebody else did so in the meantime: then the next round looks
+/// again.
+fn with_locked(
+    collection: &Collection,
+    chunk: &Chunk,
+    change: impl FnOnce(&Locked, &KeyPattern) -> Result<()>,
+) -> Result<()> {
     transaction::run(|| {
         let (locked, pattern) = chunks::lock(&collection.namespace)?;
-        // Somebody else may have changed the chunk in the meantime: then the next round looks again.
         let rows = spi::query(
             "SELECT FROM docshard_catalog.chunks WHERE collection_id = $1 AND min = $2 AND max = $3 AND shard_id = $4",
             &[Param::Int4(locked.id), Param::Bytea(&chunk.min), Param::Bytea(&chunk.max), Param::Int4(chunk.shard)],
@@ -26,10 +51,7 @@ pub(super) fn split(shard: &Shard, collection: &Collection, chunk: &Chunk, parts
         if locked.id != collection.id || rows.is_empty() {
             return Ok(());
         }
-        if points.is_empty() {
-            return mark_jumbo(collection, chunk);
-        }
-        chunks::split(&locked, &collection.namespace, &pattern, &points).map(|_| ())
+        change(&locked, &pattern)
     })
 }
 
@@ -66,7 +88,7 @@ pub(super) fn run_move(view: &View, step: &policy::Move) -> Result<()> {
         min: chunk.min.clone(),
         max: chunk.max.clone(),
         to: step.to,
-        force_jumbo: step.reason == Reason::Draining,
+        force_jumbo: step.reason != Reason::Evenness,
         reason: step.reason.name().into(),
     })?;
     Ok(())

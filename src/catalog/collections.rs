@@ -3,7 +3,7 @@
 use super::model::Collection;
 use super::nodes::run_on_all;
 use super::shards::check_router;
-use super::{cache, change, databases, namespace};
+use super::{cache, change, databases, namespace, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi;
@@ -120,6 +120,13 @@ pub fn refuse_while_moving(id: i32, name: &str) -> Result<()> {
 /// `ConflictingOperationInProgress`; whatever the shards raise.
 pub fn drop(name: &str) -> Result<bool> {
     check_router()?;
+    let dropped = drop_but_zones(name)?;
+    zones::forget(name)?;
+    Ok(dropped)
+}
+
+/// As [`drop`], and its zones' ranges stay.
+pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
     namespace::split(name)?;
     let locked = match change::lock(name) {
         Err(error) if error.sqlstate == Kind::NamespaceNotFound.sqlstate().as_bytes() => return Ok(false),
@@ -155,6 +162,7 @@ pub fn drop_database(name: &str) -> Result<bool> {
     for row in &rows {
         drop(row.text(0))?;
     }
+    zones::forget_database(name)?;
     databases::forget(name)?;
     Ok(true)
 }

@@ -5,6 +5,7 @@
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
 //! * [`sizes`]: how much is where, asked at the shards.
 //! * [`chunks`]: splitting and merging.
+//! * [`zones`]: which shards belong to a zone, and which keys live there.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
 //! * [`shards`], [`databases`], [`collections`], [`indexes`], [`sharding`], [`access`]: the operations of administrators;
 //!   [`nodes`] runs their statements on shards.
@@ -23,3 +24,4 @@ pub mod settings;
 pub mod sharding;
 pub mod shards;
 pub mod sizes;
+pub mod zones;

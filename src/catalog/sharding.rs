@@ -1,14 +1,15 @@
 //! Sharding a collection: an empty one starts with chunks where they belong, one with documents is split where it is.
 
-use super::collections::{drop, insert_row, lay_out, refuse_while_moving};
+use super::collections::{drop_but_zones, insert_row, lay_out, refuse_while_moving};
 use super::model::{Collection, Shard};
 use super::nodes::{query_on, run_on};
-use super::{cache, change, databases, indexes, namespace, settings};
+use super::{cache, change, databases, indexes, namespace, settings, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi;
 use docshard_core::error::Kind;
 use docshard_core::key::KeyPattern;
+use docshard_core::zone::ZoneMap;
 use serde_json::json;
 use std::rc::Rc;
 
@@ -53,6 +54,7 @@ pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result
             return Err(Error::new(Kind::InvalidOptions, message));
         }
     }
+    zones::lock()?;
     databases::enable_sharding(database, None)?;
     let existing = cache::find(name)?;
     if let Some(collection) = &existing
@@ -70,16 +72,17 @@ pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result
             ),
         ));
     }
+    let zones = zones::adopt(name, pattern)?;
     let id = match existing {
-        Some(collection) if shard_existing(&collection, pattern, options)? => collection.id,
+        Some(collection) if shard_existing(&collection, pattern, options, &zones)? => collection.id,
         existing => {
             if let Some(collection) = existing {
                 // It is empty: it starts anew.
                 let indexes = collection.indexes.clone();
-                drop(name)?;
-                shard_new(name, database, pattern, options, &shards, &indexes)?
+                drop_but_zones(name)?;
+                shard_new(name, database, pattern, options, (&shards, &zones), &indexes)?
             } else {
-                shard_new(name, database, pattern, options, &shards, &[])?
+                shard_new(name, database, pattern, options, (&shards, &zones), &[])?
             }
         }
     };
@@ -97,35 +100,28 @@ fn usable_shards() -> Result<Vec<Rc<Shard>>> {
     Ok(shards)
 }
 
-/// An empty sharded collection: a hashed one starts with chunks on every shard, another with one on the primary shard.
+/// An empty sharded collection: a hashed one starts with chunks on every shard, another with one on the primary shard,
+/// and one with zones with chunks on their shards.
 fn shard_new(
     name: &str,
     database: &str,
     pattern: &KeyPattern,
     options: &ShardOptions,
-    shards: &[Rc<Shard>],
+    (shards, zones): (&[Rc<Shard>], &ZoneMap),
     kept_indexes: &[super::model::Index],
 ) -> Result<i32> {
     let primary = databases::ensure(database, None)?;
     let Some(id) = insert_row(name, database, Some(pattern))? else {
         return Err(Error::new(Kind::ConflictingOperationInProgress, format!("{name} was created at the same moment")));
     };
-    let mut bounds = vec![pattern.min_bound()];
+    let mut bounds = Vec::new();
     if pattern.hashed_field() == Some(0) {
         let wanted = options.initial_chunks.and_then(|n| usize::try_from(n).ok());
-        bounds.extend(pattern.even_hash_bounds(wanted.unwrap_or(HASHED_CHUNKS_PER_SHARD * shards.len())));
+        bounds = pattern.even_hash_bounds(wanted.unwrap_or(HASHED_CHUNKS_PER_SHARD * shards.len()));
     }
-    bounds.push(pattern.max_bound());
-    let count = bounds.len() - 1;
-    let chunks: Vec<_> = bounds
-        .windows(2)
-        .enumerate()
-        .map(|(i, pair)| {
-            // Neighbours stay together: shard 0 gets the first share of the key space, and so on.
-            let shard = if count == 1 { primary } else { shards[i * shards.len() / count.max(shards.len())].id };
-            (pair[0].clone(), pair[1].clone(), shard)
-        })
-        .collect();
+    let homes = zones::homes(&shards.iter().map(|shard| shard.id).collect::<Vec<_>>())?;
+    let chunks = zones.initial_chunks(pattern, bounds, &homes, primary);
+    let chunks: Vec<_> = chunks.into_iter().map(|chunk| (chunk.min, chunk.max, chunk.shard)).collect();
     lay_out(id, pattern, &chunks)?;
     if options.unique {
         set_unique(id)?;
@@ -143,7 +139,12 @@ fn set_unique(id: i32) -> Result<()> {
 }
 
 /// Shards a collection with documents, on the shard where it is, and splits it at once; false if it is empty.
-fn shard_existing(collection: &Collection, pattern: &KeyPattern, options: &ShardOptions) -> Result<bool> {
+fn shard_existing(
+    collection: &Collection,
+    pattern: &KeyPattern,
+    options: &ShardOptions,
+    zones: &ZoneMap,
+) -> Result<bool> {
     let name = &collection.namespace;
     let locked = change::lock(name)?;
     refuse_while_moving(locked.id, name)?;
@@ -183,7 +184,10 @@ fn shard_existing(collection: &Collection, pattern: &KeyPattern, options: &Shard
     )?;
     change::next_version(collection.id)?;
     let chunk_size = settings::integer("chunk_size_mb")? * 1024 * 1024;
-    let bounds = split_bounds(&shard, &table, pattern, bytes, chunk_size)?;
+    let mut bounds = split_bounds(&shard, &table, pattern, bytes, chunk_size)?;
+    bounds.extend(zones.cuts(&pattern.min_bound(), &pattern.max_bound()));
+    bounds.sort_unstable();
+    bounds.dedup();
     let chunks: Vec<_> = bounds.windows(2).map(|pair| (pair[0].clone(), pair[1].clone(), shard.id)).collect();
     spi::execute("DELETE FROM docshard_catalog.chunks WHERE collection_id = $1", &[Param::Int4(collection.id)])?;
     lay_out(collection.id, pattern, &chunks)?;

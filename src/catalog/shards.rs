@@ -9,6 +9,7 @@ use super::cache;
 use super::change;
 use super::model::{Place, Shard};
 use super::nodes::run_on;
+use super::zones;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::sql::{quote_ident, quote_literal};
@@ -476,9 +477,10 @@ pub enum Removal {
 /// second answer names the databases whose primary shard it is: they must be moved or dropped by hand.
 ///
 /// # Errors
-/// `ShardNotFound`, `IllegalOperation` for the last shard.
+/// `ShardNotFound`, `IllegalOperation` for the last shard, `ZoneStillInUse` for the last one of a zone with ranges.
 pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
     check_router()?;
+    zones::lock()?;
     let shard = cache::shard_named(name)?;
     spi::query("SELECT FROM docshard_catalog.shards FOR UPDATE", &[])?;
     let rows = spi::query(
@@ -496,6 +498,13 @@ pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
                 Kind::IllegalOperation,
                 "Operation not allowed because it would remove the last shard",
             ));
+        }
+        if let Some(zone) = zones::needed_by(shard.id)?.first() {
+            return Err(Error::new(
+                Kind::ZoneStillInUse,
+                format!("{name} is the last shard of the zone '{zone}', which has ranges of keys"),
+            )
+            .with_hint("Add another shard to the zone, or remove its ranges: docshard.zone_ranges lists them."));
         }
         spi::execute("UPDATE docshard_catalog.shards SET draining = true WHERE id = $1", &[Param::Int4(shard.id)])?;
         change::log("removeShard.start", None, &json!({"shard": name}))?;

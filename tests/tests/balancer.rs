@@ -128,6 +128,73 @@ fn a_chunk_of_one_key_becomes_jumbo_and_others_do_not() {
     assert_eq!(count(&cluster.router, "t.c"), 7_000);
 }
 
+/// Chunks of a zone's ranges that are elsewhere, and chunks of which only a part lies in a zone.
+fn out_of_zone(node: &Node, namespace: &str) -> i64 {
+    let row = node.client().query_one(
+        "SELECT count(*) FROM docshard.chunks c JOIN docshard.zone_ranges r USING (namespace) \
+         WHERE c.namespace = $1 AND c.min_key < r.max_key AND c.max_key > r.min_key \
+           AND (c.min_key < r.min_key OR c.max_key > r.max_key \
+                OR NOT EXISTS (SELECT FROM docshard.zones z WHERE (z.zone, z.shard) = (r.zone, c.shard)))",
+        &[&namespace],
+    );
+    row.expect("a count").get(0)
+}
+
+#[test]
+fn zones_are_filled_and_the_rest_gives_way() {
+    let cluster = cluster(3);
+    let mut client = cluster.router.client();
+    load(&mut client, "t.c", 18_000);
+    wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 3));
+    client
+        .batch_execute(
+            "SELECT docshard.add_shard_to_zone('shard2', 'cold'); \
+             SELECT docshard.update_zone_key_range('t.c', '{\"k\": {\"$minKey\": 1}}', '{\"k\": 5555}', 'cold')",
+        )
+        .unwrap();
+    wait_until("the zone has what is its", LONG, || out_of_zone(&cluster.router, "t.c") == 0);
+    wait_until("the others are even", LONG, || {
+        is_even(&spread(&cluster.router, "t.c"), 3) && is_quiet(&cluster.router)
+    });
+    assert_eq!(out_of_zone(&cluster.router, "t.c"), 0);
+    assert_eq!(count(&cluster.router, "t.c"), 18_000);
+    assert!(cluster.router.value::<bool>("SELECT bool_or(reason = 'zone') FROM docshard.migrations"));
+    let error = client.batch_execute("SELECT docshard.remove_shard('shard2')").unwrap_err();
+    assert!(error.as_db_error().is_some_and(|e| e.detail() == Some("MongoDB error 163 (ZoneStillInUse).")), "{error}");
+
+    // A range that another zone gets moves, whatever is there; one that is taken back spreads again.
+    client
+        .batch_execute(
+            "SELECT docshard.add_shard_to_zone('shard0', 'warm'); \
+             SELECT docshard.update_zone_key_range('t.c', '{\"k\": {\"$minKey\": 1}}', '{\"k\": 5555}', 'warm'); \
+             SELECT docshard.remove_shard_from_zone('shard2', 'cold')",
+        )
+        .unwrap();
+    wait_until("the zone has what is its", LONG, || out_of_zone(&cluster.router, "t.c") == 0);
+    assert_eq!(count(&cluster.router, "t.c"), 18_000);
+    assert_eq!(status(&cluster.router)["lastError"], Value::Null);
+}
+
+#[test]
+fn a_collection_with_zones_starts_in_them() {
+    let cluster = cluster(3);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            "SELECT docshard.stop_balancer(); SELECT docshard.add_shard_to_zone('shard1', 'a'); \
+             SELECT docshard.add_shard_to_zone('shard2', 'b'); \
+             SELECT docshard.update_zone_key_range('t.c', '{\"k\": 0}', '{\"k\": 100}', 'a'); \
+             SELECT docshard.update_zone_key_range('t.c', '{\"k\": 100}', '{\"k\": 250}', 'b')",
+        )
+        .unwrap();
+    load(&mut client, "t.c", 250);
+    assert_eq!(out_of_zone(&cluster.router, "t.c"), 0);
+    let spread = spread(&cluster.router, "t.c");
+    for (shard, documents) in [("shard1", 100), ("shard2", 150)] {
+        assert!(spread.contains(&(shard.to_owned(), documents)), "{spread:?}");
+    }
+}
+
 #[test]
 fn a_full_shard_takes_nothing() {
     let cluster = cluster(3);

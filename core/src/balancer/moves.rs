@@ -1,173 +1,125 @@
 //! Which chunks go where.
 
-use super::{Cluster, Collection, Move, Reason, weight};
-use crate::chunk_map::ShardId;
+use super::targets::{Class, Shards, classes};
+use super::{Cluster, Move, Reason, weight};
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
-/// The cluster's shards by position, and what this plan has already given them to do.
+/// Recipients that are tried for a donor: who cannot take anything from the fullest donors may still take from a later
+/// one, but looking far costs.
+const TRIED_RECIPIENTS: usize = 8;
+/// Chunks that are tried for a shard that must give: all of one size, mostly, and who has no room for the largest ones
+/// may have for a small one.
+const TRIED_CHUNKS: usize = 4;
+
+/// What this plan has given the shards to do.
 struct Round<'a> {
-    cluster: &'a Cluster,
-    position: HashMap<ShardId, usize>,
-    /// bytes of all collections on each shard
-    used: Vec<u64>,
+    shards: Shards<'a>,
     /// takes part in a move of this plan, or cannot in any
     busy: Vec<bool>,
     moves: Vec<Move>,
 }
 
-/// A collection's chunks, sorted out by shard.
-struct Spread<'a> {
-    index: usize,
-    collection: &'a Collection,
-    /// positions of chunks on each shard
-    chunks: Vec<Vec<usize>>,
-    /// their weight
-    weight: Vec<u64>,
-}
-
 /// A disjoint set of moves.
 pub(super) fn moves(cluster: &Cluster) -> Vec<Move> {
-    let position: HashMap<_, _> = cluster.shards.iter().enumerate().map(|(i, shard)| (shard.id, i)).collect();
-    let mut used = vec![0; cluster.shards.len()];
-    for chunk in cluster.collections.iter().flat_map(|collection| &collection.chunks) {
-        if let Some(&shard) = position.get(&chunk.shard) {
-            used[shard] += chunk.bytes;
-        }
-    }
+    let shards = Shards::of(cluster);
     let busy = cluster.shards.iter().map(|shard| shard.unavailable).collect();
-    let mut round = Round { cluster, position, used, busy, moves: Vec::new() };
-    let mut spreads: Vec<_> = (0..cluster.collections.len()).map(|index| round.spread(index)).collect();
-    for spread in &spreads {
-        round.drain(spread);
+    let mut classes: Vec<_> =
+        (0..cluster.collections.len()).flat_map(|collection| classes(&shards, collection)).collect();
+    let mut round = Round { shards, busy, moves: Vec::new() };
+    let balanced = |class: &Class| cluster.collections[class.collection].balance;
+    for class in classes.iter().filter(|class| class.zone.is_some() && balanced(class)) {
+        let astray = |round: &Round<'_>, shard: usize| !round.shards.allows(shard, class.zone);
+        round.expel(class, Reason::Zone, astray);
     }
-    // The most uneven collection first: a shard serves one move only.
-    spreads.retain(|spread| spread.collection.balance);
-    spreads.sort_by_cached_key(|spread| Reverse(round.gap(spread)));
-    for spread in &spreads {
-        round.even_out(spread);
+    for class in &classes {
+        round.expel(class, Reason::Draining, |round, shard| round.shards.cluster.shards[shard].draining);
+    }
+    // The most uneven class first: a shard serves one move only.
+    classes.retain(balanced);
+    classes
+        .sort_by_cached_key(|class| Reverse(class.homes.iter().map(|&shard| class.excess(shard)).max().unwrap_or(0)));
+    for class in &classes {
+        round.even_out(class);
     }
     round.moves
 }
 
-impl<'a> Round<'a> {
-    fn spread(&self, index: usize) -> Spread<'a> {
-        let collection = &self.cluster.collections[index];
-        let mut chunks = vec![Vec::new(); self.cluster.shards.len()];
-        let mut weights = vec![0; self.cluster.shards.len()];
-        for (i, chunk) in collection.chunks.iter().enumerate() {
-            if let Some(&shard) = self.position.get(&chunk.shard) {
-                chunks[shard].push(i);
-                weights[shard] += weight(chunk);
-            }
-        }
-        Spread { index, collection, chunks, weight: weights }
-    }
-
-    /// True if the shard may take that many bytes more.
-    fn has_room(&self, shard: usize, bytes: u64) -> bool {
-        let state = &self.cluster.shards[shard];
-        !state.draining && state.max_bytes.is_none_or(|max| self.used[shard] + bytes <= max)
-    }
-
-    fn push(&mut self, spread: &Spread<'_>, chunk: usize, from: usize, to: usize, reason: Reason) {
+impl Round<'_> {
+    fn push(&mut self, class: &Class, chunk: u32, from: usize, to: usize, reason: Reason) {
         self.busy[from] = true;
         self.busy[to] = true;
-        let (from, to) = (self.cluster.shards[from].id, self.cluster.shards[to].id);
-        self.moves.push(Move { collection: spread.index, chunk, from, to, reason });
+        let shards = &self.shards.cluster.shards;
+        let (from, to) = (shards[from].id, shards[to].id);
+        self.moves.push(Move { collection: class.collection, chunk: chunk as usize, from, to, reason });
     }
 
-    /// Any chunk of each draining shard, to the shard that holds least of the collection.
-    fn drain(&mut self, spread: &Spread<'_>) {
-        for from in 0..self.cluster.shards.len() {
-            if !self.cluster.shards[from].draining || self.busy[from] {
+    /// A chunk of each shard that must give, to the home that lacks most.
+    fn expel(&mut self, class: &Class, reason: Reason, must_give: impl Fn(&Self, usize) -> bool) {
+        let chunks = &self.shards.cluster.collections[class.collection].chunks;
+        let gives = |shard: &usize| !class.chunks(*shard).is_empty() && !self.busy[*shard] && must_give(self, *shard);
+        let donors: Vec<usize> = (0..class.has.len()).filter(gives).collect();
+        for from in donors {
+            if self.busy[from] {
                 continue;
             }
-            // The largest chunk that somebody can take.
-            let mut chunks = spread.chunks[from].clone();
-            chunks.sort_by_key(|&chunk| Reverse(spread.collection.chunks[chunk].bytes));
-            let found = chunks.into_iter().find_map(|chunk| {
-                let bytes = spread.collection.chunks[chunk].bytes;
-                let to = (0..self.cluster.shards.len())
-                    .filter(|&shard| !self.busy[shard] && self.has_room(shard, bytes))
-                    .min_by_key(|&shard| (spread.weight[shard], self.used[shard], shard))?;
-                Some((chunk, to))
+            let free = || class.homes.iter().copied().filter(|&home| home != from && !self.busy[home]);
+            let best = |bytes: u64| {
+                free().filter(|&home| self.shards.has_room(home, bytes)).min_by_key(|&home| {
+                    let lack = i128::from(class.target[home]) - i128::from(class.has[home]);
+                    (Reverse(lack), self.shards.used[home], home)
+                })
+            };
+            let bytes = |chunk: &u32| chunks[*chunk as usize].bytes;
+            let here = class.chunks(from);
+            let Some(&largest) = here.iter().max_by_key(|chunk| (bytes(chunk), Reverse(**chunk))) else { continue };
+            let found = best(bytes(&largest)).map(|to| (largest, to)).or_else(|| {
+                // Too large for everybody: those that fit into the largest room left.
+                let room = free().map(|home| self.shards.room(home).unwrap_or(u64::MAX)).max()?;
+                let mut fitting: Vec<u32> = here.iter().copied().filter(|chunk| bytes(chunk) <= room).collect();
+                fitting.sort_unstable_by_key(|chunk| (Reverse(bytes(chunk)), *chunk));
+                fitting.truncate(TRIED_CHUNKS);
+                fitting.into_iter().find_map(|chunk| best(bytes(&chunk)).map(|to| (chunk, to)))
             });
             if let Some((chunk, to)) = found {
-                self.push(spread, chunk, from, to, Reason::Draining);
+                self.push(class, chunk, from, to, reason);
             }
         }
     }
 
-    /// The difference between the fullest and the emptiest shard.
-    fn gap(&self, spread: &Spread<'_>) -> u64 {
-        let weights = || {
-            let shards = self.cluster.shards.iter().zip(&spread.weight);
-            shards.filter(|(shard, _)| !shard.draining).map(|(_, &weight)| weight)
-        };
-        weights().max().unwrap_or(0) - weights().min().unwrap_or(0)
-    }
-
-    /// The collection's weight divided by the shards that can hold their part; a full shard counts with what it has.
-    fn ideal(&self, spread: &Spread<'_>) -> u64 {
-        let mut homes: Vec<_> = (0..self.cluster.shards.len()).filter(|&s| !self.cluster.shards[s].draining).collect();
-        let mut total: u64 = spread.weight.iter().sum();
-        loop {
-            let ideal = total / (homes.len() as u64).max(1);
-            let before = homes.len();
-            homes.retain(|&shard| {
-                let capped = spread.weight[shard] < ideal && !self.has_room(shard, ideal - spread.weight[shard]);
-                let room = self.cluster.shards[shard].max_bytes.map_or(0, |max| max.saturating_sub(self.used[shard]));
-                if capped {
-                    total = total.saturating_sub(spread.weight[shard] + room);
-                }
-                !capped
-            });
-            if homes.len() == before {
-                return ideal;
-            }
-        }
-    }
-
-    fn even_out(&mut self, spread: &Spread<'_>) {
-        let ideal = self.ideal(spread);
-        let threshold = (3 * spread.collection.chunk_size).min(ideal / 8);
-        let free = |round: &Self, shard: usize| !round.busy[shard] && !round.cluster.shards[shard].draining;
-        let all = 0..self.cluster.shards.len();
-        let mut donors: Vec<_> = all.clone().filter(|&s| free(self, s) && spread.weight[s] > ideal).collect();
-        let mut recipients: Vec<_> = all.filter(|&s| free(self, s) && spread.weight[s] < ideal).collect();
-        donors.sort_by_key(|&shard| (Reverse(spread.weight[shard]), shard));
-        recipients.sort_by_key(|&shard| (spread.weight[shard], self.used[shard], shard));
-        for from in donors {
-            let mut pick = None;
-            // Who cannot take anything from the fullest donors may still take from a later one; but looking far costs.
-            for &to in recipients.iter().filter(|&&to| !self.busy[to]).take(8) {
-                if spread.weight[from] - spread.weight[to] <= threshold {
-                    break;
-                }
-                pick = self.best(spread, from, to, ideal).map(|chunk| (chunk, to));
-                if pick.is_some() {
-                    break;
-                }
-            }
+    fn even_out(&mut self, class: &Class) {
+        let free = |shard: &usize| !self.busy[*shard];
+        let mut donors: Vec<(u64, usize)> =
+            class.homes.iter().copied().filter(free).map(|shard| (class.excess(shard), shard)).collect();
+        let mut recipients: Vec<(u64, usize)> =
+            class.homes.iter().copied().filter(free).map(|shard| (class.lack(shard), shard)).collect();
+        donors.retain(|(excess, _)| *excess > 0);
+        recipients.retain(|(lack, _)| *lack > 0);
+        donors.sort_unstable_by_key(|&(excess, shard)| (Reverse(excess), shard));
+        recipients.sort_unstable_by_key(|&(lack, shard)| (Reverse(lack), self.shards.used[shard], shard));
+        for (excess, from) in donors {
+            recipients.retain(|(_, shard)| !self.busy[*shard]);
+            let uneven = recipients.iter().take_while(|(lack, _)| excess + lack > class.threshold);
+            let pick = uneven
+                .take(TRIED_RECIPIENTS)
+                .find_map(|&(lack, to)| self.best(class, from, to, excess, lack).map(|chunk| (chunk, to)));
             if let Some((chunk, to)) = pick {
-                self.push(spread, chunk, from, to, Reason::Evenness);
+                self.push(class, chunk, from, to, Reason::Evenness);
             }
         }
     }
 
     /// The chunk that best closes the gap.
-    fn best(&self, spread: &Spread<'_>, from: usize, to: usize, ideal: u64) -> Option<usize> {
-        let (donor, recipient) = (spread.weight[from], spread.weight[to]);
-        let half = (donor - recipient) / 2;
-        let wanted = (donor - ideal).min(ideal - recipient);
-        let candidates = spread.chunks[from].iter().copied().filter(|&chunk| {
-            let state = &spread.collection.chunks[chunk];
-            !state.jumbo && !state.pinned && weight(state) <= half && self.has_room(to, state.bytes)
+    fn best(&self, class: &Class, from: usize, to: usize, excess: u64, lack: u64) -> Option<u32> {
+        let chunks = &self.shards.cluster.collections[class.collection].chunks;
+        let half = (excess + lack) / 2;
+        let wanted = excess.min(lack);
+        let candidates = class.chunks(from).iter().copied().filter(|&chunk| {
+            let state = &chunks[chunk as usize];
+            !state.jumbo && !state.pinned && weight(state) <= half && self.shards.has_room(to, state.bytes)
         });
         // Largest first up to what is wanted, then smallest first.
         candidates.min_by_key(|&chunk| {
-            let weight = weight(&spread.collection.chunks[chunk]);
+            let weight = weight(&chunks[chunk as usize]);
             if weight <= wanted { (0, wanted - weight, chunk) } else { (1, weight, chunk) }
         })
     }

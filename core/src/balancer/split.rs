@@ -1,18 +1,22 @@
-//! Which chunks are too big.
+//! Which chunks are too big, or lie in several zones.
 
-use super::{Cluster, Collection, MAX_PARTS, MIN_SPLIT_SIZE, Split, YOUNG_CHUNKS};
+use super::{Cluster, Collection, Cut, MAX_PARTS, MIN_SPLIT_SIZE, Split, YOUNG_CHUNKS, homes};
 
 /// A chunk of more documents is split whatever its bytes: a hand-over stalls writers for as long as it takes to delete
 /// them.
-const MAX_DOCUMENTS: u64 = 250_000;
+pub(super) const MAX_DOCUMENTS: u64 = 250_000;
 
 /// Every chunk to be cut.
 pub(super) fn splits(cluster: &Cluster) -> Vec<Split> {
-    let homes = cluster.shards.iter().filter(|shard| !shard.draining).count() as u64;
+    let homes = homes(cluster);
     let mut splits = Vec::new();
     for (position, collection) in cluster.collections.iter().enumerate() {
         let limit = split_size(collection, homes);
         for (chunk, state) in collection.chunks.iter().enumerate() {
+            if state.straddles {
+                splits.push(Split { collection: position, chunk, cut: Cut::Zones });
+                continue;
+            }
             if state.jumbo || state.documents < 2 || (state.bytes <= limit && state.documents <= MAX_DOCUMENTS) {
                 continue;
             }
@@ -21,14 +25,14 @@ pub(super) fn splits(cluster: &Cluster) -> Vec<Split> {
             // The first cut of a whole collection gives every shard as many parts.
             let parts = if collection.chunks.len() == 1 { parts.next_multiple_of(homes.max(1)) } else { parts };
             let into = parts.clamp(2, MAX_PARTS.min(state.documents)) as usize;
-            splits.push(Split { collection: position, chunk, into });
+            splits.push(Split { collection: position, chunk, cut: Cut::Parts(into) });
         }
     }
     splits
 }
 
 /// Above how many bytes a chunk of the collection is cut: the chunk size, or less while the collection is young.
-fn split_size(collection: &Collection, homes: u64) -> u64 {
+pub(super) fn split_size(collection: &Collection, homes: u64) -> u64 {
     if homes < 2 || !collection.balance {
         return collection.chunk_size;
     }

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, HashSet};
 const MB: u64 = 1 << 20;
 
 fn shard(id: ShardId) -> Shard {
-    Shard { id, draining: false, max_bytes: None, unavailable: false }
+    Shard { id, draining: false, max_bytes: None, unavailable: false, zones: Vec::new() }
 }
 
 fn chunk(shard: ShardId, bytes: u64) -> Chunk {
-    Chunk { shard, documents: bytes / 500, bytes, jumbo: false, pinned: false }
+    Chunk { shard, documents: bytes / 500, bytes, zone: None, straddles: false, jumbo: false, pinned: false }
 }
 
 fn cluster(shards: i32, chunks: Vec<Chunk>) -> Cluster {
@@ -27,6 +27,24 @@ fn weights(cluster: &Cluster, collection: usize) -> BTreeMap<ShardId, u64> {
     weights
 }
 
+/// How much more than its target each shard has of a class.
+fn excess(cluster: &Cluster, collection: usize, zone: Option<ZoneId>) -> BTreeMap<ShardId, i128> {
+    let classes = targets::classes(&targets::Shards::of(cluster), collection);
+    let class = classes.iter().find(|class| class.zone == zone).expect("a class");
+    let shards = cluster.shards.iter().enumerate();
+    shards.map(|(i, shard)| (shard.id, i128::from(class.has[i]) - i128::from(class.target[i]))).collect()
+}
+
+/// True if no chunk is outside its zone, where the zone has a shard for it.
+fn respects_zones(cluster: &Cluster) -> bool {
+    let zones = |id: ShardId| &cluster.shards.iter().find(|shard| shard.id == id).expect("a shard").zones;
+    let open = |zone: ZoneId| cluster.shards.iter().any(|shard| !shard.draining && shard.zones.contains(&zone));
+    let chunks = cluster.collections.iter().filter(|collection| collection.balance).flat_map(|c| &c.chunks);
+    chunks
+        .filter_map(|chunk| Some((chunk, chunk.zone?)))
+        .all(|(chunk, zone)| !open(zone) || zones(chunk.shard).contains(&zone))
+}
+
 fn used(cluster: &Cluster, shard: ShardId) -> u64 {
     let chunks = cluster.collections.iter().flat_map(|collection| &collection.chunks);
     chunks.filter(|chunk| chunk.shard == shard).map(|chunk| chunk.bytes).sum()
@@ -37,6 +55,7 @@ fn used(cluster: &Cluster, shard: ShardId) -> u64 {
 struct Report {
     rounds: usize,
     moves: usize,
+    merges: usize,
     moved_bytes: u64,
 }
 
@@ -56,8 +75,22 @@ fn converge(cluster: &mut Cluster, pin: bool) -> Report {
         for split in plan.splits.iter().rev() {
             let chunks = &mut cluster.collections[split.collection].chunks;
             let whole = chunks[split.chunk].clone();
-            let into = split.into as u64;
-            assert!(into >= 2 && into <= whole.documents && !whole.jumbo);
+            let Cut::Parts(into) = split.cut else {
+                assert!(whole.straddles);
+                // Half of it lies in the first zone.
+                let half = |zone| Chunk {
+                    bytes: whole.bytes / 2,
+                    documents: whole.documents / 2,
+                    straddles: false,
+                    jumbo: false,
+                    zone,
+                    ..whole.clone()
+                };
+                chunks.splice(split.chunk..=split.chunk, [half(Some(0)), half(None)]);
+                continue;
+            };
+            let into = into as u64;
+            assert!(into >= 2 && into <= whole.documents && !whole.jumbo && !whole.straddles);
             let part = |i: u64| Chunk {
                 documents: whole.documents * (i + 1) / into - whole.documents * i / into,
                 bytes: whole.bytes * (i + 1) / into - whole.bytes * i / into,
@@ -65,17 +98,36 @@ fn converge(cluster: &mut Cluster, pin: bool) -> Report {
             };
             chunks.splice(split.chunk..=split.chunk, (0..into).map(part));
         }
+        for merge in plan.merges.iter().rev() {
+            let chunks = &mut cluster.collections[merge.collection].chunks;
+            let merged = chunks[merge.chunks.clone()].to_vec();
+            assert!(merged.len() > 1);
+            assert!(merged.iter().all(|chunk| (chunk.shard, chunk.zone) == (merged[0].shard, merged[0].zone)));
+            let whole = Chunk {
+                bytes: merged.iter().map(|chunk| chunk.bytes).sum(),
+                documents: merged.iter().map(|chunk| chunk.documents).sum(),
+                pinned: merged.iter().any(|chunk| chunk.pinned),
+                ..merged[0].clone()
+            };
+            chunks.splice(merge.chunks.clone(), [whole]);
+            report.merges += merged.len();
+            // Chunks are told apart by position.
+            moved.clear();
+        }
         let mut taking_part = HashSet::new();
         for step in &plan.moves {
             assert!(taking_part.insert(step.from) && taking_part.insert(step.to), "one move a shard");
             let to = cluster.shards.iter().find(|shard| shard.id == step.to).expect("a shard of the cluster").clone();
             assert!(!to.draining && !to.unavailable);
-            let before = weights(cluster, step.collection);
+            let zone = cluster.collections[step.collection].chunks[step.chunk].zone;
+            let before = excess(cluster, step.collection, zone);
+            assert!(zone.is_none_or(|zone| to.zones.contains(&zone)), "never out of the zone");
             let chunk = &mut cluster.collections[step.collection].chunks[step.chunk];
             assert_eq!(chunk.shard, step.from);
             let (weight, bytes) = (weight(chunk), chunk.bytes);
             if step.reason == Reason::Evenness {
                 assert!(!chunk.jumbo && !chunk.pinned && cluster.collections[step.collection].balance);
+                let weight = i128::from(weight);
                 assert!(before[&step.to] + weight <= before[&step.from] - weight, "never past each other");
             }
             let chunk = &mut cluster.collections[step.collection].chunks[step.chunk];
@@ -163,19 +215,160 @@ fn a_new_shard_takes_little_more_than_its_part() {
     assert!(gap <= 3 * 128 * MB, "{weights:?}");
 }
 
+#[test]
+fn violated_zones_come_first_and_take_jumbo_ones_too() {
+    let mut cluster = cluster(3, (0..12).map(|i| chunk(i % 3 + 1, 60 * MB)).collect());
+    cluster.shards[0].zones = vec![7];
+    let chunks = &mut cluster.collections[0].chunks;
+    (chunks[1].zone, chunks[1].jumbo, chunks[2].zone, chunks[2].pinned) = (Some(7), true, Some(7), true);
+    let first = plan(&cluster).moves;
+    assert_eq!((first.len(), first[0].reason, first[0].to), (1, Reason::Zone, 1));
+    converge(&mut cluster, true);
+    assert!(respects_zones(&cluster));
+    let weights = weights(&cluster, 0);
+    assert!(weights.values().all(|&w| (180 * MB..300 * MB).contains(&w)), "{weights:?}");
+}
+
+#[test]
+fn what_lies_in_no_zone_gives_way_to_what_does() {
+    // Zone 1 fills shard 1 with 4 of 12 chunks: the rest is for the others.
+    let mut chunks: Vec<_> = (0..12).map(|i| chunk(i % 3 + 1, 60 * MB)).collect();
+    chunks[..4].iter_mut().for_each(|chunk| chunk.zone = Some(1));
+    let mut cluster = cluster(3, chunks);
+    cluster.shards[0].zones = vec![1];
+    converge(&mut cluster, true);
+    let weights = weights(&cluster, 0);
+    assert!(weights.values().all(|&w| w == 4 * 60 * MB + 4 * CHUNK_WEIGHT), "{weights:?}");
+    let owners: HashSet<_> = cluster.collections[0].chunks[4..].iter().map(|chunk| chunk.shard).collect();
+    assert_eq!(owners, HashSet::from([2, 3]));
+}
+
+#[test]
+fn a_zone_is_even_within_its_shards() {
+    let mut cluster = cluster(4, (0..40).map(|_| chunk(1, 60 * MB)).collect());
+    cluster.collections[0].chunk_size = 64 * MB;
+    cluster.collections[0].chunks.iter_mut().for_each(|chunk| chunk.zone = Some(3));
+    (cluster.shards[2].zones, cluster.shards[3].zones) = (vec![3], vec![1, 3]);
+    let report = converge(&mut cluster, true);
+    assert_eq!(report.moves, 40);
+    let weights = weights(&cluster, 0);
+    assert_eq!((weights[&1], weights[&2], weights[&3]), (0, 0, weights[&4]));
+}
+
+#[test]
+fn a_zone_without_a_shard_leaves_chunks_where_they_are() {
+    let mut cluster = cluster(2, (0..8).map(|_| chunk(1, 60 * MB)).collect());
+    cluster.collections[0].chunks.iter_mut().for_each(|chunk| chunk.zone = Some(9));
+    assert!(plan(&cluster).is_empty());
+    cluster.shards[1].zones = vec![9];
+    cluster.shards[1].draining = true;
+    assert!(plan(&cluster).is_empty());
+}
+
+#[test]
+fn a_draining_shard_gives_into_the_zone_only() {
+    let mut cluster = cluster(3, (0..4).map(|_| chunk(1, 60 * MB)).collect());
+    cluster.collections[0].chunks.iter_mut().for_each(|chunk| chunk.zone = Some(9));
+    (cluster.shards[0].zones, cluster.shards[2].zones) = (vec![9], vec![9]);
+    cluster.shards[0].draining = true;
+    converge(&mut cluster, true);
+    assert!(cluster.collections[0].chunks.iter().all(|chunk| chunk.shard == 3));
+}
+
+#[test]
+fn chunks_that_straddle_zones_are_cut_there_also_jumbo_ones() {
+    let mut cluster = cluster(2, vec![Chunk { straddles: true, jumbo: true, ..chunk(1, 60 * MB) }]);
+    cluster.shards[1].zones = vec![0];
+    let first = plan(&cluster);
+    assert_eq!(first.splits, [Split { collection: 0, chunk: 0, cut: Cut::Zones }]);
+    converge(&mut cluster, true);
+    assert!(respects_zones(&cluster));
+}
+
+#[test]
+fn compliance_names_the_gravest_reason() {
+    let mut cluster = cluster(2, (0..20).map(|i| chunk(i % 2 + 1, 100 * MB)).collect());
+    assert_eq!(compliance(&cluster, 0), Compliance::Compliant);
+    cluster.collections[0].chunks.iter_mut().for_each(|chunk| chunk.shard = 1);
+    assert_eq!(compliance(&cluster, 0), Compliance::Violated(Reason::Evenness));
+    cluster.shards[0].draining = true;
+    assert_eq!(compliance(&cluster, 0), Compliance::Violated(Reason::Draining));
+    cluster.shards[1].zones = vec![4];
+    cluster.collections[0].chunks[3].zone = Some(4);
+    assert_eq!(compliance(&cluster, 0), Compliance::Violated(Reason::Zone));
+    cluster.collections[0].balance = false;
+    assert_eq!(compliance(&cluster, 0), Compliance::Violated(Reason::Zone));
+}
+
+#[test]
+fn tiny_neighbours_are_merged_within_shards_and_zones() {
+    let mut chunks: Vec<_> = (0..20).map(|_| chunk(1, 100 * MB)).collect();
+    chunks.extend((0..20).map(|_| chunk(2, 100 * MB)));
+    for tiny in [2, 3, 4, 5, 8, 10, 11, 19, 20] {
+        (chunks[tiny].bytes, chunks[tiny].documents) = (1000, 2);
+    }
+    chunks[4].zone = Some(0);
+    chunks[5].zone = Some(0);
+    chunks[11].jumbo = true;
+    let mut cluster = cluster(2, chunks);
+    cluster.shards[0].zones = vec![0];
+    let merges: Vec<_> = merge::merges(&cluster).into_iter().map(|merge| merge.chunks).collect();
+    assert_eq!(merges, [2..4, 4..6]);
+    cluster.collections[0].balance = false;
+    assert!(merge::merges(&cluster).is_empty());
+}
+
+#[test]
+fn initial_chunks_are_not_merged() {
+    // As an empty hashed collection starts, with its first documents, and loaded by a quarter.
+    for bytes in [0, 10_000, 32 * MB] {
+        let chunks = (0..400).map(|i| chunk(i / 200 + 1, bytes)).collect();
+        assert!(merge::merges(&cluster(2, chunks)).is_empty());
+    }
+    let mut first = cluster(2, (0..4).map(|i| chunk(i / 2 + 1, 0)).collect());
+    first.collections[0].chunks[0].bytes = 100 * MB;
+    assert!(merge::merges(&first).is_empty());
+}
+
+#[test]
+fn a_purged_half_is_merged_once_and_not_split_again() {
+    let mut cluster =
+        cluster(4, (0..400).map(|i| chunk(i / 100 + 1, if i % 2 == 0 && i < 200 { 0 } else { 90 * MB })).collect());
+    for chunk in &mut cluster.collections[0].chunks[..100] {
+        (chunk.bytes, chunk.documents) = (0, 0);
+    }
+    converge(&mut cluster, true);
+    let left = cluster.collections[0].chunks.len();
+    assert!(left < 330, "{left}");
+    assert!(plan(&cluster).is_empty());
+}
+
 fn any_cluster() -> impl Strategy<Value = Cluster> {
     (2..8i32, 1..4usize).prop_flat_map(|(shards, collections)| {
         let shards = (1..=shards)
             .map(|id| {
-                (prop::bool::weighted(0.15), prop::option::weighted(0.2, 0..2000u64))
-                    .prop_map(move |(draining, max)| Shard { draining, max_bytes: max.map(|mb| mb * MB), ..shard(id) })
+                (
+                    prop::bool::weighted(0.15),
+                    prop::option::weighted(0.2, 0..2000u64),
+                    prop::collection::btree_set(0..3u32, 0..3),
+                )
+                    .prop_map(move |(draining, max, zones)| Shard {
+                        draining,
+                        max_bytes: max.map(|mb| mb * MB),
+                        zones: zones.into_iter().collect(),
+                        ..shard(id)
+                    })
             })
             .collect::<Vec<_>>();
         let owners = shards.len() as i32;
         let chunk =
-            (1..=owners, 0..300 * MB, prop::bool::weighted(0.05), 0..4u32).prop_map(|(shard, bytes, jumbo, tiny)| {
-                Chunk { jumbo, ..chunk(shard, if tiny == 0 { bytes / 10_000 } else { bytes }) }
-            });
+            (1..=owners, 0..300 * MB, prop::bool::weighted(0.05), 0..4u32, 0..12u32, prop::bool::weighted(0.05))
+                .prop_map(|(shard, bytes, jumbo, tiny, zone, straddles)| Chunk {
+                    jumbo,
+                    straddles,
+                    zone: (zone < 3 && !straddles).then_some(zone),
+                    ..chunk(shard, if tiny == 0 { bytes / 10_000 } else { bytes })
+                });
         let collection = (prop::collection::vec(chunk, 1..40), prop::bool::weighted(0.9), 1..128u64)
             .prop_map(|(chunks, balance, mb)| Collection { chunk_size: mb * MB, balance, chunks });
         (shards, prop::collection::vec(collection, collections))
@@ -191,10 +384,14 @@ proptest! {
         let report = converge(&mut cluster, pin);
         let chunks: usize = cluster.collections.iter().map(|collection| collection.chunks.len()).sum();
         let most = if pin { 1 } else { 4 };
-        // A chunk that was spread and then drained counts twice.
-        prop_assert!(report.moves <= (most + 1) * chunks, "{} moves of {chunks} chunks", report.moves);
+        // A chunk that was spread and then drained counts twice; merged ones count as they were.
+        let moved = report.moves;
+        prop_assert!(moved <= (most + 1) * (chunks + report.merges), "{moved} moves of {chunks} chunks");
+        let limited = cluster.shards.iter().any(|shard| shard.max_bytes.is_some());
+        prop_assert!(limited || respects_zones(&cluster));
         let open = cluster.shards.iter().any(|shard| !shard.draining && shard.max_bytes.is_none());
-        for shard in cluster.shards.iter().filter(|shard| shard.draining && open) {
+        let zones = cluster.collections.iter().flat_map(|collection| &collection.chunks).any(|chunk| chunk.zone.is_some());
+        for shard in cluster.shards.iter().filter(|shard| shard.draining && open && !zones) {
             prop_assert_eq!(used(&cluster, shard.id), 0);
         }
     }
@@ -203,10 +400,13 @@ proptest! {
     fn without_obstacles_it_ends_even(mut cluster in any_cluster()) {
         for shard in &mut cluster.shards {
             (shard.draining, shard.max_bytes) = (false, None);
+            shard.zones.clear();
         }
         for collection in &mut cluster.collections {
             collection.balance = true;
-            collection.chunks.iter_mut().for_each(|chunk| chunk.jumbo = false);
+            for chunk in &mut collection.chunks {
+                (chunk.jumbo, chunk.straddles, chunk.zone) = (false, false, None);
+            }
         }
         converge(&mut cluster, false);
         for (i, collection) in cluster.collections.iter().enumerate() {

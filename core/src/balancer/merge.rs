@@ -1,0 +1,54 @@
+//! Which chunks became too small to be chunks of their own.
+//!
+//! Tiny is what has at most an eighth of the split size *and* of the collection's average chunk: where all chunks are
+//! small alike, as in a collection that was given many before it had documents, none is. Neighbours that are tiny become
+//! one while the whole stays well below the split size, so that it is not cut again. Every shard keeps two chunks, and a
+//! collection that is small altogether is left as it is.
+
+use super::split::{MAX_DOCUMENTS, split_size};
+use super::{Chunk, Cluster, MIN_SPLIT_SIZE, Merge, homes};
+use std::collections::HashMap;
+
+/// Chunks of a collection that each shard keeps.
+const KEPT: u64 = 2;
+
+/// Every run of neighbours to become one.
+pub(super) fn merges(cluster: &Cluster) -> Vec<Merge> {
+    let homes = homes(cluster);
+    let mut merges = Vec::new();
+    for (position, collection) in cluster.collections.iter().enumerate() {
+        let chunks = &collection.chunks;
+        let total: u64 = chunks.iter().map(|chunk| chunk.bytes).sum();
+        if !collection.balance || total < homes * MIN_SPLIT_SIZE || chunks.len() < 2 {
+            continue;
+        }
+        let limit = split_size(collection, homes);
+        let tiny = limit.min(total / chunks.len() as u64) / 8;
+        let is_tiny = |chunk: &Chunk| chunk.bytes <= tiny && !chunk.jumbo && !chunk.straddles;
+        let mut left: HashMap<_, u64> = HashMap::new();
+        for chunk in chunks {
+            *left.entry(chunk.shard).or_default() += 1;
+        }
+        let mut start = 0;
+        while start < chunks.len() {
+            let first = &chunks[start];
+            let (mut end, mut bytes, mut documents) = (start, 0, 0);
+            let left = left.entry(first.shard).or_default();
+            while let Some(chunk) = chunks.get(end) {
+                let alike = is_tiny(chunk) && chunk.shard == first.shard && chunk.zone == first.zone;
+                (bytes, documents) = (bytes + chunk.bytes, documents + chunk.documents);
+                let fits = bytes <= limit / 4 && documents <= MAX_DOCUMENTS / 4;
+                if !alike || (end > start && (!fits || *left <= KEPT)) {
+                    break;
+                }
+                *left -= u64::from(end > start);
+                end += 1;
+            }
+            if end > start + 1 {
+                merges.push(Merge { collection: position, chunks: start..end });
+            }
+            start = end.max(start + 1);
+        }
+    }
+    merges
+}

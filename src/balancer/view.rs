@@ -1,0 +1,100 @@
+//! What one round works on: shards, collections and zones as the catalog has them, measured.
+
+use crate::catalog::model::Shard;
+use crate::catalog::sizes::{self, Collection};
+use crate::catalog::{cache, settings, zones};
+use crate::pg::error::Result;
+use docshard_core::balancer as policy;
+use docshard_core::chunk_map::ShardId;
+use docshard_core::zone::ZoneMap;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+const MB: u64 = 1 << 20;
+
+/// The catalog's part.
+pub(super) struct View {
+    pub(super) shards: Vec<Rc<Shard>>,
+    pub(super) collections: Vec<Collection>,
+    chunk_size_mb: u64,
+    zones: HashMap<String, ZoneMap>,
+    zones_of_shards: HashMap<ShardId, Vec<String>>,
+}
+
+/// What moves work towards: shards, and which zones are where.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Goal {
+    shards: Vec<(ShardId, bool, Option<i32>)>,
+    zones: HashMap<String, ZoneMap>,
+    zones_of_shards: HashMap<ShardId, Vec<String>>,
+}
+
+/// What the catalog doesn't know.
+pub(super) struct Known<'a> {
+    /// the shard cannot take part now
+    pub(super) unavailable: &'a dyn Fn(ShardId) -> bool,
+    /// nothing is to be done for the collection now
+    pub(super) resting: &'a dyn Fn(i32) -> bool,
+    /// the chunk of the collection was moved lately
+    pub(super) pinned: &'a dyn Fn(i32, &[u8]) -> bool,
+}
+
+impl View {
+    pub(super) fn load() -> Result<Self> {
+        let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
+        shards.sort_by_key(|shard| shard.id);
+        Ok(Self {
+            shards,
+            collections: sizes::collections(true)?,
+            chunk_size_mb: settings::integer("chunk_size_mb")?.unsigned_abs(),
+            zones: zones::all()?,
+            zones_of_shards: zones::of_shards()?,
+        })
+    }
+
+    pub(super) fn goal(&self) -> Goal {
+        Goal {
+            shards: self.shards.iter().map(|shard| (shard.id, shard.draining, shard.max_size_mb)).collect(),
+            zones: self.zones.clone(),
+            zones_of_shards: self.zones_of_shards.clone(),
+        }
+    }
+
+    /// The cluster as the policy sees it; shards, collections and chunks keep their positions.
+    pub(super) fn describe(&self, known: &Known<'_>) -> policy::Cluster {
+        let mut numbers = HashMap::new();
+        let mut number = |zone: &str| {
+            let next = numbers.len() as policy::ZoneId;
+            *numbers.entry(zone.to_owned()).or_insert(next)
+        };
+        let none = Vec::new();
+        let shards = self.shards.iter().map(|shard| policy::Shard {
+            id: shard.id,
+            draining: shard.draining,
+            max_bytes: shard.max_size_mb.map(|mb| u64::from(mb.unsigned_abs()) * MB),
+            unavailable: (known.unavailable)(shard.id),
+            zones: self.zones_of_shards.get(&shard.id).unwrap_or(&none).iter().map(|zone| number(zone)).collect(),
+        });
+        let shards = shards.collect();
+        let collections = self.collections.iter().map(|collection| {
+            let zones = self.zones.get(&collection.namespace);
+            let mut chunk = |chunk: &sizes::Chunk| policy::Chunk {
+                shard: chunk.shard,
+                documents: chunk.documents,
+                bytes: chunk.bytes,
+                zone: zones.and_then(|zones| zones.covering(&chunk.min, &chunk.max)).map(|range| number(&range.zone)),
+                straddles: zones.is_some_and(|zones| zones.straddles(&chunk.min, &chunk.max)),
+                jumbo: chunk.jumbo,
+                pinned: (known.pinned)(collection.id, &chunk.min),
+            };
+            // One that rests is shown without chunks: nothing is to be done there.
+            let rests = (known.resting)(collection.id);
+            policy::Collection {
+                chunk_size: collection.chunk_size_mb.map_or(self.chunk_size_mb, |mb| u64::from(mb.unsigned_abs())) * MB,
+                balance: collection.balance,
+                chunks: if rests { Vec::new() } else { collection.chunks.iter().map(&mut chunk).collect() },
+            }
+        });
+        policy::Cluster { shards, collections: collections.collect() }
+    }
+}
