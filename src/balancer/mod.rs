@@ -2,7 +2,7 @@
 //!
 //! # A round
 //! 1. Moves that somebody left unfinished are recovered, also while the balancer is off.
-//! 2. The catalog is read and every shard measured; a shard that fails rests, and takes no part meanwhile.
+//! 2. The catalog is read, and every shard measured where PostgreSQL's statistics tell of changes; a shard that fails rests, and takes no part meanwhile.
 //! 3. Splits. Where a chunk has only one key, it is marked jumbo. After splits the round ends, and the next begins.
 //! 4. Moves, one after the other. A chunk is counted exactly before it moves; if it is not what it seemed, the policy
 //!    is asked again. After each plan the policy is asked again on what is known now, until it has no more moves.
@@ -17,6 +17,7 @@
 
 mod compliance;
 pub mod control;
+mod measured;
 mod rest;
 mod steps;
 mod view;
@@ -32,6 +33,7 @@ pub use compliance::{CollectionStatus, collection_status};
 use control::STEP;
 use docshard_core::balancer::{self as policy, Cut, Reason};
 use docshard_core::chunk_map::ShardId;
+use measured::Measured;
 use rest::Rests;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -61,6 +63,7 @@ pub struct Balancer {
     pinned: HashMap<(i32, Vec<u8>), Instant>,
     goal: Goal,
     paused_until: Option<Instant>,
+    measured: Measured,
     tiny: HashMap<(i32, Vec<u8>), Instant>,
     failed: bool,
 }
@@ -160,22 +163,43 @@ impl Balancer {
         })
     }
 
+    /// Measures what has changed, at all shards at once; where that fails, one by one, so that it shows who failed.
     fn measure(&mut self, view: &mut View) {
-        for shard in view.shards.clone() {
-            if self.shards.rests(&shard.id) {
+        self.measured.retain(&view.collections);
+        let ids: Vec<i32> = view.collections.iter().map(|collection| collection.id).collect();
+        let awake = |balancer: &Self| -> Vec<_> {
+            view.shards.iter().filter(|shard| !balancer.shards.rests(&shard.id)).cloned().collect()
+        };
+        // Asked before measuring: what is written in between counts as a change next time.
+        let activity = transaction::run(|| sizes::activity(&awake(self), &ids)).unwrap_or_default();
+        for collection in &mut view.collections {
+            let mut due: Vec<_> = view.shards.iter().filter(|shard| !self.shards.rests(&shard.id)).cloned().collect();
+            due.retain(|shard| {
+                let now = activity.get(&(shard.id, collection.id)).copied();
+                collection.chunks.iter().any(|chunk| chunk.shard == shard.id)
+                    && !self.measured.fill(collection, shard.id, now)
+            });
+            if due.is_empty() {
                 continue;
             }
-            for collection in &mut view.collections {
-                if let Err(error) = transaction::run(|| sizes::measure(&shard, collection, COUNTED_OFTEN_MB)) {
+            let at_once = transaction::run(|| sizes::measure_at_once(&due, collection, COUNTED_OFTEN_MB)).is_ok();
+            for shard in due {
+                let outcome = if at_once {
+                    Ok(())
+                } else {
+                    transaction::run(|| sizes::measure(&shard, collection, COUNTED_OFTEN_MB))
+                };
+                if let Err(error) = outcome {
                     self.note(&error, &format!("measuring {} at shard \"{}\": ", collection.namespace, shard.name));
                     if shard.place == Place::Local || !is_connection_lost(&error) {
                         self.collections.failed(collection.id);
                     } else {
                         self.shards.failed(shard.id);
-                        break;
                     }
                 } else {
                     self.shards.succeeded(&shard.id);
+                    let now = activity.get(&(shard.id, collection.id)).copied();
+                    self.measured.keep(collection, shard.id, now);
                 }
             }
         }
