@@ -127,12 +127,20 @@ kinds! {
     OperationNotSupportedInTransaction = 263, "25001";
     Location15998 = 15998, "22023";
     Location16410 = 16410, "22023";
+    Location28667 = 28667, "22023";
+    Location28724 = 28724, "22023";
     Location31249 = 31249, "22023";
     Location31250 = 31250, "22023";
     Location31253 = 31253, "22023";
     Location31254 = 31254, "22023";
+    Location31274 = 31274, "22023";
+    Location31275 = 31275, "22023";
     Location40352 = 40352, "22023";
     Location40353 = 40353, "22023";
+    Location51074 = 51074, "22023";
+    Location51075 = 51075, "22023";
+    Location51091 = 51091, "22023";
+    Location51108 = 51108, "22023";
     Location51270 = 51270, "22023";
     MissingSortKeyShard = 169, "22023";
 }

@@ -52,36 +52,85 @@ pub(crate) fn resolve<'a>(object: RawObject<'a>, path: &str) -> Option<RawValue<
     }
 }
 
+/// The value at a path that leads through embedded documents and named positions of arrays. None if missing.
+pub(crate) fn at<'a>(object: RawObject<'a>, path: &str) -> Option<RawValue<'a>> {
+    path.split('.').try_fold(RawValue::Object(object), |value, name| match value {
+        RawValue::Array(array) => array.get(array_index(name)?),
+        value => embedded(value)?.get(name),
+    })
+}
+
+/// Where a path starts: a document, or an array taken as one whose names are its positions.
+#[derive(Clone, Copy)]
+pub(crate) enum Base<'a> {
+    Object(RawObject<'a>),
+    Array(RawArray<'a>),
+    /// a document of one field
+    Field(&'a str, RawValue<'a>),
+}
+
+impl<'a> Base<'a> {
+    fn get(self, name: &str) -> Option<RawValue<'a>> {
+        match self {
+            Base::Field(field, value) => (name == field).then_some(value),
+            Base::Object(object) => object.get(name),
+            Base::Array(array) => array_index(name).and_then(|index| array.get(index)),
+        }
+    }
+}
+
+/// What an array at the end of a path gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtEnd {
+    /// its elements, and then itself
+    Elements,
+    /// itself
+    Whole,
+}
+
 /// True if `test` accepts one of the values that a query's path reaches, as MongoDB's `BSONElementIterator` yields
 /// them: arrays on the way are searched (elements that are documents, and the position a numeric component names), an
-/// array at the end gives its elements and then itself. `None` stands for missing. An array in the way that holds
-/// nothing the path could enter yields nothing at all, not even `None`.
-pub(crate) fn any<'a>(object: RawObject<'a>, path: &str, test: &impl Fn(Option<RawValue<'a>>) -> bool) -> bool {
+/// array at the end gives what `at_end` says. `None` stands for missing. An array in the way that holds nothing the
+/// path could enter yields nothing at all, not even `None`.
+pub(crate) fn any<'a>(base: Base<'a>, path: &str, at_end: AtEnd, test: &impl Fn(Option<RawValue<'a>>) -> bool) -> bool {
     let (head, rest) = split(path);
-    match (object.get(head), rest) {
+    match (base.get(head), rest) {
         (None, _) => test(None),
-        (Some(RawValue::Array(array)), None) => {
-            array.iter().any(|element| test(Some(element))) || test(Some(RawValue::Array(array)))
-        }
-        (Some(value), None) => test(Some(value)),
-        (Some(RawValue::Array(array)), Some(rest)) => any_in_array(array, rest, test),
+        (Some(value), None) => any_at_end(value, at_end, test),
+        (Some(RawValue::Array(array)), Some(rest)) => any_in_array(array, rest, at_end, test),
         (Some(value), Some(rest)) => match embedded(value) {
-            Some(inner) => any(inner, rest, test),
+            Some(inner) => any(Base::Object(inner), rest, at_end, test),
             None => test(None),
         },
     }
 }
 
-fn any_in_array<'a>(array: RawArray<'a>, path: &str, test: &impl Fn(Option<RawValue<'a>>) -> bool) -> bool {
-    if array.iter().filter_map(embedded).any(|element| any(element, path, test)) {
+/// As [`any`], at the end of the path.
+#[inline]
+pub(crate) fn any_at_end<'a>(value: RawValue<'a>, at_end: AtEnd, test: &impl Fn(Option<RawValue<'a>>) -> bool) -> bool {
+    match value {
+        RawValue::Array(array) if at_end == AtEnd::Elements => {
+            array.iter().any(|element| test(Some(element))) || test(Some(value))
+        }
+        value => test(Some(value)),
+    }
+}
+
+fn any_in_array<'a>(
+    array: RawArray<'a>,
+    path: &str,
+    at_end: AtEnd,
+    test: &impl Fn(Option<RawValue<'a>>) -> bool,
+) -> bool {
+    if array.iter().filter_map(embedded).any(|element| any(Base::Object(element), path, at_end, test)) {
         return true;
     }
     let (head, rest) = split(path);
     let Some(element) = array_index(head).and_then(|index| array.get(index)) else { return false };
     match (rest, element) {
         (None, _) => test(Some(element)),
-        (Some(rest), RawValue::Array(nested)) => any_in_array(nested, rest, test),
-        (Some(rest), _) => embedded(element).is_some_and(|inner| any(inner, rest, test)),
+        (Some(rest), RawValue::Array(nested)) => any_in_array(nested, rest, at_end, test),
+        (Some(rest), _) => embedded(element).is_some_and(|inner| any(Base::Object(inner), rest, at_end, test)),
     }
 }
 

@@ -382,7 +382,7 @@ fn depth_is_limited() {
     assert!(raw::validate(&deep).is_err());
     let value = Value::from_raw(raw::root(&deep));
     assert!(value == Value::from_raw(raw::root(&deep)));
-    assert_eq!(check_stored(&deep).unwrap_err().kind, Kind::BadValue);
+    assert_eq!(check_stored(&deep).unwrap_err().kind, Kind::TypeMismatch);
 }
 
 #[test]

@@ -63,6 +63,56 @@ fn through_arrays() {
 }
 
 #[test]
+fn slices() {
+    let from = json!({"_id": 1, "a": [1, 2, 3, 4], "b": 5});
+    for (slice, kept) in [
+        (json!(2), json!([1, 2])),
+        (json!(0), json!([])),
+        (json!(9), json!([1, 2, 3, 4])),
+        (json!(-1), json!([4])),
+        (json!(-9), json!([1, 2, 3, 4])),
+        (json!(1.9), json!([1])),
+        (json!({"$numberDecimal": "NaN"}), json!([])),
+        (json!({"$numberDecimal": "1E+30"}), json!([1, 2, 3, 4])),
+        (json!([1, 2]), json!([2, 3])),
+        (json!([-3, 2]), json!([2, 3])),
+        (json!([-9, 2]), json!([1, 2])),
+        (json!([9, 2]), json!([])),
+    ] {
+        let expected = json!({"_id": 1, "a": kept, "b": 5});
+        assert_eq!(project(&json!({"a": {"$slice": slice}}), &from), expected, "{slice}");
+    }
+    check(vec![
+        (json!({"a": {"$slice": 1}, "b": 0}), from.clone(), json!({"_id": 1, "a": [1]})),
+        (json!({"a": {"$slice": 1}, "b": 1}), from.clone(), json!({"_id": 1, "a": [1], "b": 5})),
+        (json!({"a": {"$slice": 1}, "c": 1}), from.clone(), json!({"_id": 1, "a": [1]})),
+        (json!({"b": {"$slice": 1}, "_id": 0}), from, json!({"a": [1, 2, 3, 4], "b": 5})),
+        (
+            json!({"a.b": {"$slice": 1}}),
+            json!({"a": [{"b": [1, 2], "c": 3}, 5, [{"b": [1, 2]}]]}),
+            json!({"a": [{"b": [1], "c": 3}, 5, [{"b": [1, 2]}]]}),
+        ),
+    ]);
+}
+
+#[test]
+fn first_matching_elements() {
+    let from = json!({"_id": 1, "a": [{"x": 1}, {"x": 2}, {"x": 2, "y": 1}], "b": [1, 2, 3], "c": 5});
+    check(vec![
+        (json!({"a": {"$elemMatch": {"x": 2}}}), from.clone(), json!({"_id": 1, "a": [{"x": 2}]})),
+        (json!({"b": {"$elemMatch": {"$gt": 1}}, "c": 1}), from.clone(), json!({"_id": 1, "b": [2], "c": 5})),
+        (json!({"b": {"$elemMatch": {"$gt": 9}}}), from.clone(), json!({"_id": 1})),
+        (json!({"c": {"$elemMatch": {"$gt": 1}}}), from.clone(), json!({"_id": 1})),
+        (
+            json!({"b": {"$elemMatch": {"$gt": 1}}, "a": {"$slice": 1}}),
+            from.clone(),
+            json!({"_id": 1, "a": [{"x": 1}], "b": [2], "c": 5}),
+        ),
+        (json!({"b": {"$elemMatch": {"$gt": 1}}, "a": 0, "_id": 0}), from, json!({"b": [2], "c": 5})),
+    ]);
+}
+
+#[test]
 fn identity() {
     for (projection, identity) in [(json!({}), true), (json!({"_id": 1}), false), (json!({"a": 0}), false)] {
         assert_eq!(Projection::parse(&projection).unwrap().is_identity(), identity, "{projection}");
@@ -86,7 +136,16 @@ fn refusals() {
         (json!({"a..b": 1}), 15998, ""),
         (json!({"$a": 1}), 16410, ""),
         (json!({"a.$": 1}), 238, "positional operator"),
-        (json!({"a": {"$slice": 1}}), 238, "the projection operator $slice"),
+        (json!({"a": {"$meta": "textScore"}}), 238, "the projection operator $meta"),
+        (json!({"a": {"$slice": "1"}}), 28667, "$slice"),
+        (json!({"a": {"$slice": [1]}}), 28667, "$slice"),
+        (json!({"a": {"$slice": [1, 0]}}), 28724, "positive"),
+        (json!({"a": {"$elemMatch": 1}}), 31274, "object required"),
+        (json!({"a.b": {"$elemMatch": {}}}), 31275, "nested field"),
+        (json!({"a": {"$elemMatch": {"$foo": 1}}}), 2, "unknown operator: $foo"),
+        (json!({"a": {"$slice": 1, "$elemMatch": {}}}), 2, "exactly one field"),
+        (json!({"a": {"$slice": 1}, "a.b": 0}), 31249, "Path collision at a.b"),
+        (json!({"a": 1, "a.b": {"$slice": 1}}), 31249, "Path collision at a.b"),
         (json!({"a": {"$add": [1, 2]}}), 238, "the expression $add"),
         (json!({"a": "$b"}), 238, "literals"),
         (json!({"a": [1]}), 238, "literals"),
@@ -143,6 +202,20 @@ proptest! {
             let from = read(&bytes(&from));
             prop_assert_eq!(project(&specification, &from), naive(&from, "", &paths, include).unwrap());
         }
+    }
+
+    #[test]
+    fn slices_agree_with_javascript(
+        array in proptest::collection::vec(scalar(), 0..5),
+        skip in -7..7i64,
+        limit in 1..7i64,
+    ) {
+        let from = read(&bytes(&json!({"a": array})));
+        let length = array.len() as i64;
+        let start = (if skip < 0 { length + skip } else { skip }).clamp(0, length);
+        let end = (start + limit).min(length);
+        let kept = Json::from(from["a"].as_array().unwrap()[start as usize..end as usize].to_vec());
+        prop_assert_eq!(project(&json!({"a": {"$slice": [skip, limit]}}), &from)["a"].clone(), kept);
     }
 
     #[test]

@@ -27,7 +27,7 @@ SELECT docshard.find('f.c', '{"$or": {"a": 1}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.find('f.c', '{"$nor": [1]}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.find('f.c', '{"a": {"$size": 1}}');
+SELECT docshard.find('f.c', '{"a": {"$near": [1, 2]}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.find('f.c', '{"$where": "true"}');
 \echo :LAST_ERROR_SQLSTATE

@@ -20,7 +20,7 @@ SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": 1}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.replace_one('updr.c', '{"_id": 1}', '{"$set": {"a": 1}}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$push": {"l": 1}}');
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"l.$": 1}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$inc": {"s": 1}}');
 \echo :LAST_ERROR_SQLSTATE

@@ -4,6 +4,7 @@
 //! not understood allows everything.
 
 use super::node::{Node, Range, Side, Test};
+use super::regex::Pattern;
 use crate::document::number::Number;
 use crate::document::order::Class;
 use crate::document::value::Value;
@@ -62,11 +63,18 @@ impl Test {
             Test::In(set) if set.values.iter().any(|value| matches!(value, Value::Array(_))) => KeyRanges::all(),
             Test::In(set) => {
                 let null = set.null.then_some(&Value::Null);
-                KeyRanges::new(
-                    null.into_iter().chain(&set.values).map(|value| KeyRange::point(&encoded(value))).collect(),
-                )
+                let points = null.into_iter().chain(&set.values).map(|value| KeyRange::point(&encoded(value)));
+                let points = KeyRanges::new(points.collect());
+                set.patterns.iter().fold(points, |ranges, pattern| ranges.union(&matched_by(pattern)))
             }
             Test::Range(range) => range.ranges(),
+            Test::Regex(pattern) => matched_by(pattern),
+            Test::Type(_)
+            | Test::Modulo(_)
+            | Test::Bits(_)
+            | Test::Size(_)
+            | Test::ElementDocument(_)
+            | Test::ElementValue(_) => KeyRanges::all(),
         }
     }
 }
@@ -98,6 +106,15 @@ impl Range {
         };
         KeyRanges::new(range.into_iter().collect())
     }
+}
+
+/// The strings that start with the pattern's literal prefix, and the pattern itself.
+fn matched_by(pattern: &Pattern) -> KeyRanges {
+    let mut lo = encoded(&Value::String(pattern.prefix().to_owned()));
+    // Without its end mark, a string's encoding is a prefix of every longer string's.
+    lo.pop();
+    let hi = prefix_successor(&lo);
+    KeyRanges::new(vec![KeyRange { lo, hi }, KeyRange::point(&encoded(&pattern.value()))])
 }
 
 fn encoded(value: &Value) -> Vec<u8> {

@@ -3,18 +3,39 @@
 use super::node::{Node, Range, Set, Test};
 use crate::document::element::Element;
 use crate::document::order::{Class, compare_raw};
-use crate::document::raw::{RawObject, RawValue};
+use crate::document::raw::{RawArray, RawValue};
 use crate::document::value::Value;
-use crate::path;
+use crate::path::{self, AtEnd, Base};
 
 impl Node {
     /// True if the document matches.
-    pub fn matches(&self, document: RawObject<'_>) -> bool {
+    pub fn matches(&self, document: Base<'_>) -> bool {
         match self {
             Node::And(nodes) => nodes.iter().all(|node| node.matches(document)),
             Node::Or(nodes) => nodes.iter().any(|node| node.matches(document)),
             Node::Not(node) => !node.matches(document),
-            Node::Leaf(path, test) => path::any(document, path, &|found| test.accepts(found)),
+            Node::Leaf(path, test) => path::any(document, path, test.at_end(), &|found| test.accepts(found)),
+        }
+    }
+
+    /// True if the value matches, as if every path led to it: an array gives its elements too if `elements`.
+    pub fn matches_value(&self, value: RawValue<'_>, elements: bool) -> bool {
+        match self {
+            Node::And(nodes) => nodes.iter().all(|node| node.matches_value(value, elements)),
+            Node::Or(nodes) => nodes.iter().any(|node| node.matches_value(value, elements)),
+            Node::Not(node) => !node.matches_value(value, elements),
+            Node::Leaf(_, test) => {
+                let at_end = if elements { test.at_end() } else { AtEnd::Whole };
+                path::any_at_end(value, at_end, &|found| test.accepts(found))
+            }
+        }
+    }
+
+    /// True if an array's element matches as a document; what is neither document nor array never does.
+    fn matches_element(&self, element: RawValue<'_>) -> bool {
+        match element {
+            RawValue::Array(array) => self.matches(Base::Array(array)),
+            value => path::embedded(value).is_some_and(|object| self.matches(Base::Object(object))),
         }
     }
 }
@@ -29,7 +50,33 @@ impl Test {
             Test::Equal(value) => found.is_some_and(|raw| equals(raw, value)),
             Test::In(set) => set.contains(found),
             Test::Range(range) => range.contains(found),
+            Test::Type(types) => found.is_some_and(|raw| types.contain(raw)),
+            Test::Modulo(modulo) => found.is_some_and(|raw| modulo.accepts(raw)),
+            Test::Bits(bits) => found.is_some_and(|raw| bits.accept(raw)),
+            Test::Regex(pattern) => found.is_some_and(|raw| pattern.accepts(raw)),
+            Test::Size(size) => array(found).is_some_and(|array| array.len() == *size),
+            Test::ElementDocument(_) | Test::ElementValue(_) => {
+                array(found).is_some_and(|array| array.iter().any(|element| self.matches_element(element)))
+            }
         }
+    }
+}
+
+impl Test {
+    /// True if an array's element is what `$elemMatch` looks for.
+    pub fn matches_element(&self, element: RawValue<'_>) -> bool {
+        match self {
+            Test::ElementDocument(node) => node.matches_element(element),
+            Test::ElementValue(node) => node.matches_value(element, false),
+            _ => false,
+        }
+    }
+}
+
+fn array(found: Option<RawValue<'_>>) -> Option<RawArray<'_>> {
+    match found {
+        Some(RawValue::Array(array)) => Some(array),
+        _ => None,
     }
 }
 
@@ -46,6 +93,7 @@ impl Set {
         let Some(raw) = found else { return self.null };
         self.values.binary_search_by(|value| compare_raw(raw, value).reverse()).is_ok()
             || self.null && Class::of_raw(raw) == Class::Null
+            || self.patterns.iter().any(|pattern| pattern.accepts(raw))
     }
 }
 

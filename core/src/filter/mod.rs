@@ -4,18 +4,23 @@
 //! * [`node`] is the tree.
 //! * [`matching`] evaluates it on a document.
 //! * [`bounds`] says which values of a field can match.
+//! * [`types`], [`modulo`], [`bits`] and [`regex`] are single operators: argument and test.
 
+mod bits;
 mod bounds;
 mod matching;
+mod modulo;
 mod node;
 mod parse;
+mod regex;
+mod types;
 
-use crate::document::raw::RawObject;
+use crate::document::raw::{RawArray, RawObject, RawValue};
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
 use crate::key::KeyRanges;
-use crate::path;
-use node::Node;
+use crate::path::{self, Base};
+use node::{Node, Test};
 
 /// A parsed filter.
 #[derive(Debug)]
@@ -40,7 +45,7 @@ impl Filter {
 
     /// True if the document matches.
     pub fn matches(&self, document: RawObject<'_>) -> bool {
-        self.root.matches(document)
+        self.root.matches(Base::Object(document))
     }
 
     /// The encodings of one field's value (a field that holds no array anywhere on its path) that a matching document
@@ -100,5 +105,95 @@ impl Filter {
             }
         });
         equalities
+    }
+}
+
+/// A condition on single values rather than on a document's fields: operators such as `{"$gt": 5}`, or a regular
+/// expression.
+#[derive(Debug)]
+pub(crate) struct Condition {
+    root: Node,
+}
+
+impl Condition {
+    /// True for operators and regular expressions; anything else is a value or a document.
+    pub(crate) fn is_one(json: &serde_json::Value) -> Result<bool> {
+        parse::is_condition(json)
+    }
+
+    /// Parses what [`is_one`](Self::is_one) is true for.
+    pub(crate) fn parse(json: &serde_json::Value) -> Result<Condition> {
+        Ok(Condition { root: parse::condition(json)? })
+    }
+
+    /// True if the value passes, or an element of the array that it is.
+    pub(crate) fn accepts(&self, value: RawValue<'_>) -> bool {
+        self.root.matches_value(value, true)
+    }
+}
+
+/// A condition on an array's elements, as `$elemMatch` takes it.
+#[derive(Debug)]
+pub(crate) struct ElementCondition {
+    test: Test,
+}
+
+impl ElementCondition {
+    /// Parses `$elemMatch`'s argument.
+    ///
+    /// # Errors
+    /// Those of [`Filter::parse`].
+    pub(crate) fn parse(json: &serde_json::Value) -> Result<ElementCondition> {
+        Ok(ElementCondition { test: parse::element_condition(json)? })
+    }
+
+    /// The first element that matches.
+    pub(crate) fn first_in<'a>(&self, array: RawArray<'a>) -> Option<RawValue<'a>> {
+        array.iter().find(|element| self.test.matches_element(*element))
+    }
+}
+
+/// A condition on an array's elements, which it calls by an identifier: `{"x.grade": {"$gt": 5}}`.
+#[derive(Debug)]
+pub(crate) struct ArrayFilter {
+    identifier: String,
+    root: Node,
+}
+
+impl ArrayFilter {
+    /// Parses one.
+    ///
+    /// # Errors
+    /// `FailedToParse` if it names no field, or several, or by no identifier; those of [`Filter::parse`].
+    pub(crate) fn parse(json: &serde_json::Value) -> Result<ArrayFilter> {
+        let error = |message: String| Err(Error::new(Kind::FailedToParse, message));
+        let root = parse::filter(json)?;
+        let mut identifiers: Vec<&str> = Vec::new();
+        root.leaf_paths(&mut |path| identifiers.push(path::split(path).0));
+        let Some(identifier) = identifiers.first().map(|identifier| (*identifier).to_owned()) else {
+            return error("Cannot use an expression without a top-level field name in arrayFilters".to_owned());
+        };
+        if let Some(other) = identifiers.iter().find(|other| **other != identifier) {
+            return error(format!("Expected a single top-level field name, found '{identifier}' and '{other}'"));
+        }
+        let mut characters = identifier.chars();
+        if !characters.next().is_some_and(|first| first.is_ascii_lowercase())
+            || !characters.all(|character| character.is_ascii_alphanumeric())
+        {
+            let message = "The top-level field name must be an alphanumeric string beginning with a lowercase letter";
+            let error = Error::new(Kind::BadValue, format!("{message}, found '{identifier}'"));
+            return Err(error);
+        }
+        Ok(ArrayFilter { identifier, root })
+    }
+
+    /// What `$[identifier]` calls it by.
+    pub(crate) fn identifier(&self) -> &str {
+        &self.identifier
+    }
+
+    /// True if the element matches.
+    pub(crate) fn matches(&self, element: RawValue<'_>) -> bool {
+        self.root.matches(Base::Field(&self.identifier, element))
     }
 }

@@ -3,8 +3,13 @@
 //! INVARIANT: a leaf says yes if *one* value that its path reaches passes its test. What must hold over the whole path
 //! (`$ne`, `$nin`, `$not`, `{$exists: false}`) is a [`Node::Not`] around a leaf.
 
+use super::bits::Bits;
+use super::modulo::Modulo;
+use super::regex::Pattern;
+use super::types::Types;
 use crate::document::order::{Class, compare_values};
 use crate::document::value::Value;
+use crate::path::AtEnd;
 use std::cmp::Ordering;
 
 /// A part of a filter.
@@ -35,6 +40,20 @@ pub(super) enum Test {
     In(Set),
     /// on one side of the bound
     Range(Range),
+    /// of one of the types
+    Type(Types),
+    /// leaves a remainder
+    Modulo(Modulo),
+    /// has bits set or clear
+    Bits(Bits),
+    /// a string that the pattern is found in, or a regular expression equal to it
+    Regex(Pattern),
+    /// an array of so many elements
+    Size(usize),
+    /// an array with a document in it, or another array taken as one, that matches
+    ElementDocument(Box<Node>),
+    /// an array with an element that passes every test, whatever path they are given
+    ElementValue(Box<Node>),
 }
 
 /// The argument of `$in`.
@@ -44,6 +63,8 @@ pub(super) struct Set {
     pub values: Vec<Value>,
     /// true if null is among them
     pub null: bool,
+    /// strings that one of these is found in belong, too
+    pub patterns: Vec<Pattern>,
 }
 
 /// An ordering operator.
@@ -93,6 +114,14 @@ impl Side {
 }
 
 impl Test {
+    /// What an array at the end of the path gives the test.
+    pub fn at_end(&self) -> AtEnd {
+        match self {
+            Test::Size(_) | Test::ElementDocument(_) | Test::ElementValue(_) => AtEnd::Whole,
+            _ => AtEnd::Elements,
+        }
+    }
+
     /// Equality to a value; null and undefined equal each other and missing.
     pub fn equal(value: Value) -> Test {
         if Class::of(&value) == Class::Null { Test::Null } else { Test::Equal(value) }
@@ -111,13 +140,13 @@ impl Test {
     }
 
     /// Membership.
-    pub fn one_of(mut values: Vec<Value>) -> Test {
+    pub fn one_of(mut values: Vec<Value>, patterns: Vec<Pattern>) -> Test {
         let given = values.len();
         values.retain(|value| Class::of(value) != Class::Null);
         let null = values.len() < given;
         values.sort_by(compare_values);
         values.dedup_by(|a, b| compare_values(a, b).is_eq());
-        Test::In(Set { values, null })
+        Test::In(Set { values, null, patterns })
     }
 
     /// The only value that passes, if the test is an equality in disguise or in the open.
@@ -125,8 +154,9 @@ impl Test {
         match self {
             Test::Null => Some(Value::Null),
             Test::Equal(value) => Some(value.clone()),
-            Test::In(Set { values, null: true }) if values.is_empty() => Some(Value::Null),
-            Test::In(Set { values, null: false }) if values.len() == 1 => Some(values[0].clone()),
+            Test::In(Set { patterns, .. }) if !patterns.is_empty() => None,
+            Test::In(Set { values, null: true, .. }) if values.is_empty() => Some(Value::Null),
+            Test::In(Set { values, null: false, .. }) if values.len() == 1 => Some(values[0].clone()),
             _ => None,
         }
     }

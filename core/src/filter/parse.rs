@@ -3,7 +3,11 @@
 //! The operators are tables: a name and the function that parses its argument. What MongoDB knows and this engine does
 //! not yet is listed too, so that it gets an error of its own.
 
+use super::bits::Bits;
+use super::modulo::Modulo;
 use super::node::{Node, Side, Test};
+use super::regex::Pattern;
+use super::types::Types;
 use crate::document::number::Number;
 use crate::document::order::Class;
 use crate::document::value::Value;
@@ -14,42 +18,57 @@ use serde_json::{Map, Value as Json};
 /// An operator on a field: `{path: {name: argument}}`.
 struct FieldOperator {
     name: &'static str,
-    parse: fn(path: &str, argument: &Json, depth: usize) -> Result<Node>,
+    parse: fn(field: Field<'_>, argument: &Json) -> Result<Node>,
+}
+
+/// Where an operator on a field stands.
+#[derive(Clone, Copy)]
+struct Field<'a> {
+    path: &'a str,
+    /// the operator and those beside it
+    operators: &'a Map<String, Json>,
+    depth: usize,
 }
 
 const FIELD_OPERATORS: &[FieldOperator] = &[
     FieldOperator { name: "$eq", parse: eq },
     FieldOperator { name: "$ne", parse: ne },
-    FieldOperator { name: "$gt", parse: |path, argument, _| range(path, Side::Greater, argument) },
-    FieldOperator { name: "$gte", parse: |path, argument, _| range(path, Side::GreaterOrEqual, argument) },
-    FieldOperator { name: "$lt", parse: |path, argument, _| range(path, Side::Less, argument) },
-    FieldOperator { name: "$lte", parse: |path, argument, _| range(path, Side::LessOrEqual, argument) },
-    FieldOperator { name: "$in", parse: |path, argument, _| membership(path, "$in", argument) },
-    FieldOperator { name: "$nin", parse: |path, argument, _| Ok(not(membership(path, "$nin", argument)?)) },
+    FieldOperator { name: "$gt", parse: |field, argument| range(field.path, Side::Greater, argument) },
+    FieldOperator { name: "$gte", parse: |field, argument| range(field.path, Side::GreaterOrEqual, argument) },
+    FieldOperator { name: "$lt", parse: |field, argument| range(field.path, Side::Less, argument) },
+    FieldOperator { name: "$lte", parse: |field, argument| range(field.path, Side::LessOrEqual, argument) },
+    FieldOperator { name: "$in", parse: |field, argument| membership(field.path, "$in", argument) },
+    FieldOperator { name: "$nin", parse: |field, argument| Ok(not(membership(field.path, "$nin", argument)?)) },
     FieldOperator { name: "$not", parse: not_operators },
     FieldOperator { name: "$exists", parse: exists },
-    FieldOperator { name: "$comment", parse: |_, _, _| Ok(Node::And(Vec::new())) },
+    FieldOperator { name: "$type", parse: types },
+    FieldOperator { name: "$mod", parse: modulo },
+    FieldOperator { name: "$regex", parse: regex },
+    FieldOperator { name: "$options", parse: regex_options },
+    FieldOperator { name: "$size", parse: size },
+    FieldOperator { name: "$all", parse: all },
+    FieldOperator { name: "$elemMatch", parse: element },
+    FieldOperator {
+        name: "$bitsAllSet",
+        parse: |field, argument| bits(field.path, "$bitsAllSet", argument, true, true),
+    },
+    FieldOperator {
+        name: "$bitsAllClear",
+        parse: |field, argument| bits(field.path, "$bitsAllClear", argument, true, false),
+    },
+    FieldOperator {
+        name: "$bitsAnySet",
+        parse: |field, argument| bits(field.path, "$bitsAnySet", argument, false, true),
+    },
+    FieldOperator {
+        name: "$bitsAnyClear",
+        parse: |field, argument| bits(field.path, "$bitsAnyClear", argument, false, false),
+    },
+    FieldOperator { name: "$comment", parse: |_, _| Ok(Node::And(Vec::new())) },
 ];
 
 /// MongoDB's operators on a field that are not understood yet.
-const FIELD_OPERATORS_TO_COME: &[&str] = &[
-    "$all",
-    "$bitsAllClear",
-    "$bitsAllSet",
-    "$bitsAnyClear",
-    "$bitsAnySet",
-    "$elemMatch",
-    "$geoIntersects",
-    "$geoWithin",
-    "$mod",
-    "$near",
-    "$nearSphere",
-    "$options",
-    "$regex",
-    "$size",
-    "$type",
-    "$within",
-];
+const FIELD_OPERATORS_TO_COME: &[&str] = &["$geoIntersects", "$geoWithin", "$near", "$nearSphere", "$within"];
 
 /// An operator that stands where a path could: `{name: argument}`.
 struct TopLevelOperator {
@@ -64,12 +83,19 @@ const TOP_LEVEL_OPERATORS: &[TopLevelOperator] = &[
         name: "$nor",
         parse: |name, argument, depth| Ok(not(Node::Or(branches(name, argument, depth)?))),
     },
+    TopLevelOperator {
+        name: "$alwaysTrue",
+        parse: |name, argument, _| constant(name, argument).map(|()| Node::And(Vec::new())),
+    },
+    TopLevelOperator {
+        name: "$alwaysFalse",
+        parse: |name, argument, _| constant(name, argument).map(|()| Node::Or(Vec::new())),
+    },
     TopLevelOperator { name: "$comment", parse: |_, _, _| Ok(Node::And(Vec::new())) },
 ];
 
 /// MongoDB's operators at the top level that are not understood yet.
-const TOP_LEVEL_OPERATORS_TO_COME: &[&str] =
-    &["$alwaysFalse", "$alwaysTrue", "$expr", "$jsonSchema", "$sampleRate", "$text", "$where"];
+const TOP_LEVEL_OPERATORS_TO_COME: &[&str] = &["$expr", "$jsonSchema", "$sampleRate", "$text", "$where"];
 
 /// Names that start an extended value, or a DBRef, rather than a document of operators.
 const VALUE_NAMES: &[&str] = &[
@@ -106,6 +132,20 @@ pub(super) fn filter(json: &Json) -> Result<Node> {
         return Err(too_deep());
     }
     document(json, 0)
+}
+
+/// True for operators, such as `{"$gt": 5}`, and regular expressions.
+pub(super) fn is_condition(json: &Json) -> Result<bool> {
+    if !is_shallow(json, MAX_JSON_DEPTH) {
+        return Err(too_deep());
+    }
+    let regex = || matches!(json, Json::Object(fields) if is_extended(fields));
+    Ok(as_operators(json).is_some() || regex() && matches!(ext_json::from_json(json)?, Value::Regex(..)))
+}
+
+/// Parses what [`is_condition`] is true for; its leaves' paths are empty.
+pub(super) fn condition(json: &Json) -> Result<Node> {
+    field("", json, 0)
 }
 
 fn document(json: &Json, depth: usize) -> Result<Node> {
@@ -160,8 +200,13 @@ fn field(path: &str, argument: &Json, depth: usize) -> Result<Node> {
     {
         return Err(unknown_operator(name));
     }
-    match ext_json::from_json(argument)? {
-        Value::Regex(..) => Err(regex_to_come()),
+    equality_or_regex(path, ext_json::from_json(argument)?)
+}
+
+/// A value that stands alone: a regular expression is searched for.
+fn equality_or_regex(path: &str, value: Value) -> Result<Node> {
+    match value {
+        Value::Regex(pattern, options) => Ok(leaf(path, Test::Regex(Pattern::new(&pattern, &options)?))),
         value => equality(path, value),
     }
 }
@@ -170,7 +215,7 @@ fn field_operators(path: &str, operators: &Map<String, Json>, depth: usize) -> R
     let mut nodes = Vec::with_capacity(operators.len());
     for (name, argument) in operators {
         let node = match FIELD_OPERATORS.iter().find(|operator| operator.name == name) {
-            Some(operator) => (operator.parse)(path, argument, depth)?,
+            Some(operator) => (operator.parse)(Field { path, operators, depth }, argument)?,
             None if FIELD_OPERATORS_TO_COME.contains(&name.as_str()) => return Err(to_come(name)),
             None => return Err(unknown_operator(name)),
         };
@@ -179,14 +224,14 @@ fn field_operators(path: &str, operators: &Map<String, Json>, depth: usize) -> R
     Ok(if nodes.len() == 1 { nodes.remove(0) } else { Node::And(nodes) })
 }
 
-fn eq(path: &str, argument: &Json, _: usize) -> Result<Node> {
-    equality(path, ext_json::from_json(argument)?)
+fn eq(field: Field<'_>, argument: &Json) -> Result<Node> {
+    equality(field.path, ext_json::from_json(argument)?)
 }
 
-fn ne(path: &str, argument: &Json, _: usize) -> Result<Node> {
+fn ne(field: Field<'_>, argument: &Json) -> Result<Node> {
     match ext_json::from_json(argument)? {
         Value::Regex(..) => Err(bad_value("Can't have regex as arg to $ne.")),
-        value => Ok(not(equality(path, value)?)),
+        value => Ok(not(equality(field.path, value)?)),
     }
 }
 
@@ -207,44 +252,167 @@ fn range(path: &str, side: Side, argument: &Json) -> Result<Node> {
 fn membership(path: &str, name: &str, argument: &Json) -> Result<Node> {
     let Json::Array(elements) = argument else { return Err(bad_value(format!("{name} needs an array"))) };
     let mut values = Vec::with_capacity(elements.len());
+    let mut patterns = Vec::new();
     for element in elements {
-        if let Some(operators) = as_operators(element) {
-            return Err(match operators.contains_key("$regex") {
-                true => regex_to_come(),
-                false => bad_value(format!("cannot nest $ under {name}")),
-            });
+        if let Some(pattern) = legacy_regex(element)? {
+            patterns.push(pattern);
+            continue;
         }
-        let value = ext_json::from_json(element)?;
-        if Class::of(&value) == Class::Regex {
-            return Err(regex_to_come());
+        if as_operators(element).is_some() {
+            return Err(bad_value(format!("cannot nest $ under {name}")));
         }
-        defined(&value)?;
-        values.push(value);
+        match ext_json::from_json(element)? {
+            Value::Regex(pattern, options) => patterns.push(Pattern::new(&pattern, &options)?),
+            value => {
+                defined(&value)?;
+                values.push(value);
+            }
+        }
     }
-    Ok(leaf(path, Test::one_of(values)))
+    Ok(leaf(path, Test::one_of(values, patterns)))
 }
 
-fn not_operators(path: &str, argument: &Json, depth: usize) -> Result<Node> {
-    if depth >= MAX_FILTER_DEPTH {
+fn not_operators(field: Field<'_>, argument: &Json) -> Result<Node> {
+    if field.depth >= MAX_FILTER_DEPTH {
         return Err(too_deep());
     }
     match argument {
         Json::Object(operators) if operators.is_empty() => Err(bad_value("$not cannot be empty")),
-        Json::Object(operators) if operators.contains_key("$regularExpression") => Err(regex_to_come()),
-        Json::Object(operators) => Ok(not(field_operators(path, operators, depth + 1)?)),
+        Json::Object(operators) if operators.contains_key("$regularExpression") => {
+            Ok(not(equality_or_regex(field.path, ext_json::from_json(argument)?)?))
+        }
+        Json::Object(operators) => Ok(not(field_operators(field.path, operators, field.depth + 1)?)),
         _ => Err(bad_value("$not needs a regex or a document")),
     }
 }
 
-fn exists(path: &str, argument: &Json, _: usize) -> Result<Node> {
+fn exists(field: Field<'_>, argument: &Json) -> Result<Node> {
     let wanted = match ext_json::from_json(argument)? {
         Value::Null | Value::Undefined => false,
         Value::Bool(wanted) => wanted,
         number @ Value::Number(_) => number != Value::Number(Number::Int(0)),
         _ => true,
     };
-    let exists = leaf(path, Test::Exists);
+    let exists = leaf(field.path, Test::Exists);
     Ok(if wanted { exists } else { not(exists) })
+}
+
+fn types(field: Field<'_>, argument: &Json) -> Result<Node> {
+    Ok(leaf(field.path, Test::Type(Types::parse(field.path, &ext_json::from_json(argument)?)?)))
+}
+
+fn modulo(field: Field<'_>, argument: &Json) -> Result<Node> {
+    Ok(leaf(field.path, Test::Modulo(Modulo::parse(&ext_json::from_json(argument)?)?)))
+}
+
+fn bits(path: &str, name: &str, argument: &Json, all: bool, set: bool) -> Result<Node> {
+    Ok(leaf(path, Test::Bits(Bits::parse(name, path, &ext_json::from_json(argument)?, all, set)?)))
+}
+
+fn regex(field: Field<'_>, argument: &Json) -> Result<Node> {
+    let (pattern, own) = match ext_json::from_json(argument)? {
+        Value::String(pattern) => (pattern, String::new()),
+        Value::Regex(pattern, options) => (pattern, options),
+        _ => return Err(bad_value("$regex has to be a string")),
+    };
+    let options = match field.operators.get("$options") {
+        None => own,
+        Some(Json::String(options)) if own.is_empty() => options.clone(),
+        Some(Json::String(_)) => {
+            let options_first = field
+                .operators
+                .keys()
+                .find(|name| matches!(name.as_str(), "$regex" | "$options"))
+                .is_some_and(|name| name == "$options");
+            let kind = if options_first { Kind::Location51075 } else { Kind::Location51074 };
+            return Err(Error::new(kind, "options set in both $regex and $options"));
+        }
+        Some(_) => return Err(bad_value("$options has to be a string")),
+    };
+    Ok(leaf(field.path, Test::Regex(Pattern::new(&pattern, &options)?)))
+}
+
+/// The options themselves are read with the pattern.
+fn regex_options(field: Field<'_>, _: &Json) -> Result<Node> {
+    if field.operators.contains_key("$regex") {
+        Ok(Node::And(Vec::new()))
+    } else {
+        Err(bad_value("$options needs a $regex"))
+    }
+}
+
+/// `{"$regex": …, "$options": …}` in a list: how older Extended JSON writes a regular expression.
+fn legacy_regex(json: &Json) -> Result<Option<Pattern>> {
+    let Json::Object(fields) = json else { return Ok(None) };
+    match (fields.len(), fields.get("$regex"), fields.get("$options")) {
+        (2, Some(Json::String(pattern)), Some(Json::String(options))) => Pattern::new(pattern, options).map(Some),
+        (1, Some(Json::String(pattern)), None) => Pattern::new(pattern, "").map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn size(field: Field<'_>, argument: &Json) -> Result<Node> {
+    let fail = |what: &str| bad_value(format!("Failed to parse $size. {what} in: $size: {argument}"));
+    let Value::Number(number) = ext_json::from_json(argument)? else { return Err(fail("Expected a number")) };
+    let size = number.as_i64().ok_or_else(|| fail("Expected an integer"))?;
+    let size = usize::try_from(size).map_err(|_| fail("Expected a non-negative number"))?;
+    Ok(leaf(field.path, Test::Size(size)))
+}
+
+fn all(field: Field<'_>, argument: &Json) -> Result<Node> {
+    let Json::Array(elements) = argument else { return Err(bad_value("$all needs an array")) };
+    let element_of = |json: &Json| {
+        as_operators(json).is_some_and(|operators| operators.keys().next().is_some_and(|name| name == "$elemMatch"))
+    };
+    let elements_matched = elements.first().is_some_and(element_of);
+    let nodes = elements.iter().map(|json| {
+        if elements_matched {
+            let Some(operators) = as_operators(json).filter(|_| element_of(json)) else {
+                return Err(bad_value("$all/$elemMatch has to be consistent"));
+            };
+            return field_operators(field.path, operators, field.depth + 1);
+        }
+        if let Some(pattern) = legacy_regex(json)? {
+            return Ok(leaf(field.path, Test::Regex(pattern)));
+        }
+        if as_operators(json).is_some() {
+            return Err(bad_value("no $ expressions in $all"));
+        }
+        equality_or_regex(field.path, ext_json::from_json(json)?)
+    });
+    // Without an element nothing matches.
+    if elements.is_empty() { Ok(Node::Or(Vec::new())) } else { Ok(Node::And(nodes.collect::<Result<_>>()?)) }
+}
+
+fn element(field: Field<'_>, argument: &Json) -> Result<Node> {
+    Ok(leaf(field.path, element_test(argument, field.depth)?))
+}
+
+/// Parses what `$elemMatch` takes.
+pub(super) fn element_condition(json: &Json) -> Result<Test> {
+    if is_shallow(json, MAX_JSON_DEPTH) { element_test(json, 0) } else { Err(too_deep()) }
+}
+
+fn element_test(argument: &Json, depth: usize) -> Result<Test> {
+    if depth >= MAX_FILTER_DEPTH {
+        return Err(too_deep());
+    }
+    let Json::Object(fields) = argument else { return Err(bad_value("$elemMatch needs an Object")) };
+    let logical =
+        |name: &String| TOP_LEVEL_OPERATORS.iter().any(|operator| operator.name == name && name != "$comment");
+    Ok(match as_operators(argument) {
+        Some(operators) if !operators.keys().next().is_some_and(logical) => {
+            Test::ElementValue(Box::new(field_operators("", fields, depth + 1)?))
+        }
+        _ => Test::ElementDocument(Box::new(document(argument, depth + 1)?)),
+    })
+}
+
+fn constant(name: &str, argument: &Json) -> Result<()> {
+    match ext_json::from_json(argument)? {
+        Value::Number(number) if number.as_i64() == Some(1) => Ok(()),
+        _ => Err(Error::new(Kind::FailedToParse, format!("{name} must be an integer value of 1"))),
+    }
 }
 
 fn leaf(path: &str, test: Test) -> Node {
@@ -311,10 +479,6 @@ fn unknown_operator(name: &str) -> Error {
 
 fn to_come(name: &str) -> Error {
     Error::new(Kind::NotImplemented, format!("the query operator {name} is not supported yet"))
-}
-
-fn regex_to_come() -> Error {
-    Error::new(Kind::NotImplemented, "matching by a regular expression is not supported yet")
 }
 
 fn too_deep() -> Error {

@@ -3,14 +3,21 @@
 //! * [`parse`] turns JSON into a tree of modifiers along their paths; its table of operators is the list of what is
 //!   understood. Whatever can be refused without a document is refused there.
 //! * [`tree`] is that tree and its one walk over a document: what no path touches is copied as it lies.
+//! * [`modifier`] is what happens at one place, [`array`] what happens to whole arrays.
+//! * [`clock`] fills in the time.
 //! * [`message`] words what MongoDB says about elements of documents.
 //!
 //! INVARIANT: an update never changes the value at an immutable path (`_id`, the shard key's fields). That is checked
 //! on the result, so no operator can get around it.
 
+mod array;
+mod clock;
 mod message;
+mod modifier;
 mod parse;
 mod tree;
+
+pub use clock::resolve_clock;
 
 use crate::document::element::Element;
 use crate::document::order;
@@ -18,11 +25,12 @@ use crate::document::raw::{self, RawObject, RawValue};
 use crate::document::value::Value;
 use crate::document::write::{self, Part};
 use crate::error::{Error, Kind, Result};
-use crate::filter::Filter;
+use crate::filter::{ArrayFilter, Filter};
 use crate::path;
 use message::shown;
+use modifier::Context;
 use std::borrow::Cow;
-use tree::{Context, Tree};
+use tree::Tree;
 
 /// A parsed update.
 #[derive(Debug)]
@@ -35,7 +43,29 @@ enum Form {
     /// the new document as jsonb, with or without `_id`
     Replacement(Vec<u8>),
     /// what happens at which path
-    Operators(Tree),
+    Operators(Operators),
+}
+
+#[derive(Debug)]
+struct Operators {
+    tree: Tree,
+    /// the conditions that `$[identifier]` names
+    array_filters: Vec<ArrayFilter>,
+    /// true if the time is yet to be filled in
+    needs_clock: bool,
+}
+
+impl Operators {
+    fn context<'a>(&'a self, document: RawObject<'a>, inserting: bool) -> Context<'a> {
+        Context { document: Some(document), id: document.get("_id"), inserting, array_filters: &self.array_filters }
+    }
+
+    /// The changed document, or None if there is nothing to do.
+    fn apply<'a>(&'a self, document: RawObject<'a>, inserting: bool) -> Result<Option<Part<'a>>> {
+        let context = self.context(document, inserting);
+        self.tree.check_renames(document, &context)?;
+        self.tree.apply(Some(document), &context)
+    }
 }
 
 impl Update {
@@ -46,7 +76,24 @@ impl Update {
     /// `EmptyFieldName`, `DollarPrefixedFieldName`, `TypeMismatch` for a wrong argument, `NotImplemented` for an
     /// operator or a positional path that is not understood yet.
     pub fn parse(json: &serde_json::Value) -> Result<Update> {
-        Ok(Update { form: Form::Operators(parse::operators(json)?) })
+        Update::parse_with_array_filters(json, &[])
+    }
+
+    /// As [`Update::parse`], with the conditions that `$[identifier]` in its paths names.
+    ///
+    /// # Errors
+    /// Those of [`Update::parse`]; `FailedToParse` for an array filter that is malformed, not used, or given twice;
+    /// `BadValue` for an identifier without one.
+    pub fn parse_with_array_filters(json: &serde_json::Value, array_filters: &[serde_json::Value]) -> Result<Update> {
+        let array_filters = parse::array_filters(array_filters)?;
+        let tree = parse::operators(json, &array_filters)?;
+        let needs_clock = json.get(clock::NAME).and_then(|fields| fields.as_object()).is_some_and(|f| !f.is_empty());
+        Ok(Update { form: Form::Operators(Operators { tree, array_filters, needs_clock }) })
+    }
+
+    /// True if [`resolve_clock`] must be called on the update's JSON before it can be applied: it has `$currentDate`.
+    pub fn needs_clock(&self) -> bool {
+        matches!(&self.form, Form::Operators(operators) if operators.needs_clock)
     }
 
     /// Parses a replacement document.
@@ -72,12 +119,10 @@ impl Update {
     pub fn apply(&self, document: RawObject<'_>, immutable: &[String]) -> Result<Option<Vec<u8>>> {
         let part = match &self.form {
             Form::Replacement(bytes) => replace(fields_of(bytes), document.get("_id"))?,
-            Form::Operators(tree) => {
-                match tree.apply(Some(document), &Context { id: document.get("_id"), inserting: false })? {
-                    Some(part) => part,
-                    None => return Ok(None),
-                }
-            }
+            Form::Operators(operators) => match operators.apply(document, false)? {
+                Some(part) => part,
+                None => return Ok(None),
+            },
         };
         let bytes = write::document(&part)?;
         if bytes == document.bytes() {
@@ -105,14 +150,14 @@ impl Update {
                 let id = exact_id(filter)?.map(|id| write::value(&id)).transpose()?;
                 write::document(&replace(fields_of(bytes), id.as_deref().map(raw::root))?)
             }
-            Form::Operators(tree) => {
-                let nothing = Context { id: None, inserting: true };
+            Form::Operators(operators) => {
+                let nothing = Context { document: None, id: None, inserting: true, array_filters: &[] };
                 let equalities = parse::equalities(filter.upsert_fields()?)?;
                 let base = equalities.apply(None, &nothing)?.unwrap_or(Part::Object(Vec::new()));
                 let base = write::document(&base)?;
                 let document = fields_of(&base);
                 let id = document.get("_id");
-                let Some(part) = tree.apply(Some(document), &Context { id, inserting: true })? else {
+                let Some(part) = operators.apply(document, true)? else {
                     return Ok(base);
                 };
                 let bytes = write::document(&part)?;

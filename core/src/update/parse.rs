@@ -1,15 +1,20 @@
 //! From JSON to modifiers.
 //!
-//! The operators are a table: a name and the function that parses its argument. What MongoDB knows and this engine does
-//! not yet is listed too, so that it gets an error of its own.
+//! The operators are a table: a name and the function that parses its argument.
 
+use super::array::{AddToSet, Pull, Push};
+use super::clock;
 use super::message::show;
-use super::tree::{Modifier, Tree};
+use super::modifier::{Bitwise, End, Modifier};
+use super::tree::Tree;
+use crate::document::number::Number;
 use crate::document::value::Value;
 use crate::document::{MAX_DEPTH, ext_json, write};
 use crate::error::{Error, Kind, Result};
-use crate::path::is_reference;
+use crate::filter::ArrayFilter;
+use crate::path::{self, is_reference};
 use serde_json::{Map, Value as Json};
+use std::cmp::Ordering;
 
 /// An update operator: `{name: {path: argument, …}}`.
 struct Operator {
@@ -21,27 +26,38 @@ const OPERATORS: &[Operator] = &[
     Operator { name: "$set", parse: |_, argument| Ok(Modifier::Set(stored(argument)?)) },
     Operator { name: "$setOnInsert", parse: |_, argument| Ok(Modifier::SetOnInsert(stored(argument)?)) },
     Operator { name: "$unset", parse: |_, _| Ok(Modifier::Unset) },
-    Operator { name: "$inc", parse: increment },
+    Operator { name: "$inc", parse: |path, argument| Ok(Modifier::Inc(amount("increment", path, argument)?)) },
+    Operator { name: "$mul", parse: |path, argument| Ok(Modifier::Mul(amount("multiply", path, argument)?)) },
+    Operator { name: "$min", parse: |_, argument| Ok(Modifier::Replace(Ordering::Greater, storable(argument)?)) },
+    Operator { name: "$max", parse: |_, argument| Ok(Modifier::Replace(Ordering::Less, storable(argument)?)) },
+    Operator { name: "$rename", parse: rename },
+    Operator { name: "$bit", parse: bit },
+    Operator { name: clock::NAME, parse: |_, argument| is_timestamp(argument).map(|_| Modifier::CurrentDate) },
+    Operator { name: "$push", parse: |_, argument| Ok(Modifier::Push(Push::parse(argument)?)) },
+    Operator { name: "$addToSet", parse: |_, argument| Ok(Modifier::AddToSet(AddToSet::parse(argument)?)) },
+    Operator { name: "$pop", parse: pop },
+    Operator { name: "$pull", parse: |_, argument| Ok(Modifier::Pull(Pull::parse(argument)?)) },
+    Operator { name: "$pullAll", parse: |_, argument| Ok(Modifier::Pull(Pull::parse_all(argument)?)) },
 ];
 
-/// MongoDB's update operators that are not understood yet.
-const OPERATORS_TO_COME: &[&str] = &[
-    "$addToSet",
-    "$bit",
-    "$currentDate",
-    "$max",
-    "$min",
-    "$mul",
-    "$pop",
-    "$pull",
-    "$pullAll",
-    "$push",
-    "$pushAll",
-    "$rename",
-];
+/// Parses the conditions that `$[identifier]` names.
+pub(super) fn array_filters(filters: &[Json]) -> Result<Vec<ArrayFilter>> {
+    let mut parsed: Vec<ArrayFilter> = Vec::with_capacity(filters.len());
+    for filter in filters {
+        let filter = ArrayFilter::parse(filter)?;
+        if parsed.iter().any(|other| other.identifier() == filter.identifier()) {
+            return Err(failed_to_parse(format!(
+                "Found multiple array filters with the same top-level field name {}",
+                filter.identifier()
+            )));
+        }
+        parsed.push(filter);
+    }
+    Ok(parsed)
+}
 
-/// Parses `{"$set": {…}, …}`.
-pub(super) fn operators(json: &Json) -> Result<Tree> {
+/// Parses `{"$set": {…}, …}`; every array filter must be used.
+pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter]) -> Result<Tree> {
     let operators = match json {
         Json::Object(operators) => operators,
         Json::Array(_) => {
@@ -54,16 +70,28 @@ pub(super) fn operators(json: &Json) -> Result<Tree> {
             .with_hint("Use replace_one to replace a whole document."));
     }
     let mut tree = Tree::default();
+    let mut identifiers: Vec<&str> = Vec::new();
     for (name, argument) in operators {
         let Some(operator) = OPERATORS.iter().find(|operator| operator.name == name) else {
             return Err(unknown(name));
         };
         for (path, argument) in modified_fields(name, argument)? {
             check_path(path)?;
-            tree.add(path, (operator.parse)(path, argument)?)?;
+            identifiers.extend(check_positional(path, array_filters)?);
+            let modifier = (operator.parse)(path, argument)?;
+            if let Modifier::RenameTo(to) = &modifier {
+                tree.add(to, Modifier::RenameFrom(path.clone()))?;
+            }
+            tree.add(path, modifier)?;
         }
     }
-    Ok(tree)
+    match array_filters.iter().find(|filter| !identifiers.contains(&filter.identifier())) {
+        None => Ok(tree),
+        Some(unused) => Err(failed_to_parse(format!(
+            "The array filter for identifier '{}' was not used in the update",
+            unused.identifier()
+        ))),
+    }
 }
 
 /// Parses a replacement into jsonb.
@@ -82,6 +110,7 @@ pub(super) fn equalities(fields: Vec<(String, Value)>) -> Result<Tree> {
     let mut tree = Tree::default();
     for (path, value) in fields {
         check_path(&path)?;
+        check_positional(&path, &[])?;
         check_names(&value)?;
         tree.add(&path, Modifier::Set(write::value(&value)?))?;
     }
@@ -89,9 +118,6 @@ pub(super) fn equalities(fields: Vec<(String, Value)>) -> Result<Tree> {
 }
 
 fn unknown(name: &str) -> Error {
-    if OPERATORS_TO_COME.contains(&name) {
-        return Error::new(Kind::NotImplemented, format!("the update operator {name} is not supported yet"));
-    }
     let error = failed_to_parse(format!(
         "Unknown modifier: {name}. Expected a valid update modifier or pipeline-style update specified as an array"
     ));
@@ -110,18 +136,115 @@ fn modified_fields<'a>(name: &str, argument: &'a Json) -> Result<&'a Map<String,
     }
 }
 
-fn increment(path: &str, argument: &Json) -> Result<Modifier> {
+fn amount(verb: &str, path: &str, argument: &Json) -> Result<Number> {
     match value(argument)? {
-        Value::Number(amount) => Ok(Modifier::Inc(amount)),
+        Value::Number(amount) => Ok(amount),
         _ => {
-            let message = format!("Cannot increment with non-numeric argument: {{{path}: {}}}", show(argument));
+            let message = format!("Cannot {verb} with non-numeric argument: {{{path}: {}}}", show(argument));
             Err(Error::new(Kind::TypeMismatch, message))
         }
     }
 }
 
+fn rename(from: &str, argument: &Json) -> Result<Modifier> {
+    let Json::String(to) = argument else {
+        return Err(bad_value(format!("The 'to' field for $rename must be a string: {from}: {}", show(argument))));
+    };
+    let dynamic = |path: &str| path.split('.').any(|name| name == "$" || name.starts_with("$["));
+    for (what, path) in [("source", from), ("destination", to)] {
+        if dynamic(path) {
+            return Err(bad_value(format!("The {what} field for $rename may not be dynamic: {path}")));
+        }
+    }
+    check_path(to)?;
+    if from == to {
+        return Err(bad_value(format!(
+            "The source and target field for $rename must differ: {from}: {}",
+            show(argument)
+        )));
+    }
+    if path::is_below(from, to) || path::is_below(to, from) {
+        let message =
+            format!("The source and target field for $rename must not be on the same path: {from}: {}", show(argument));
+        return Err(bad_value(message));
+    }
+    Ok(Modifier::RenameTo(to.clone()))
+}
+
+fn bit(_: &str, argument: &Json) -> Result<Modifier> {
+    const FORM: &str = "{$bit: {field: {and/or/xor: #}}";
+    let Value::Object(operations) = value(argument)? else {
+        return Err(bad_value(format!(
+            "The $bit modifier is not compatible with a {}. You must pass in an embedded document: {FORM}",
+            value(argument)?.type_name()
+        )));
+    };
+    if operations.is_empty() {
+        return Err(bad_value(format!("You must pass in at least one bitwise operation. The format is: {FORM}")));
+    }
+    let operations = operations.iter().map(|(name, operand)| {
+        let operation = match name.as_str() {
+            "and" => Bitwise::And,
+            "or" => Bitwise::Or,
+            "xor" => Bitwise::Xor,
+            _ => {
+                return Err(bad_value(format!(
+                    "The $bit modifier only supports 'and', 'or', and 'xor', not '{name}' which is an unknown \
+                     operator: {}",
+                    show(argument)
+                )));
+            }
+        };
+        match operand {
+            Value::Number(Number::Int(operand)) => Ok((operation, *operand)),
+            other => Err(bad_value(format!(
+                "The $bit modifier field must be an Integer(32/64 bit); a '{}' is not supported here: {}",
+                other.type_name(),
+                show(argument)
+            ))),
+        }
+    });
+    Ok(Modifier::Bit(operations.collect::<Result<_>>()?))
+}
+
+fn pop(path: &str, argument: &Json) -> Result<Modifier> {
+    let Value::Number(number) = value(argument)? else {
+        return Err(failed_to_parse(format!("Expected a number in: {path}: {}", show(argument))));
+    };
+    match number.as_i64() {
+        Some(1) => Ok(Modifier::Pop(End::Last)),
+        Some(-1) => Ok(Modifier::Pop(End::First)),
+        _ => Err(failed_to_parse(format!("$pop expects 1 or -1, found: {}", show(argument)))),
+    }
+}
+
+/// True if an argument of `$currentDate` asks for a timestamp, false if for a date.
+pub(super) fn is_timestamp(argument: &Json) -> Result<bool> {
+    match argument {
+        Json::Bool(_) => Ok(false),
+        Json::Object(options) => {
+            if let Some(name) = options.keys().find(|name| *name != "$type") {
+                return Err(bad_value(format!("Unrecognized $currentDate option: {name}")));
+            }
+            match options.get("$type").and_then(Json::as_str) {
+                Some("date") => Ok(false),
+                Some("timestamp") => Ok(true),
+                _ => Err(bad_value(
+                    "The '$type' string field is required to be 'date' or 'timestamp': {$currentDate: {field : {$type: \
+                     'date'}}}",
+                )),
+            }
+        }
+        other => Err(bad_value(format!(
+            "{} is not valid type for $currentDate. Please use a boolean ('true') or a $type expression ({{$type: \
+             'timestamp/date'}}).",
+            value(other)?.type_name()
+        ))),
+    }
+}
+
 /// Reads a value of bounded depth.
-fn value(json: &Json) -> Result<Value> {
+pub(super) fn value(json: &Json) -> Result<Value> {
     if is_deeper(json, MAX_DEPTH) {
         return Err(too_deep());
     }
@@ -129,10 +252,15 @@ fn value(json: &Json) -> Result<Value> {
 }
 
 /// A value as it is stored, in jsonb.
-fn stored(json: &Json) -> Result<Vec<u8>> {
+pub(super) fn stored(json: &Json) -> Result<Vec<u8>> {
+    write::value(&storable(json)?)
+}
+
+/// A value that can be stored.
+fn storable(json: &Json) -> Result<Value> {
     let value = value(json)?;
     check_names(&value)?;
-    write::value(&value)
+    Ok(value)
 }
 
 /// Extended values apart, no name starts with `$` but those of a DBRef.
@@ -161,15 +289,29 @@ fn check_path(path: &str) -> Result<()> {
             let message = format!("The update path '{path}' contains an empty field name, which is not allowed.");
             return Err(Error::new(Kind::EmptyFieldName, message));
         }
-        if name == "$" || name.starts_with("$[") {
+        if name == "$" {
             let message = format!("the positional operator '{name}' in '{path}' is not supported yet");
             return Err(Error::new(Kind::NotImplemented, message));
+        }
+        if name.starts_with("$[") && name.ends_with(']') && position > 0 {
+            continue;
         }
         if name.starts_with('$') && (position == 0 || !is_reference(name)) {
             return Err(dollar_prefixed(name, path));
         }
     }
     Ok(())
+}
+
+/// The identifiers of `$[identifier]` in a path, each of which must have an array filter.
+fn check_positional<'a>(path: &'a str, array_filters: &[ArrayFilter]) -> Result<Vec<&'a str>> {
+    let named = path.split('.').filter_map(|name| name.strip_prefix("$[")?.strip_suffix(']'));
+    let identifiers: Vec<&str> = named.filter(|identifier| !identifier.is_empty()).collect();
+    match identifiers.iter().find(|identifier| !array_filters.iter().any(|filter| filter.identifier() == **identifier))
+    {
+        None => Ok(identifiers),
+        Some(unknown) => Err(bad_value(format!("No array filter found for identifier '{unknown}' in path '{path}'"))),
+    }
 }
 
 fn is_deeper(json: &Json, levels: usize) -> bool {
@@ -179,6 +321,10 @@ fn is_deeper(json: &Json, levels: usize) -> bool {
         Json::Array(elements) => elements.iter().any(|value| is_deeper(value, levels - 1)),
         _ => false,
     }
+}
+
+pub(super) fn bad_value(message: impl Into<String>) -> Error {
+    Error::new(Kind::BadValue, message)
 }
 
 fn failed_to_parse(message: impl Into<String>) -> Error {
@@ -200,8 +346,7 @@ mod tests {
 
     #[test]
     fn every_operator_is_listed_once() {
-        let names: Vec<_> =
-            OPERATORS.iter().map(|operator| operator.name).chain(OPERATORS_TO_COME.iter().copied()).collect();
+        let names: Vec<_> = OPERATORS.iter().map(|operator| operator.name).collect();
         for name in &names {
             assert!(name.starts_with('$'));
             assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name}");

@@ -4,55 +4,58 @@
 //! document is changed by one modifier at most, and their order does not matter.
 
 use super::message::shown;
+use super::modifier::{Context, Modifier, Outcome};
 use crate::document::MAX_DOCUMENT_BYTES;
-use crate::document::element::Element;
-use crate::document::number::Number;
-use crate::document::raw::{self, RawArray, RawObject, RawValue};
-use crate::document::value::Value;
+use crate::document::raw::{RawArray, RawObject, RawValue};
 use crate::document::write::Part;
 use crate::error::{Error, Kind, Result};
 use crate::path;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// What happens at one path.
-#[derive(Debug)]
-pub(super) enum Modifier {
-    /// the value, as jsonb
-    Set(Vec<u8>),
-    /// the value, as jsonb, if the document is being inserted
-    SetOnInsert(Vec<u8>),
-    /// removed
-    Unset,
-    /// increased
-    Inc(Number),
-}
-
 /// Modifiers by the components of their paths.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     children: BTreeMap<String, Node>,
+    /// source and destination of every rename; at the root only
+    renames: Vec<(String, String)>,
+}
+
+/// What a path leads through in a document.
+enum Way<'p, 'a> {
+    Documents,
+    /// the first array's name
+    Array(&'p str),
+    /// what can have no fields, and its name
+    Blocked(&'p str, RawValue<'a>),
+}
+
+fn way<'p, 'a>(document: RawObject<'a>, path: &'p str) -> Way<'p, 'a> {
+    let (mut value, mut name, mut array) = (RawValue::Object(document), "", None);
+    for component in path.split('.') {
+        let next = match value {
+            RawValue::Array(elements) => match path::array_index(component) {
+                None => return Way::Blocked(name, value),
+                Some(index) => {
+                    array.get_or_insert(name);
+                    elements.get(index)
+                }
+            },
+            value => match path::embedded(value) {
+                None => return Way::Blocked(name, value),
+                Some(object) => object.get(component),
+            },
+        };
+        let Some(next) = next else { break };
+        (value, name) = (next, component);
+    }
+    array.map_or(Way::Documents, Way::Array)
 }
 
 #[derive(Debug)]
 enum Node {
     Branch(Tree),
     Leaf(Modifier),
-}
-
-/// What a walk has to know about the whole document.
-pub(super) struct Context<'a> {
-    /// its `_id`, for messages
-    pub id: Option<RawValue<'a>>,
-    /// true if an upsert makes it
-    pub inserting: bool,
-}
-
-/// What becomes of one place of a document.
-enum Outcome<'a> {
-    Keep,
-    Remove,
-    Write(Part<'a>),
 }
 
 /// How far beyond its end an array may be written to: MongoDB's limit.
@@ -65,8 +68,12 @@ impl Tree {
     /// Adds a modifier.
     ///
     /// # Errors
-    /// `ConflictingUpdateOperators` if there is one already at, above or below the path.
+    /// `ConflictingUpdateOperators` if there is one already at, above or below the path, or if the path names elements
+    /// by `$[…]` where another names them by position or field.
     pub fn add(&mut self, path: &str, modifier: Modifier) -> Result<()> {
+        if let Modifier::RenameTo(to) = &modifier {
+            self.renames.push((path.to_owned(), to.clone()));
+        }
         let mut tree = self;
         let mut walked = 0;
         for name in path.split('.') {
@@ -75,6 +82,9 @@ impl Tree {
                 let message = format!("Updating the path '{path}' would create a conflict at '{at}'");
                 Err(Error::new(Kind::ConflictingUpdateOperators, message))
             };
+            if tree.children.keys().any(|other| is_positional(other) != is_positional(name)) {
+                return conflict(&path[..walked.saturating_sub(1)]);
+            }
             if end == path.len() {
                 if tree.children.contains_key(name) {
                     return conflict(path);
@@ -96,7 +106,17 @@ impl Tree {
     ///
     /// # Errors
     /// Those of [`Update::apply`](super::Update::apply), but `ImmutableField`.
-    pub fn apply<'a>(&'a self, object: Option<RawObject<'a>>, context: &Context<'_>) -> Result<Option<Part<'a>>> {
+    pub fn apply<'a>(&'a self, object: Option<RawObject<'a>>, context: &Context<'a>) -> Result<Option<Part<'a>>> {
+        if let Some(positional) = self.children.keys().find(|name| is_positional(name)) {
+            return Err(bad_value(match object {
+                None => {
+                    format!("The path of '{positional}' must exist in the document in order to apply array updates.")
+                }
+                Some(object) => {
+                    format!("Cannot apply array updates to non-array element {}", shown(RawValue::Object(object)))
+                }
+            }));
+        }
         let mut changed = false;
         let mut parts = Vec::with_capacity(object.map_or(0, |object| object.len()) + self.children.len());
         for (name, value) in object.iter().flat_map(RawObject::iter) {
@@ -128,11 +148,16 @@ impl Tree {
         &'a self,
         name: &str,
         array: RawArray<'a>,
-        context: &Context<'_>,
+        context: &Context<'a>,
     ) -> Result<Option<Part<'a>>> {
         let mut changed = false;
         let mut parts: Vec<Part<'a>> = array.iter().map(Part::Raw).collect();
+        let mut positional: Vec<(&str, &'a Node)> = Vec::new();
         for (component, node) in &self.children {
+            if is_positional(component) {
+                positional.push((component, node));
+                continue;
+            }
             let Some(index) = path::array_index(component) else {
                 node.refuse_to_create(component, name, RawValue::Array(array), context)?;
                 continue;
@@ -147,13 +172,90 @@ impl Tree {
             }
             changed = true;
         }
+        if !positional.is_empty() {
+            changed |= self.apply_to_elements(name, array, &positional, &mut parts, context)?;
+        }
         Ok(changed.then_some(Part::Array(parts)))
+    }
+
+    /// Changes the elements that `$[]` and `$[identifier]` name; returns whether there was anything to do.
+    fn apply_to_elements<'a>(
+        &'a self,
+        name: &str,
+        array: RawArray<'a>,
+        positional: &[(&str, &'a Node)],
+        parts: &mut [Part<'a>],
+        context: &Context<'a>,
+    ) -> Result<bool> {
+        let mut changed = false;
+        for (index, (element, part)) in array.iter().zip(parts).enumerate() {
+            let position = index.to_string();
+            let mut chosen = positional.iter().filter(|(component, _)| names(component, element, context));
+            let Some((_, node)) = chosen.next() else { continue };
+            if chosen.next().is_some() {
+                let message = format!("Updating the path '{name}.{position}' would create a conflict at '{position}'");
+                return Err(Error::new(Kind::ConflictingUpdateOperators, message));
+            }
+            match node.apply(&position, Some(element), context)? {
+                Outcome::Keep => continue,
+                Outcome::Remove => *part = Part::Raw(RawValue::Null),
+                Outcome::Write(written) => *part = written,
+            }
+            changed = true;
+        }
+        Ok(changed)
+    }
+
+    /// Checks that the value to rename, if there is one, neither lies in an array nor goes into one.
+    ///
+    /// # Errors
+    /// `BadValue`, and `PathNotViable` where a scalar stands in the way.
+    pub fn check_renames(&self, document: RawObject<'_>, context: &Context<'_>) -> Result<()> {
+        for (from, to) in &self.renames {
+            let within = way(document, from);
+            if let Way::Blocked(name, value) = within {
+                let message =
+                    format!("cannot use a part of '{from}' to traverse the element {{{name}: {}}}", shown(value));
+                return Err(Error::new(Kind::PathNotViable, message));
+            }
+            if path::at(document, from).is_none() {
+                continue;
+            }
+            for (what, path, way) in [("source", from, within), ("destination", to, way(document, to))] {
+                if let Way::Array(name) = way {
+                    return Err(bad_value(format!(
+                        "The {what} field cannot be an array element, '{path}' in doc with {} has an array field \
+                         called '{name}'",
+                        context.shown_id()
+                    )));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// True if the walk could put a value somewhere.
     fn creates(&self, context: &Context<'_>) -> bool {
         self.children.values().any(|node| node.creates(context))
     }
+}
+
+/// True for `$[]` and `$[identifier]`.
+fn is_positional(component: &str) -> bool {
+    component.starts_with("$[")
+}
+
+/// True if `$[]` or `$[identifier]` means the element.
+fn names(component: &str, element: RawValue<'_>, context: &Context<'_>) -> bool {
+    component == "$[]"
+        || context.array_filters.iter().any(|filter| {
+            component.strip_prefix("$[").and_then(|rest| rest.strip_suffix(']')) == Some(filter.identifier())
+                && filter.matches(element)
+        })
+}
+
+fn bad_value(message: String) -> Error {
+    Error::new(Kind::BadValue, message)
 }
 
 /// Fills with null up to and including a position.
@@ -172,7 +274,7 @@ fn pad(parts: &mut Vec<Part<'_>>, index: usize, elements: usize) -> Result<()> {
 }
 
 impl Node {
-    fn apply<'a>(&'a self, name: &str, existing: Option<RawValue<'a>>, context: &Context<'_>) -> Result<Outcome<'a>> {
+    fn apply<'a>(&'a self, name: &str, existing: Option<RawValue<'a>>, context: &Context<'a>) -> Result<Outcome<'a>> {
         let tree = match self {
             Node::Leaf(modifier) => return modifier.apply(name, existing, context),
             Node::Branch(tree) => tree,
@@ -184,6 +286,11 @@ impl Node {
                 Some(object) => tree.apply(Some(object), context)?,
                 None => {
                     for (component, node) in &tree.children {
+                        if is_positional(component) {
+                            let message =
+                                format!("Cannot apply array updates to non-array element {name}: {}", shown(value));
+                            return Err(bad_value(message));
+                        }
                         node.refuse_to_create(component, name, value, context)?;
                     }
                     None
@@ -205,45 +312,7 @@ impl Node {
     fn creates(&self, context: &Context<'_>) -> bool {
         match self {
             Node::Branch(tree) => tree.creates(context),
-            Node::Leaf(Modifier::Unset) => false,
-            Node::Leaf(Modifier::SetOnInsert(_)) => context.inserting,
-            Node::Leaf(Modifier::Set(_) | Modifier::Inc(_)) => true,
+            Node::Leaf(modifier) => modifier.needs_place(context),
         }
     }
-}
-
-impl Modifier {
-    fn apply<'a>(&'a self, name: &str, existing: Option<RawValue<'a>>, context: &Context<'_>) -> Result<Outcome<'a>> {
-        Ok(match self {
-            Modifier::SetOnInsert(_) if !context.inserting => Outcome::Keep,
-            Modifier::Set(bytes) | Modifier::SetOnInsert(bytes) => Outcome::Write(Part::Raw(raw::root(bytes))),
-            Modifier::Unset if existing.is_none() => Outcome::Keep,
-            Modifier::Unset => Outcome::Remove,
-            Modifier::Inc(amount) => {
-                let sum = match existing {
-                    None => amount.clone(),
-                    Some(value) => increase(name, value, amount, context)?,
-                };
-                Outcome::Write(Part::Owned(Value::Number(sum)))
-            }
-        })
-    }
-}
-
-fn increase(name: &str, value: RawValue<'_>, amount: &Number, context: &Context<'_>) -> Result<Number> {
-    let id = || context.id.map_or_else(|| "no _id".to_owned(), |id| format!("_id: {}", shown(id)));
-    let element = Element::of(value);
-    let Element::Number(number) = element else {
-        let message = format!(
-            "Cannot apply $inc to a value of non-numeric type. {{{}}} has the field '{name}' of non-numeric type {}",
-            id(),
-            element.type_name()
-        );
-        return Err(Error::new(Kind::TypeMismatch, message));
-    };
-    number.add(amount).map_err(|_| {
-        let message =
-            format!("Failed to apply $inc operations to current value ({}) for document {{{}}}", shown(value), id());
-        Error::new(Kind::BadValue, message)
-    })
 }

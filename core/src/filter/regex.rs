@@ -1,0 +1,396 @@
+//! Regular expressions: PCRE's syntax and meaning, on an engine that cannot run away.
+//!
+//! A pattern is rewritten into the engine's dialect first: PCRE's `\d`, `\w`, `\s` are ASCII, its `$` also matches in
+//! front of a last newline, and in its classes `[`, `&&`, `--` and `~~` mean themselves. Patterns without lookaround
+//! and backreferences run in linear time; the others backtrack up to [`BACKTRACK_LIMIT`] and then find nothing.
+
+use crate::document::element::Element;
+use crate::document::raw::RawValue;
+use crate::document::value::Value;
+use crate::error::{Error, Kind, Result};
+use fancy_regex::{Regex, RegexBuilder};
+
+/// How often a search may step back.
+const BACKTRACK_LIMIT: usize = 100_000;
+
+/// The largest pattern: MongoDB's limit, and that of a compiled one.
+const MAX_PATTERN_BYTES: usize = 32_764;
+const MAX_COMPILED_BYTES: usize = 10 * 1024 * 1024;
+
+/// The options that MongoDB knows; `u` has no effect, patterns are always UTF-8.
+const OPTIONS: &str = "imsxu";
+
+/// Unicode properties that only PCRE has, as classes.
+const PCRE_PROPERTIES: &[(&str, &str)] =
+    &[("Xan", r"[\p{L}\p{N}]"), ("Xwd", r"[\p{L}\p{N}_]"), ("Xps", r"[\s]"), ("Xsp", r"[\s]")];
+
+/// A compiled regular expression.
+#[derive(Clone, Debug)]
+pub(super) struct Pattern {
+    source: String,
+    /// sorted
+    options: String,
+    regex: Regex,
+    prefix: String,
+}
+
+impl Pattern {
+    /// Compiles.
+    ///
+    /// # Errors
+    /// `Location51108` for an unknown option, `Location51091` for a pattern that is none, `BadValue` for one that holds
+    /// `\u0000`.
+    pub fn new(source: &str, options: &str) -> Result<Pattern> {
+        if source.contains('\0') || options.contains('\0') {
+            return Err(Error::new(Kind::BadValue, "Regular expression cannot contain an embedded null byte"));
+        }
+        if let Some(option) = options.chars().find(|option| !OPTIONS.contains(*option)) {
+            return Err(Error::new(Kind::Location51108, format!("invalid flag in regex options: {option}")));
+        }
+        let invalid = |why: &str| Error::new(Kind::Location51091, format!("Regular expression is invalid: {why}"));
+        if source.len() > MAX_PATTERN_BYTES {
+            return Err(invalid("pattern string is longer than the limit set by the application"));
+        }
+        let has = |option: char| options.contains(option);
+        let regex = RegexBuilder::new(&translated(source, has('m'), has('x')))
+            .case_insensitive(has('i'))
+            .multi_line(has('m'))
+            .dot_matches_new_line(has('s'))
+            .ignore_whitespace(has('x'))
+            .backtrack_limit(BACKTRACK_LIMIT)
+            .delegate_size_limit(MAX_COMPILED_BYTES)
+            .build()
+            .map_err(|error| invalid(&error.to_string()))?;
+        let mut sorted: Vec<char> = options.chars().collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let prefix = if has('i') || has('m') || has('x') { String::new() } else { literal_prefix(source) };
+        Ok(Pattern { source: source.to_owned(), options: sorted.into_iter().collect(), regex, prefix })
+    }
+
+    /// What every string that the pattern is found in starts with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The regular expression as a value.
+    pub fn value(&self) -> Value {
+        Value::Regex(self.source.clone(), self.options.clone())
+    }
+
+    /// True for a string that the pattern is found in, and for the same regular expression.
+    pub fn accepts(&self, raw: RawValue<'_>) -> bool {
+        match raw {
+            RawValue::String(text) => self.is_found_in(text),
+            RawValue::Object(_) => match Element::of(raw) {
+                Element::Symbol(text) => self.is_found_in(text),
+                Element::Regex(source, options) => source == self.source && options == self.options,
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    fn is_found_in(&self, text: &str) -> bool {
+        self.regex.is_match(text).unwrap_or(false)
+    }
+}
+
+/// The literal text behind a leading `^` or `\A`; nothing if an alternative could do without it.
+fn literal_prefix(source: &str) -> String {
+    let Some(rest) = source.strip_prefix('^').or_else(|| source.strip_prefix("\\A")) else { return String::new() };
+    if source.contains(['|', '(']) {
+        return String::new();
+    }
+    let is_literal = |c: &char| c.is_alphanumeric() || " _-/:@,;=<>!\"'%&~#`".contains(*c);
+    let mut prefix: String = rest.chars().take_while(is_literal).collect();
+    // A quantifier belongs to the last character, which may then be missing.
+    if rest[prefix.len()..].starts_with(['?', '*', '{']) {
+        prefix.pop();
+    }
+    prefix
+}
+
+/// The pattern in the engine's dialect.
+fn translated(source: &str, multi_line: bool, extended: bool) -> String {
+    let mut translation = Translation { rest: source, out: String::with_capacity(source.len() + 16) };
+    translation.pattern(multi_line, extended);
+    translation.out
+}
+
+struct Translation<'p> {
+    rest: &'p str,
+    out: String,
+}
+
+impl Translation<'_> {
+    fn next(&mut self) -> Option<char> {
+        let mut chars = self.rest.chars();
+        let next = chars.next()?;
+        self.rest = chars.as_str();
+        Some(next)
+    }
+
+    fn pattern(&mut self, multi_line: bool, extended: bool) {
+        while let Some(next) = self.next() {
+            match next {
+                '\\' => self.escape(),
+                '[' => self.class(),
+                '$' if !multi_line => self.out.push_str(r"(?:\n?\z)"),
+                '{' if !is_quantifier(self.rest) => self.out.push_str(r"\{"),
+                '}' if !self.closes_quantifier() => self.out.push_str(r"\}"),
+                '#' if extended => {
+                    let end = self.rest.find('\n').unwrap_or(self.rest.len());
+                    self.rest = &self.rest[end..];
+                }
+                '(' if self.rest.starts_with("?#") => {
+                    let end = self.rest.find(')').map_or(self.rest.len(), |end| end + 1);
+                    self.rest = &self.rest[end..];
+                }
+                other => self.out.push(other),
+            }
+        }
+    }
+
+    /// True if the `}` that was just taken ends a quantifier that was copied.
+    fn closes_quantifier(&self) -> bool {
+        self.out.rfind('{').is_some_and(|open| {
+            !self.out[..open].ends_with('\\')
+                && self.out[open + 1..].bytes().all(|byte| byte.is_ascii_digit() || byte == b',')
+                || self.out[..open].ends_with(['x', 'p', 'P', 'g', 'k', 'o']) && !self.out[open + 1..].contains('}')
+        })
+    }
+
+    fn escape(&mut self) {
+        match self.next() {
+            None => self.out.push('\\'),
+            Some('Q') => {
+                let end = self.rest.find("\\E").unwrap_or(self.rest.len());
+                for literal in self.rest[..end].chars() {
+                    push_literal(literal, &mut self.out);
+                }
+                self.rest = self.rest[end..].strip_prefix("\\E").unwrap_or_default();
+            }
+            Some('E') => {}
+            Some('Z') => self.out.push_str(r"(?:\n?\z)"),
+            Some('R') => self.out.push_str(r"(?:\r\n|[\n\x0B\f\r\x{85}\x{2028}\x{2029}])"),
+            Some('N') => self.out.push_str(r"[^\n]"),
+            Some(letter) => match shorthand(letter) {
+                Some((members, negated)) => {
+                    self.out.push_str(if negated { "[^" } else { "[" });
+                    self.out.push_str(members);
+                    self.out.push(']');
+                }
+                None => self.copy_escape(letter),
+            },
+        }
+    }
+
+    /// An escape that means the same in both dialects. A letter without meaning stands for itself in PCRE.
+    fn copy_escape(&mut self, letter: char) {
+        if letter == 'p'
+            && let Some((property, rest)) = self.rest.strip_prefix('{').and_then(|rest| rest.split_once('}'))
+            && let Some((_, members)) = PCRE_PROPERTIES.iter().find(|(name, _)| *name == property)
+        {
+            self.rest = rest;
+            return self.out.push_str(members);
+        }
+        if (letter == 'x' || letter == 'p' || letter == 'P') && self.rest.starts_with('{') {
+            self.out.push('\\');
+            self.out.push(letter);
+            while let Some(next) = self.next() {
+                self.out.push(next);
+                if next == '}' {
+                    break;
+                }
+            }
+            return;
+        }
+        if letter.is_ascii_punctuation() || letter.is_whitespace() {
+            return push_literal(letter, &mut self.out);
+        }
+        self.out.push('\\');
+        self.out.push(letter);
+    }
+
+    fn class(&mut self) {
+        self.out.push('[');
+        if let Some(rest) = self.rest.strip_prefix('^') {
+            self.rest = rest;
+            self.out.push('^');
+        }
+        let mut first = true;
+        while let Some(next) = self.next() {
+            match next {
+                ']' if !first => {
+                    self.out.push(']');
+                    return;
+                }
+                '[' if self.rest.starts_with(':') && self.rest.contains(":]") => {
+                    let end = self.rest.find(":]").map_or(0, |end| end + 2);
+                    self.out.push('[');
+                    self.out.push_str(&self.rest[..end]);
+                    self.rest = &self.rest[end..];
+                }
+                '\\' => match self.next() {
+                    None => self.out.push('\\'),
+                    Some('b') => self.out.push_str(r"\x08"),
+                    Some(letter) => match shorthand(letter) {
+                        Some((members, true)) => {
+                            self.out.push_str("[^");
+                            self.out.push_str(members);
+                            self.out.push(']');
+                        }
+                        Some((members, false)) => self.out.push_str(members),
+                        None => self.copy_escape(letter),
+                    },
+                },
+                '[' | ']' | '&' | '~' | '#' | ' ' => push_literal(next, &mut self.out),
+                '-' if self.rest.starts_with('-') => push_literal(next, &mut self.out),
+                other => self.out.push(other),
+            }
+            first = false;
+        }
+    }
+}
+
+/// The members of a class that a letter stands for, and whether it stands for all others.
+fn shorthand(letter: char) -> Option<(&'static str, bool)> {
+    let members = match letter.to_ascii_lowercase() {
+        'd' => "0-9",
+        'w' => "0-9A-Za-z_",
+        's' => r"\t\n\x0B\f\r\x20",
+        'h' => r"\t\x20\x{A0}\x{1680}\x{180E}\x{2000}-\x{200A}\x{202F}\x{205F}\x{3000}",
+        'v' => r"\n\x0B\f\r\x{85}\x{2028}\x{2029}",
+        _ => return None,
+    };
+    Some((members, letter.is_ascii_uppercase()))
+}
+
+/// True if what follows a `{` makes it a quantifier.
+fn is_quantifier(rest: &str) -> bool {
+    let Some((inside, _)) = rest.split_once('}') else { return false };
+    let (least, most) = inside.split_once(',').unwrap_or((inside, ""));
+    !least.is_empty() && [least, most].iter().all(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn push_literal(literal: char, out: &mut String) {
+    match literal {
+        c if c.is_ascii_punctuation() && c != '<' && c != '>' => out.extend(['\\', c]),
+        ' ' => out.push_str(r"\x20"),
+        '\t' => out.push_str(r"\t"),
+        '\n' => out.push_str(r"\n"),
+        c => out.push(c),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(source: &str, options: &str, yes: &[&str], no: &[&str]) {
+        let pattern = Pattern::new(source, options).unwrap_or_else(|error| panic!("{source}: {error}"));
+        for text in yes {
+            assert!(pattern.is_found_in(text), "/{source}/{options} should be found in {text:?}: {:?}", pattern.regex);
+            assert!(text.starts_with(pattern.prefix()), "{text} lacks the prefix of {source}");
+        }
+        for text in no {
+            assert!(!pattern.is_found_in(text), "/{source}/{options} should not be found in {text:?}");
+        }
+    }
+
+    #[test]
+    fn means_what_it_means_in_pcre() {
+        check("a.c", "", &["xabcx"], &["a\nc", "ac"]);
+        check("a.c", "s", &["a\nc"], &[]);
+        check("ABC", "i", &["xabcx", "aBc"], &[]);
+        check("ä", "i", &["Ä"], &[]);
+        check("^b", "", &["b"], &["a\nb"]);
+        check("^b", "m", &["a\nb"], &["ab"]);
+        check("a$", "", &["a", "a\n"], &["a\n\n", "ab"]);
+        check("a$", "m", &["a\nb"], &["ab"]);
+        check(r"a\Z", "", &["a", "a\n"], &["a\nb"]);
+        check(r"a\z", "", &["a"], &["a\n"]);
+        check("a b # comment", "x", &["ab"], &["a b"]);
+        check("a b", "", &["a b"], &["ab"]);
+        check(r"^\d+$", "", &["123"], &["١٢"]);
+        check(r"^\w$", "", &["a", "_"], &["ä"]);
+        check(r"^[\w-]+$", "", &["a-b"], &["ä"]);
+        check(r"^[^\W]$", "", &["a"], &["ä"]);
+        check(r"^\s$", "", &[" ", "\t", "\u{b}"], &["\u{a0}"]);
+        check("a{,2}b", "", &["a{,2}b"], &["aab"]);
+        check("a{2}b", "", &["aab"], &["ab"]);
+        check("a{2,}b", "", &["aaab"], &["ab"]);
+        check("{a}", "", &["{a}"], &["a"]);
+        check("[]a]", "", &["]", "a"], &["b"]);
+        check("[^]a]", "", &["b"], &["]", "a"]);
+        check("[[a]", "", &["[", "a"], &["b"]);
+        check("[a&&b]", "", &["&", "a", "b"], &["c"]);
+        check("[[:alpha:]_]", "", &["a", "_"], &["1"]);
+        check(r"\Qa.b\E.", "", &["a.bc"], &["axbc"]);
+        check(r"\x41\x{42}", "", &["AB"], &[]);
+        check(r"a\/b\-c\:", "", &["a/b-c:"], &[]);
+        check("(?i)abc", "", &["ABC"], &[]);
+        check("a(?#nothing)b", "", &["ab"], &[]);
+        check("(?<n>a)b", "", &["ab"], &[]);
+        check(r"(a)\1", "", &["aa"], &["ab"]);
+        check("a(?!b)", "", &["ac"], &["ab"]);
+        check("(?<=a)b", "", &["ab"], &["cb"]);
+        check("a++b", "", &["aab"], &["b"]);
+        check(r"\bcat\b", "", &["a cat sat"], &["concat"]);
+        check(r"^\p{Xan}+$", "", &["kyle", "박정수"], &["a_b"]);
+        check("", "", &["", "x"], &[]);
+        check("a|^b", "", &["xa", "b"], &["xb"]);
+    }
+
+    #[test]
+    fn prefixes() {
+        for (source, options, prefix) in [
+            ("^abc", "", "abc"),
+            (r"\Aabc", "", "abc"),
+            ("^abc.*", "", "abc"),
+            ("^abc*", "", "ab"),
+            ("^ab+", "", "ab"),
+            ("^abc?d", "", "ab"),
+            ("^abc{0}", "", "ab"),
+            ("^abc|d", "", ""),
+            ("^(abc|d)", "", ""),
+            ("abc", "", ""),
+            ("^abc", "i", ""),
+            ("^abc", "m", ""),
+            ("^abc", "s", "abc"),
+            (r"^a\.b", "", "a"),
+            ("^ä?", "", ""),
+            ("^", "", ""),
+        ] {
+            assert_eq!(Pattern::new(source, options).unwrap().prefix(), prefix, "{source}");
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        for (source, options, code) in [
+            ("(", "", 51091),
+            ("[a", "", 51091),
+            ("*", "", 51091),
+            ("a", "g", 51108),
+            ("a\0", "", 2),
+            ("\\", "", 51091),
+        ] {
+            assert_eq!(Pattern::new(source, options).unwrap_err().kind.code(), code, "{source}");
+        }
+        assert_eq!(Pattern::new(&"a".repeat(40_000), "").unwrap_err().kind.code(), 51091);
+        assert_eq!(Pattern::new("(a{1000}){1000}{1000}", "").unwrap_err().kind.code(), 51091);
+    }
+
+    #[test]
+    fn a_search_cannot_run_away() {
+        let text = "a".repeat(5000);
+        for source in ["(a+)+$b", r"(a+)+\1b", "(?=(a*)*b)c", "^(a|aa)+(?!a)b"] {
+            let start = std::time::Instant::now();
+            assert!(!Pattern::new(source, "").unwrap().is_found_in(&text));
+            assert!(start.elapsed().as_secs() < 5, "{source}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! `$push`, `$addToSet`, `$pull` and `$pullAll`: modifiers of whole arrays.
+
+use super::message::show;
+use super::modifier::{Context, Outcome};
+use super::parse::{bad_value, stored, value};
+use crate::document::element::Element;
+use crate::document::number::Number;
+use crate::document::order::{compare_elements, compare_raw};
+use crate::document::raw::{self, RawValue};
+use crate::document::value::Value;
+use crate::document::write::Part;
+use crate::error::{Error, Kind, Result};
+use crate::filter::{Condition, Filter};
+use crate::path;
+use serde_json::{Map, Value as Json};
+use std::cmp::Ordering;
+
+/// `$push`: elements put at a position, then the array sorted, then cut.
+#[derive(Debug)]
+pub(super) struct Push {
+    /// as jsonb
+    elements: Vec<Vec<u8>>,
+    /// from the start, or from the end if negative; None is the end
+    position: Option<i64>,
+    sort: Option<ElementOrder>,
+    /// so many elements are kept, the last ones if negative
+    slice: Option<i64>,
+}
+
+/// How `$sort` orders elements.
+#[derive(Debug)]
+enum ElementOrder {
+    /// as a whole; true for descending
+    Whole(bool),
+    /// as documents: dotted path, and true for descending
+    Fields(Vec<(String, bool)>),
+}
+
+/// `$addToSet`.
+#[derive(Debug)]
+pub(super) struct AddToSet {
+    /// as jsonb, each once
+    elements: Vec<Vec<u8>>,
+}
+
+/// Which elements `$pull` or `$pullAll` removes.
+#[derive(Debug)]
+pub(super) enum Pull {
+    /// those equal to one of the values
+    Equal(Vec<Value>),
+    /// documents that match
+    Documents(Filter),
+    /// values that pass
+    Values(Condition),
+}
+
+impl Push {
+    /// Parses an element, or `{"$each": […], "$position": …, "$slice": …, "$sort": …}`.
+    pub fn parse(argument: &Json) -> Result<Push> {
+        let Some((clauses, each)) = each_of(argument) else {
+            return Ok(Push { elements: vec![stored(argument)?], position: None, sort: None, slice: None });
+        };
+        let Json::Array(elements) = each else {
+            let found = value(each)?.type_name();
+            return Err(bad_value(format!(
+                "The argument to $each in $push must be an array but it was of type: {found}"
+            )));
+        };
+        let mut push = Push {
+            elements: elements.iter().map(stored).collect::<Result<_>>()?,
+            position: None,
+            sort: None,
+            slice: None,
+        };
+        for (name, argument) in clauses {
+            match name.as_str() {
+                "$each" => {}
+                "$position" => push.position = Some(integer(name, argument)?),
+                "$slice" => push.slice = Some(integer(name, argument)?),
+                "$sort" => push.sort = Some(ElementOrder::parse(argument)?),
+                other => return Err(bad_value(format!("Unrecognized clause in $push: {other}"))),
+            }
+        }
+        Ok(push)
+    }
+
+    /// The array with the new elements.
+    pub fn apply<'a>(
+        &'a self,
+        name: &str,
+        existing: Option<RawValue<'a>>,
+        context: &Context<'_>,
+    ) -> Result<Outcome<'a>> {
+        let mut elements: Vec<RawValue<'a>> = match existing {
+            None => Vec::new(),
+            Some(RawValue::Array(array)) => array.iter().collect(),
+            Some(other) => {
+                return Err(bad_value(format!(
+                    "The field '{name}' must be an array but is of type {} in document {{{}}}",
+                    Element::of(other).type_name(),
+                    context.shown_id()
+                )));
+            }
+        };
+        let at = match self.position {
+            None => elements.len(),
+            Some(position) => from_either_end(position, elements.len()),
+        };
+        elements.splice(at..at, self.elements.iter().map(|bytes| raw::root(bytes)));
+        if let Some(order) = &self.sort {
+            elements.sort_by(|a, b| order.compare(*a, *b));
+        }
+        match self.slice {
+            Some(slice) if slice < 0 => {
+                elements.drain(..from_either_end(slice, elements.len()));
+            }
+            Some(slice) => elements.truncate(from_either_end(slice, elements.len())),
+            None => {}
+        }
+        Ok(Outcome::Write(Part::Array(elements.into_iter().map(Part::Raw).collect())))
+    }
+}
+
+/// A position within an array; negative ones count from the end.
+fn from_either_end(position: i64, length: usize) -> usize {
+    let distance = usize::try_from(position.unsigned_abs()).unwrap_or(usize::MAX);
+    if position < 0 { length.saturating_sub(distance) } else { distance.min(length) }
+}
+
+impl ElementOrder {
+    fn parse(argument: &Json) -> Result<ElementOrder> {
+        match argument {
+            Json::Object(fields) if !fields.keys().next().is_some_and(|name| name.starts_with('$')) => {
+                if fields.is_empty() {
+                    return Err(bad_value("The $sort pattern is empty when it should be a set of fields."));
+                }
+                let fields = fields.iter().map(|(path, direction)| {
+                    if path.is_empty() {
+                        return Err(bad_value("The $sort field cannot be empty"));
+                    }
+                    if path.split('.').any(str::is_empty) {
+                        let message = format!("The $sort field is a dotted field but has an empty part: {path}");
+                        return Err(bad_value(message));
+                    }
+                    Ok((path.clone(), is_descending(direction)?))
+                });
+                Ok(ElementOrder::Fields(fields.collect::<Result<_>>()?))
+            }
+            Json::Number(_) | Json::Object(_) => Ok(ElementOrder::Whole(is_descending(argument)?)),
+            _ => Err(bad_value(
+                "The $sort is invalid: use 1/-1 to sort the whole element, or {field:1/-1} to sort embedded fields",
+            )),
+        }
+    }
+
+    fn compare(&self, a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
+        let compare = |a: RawValue<'_>, b: RawValue<'_>, descending: bool| {
+            let order = compare_elements(&Element::of(a), &Element::of(b));
+            if descending { order.reverse() } else { order }
+        };
+        match self {
+            ElementOrder::Whole(descending) => compare(a, b, *descending),
+            ElementOrder::Fields(fields) => {
+                let field = |value: RawValue<'_>, path: &str, other: RawValue<'_>, descending| {
+                    let at = |value| path::embedded(value).and_then(|document| path::at(document, path));
+                    compare(at(value).unwrap_or(RawValue::Null), at(other).unwrap_or(RawValue::Null), descending)
+                };
+                fields
+                    .iter()
+                    .map(|(path, descending)| field(a, path, b, *descending))
+                    .find(|order| order.is_ne())
+                    .unwrap_or(Ordering::Equal)
+            }
+        }
+    }
+}
+
+fn is_descending(direction: &Json) -> Result<bool> {
+    match value(direction)? {
+        Value::Number(number) if number.as_i64() == Some(1) => Ok(false),
+        Value::Number(number) if number.as_i64() == Some(-1) => Ok(true),
+        _ => Err(bad_value("The $sort element value must be either 1 or -1")),
+    }
+}
+
+fn integer(name: &str, argument: &Json) -> Result<i64> {
+    let found = value(argument)?;
+    match &found {
+        Value::Number(number @ (Number::Int(_) | Number::Double(_))) => number.as_i64(),
+        _ => None,
+    }
+    .ok_or_else(|| {
+        bad_value(format!("The value for {name} must be an integer value but was given type: {}", found.type_name()))
+    })
+}
+
+/// The clauses of an argument that holds `$each`, and that.
+fn each_of(argument: &Json) -> Option<(&Map<String, Json>, &Json)> {
+    let Json::Object(clauses) = argument else { return None };
+    Some((clauses, clauses.get("$each")?))
+}
+
+impl AddToSet {
+    /// Parses an element, or `{"$each": […]}`.
+    pub fn parse(argument: &Json) -> Result<AddToSet> {
+        let given = match each_of(argument) {
+            None => vec![stored(argument)?],
+            Some((clauses, each)) => {
+                if clauses.len() > 1 {
+                    return Err(bad_value(format!(
+                        "Found unexpected fields after $each in $addToSet: {}",
+                        show(argument)
+                    )));
+                }
+                let Json::Array(elements) = each else {
+                    let found = value(each)?.type_name();
+                    let message =
+                        format!("The argument to $each in $addToSet must be an array but it was of type {found}");
+                    return Err(Error::new(Kind::TypeMismatch, message));
+                };
+                elements.iter().map(stored).collect::<Result<_>>()?
+            }
+        };
+        let mut elements: Vec<Vec<u8>> = Vec::with_capacity(given.len());
+        for element in given {
+            if !elements.iter().any(|known| equal(raw::root(known), raw::root(&element))) {
+                elements.push(element);
+            }
+        }
+        Ok(AddToSet { elements })
+    }
+
+    /// The array with those elements that it lacked.
+    pub fn apply<'a>(&'a self, name: &str, existing: Option<RawValue<'a>>) -> Result<Outcome<'a>> {
+        let mut elements: Vec<RawValue<'a>> = match existing {
+            None => Vec::new(),
+            Some(RawValue::Array(array)) => array.iter().collect(),
+            Some(other) => {
+                return Err(bad_value(format!(
+                    "Cannot apply $addToSet to non-array field. Field named '{name}' has non-array type {}",
+                    Element::of(other).type_name()
+                )));
+            }
+        };
+        let before = elements.len();
+        for new in self.elements.iter().map(|bytes| raw::root(bytes)) {
+            if !elements.get(..before).unwrap_or_default().iter().any(|known| equal(*known, new)) {
+                elements.push(new);
+            }
+        }
+        if existing.is_some() && elements.len() == before {
+            return Ok(Outcome::Keep);
+        }
+        Ok(Outcome::Write(Part::Array(elements.into_iter().map(Part::Raw).collect())))
+    }
+}
+
+fn equal(a: RawValue<'_>, b: RawValue<'_>) -> bool {
+    compare_elements(&Element::of(a), &Element::of(b)).is_eq()
+}
+
+impl Pull {
+    /// Parses a value, operators on values, or a filter of documents.
+    pub fn parse(argument: &Json) -> Result<Pull> {
+        if Condition::is_one(argument)? {
+            return Ok(Pull::Values(Condition::parse(argument)?));
+        }
+        Ok(match value(argument)? {
+            Value::Object(_) => Pull::Documents(Filter::parse(argument)?),
+            single => Pull::Equal(vec![single]),
+        })
+    }
+
+    /// Parses the values of `$pullAll`.
+    pub fn parse_all(argument: &Json) -> Result<Pull> {
+        match value(argument)? {
+            Value::Array(values) => Ok(Pull::Equal(values)),
+            other => {
+                Err(bad_value(format!("$pullAll requires an array argument but was given a {}", other.type_name())))
+            }
+        }
+    }
+
+    /// The array without the elements.
+    pub fn apply<'a>(&self, existing: Option<RawValue<'a>>) -> Result<Outcome<'a>> {
+        let array = match existing {
+            None => return Ok(Outcome::Keep),
+            Some(RawValue::Array(array)) => array,
+            Some(_) => return Err(bad_value("Cannot apply $pull to a non-array value")),
+        };
+        let kept: Vec<Part<'a>> = array.iter().filter(|element| !self.removes(*element)).map(Part::Raw).collect();
+        Ok(if kept.len() == array.len() { Outcome::Keep } else { Outcome::Write(Part::Array(kept)) })
+    }
+
+    fn removes(&self, element: RawValue<'_>) -> bool {
+        match self {
+            Pull::Equal(values) => values.iter().any(|value| compare_raw(element, value).is_eq()),
+            Pull::Documents(filter) => path::embedded(element).is_some_and(|document| filter.matches(document)),
+            Pull::Values(condition) => condition.accepts(element),
+        }
+    }
+}
