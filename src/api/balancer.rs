@@ -1,10 +1,14 @@
 //! Starting, stopping and watching the balancer.
 
-use crate::balancer::control;
+use crate::balancer::{self, control};
 use crate::catalog::shards::check_router;
-use crate::pg::error::Result;
+use crate::catalog::{collections, namespace, settings};
+use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
+use crate::router::options::Options;
 use crate::worker;
+use docshard_core::balancer::{Compliance, Reason};
+use docshard_core::error::Kind;
 use pgrx::prelude::*;
 use serde_json::json;
 use std::time::Duration;
@@ -53,10 +57,91 @@ fn balancer_status() -> Json {
             "preloaded": hint.is_none(),
             "ok": 1,
         });
+        if settings::active_window()?.is_some() {
+            status["activeWindow"] = json!({
+                "start": settings::get("active_window_start")?, "stop": settings::get("active_window_stop")?,
+                "open": control::is_in_window()?,
+            });
+        }
         if let Some(hint) = hint {
             status["hint"] = hint.into();
         }
         Ok(Json(status.to_string()))
     };
     run().unwrap_or_else(|e| e.raise())
+}
+
+/// Whether a collection is where the balancer wants it, and the gravest reason if not: zoneViolation, draining, or
+/// chunksImbalance. It is measured at the shards.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn balancer_collection_status(ns: &str) -> Json {
+    let run = || -> Result<Json> {
+        check(ns)?;
+        let found = balancer::collection_status(ns)?;
+        let mut status = json!({
+            "chunkSize": found.chunk_size_mb,
+            "balancing": found.balance,
+            "balancerCompliant": found.compliance == Compliance::Compliant,
+        });
+        if let Compliance::Violated(reason) = found.compliance {
+            status["firstComplianceViolation"] = match reason {
+                Reason::Zone => "zoneViolation",
+                Reason::Draining => "draining",
+                Reason::Evenness => "chunksImbalance",
+            }
+            .into();
+        }
+        status["ok"] = 1.into();
+        Ok(Json(status.to_string()))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Lets the balancer move a collection's chunks for evenness and zones again.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn enable_balancing(ns: &str) -> Json {
+    set_balancing(ns, true).unwrap_or_else(|e| e.raise())
+}
+
+/// Keeps the balancer from moving a collection's chunks, except off a shard that is being removed.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn disable_balancing(ns: &str) -> Json {
+    set_balancing(ns, false).unwrap_or_else(|e| e.raise())
+}
+
+fn set_balancing(ns: &str, on: bool) -> Result<Json> {
+    check(ns)?;
+    collections::set_balancing(ns, on)?;
+    worker::wake_at_commit();
+    Ok(Json(json!({"ok": 1}).to_string()))
+}
+
+/// Sets how a collection is balanced. Options: chunkSize (MiB; 0 or null goes back to the cluster's chunk_size_mb).
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn configure_collection_balancing(ns: &str, options: Json) -> Json {
+    let run = || -> Result<Json> {
+        check(ns)?;
+        let json = options.parse()?;
+        let options = Options::of(&json, "configure_collection_balancing", &["chunkSize"])?;
+        let size = match options.integer("chunkSize")? {
+            None | Some(0) => None,
+            Some(mb @ 1..=1024) => i32::try_from(mb).ok(),
+            Some(other) => {
+                let message = format!("chunkSize is from 1 to 1024 MiB, not {other}");
+                return Err(Error::new(Kind::InvalidOptions, message));
+            }
+        };
+        // What is not named stays as it is.
+        if json.get("chunkSize").is_some() {
+            collections::set_chunk_size(ns, size)?;
+        }
+        worker::wake_at_commit();
+        Ok(Json(json!({"ok": 1}).to_string()))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+fn check(ns: &str) -> Result<()> {
+    check_router()?;
+    namespace::split(ns).map(|_| ())
 }

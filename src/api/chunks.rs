@@ -9,6 +9,7 @@ use crate::pg::lock::Tag;
 use crate::pg::param::Param;
 use crate::pg::{server, spi};
 use crate::router::options::Options;
+use crate::worker;
 use docshard_core::chunk_map::Chunk;
 use docshard_core::document::{ext_json, raw, write};
 use docshard_core::error::Kind;
@@ -50,6 +51,19 @@ fn split_find(ns: &str, find: Json) -> Json {
         let chunk = chunks::containing(locked.id, &key_of(&pattern, &find)?)?;
         let point = migration::median(locked.id, &pattern, &chunk)?;
         chunks::split(&locked, ns, &pattern, &[point])?;
+        Ok(ok())
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Takes the mark "jumbo" from the chunk that holds the document `find`: the balancer tries again to split it.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn clear_jumbo_flag(ns: &str, find: Json) -> Json {
+    let run = || -> Result<Json> {
+        check(ns)?;
+        let (locked, pattern) = chunks::lock(ns)?;
+        chunks::clear_jumbo(&locked, ns, &pattern, &key_of(&pattern, &find)?)?;
+        worker::wake_at_commit();
         Ok(ok())
     };
     run().unwrap_or_else(|e| e.raise())

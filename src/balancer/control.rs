@@ -9,6 +9,7 @@ use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::server::sleep_ms;
 use crate::pg::{process, spi, transaction};
+use docshard_core::balancer::time_of_day;
 use std::time::{Duration, Instant};
 
 /// The role (`Tag::Worker`) of whoever splits or moves for the balancer at this moment.
@@ -31,6 +32,24 @@ pub struct State {
     pub last_error: Option<String>,
     /// when that was
     pub last_error_at: Option<String>,
+}
+
+/// True if the balancer is on, and this is a time of day when it works.
+///
+/// # Errors
+/// Internal ones.
+pub fn may_work() -> Result<bool> {
+    Ok(settings::boolean("balancer_enabled")? && is_in_window()?)
+}
+
+/// True if this is a time of day when the balancer works.
+///
+/// # Errors
+/// Internal ones.
+pub fn is_in_window() -> Result<bool> {
+    let Some(window) = settings::active_window()? else { return Ok(true) };
+    let rows = spi::query("SELECT pg_catalog.to_char(pg_catalog.clock_timestamp(), 'HH24:MI')", &[])?;
+    Ok(rows.first().and_then(|row| time_of_day(row.text(0))).is_none_or(|now| window.contains(now)))
 }
 
 /// The present state.

@@ -2,10 +2,12 @@
 //!
 //! # A round
 //! 1. Moves that somebody left unfinished are recovered, also while the balancer is off.
-//! 2. The catalog is read and every shard measured; a shard that fails rests, and takes no part meanwhile.
+//! 2. The catalog is read, and every shard measured where PostgreSQL's statistics tell of changes; a shard that fails rests, and takes no part meanwhile.
 //! 3. Splits. Where a chunk has only one key, it is marked jumbo. After splits the round ends, and the next begins.
 //! 4. Moves, one after the other. A chunk is counted exactly before it moves; if it is not what it seemed, the policy
 //!    is asked again. After each plan the policy is asked again on what is known now, until it has no more moves.
+//!
+//! 5. Where nothing is to be split or moved: tiny neighbours are merged, if they were tiny for long.
 //!
 //! Every step is a transaction of its own. INVARIANTS:
 //! * An error of a shard or of a collection makes that one rest, ever longer, and never stops the others.
@@ -13,7 +15,9 @@
 //!   `Tag::Worker(STOP)`, nor while the balancer is off. So who takes STOP and then gets STEP knows that nothing moves.
 //! * A chunk that was moved is pinned for [`PIN`], or until shards or zones change.
 
+mod compliance;
 pub mod control;
+mod measured;
 mod rest;
 mod steps;
 mod view;
@@ -25,9 +29,11 @@ use crate::migration;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::{process, transaction};
+pub use compliance::{CollectionStatus, collection_status};
 use control::STEP;
 use docshard_core::balancer::{self as policy, Cut, Reason};
 use docshard_core::chunk_map::ShardId;
+use measured::Measured;
 use rest::Rests;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -45,6 +51,8 @@ pub struct Outcome {
     pub again: bool,
     /// something went wrong
     pub failed: bool,
+    /// how long to rest, where that is not as usual
+    pub rest: Option<Duration>,
 }
 
 /// The balancer's memory from round to round; nothing of it must survive a restart.
@@ -54,6 +62,9 @@ pub struct Balancer {
     collections: Rests<i32>,
     pinned: HashMap<(i32, Vec<u8>), Instant>,
     goal: Goal,
+    paused_until: Option<Instant>,
+    measured: Measured,
+    tiny: HashMap<(i32, Vec<u8>), Instant>,
     failed: bool,
 }
 
@@ -68,16 +79,21 @@ impl Balancer {
         if let Err(error) = transaction::run(|| control::note_round(again)) {
             pgrx::log!("docshard balancer: {}", error.message);
         }
-        Outcome { again, failed: self.failed }
+        let rest = self.paused_until.map(|until| until.saturating_duration_since(Instant::now()));
+        Outcome { again: again && rest.is_none(), failed: self.failed, rest }
     }
 
     fn work(&mut self) -> Result<bool> {
         if let Err(error) = migration::recovery::recover() {
             self.note(&error, "recovering moves: ");
         }
-        if !transaction::run(|| settings::boolean("balancer_enabled"))? {
+        if !transaction::run(control::may_work)? {
             return Ok(false);
         }
+        if self.paused_until.is_some_and(|until| Instant::now() < until) {
+            return Ok(true);
+        }
+        self.paused_until = None;
         self.pinned.retain(|_, since| since.elapsed() < PIN);
         let mut view = transaction::run(View::load)?;
         // Where there is another goal, what was moved for the last one may have to move again.
@@ -94,25 +110,96 @@ impl Balancer {
         if !plan.splits.is_empty() {
             return Ok(self.split(&view, &plan.splits));
         }
+        if plan.moves.is_empty() {
+            return self.merge(&view, &plan.merges);
+        }
         self.balance(&mut view, plan.moves)
     }
 
-    fn measure(&mut self, view: &mut View) {
-        for shard in view.shards.clone() {
-            if self.shards.rests(&shard.id) {
+    /// Merges those of the chunks that were tiny for a while. True if there were some.
+    fn merge(&mut self, view: &View, merges: &[policy::Merge]) -> Result<bool> {
+        let delay = transaction::run(|| settings::integer("merge_delay_s"))?;
+        let delay = Duration::from_secs(delay.unsigned_abs());
+        let before = std::mem::take(&mut self.tiny);
+        let mut done = false;
+        for merge in merges {
+            let collection = &view.collections[merge.collection];
+            // What could not be measured is not tiny.
+            let chunks = &collection.chunks[merge.chunks.clone()];
+            if chunks.iter().any(|chunk| self.shards.rests(&chunk.shard)) || self.collections.rests(&collection.id) {
                 continue;
             }
-            for collection in &mut view.collections {
-                if let Err(error) = transaction::run(|| sizes::measure(&shard, collection, COUNTED_OFTEN_MB)) {
+            let mut since = |chunk: &sizes::Chunk| {
+                let name = (collection.id, chunk.min.clone());
+                let since = before.get(&name).copied().unwrap_or_else(Instant::now);
+                self.tiny.insert(name, since);
+                since.elapsed() >= delay
+            };
+            let settled: Vec<bool> = chunks.iter().map(&mut since).collect();
+            let mut start = 0;
+            for run in settled.chunk_by(|one, next| one == next) {
+                let chunks = &chunks[start..start + run.len()];
+                start += run.len();
+                if !run[0] || chunks.len() < 2 {
+                    continue;
+                }
+                let Some(_step) = Step::begin() else { return Ok(done) };
+                match steps::merge(collection, chunks) {
+                    Ok(()) => done = true,
+                    Err(error) => self.collection_failed(collection, &error, "merging chunks of"),
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// How long to pause after a move of so many bytes that took so long.
+    fn pause(bytes: u64, took: Duration) -> Result<Duration> {
+        transaction::run(|| {
+            let rate = settings::integer("throttle_mb_per_s")?.unsigned_abs() << 20;
+            let due = if rate == 0 { 0.0 } else { bytes as f64 / rate as f64 };
+            let throttled = Duration::from_secs_f64(due).saturating_sub(took);
+            Ok(throttled.max(Duration::from_millis(settings::integer("pause_ms")?.unsigned_abs())))
+        })
+    }
+
+    /// Measures what has changed, at all shards at once; where that fails, one by one, so that it shows who failed.
+    fn measure(&mut self, view: &mut View) {
+        self.measured.retain(&view.collections);
+        let ids: Vec<i32> = view.collections.iter().map(|collection| collection.id).collect();
+        let awake = |balancer: &Self| -> Vec<_> {
+            view.shards.iter().filter(|shard| !balancer.shards.rests(&shard.id)).cloned().collect()
+        };
+        // Asked before measuring: what is written in between counts as a change next time.
+        let activity = transaction::run(|| sizes::activity(&awake(self), &ids)).unwrap_or_default();
+        for collection in &mut view.collections {
+            let mut due: Vec<_> = view.shards.iter().filter(|shard| !self.shards.rests(&shard.id)).cloned().collect();
+            due.retain(|shard| {
+                let now = activity.get(&(shard.id, collection.id)).copied();
+                collection.chunks.iter().any(|chunk| chunk.shard == shard.id)
+                    && !self.measured.fill(collection, shard.id, now)
+            });
+            if due.is_empty() {
+                continue;
+            }
+            let at_once = transaction::run(|| sizes::measure_at_once(&due, collection, COUNTED_OFTEN_MB)).is_ok();
+            for shard in due {
+                let outcome = if at_once {
+                    Ok(())
+                } else {
+                    transaction::run(|| sizes::measure(&shard, collection, COUNTED_OFTEN_MB))
+                };
+                if let Err(error) = outcome {
                     self.note(&error, &format!("measuring {} at shard \"{}\": ", collection.namespace, shard.name));
                     if shard.place == Place::Local || !is_connection_lost(&error) {
                         self.collections.failed(collection.id);
                     } else {
                         self.shards.failed(shard.id);
-                        break;
                     }
                 } else {
                     self.shards.succeeded(&shard.id);
+                    let now = activity.get(&(shard.id, collection.id)).copied();
+                    self.measured.keep(collection, shard.id, now);
                 }
             }
         }
@@ -166,6 +253,7 @@ impl Balancer {
                     continue;
                 }
                 let Some(_step) = Step::begin() else { return Ok(done) };
+                let began = Instant::now();
                 let chunk = &collection.chunks[step.chunk];
                 let name = (collection.id, chunk.min.clone());
                 let outcome = if step.reason == Reason::Evenness && !exact.contains(&name) {
@@ -180,11 +268,16 @@ impl Balancer {
                     Err(error) => Err(error),
                 };
                 match outcome {
-                    Ok(Ok(())) => {
+                    Ok(Ok(bytes)) => {
                         done = true;
                         self.collections.succeeded(&collection.id);
                         self.pinned.insert(name, Instant::now());
                         view.collections[step.collection].chunks[step.chunk].shard = step.to;
+                        let pause = Self::pause(bytes, began.elapsed())?;
+                        if !pause.is_zero() {
+                            self.paused_until = Some(Instant::now() + pause);
+                            return Ok(done);
+                        }
                     }
                     Ok(Err((documents, bytes))) => {
                         let chunk = &mut view.collections[step.collection].chunks[step.chunk];
@@ -231,7 +324,7 @@ struct Step;
 impl Step {
     /// None if the balancer is off, or somebody wants it to stop.
     fn begin() -> Option<Self> {
-        let on = transaction::run(|| settings::boolean("balancer_enabled")).unwrap_or(false);
+        let on = transaction::run(control::may_work).unwrap_or(false);
         // Who looks whether a step is under way holds the lock for a moment.
         let mut tries = 0;
         while !lock::try_acquire_for_session(Tag::Worker(STEP), Mode::Exclusive) {

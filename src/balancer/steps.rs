@@ -35,6 +35,18 @@ pub(super) fn split_at_zones(collection: &Collection, chunk: &Chunk) -> Result<(
     })
 }
 
+/// Merges neighbours.
+pub(super) fn merge(collection: &Collection, run: &[Chunk]) -> Result<()> {
+    let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
+    control::show(&format!("merging chunks of {}", collection.namespace));
+    with_locked(collection, first, |locked, pattern| {
+        if zones::of(&collection.namespace)?.straddles(&first.min, &last.max) {
+            return Ok(());
+        }
+        chunks::merge(locked, &collection.namespace, pattern, &first.min, &last.max).map(|_| ())
+    })
+}
+
 /// Changes a chunk under its collection's lock, unless somebody else did so in the meantime: then the next round looks
 /// again.
 fn with_locked(
@@ -77,13 +89,13 @@ pub(super) fn confirm(view: &View, step: &policy::Move) -> Result<Option<(u64, u
     Ok((chunk.bytes.abs_diff(bytes) > chunk.bytes / 5 + 64 * 1024).then_some((documents, bytes)))
 }
 
-/// Moves a chunk.
-pub(super) fn run_move(view: &View, step: &policy::Move) -> Result<()> {
+/// Moves a chunk; answers how many bytes that were.
+pub(super) fn run_move(view: &View, step: &policy::Move) -> Result<u64> {
     let collection = &view.collections[step.collection];
     let chunk = &collection.chunks[step.chunk];
     let name = |id| view.shards.iter().find(|shard| shard.id == id).map_or("?", |shard| shard.name.as_str());
     control::show(&format!("moving a chunk of {} from {} to {}", collection.namespace, name(step.from), name(step.to)));
-    migration::run(&MoveRequest {
+    let outcome = migration::run(&MoveRequest {
         namespace: collection.namespace.clone(),
         min: chunk.min.clone(),
         max: chunk.max.clone(),
@@ -91,5 +103,5 @@ pub(super) fn run_move(view: &View, step: &policy::Move) -> Result<()> {
         force_jumbo: step.reason != Reason::Evenness,
         reason: step.reason.name().into(),
     })?;
-    Ok(())
+    Ok(u64::try_from(outcome.bytes).unwrap_or(0))
 }

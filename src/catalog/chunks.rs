@@ -80,6 +80,24 @@ pub fn split(locked: &Locked, namespace: &str, pattern: &KeyPattern, points: &[V
     Ok(points.len())
 }
 
+/// Takes the mark from the chunk of a locked collection that holds a key: the balancer tries again to split it.
+///
+/// # Errors
+/// Internal ones.
+pub fn clear_jumbo(locked: &Locked, namespace: &str, pattern: &KeyPattern, key: &[u8]) -> Result<()> {
+    let chunk = containing(locked.id, key)?;
+    let cleared = spi::query(
+        "UPDATE docshard_catalog.chunks SET jumbo = false WHERE collection_id = $1 AND min = $2 AND jumbo RETURNING min",
+        &[Param::Int4(locked.id), Param::Bytea(&chunk.min)],
+    )?;
+    if cleared.is_empty() {
+        return Ok(());
+    }
+    let details = json!({"min": pattern.bound_to_json(&chunk.min), "max": pattern.bound_to_json(&chunk.max)});
+    change::log("clearJumboFlag", Some(namespace), &details)?;
+    change::touch(locked.id)
+}
+
 /// Merges the chunks of a locked collection from `min` to `max`; returns how many they were.
 ///
 /// # Errors

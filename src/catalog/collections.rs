@@ -114,6 +114,41 @@ pub fn refuse_while_moving(id: i32, name: &str) -> Result<()> {
     }
 }
 
+fn lock_sharded(name: &str) -> Result<change::Locked> {
+    let locked = change::lock(name)?;
+    if locked.key.is_none() {
+        return Err(Error::new(Kind::NamespaceNotSharded, format!("ns not sharded: {name}")));
+    }
+    Ok(locked)
+}
+
+/// Lets the balancer move a sharded collection's chunks, or not.
+///
+/// # Errors
+/// `NamespaceNotFound`, `NamespaceNotSharded`.
+pub fn set_balancing(name: &str, on: bool) -> Result<()> {
+    let locked = lock_sharded(name)?;
+    spi::execute(
+        "UPDATE docshard_catalog.collections SET balance = $2 WHERE id = $1",
+        &[Param::Int4(locked.id), Param::Bool(on)],
+    )?;
+    change::log(if on { "enableBalancing" } else { "disableBalancing" }, Some(name), &json!({}))
+}
+
+/// Sets a sharded collection's own chunk size; None: the cluster's.
+///
+/// # Errors
+/// `NamespaceNotFound`, `NamespaceNotSharded`.
+pub fn set_chunk_size(name: &str, mb: Option<i32>) -> Result<()> {
+    let locked = lock_sharded(name)?;
+    let text = mb.map(|mb| mb.to_string());
+    spi::execute(
+        "UPDATE docshard_catalog.collections SET chunk_size_mb = $2::text::int WHERE id = $1",
+        &[Param::Int4(locked.id), Param::OptText(text.as_deref())],
+    )?;
+    change::log("configureCollectionBalancing", Some(name), &json!({"chunkSize": mb}))
+}
+
 /// Drops a collection, its documents and its metadata, everywhere; tells whether there was one.
 ///
 /// # Errors

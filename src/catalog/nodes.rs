@@ -52,6 +52,41 @@ pub fn read_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) -
     Ok(rows)
 }
 
+/// The rows of a statement that only reads, on several shards at once, each with parameters of its own.
+///
+/// # Errors
+/// Whatever a shard raises.
+pub fn read_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize) -> Result<Vec<Vec<Row>>> {
+    let requests: Vec<_> = asked
+        .iter()
+        .filter_map(|&(shard, params)| match shard.place {
+            Place::Local => None,
+            Place::Remote(server) => {
+                let statement = remote::Statement { sql, params };
+                Some(remote::Request { server, preamble: None, statement, write: false })
+            }
+        })
+        .collect();
+    let mut streams = if requests.is_empty() { Vec::new() } else { remote::start(&requests)? };
+    remote::await_all(&mut streams)?;
+    let mut streams = streams.into_iter();
+    let mut answers = Vec::with_capacity(asked.len());
+    for (shard, params) in asked {
+        let stream = if shard.place == Place::Local { None } else { streams.next() };
+        answers.push(match stream {
+            None => spi::query(sql, params)?,
+            Some(mut stream) => {
+                let mut rows = Vec::new();
+                while let Some(row) = stream.next()? {
+                    rows.push(Row::new((0..columns).map(|c| row.get(c).map(<[u8]>::to_vec)).collect()));
+                }
+                rows
+            }
+        });
+    }
+    Ok(answers)
+}
+
 /// Runs the same statement on several shards, all at once.
 ///
 /// # Errors

@@ -5,6 +5,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
+use docshard_core::balancer::{Window, time_of_day};
 use docshard_core::error::Kind;
 
 /// A setting.
@@ -27,6 +28,8 @@ pub enum SettingKind {
     Integer(i64, i64),
     /// true or false
     Boolean,
+    /// a time of day
+    Time,
 }
 
 /// Every setting.
@@ -54,6 +57,36 @@ pub const SETTINGS: &[Setting] = &[
         default: "10000",
         kind: SettingKind::Integer(100, 3_600_000),
         description: "how long the balancer rests between rounds that found nothing to do, in milliseconds",
+    },
+    Setting {
+        name: "active_window_start",
+        default: "",
+        kind: SettingKind::Time,
+        description: "the balancer works from this time of day (HH:MM, in the server's time zone) until active_window_stop",
+    },
+    Setting {
+        name: "active_window_stop",
+        default: "",
+        kind: SettingKind::Time,
+        description: "until when the balancer works each day (HH:MM); may be after midnight; it needs both ends",
+    },
+    Setting {
+        name: "throttle_mb_per_s",
+        default: "0",
+        kind: SettingKind::Integer(0, 1_000_000),
+        description: "the balancer moves at most so many MiB a second on average, pausing between moves; 0: no limit",
+    },
+    Setting {
+        name: "pause_ms",
+        default: "0",
+        kind: SettingKind::Integer(0, 86_400_000),
+        description: "how long the balancer pauses after each move, in milliseconds",
+    },
+    Setting {
+        name: "merge_delay_s",
+        default: "3600",
+        kind: SettingKind::Integer(0, 31_536_000),
+        description: "neighbouring chunks that were tiny for so many seconds are merged",
     },
 ];
 
@@ -100,6 +133,15 @@ pub fn boolean(name: &str) -> Result<bool> {
     Ok(get(name)? == "true")
 }
 
+/// When the balancer may work; None if always.
+///
+/// # Errors
+/// As [`get`].
+pub fn active_window() -> Result<Option<Window>> {
+    let (start, stop) = (time_of_day(&get("active_window_start")?), time_of_day(&get("active_window_stop")?));
+    Ok(start.zip(stop).map(|(start, stop)| Window { start, stop }))
+}
+
 /// Sets a setting; None goes back to the default.
 ///
 /// # Errors
@@ -114,11 +156,13 @@ pub fn set(name: &str, value: Option<&str>) -> Result<()> {
     let good = match setting.kind {
         SettingKind::Integer(least, most) => value.parse().is_ok_and(|n: i64| (least..=most).contains(&n)),
         SettingKind::Boolean => matches!(value, "true" | "false"),
+        SettingKind::Time => time_of_day(value).is_some(),
     };
     if !good {
         let wanted = match setting.kind {
             SettingKind::Integer(least, most) => format!("an integer from {least} to {most}"),
             SettingKind::Boolean => "true or false".to_owned(),
+            SettingKind::Time => "a time of day as HH:MM".to_owned(),
         };
         return Err(Error::new(Kind::InvalidOptions, format!("setting \"{name}\" takes {wanted}, not \"{value}\"")));
     }

@@ -1,14 +1,15 @@
 //! How much of the sharded collections is on each shard, as the shards measure it.
 
 use super::model::Shard;
-use super::nodes::read_on;
+use super::nodes::{read_at_once, read_on};
 use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::snapshot::ActiveSnapshot;
-use crate::pg::spi;
+use crate::pg::spi::{self, Row};
 use docshard_core::chunk_map::ShardId;
 use docshard_core::key::KeyPattern;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// A chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +130,55 @@ pub fn measure(shard: &Shard, collection: &mut Collection, counted_mb: i32) -> R
         }
     }
     Ok(())
+}
+
+/// As [`measure`], at several shards at once.
+///
+/// # Errors
+/// Any shard's; then nothing is filled in.
+pub fn measure_at_once(shards: &[Rc<Shard>], collection: &mut Collection, counted_mb: i32) -> Result<()> {
+    let here = |shard: &Rc<Shard>| -> Vec<&[u8]> {
+        let chunks = collection.chunks.iter().filter(|chunk| chunk.shard == shard.id);
+        chunks.map(|chunk| chunk.min.as_slice()).collect()
+    };
+    let bounds: Vec<_> = shards.iter().map(|shard| (shard, here(shard))).filter(|(_, here)| !here.is_empty()).collect();
+    let params: Vec<_> = bounds
+        .iter()
+        .map(|(_, here)| [Param::Int4(collection.id), Param::ByteaArray(here), Param::Int4(counted_mb)])
+        .collect();
+    let asked: Vec<_> = bounds.iter().zip(&params).map(|((shard, _), params)| (&***shard, &params[..])).collect();
+    let answers = read_at_once(&asked, "SELECT chunk, documents, bytes FROM docshard_internal.measure($1, $2, $3)", 3)?;
+    let found: Vec<(ShardId, Vec<Row>)> = asked.iter().map(|(shard, _)| shard.id).zip(answers).collect();
+    for (shard, rows) in found {
+        let mut here: Vec<_> = collection.chunks.iter_mut().filter(|chunk| chunk.shard == shard).collect();
+        for row in &rows {
+            if let Some(chunk) = usize::try_from(row.i32(0)).ok().and_then(|at| here.get_mut(at)) {
+                chunk.documents = row.i64(1).unsigned_abs();
+                chunk.bytes = row.i64(2).unsigned_abs();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How much was ever written to each collection's table at each shard, as PostgreSQL's statistics count it, a little
+/// late: a number that is the same twice means that nothing changed in between, or that a change is still to be told.
+///
+/// # Errors
+/// Any shard's.
+pub fn activity(shards: &[Rc<Shard>], collections: &[i32]) -> Result<HashMap<(ShardId, i32), i64>> {
+    let params = [Param::Int4Array(collections)];
+    let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &params[..])).collect();
+    let answers = read_at_once(
+        &asked,
+        "SELECT id, pg_catalog.pg_stat_get_tuples_inserted(t) + pg_catalog.pg_stat_get_tuples_updated(t) \
+                + pg_catalog.pg_stat_get_tuples_deleted(t) + pg_catalog.pg_relation_size(t) \
+         FROM (SELECT id, pg_catalog.to_regclass('docshard_data.c' || id) AS t FROM pg_catalog.unnest($1) AS id) AS c \
+         WHERE t IS NOT NULL",
+        2,
+    )?;
+    let rows = shards.iter().zip(&answers);
+    Ok(rows.flat_map(|(shard, rows)| rows.iter().map(|row| ((shard.id, row.i32(0)), row.i64(1)))).collect())
 }
 
 /// Asks a shard for a chunk's exact documents and bytes; it reads them all.

@@ -87,6 +87,7 @@ fn serve(database: Oid) {
             continue;
         }
         let rest = (interval * 2_u32.pow(failures.min(6))).min(LONGEST_REST.max(interval));
+        let rest = outcome.rest.map_or(rest, |pause| if failures == 0 { pause } else { rest.max(pause) });
         rest_until(database, Instant::now() + rest, wakes);
     }
 }

@@ -196,6 +196,88 @@ fn a_collection_with_zones_starts_in_them() {
 }
 
 #[test]
+fn what_a_purge_left_is_merged() {
+    let cluster = cluster(2);
+    let mut client = cluster.router.client();
+    client.batch_execute("SELECT docshard.set_setting('merge_delay_s', '1')").unwrap();
+    load(&mut client, "t.c", 20_000);
+    wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 2) && is_quiet(&cluster.router));
+    let chunks = || cluster.router.value::<i64>("SELECT count(*) FROM docshard.chunks WHERE namespace = 't.c'");
+    let before = chunks();
+    client.batch_execute("SELECT docshard.delete_many('t.c', '{\"k\": {\"$lt\": 12000}}')").unwrap();
+    wait_until("chunks are merged", LONG, || {
+        cluster.router.value("SELECT count(*) > 0 FROM docshard.changelog WHERE what = 'merge'")
+    });
+    assert!(chunks() < before);
+    assert_eq!(count(&cluster.router, "t.c"), 8_000);
+    assert_eq!(status(&cluster.router)["lastError"], Value::Null);
+}
+
+#[test]
+fn what_does_not_change_is_not_measured_again() {
+    let cluster = cluster(2);
+    load(&mut cluster.router.client(), "t.c", 4_000);
+    wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 2) && is_quiet(&cluster.router));
+    // Measuring such a small table reads all of it.
+    let scans = || -> i64 {
+        cluster
+            .shards
+            .iter()
+            .map(|shard| {
+                shard.value::<i64>("SELECT sum(seq_scan)::int8 FROM pg_stat_user_tables WHERE relname ~ '^c\\d+$'")
+            })
+            .sum()
+    };
+    let mut before = -1;
+    wait_until("nobody measures", LONG, || {
+        std::thread::sleep(Duration::from_secs(3));
+        std::mem::replace(&mut before, scans()) == before
+    });
+    insert(&mut cluster.router.client(), "t.c", 4_000, 12_000);
+    wait_until("it is even again", LONG, || {
+        count(&cluster.router, "t.c") == 12_000 && is_even(&spread(&cluster.router, "t.c"), 2)
+    });
+}
+
+#[test]
+fn it_works_within_its_window_and_pauses_and_leaves_alone_what_it_must() {
+    let cluster = cluster(2);
+    let mut client = cluster.router.client();
+    let moves = || cluster.router.value::<i64>("SELECT count(*) FROM docshard.migrations");
+    // A window that begins in six hours and ends in seven.
+    client
+        .batch_execute(
+            "SELECT docshard.set_setting('active_window_start', to_char(now() + interval '6 hours', 'HH24:MI')), \
+                    docshard.set_setting('active_window_stop', to_char(now() + interval '7 hours', 'HH24:MI'))",
+        )
+        .unwrap();
+    load(&mut client, "t.c", 9_000);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(moves(), 0, "it works outside of its window");
+    assert_eq!(status(&cluster.router)["activeWindow"]["open"], false);
+    // Over midnight or not: from an hour ago on for two hours.
+    client
+        .batch_execute(
+            "SELECT docshard.disable_balancing('t.c'), docshard.set_setting('pause_ms', '3000'), \
+                    docshard.set_setting('active_window_start', to_char(now() - interval '1 hours', 'HH24:MI')), \
+                    docshard.set_setting('active_window_stop', to_char(now() + interval '1 hours', 'HH24:MI'))",
+        )
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(moves(), 0, "it moves what it must leave alone");
+    client.batch_execute("SELECT docshard.enable_balancing('t.c')").unwrap();
+    wait_until("it moves", LONG, || moves() > 0);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(moves(), 1, "it does not pause");
+    client.batch_execute("SELECT docshard.set_setting('pause_ms', NULL)").unwrap();
+    wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 2) && is_quiet(&cluster.router));
+    let compliant =
+        || cluster.router.value::<String>("SELECT docshard.balancer_collection_status('t.c') ->> 'balancerCompliant'");
+    wait_until("the balancer is content", LONG, || compliant() == "true");
+    assert_eq!(status(&cluster.router)["lastError"], Value::Null);
+}
+
+#[test]
 fn a_full_shard_takes_nothing() {
     let cluster = cluster(3);
     let mut client = cluster.router.client();

@@ -36,8 +36,10 @@ mod split;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod window;
 
 pub use targets::{Compliance, Spread, compliance, spread};
+pub use window::{Window, time_of_day};
 
 use crate::chunk_map::ShardId;
 use std::ops::Range;
