@@ -420,7 +420,11 @@ fn connect_shards(
     let role = role.first().map(|row| row.text(0).to_owned()).unwrap_or_default();
     session.execute(&replacing_server_ddl(LOCAL, &local, &role, None))?;
     if server::foreign_server_oid(&server_name(LOCAL)).is_none() {
-        make_server(LOCAL, &local_keywords(None)?, &role, None)?;
+        let mut own = local_keywords(None)?;
+        // Soon given up: a connection to a database that is being dropped waits, and the worker that waits for it is
+        // what DROP DATABASE waits for, five seconds at most.
+        set(&mut own, "connect_timeout", "2");
+        make_server(LOCAL, &own, &role, None)?;
     }
     let here = server::current_user();
     for shard in cache::shards()?.values() {
