@@ -21,17 +21,7 @@ pub fn run_on(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Result<()> {
 /// # Errors
 /// Whatever the shard raises.
 pub fn query_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) -> Result<Vec<Row>> {
-    let Place::Remote(server) = shard.place else { return spi::query(sql, params) };
-    let statement = remote::Statement { sql, params };
-    let mut streams = remote::start(&[remote::Request { server, preamble: None, statement, write: true }])?;
-    remote::await_all(&mut streams)?;
-    let mut rows = Vec::new();
-    for stream in &mut streams {
-        while let Some(row) = stream.next()? {
-            rows.push(Row::new((0..columns).map(|c| row.get(c).map(<[u8]>::to_vec)).collect()));
-        }
-    }
-    Ok(rows)
+    ask(shard, sql, params, columns, true)
 }
 
 /// The rows of a statement that only reads, on a shard, `columns` of each; it opens no transaction there.
@@ -39,15 +29,25 @@ pub fn query_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) 
 /// # Errors
 /// Whatever the shard raises.
 pub fn read_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) -> Result<Vec<Row>> {
+    ask(shard, sql, params, columns, false)
+}
+
+fn ask(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize, write: bool) -> Result<Vec<Row>> {
     let Place::Remote(server) = shard.place else { return spi::query(sql, params) };
     let statement = remote::Statement { sql, params };
-    let mut streams = remote::start(&[remote::Request { server, preamble: None, statement, write: false }])?;
+    let mut streams = remote::start(&[remote::Request { server, preamble: None, statement, write }])?;
     remote::await_all(&mut streams)?;
     let mut rows = Vec::new();
     for stream in &mut streams {
-        while let Some(row) = stream.next()? {
-            rows.push(Row::new((0..columns).map(|c| row.get(c).map(<[u8]>::to_vec)).collect()));
-        }
+        rows.extend(rows_of(stream, columns)?);
+    }
+    Ok(rows)
+}
+
+fn rows_of(stream: &mut remote::Stream, columns: usize) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    while let Some(row) = stream.next()? {
+        rows.push(Row::new((0..columns).map(|c| row.get(c).map(<[u8]>::to_vec)).collect()));
     }
     Ok(rows)
 }
@@ -75,13 +75,7 @@ pub fn read_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize)
         let stream = if shard.place == Place::Local { None } else { streams.next() };
         answers.push(match stream {
             None => spi::query(sql, params)?,
-            Some(mut stream) => {
-                let mut rows = Vec::new();
-                while let Some(row) = stream.next()? {
-                    rows.push(Row::new((0..columns).map(|c| row.get(c).map(<[u8]>::to_vec)).collect()));
-                }
-                rows
-            }
+            Some(mut stream) => rows_of(&mut stream, columns)?,
         });
     }
     Ok(answers)

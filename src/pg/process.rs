@@ -132,15 +132,9 @@ pub extern "C-unwind" fn docshard_background_main(argument: pg_sys::Datum) {
 /// when asked to.
 pub fn sleep(time: Duration) {
     let milliseconds = i64::try_from(time.as_millis()).unwrap_or(i64::MAX).min(3_600_000);
-    // SAFETY: MyLatch belongs to this process; PGC_SIGHUP is how a process reads its configuration again.
+    super::server::wait(milliseconds);
+    // SAFETY: PGC_SIGHUP is how a process reads its configuration again.
     unsafe {
-        pg_sys::WaitLatch(
-            pg_sys::MyLatch,
-            (pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH) as i32,
-            milliseconds,
-            pg_sys::PG_WAIT_EXTENSION,
-        );
-        pg_sys::ResetLatch(pg_sys::MyLatch);
         if pg_sys::ConfigReloadPending != 0 {
             pg_sys::ConfigReloadPending = 0;
             pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);

@@ -44,6 +44,12 @@ pub fn in_transaction_block() -> bool {
 
 /// Sleeps, obeying cancel and shutdown.
 pub fn sleep_ms(milliseconds: i64) {
+    wait(milliseconds);
+    pgrx::check_for_interrupts!();
+}
+
+/// Waits until the time is over or this process's latch is set; looks at no interrupt.
+pub(super) fn wait(milliseconds: i64) {
     // SAFETY: MyLatch belongs to this process.
     unsafe {
         pg_sys::WaitLatch(
@@ -54,7 +60,6 @@ pub fn sleep_ms(milliseconds: i64) {
         );
         pg_sys::ResetLatch(pg_sys::MyLatch);
     }
-    pgrx::check_for_interrupts!();
 }
 
 /// The name of a foreign server.
