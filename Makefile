@@ -2,7 +2,7 @@
 # its server headers and PG_BINDIR=… to name its programs.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build install demo psql stop test fmt clippy test-core test-pg regress test-cluster bench clean
+.PHONY: help deps build install demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ regress: deps ## only the golden SQL tests
 
 test-cluster: deps ## only the tests over several servers
 	@.ci/test cluster
+
+test-faults: deps ## only the tests that pause, fail and kill processes at fault points
+	@.ci/test faults
 
 bench: install ## compare speed with plain PostgreSQL and hand-made sharding
 	@bench/run

@@ -21,6 +21,7 @@ pub mod worker;
 #[pgrx::pg_guard]
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {
+    pg::fault::init();
     remote::init_gucs();
     ownership::capture::init();
     migration::init();

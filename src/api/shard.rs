@@ -2,6 +2,7 @@
 
 use crate::ownership::placement::{Placement, check};
 use crate::ownership::{capture, table, writing};
+use crate::pg::fault;
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::scan::Look;
 use pgrx::prelude::*;
@@ -10,7 +11,10 @@ use pgrx::prelude::*;
 /// otherwise an ERROR. STABLE, so that it looks with the statement's own snapshot, once.
 #[pg_extern(schema = "docshard_internal", stable, parallel_safe, requires = ["catalog"])]
 fn at_version(collection: i32, token: i64, version: i64) -> bool {
-    check(collection, Placement { token, version }, Look::Active).unwrap_or_else(|e| e.raise());
+    let look = if fault::is_off("check_in_statement") { Look::Latest } else { Look::Active };
+    fault::point("read.checking")
+        .and_then(|()| check(collection, Placement { token, version }, look))
+        .unwrap_or_else(|e| e.raise());
     true
 }
 

@@ -13,6 +13,7 @@ use super::recipient::{self, Place};
 use super::record::{self, Record};
 use super::shard::Remote;
 use crate::pg::error::Result;
+use crate::pg::fault;
 use crate::pg::server::sleep_ms;
 use crate::pg::transaction;
 use std::collections::BTreeMap;
@@ -114,6 +115,7 @@ impl<'a> Copy<'a> {
                 self.documents += recipient::load(self.recipient, self.record, here, pulled.documents, self.unique)?;
                 self.bytes += pulled.bytes;
                 self.note()?;
+                fault::point("move.cloning")?;
             }
             if !full {
                 return Ok(());
@@ -124,6 +126,7 @@ impl<'a> Copy<'a> {
     /// Copies what has changed since the last round, or the clone.
     fn round(&mut self) -> Result<()> {
         let applied = self.apply_changes()?;
+        fault::point("move.applied")?;
         donor::forget_changes(self.donor, self.record, &applied)?;
         self.rounds += 1;
         self.lag = applied.len();
@@ -134,6 +137,7 @@ impl<'a> Copy<'a> {
     pub(super) fn apply_changes(&mut self) -> Result<Vec<i64>> {
         self.batch += 1;
         let applied = recipient::pull_changes(self.puller, self.record, self.batch)?;
+        fault::point("move.pulled")?;
         if !applied.is_empty() {
             self.documents += recipient::apply_changes(self.recipient, self.record, self.batch)?;
         }

@@ -46,6 +46,7 @@ mod shard;
 use crate::catalog::settings;
 use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
+use crate::pg::fault;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::transaction;
 use copy::Copy;
@@ -131,16 +132,19 @@ fn attempt(registered: Registered) -> Result<Decided> {
     let id = record.id;
     let step = |name: &str| transaction::run(|| record::note_step(id, name));
 
+    fault::point("move.registered")?;
     step("preparing the recipient")?;
     if place {
         recipient::place(&mut recipient, &record, index_on_id)?;
         register::placed(&record)?;
     }
+    fault::point("move.placed")?;
     let end = end.as_deref();
     let rows = recipient::batch_rows(donor::size_of_documents(&mut donor, &record, end)?);
     let estimated = donor::estimate(&mut donor, &record, end)?;
     recipient::prepare_staging(&mut puller, &record, &donor.server, rows)?;
     let unique = recipient::has_unique_index(&record)?;
+    fault::point("move.staged")?;
 
     transaction::run(|| {
         record::note_estimate(id, estimated)?;
@@ -149,25 +153,34 @@ fn attempt(registered: Registered) -> Result<Decided> {
     let patience = transaction::run(|| settings::integer("move_wait_ms"))?;
     let patience = Duration::from_millis(u64::try_from(patience).unwrap_or(0));
     donor::begin_capture(&mut donor, &record, end)?;
+    fault::point("move.captured")?;
     donor::wait_for_writers(&mut donor, &record, Instant::now() + patience)?;
+    fault::point("move.writers_gone")?;
 
     step("cloning")?;
     let mut copy = Copy::new(&record, end, &mut donor, &mut recipient, &mut puller, rows, unique);
     copy.clone_range()?;
+    fault::point("move.cloned")?;
     step("catching up")?;
     copy.catch_up()?;
     copy.note_now()?;
+    fault::point("move.caught_up")?;
 
     step("handing over")?;
     copy.exclude_writers(Instant::now() + patience)?;
     let stalled = Instant::now();
+    fault::point("move.frozen")?;
     donor::start_delete(copy.donor, &record, end)?;
+    fault::point("move.deleting")?;
     copy.apply_changes()?;
+    fault::point("move.last_round")?;
     donor::set_version(copy.recipient, &record, record.recipient_version)?;
     let cluster = transaction::run(cluster_id)?;
     settle::prepare(copy.recipient, &record::names::recipient_gid(cluster, id))?;
+    fault::point("move.recipient_prepared")?;
     donor::hand_over(copy.donor, &record, copy.documents)?;
     settle::prepare(copy.donor, &record::names::donor_gid(cluster, id))?;
+    fault::point("move.prepared")?;
 
     let (documents, bytes) = (copy.documents, copy.bytes);
     let decided = transaction::run(|| {
@@ -181,6 +194,7 @@ fn attempt(registered: Registered) -> Result<Decided> {
             "the move was aborted by somebody else while it was running",
         ));
     }
+    fault::point("move.decided")?;
     let record = Record { state: State::Committed, documents, bytes, ..record };
     Ok(Decided { record, sides: Sides { donor: Some(donor), recipient: Some(recipient) } })
 }
@@ -216,7 +230,7 @@ fn abort(id: i64, cause: Error) -> Error {
         record::advance(id, State::Running, State::Aborted)
     });
     // What cannot be cleaned now is cleaned by recovery.
-    if aborted.is_ok() {
+    if aborted.is_ok() && transaction::guarded(|| fault::point("move.aborted")).is_ok() {
         let _ = settle::settle(id);
     }
     cause

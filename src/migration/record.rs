@@ -4,6 +4,7 @@
 //! compares before it sets, and it refuses what `core::migration` does not allow.
 
 use crate::pg::error::{Error, Result};
+use crate::pg::fault;
 use crate::pg::param::Param;
 use crate::pg::spi::{self, Row};
 use docshard_core::chunk_map::ShardId;
@@ -152,12 +153,13 @@ pub fn advance(id: i64, from: State, to: State) -> Result<bool> {
     if !from.may_become(to) {
         return Err(Error::new(Kind::InternalError, format!("a migration cannot go from {from} to {to}")));
     }
+    let compared = if fault::is_off("compare_and_set") { "$2 <> ''" } else { "state = $2" };
     // The step of a row that is done tells what became of the move; what hindered one that succeeded is forgotten.
     let answer = spi::execute(
         &format!(
             "UPDATE docshard_catalog.migrations SET state = $3, updated_at = clock_timestamp(), {STEP_ENDS}, \
          step = CASE WHEN $3 = 'done' THEN step ELSE $3 END, error = CASE WHEN $3 = 'moved' THEN NULL ELSE error END, \
-         stall_ms = stall_ms + CASE WHEN $3 = 'moved' THEN {STEP_MS} ELSE 0 END WHERE id = $1 AND state = $2"
+         stall_ms = stall_ms + CASE WHEN $3 = 'moved' THEN {STEP_MS} ELSE 0 END WHERE id = $1 AND {compared}"
         ),
         &[Param::Int8(id), Param::Text(from.name()), Param::Text(to.name())],
     )?;

@@ -9,6 +9,7 @@ use super::shard::{self, Remote};
 use crate::catalog::change;
 use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
+use crate::pg::fault;
 use crate::pg::param::Param;
 use crate::pg::{spi, transaction};
 use docshard_core::chunk_map::ShardId;
@@ -74,12 +75,20 @@ fn part(shard: &mut Remote, record: &Record, gid: &str) -> Result<Part> {
 /// The quick way to the end for the coordinator, whose own sessions have just prepared both parts.
 pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> {
     let cluster = transaction::run(cluster_id)?;
+    if fault::is_off("donor_first") {
+        let recipient = session(&mut sides.recipient, record.recipient, record)?;
+        commit_prepared(recipient, &names::recipient_gid(cluster, record.id))?;
+        fault::point("move.recipient_first")?;
+    }
     commit_prepared(session(&mut sides.donor, record.donor, record)?, &names::donor_gid(cluster, record.id))?;
+    fault::point("move.donor_committed")?;
     commit_prepared(
         session(&mut sides.recipient, record.recipient, record)?,
         &names::recipient_gid(cluster, record.id),
     )?;
+    fault::point("move.recipient_committed")?;
     transaction::run(|| flip(record))?;
+    fault::point("move.flipped")?;
     *sides = Sides::default();
     settle(record.id)
 }
@@ -104,6 +113,7 @@ pub(super) fn settle(id: i64) -> Result<()> {
         } else {
             (Part::Nothing, Part::Nothing)
         };
+        fault::point("recover.step")?;
         match next_action(record.state, donor, recipient) {
             Action::Abort => transaction::run(|| {
                 let vanished = Error::new(Kind::OperationFailed, "the process that moved the chunk vanished");
@@ -120,6 +130,7 @@ pub(super) fn settle(id: i64) -> Result<()> {
             Action::Flip => transaction::run(|| flip(&record))?,
             Action::Clean => {
                 clean(&record, cluster)?;
+                fault::point("move.cleaned")?;
                 transaction::run(|| record::advance(id, record.state, State::Done))?;
             }
             Action::Lost => return Err(lost(&record, donor)),
@@ -221,11 +232,15 @@ fn clean(record: &Record, cluster: i64) -> Result<()> {
 
 /// Ends the attempt's sessions on a shard, so that none prepares any more, and rolls back what one has prepared.
 fn end_attempt(shard: &mut Remote, record: &Record, cluster: i64, gid: &str) -> Result<()> {
+    let mut application = names::application(cluster, record.id);
+    if fault::is_off("end_sessions") {
+        application.push_str(" (nobody)");
+    }
     let left = shard
         .number(
             "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_stat_activity \
              WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()",
-            &[Param::Text(&names::application(cluster, record.id))],
+            &[Param::Text(&application)],
         )?
         .unwrap_or(0);
     if left > 0 {

@@ -13,6 +13,7 @@ use super::placement::{Capture, captures};
 use super::table;
 use crate::pg::epoch::{self, Epoch};
 use crate::pg::error::{Error, Result};
+use crate::pg::fault;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::scan::{self, Value};
 use crate::pg::server::relation_oid;
@@ -102,6 +103,10 @@ fn log_change(collection: i32, change: &RowChange) -> Result<()> {
     let old = old.filter(|old| Some(old) != new.as_ref());
     for (skey, id) in old.iter().chain(&new) {
         for capture in captured.iter().filter(|capture| capture.contains(skey)) {
+            if fault::is_off("capture") {
+                continue;
+            }
+            fault::point("capture.logging")?;
             share(collection, capture.migration)?;
             log(capture.migration, collection, skey, id)?;
         }
@@ -111,7 +116,7 @@ fn log_change(collection: i32, change: &RowChange) -> Result<()> {
 
 /// Shares the move's lock, which `lock_and_check` has taken already where the change is one that it was told of.
 fn share(collection: i32, migration: i64) -> Result<()> {
-    if lock::is_held(Tag::Migration(migration), Mode::Shared) {
+    if lock::is_held(Tag::Migration(migration), Mode::Shared) || fault::is_off("migration_lock") {
         return Ok(());
     }
     lock::acquire(Tag::Migration(migration), Mode::Shared);

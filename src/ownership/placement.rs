@@ -1,6 +1,7 @@
 //! The version at which this shard is, read without SPI.
 
 use crate::pg::error::{Error, Result, STALE};
+use crate::pg::fault;
 use crate::pg::scan::{Look, by_int4};
 use crate::pg::server::relation_oid;
 use docshard_core::error::Kind;
@@ -81,7 +82,7 @@ pub fn captures(collection: i32) -> Result<Vec<Capture>> {
 /// [`STALE`] on any difference.
 pub fn check(collection: i32, assumed: Placement, look: Look) -> Result<()> {
     let here = placement(collection, look)?;
-    if here == Some(assumed) {
+    if here == Some(assumed) || fault::is_off("version_check") {
         return Ok(());
     }
     let here = here.map_or_else(|| "not placed".to_owned(), |p| format!("at version {}", p.version));

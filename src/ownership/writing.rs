@@ -13,6 +13,7 @@
 use super::capture;
 use super::placement::{Placement, captures, check};
 use crate::pg::error::{Error, Result};
+use crate::pg::fault;
 use crate::pg::lock::{Mode, Tag, acquire};
 use crate::pg::scan::Look;
 use crate::pg::snapshot;
@@ -23,11 +24,20 @@ use docshard_core::error::Kind;
 /// # Errors
 /// `STALE`; `WriteConflict` (40001) if the transaction's snapshot is older than the version.
 pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi: Option<&[u8]>) -> Result<()> {
+    fault::point("write.arrived")?;
+    if fault::is_off("lock_and_check") {
+        return Ok(());
+    }
     acquire(Tag::Collection(collection), Mode::Shared);
+    fault::point("write.locked")?;
     check(collection, assumed, Look::Latest)?;
     let captured = captures(collection)?;
     let mut waited = false;
     for capture in captured.iter().filter(|c| c.overlaps(lo, hi)) {
+        fault::point("write.captured")?;
+        if fault::is_off("migration_lock") {
+            continue;
+        }
         acquire(Tag::Migration(capture.migration), Mode::Shared);
         waited = true;
     }
@@ -35,6 +45,7 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
         check(collection, assumed, Look::Latest)?;
     }
     capture::note(collection, captured);
+    fault::point("write.checked")?;
     if !snapshot::per_statement() {
         check(collection, assumed, Look::Active).map_err(|_| {
             Error::new(

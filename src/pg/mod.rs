@@ -6,6 +6,7 @@
 pub mod background;
 pub mod epoch;
 pub mod error;
+pub mod fault;
 pub mod fn_cache;
 pub mod invalidation;
 pub mod json;

@@ -10,6 +10,7 @@ use super::param::Request;
 use super::row::Row;
 use super::wire::{self, Limit};
 use crate::pg::error::{Error, Result};
+use crate::pg::fault;
 use docshard_core::error::Kind;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -41,7 +42,10 @@ pub fn start(requests: &[Request<'_>]) -> Result<Vec<Stream>> {
     let (user, local) = (ffi::current_user(), ffi::local());
     with_pool(|pool| {
         let mut streams = Vec::with_capacity(requests.len());
-        for request in requests {
+        for (at, request) in requests.iter().enumerate() {
+            if at > 0 {
+                fault::point("dispatch.sent")?;
+            }
             match pool.send(request, user, local) {
                 Ok(stream) => streams.push(stream),
                 Err(error) => return Err(void(pool, &mut streams, error)),

@@ -12,6 +12,7 @@ use crate::migration::{jobs, recovery};
 use crate::ownership::placement::{self, Placement};
 use crate::ownership::writing;
 use crate::pg::error::{Error, Result, catch_unique_violation};
+use crate::pg::fault;
 use crate::pg::param::Param;
 use crate::pg::scan::Look;
 use crate::pg::server::{is_superuser, sleep_ms};
@@ -208,7 +209,9 @@ fn read_with(
         local = Some(open_local(&Borrowed::new(&bounds.params).params())?);
     }
     let mut streams: Vec<remote::Stream> = streams.by_ref().collect();
-    remote::await_all(&mut streams)?;
+    if !fault::is_off("confirm_first") {
+        remote::await_all(&mut streams)?;
+    }
     let mut streams = streams.into_iter();
     Ok(destinations
         .iter()
@@ -293,6 +296,7 @@ pub fn write(
             return Err(if retryable.contains(&false) { never_again(error) } else { error });
         }
         drop(streams);
+        fault::point("dispatch.checked")?;
     } else {
         lock_local(collection, destinations, range)?;
     }
@@ -367,6 +371,7 @@ fn send(
     if batches.is_empty() {
         return Ok(Vec::new());
     }
+    fault::point("dispatch.sending")?;
     let borrowed: Vec<_> = batches
         .iter()
         .map(|(_, before, statement)| {

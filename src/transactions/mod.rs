@@ -19,6 +19,7 @@
 mod resolve;
 
 use crate::pg::error::{Error, Result};
+use crate::pg::fault;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::snapshot::ActiveSnapshot;
@@ -55,6 +56,7 @@ impl Coordinator for Router {
     }
 
     fn decide(&self, gids: &[(Oid, String)]) -> Result<()> {
+        fault::point("decide.prepared")?;
         let finished = FINISHED.take();
         let finished: Vec<&str> = finished.iter().map(String::as_str).collect();
         // This very transaction may have dropped a server, by remove_shard: nobody could resolve it there later.

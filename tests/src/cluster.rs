@@ -337,6 +337,11 @@ impl Node {
         lines.next() == Some(&pid.to_string()) && lines.nth(6).is_some_and(|state| state.trim() == "ready")
     }
 
+    /// Its data directory.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
     fn log_path(&self) -> PathBuf {
         self.data.with_file_name("log")
     }

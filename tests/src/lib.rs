@@ -17,10 +17,13 @@
 
 mod cluster;
 mod data;
+pub mod faults;
+pub mod moving;
 mod process;
 
 pub use cluster::{Cluster, Node};
 pub use data::{docs, shared_data};
+pub use faults::Fault;
 pub use process::is_alive;
 
 use std::time::{Duration, Instant};

@@ -3,6 +3,7 @@
 //! The compiler keeps the extension out of `core`, as `core` doesn't depend on pgrx; this test reads the sources for the
 //! rest. Violations are reported by file and line, all of them at once.
 
+use docshard_tests::faults::names;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -309,4 +310,36 @@ fn the_reader_of_sources_reads_them() {
     let names: Vec<_> = uses.iter().map(|(line, name)| (*line, name.as_str())).collect();
     assert_eq!(names, [(2, "pg"), (3, "api"), (5, "remote"), (7, "status")]);
     assert_eq!(source("").module(), "router");
+}
+
+/// The names that sources give to `fault::point` and `fault::is_off`, with the function.
+fn fault_names() -> Vec<(&'static str, String)> {
+    let mut names = Vec::new();
+    for source in Source::read_all("src") {
+        let text = fs::read_to_string(project().join(&source.path)).unwrap();
+        for (kind, call) in [("point", "fault::point(\""), ("mechanism", "fault::is_off(\"")] {
+            let found = text.split(call).skip(1).map(|rest| rest.split('"').next().unwrap_or_default());
+            names.extend(found.map(|name| (kind, name.to_owned())));
+        }
+    }
+    names
+}
+
+#[test]
+fn every_fault_point_is_in_the_table_once() {
+    let mut used = fault_names();
+    used.sort();
+    let mut listed: Vec<_> = ["point", "mechanism"]
+        .iter()
+        .flat_map(|&kind| ["router", "shard"].map(|place| (kind, place)))
+        .flat_map(|(kind, place)| names(kind, place).into_iter().map(move |name| (kind, name.to_owned())))
+        .collect();
+    listed.sort();
+    let points = |names: &[(&'static str, String)]| -> Vec<String> {
+        names.iter().filter(|(kind, _)| *kind == "point").map(|(_, name)| name.clone()).collect()
+    };
+    // A mechanism may be looked at in several places, a point is one place.
+    assert_eq!(points(&used), points(&listed), "points in the sources, and in src/pg/fault_points.txt");
+    used.dedup();
+    assert_eq!(used, listed, "names in the sources, and in src/pg/fault_points.txt");
 }

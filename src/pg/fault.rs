@@ -1,0 +1,117 @@
+//! Fault points: named places where a test lets a process pause, fail or die, and mechanisms that it can switch off.
+//! Only in builds with the feature `fault_points`; in all others the functions here are empty and cost nothing.
+//!
+//! The names stand in one table, `fault_points.txt`. What a process is to do at one is told by a file of that name in
+//! the folder [`FOLDER`] of the data directory, so that it reaches every process of a server, backends and workers in
+//! whatever transaction, and outlives a crash. A file, and not shared memory, so that a test can also prepare a server
+//! that doesn't run.
+//!
+//! * `pause`: waits until the test removes the file, obeying cancel and shutdown
+//! * `error`: raises an ERROR
+//! * `kill`: dies at once, by SIGKILL
+//!
+//! The first process that comes takes the order, by renaming the file to `<name>.reached` and writing its process id into
+//! it; others pass. So a point strikes once, and a test knows whether it did.
+//!
+//! A mechanism is off while a file `<name>.off` is there.
+
+use super::error::Result;
+
+/// The folder in the data directory.
+#[cfg(feature = "fault_points")]
+const FOLDER: &str = "docshard_fault_points";
+
+/// Does what a test has ordered for this point.
+///
+/// # Errors
+/// `OperationFailed` if that was ordered. Never in a build without the feature.
+#[inline(always)]
+pub fn point(_name: &'static str) -> Result<()> {
+    #[cfg(feature = "fault_points")]
+    imp::point(_name)?;
+    Ok(())
+}
+
+/// True if a test has switched this mechanism off. Never in a build without the feature.
+#[inline(always)]
+pub fn is_off(_mechanism: &'static str) -> bool {
+    #[cfg(feature = "fault_points")]
+    {
+        imp::is_off(_mechanism)
+    }
+    #[cfg(not(feature = "fault_points"))]
+    false
+}
+
+/// Says so in a setting if this build has fault points. Called from `_PG_init`.
+pub fn init() {
+    #[cfg(feature = "fault_points")]
+    imp::init();
+}
+
+#[cfg(feature = "fault_points")]
+mod imp {
+    use super::FOLDER;
+    use crate::pg::error::{Error, Result};
+    use crate::pg::server::sleep_ms;
+    use docshard_core::error::Kind;
+    use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+    use std::fs;
+    use std::path::PathBuf;
+
+    /// Every name: see there.
+    const TABLE: &str = include_str!("fault_points.txt");
+
+    static PRESENT: GucSetting<bool> = GucSetting::<bool>::new(true);
+
+    pub(super) fn init() {
+        GucRegistry::define_bool_guc(
+            c"docshard.fault_points",
+            c"This build of docshard has fault points, for tests: it must not be used for anything else.",
+            c"",
+            &PRESENT,
+            GucContext::Internal,
+            GucFlags::default(),
+        );
+    }
+
+    fn file(kind: &str, name: &str, suffix: &str) -> PathBuf {
+        let known = TABLE.lines().any(|line| {
+            let mut fields = line.split('\t');
+            fields.next() == Some(kind) && fields.next() == Some(name)
+        });
+        assert!(known, "the {kind} {name} is not in fault_points.txt");
+        // A server's processes work in the data directory.
+        PathBuf::from(format!("{FOLDER}/{name}{suffix}"))
+    }
+
+    pub(super) fn point(name: &str) -> Result<()> {
+        let (armed, reached) = (file("point", name, ""), file("point", name, ".reached"));
+        let Ok(order) = fs::read_to_string(&armed) else { return Ok(()) };
+        if fs::rename(&armed, &reached).is_err() {
+            // Somebody else was quicker.
+            return Ok(());
+        }
+        let failed = |e: std::io::Error| Error::new(Kind::InternalError, format!("fault point {name}: {e}"));
+        fs::write(&reached, std::process::id().to_string()).map_err(failed)?;
+        match order.trim() {
+            "pause" => {
+                while reached.exists() {
+                    sleep_ms(2);
+                }
+                Ok(())
+            }
+            "error" => Err(Error::new(Kind::OperationFailed, format!("fault point {name}"))),
+            "kill" => {
+                // SAFETY: sends a signal to this very process, which does not survive it.
+                unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+                unreachable!("SIGKILL cannot be caught")
+            }
+            other => Err(Error::new(Kind::InternalError, format!("fault point {name}: unknown order {other:?}"))),
+        }
+    }
+
+    pub(super) fn is_off(mechanism: &str) -> bool {
+        file("mechanism", mechanism, ".off").exists()
+    }
+}

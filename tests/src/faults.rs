@@ -1,0 +1,142 @@
+//! Fault points: letting a process of a server pause, fail or die at a named place, and switching mechanisms off.
+//!
+//! They need a build of the extension with the feature `fault_points`; the names stand in `src/pg/fault_points.txt`, and
+//! `src/pg/fault.rs` tells how it works.
+
+use crate::cluster::Node;
+use crate::process::{hand_over, signal};
+use crate::wait_until;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Every point and mechanism: see there.
+const TABLE: &str = include_str!("../../src/pg/fault_points.txt");
+
+/// How long a process may take to come to a point where it is expected.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the first process that comes to a point does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// waits until [`Node::release`]
+    Pause,
+    /// raises an ERROR
+    Error,
+    /// dies by SIGKILL, and with it all sessions of its server
+    Kill,
+}
+
+impl Fault {
+    fn order(self) -> &'static str {
+        match self {
+            Fault::Pause => "pause",
+            Fault::Error => "error",
+            Fault::Kill => "kill",
+        }
+    }
+}
+
+/// The names of that kind (`point`, `mechanism`) at that place (`router`, `shard`).
+pub fn names(kind: &str, place: &str) -> Vec<&'static str> {
+    let rows = TABLE.lines().filter(|line| !line.starts_with('#')).map(|line| line.split('\t').collect::<Vec<_>>());
+    rows.filter(|row| row[0] == kind && row[2] == place).map(|row| row[1]).collect()
+}
+
+fn check(kind: &str, name: &str) {
+    let known = ["router", "shard"].iter().any(|place| names(kind, place).contains(&name));
+    assert!(known, "no {kind} {name} in src/pg/fault_points.txt");
+}
+
+impl Node {
+    /// Makes the first process of this server that comes to the point pause, fail or die. It forgets who came before.
+    /// The server need not run.
+    ///
+    /// # Panics
+    /// If there is no such point, or the server runs and its build has none at all.
+    pub fn arm(&self, point: &str, fault: Fault) {
+        check("point", point);
+        if self.pid().is_some() {
+            let shown = self.client().query_opt("SHOW docshard.fault_points", &[]);
+            assert!(
+                shown.is_ok(),
+                "the installed docshard has no fault points: cargo pgrx install --features fault_points --pg-config \
+                 .pgrx/bin/pg_config"
+            );
+        }
+        let _ = fs::remove_file(self.fault_file(point, ".reached"));
+        // Renamed into its place, so that it is never seen half written.
+        let new = self.fault_file(point, ".new");
+        fs::write(&new, fault.order()).expect("a file in the data directory");
+        hand_over(&new);
+        fs::rename(&new, self.fault_file(point, "")).expect("a file in the data directory");
+    }
+
+    /// The process that came to an armed point, if one did.
+    pub fn reached(&self, point: &str) -> Option<u32> {
+        fs::read_to_string(self.fault_file(point, ".reached")).ok()?.trim().parse().ok()
+    }
+
+    /// Waits until a process has come to an armed point, and returns its id.
+    ///
+    /// # Panics
+    /// If none does in a long time.
+    pub fn await_fault(&self, point: &str) -> u32 {
+        let mut found = None;
+        wait_until(&format!("{} gets to {point}", self.name), PATIENCE, || {
+            found = self.reached(point);
+            found.is_some()
+        });
+        found.expect("waited for")
+    }
+
+    /// Lets the process go on that pauses at a point, and disarms it.
+    pub fn release(&self, point: &str) {
+        check("point", point);
+        for suffix in ["", ".reached"] {
+            let _ = fs::remove_file(self.fault_file(point, suffix));
+        }
+    }
+
+    /// Disarms every point, lets go on what pauses, and switches every mechanism on.
+    pub fn clear_faults(&self) {
+        let _ = fs::remove_dir_all(self.fault_folder());
+    }
+
+    /// Switches a mechanism off, for this server's processes.
+    ///
+    /// # Panics
+    /// If there is no such mechanism.
+    pub fn switch_off(&self, mechanism: &str) {
+        check("mechanism", mechanism);
+        fs::write(self.fault_file(mechanism, ".off"), "").expect("a file in the data directory");
+    }
+
+    /// Switches it on again.
+    pub fn switch_on(&self, mechanism: &str) {
+        let _ = fs::remove_file(self.fault_file(mechanism, ".off"));
+    }
+
+    /// Stops a process of this server where it is, as a machine that stalls would: it answers nothing.
+    pub fn freeze(&self, pid: u32) {
+        signal(pid, "STOP");
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self, pid: u32) {
+        signal(pid, "CONT");
+    }
+
+    fn fault_folder(&self) -> PathBuf {
+        self.data().join("docshard_fault_points")
+    }
+
+    fn fault_file(&self, name: &str, suffix: &str) -> PathBuf {
+        let folder = self.fault_folder();
+        if !folder.is_dir() {
+            fs::create_dir_all(&folder).expect("a folder in the data directory");
+            hand_over(&folder);
+        }
+        folder.join(format!("{name}{suffix}"))
+    }
+}

@@ -1,0 +1,261 @@
+//! A cluster with one collection in two chunks, one of which a test moves to and fro.
+
+use crate::cluster::{Cluster, Node};
+use crate::wait_until;
+use postgres::Client;
+use serde_json::Value;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// The collection.
+pub const NS: &str = "test.moved";
+
+/// How long anything may take that is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a statement in a thread of its own answers.
+pub type Pending<T = ()> = JoinHandle<Result<T, postgres::Error>>;
+
+/// A router and two shards with a collection of documents `{_id: k, k: k, n: 0}`, `k` from 0. The first half is the chunk
+/// that moves, on `shard0`; of the second half each shard has a chunk that stays: first `shard1`, then `shard0`.
+#[derive(Debug)]
+pub struct Moving {
+    /// the servers
+    pub cluster: Cluster,
+    /// how many documents there are
+    pub documents: i64,
+}
+
+impl Moving {
+    /// Starts the cluster.
+    pub fn start(documents: i64) -> Self {
+        Self::on(Cluster::start(2), documents)
+    }
+
+    /// Makes the collection on a cluster of at least two shards.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn on(cluster: Cluster, documents: i64) -> Self {
+        let moving = Self { cluster, documents };
+        for sql in [
+            "SELECT docshard.stop_balancer()".to_owned(),
+            "SELECT docshard.enable_sharding('test', 'shard0')".to_owned(),
+            format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
+            format!(
+                "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k, 'n', 0))) \
+                 FROM generate_series(0, {}) k",
+                documents - 1
+            ),
+            format!("SELECT docshard.split_at('{NS}', '{{\"k\": {}}}')", documents / 2),
+            format!("SELECT docshard.split_at('{NS}', '{{\"k\": {}}}')", documents / 4 * 3),
+        ] {
+            moving.run(&sql);
+        }
+        moving.move_to("shard0").expect("a move");
+        moving.move_chunk(documents / 2, "shard1").expect("a move");
+        moving.move_chunk(documents - 1, "shard0").expect("a move");
+        moving
+    }
+
+    /// A statement in a connection of its own to the router.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn run(&self, sql: &str) {
+        self.cluster.router.client().batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+
+    /// A statement in a thread and a connection of its own to the router.
+    pub fn spawn(&self, sql: impl Into<String>) -> Pending {
+        let (mut client, sql) = (self.cluster.router.client(), sql.into());
+        thread::spawn(move || client.batch_execute(&sql))
+    }
+
+    /// A query of one value in a thread and a connection of its own to the router.
+    pub fn spawn_value<T: postgres::types::FromSqlOwned + Send + 'static>(&self, sql: impl Into<String>) -> Pending<T> {
+        let (mut client, sql) = (self.cluster.router.client(), sql.into());
+        thread::spawn(move || client.query_one(&sql, &[])?.try_get(0))
+    }
+
+    /// Moves the chunk of a key.
+    ///
+    /// # Errors
+    /// What the router answers.
+    pub fn move_chunk(&self, k: i64, to: &str) -> Result<Value, postgres::Error> {
+        let sql = format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {k}}}', '{to}')");
+        self.cluster.router.try_client()?.query_one(&sql, &[])?.try_get(0)
+    }
+
+    /// Moves the chunk that moves.
+    ///
+    /// # Errors
+    /// What the router answers.
+    pub fn move_to(&self, to: &str) -> Result<Value, postgres::Error> {
+        self.move_chunk(0, to)
+    }
+
+    /// As [`Moving::move_to`], in a thread.
+    pub fn start_move(&self, to: &str) -> Pending {
+        self.spawn(format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 0}}', '{to}')"))
+    }
+
+    /// The shard that owns the chunk that moves, in the catalog.
+    pub fn owner(&self) -> String {
+        self.cluster.router.value(&format!(
+            "SELECT s.name FROM docshard_catalog.chunks c JOIN docshard_catalog.shards s ON s.id = c.shard_id \
+             JOIN docshard_catalog.collections n ON n.id = c.collection_id WHERE n.namespace = '{NS}' \
+             ORDER BY min LIMIT 1"
+        ))
+    }
+
+    /// The other shard than the owner.
+    pub fn other(&self) -> String {
+        if self.owner() == "shard0" { "shard1".to_owned() } else { "shard0".to_owned() }
+    }
+
+    /// A shard by its name.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn shard(&self, name: &str) -> &Node {
+        self.cluster.shards.iter().find(|shard| shard.name == name).unwrap_or_else(|| panic!("no shard {name}"))
+    }
+
+    /// The collection's table on shards, qualified.
+    pub fn table(&self) -> String {
+        self.cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"))
+    }
+
+    /// The field of a document, as a client sees it; None if there is no such document.
+    ///
+    /// # Panics
+    /// If the find fails.
+    pub fn field(&self, k: i64, field: &str) -> Option<String> {
+        let sql = format!("SELECT d->>'{field}' FROM docshard.find('{NS}', '{{\"k\": {k}, \"_id\": {k}}}') d");
+        let mut client = self.cluster.router.client();
+        client.query_opt(&sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).and_then(|row| row.get(0))
+    }
+
+    /// The step of the only move under way; empty if there is none.
+    ///
+    /// # Panics
+    /// If the catalog cannot be read.
+    pub fn step(&self) -> String {
+        let sql = "SELECT step FROM docshard_catalog.migrations WHERE state <> 'done'";
+        let row = self.cluster.router.client().query_opt(sql, &[]).expect("a query");
+        row.map_or_else(String::new, |row| row.get(0))
+    }
+
+    /// Waits until that many backends of a shard wait for one of docshard's own locks.
+    pub fn await_waiting(&self, shard: &str, writers: i64) {
+        wait_until("writers wait", PATIENCE, || {
+            let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+            self.shard(shard).value::<i64>(sql) == writers
+        });
+    }
+
+    /// Ends what coordinators left, as soon as all servers are there.
+    pub fn recover(&self) {
+        let mut last = String::new();
+        wait_until("recovery", PATIENCE, || {
+            let ended = self.cluster.router.try_client().and_then(|mut client| {
+                client.execute("SELECT docshard.recover_moves()", &[])?;
+                let sql = "SELECT state || ' ' || step || coalesce(' ' || error, '') FROM docshard_catalog.migrations \
+                           WHERE state <> 'done'";
+                client.query(sql, &[])
+            });
+            let now = match ended {
+                Ok(rows) if rows.is_empty() => return true,
+                Ok(rows) => rows[0].get(0),
+                Err(error) => format!("{error:?}"),
+            };
+            if now != last {
+                eprintln!("recovery: {now}");
+                last = now;
+            }
+            false
+        });
+    }
+
+    /// Nothing of a move is left anywhere.
+    ///
+    /// # Panics
+    /// If something is.
+    pub fn check_clean(&self) {
+        let unfinished = "SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'";
+        assert_eq!(self.cluster.router.value::<i64>(unfinished), 0, "unfinished moves");
+        for node in std::iter::once(&self.cluster.router).chain(&self.cluster.shards) {
+            for (what, sql) in LEFTOVERS {
+                assert_eq!(node.value::<i64>(sql), 0, "{what} left on {}", node.name);
+            }
+            // A writer may log more after the move has been cleaned up.
+            wait_until("the log is swept", PATIENCE, || {
+                node.value::<i64>("SELECT count(*) FROM docshard_data.capture_log") == 0
+            });
+        }
+    }
+
+    /// How many documents of the moving chunk each shard's table holds, whoever owns them.
+    pub fn halves(&self) -> (i64, i64) {
+        let (table, half) = (self.table(), self.documents / 2);
+        let on = |shard: &str| {
+            self.shard(shard).value::<i64>(&format!("SELECT count(*) FROM {table} WHERE (doc->>'k')::int8 < {half}"))
+        };
+        (on("shard0"), on("shard1"))
+    }
+
+    /// The moving chunk is wholly on one shard, the one that the catalog names; every document is there once; nothing of a
+    /// move is left.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn check(&self) {
+        self.check_clean();
+        let half = self.documents / 2;
+        let expected = if self.owner() == "shard0" { (half, 0) } else { (0, half) };
+        assert_eq!(self.halves(), expected, "documents of the chunk in the tables of shard0 and shard1");
+        let mut client = self.cluster.router.client();
+        assert_eq!(count(&mut client), self.documents);
+        let sql = format!("SELECT count(DISTINCT d->>'_id') FROM docshard.find('{NS}', '{{}}') d");
+        assert_eq!(client.query_one(&sql, &[]).expect("a find").get::<_, i64>(0), self.documents);
+    }
+}
+
+/// What a move must not leave on a node.
+const LEFTOVERS: [(&str, &str); 3] = [
+    ("prepared transactions", "SELECT count(*) FROM pg_prepared_xacts WHERE gid LIKE 'docshard_m%'"),
+    ("captures", "SELECT count(*) FROM docshard_data.capture"),
+    (
+        "staging tables",
+        "SELECT count(*) FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ '^m[0-9]'",
+    ),
+];
+
+/// All documents, counted by a scatter.
+///
+/// # Panics
+/// If that fails.
+pub fn count(client: &mut Client) -> i64 {
+    client.query_one(&format!("SELECT docshard.count_documents('{NS}')"), &[]).expect("a count").get(0)
+}
+
+/// Sets `n` of a document one higher.
+pub fn increment(k: i64) -> String {
+    format!("SELECT docshard.update_one('{NS}', '{{\"k\": {k}, \"_id\": {k}}}', '{{\"$inc\": {{\"n\": 1}}}}')")
+}
+
+/// Inserts a document.
+pub fn insert(k: i64, id: i64) -> String {
+    format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": {id}, \"k\": {k}, \"n\": 0}}')")
+}
+
+/// Deletes a document.
+pub fn delete(k: i64, id: i64) -> String {
+    format!("SELECT docshard.delete_one('{NS}', '{{\"k\": {k}, \"_id\": {id}}}')")
+}
+
+/// The SQLSTATE of what failed at the server.
+pub fn sqlstate(error: &postgres::Error) -> &str {
+    error.code().map_or("", |code| code.code())
+}

@@ -1,0 +1,291 @@
+//! A move against writers and readers, one order of events a test: each process is held at a named point until the others
+//! have got where they must be.
+
+use docshard_tests::moving::{Moving, NS, Pending, count, delete, increment, insert, sqlstate};
+use docshard_tests::{Fault, wait_until};
+use std::time::Duration;
+
+/// What a client that has its map already is to do: it is held at the router, right before it sends.
+fn with_old_map<T>(moving: &Moving, start: impl FnOnce() -> Pending<T>) -> Pending<T> {
+    moving.cluster.router.arm("dispatch.sending", Fault::Pause);
+    let pending = start();
+    moving.cluster.router.await_fault("dispatch.sending");
+    pending
+}
+
+fn upsert(k: i64) -> String {
+    format!(
+        "SELECT docshard.update_one('{NS}', '{{\"k\": {k}, \"_id\": {k}}}', '{{\"$inc\": {{\"n\": 1}}}}', \
+         '{{\"upsert\": true}}')"
+    )
+}
+
+fn point_read(k: i64) -> String {
+    format!("SELECT (d->>'n')::int8 FROM docshard.find('{NS}', '{{\"k\": {k}, \"_id\": {k}}}') d")
+}
+
+#[test]
+fn i01_writers_that_wait_for_the_moves_lock_write_at_the_recipient() {
+    let mut moving = Moving::start(200);
+    let router = &moving.cluster.router;
+    router.arm("move.frozen", Fault::Pause);
+    let mover = moving.start_move("shard1");
+    router.await_fault("move.frozen");
+    let update = moving.spawn(increment(1));
+    let insert = moving.spawn(insert(2, 1_002));
+    let upsert = moving.spawn(upsert(-3));
+    let nothing = moving.spawn_value::<serde_json::Value>(delete(4, 99_999));
+    let delete = moving.spawn(delete(5, 5));
+    moving.await_waiting("shard0", 5);
+    router.release("move.frozen");
+    mover.join().unwrap().expect("a move");
+    for writer in [update, insert, upsert, delete] {
+        writer.join().unwrap().expect("a write of one statement never fails");
+    }
+    assert_eq!(nothing.join().unwrap().expect("a delete")["deletedCount"], 0);
+    assert_eq!(moving.owner(), "shard1");
+    assert_eq!(moving.field(1, "n").as_deref(), Some("1"));
+    assert_eq!(moving.field(-3, "n").as_deref(), Some("1"));
+    assert_eq!(moving.field(5, "n"), None);
+    assert_eq!(moving.halves(), (0, 101));
+    // Two came, one went.
+    moving.documents += 1;
+    assert_eq!(count(&mut moving.cluster.router.client()), moving.documents);
+    moving.check_clean();
+}
+
+#[test]
+fn i02_a_snapshot_from_before_the_capture_writes_after_the_drain() {
+    let moving = Moving::start(200);
+    let router = &moving.cluster.router;
+    let mut old = router.client();
+    old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
+    assert_eq!(count(&mut old), 200);
+    router.arm("move.cloned", Fault::Pause);
+    let mover = moving.start_move("shard1");
+    router.await_fault("move.cloned");
+    // What it writes has been read already, and is captured though its snapshot knows of no capture.
+    for k in [1, 99] {
+        old.batch_execute(&increment(k)).expect("nothing was handed over");
+    }
+    router.release("move.cloned");
+    wait_until("handing over", Duration::from_secs(60), || moving.step() == "handing over");
+    // It postpones the hand-over as long as it is open.
+    old.batch_execute(&increment(50)).expect("nothing was handed over");
+    assert_eq!(moving.step(), "handing over");
+    old.batch_execute("COMMIT").expect("nothing was handed over");
+    mover.join().unwrap().expect("a move");
+    for k in [1, 50, 99] {
+        assert_eq!(moving.field(k, "n").as_deref(), Some("1"), "document {k}");
+    }
+    moving.check();
+}
+
+#[test]
+fn i03_a_snapshot_from_before_the_hand_over_fails_after_it() {
+    let moving = Moving::start(200);
+    for (sql, what) in [
+        (insert(1, 1_001), "an insert"),
+        (increment(1), "an update"),
+        (increment(199), "an update of another chunk"),
+        (delete(1, 1), "a delete"),
+        (point_read(1), "a read"),
+        (format!("SELECT docshard.count_documents('{NS}')"), "a count"),
+    ] {
+        let mut old = moving.cluster.router.client();
+        old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
+        assert_eq!(count(&mut old), 200);
+        moving.move_to(&moving.other()).expect("a move");
+        let error = old.batch_execute(&sql).expect_err(what);
+        assert_eq!(sqlstate(&error), "40001", "{what}: {error:?}");
+        old.batch_execute("ROLLBACK").unwrap();
+        moving.check();
+    }
+}
+
+#[test]
+fn i04_a_map_from_before_a_split_or_merge_meets_the_hand_over() {
+    let moving = Moving::start(200);
+    let router = &moving.cluster.router;
+    let mut expected = 0;
+    for (change, back) in [
+        (
+            format!("SELECT docshard.split_at('{NS}', '{{\"k\": 50}}')"),
+            format!("SELECT docshard.merge_chunks('{NS}', '[{{\"k\": {{\"$minKey\": 1}}}}, {{\"k\": 100}}]')"),
+        ),
+        (
+            format!("SELECT docshard.merge_chunks('{NS}', '[{{\"k\": {{\"$minKey\": 1}}}}, {{\"k\": 100}}]')"),
+            format!("SELECT docshard.split_at('{NS}', '{{\"k\": 50}}')"),
+        ),
+    ] {
+        // Who writes into the moving part waits and then finds it at the recipient; who writes beside it does not wait
+        // in the first case, and is in the moving chunk in the second.
+        for k in [10, 90] {
+            let writer = with_old_map(&moving, || moving.spawn(increment(k)));
+            moving.run(&change);
+            router.arm("move.frozen", Fault::Pause);
+            let mover = moving.start_move(&moving.other());
+            router.await_fault("move.frozen");
+            router.release("dispatch.sending");
+            if k == 90 && change.contains("split_at") {
+                writer.join().unwrap().expect("it is beside the moving chunk");
+                router.release("move.frozen");
+            } else {
+                moving.await_waiting("shard0", 1);
+                router.release("move.frozen");
+                writer.join().unwrap().expect("a write");
+            }
+            mover.join().unwrap().expect("a move");
+            moving.move_to("shard0").expect("a move back");
+            moving.run(&back);
+        }
+        moving.run(&change);
+        expected += 1;
+        for k in [10, 90] {
+            assert_eq!(moving.field(k, "n"), Some(expected.to_string()), "document {k}");
+        }
+    }
+    moving.check();
+}
+
+/// The points inside the hand-over, in their order, with whether a read with the old map is answered there, and whether
+/// a write is.
+const HAND_OVER: [(&str, bool, bool); 9] = [
+    ("move.frozen", true, false),
+    ("move.deleting", true, false),
+    ("move.last_round", true, false),
+    ("move.recipient_prepared", true, false),
+    ("move.prepared", true, false),
+    ("move.decided", true, false),
+    ("move.donor_committed", false, false),
+    ("move.recipient_committed", false, false),
+    ("move.flipped", true, true),
+];
+
+#[test]
+fn i05_a_read_with_the_old_map_is_never_older_than_a_write_with_the_new() {
+    let moving = Moving::start(200);
+    let router = &moving.cluster.router;
+    for (round, (point, reads_go_on, writes_go_on)) in HAND_OVER.into_iter().enumerate() {
+        let round = i64::try_from(round).unwrap();
+        router.arm(point, Fault::Pause);
+        let donor = moving.owner();
+        let reader = with_old_map(&moving, || moving.spawn_value::<i64>(point_read(1)));
+        let mover = moving.start_move(&moving.other());
+        router.await_fault(point);
+        let writer = moving.spawn(increment(1));
+        if writes_go_on {
+            writer.join().unwrap().expect("a write");
+            router.release("dispatch.sending");
+            assert_eq!(reader.join().unwrap().expect("a read"), round + 1, "{point}: the write was acknowledged");
+            router.release(point);
+        } else {
+            if reads_go_on {
+                moving.await_waiting(&donor, 1);
+                router.release("dispatch.sending");
+                assert_eq!(reader.join().unwrap().expect("a read"), round, "{point}: nobody has written");
+                router.release(point);
+            } else {
+                router.release("dispatch.sending");
+                router.release(point);
+                let read = reader.join().unwrap().expect("a read");
+                assert!((round..=round + 1).contains(&read), "{point}: read {read} in round {round}");
+            }
+            writer.join().unwrap().expect("a write");
+        }
+        mover.join().unwrap().expect("a move");
+        assert_eq!(moving.field(1, "n"), Some((round + 1).to_string()), "{point}");
+        moving.check();
+    }
+}
+
+#[test]
+fn i06_a_scatter_that_sees_the_donor_before_and_the_recipient_after() {
+    let moving = Moving::start(200);
+    let router = &moving.cluster.router;
+    let find = format!("SELECT count(DISTINCT d->>'_id') FROM docshard.find('{NS}', '{{}}') d");
+    let count = format!("SELECT docshard.count_documents('{NS}')");
+    for sql in [&count, &find, &count, &find] {
+        // `shard0` is asked first: it is the donor in the first round, the recipient in the second.
+        moving.cluster.shards[0].arm("read.checking", Fault::Pause);
+        router.arm("dispatch.sent", Fault::Pause);
+        let scatter = moving.spawn_value::<i64>(sql.clone());
+        router.await_fault("dispatch.sent");
+        moving.cluster.shards[0].await_fault("read.checking");
+        moving.move_to(&moving.other()).expect("a move");
+        router.release("dispatch.sent");
+        moving.cluster.shards[0].release("read.checking");
+        assert_eq!(scatter.join().unwrap().expect("a scatter"), 200, "{sql}");
+    }
+    moving.check();
+}
+
+#[test]
+fn i07_a_broadcast_update_checked_early_and_executed_late() {
+    let moving = Moving::start(200);
+    let router = &moving.cluster.router;
+    let broadcast = format!("SELECT docshard.update_many('{NS}', '{{}}', '{{\"$inc\": {{\"n\": 1}}}}')");
+    // The recipient has checked; the donor waits for T, and finds itself stale.
+    router.arm("move.frozen", Fault::Pause);
+    let mover = moving.start_move("shard1");
+    router.await_fault("move.frozen");
+    let writer = moving.spawn(&broadcast);
+    moving.await_waiting("shard0", 1);
+    router.release("move.frozen");
+    writer.join().unwrap().expect("nothing was written before all had checked");
+    mover.join().unwrap().expect("a move");
+    // Both have checked, and nobody has written: the hand-over must wait.
+    router.arm("move.cloned", Fault::Pause);
+    let mover = moving.start_move("shard0");
+    router.await_fault("move.cloned");
+    router.arm("dispatch.checked", Fault::Pause);
+    let writer = moving.spawn(&broadcast);
+    router.await_fault("dispatch.checked");
+    router.release("move.cloned");
+    wait_until("handing over", Duration::from_secs(60), || moving.step() == "handing over");
+    router.release("dispatch.checked");
+    writer.join().unwrap().expect("a write");
+    mover.join().unwrap().expect("a move");
+    let sql = format!("SELECT string_agg(DISTINCT d->>'n', ' ') FROM docshard.find('{NS}', '{{}}') d");
+    assert_eq!(moving.cluster.router.value::<String>(&sql), "2", "each document was incremented twice");
+    moving.check();
+}
+
+#[test]
+fn i08_commits_between_reading_and_applying_the_log() {
+    let moving = Moving::start(200);
+    let router = &moving.cluster.router;
+    router.arm("move.cloned", Fault::Pause);
+    let mover = moving.start_move("shard1");
+    router.await_fault("move.cloned");
+    // Its numbers in the log are the lowest, and it commits last.
+    let mut late = router.client();
+    late.batch_execute(&format!("BEGIN; {}; {}", increment(1), delete(90, 90))).unwrap();
+    moving.run(&increment(2));
+    moving.run(&format!(
+        "BEGIN; {}; SAVEPOINT a; {}; {}; ROLLBACK TO a; {}; COMMIT",
+        increment(3),
+        increment(4),
+        delete(5, 5),
+        increment(6)
+    ));
+    router.arm("move.pulled", Fault::Pause);
+    router.release("move.cloned");
+    router.await_fault("move.pulled");
+    // Read by no round so far; documents that this round has read are among them.
+    moving.run(&increment(2));
+    moving.run(&increment(7));
+    router.arm("move.applied", Fault::Pause);
+    router.release("move.pulled");
+    router.await_fault("move.applied");
+    late.batch_execute("COMMIT").unwrap();
+    moving.run(&increment(8));
+    router.release("move.applied");
+    mover.join().unwrap().expect("a move");
+    for (k, n) in [(1, "1"), (2, "2"), (3, "1"), (4, "0"), (5, "0"), (6, "1"), (7, "1"), (8, "1"), (9, "0")] {
+        assert_eq!(moving.field(k, "n").as_deref(), Some(n), "document {k}");
+    }
+    assert_eq!(moving.field(90, "n"), None);
+    moving.run(&insert(90, 90));
+    moving.check();
+}
