@@ -258,7 +258,7 @@ fn existence() {
 fn refusals() {
     let regex = json!({"$regularExpression": {"pattern": "x", "options": ""}});
     for (filter, kind, message) in [
-        (json!(1), Kind::BadValue, "the filter must be an object"),
+        (json!(1), Kind::TypeMismatch, "the filter must be an object"),
         (json!({"a": {"$foo": 1}}), Kind::BadValue, "unknown operator: $foo"),
         (json!({"a": {"$gt": 1, "b": 1}}), Kind::BadValue, "unknown operator: b"),
         (json!({"a": {"b": 1, "$gt": 1}}), Kind::BadValue, "unknown operator: $gt"),

@@ -114,9 +114,8 @@ impl FindOptions {
             None => None,
         };
         let skip = options.integer("skip")?.unwrap_or(0);
-        let skip = u64::try_from(skip).map_err(|_| {
-            Error::new(Kind::BadValue, format!("Skip value must be non-negative, but received: {skip}"))
-        })?;
+        let skip = u64::try_from(skip)
+            .map_err(|_| Error::new(Kind::Location51024, format!("skip must be non-negative, but received: {skip}")))?;
         // As in MongoDB: 0 is no limit, and a negative one means its size.
         let limit = options.integer("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
         Ok(Self { sort, projection, skip, limit })
@@ -143,7 +142,7 @@ impl CountOptions {
             let Some(n) = options.integer(name)? else { return Ok(None) };
             u64::try_from(n)
                 .map(Some)
-                .map_err(|_| Error::new(Kind::BadValue, format!("{name} must be non-negative, but received: {n}")))
+                .map_err(|_| Error::new(Kind::Location51024, format!("{name} must be non-negative, but received: {n}")))
         };
         let limit = count("limit")?;
         if limit == Some(0) {

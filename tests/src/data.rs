@@ -1,20 +1,25 @@
-//! Real documents, which lie beside the project where it is developed and not inside it.
+//! Real documents and cases, which lie beside the project where it is developed and not inside it.
 
 use crate::process::project;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// The folder of real documents. Where it is absent, as on a user's machine, says that the test is skipped.
-pub fn shared_data() -> Option<PathBuf> {
-    let folder = project().parent()?.join("shared/data");
-    if folder.is_dir() {
-        return Some(folder);
+/// A file or folder beside the project. Where it is absent, as on a user's machine, says that the test is skipped.
+pub(crate) fn shared(path: &str) -> Option<PathBuf> {
+    let path = project().parent()?.join("shared").join(path);
+    if path.exists() {
+        return Some(path);
     }
     // Not by eprintln!, which a test that passes does not show.
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: there is no {}", folder.display());
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: there is no {}", path.display());
     None
+}
+
+/// The folder of real documents. Where it is absent, as on a user's machine, says that the test is skipped.
+pub fn shared_data() -> Option<PathBuf> {
+    shared("data")
 }
 
 /// The documents of a file of [`shared_data`], one a line, as JSON text.

@@ -16,6 +16,7 @@
 //! ```
 
 mod cluster;
+pub mod conformance;
 mod data;
 pub mod faults;
 pub mod moving;

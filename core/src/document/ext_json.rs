@@ -228,6 +228,10 @@ fn double(text: &str) -> Option<f64> {
     if let Some(special) = special_double(text) {
         return Some(special);
     }
+    // Some libraries write the sign of a NaN, which means nothing.
+    if text == "-NaN" {
+        return Some(f64::NAN);
+    }
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
     if plain { text.parse().ok().filter(|value: &f64| value.is_finite()) } else { None }
 }

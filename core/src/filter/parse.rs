@@ -97,7 +97,7 @@ const TOP_LEVEL_OPERATORS: &[TopLevelOperator] = &[
 /// MongoDB's operators at the top level that are not understood yet.
 const TOP_LEVEL_OPERATORS_TO_COME: &[&str] = &["$expr", "$jsonSchema", "$sampleRate", "$text", "$where"];
 
-/// Names that start an extended value, or a DBRef, rather than a document of operators.
+/// Names that start an extended value rather than a document of operators.
 const VALUE_NAMES: &[&str] = &[
     "$oid",
     "$date",
@@ -115,10 +115,10 @@ const VALUE_NAMES: &[&str] = &[
     "$undefined",
     "$minKey",
     "$maxKey",
-    "$ref",
-    "$id",
-    "$db",
 ];
+
+/// The fields of a DBRef: a document with a reference and an id is one, and at the top level they are fields.
+const REFERENCE_NAMES: &[&str] = &["$ref", "$id", "$db"];
 
 /// The deepest nesting of `$and`, `$or`, `$nor` and `$not`: MongoDB's limit.
 const MAX_FILTER_DEPTH: usize = 100;
@@ -153,14 +153,15 @@ fn document(json: &Json, depth: usize) -> Result<Node> {
         return Err(too_deep());
     }
     let Json::Object(fields) = json else {
-        return Err(bad_value(format!("the filter must be an object, not {}", json_type(json))));
+        let message = format!("the filter must be an object, not {}", json_type(json));
+        return Err(Error::new(Kind::TypeMismatch, message));
     };
     let mut nodes = Vec::with_capacity(fields.len());
     for (name, argument) in fields {
         let node = match TOP_LEVEL_OPERATORS.iter().find(|operator| operator.name == name) {
             Some(operator) => (operator.parse)(name, argument, depth)?,
             None if TOP_LEVEL_OPERATORS_TO_COME.contains(&name.as_str()) => return Err(to_come(name)),
-            None if name.starts_with('$') => {
+            None if name.starts_with('$') && !REFERENCE_NAMES.contains(&name.as_str()) => {
                 return Err(bad_value(format!(
                     "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, \
                      consider using $getField or $setField."
@@ -196,7 +197,10 @@ fn field(path: &str, argument: &Json, depth: usize) -> Result<Node> {
     }
     if let Json::Object(fields) = argument
         && !is_extended(fields)
-        && let Some(name) = fields.keys().find(|name| name.starts_with('$') && !VALUE_NAMES.contains(&name.as_str()))
+        && let Some(name) = fields.keys().find(|name| {
+            let known = VALUE_NAMES.contains(&name.as_str()) || REFERENCE_NAMES.contains(&name.as_str());
+            name.starts_with('$') && !known
+        })
     {
         return Err(unknown_operator(name));
     }
@@ -442,6 +446,7 @@ fn as_operators(json: &Json) -> Option<&Map<String, Json>> {
 fn is_extended(fields: &Map<String, Json>) -> bool {
     fields.keys().next().is_some_and(|first| VALUE_NAMES.contains(&first.as_str()))
         || ["$binary", "$code"].iter().any(|name| fields.contains_key(*name))
+        || ["$ref", "$id"].iter().all(|name| fields.contains_key(*name))
 }
 
 /// True if the JSON nests at most `levels` deep.

@@ -1,0 +1,137 @@
+//! One case: documents, commands, and what they must answer.
+
+use serde_json::{Map, Value};
+use std::fs;
+use std::path::Path;
+
+/// What a case is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Find,
+    FindProjection,
+    Match,
+    Count,
+    Distinct,
+    Update,
+    UpdateDoc,
+    FindAndModify,
+    Insert,
+    Delete,
+    State,
+    CreateIndex,
+    ShardCollection,
+    Aggregate,
+    Expr,
+}
+
+impl Kind {
+    const NAMES: &[(&str, Kind)] = &[
+        ("find", Kind::Find),
+        ("find_projection", Kind::FindProjection),
+        ("match", Kind::Match),
+        ("count", Kind::Count),
+        ("distinct", Kind::Distinct),
+        ("update", Kind::Update),
+        ("update_doc", Kind::UpdateDoc),
+        ("find_and_modify", Kind::FindAndModify),
+        ("insert", Kind::Insert),
+        ("delete", Kind::Delete),
+        ("state", Kind::State),
+        ("create_index", Kind::CreateIndex),
+        ("shard_collection", Kind::ShardCollection),
+        ("aggregate", Kind::Aggregate),
+        ("expr", Kind::Expr),
+    ];
+
+    fn parse(name: &str) -> Kind {
+        let found = Kind::NAMES.iter().find(|(other, _)| *other == name);
+        found.unwrap_or_else(|| panic!("a case of an unknown kind, {name}")).1
+    }
+
+    /// As the file of cases calls it.
+    pub fn name(self) -> &'static str {
+        Kind::NAMES.iter().find(|(_, kind)| *kind == self).expect("every kind has a name").0
+    }
+}
+
+/// What a case must answer.
+#[derive(Clone, Debug)]
+pub enum Expected {
+    /// the documents, in this order or in any
+    Documents {
+        /// the documents
+        documents: Vec<Value>,
+        /// true if their order counts
+        ordered: bool,
+    },
+    /// some fields of the command's answer
+    Response(Value),
+    /// an error of this code, or of any
+    Error(Option<i64>),
+}
+
+/// One case.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// its name in the file
+    pub id: String,
+    /// what it is
+    pub kind: Kind,
+    /// its collection, where that has a name of its own
+    pub namespace: Option<String>,
+    /// the documents that the collection has
+    pub documents: Vec<Value>,
+    /// specifications of its indexes
+    pub indexes: Vec<Value>,
+    /// what it is sharded by where that is the case's own
+    pub shard_key: Option<Value>,
+    /// commands that run before
+    pub prelude: Vec<Map<String, Value>>,
+    /// the command whose answer counts
+    pub command: Map<String, Value>,
+    /// what it must answer
+    pub expected: Expected,
+    /// operators that it uses
+    pub operators: Vec<String>,
+}
+
+/// Reads a file of cases, one a line.
+///
+/// # Panics
+/// If the file cannot be read or is malformed.
+pub fn load(path: &Path) -> Vec<Case> {
+    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let case = |line: &str| {
+        let json: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{}: {e}: {line}", path.display()));
+        Case::parse(&json)
+    };
+    text.lines().filter(|line| !line.trim().is_empty()).map(case).collect()
+}
+
+impl Case {
+    fn parse(json: &Value) -> Case {
+        let list = |name: &str| json[name].as_array().cloned().unwrap_or_default();
+        let command = |command: &Value| command.as_object().expect("a command is an object").clone();
+        let expected = if let Some(documents) = json.get("expected_docs") {
+            let documents = documents.as_array().expect("documents are a list").clone();
+            Expected::Documents { documents, ordered: json["ordered"] == true }
+        } else if let Some(response) = json.get("expected_response") {
+            Expected::Response(response.clone())
+        } else {
+            Expected::Error(json["expected_error"]["code"].as_i64())
+        };
+        Case {
+            id: json["id"].as_str().expect("a case has an id").to_owned(),
+            kind: Kind::parse(json["kind"].as_str().expect("a case has a kind")),
+            namespace: json["ns"].as_str().map(str::to_owned),
+            documents: list("setup_docs"),
+            indexes: list("setup_indexes"),
+            shard_key: json.get("shard_key").cloned(),
+            prelude: list("prelude").iter().map(command).collect(),
+            command: command(&json["command"]),
+            expected,
+            operators: list("ops").iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect(),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Which cases are not expected to pass, each with the reason, in a file for people.
+//!
+//! ```text
+//! # a comment
+//! [declared] jsonb loses the order of fields
+//! some_case:12
+//! other_case:7 @hashed @range
+//! ```
+//!
+//! A case excused for one way of running it only names the way. An excused case that passes is an error: the file would
+//! say less than the truth.
+
+use super::Way;
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+/// Why a case is not expected to pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// it is about something that the project does not have: not applicable
+    Scope,
+    /// it cannot be put that way, for example because an update names neither `_id` nor shard key: not applicable
+    Shape,
+    /// a difference from MongoDB that the documentation declares
+    Declared,
+    /// the expectation is at odds with MongoDB's own documentation
+    MongoDb,
+    /// a shortfall: it counts as failed
+    Known,
+}
+
+impl Class {
+    fn parse(name: &str) -> Option<Class> {
+        Some(match name {
+            "scope" => Class::Scope,
+            "shape" => Class::Shape,
+            "declared" => Class::Declared,
+            "mongodb" => Class::MongoDb,
+            "known" => Class::Known,
+            _ => return None,
+        })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Excuse {
+    class: Class,
+    /// empty: all
+    ways: Vec<Way>,
+}
+
+/// The file's content.
+#[derive(Debug, Default)]
+pub struct Excuses {
+    cases: HashMap<String, Excuse>,
+}
+
+impl Excuses {
+    /// Reads the file.
+    ///
+    /// # Panics
+    /// If it cannot be read, is malformed, or names a case twice.
+    pub fn load(path: &Path) -> Excuses {
+        let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        Excuses::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    fn parse(text: &str) -> Result<Excuses, String> {
+        let mut excuses = Excuses::default();
+        let mut class = None;
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            if let Some(heading) = line.strip_prefix('[') {
+                let (name, reason) = heading.split_once(']').ok_or_else(|| format!("no end of the class: {line}"))?;
+                if reason.trim().is_empty() {
+                    return Err(format!("no reason: {line}"));
+                }
+                class = Some(Class::parse(name).ok_or_else(|| format!("no such class: {line}"))?);
+                continue;
+            }
+            let class = class.ok_or_else(|| format!("no class above {line}"))?;
+            let mut words = line.split_whitespace();
+            let id = words.next().unwrap_or_default();
+            let ways = words
+                .map(|word| word.strip_prefix('@').and_then(Way::parse).ok_or_else(|| format!("no such way: {line}")))
+                .collect::<Result<Vec<_>, _>>()?;
+            if excuses.cases.insert(id.to_owned(), Excuse { class, ways }).is_some() {
+                return Err(format!("{id} is excused twice"));
+            }
+        }
+        Ok(excuses)
+    }
+
+    /// Why the case is excused when it is run that way; None if it is not.
+    pub fn of(&self, id: &str, way: Way) -> Option<Class> {
+        let excuse = self.cases.get(id)?;
+        (excuse.ways.is_empty() || excuse.ways.contains(&way)).then_some(excuse.class)
+    }
+
+    /// The cases that it names.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.cases.keys().map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read() {
+        let excuses = Excuses::parse("# x\n[declared] order\na:1\nb:2 @hashed\n\n[known] later\nc:3").unwrap();
+        assert_eq!(excuses.of("a:1", Way::Local), Some(Class::Declared));
+        assert_eq!(excuses.of("b:2", Way::Hashed), Some(Class::Declared));
+        assert_eq!(excuses.of("b:2", Way::Local), None);
+        assert_eq!(excuses.of("c:3", Way::Range), Some(Class::Known));
+        assert_eq!(excuses.ids().count(), 3);
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for text in ["a:1", "[declared]\na:1", "[other] x\na:1", "[known] x\na:1\na:1", "[known] x\na:1 @elsewhere"] {
+            assert!(Excuses::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! MongoDB's semantics by example: cases from public test suites, run over real clusters.
+//!
+//! * [`case`](Case) is one case of `documents.jsonl`.
+//! * [`shell`](Shell) runs MongoDB's commands through docshard's SQL functions.
+//! * [`stage`](Stage) has the collections: unsharded, hashed, in ranges.
+//! * [`compare`] says whether an answer is the expected one.
+//! * [`excuses`](Excuses) reads which cases are not expected to pass, and why.
+//! * [`report`](Report) counts, by kind and by operator.
+
+mod case;
+pub mod compare;
+mod excuses;
+mod report;
+mod shell;
+
+mod stage;
+
+pub use case::{Case, Expected, Kind, load};
+pub use excuses::{Class, Excuses};
+pub use report::{Outcome, Report};
+pub use shell::{Answer, Door, Failure, Shell};
+pub use stage::{Stage, Way};
+
+use crate::process::project;
+use std::path::PathBuf;
+
+/// A file of cases. Where it is absent, as on a user's machine, says that the test is skipped.
+pub fn cases_file(name: &str) -> Option<PathBuf> {
+    crate::data::shared(&format!("cases/{name}"))
+}
+
+/// A file of this package that says something about the cases.
+pub fn list_file(name: &str) -> PathBuf {
+    project().join("tests/conformance").join(name)
+}

@@ -1,0 +1,201 @@
+//! The collections that cases run on, made once and emptied between cases.
+
+use super::case::Case;
+use super::shell::{Door, Failure, Shell};
+use crate::cluster::Cluster;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// How a case's collection is laid out, and how its commands get there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Way {
+    /// unsharded, on `local`
+    Local,
+    /// sharded over three shards by hash
+    Hashed,
+    /// sharded by range, chunks of neighbouring keys on different shards
+    Range,
+    /// unsharded, through `run_command`
+    Command,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Way; 4] = [Way::Local, Way::Hashed, Way::Range, Way::Command];
+
+    /// As reports and excuses call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Local => "local",
+            Way::Hashed => "hashed",
+            Way::Range => "range",
+            Way::Command => "command",
+        }
+    }
+
+    /// The way of that name.
+    pub fn parse(name: &str) -> Option<Way> {
+        Way::ALL.into_iter().find(|way| way.name() == name)
+    }
+
+    /// True if the collection is spread over shards.
+    pub fn is_sharded(self) -> bool {
+        matches!(self, Way::Hashed | Way::Range)
+    }
+}
+
+/// Where the chunks of a range-sharded collection end, in the order of keys: among the numbers, strings and ObjectIds
+/// that the cases use.
+fn split_points() -> Vec<Value> {
+    let mut points: Vec<Value> = [2, 3, 4, 5, 7, 9, 11, 15, 21, 101].into_iter().map(|n| json!(n)).collect();
+    points.extend(["", "1", "2", "3", "5", "b", "c", "m"].into_iter().map(|text| json!(text)));
+    points.push(json!({"$oid": "000000000000000000000000"}));
+    points
+}
+
+/// A connection and its collections of one way.
+pub struct Stage {
+    way: Way,
+    /// takes the commands
+    pub shell: Shell,
+    /// collections by shard key and indexes, with the documents that they have now if that is known
+    collections: HashMap<String, (String, Option<Vec<Value>>)>,
+    count: usize,
+}
+
+impl Stage {
+    /// On a cluster of three shards, `shard0` to `shard2`.
+    pub fn new(cluster: &Cluster, way: Way) -> Stage {
+        let door = if way == Way::Command { Door::Command } else { Door::Functions };
+        let shell = Shell::new(cluster.router.client(), door);
+        Stage { way, shell, collections: HashMap::new(), count: 0 }
+    }
+
+    /// The way.
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// A collection for a case, with its documents.
+    ///
+    /// # Errors
+    /// If the documents cannot be inserted, or the collection not be laid out so.
+    pub fn prepare(&mut self, case: &Case) -> Result<String, Failure> {
+        let key = self.shard_key(case.shard_key.as_ref());
+        let name = format!("{key} {}", Value::from(case.indexes.clone()));
+        if !self.collections.contains_key(&name) {
+            let namespace = self.create(&key, &case.indexes)?;
+            self.collections.insert(name.clone(), (namespace, Some(Vec::new())));
+        }
+        let (namespace, documents) = self.collections[&name].clone();
+        if documents.as_ref() != Some(&case.documents) {
+            if documents.is_none_or(|documents| !documents.is_empty()) {
+                self.shell.call("delete_many", &namespace, &[&json!({})])?;
+            }
+            // In case it fails.
+            self.forget(&name);
+            self.shell.insert_storable(&namespace, &case.documents)?;
+            self.collections.insert(name.clone(), (namespace.clone(), Some(case.documents.clone())));
+        }
+        // Whoever writes makes the content unknown.
+        let reads = |command: &serde_json::Map<String, Value>| {
+            command.keys().next().is_some_and(|name| matches!(name.as_str(), "find" | "count" | "distinct"))
+        };
+        if !case.prelude.iter().chain([&case.command]).all(reads) {
+            self.forget(&name);
+        }
+        Ok(namespace)
+    }
+
+    fn forget(&mut self, name: &str) {
+        if let Some((_, documents)) = self.collections.get_mut(name) {
+            *documents = None;
+        }
+    }
+
+    /// What a collection is sharded by, given what the case wants. Null: it is not.
+    fn shard_key(&self, wanted: Option<&Value>) -> Value {
+        let id = json!({"_id": "hashed"});
+        let wanted = wanted.unwrap_or(&id);
+        match self.way {
+            Way::Local | Way::Command => Value::Null,
+            Way::Hashed => wanted.clone(),
+            Way::Range => wanted
+                .as_object()
+                .into_iter()
+                .flat_map(|fields| fields.keys().map(|name| (name.clone(), json!(1))))
+                .collect(),
+        }
+    }
+
+    /// A new, empty namespace of this way that nothing else uses.
+    pub fn fresh(&mut self) -> String {
+        self.count += 1;
+        format!("conformance_{}.c{}", self.way.name(), self.count)
+    }
+
+    /// A new collection.
+    ///
+    /// # Errors
+    /// If it cannot be sharded so.
+    pub fn create(&mut self, key: &Value, indexes: &[Value]) -> Result<String, Failure> {
+        let namespace = self.fresh();
+        self.shell.call("create_collection", &namespace, &[])?;
+        if !key.is_null() {
+            self.shell.call("shard_collection", &namespace, &[key])?;
+        }
+        if self.way == Way::Range {
+            self.spread(&namespace, key)?;
+        }
+        for index in indexes {
+            let key = &index["key"];
+            let unique = index["unique"] == true || index["unique"].as_i64().is_some_and(|unique| unique != 0);
+            // An index changes no answer, so one that docshard does not have is left out.
+            let _ = self
+                .shell
+                .call("create_index", &namespace, &[key, &json!({"unique": unique})])
+                .or_else(|_| self.shell.call("create_index", &namespace, &[key]));
+        }
+        Ok(namespace)
+    }
+
+    /// Splits it, and puts neighbouring chunks on different shards.
+    fn spread(&mut self, namespace: &str, key: &Value) -> Result<(), Failure> {
+        let Some(first) = key.as_object().and_then(|fields| fields.keys().next()) else { return Ok(()) };
+        let bound = |point: &Value| -> Value {
+            let rest = key.as_object().into_iter().flat_map(|fields| fields.keys().skip(1));
+            std::iter::once((first.clone(), point.clone()))
+                .chain(rest.map(|name| (name.clone(), json!({"$minKey": 1}))))
+                .collect()
+        };
+        for (index, point) in split_points().iter().enumerate() {
+            self.shell.call("split_at", namespace, &[&bound(point)])?;
+            let sql = "SELECT docshard.move_chunk($1::text, $2::text::json, $3::text)::text";
+            let shard = format!("shard{}", index % 3);
+            self.shell
+                .client()
+                .query_one(sql, &[&namespace, &bound(point).to_string(), &shard])
+                .map_err(|e| Failure::of(&e))?;
+        }
+        Ok(())
+    }
+}
+
+impl Shell {
+    /// Inserts what there is, without the documents that docshard declares it does not take: names that start with `$`.
+    fn insert_storable(&mut self, namespace: &str, documents: &[Value]) -> Result<(), Failure> {
+        const DOLLAR_PREFIXED_FIELD_NAME: i64 = 52;
+        if documents.is_empty() {
+            return Ok(());
+        }
+        match self.insert(namespace, documents) {
+            Err(failure) if failure.code == Some(DOLLAR_PREFIXED_FIELD_NAME) => {
+                documents.iter().try_for_each(|document| match self.insert(namespace, std::slice::from_ref(document)) {
+                    Err(failure) if failure.code == Some(DOLLAR_PREFIXED_FIELD_NAME) => Ok(()),
+                    outcome => outcome,
+                })
+            }
+            outcome => outcome,
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! MongoDB's semantics by example: every case of the public regression suite, run unsharded, sharded by hash, sharded by
+//! range, and through `run_command`.
+//!
+//! `tests/conformance/documents.txt` lists which cases are not expected to pass, and why. The tables are left in
+//! `target/conformance-documents.txt`. `CONFORMANCE=part-of-an-id` runs only some cases, and says what they answer.
+
+use docshard_core::document::{ext_json, raw, write};
+use docshard_core::sort::Sort;
+use docshard_tests::Cluster;
+use docshard_tests::conformance::{
+    Answer, Case, Class, Excuses, Expected, Failure, Kind, Outcome, Report, Stage, Way, cases_file, compare, list_file,
+    load,
+};
+use serde_json::{Map, Value, json};
+use std::io::Write;
+use std::{fs, thread};
+
+const DUPLICATE_KEY: i64 = 11000;
+const SHARD_KEY_NOT_FOUND: i64 = 61;
+const INVALID_OPTIONS: i64 = 72;
+const INVALID_NAMESPACE: i64 = 73;
+
+/// The least share of applicable cases that must pass.
+const AIM: f64 = 0.70;
+
+#[test]
+fn the_document_language_conforms() {
+    let Some(path) = cases_file("documents.jsonl") else { return };
+    let only = std::env::var("CONFORMANCE").ok();
+    let mut cases = load(&path);
+    // Pipelines and their expressions are not part of the document language.
+    cases.retain(|case| !matches!(case.kind, Kind::Aggregate | Kind::Expr));
+    assert!(cases.len() > 700, "only {} cases", cases.len());
+    let excuses = Excuses::load(&list_file("documents.txt"));
+    for id in excuses.ids() {
+        assert!(cases.iter().any(|case| case.id == id), "{id} is excused, but there is no such case");
+    }
+    if let Some(part) = &only {
+        cases.retain(|case| case.id.contains(part.as_str()));
+    }
+
+    let cluster = Cluster::start(3);
+    // What is spread stays spread.
+    cluster.router.client().execute("SELECT docshard.stop_balancer()", &[]).expect("the balancer stops");
+    let ways: Vec<Way> = {
+        let commands = Stage::new(&cluster, Way::Command).shell.has("run_command");
+        Way::ALL.into_iter().filter(|way| *way != Way::Command || commands).collect()
+    };
+    let outcomes: Vec<Vec<(Way, Outcome)>> = thread::scope(|scope| {
+        let runs: Vec<_> = ways
+            .iter()
+            .map(|way| {
+                let (cluster, cases) = (&cluster, &cases);
+                scope.spawn(move || {
+                    let mut stage = Stage::new(cluster, *way);
+                    cases.iter().map(|case| run(&mut stage, case)).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let runs: Vec<Vec<Outcome>> = runs.into_iter().map(|run| run.join().expect("a run ends")).collect();
+        (0..cases.len()).map(|i| ways.iter().copied().zip(runs.iter().map(|run| run[i].clone())).collect()).collect()
+    });
+
+    let mut report = Report::default();
+    for (case, outcomes) in cases.iter().zip(outcomes) {
+        let mut stale = excuses.ids().any(|id| id == case.id);
+        for (way, outcome) in outcomes {
+            let outcome = match (excuses.of(&case.id, way), outcome) {
+                (Some(class), Outcome::Failed(_)) => {
+                    stale = false;
+                    Outcome::Excused(class)
+                }
+                (_, outcome) => outcome,
+            };
+            report.add(case, way, &outcome);
+        }
+        if stale {
+            report.complaints.push(format!("{}: passes, and need not be excused", case.id));
+        }
+    }
+    let table = report.table();
+    let complaints = report.complaints.join("\n");
+    let _ = fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/conformance-documents.txt"), {
+        format!("{table}\n{complaints}\n")
+    });
+    let _ = writeln!(std::io::stderr(), "{table}");
+    assert!(report.complaints.is_empty(), "{} complaints:\n{complaints}", report.complaints.len());
+    assert!(only.is_some() || report.share() >= AIM, "only {:.2} % of the cases pass", 100.0 * report.share());
+}
+
+/// Runs one case.
+fn run(stage: &mut Stage, case: &Case) -> Outcome {
+    match case.kind {
+        Kind::ShardCollection | Kind::CreateIndex => return run_definition(stage, case),
+        _ => {}
+    }
+    // About the name itself.
+    let system = case.namespace.as_ref().is_some_and(|namespace| namespace.contains(".system."));
+    if let Some(namespace) = &case.namespace
+        && (system || matches!(case.expected, Expected::Error(Some(INVALID_NAMESPACE))))
+    {
+        let answer = stage.shell.run(namespace, &case.command);
+        return verdict(case, &answer);
+    }
+    let namespace = match stage.prepare(case) {
+        Ok(namespace) => namespace,
+        // Two documents of one `_id` need a collection that is sharded by something else.
+        Err(failure) if failure.code == Some(DUPLICATE_KEY) && has_duplicate_ids(case) => {
+            return Outcome::Excused(Class::Shape);
+        }
+        Err(failure) => return Outcome::Failed(format!("preparing: {}", failure.message)),
+    };
+    for command in &case.prelude {
+        // What it answers does not count, only what it leaves behind.
+        let answer = stage.shell.run(&namespace, &narrowed(stage.way(), case, command));
+        if lacks_target(stage.way(), &answer) {
+            return Outcome::Excused(Class::Shape);
+        }
+    }
+    let command = narrowed(stage.way(), case, &case.command);
+    let answer = stage.shell.run(&namespace, &command);
+    if lacks_target(stage.way(), &answer) {
+        return Outcome::Excused(Class::Shape);
+    }
+    let answer = match (case.kind, answer) {
+        (Kind::UpdateDoc, Ok(Answer::Response(response))) if response.get("writeErrors").is_none() => {
+            stage.shell.find(&namespace, &json!({}), &json!({})).map(Answer::Documents)
+        }
+        (_, answer) => answer,
+    };
+    verdict(case, &answer)
+}
+
+/// True if several documents have the same `_id`.
+fn has_duplicate_ids(case: &Case) -> bool {
+    let mut ids: Vec<String> = case.documents.iter().filter_map(|d| d.get("_id")).map(compare::canonical).collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    ids.len() < all
+}
+
+/// Cases that define a collection or an index have their own.
+fn run_definition(stage: &mut Stage, case: &Case) -> Outcome {
+    if case.kind == Kind::ShardCollection && stage.way().is_sharded() {
+        return Outcome::Excused(Class::Shape);
+    }
+    let key = match (stage.way(), &case.shard_key) {
+        (Way::Range, _) => json!({"_id": 1}),
+        (Way::Hashed, _) => json!({"_id": "hashed"}),
+        (_, Some(key)) if case.kind == Kind::ShardCollection => key.clone(),
+        _ => Value::Null,
+    };
+    let namespace = match stage.create(&key, &[]) {
+        Ok(namespace) => namespace,
+        Err(failure) => return Outcome::Failed(format!("preparing: {}", failure.message)),
+    };
+    let mut prelude = case.prelude.clone();
+    if !case.indexes.is_empty() {
+        // Each alone: one that docshard does not have must not keep the others from being made.
+        for index in &case.indexes {
+            prelude.push(object(&json!({"createIndexes": "c", "indexes": [index]})));
+        }
+    }
+    for command in &prelude {
+        let _ = stage.shell.run(&namespace, command);
+    }
+    let answer = stage.shell.run(&namespace, &case.command);
+    verdict(case, &answer)
+}
+
+fn object(json: &Value) -> Map<String, Value> {
+    json.as_object().expect("an object").clone()
+}
+
+/// An operation on one document of a sharded collection has to name it: where the case has only one document, its `_id`
+/// is added to what the filter says already.
+fn narrowed(way: Way, case: &Case, command: &Map<String, Value>) -> Map<String, Value> {
+    let mut command = command.clone();
+    let [document] = case.documents.as_slice() else { return command };
+    let Some(id) = document.get("_id") else { return command };
+    if !way.is_sharded() {
+        return command;
+    }
+    for operation in command.get_mut("updates").and_then(Value::as_array_mut).into_iter().flatten() {
+        let one = operation.get("multi") != Some(&json!(true));
+        if let Some(filter) = operation.get_mut("q").and_then(Value::as_object_mut)
+            && one
+            && !filter.contains_key("_id")
+        {
+            filter.insert("_id".to_owned(), id.clone());
+        }
+    }
+    command
+}
+
+/// True if an operation on one document names neither `_id` nor shard key, which a sharded collection does not take.
+fn lacks_target(way: Way, answer: &Result<Answer, Failure>) -> bool {
+    let untargeted = |code: Option<i64>, message: &str| {
+        code == Some(SHARD_KEY_NOT_FOUND)
+            || code == Some(INVALID_OPTIONS) && message.contains("on a sharded collection must contain an exact match")
+    };
+    way.is_sharded()
+        && match answer {
+            Ok(Answer::Response(response)) => {
+                let errors = response["writeErrors"].as_array().map(Vec::as_slice).unwrap_or_default();
+                errors
+                    .iter()
+                    .any(|error| untargeted(error["code"].as_i64(), error["errmsg"].as_str().unwrap_or_default()))
+            }
+            Ok(Answer::Documents(_)) => false,
+            Err(failure) => untargeted(failure.code, &failure.message),
+        }
+}
+
+fn verdict(case: &Case, answer: &Result<Answer, Failure>) -> Outcome {
+    let expected = &case.expected;
+    let passed = match (expected, answer) {
+        (Expected::Documents { documents, ordered }, Ok(Answer::Documents(found))) => {
+            compare::same_documents(documents, found, *ordered)
+                || compare::same_documents(documents, found, false) && same_order(case, documents, found)
+        }
+        (Expected::Documents { documents, .. }, Ok(Answer::Response(found))) => {
+            matches!(documents.as_slice(), [wanted] if same_response(wanted, found))
+        }
+        (Expected::Response(wanted), Ok(Answer::Response(found))) => same_response(wanted, found),
+        // An operation of a list fails by itself.
+        (Expected::Error(code), Ok(Answer::Response(found))) => {
+            let first = found["writeErrors"][0]["code"].as_i64();
+            first.is_some() && (code.is_none() || *code == first)
+        }
+        (Expected::Error(None), Err(failure)) => failure.code.is_some(),
+        (Expected::Error(code), Err(failure)) => failure.code.is_some() && *code == failure.code,
+        _ => false,
+    };
+    if passed {
+        return Outcome::Passed;
+    }
+    let found = match answer {
+        Ok(Answer::Documents(documents)) => Value::from(documents.clone()).to_string(),
+        Ok(Answer::Response(response)) => response.to_string(),
+        Err(failure) => format!("{:?} {}", failure.code, failure.message),
+    };
+    Outcome::Failed(format!("expected {}, found {found}", shown(expected)))
+}
+
+/// True if both lists have the same sort keys: documents whose keys are equal come in any order.
+fn same_order(case: &Case, wanted: &[Value], found: &[Value]) -> bool {
+    let Some(Ok(sort)) = case.command.get("sort").map(Sort::parse) else { return false };
+    let keys = |documents: &[Value]| -> Option<Vec<Vec<u8>>> {
+        let key = |document: &Value| {
+            let bytes = write::value(&ext_json::from_json(document).ok()?).ok()?;
+            Some(sort.key_of(raw::document(&bytes)?))
+        };
+        documents.iter().map(key).collect()
+    };
+    keys(wanted).is_some_and(|wanted| Some(wanted) == keys(found))
+}
+
+fn shown(expected: &Expected) -> String {
+    match expected {
+        Expected::Documents { documents, .. } => Value::from(documents.clone()).to_string(),
+        Expected::Response(response) => response.to_string(),
+        Expected::Error(code) => format!("error {code:?}"),
+    }
+}
+
+/// Only what a command says of documents counts; of errors their position and code.
+fn same_response(wanted: &Value, found: &Value) -> bool {
+    let plain = ["n", "nModified", "upserted", "value", "lastErrorObject"];
+    let errors = |response: &Value| -> Vec<String> {
+        let errors = response["writeErrors"].as_array().into_iter().flatten();
+        errors.map(|error| compare::canonical(&json!([error["index"], error["code"]]))).collect()
+    };
+    plain.iter().all(|field| match wanted.get(*field) {
+        Some(value) => compare::same(value, &found[*field]),
+        None => true,
+    }) && match (wanted["values"].as_array(), found["values"].as_array()) {
+        // The values of a distinct come in any order.
+        (Some(wanted), Some(found)) => compare::same_documents(wanted, found, false),
+        (wanted, _) => wanted.is_none(),
+    } && errors(wanted) == errors(found)
+        && found["ok"].as_f64() == Some(1.0)
+}
