@@ -8,16 +8,13 @@ use docshard_core::document::{ext_json, raw, write};
 use docshard_core::sort::Sort;
 use docshard_tests::Cluster;
 use docshard_tests::conformance::{
-    Answer, Case, Class, Excuses, Expected, Failure, Kind, Outcome, Report, Stage, Way, cases_file, compare, list_file,
-    load,
+    Answer, Case, Class, Excuses, Expected, Failure, Kind, Outcome, Report, Stage, Way, cases_file, compare,
+    is_untargeted, list_file, load,
 };
 use serde_json::{Map, Value, json};
-use std::io::Write;
-use std::{fs, thread};
+use std::thread;
 
 const DUPLICATE_KEY: i64 = 11000;
-const SHARD_KEY_NOT_FOUND: i64 = 61;
-const INVALID_OPTIONS: i64 = 72;
 const INVALID_NAMESPACE: i64 = 73;
 
 /// The least share of applicable cases that must pass.
@@ -63,29 +60,9 @@ fn the_document_language_conforms() {
 
     let mut report = Report::default();
     for (case, outcomes) in cases.iter().zip(outcomes) {
-        let mut stale = excuses.ids().any(|id| id == case.id);
-        for (way, outcome) in outcomes {
-            let outcome = match (excuses.of(&case.id, way), outcome) {
-                (Some(class), Outcome::Failed(_)) => {
-                    stale = false;
-                    Outcome::Excused(class)
-                }
-                (_, outcome) => outcome,
-            };
-            report.add(case, way, &outcome);
-        }
-        if stale {
-            report.complaints.push(format!("{}: passes, and need not be excused", case.id));
-        }
+        report.add_all((&case.id, case.kind.name(), &case.operators), &excuses, outcomes);
     }
-    let table = report.table();
-    let complaints = report.complaints.join("\n");
-    let _ = fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/conformance-documents.txt"), {
-        format!("{table}\n{complaints}\n")
-    });
-    let _ = writeln!(std::io::stderr(), "{table}");
-    assert!(report.complaints.is_empty(), "{} complaints:\n{complaints}", report.complaints.len());
-    assert!(only.is_some() || report.share() >= AIM, "only {:.2} % of the cases pass", 100.0 * report.share());
+    report.conclude("documents", if only.is_some() { 0.0 } else { AIM });
 }
 
 /// Runs one case.
@@ -196,20 +173,16 @@ fn narrowed(way: Way, case: &Case, command: &Map<String, Value>) -> Map<String, 
 
 /// True if an operation on one document names neither `_id` nor shard key, which a sharded collection does not take.
 fn lacks_target(way: Way, answer: &Result<Answer, Failure>) -> bool {
-    let untargeted = |code: Option<i64>, message: &str| {
-        code == Some(SHARD_KEY_NOT_FOUND)
-            || code == Some(INVALID_OPTIONS) && message.contains("on a sharded collection must contain an exact match")
-    };
     way.is_sharded()
         && match answer {
             Ok(Answer::Response(response)) => {
                 let errors = response["writeErrors"].as_array().map(Vec::as_slice).unwrap_or_default();
                 errors
                     .iter()
-                    .any(|error| untargeted(error["code"].as_i64(), error["errmsg"].as_str().unwrap_or_default()))
+                    .any(|error| is_untargeted(error["code"].as_i64(), error["errmsg"].as_str().unwrap_or_default()))
             }
             Ok(Answer::Documents(_)) => false,
-            Err(failure) => untargeted(failure.code, &failure.message),
+            Err(failure) => failure.is_untargeted(),
         }
 }
 

@@ -3,6 +3,7 @@
 //! * [`case`](Case) is one case of `documents.jsonl`.
 //! * [`shell`](Shell) runs MongoDB's commands through docshard's SQL functions.
 //! * [`stage`](Stage) has the collections: unsharded, hashed, in ranges.
+//! * [`spec`] is a test of MongoDB's CRUD specification, `crud_spec.jsonl`.
 //! * [`compare`] says whether an answer is the expected one.
 //! * [`excuses`](Excuses) reads which cases are not expected to pass, and why.
 //! * [`report`](Report) counts, by kind and by operator.
@@ -12,13 +13,13 @@ pub mod compare;
 mod excuses;
 mod report;
 mod shell;
-
+pub mod spec;
 mod stage;
 
 pub use case::{Case, Expected, Kind, load};
 pub use excuses::{Class, Excuses};
 pub use report::{Outcome, Report};
-pub use shell::{Answer, Door, Failure, Shell};
+pub use shell::{Answer, Door, Failure, Shell, is_untargeted};
 pub use stage::{Stage, Way};
 
 use crate::process::project;

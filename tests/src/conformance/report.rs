@@ -1,9 +1,12 @@
 //! What came out, counted by kind and by operator.
 
 use super::excuses::Class;
-use super::{Case, Way};
+use super::{Excuses, Way};
+use crate::process::project;
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
 
 /// What came out of one case, run one way.
 #[derive(Clone, Debug)]
@@ -43,7 +46,7 @@ impl Counts {
 /// All outcomes.
 #[derive(Debug, Default)]
 pub struct Report {
-    kinds: BTreeMap<&'static str, BTreeMap<Way, Counts>>,
+    kinds: BTreeMap<String, BTreeMap<Way, Counts>>,
     operators: BTreeMap<String, Counts>,
     ways: BTreeMap<Way, Counts>,
     all: Counts,
@@ -52,17 +55,34 @@ pub struct Report {
 }
 
 impl Report {
-    /// Takes an outcome into account.
-    pub fn add(&mut self, case: &Case, way: Way, outcome: &Outcome) {
-        self.count(case.kind.name(), &case.operators, way, outcome);
-        if let Outcome::Failed(what) = outcome {
-            self.complaints.push(format!("{} @{}: {what}", case.id, way.name()));
+    /// Takes the outcomes of a case into account, given what may be excused.
+    pub fn add_all(
+        &mut self,
+        (id, kind, operators): (&str, &str, &[String]),
+        excuses: &Excuses,
+        outcomes: impl IntoIterator<Item = (Way, Outcome)>,
+    ) {
+        let mut stale = excuses.ids().any(|excused| excused == id);
+        for (way, outcome) in outcomes {
+            let outcome = match (excuses.of(id, way), outcome) {
+                (Some(class), Outcome::Failed(_)) => {
+                    stale = false;
+                    Outcome::Excused(class)
+                }
+                (_, outcome) => outcome,
+            };
+            self.count(kind, operators, way, &outcome);
+            if let Outcome::Failed(what) = outcome {
+                self.complaints.push(format!("{id} @{}: {what}", way.name()));
+            }
+        }
+        if stale {
+            self.complaints.push(format!("{id}: passes, and need not be excused"));
         }
     }
 
-    /// Counts an outcome.
-    pub fn count(&mut self, kind: &'static str, operators: &[String], way: Way, outcome: &Outcome) {
-        self.kinds.entry(kind).or_default().entry(way).or_default().add(outcome);
+    fn count(&mut self, kind: &str, operators: &[String], way: Way, outcome: &Outcome) {
+        self.kinds.entry(kind.to_owned()).or_default().entry(way).or_default().add(outcome);
         self.ways.entry(way).or_default().add(outcome);
         self.all.add(outcome);
         for operator in operators {
@@ -75,9 +95,19 @@ impl Report {
         self.all.share()
     }
 
-    /// How many passed.
-    pub fn passed(&self) -> usize {
-        self.all.passed
+    /// Prints the tables, leaves them in `target/conformance-NAME.txt` with all complaints, and fails on these.
+    ///
+    /// # Panics
+    /// If there are complaints, or a smaller share than `aim` passed.
+    pub fn conclude(&self, name: &str, aim: f64) {
+        let table = self.table();
+        let complaints = self.complaints.join("\n");
+        let path = project().join(format!("target/conformance-{name}.txt"));
+        let _ = fs::write(&path, format!("{table}\n{complaints}\n"));
+        // Not by eprintln!, which a test that passes does not show.
+        let _ = writeln!(std::io::stderr(), "{table}");
+        assert!(self.complaints.is_empty(), "{} complaints:\n{complaints}", self.complaints.len());
+        assert!(self.share() >= aim, "only {:.2} % of the applicable cases pass", 100.0 * self.share());
     }
 
     /// The tables.

@@ -107,6 +107,25 @@ impl Stage {
         Ok(namespace)
     }
 
+    /// A collection known by a name, with these documents and no others, sharded by `_id` where this way shards.
+    ///
+    /// # Errors
+    /// If the documents cannot be inserted, or the collection not be laid out so.
+    pub fn named(&mut self, name: &str, documents: &[Value]) -> Result<String, Failure> {
+        let namespace = match self.collections.get(name) {
+            Some((namespace, _)) => namespace.clone(),
+            None => {
+                let key = self.shard_key(None);
+                let namespace = self.create(&key, &[])?;
+                self.collections.insert(name.to_owned(), (namespace.clone(), None));
+                namespace
+            }
+        };
+        self.shell.call("delete_many", &namespace, &[&json!({})])?;
+        self.shell.insert_storable(&namespace, documents)?;
+        Ok(namespace)
+    }
+
     fn forget(&mut self, name: &str) {
         if let Some((_, documents)) = self.collections.get_mut(name) {
             *documents = None;

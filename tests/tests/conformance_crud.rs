@@ -1,0 +1,59 @@
+//! The tests of MongoDB's CRUD specification, run unsharded, sharded by hash and sharded by range.
+//!
+//! `tests/conformance/crud_spec.txt` lists which are not expected to pass, and why. The tables are left in
+//! `target/conformance-crud_spec.txt`. `CONFORMANCE=part-of-an-id` runs only some.
+
+use docshard_tests::Cluster;
+use docshard_tests::conformance::{Class, Excuses, Failure, Outcome, Report, Stage, Way, cases_file, list_file, spec};
+use std::thread;
+
+/// The least share of applicable tests that must pass.
+const AIM: f64 = 0.30;
+
+#[test]
+fn the_crud_specification_holds() {
+    let Some(path) = cases_file("crud_spec.jsonl") else { return };
+    let only = std::env::var("CONFORMANCE").ok();
+    let mut tests = spec::load(&path);
+    assert!(tests.len() > 250, "only {} tests", tests.len());
+    let excuses = Excuses::load(&list_file("crud_spec.txt"));
+    for id in excuses.ids() {
+        assert!(tests.iter().any(|test| test.id == id), "{id} is excused, but there is no such test");
+    }
+    if let Some(part) = &only {
+        tests.retain(|test| test.id.contains(part.as_str()));
+    }
+
+    let cluster = Cluster::start(3);
+    // What is spread stays spread.
+    cluster.router.client().execute("SELECT docshard.stop_balancer()", &[]).expect("the balancer stops");
+    let ways = [Way::Local, Way::Hashed, Way::Range];
+    let runs: Vec<Vec<Outcome>> = thread::scope(|scope| {
+        let runs: Vec<_> = ways
+            .iter()
+            .map(|way| {
+                let (cluster, tests) = (&cluster, &tests);
+                scope.spawn(move || {
+                    let mut stage = Stage::new(cluster, *way);
+                    tests.iter().map(|test| outcome(*way, test.run(&mut stage))).collect()
+                })
+            })
+            .collect();
+        runs.into_iter().map(|run| run.join().expect("a run ends")).collect()
+    });
+    let mut report = Report::default();
+    for (i, test) in tests.iter().enumerate() {
+        let outcomes = ways.iter().copied().zip(runs.iter().map(|run| run[i].clone()));
+        report.add_all((&test.id, test.kind(), &[]), &excuses, outcomes);
+    }
+    report.conclude("crud_spec", if only.is_some() { 0.0 } else { AIM });
+}
+
+/// An operation on one document that names neither `_id` nor shard key is not for a sharded collection.
+fn outcome(way: Way, result: Result<(), Failure>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Passed,
+        Err(failure) if way.is_sharded() && failure.is_untargeted() => Outcome::Excused(Class::Shape),
+        Err(failure) => Outcome::Failed(format!("{:?} {}", failure.code, failure.message)),
+    }
+}
