@@ -83,6 +83,7 @@ kinds! {
     NotYetInitialized = 94, "55000";
     CannotBackfillArray = 34, "22023";
     ConflictingUpdateOperators = 40, "22023";
+    NoMatchingDocument = 47, "42704";
     NamespaceExists = 48, "42P07";
     DollarPrefixedFieldName = 52, "22023";
     InvalidIdField = 53, "22023";
@@ -119,6 +120,7 @@ kinds! {
     ShardKeyTooBig = 13334, "54000";
     KeyTooLong = 17280, "54000";
     BSONObjectTooLarge = 10334, "54000";
+    Interrupted = 11601, "57014";
     DocumentTooDeep = 15994, "54000";
     DuplicateKey = 11000, "23505";
     WriteConflict = 112, "40001";

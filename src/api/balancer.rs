@@ -25,17 +25,23 @@ fn start_balancer() -> Json {
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// Stops the balancer and waits until the chunk that it moves has arrived, at most so many milliseconds.
+/// Stops the balancer and waits until the chunks that it moves have arrived; a move that has not within so many milliseconds
+/// is aborted.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn stop_balancer(timeout_ms: default!(i64, "60000")) -> Json {
     let run = || -> Result<Json> {
         check_router()?;
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
         let stopped = control::stop(timeout)?;
-        if !stopped {
-            pgrx::warning!("the balancer is off, but after {timeout_ms} ms a chunk is still being moved");
+        if !stopped.quiet {
+            pgrx::warning!("the balancer is off, but after {timeout_ms} ms something is still under way");
         }
-        Ok(Json(json!({"stopped": stopped, "ok": 1}).to_string()))
+        let mut answer = json!({"stopped": stopped.quiet});
+        if stopped.aborted > 0 {
+            answer["aborted"] = stopped.aborted.into();
+        }
+        answer["ok"] = 1.into();
+        Ok(Json(answer.to_string()))
     };
     run().unwrap_or_else(|e| e.raise())
 }

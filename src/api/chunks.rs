@@ -5,9 +5,8 @@ use crate::catalog::{cache, chunks, namespace, shards};
 use crate::migration::{self, MoveRequest, jobs};
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
-use crate::pg::lock::Tag;
-use crate::pg::param::Param;
-use crate::pg::{server, spi};
+use crate::pg::lock::{self, Tag};
+use crate::pg::server;
 use crate::router::options::Options;
 use crate::worker;
 use docshard_core::chunk_map::Chunk;
@@ -172,6 +171,49 @@ fn move_to(ns: &str, chunk: Chunk, to: &str, force_jumbo: bool) -> Result<Json> 
     Ok(Json(answer.to_string()))
 }
 
+/// Ends a move that is under way, by its number in `docshard.migrations`: the chunk stays where it is. If the move is
+/// decided already it is completed, and the answer says so.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn abort_migration(migration: i64) -> Json {
+    let run = || -> Result<Json> {
+        shards::check_router()?;
+        end_move(migration)
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Ends the move of a chunk of a collection.
+#[pg_extern(name = "abort_migration", volatile, parallel_unsafe, requires = ["catalog"])]
+fn abort_migration_of(ns: &str) -> Json {
+    let run = || -> Result<Json> {
+        check(ns)?;
+        let collection = cache::get(ns)?;
+        let Some(migration) = migration::undecided(collection.id)? else {
+            return Err(Error::new(Kind::NoMatchingDocument, format!("no chunk of {ns} is being moved"))
+                .with_hint("The view docshard.migrations shows the moves under way, and those that ended."));
+        };
+        end_move(migration)
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+fn end_move(migration: i64) -> Result<Json> {
+    let ended = jobs::abort_and_wait(migration)?;
+    let mut answer = json!({"ok": 1, "migration": migration, "aborted": ended.now});
+    let note = match (ended.now, ended.moved) {
+        (true, _) => None,
+        (false, true) => Some("the move was decided already: the chunk is at its new shard"),
+        (false, false) => Some("the move had ended without moving the chunk"),
+    };
+    if let Some(note) = note {
+        answer["note"] = note.into();
+    }
+    if ended.unfinished {
+        pgrx::warning!("what the move left on its shards is cleaned up when they can be reached");
+    }
+    Ok(Json(answer.to_string()))
+}
+
 /// Completes or takes back moves whose process is gone, and removes what they left on shards; the balancer does it by
 /// itself. Answers how many moves could not be ended, as a shard cannot be reached.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
@@ -179,34 +221,20 @@ fn recover_moves() -> i64 {
     jobs::recover_and_wait().unwrap_or_else(|e| e.raise())
 }
 
+fn holders(tag: Tag) -> TableIterator<'static, (name!(holder, String), name!(pid, Option<i32>))> {
+    TableIterator::new(lock::holding_processes(tag).unwrap_or_else(|e| e.raise()))
+}
+
 /// Who holds a collection's lock on this shard: the transaction, and its process unless it is prepared.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn collection_writers(collection: i32) -> TableIterator<'static, (name!(holder, String), name!(pid, Option<i32>))> {
-    TableIterator::new(holders(Tag::Collection(collection)))
+    holders(Tag::Collection(collection))
 }
 
 /// Who holds a migration's lock on this shard: those who write to its range.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn migration_writers(migration: i64) -> TableIterator<'static, (name!(holder, String), name!(pid, Option<i32>))> {
-    TableIterator::new(holders(Tag::Migration(migration)))
-}
-
-/// The transactions that hold a lock of docshard's, each with its process unless it is prepared.
-fn holders(tag: Tag) -> Vec<(String, Option<i32>)> {
-    let tag = tag.locktag();
-    // The view shows the lock's class as a signed number.
-    let rows = spi::query(
-        "SELECT virtualtransaction, pid FROM pg_locks WHERE locktype = 'advisory' AND granted \
-         AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-         AND classid::int8 = $1 AND objid::int8 = $2 AND objsubid::int8 & 65535 = $3",
-        &[
-            Param::Int8(tag.locktag_field2.into()),
-            Param::Int8(tag.locktag_field3.into()),
-            Param::Int8(tag.locktag_field4.into()),
-        ],
-    )
-    .unwrap_or_else(|e| e.raise());
-    rows.iter().map(|row| (row.text(0).to_owned(), row.get(1).is_some().then(|| row.i32(1)))).collect()
+    holders(Tag::Migration(migration))
 }
 
 /// Excludes all writers to the range of a migration on this shard until the transaction ends.

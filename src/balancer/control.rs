@@ -4,10 +4,12 @@
 //! written only when something changes or a minute has gone, so that an idle cluster stays quiet.
 
 use crate::catalog::settings;
+use crate::migration;
 use crate::pg::error::Result;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::server::sleep_ms;
+use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::{process, spi, transaction};
 use docshard_core::balancer::time_of_day;
 use std::time::{Duration, Instant};
@@ -81,22 +83,50 @@ pub fn start() -> Result<()> {
     Ok(())
 }
 
-/// Stops the balancer, and waits until the step under way has ended; false if it had not within `timeout`. Until this
-/// transaction ends no other step begins.
+/// How a stop went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stopped {
+    /// nothing is under way any more
+    pub quiet: bool,
+    /// so many moves had to be aborted
+    pub aborted: usize,
+}
+
+/// How long an aborted move may take to end.
+const END: Duration = Duration::from_secs(10);
+
+/// Stops the balancer, and waits until the step under way has ended; a move that has not within `timeout` is aborted.
+/// Until this transaction ends no other step begins.
 ///
 /// # Errors
-/// Internal ones.
-pub fn stop(timeout: Duration) -> Result<bool> {
+/// `ExceededMemoryLimit` (53200) if no worker is free to abort a move.
+pub fn stop(timeout: Duration) -> Result<Stopped> {
     settings::set("balancer_enabled", Some("false"))?;
     lock::acquire(Tag::Worker(STOP), Mode::Shared);
+    let mut stopped = Stopped { quiet: await_quiet(timeout), aborted: 0 };
+    if !stopped.quiet {
+        let running = {
+            let _snapshot = ActiveSnapshot::latest();
+            migration::undecided_of_balancer()?
+        };
+        for id in running {
+            stopped.aborted += usize::from(migration::jobs::abort_and_wait(id)?.now);
+        }
+        stopped.quiet = await_quiet(END);
+    }
+    Ok(stopped)
+}
+
+/// Waits until no step is under way; false if one is when the time is over.
+fn await_quiet(timeout: Duration) -> bool {
     let deadline = Instant::now() + timeout;
     while !lock::is_free(Tag::Worker(STEP)) {
         if Instant::now() >= deadline {
-            return Ok(false);
+            return false;
         }
         sleep_ms(20);
     }
-    Ok(true)
+    true
 }
 
 pub(super) fn stop_is_not_wanted() -> bool {

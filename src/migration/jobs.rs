@@ -1,5 +1,6 @@
 //! Moves and recovery as jobs of background workers, for functions that a user calls.
 
+use super::abort::{Aborted, abort};
 use super::{MoveRequest, Outcome, recovery};
 use crate::pg::background;
 use crate::pg::error::{Error, Result};
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 
 const MOVE: &str = "move chunk";
 const RECOVER: &str = "recover moves";
+const ABORT: &str = "abort a move";
 
 /// Makes the jobs known; called from `_PG_init`.
 pub fn init() {
@@ -21,6 +23,10 @@ pub fn init() {
         }))
     });
     background::register(RECOVER, |_| Ok(json!(recovery::recover()?)));
+    background::register(ABORT, |id| {
+        let aborted = abort(id.as_i64().unwrap_or(0))?;
+        Ok(json!([aborted.now, aborted.moved, aborted.unfinished]))
+    });
 }
 
 /// Moves a chunk in a background worker and waits for it, obeying cancel, which aborts the move.
@@ -37,6 +43,16 @@ pub fn move_and_wait(request: &MoveRequest) -> Result<Outcome> {
         bytes: number("bytes"),
         millis: number("millis"),
     })
+}
+
+/// Ends a move, in a background worker, unless it is decided: then waits for its completion.
+///
+/// # Errors
+/// `NoMatchingDocument`; `ExceededMemoryLimit` (53200) if no worker is free.
+pub fn abort_and_wait(id: i64) -> Result<Aborted> {
+    let answer = background::run(ABORT, "docshard: aborting a move", &json!(id))?;
+    let flag = |at: usize| answer[at] == true;
+    Ok(Aborted { now: flag(0), moved: flag(1), unfinished: flag(2) })
 }
 
 /// Completes or takes back, in a background worker, what coordinators left; waits for it. Returns how many moves could

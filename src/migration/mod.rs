@@ -32,6 +32,7 @@
 //! 4. Versions are given out under the collection's lock, and never again, even if the attempt aborts.
 //! 5. A coordinator that vanished, at any step, is replaced by [`recovery`], which follows the catalog's decision.
 
+mod abort;
 mod copy;
 mod donor;
 pub mod jobs;
@@ -57,10 +58,11 @@ use register::Registered;
 use settle::Sides;
 use std::time::{Duration, Instant};
 
+pub use abort::Aborted;
 pub use donor::exclude_writers_to_range;
 pub use jobs::init;
 pub use median::median;
-pub use record::undecided;
+pub use record::{undecided, undecided_of_balancer};
 
 /// What is to be moved.
 #[derive(Clone, Debug)]
@@ -111,7 +113,7 @@ pub fn run(request: &MoveRequest) -> Result<Outcome> {
     let result = transaction::guarded(|| attempt(registered));
     let result = match result {
         Ok(decided) => transaction::guarded(|| finish(decided)),
-        Err(cause) => Err(abort(id, cause)),
+        Err(cause) => Err(take_back(id, cause)),
     };
     lock::release_for_session(Tag::Coordinator(id), Mode::Exclusive);
     result.map(|(documents, bytes)| {
@@ -128,8 +130,11 @@ struct Decided {
 
 /// Steps 2 to 7. On an error the sessions are dropped, which rolls back what they have open.
 fn attempt(registered: Registered) -> Result<Decided> {
-    let Registered { record, end, mut donor, mut recipient, mut puller, index_on_id, place } = registered;
+    let Registered { record, end, mut donor, mut recipient, mut puller, index_on_id, place, application } = registered;
     let id = record.id;
+    for session in [&mut donor, &mut recipient, &mut puller] {
+        session.execute(&format!("SET application_name = {}", crate::pg::sql::quote_literal(&application)))?;
+    }
     let step = |name: &str| transaction::run(|| record::note_step(id, name));
 
     fault::point("move.registered")?;
@@ -189,10 +194,7 @@ fn attempt(registered: Registered) -> Result<Decided> {
         record::advance(id, State::Running, State::Committed)
     })?;
     if !decided {
-        return Err(Error::new(
-            docshard_core::error::Kind::OperationFailed,
-            "the move was aborted by somebody else while it was running",
-        ));
+        return Err(abort::interrupted());
     }
     fault::point("move.decided")?;
     let record = Record { state: State::Committed, documents, bytes, ..record };
@@ -224,7 +226,7 @@ fn finish(decided: Decided) -> Result<(i64, i64)> {
 }
 
 /// Takes the attempt back, and returns the cause.
-fn abort(id: i64, cause: Error) -> Error {
+fn take_back(id: i64, cause: Error) -> Error {
     let aborted = transaction::run(|| {
         record::note_error(id, &cause)?;
         record::advance(id, State::Running, State::Aborted)
@@ -233,5 +235,6 @@ fn abort(id: i64, cause: Error) -> Error {
     if aborted.is_ok() && transaction::guarded(|| fault::point("move.aborted")).is_ok() {
         let _ = settle::settle(id);
     }
-    cause
+    // Somebody else had aborted it, and then interrupted this process.
+    if let Ok(false) = aborted { abort::interrupted() } else { cause }
 }

@@ -82,6 +82,46 @@ pub fn load(id: i64) -> Result<Record> {
     from_row(row)
 }
 
+/// One row, that a user named.
+///
+/// # Errors
+/// `NoMatchingDocument` if there is none.
+pub fn find(id: i64) -> Result<()> {
+    let rows = spi::query("SELECT FROM docshard_catalog.migrations WHERE id = $1", &[Param::Int8(id)])?;
+    if rows.is_empty() {
+        return Err(Error::new(Kind::NoMatchingDocument, format!("there is no migration {id}"))
+            .with_hint("The view docshard.migrations shows them."));
+    }
+    Ok(())
+}
+
+/// Where a move stands, and whether the chunk has, or will have, its new owner.
+///
+/// # Errors
+/// `InternalError` if it is gone.
+pub fn fate(id: i64) -> Result<(State, bool)> {
+    let rows = spi::query(
+        "SELECT state, state IN ('committed', 'moved') OR (state = 'done' AND step = 'moved') \
+         FROM docshard_catalog.migrations WHERE id = $1",
+        &[Param::Int8(id)],
+    )?;
+    rows.first()
+        .and_then(|row| Some((State::parse(row.text(0))?, row.bool(1))))
+        .ok_or_else(|| Error::new(Kind::InternalError, format!("migration {id} is gone")))
+}
+
+/// The balancer's moves that are not decided, in the active snapshot.
+///
+/// # Errors
+/// Internal ones.
+pub fn undecided_of_balancer() -> Result<Vec<i64>> {
+    let rows = spi::read(
+        "SELECT id FROM docshard_catalog.migrations WHERE state = 'running' AND reason <> 'manual' ORDER BY id",
+        &[],
+    )?;
+    Ok(rows.iter().map(|row| row.i64(0)).collect())
+}
+
 /// Every row that is not done, oldest first.
 ///
 /// # Errors

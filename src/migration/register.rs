@@ -40,6 +40,8 @@ pub(super) struct Registered {
     pub(super) index_on_id: bool,
     /// the recipient has no table of the collection yet
     pub(super) place: bool,
+    /// what the sessions are to be called, so that whoever cleans up finds them
+    pub(super) application: String,
 }
 
 fn illegal(message: String, hint: &str) -> Error {
@@ -218,12 +220,8 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
             return Err(error);
         }
     };
-    let Prepared { mut donor, mut recipient, mut puller, .. } = prepared;
-    for session in [&mut donor, &mut recipient, &mut puller] {
-        // If this fails the session is lost, and the first step will tell.
-        let _ = session.execute(&format!("SET application_name = {}", crate::pg::sql::quote_literal(&application)));
-    }
-    Ok(Registered { record, end, donor, recipient, puller, index_on_id, place })
+    let Prepared { donor, recipient, puller, .. } = prepared;
+    Ok(Registered { record, end, donor, recipient, puller, index_on_id, place, application })
 }
 
 /// The error of whoever must wait for a move of the collection.

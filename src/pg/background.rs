@@ -117,9 +117,18 @@ impl Drop for Segment {
 struct Worker {
     handle: *mut pg_sys::BackgroundWorkerHandle,
     ended: bool,
+    /// [`on_exit`] is registered
+    tied: bool,
 }
 
 impl Worker {
+    /// Ends the worker together with this process.
+    fn tie(&mut self) {
+        // SAFETY: taken back when this is dropped, in the order of a stack.
+        unsafe { pg_sys::before_shmem_exit(Some(on_exit), pg_sys::Datum::from(self.handle)) };
+        self.tied = true;
+    }
+
     /// True once the worker has ended.
     fn has_ended(&mut self) -> Result<bool> {
         let mut pid = 0;
@@ -137,11 +146,24 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if !self.ended {
-            // SAFETY: as above; asks the postmaster to signal the worker, and does not wait.
-            unsafe { pg_sys::TerminateBackgroundWorker(self.handle) };
+        // SAFETY: as above; what `tie` registered last is taken back first.
+        unsafe {
+            if self.tied {
+                pg_sys::cancel_before_shmem_exit(Some(on_exit), pg_sys::Datum::from(self.handle));
+            }
+            if !self.ended {
+                // Asks the postmaster to signal the worker, and does not wait.
+                pg_sys::TerminateBackgroundWorker(self.handle);
+            }
         }
     }
+}
+
+/// Ends the worker when this process ends without unwinding, as by `pg_terminate_backend`.
+#[pg_guard]
+unsafe extern "C-unwind" fn on_exit(_code: i32, handle: pg_sys::Datum) {
+    // SAFETY: the handle lives as long as the `Worker` that registered this, and cancels it when it is dropped.
+    unsafe { pg_sys::TerminateBackgroundWorker(handle.cast_mut_ptr()) };
 }
 
 fn put(field: &mut [c_char], text: &str) {
@@ -172,7 +194,7 @@ fn start(title: &str, segment: &Segment) -> Result<Worker> {
         return Err(Error::new(Kind::ExceededMemoryLimit, "no background worker is free")
             .with_hint("Raise max_worker_processes."));
     }
-    Ok(Worker { handle, ended: false })
+    Ok(Worker { handle, ended: false, tied: false })
 }
 
 /// Runs a job in a worker and waits for its answer.
@@ -182,6 +204,7 @@ fn start(title: &str, segment: &Segment) -> Result<Worker> {
 pub fn run(name: &str, title: &str, request: &Value) -> Result<Value> {
     let segment = Segment::create(json!({"job": name, "request": request}).to_string().as_bytes())?;
     let mut worker = start(title, &segment)?;
+    worker.tie();
     while !worker.has_ended()? {
         // SAFETY: MyLatch belongs to this process; the postmaster sets it when the worker ends.
         unsafe {

@@ -2,6 +2,9 @@
 //!
 //! They are advisory locks of a class (`locktag_field4`) that no SQL function reaches, so they never meet a user's.
 
+use super::error::Result;
+use super::param::Param;
+use super::spi;
 use pgrx::pg_sys;
 
 const CLASS_COLLECTION: u16 = 0xD0C1;
@@ -127,6 +130,27 @@ pub fn holders(tag: Tag, mode: Mode) -> Vec<(i32, u32)> {
         let vxids = pg_sys::GetLockConflicts(&locktag, lockmode(mode), &mut count);
         (0..count as usize).map(|i| (*vxids.add(i)).into()).map(|v: Vxid| (v.0, v.1)).collect()
     }
+}
+
+/// Who holds the lock now in whatever mode, as `pg_locks` shows it: the transaction's name, and its process unless it is
+/// prepared.
+///
+/// # Errors
+/// Internal ones.
+pub fn holding_processes(tag: Tag) -> Result<Vec<(String, Option<i32>)>> {
+    let tag = tag.locktag();
+    // The view shows the lock's class as a signed number.
+    let rows = spi::query(
+        "SELECT virtualtransaction, pid FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted \
+         AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
+         AND classid::int8 = $1 AND objid::int8 = $2 AND objsubid::int8 & 65535 = $3",
+        &[
+            Param::Int8(tag.locktag_field2.into()),
+            Param::Int8(tag.locktag_field3.into()),
+            Param::Int8(tag.locktag_field4.into()),
+        ],
+    )?;
+    Ok(rows.iter().map(|row| (row.text(0).to_owned(), row.get(1).is_some().then(|| row.i32(1)))).collect())
 }
 
 struct Vxid(i32, u32);

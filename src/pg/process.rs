@@ -143,6 +143,17 @@ pub fn sleep(time: Duration) {
     pgrx::check_for_interrupts!();
 }
 
+/// Cancels what a process of this server does, as a user's cancel would: what it waits for raises an ERROR.
+pub fn cancel(pid: i32) {
+    // SAFETY: a signal to a process that is gone, or to one that has nothing to cancel, does nothing; whether it is one of
+    // this server's is asked first.
+    unsafe {
+        if !pg_sys::BackendPidGetProc(pid).is_null() {
+            libc::kill(pid, libc::SIGINT);
+        }
+    }
+}
+
 /// Shows in `pg_stat_activity` what this process does; None for nothing.
 pub fn show_activity(what: Option<&str>) {
     let text = std::ffi::CString::new(what.unwrap_or_default()).unwrap_or_default();

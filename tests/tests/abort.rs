@@ -1,0 +1,248 @@
+//! Ending a move before its time, by every way there is, at every step.
+
+use docshard_tests::{Cluster, Node, wait_until};
+use postgres::{Client, NoTls};
+use serde_json::Value;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+const NS: &str = "test.moved";
+const DOCUMENTS: i64 = 1_000;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+type Move = JoinHandle<Result<Value, postgres::Error>>;
+
+/// A router and two shards with a collection of two chunks, both on `shard0`; the balancer is off.
+fn cluster() -> Cluster {
+    let cluster = Cluster::start(2);
+    let mut client = cluster.router.client();
+    for sql in [
+        "SELECT docshard.stop_balancer()".to_owned(),
+        "SELECT docshard.enable_sharding('test', 'shard0')".to_owned(),
+        format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
+        format!(
+            "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k))) \
+             FROM generate_series(0, {}) k",
+            DOCUMENTS - 1
+        ),
+        format!("SELECT docshard.split_at('{NS}', '{{\"k\": {}}}')", DOCUMENTS / 2),
+        // So that the collection has a table there.
+        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {}}}', 'shard1')", DOCUMENTS - 1),
+    ] {
+        client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    cluster
+}
+
+/// The step of the only move under way.
+fn step(node: &Node) -> String {
+    let sql = "SELECT step FROM docshard.migrations WHERE state <> 'done'";
+    node.client().query_opt(sql, &[]).expect("a query").map_or_else(String::new, |row| row.get(0))
+}
+
+fn owner(node: &Node) -> String {
+    node.value(&format!("SELECT shard FROM docshard.chunks WHERE namespace = '{NS}' ORDER BY min_key LIMIT 1"))
+}
+
+/// What keeps a move at a step, as long as it lives.
+struct Held(#[expect(dead_code, reason = "kept open")] Vec<Client>);
+
+/// The steps at which a move is held.
+const STEPS: [&str; 4] = ["preparing the recipient", "waiting for writers", "cloning", "handing over"];
+
+fn open(node: &Node, sql: &str) -> Client {
+    let mut client = node.client();
+    client.batch_execute(&format!("BEGIN; {sql}")).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    client
+}
+
+fn write_into_the_chunk(cluster: &Cluster) -> Client {
+    open(&cluster.router, &format!("SELECT docshard.insert_one('{NS}', '{{\"k\": 1, \"_id\": \"new\"}}')"))
+}
+
+/// Begins a move of the first chunk, and holds it at a step.
+fn hold_at(cluster: &Cluster, at: &str, mut mover: Client) -> (Held, Move) {
+    let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections");
+    let to = if owner(&cluster.router) == "shard0" { "shard1" } else { "shard0" };
+    let (donor, recipient) = if to == "shard1" { (0, 1) } else { (1, 0) };
+    let start = move || {
+        thread::spawn(move || {
+            let sql = format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 1}}', '{to}')");
+            Ok(mover.query_one(&sql, &[])?.get(0))
+        })
+    };
+    let recipient = &cluster.shards[recipient];
+    let (held, moving) = match at {
+        // The donor's sample of documents waits.
+        "preparing the recipient" => {
+            let held = open(&cluster.shards[donor], &format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"));
+            (vec![held], start())
+        }
+        "waiting for writers" => (vec![write_into_the_chunk(cluster)], start()),
+        "cloning" => (vec![open(recipient, &format!("LOCK TABLE {table} IN SHARE MODE"))], start()),
+        _ => {
+            let mut lock = open(recipient, &format!("LOCK TABLE {table} IN SHARE MODE"));
+            let moving = start();
+            wait_until("cloning", PATIENCE, || step(&cluster.router) == "cloning");
+            let writer = write_into_the_chunk(cluster);
+            lock.batch_execute("COMMIT").unwrap();
+            (vec![writer], moving)
+        }
+    };
+    wait_until(at, PATIENCE, || step(&cluster.router) == at);
+    (Held(held), moving)
+}
+
+/// Nothing is left anywhere, every document is there once, and the chunk can be moved.
+fn check(cluster: &Cluster, at: &str) {
+    let unfinished = "SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'";
+    wait_until(&format!("{at}: the end"), PATIENCE, || cluster.router.value::<i64>(unfinished) == 0);
+    for node in std::iter::once(&cluster.router).chain(&cluster.shards) {
+        for leftover in [
+            "SELECT count(*) FROM pg_prepared_xacts",
+            "SELECT count(*) FROM docshard_data.capture",
+            "SELECT count(*) FROM docshard_data.capture_log",
+            "SELECT count(*) FROM pg_class WHERE relname ~ '^m[0-9]+_'",
+        ] {
+            wait_until(&format!("{at}: {leftover} at {}", node.name), PATIENCE, || node.value::<i64>(leftover) == 0);
+        }
+    }
+    let count = format!("SELECT docshard.count_documents('{NS}')");
+    assert_eq!(cluster.router.value::<i64>(&count), DOCUMENTS, "{at}");
+    let before = owner(&cluster.router);
+    let to = if before == "shard0" { "shard1" } else { "shard0" };
+    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 1}}', '{to}')"));
+    assert_eq!(owner(&cluster.router), to, "{at}: a later move");
+    assert_eq!(cluster.router.value::<i64>(&count), DOCUMENTS, "{at}: a later move");
+}
+
+fn error_of(moving: Move) -> (String, String) {
+    let error = moving.join().expect("no panic").expect_err("the move has ended");
+    let error = error.as_db_error().unwrap_or_else(|| panic!("an error of the server: {error:?}"));
+    (error.code().code().to_owned(), error.message().to_owned())
+}
+
+#[test]
+fn abort_migration_ends_a_move_at_any_step() {
+    let cluster = cluster();
+    for at in STEPS {
+        let before = owner(&cluster.router);
+        let (held, moving) = hold_at(&cluster, at, cluster.router.client());
+        let answer: Value = if at == "cloning" {
+            cluster.router.value("SELECT docshard.abort_migration(max(id)) FROM docshard.migrations")
+        } else {
+            cluster.router.value(&format!("SELECT docshard.abort_migration('{NS}')"))
+        };
+        assert_eq!((&answer["ok"], &answer["aborted"]), (&1.into(), &true.into()), "{at}: {answer}");
+        let (sqlstate, message) = error_of(moving);
+        assert_eq!(sqlstate, "57014", "{at}: {message}");
+        assert!(message.contains("aborted on request"), "{at}: {message}");
+        let why: String = cluster.router.value("SELECT error FROM docshard.migrations ORDER BY id DESC LIMIT 1");
+        assert!(why.contains("aborted on request"), "{at}: {why}");
+        assert_eq!(owner(&cluster.router), before, "{at}");
+        drop(held);
+        check(&cluster, at);
+    }
+    // It is over, and again.
+    let id: i64 = cluster.router.value("SELECT max(id) FROM docshard.migrations");
+    let answer: Value = cluster.router.value(&format!("SELECT docshard.abort_migration({id})"));
+    assert_eq!(answer["aborted"], false, "{answer}");
+    assert!(answer["note"].as_str().is_some_and(|note| note.contains("at its new shard")), "{answer}");
+}
+
+#[test]
+fn a_move_that_is_decided_is_completed_by_abort_migration() {
+    let cluster = cluster();
+    let (held, moving) = hold_at(&cluster, "handing over", cluster.router.client());
+    // The map cannot change as long as this lasts.
+    let mut map =
+        open(&cluster.router, &format!("SELECT FROM docshard_catalog.collections WHERE namespace = '{NS}' FOR UPDATE"));
+    drop(held);
+    wait_until("the decision", PATIENCE, || step(&cluster.router) == "committed");
+    let mut client = cluster.router.client();
+    let aborting = thread::spawn(move || -> Value {
+        client.query_one(&format!("SELECT docshard.abort_migration('{NS}')"), &[]).expect("an answer").get(0)
+    });
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard job'";
+    wait_until("both wait", PATIENCE, || cluster.router.value::<i64>(waiting) == 2);
+    map.batch_execute("ROLLBACK").unwrap();
+    let answer = aborting.join().expect("no panic");
+    assert_eq!(answer["aborted"], false, "{answer}");
+    assert!(answer["note"].as_str().is_some_and(|note| note.contains("decided already")), "{answer}");
+    moving.join().expect("no panic").expect("the move went through");
+    assert_eq!(owner(&cluster.router), "shard1");
+    check(&cluster, "after the decision");
+}
+
+#[test]
+fn a_cancel_ends_a_move_at_any_step() {
+    let cluster = cluster();
+    for at in STEPS {
+        let before = owner(&cluster.router);
+        let client = cluster.router.client();
+        let cancel = client.cancel_token();
+        let (held, moving) = hold_at(&cluster, at, client);
+        cancel.cancel_query(NoTls).expect("a cancel");
+        assert_eq!(error_of(moving).0, "57014", "{at}");
+        drop(held);
+        check_unmoved(&cluster, at, &before);
+    }
+}
+
+#[test]
+fn a_statement_timeout_ends_a_move_at_any_step() {
+    let cluster = cluster();
+    for at in STEPS {
+        let before = owner(&cluster.router);
+        let mut client = cluster.router.client();
+        client.batch_execute("SET statement_timeout = '3s'").unwrap();
+        let (held, moving) = hold_at(&cluster, at, client);
+        let (sqlstate, message) = error_of(moving);
+        assert_eq!(sqlstate, "57014", "{at}");
+        assert!(message.contains("statement timeout"), "{at}: {message}");
+        drop(held);
+        check_unmoved(&cluster, at, &before);
+    }
+}
+
+#[test]
+fn a_client_that_is_terminated_takes_its_move_along() {
+    let cluster = cluster();
+    for at in STEPS {
+        let before = owner(&cluster.router);
+        let mut client = cluster.router.client();
+        let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+        let (held, moving) = hold_at(&cluster, at, client);
+        cluster.router.psql(&format!("SELECT pg_terminate_backend({pid})"));
+        assert_eq!(error_of(moving).0, "57P01", "{at}");
+        drop(held);
+        check_unmoved(&cluster, at, &before);
+    }
+}
+
+/// The move came to nothing.
+fn check_unmoved(cluster: &Cluster, at: &str, before: &str) {
+    let unfinished = "SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'";
+    wait_until(&format!("{at}: the end"), PATIENCE, || cluster.router.value::<i64>(unfinished) == 0);
+    assert_eq!(owner(&cluster.router), before, "{at}");
+    check(cluster, at);
+}
+
+#[test]
+fn stop_balancer_aborts_what_does_not_end_in_time() {
+    let cluster = cluster();
+    cluster.router.psql("INSERT INTO docshard_catalog.settings VALUES ('balancer_interval_ms', '200')");
+    // Nobody may write there: whatever the balancer clones to this shard waits.
+    let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections");
+    let held = open(&cluster.shards[1], &format!("LOCK TABLE {table} IN SHARE MODE"));
+    cluster.router.psql(&format!("SELECT docshard.remove_shard('shard0'); SELECT docshard.remove_shard('local'); SELECT docshard.start_balancer()"));
+    wait_until("cloning", PATIENCE, || step(&cluster.router) == "cloning");
+    let answer: Value = cluster.router.value("SELECT docshard.stop_balancer(100)");
+    assert_eq!((&answer["stopped"], &answer["aborted"]), (&true.into(), &1.into()), "{answer}");
+    drop(held);
+    assert_eq!(owner(&cluster.router), "shard0");
+    let error: String = cluster.router.value("SELECT docshard.balancer_status() ->> 'lastError'");
+    assert!(error.contains("aborted on request"), "{error}");
+    cluster.router.psql("SELECT docshard.start_balancer()");
+    wait_until("the shard is empty", PATIENCE, || owner(&cluster.router) == "shard1");
+}
