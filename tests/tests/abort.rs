@@ -235,7 +235,9 @@ fn stop_balancer_aborts_what_does_not_end_in_time() {
     // Nobody may write there: whatever the balancer clones to this shard waits.
     let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections");
     let held = open(&cluster.shards[1], &format!("LOCK TABLE {table} IN SHARE MODE"));
-    cluster.router.psql(&format!("SELECT docshard.remove_shard('shard0'); SELECT docshard.remove_shard('local'); SELECT docshard.start_balancer()"));
+    cluster.router.psql(
+        "SELECT docshard.remove_shard('shard0'); SELECT docshard.remove_shard('local'); SELECT docshard.start_balancer()",
+    );
     wait_until("cloning", PATIENCE, || step(&cluster.router) == "cloning");
     let answer: Value = cluster.router.value("SELECT docshard.stop_balancer(100)");
     assert_eq!((&answer["stopped"], &answer["aborted"]), (&true.into(), &1.into()), "{answer}");
