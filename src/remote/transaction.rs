@@ -79,6 +79,14 @@ pub fn can_retry(server: Oid) -> bool {
     !any(server, |c| !c.may_retry())
 }
 
+/// Rolls the remote transaction on the server back, if all it did there is its last request, which may be sent again.
+pub fn undo(server: Oid) {
+    drop(with_pool(|pool| {
+        pool.connections.iter_mut().filter(|c| c.server == server).for_each(Connection::undo);
+        Ok(())
+    }));
+}
+
 /// Runs any SQL, possibly several statements, in the remote transaction that follows the local one, which becomes a
 /// writer. Transaction commands are not allowed in it.
 pub fn run(server: Oid, sql: &str) -> Result<()> {
@@ -136,12 +144,21 @@ fn pre_commit() -> Result<()> {
 
 fn committed() {
     let branches = BRANCHES.take();
+    let mut late: Vec<String> = Vec::new();
     let mut finished = Vec::new();
     drop(with_pool(|pool| {
-        finished = pool.finish_branches(branches, "COMMIT", Instant::now() + FINISH);
+        finished = pool.finish_branches(branches.clone(), "COMMIT", Instant::now() + FINISH);
+        let unfinished = branches.iter().filter(|branch| !finished.iter().any(|done| done.gid == branch.gid));
+        late = unfinished.filter_map(|branch| Some(pool.by_id(branch.connection)?.wire.shard().to_owned())).collect();
         pool.next_epoch();
         Ok(())
     }));
+    if !late.is_empty() {
+        pgrx::warning!(
+            "the transaction is committed, but shard \"{}\" could not be told yet: what it wrote there is seen once it has been",
+            late.join("\", \"")
+        );
+    }
     if let (Some(coordinator), false) = (COORDINATOR.get(), finished.is_empty()) {
         coordinator.finished(&gids(&finished));
     }

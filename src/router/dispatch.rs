@@ -291,9 +291,27 @@ pub fn write(
     if !single {
         let mut streams = send(destinations, true, None, |d| lock.at_version(d.version))?;
         let checked = lock_local(collection, destinations, range).and_then(|()| remote::await_all(&mut streams));
-        let drained = checked.and_then(|()| streams.iter_mut().try_for_each(|s| s.next().map(|_| ())));
+        let drained = checked.and_then(|()| drain(&mut streams));
         if let Err(error) = drained {
-            return Err(if retryable.contains(&false) { never_again(error) } else { error });
+            if retryable.contains(&false) || !is_stale(&error) {
+                return Err(never_again(error));
+            }
+            // Shards that have only locked give that up again, so that the next attempt finds all as this one did.
+            for stream in &mut streams {
+                match drain(std::slice::from_mut(stream)) {
+                    Err(other) if !is_stale(&other) => return Err(other),
+                    _ => {}
+                }
+            }
+            for destination in destinations {
+                if let Place::Remote(server) = destination.shard.place {
+                    remote::undo(server);
+                    if !remote::can_retry(server) {
+                        return Err(conflict());
+                    }
+                }
+            }
+            return Err(error);
         }
         drop(streams);
         fault::point("dispatch.checked")?;
@@ -330,6 +348,14 @@ pub fn write(
             .collect()
     };
     run().map_err(|error| if single && retryable[0] { error } else { never_again(error) })
+}
+
+/// Reads streams to their ends.
+fn drain(streams: &mut [remote::Stream]) -> Result<()> {
+    for stream in streams {
+        while stream.next()?.is_some() {}
+    }
+    Ok(())
 }
 
 fn lock_local(collection: &Collection, destinations: &[Destination], range: &LockRange) -> Result<()> {

@@ -259,6 +259,11 @@ impl Node {
         wait_until(&format!("{} stops", self.name), PATIENCE, || !matches!(process.try_wait(), Ok(None)));
     }
 
+    /// Stops it without writing anything; it recovers when it starts again.
+    pub fn stop_at_once(&mut self) {
+        self.stop_now();
+    }
+
     /// Kills its postmaster. Its sessions notice, and end; until then they may still do something.
     ///
     /// # Panics

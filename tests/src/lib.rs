@@ -19,13 +19,20 @@ mod cluster;
 pub mod conformance;
 mod data;
 pub mod faults;
+pub mod history;
+pub mod history_check;
+pub mod history_run;
 pub mod moving;
+pub mod nemesis;
 mod process;
+mod proxy;
+pub mod workload;
 
 pub use cluster::{Cluster, Node};
 pub use data::{docs, shared_data};
 pub use faults::Fault;
 pub use process::is_alive;
+pub use proxy::{Proxy, Weather};
 
 use std::time::{Duration, Instant};
 

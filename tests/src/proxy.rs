@@ -1,0 +1,228 @@
+//! A TCP proxy on loopback, with which tests cut, delay and hold up what servers and clients say to each other.
+//!
+//! Two threads a connection carry the bytes, one a direction. What was read before a cut is lost like what is in the
+//! network when a cable is pulled.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How a proxy treats what passes through it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weather {
+    /// how long everything takes on its way, each way
+    pub delay: Duration,
+    /// new connections are refused
+    pub refuse: bool,
+    /// nothing gets to the server, until that is over
+    pub hold_requests: bool,
+    /// nothing comes back from it
+    pub hold_answers: bool,
+}
+
+/// A proxy before one server. Dropping it ends its connections.
+#[derive(Debug)]
+pub struct Proxy {
+    /// on which it listens, at 127.0.0.1
+    pub port: u16,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    server: SocketAddr,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    weather: Weather,
+    /// both ends of every connection
+    connections: Vec<(u64, TcpStream, TcpStream)>,
+    next: u64,
+    closed: bool,
+}
+
+impl Proxy {
+    /// A proxy before the server at a port of 127.0.0.1.
+    ///
+    /// # Panics
+    /// If there is no free port.
+    pub fn before(server: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        let server = SocketAddr::from(([127, 0, 0, 1], server));
+        let shared = Arc::new(Shared { server, state: Mutex::default(), changed: Condvar::new() });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                if accepting.state().closed {
+                    return;
+                }
+                if let Ok(client) = client {
+                    accepting.connect(client);
+                }
+            }
+        });
+        Self { port, shared }
+    }
+
+    /// Changes how it treats what passes from now on.
+    pub fn set(&self, weather: Weather) {
+        self.shared.state().weather = weather;
+        self.shared.changed.notify_all();
+    }
+
+    /// Cuts all connections. New ones can be made, unless its [`Weather`] refuses them.
+    pub fn cut(&self) {
+        for (_, client, server) in std::mem::take(&mut self.shared.state().connections) {
+            let _ = client.shutdown(Shutdown::Both);
+            let _ = server.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.shared.state().connections.len()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.set(Weather::default());
+        self.shared.state().closed = true;
+        self.cut();
+        // Wakes who accepts.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connect(self: &Arc<Self>, client: TcpStream) {
+        if self.state().weather.refuse {
+            return;
+        }
+        // A server that is down refuses, as it would without a proxy.
+        let Ok(server) = TcpStream::connect(self.server) else { return };
+        let mut copies = Vec::new();
+        for stream in [&client, &server] {
+            let _ = stream.set_nodelay(true);
+            for _ in 0..2 {
+                copies.extend(stream.try_clone());
+            }
+        }
+        let Ok([client_in, client_out, server_in, server_out]) = <[TcpStream; 4]>::try_from(copies) else { return };
+        let number = {
+            let mut state = self.state();
+            state.next += 1;
+            let number = state.next;
+            state.connections.push((number, client, server));
+            number
+        };
+        let (requests, answers) = (Arc::clone(self), Arc::clone(self));
+        thread::spawn(move || requests.carry(number, client_in, server_out, |weather| weather.hold_requests));
+        thread::spawn(move || answers.carry(number, server_in, client_out, |weather| weather.hold_answers));
+    }
+
+    fn carry(&self, number: u64, mut from: TcpStream, mut to: TcpStream, holds: fn(&Weather) -> bool) {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let length = match from.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(length) => length,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => break,
+            };
+            let delay = self.state().weather.delay;
+            if !delay.is_zero() {
+                thread::sleep(delay);
+            }
+            let mut state = self.state();
+            while holds(&state.weather) && state.connections.iter().any(|(other, ..)| *other == number) {
+                let wait = self.changed.wait_timeout(state, Duration::from_millis(50));
+                state = wait.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            // A connection that was cut is cut, whatever was on its way.
+            let cut = !state.connections.iter().any(|(other, ..)| *other == number);
+            drop(state);
+            if cut || to.write_all(&buffer[..length]).is_err() {
+                break;
+            }
+        }
+        // One end has closed: so does the other, with what was sent before.
+        let _ = to.shutdown(Shutdown::Write);
+        let _ = from.shutdown(Shutdown::Read);
+        let mut state = self.state();
+        if let Some(place) = state.connections.iter().position(|(other, ..)| *other == number) {
+            let (_, client, server) = state.connections.swap_remove(place);
+            drop(state);
+            let _ = client.shutdown(Shutdown::Both);
+            let _ = server.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that answers each byte with the next one.
+    fn server() -> u16 {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                thread::spawn(move || {
+                    let mut byte = [0];
+                    while stream.read_exact(&mut byte).is_ok() {
+                        byte[0] += 1;
+                        stream.write_all(&byte).unwrap();
+                    }
+                });
+            }
+        });
+        port
+    }
+
+    fn ask(stream: &mut TcpStream, byte: u8) -> std::io::Result<u8> {
+        stream.set_read_timeout(Some(Duration::from_millis(300)))?;
+        stream.write_all(&[byte])?;
+        let mut answer = [0];
+        stream.read_exact(&mut answer)?;
+        Ok(answer[0])
+    }
+
+    #[test]
+    fn it_carries_holds_and_cuts() {
+        let proxy = Proxy::before(server());
+        let connect = || TcpStream::connect(("127.0.0.1", proxy.port)).unwrap();
+        let mut stream = connect();
+        assert_eq!(ask(&mut stream, 1).unwrap(), 2);
+        assert_eq!(proxy.connections(), 1);
+
+        for (hold_requests, hold_answers) in [(true, false), (false, true)] {
+            proxy.set(Weather { hold_requests, hold_answers, ..Weather::default() });
+            ask(&mut stream, 3).unwrap_err();
+            proxy.set(Weather::default());
+            let mut late = [0];
+            stream.set_read_timeout(None).unwrap();
+            stream.read_exact(&mut late).unwrap();
+            assert_eq!(late[0], 4, "what was held up arrives");
+        }
+
+        proxy.cut();
+        assert!(ask(&mut stream, 5).is_err());
+        assert_eq!(ask(&mut connect(), 5).unwrap(), 6);
+
+        proxy.set(Weather { refuse: true, ..Weather::default() });
+        assert!(ask(&mut connect(), 7).is_err());
+    }
+}
