@@ -105,6 +105,45 @@ pub(crate) fn any<'a>(base: Base<'a>, path: &str, at_end: AtEnd, test: &impl Fn(
     }
 }
 
+/// As [`any`], and by which element of the outermost array on the way: None if nothing is accepted, Some(None) if what is
+/// accepted lies in no array, or at a position that the path names itself.
+pub(crate) fn position<'a>(
+    base: Base<'a>,
+    path: &str,
+    at_end: AtEnd,
+    test: &impl Fn(Option<RawValue<'a>>) -> bool,
+) -> Option<Option<usize>> {
+    let (head, rest) = split(path);
+    match (base.get(head), rest) {
+        (None, _) => test(None).then_some(None),
+        (Some(value @ RawValue::Array(array)), None) if at_end == AtEnd::Elements => {
+            let found = array.iter().position(|element| test(Some(element)));
+            found.map(Some).or_else(|| test(Some(value)).then_some(None))
+        }
+        (Some(value), None) => test(Some(value)).then_some(None),
+        (Some(RawValue::Array(array)), Some(rest)) => {
+            let enters = |element| embedded(element).is_some_and(|inner| any(Base::Object(inner), rest, at_end, test));
+            let found = array.iter().position(enters);
+            found.map(Some).or_else(|| any_in_array(array, rest, at_end, test).then_some(None))
+        }
+        (Some(value), Some(rest)) => match embedded(value) {
+            Some(inner) => position(Base::Object(inner), rest, at_end, test),
+            None => test(None).then_some(None),
+        },
+    }
+}
+
+/// The value at a path that leads through embedded documents, and positions of arrays that it names. None if missing.
+pub(crate) fn end<'a>(base: Base<'a>, path: &str) -> Option<RawValue<'a>> {
+    let (head, rest) = split(path);
+    let value = base.get(head)?;
+    match (rest, value) {
+        (None, value) => Some(value),
+        (Some(rest), RawValue::Array(array)) => end(Base::Array(array), rest),
+        (Some(rest), value) => end(Base::Object(embedded(value)?), rest),
+    }
+}
+
 /// As [`any`], at the end of the path.
 #[inline]
 pub(crate) fn any_at_end<'a>(value: RawValue<'a>, at_end: AtEnd, test: &impl Fn(Option<RawValue<'a>>) -> bool) -> bool {

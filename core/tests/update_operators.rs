@@ -6,12 +6,21 @@ use common::*;
 use docshard_core::document::order::compare_values;
 use docshard_core::error::{Kind, Result};
 use docshard_core::filter::Filter;
-use docshard_core::update::{Update, resolve_clock};
+use docshard_core::update::{self, Instruction, Style, Update};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 fn apply(update: &Json, array_filters: &[Json], to: &Json) -> Result<Option<Json>> {
     let update = Update::parse_with_array_filters(update, array_filters)?;
+    Ok(update.apply(document(&bytes(to)), &[])?.map(|bytes| read(&bytes)))
+}
+
+/// What an update makes of a document that a filter chose, at 1,500 ms since 1970: as a router sends it and a shard reads it.
+fn instructed(update: &Json, array_filters: Option<&str>, filter: &str, to: &Json) -> Result<Option<Json>> {
+    let update = update.to_string();
+    let instruction = Instruction { update: &update, style: Style::Either, array_filters, filter, now: 1_500 };
+    let (_, text) = instruction.compile()?;
+    let update = update::read(&serde_json::from_str(&text).unwrap())?;
     Ok(update.apply(document(&bytes(to)), &[])?.map(|bytes| read(&bytes)))
 }
 
@@ -151,22 +160,96 @@ fn bits() {
 }
 
 #[test]
+fn positional() {
+    let set = |path: &str| json!({"$set": {path: 9}});
+    for (filter, update, before, after) in [
+        (json!({"a": 2}), set("a.$"), json!({"a": [1, 2, 2]}), json!({"a": [1, 9, 2]})),
+        (json!({"a": {"$gt": 1}}), json!({"$inc": {"a.$": 5}}), json!({"a": [1, 2]}), json!({"a": [1, 7]})),
+        (json!({"a.b": 2}), set("a.$.b"), json!({"a": [{"b": 1}, {"b": 2}]}), json!({"a": [{"b": 1}, {"b": 9}]})),
+        (
+            json!({"a": {"$elemMatch": {"b": 2, "c": 3}}}),
+            set("a.$.d"),
+            json!({"a": [{"b": 2, "c": 1}, {"b": 2, "c": 3}]}),
+            json!({"a": [{"b": 2, "c": 1}, {"b": 2, "c": 3, "d": 9}]}),
+        ),
+        (
+            json!({"a.b": {"$elemMatch": {"$gt": 1}}}),
+            set("a.b.$"),
+            json!({"a": {"b": [1, 2]}}),
+            json!({"a": {"b": [1, 9]}}),
+        ),
+        // The outermost array counts.
+        (
+            json!({"a.b": 2}),
+            set("a.$.b"),
+            json!({"a": [{"b": [1]}, {"b": [1, 2]}]}),
+            json!({"a": [{"b": [1]}, {"b": 9}]}),
+        ),
+        (json!({"$or": [{"a": 5}, {"a": 3}]}), set("a.$"), json!({"a": [1, 2, 3]}), json!({"a": [1, 2, 9]})),
+        // Of several conditions the last decides.
+        (json!({"a": 1, "b": 4}), set("a.$"), json!({"a": [1, 2], "b": [3, 4]}), json!({"a": [1, 9], "b": [3, 4]})),
+        // It may name an element of another array, and beyond its end.
+        (json!({"b": 4}), set("a.$"), json!({"a": [], "b": [3, 4]}), json!({"a": [null, 9], "b": [3, 4]})),
+        (json!({"b": 4}), set("a.$"), json!({"a": {}, "b": [3, 4]}), json!({"a": {"1": 9}, "b": [3, 4]})),
+        (json!({"b": 4}), json!({"$unset": {"b.$": 1}}), json!({"b": [3, 4]}), json!({"b": [3, null]})),
+    ] {
+        let result = instructed(&update, None, &filter.to_string(), &before);
+        assert_eq!(result.unwrap(), Some(after), "{filter} {update} on {before}");
+    }
+    for (filter, update, before, kind) in [
+        (json!({}), set("a.$"), json!({"a": [1]}), Kind::BadValue),
+        (json!({"b": 1}), set("a.$"), json!({"a": [1], "b": 1}), Kind::BadValue),
+        (json!({"a": {"$ne": 2}}), set("a.$"), json!({"a": [1]}), Kind::BadValue),
+        (json!({"a.0": 1}), set("a.$"), json!({"a": [1]}), Kind::BadValue),
+        (json!({"a": [1]}), set("a.$"), json!({"a": [1]}), Kind::BadValue),
+        (json!({"a": 1}), json!({"$set": {"a.$": 1, "a.0": 1}}), json!({"a": [1]}), Kind::ConflictingUpdateOperators),
+    ] {
+        let error = instructed(&update, None, &filter.to_string(), &before).unwrap_err();
+        assert_eq!(error.kind, kind, "{filter} {update} on {before}: {error}");
+    }
+    let upsert = Update::parse(&set("a.$")).unwrap().upsert(&Filter::parse(&json!({"a": 1})).unwrap());
+    assert_eq!(upsert.unwrap_err().kind, Kind::BadValue);
+}
+
+#[test]
+fn instructions() {
+    let filters = r#"[{"x": {"$gt": 1}}]"#;
+    let update = json!({"$set": {"a.$[x]": 9}});
+    assert_eq!(instructed(&update, Some(filters), "{}", &json!({"a": [1, 2]})).unwrap(), Some(json!({"a": [1, 9]})));
+    let replacement = json!({"a": 1});
+    assert_eq!(instructed(&replacement, None, "{}", &json!({"_id": 1})).unwrap(), Some(json!({"_id": 1, "a": 1})));
+    assert_eq!(
+        instructed(&replacement, Some("[]"), "{}", &json!({"_id": 1})).unwrap(),
+        Some(json!({"_id": 1, "a": 1}))
+    );
+    for (update, filters, kind) in [
+        (&replacement, filters, Kind::FailedToParse),
+        (&update, "{}", Kind::TypeMismatch),
+        (&update, "[]", Kind::BadValue),
+        (&update, r#"[{"x": 1}, {"y": 1}]"#, Kind::FailedToParse),
+        (&update, r#"[{"x": 1}, {"x": 2}]"#, Kind::FailedToParse),
+        (&update, r#"[{"x": 1, "y": 1}]"#, Kind::FailedToParse),
+        (&update, "[5]", Kind::TypeMismatch),
+        (&update, "nonsense", Kind::FailedToParse),
+    ] {
+        let error = instructed(update, Some(filters), "{}", &json!({})).unwrap_err();
+        assert_eq!(error.kind, kind, "{update} {filters}: {error}");
+    }
+}
+
+#[test]
 fn current_date() {
     let update =
         json!({"$currentDate": {"a": true, "b": {"$type": "date"}, "c": {"$type": "timestamp"}}, "$set": {"d": 1}});
     assert!(Update::parse(&update).unwrap().needs_clock());
-    assert_eq!(apply(&update, &[], &json!({})).unwrap_err().kind, Kind::NotImplemented);
-    let resolved = resolve_clock(&update, 1_500).unwrap();
-    assert!(!Update::parse(&resolved).unwrap().needs_clock());
+    assert!(!Update::parse(&json!({"$set": {"a": 1}})).unwrap().needs_clock());
+    assert_eq!(apply(&update, &[], &json!({})).unwrap_err().kind, Kind::InternalError);
     let date = json!({"$date": "1970-01-01T00:00:01.500Z"});
     assert_eq!(
-        apply(&resolved, &[], &json!({})).unwrap().unwrap(),
+        instructed(&update, None, "{}", &json!({})).unwrap().unwrap(),
         json!({"a": date, "b": date, "c": {"$timestamp": {"t": 1, "i": 1}}, "d": 1})
     );
-    let other = json!({"$set": {"a": 1}});
-    assert_eq!(resolve_clock(&other, 1).unwrap(), other);
-    assert!(!Update::parse(&other).unwrap().needs_clock());
-    let conflict = resolve_clock(&json!({"$currentDate": {"a": true}, "$set": {"a": 1}}), 1).unwrap_err();
+    let conflict = Update::parse(&json!({"$currentDate": {"a": true}, "$set": {"a": 1}})).unwrap_err();
     assert_eq!(conflict.kind, Kind::ConflictingUpdateOperators);
     check_refusals(vec![
         (json!({"$currentDate": {"a": 1}}), json!({}), Kind::BadValue, "int is not valid type for $currentDate."),
@@ -521,6 +604,5 @@ proptest! {
         ] {
             let _ = apply(&update, &[filter], &before);
         }
-        let _ = resolve_clock(&update, 0);
     }
 }

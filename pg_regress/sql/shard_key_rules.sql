@@ -16,14 +16,13 @@ SELECT docshard.insert_one('rules.c', '{"_id": 5, "name": {"$regularExpression":
 SELECT docshard.insert_one('rules.c', jsonb_build_object('_id', 5, 'name', repeat('x', 5000)));
 \echo :LAST_ERROR_SQLSTATE
 
--- The shard key's values do not change.
-SELECT docshard.update_one('rules.c', '{"_id": 1}', '{"$set": {"name": "bob"}}');
-\echo :LAST_ERROR_SQLSTATE
+-- Many documents at once do not change their shard keys; one does (see shard_key_updates), but never its _id.
 SELECT docshard.update_many('rules.c', '{}', '{"$inc": {"n": 1}}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.update_one('rules.c', '{"_id": 1}', '{"$unset": {"name": 1}}');
+SELECT docshard.update_many('rules.c', '{"name": "ann"}', '{"$set": {"n": 1.0, "v": 0}}') -> 'matchedCount' AS matched;
+SELECT docshard.update_one('rules.c', '{"_id": 1}', '{"$set": {"_id": 7}}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.replace_one('rules.c', '{"_id": 1}', '{"name": "bob", "n": 1}');
+SELECT docshard.replace_one('rules.c', '{"name": "ann", "n": 1}', '{"_id": 7, "name": "ann", "n": 1}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.update_one('rules.c', '{"_id": 1}', '{"$set": {"name": "ann", "v": 1}}') -> 'modifiedCount' AS modified;
 SELECT docshard.replace_one('rules.c', '{"_id": 2}', '{"name": "zoe", "n": 1, "v": 2}') -> 'modifiedCount' AS modified;
@@ -36,6 +35,9 @@ SELECT docshard.update_one('rules.c', '{"v": 3}', '{"$set": {"v": 4}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.replace_one('rules.c', '{"name": {"$gt": "a"}, "n": 1}', '{"v": 4}');
 \echo :LAST_ERROR_SQLSTATE
+-- A replacement says where by itself, if it has the whole shard key.
+SELECT docshard.replace_one('rules.c', '{"v": 3}', '{"name": "zoe", "n": 1, "v": 9}') -> 'matchedCount' AS matched;
+SELECT docshard.replace_one('rules.c', '{"v": 3}', '{"name": "ann", "n": 1, "v": 3, "r": true}') -> 'matchedCount' AS matched;
 SELECT docshard.delete_one('rules.c', '{"v": 3}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.delete_one('rules.c', '{"_id": {"$gt": 1}}');

@@ -1,12 +1,12 @@
 //! Documents: insert, find, count, update, delete.
 
 use crate::pg::error::{Error, Result};
-use crate::pg::json::{Json, parse};
+use crate::pg::json::Json;
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
 use crate::router::insert::{self, Storable};
-use crate::router::modify::{self, Change, Updated};
+use crate::router::modify::{self, Change, Modification, Updated};
 use crate::router::options::{CountOptions, FindOptions, Options};
 use crate::router::read::{self, Query};
 use crate::{catalog, router};
@@ -14,7 +14,7 @@ use docshard_core::document::number::Number;
 use docshard_core::document::value::Value;
 use docshard_core::document::write;
 use docshard_core::error::Kind;
-use docshard_core::update::Update;
+use docshard_core::update::Style;
 use pgrx::prelude::*;
 
 /// A result document as drivers know it.
@@ -199,17 +199,21 @@ fn run_update(ns: &str, filter: &Json, update: &Json, options: &Json, what: What
         What::ReplaceOne => "replace_one",
     };
     let json = options.parse()?;
-    let upsert = Options::of(&json, operation, &["upsert", "comment"])?.boolean("upsert")?.unwrap_or(false);
+    let known: &[&str] = match what {
+        What::UpdateOne => &["upsert", "arrayFilters", "sort", "comment"],
+        What::UpdateMany => &["upsert", "arrayFilters", "comment"],
+        What::ReplaceOne => &["upsert", "sort", "comment"],
+    };
+    let options = Options::of(&json, operation, known)?;
     let query = Query::parse(&filter.0)?;
-    let parsed = parse(&update.0)?;
-    let update_document =
-        if what == What::ReplaceOne { Update::parse_replacement(&parsed)? } else { Update::parse(&parsed)? };
+    let array_filters = options.get("arrayFilters").map(ToString::to_string);
+    let style = if what == What::ReplaceOne { Style::Replacement } else { Style::Operators };
     let change = Change {
         query: &query,
-        update: &update_document,
-        update_text: &update.0,
+        modification: &Modification::parse(&update.0, style, array_filters.as_deref(), &query)?,
         many: what == What::UpdateMany,
-        upsert,
+        upsert: options.boolean("upsert")?.unwrap_or(false),
+        sort: options.sort("sort")?,
     };
     let Updated { matched, modified, upserted } = modify::update(ns, &change)?;
     result(vec![
@@ -220,19 +224,20 @@ fn run_update(ns: &str, filter: &Json, update: &Json, options: &Json, what: What
     ])
 }
 
-/// Updates one document, named by the full shard key or by `_id`. Options: upsert.
+/// Updates one document, named by the full shard key or by `_id`. Options: upsert, arrayFilters, sort.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn update_one(ns: &str, filter: Json, update: Json, options: default!(Json, "'{}'")) -> RawJsonb {
     run_update(ns, &filter, &update, &options, What::UpdateOne).unwrap_or_else(|e| e.raise())
 }
 
-/// Updates every document that matches. Options: upsert.
+/// Updates every document that matches. Options: upsert, arrayFilters.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn update_many(ns: &str, filter: Json, update: Json, options: default!(Json, "'{}'")) -> RawJsonb {
     run_update(ns, &filter, &update, &options, What::UpdateMany).unwrap_or_else(|e| e.raise())
 }
 
-/// Replaces one document, named by the full shard key or by `_id`. Options: upsert.
+/// Replaces one document, named by the full shard key or by `_id`, or else by the new document's shard key. Options:
+/// upsert, sort.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn replace_one(ns: &str, filter: Json, replacement: Json, options: default!(Json, "'{}'")) -> RawJsonb {
     run_update(ns, &filter, &replacement, &options, What::ReplaceOne).unwrap_or_else(|e| e.raise())

@@ -11,7 +11,7 @@ use docshard_core::index::IndexKeys;
 use docshard_core::key::KeyPattern;
 use docshard_core::projection::Projection;
 use docshard_core::sort::Sort;
-use docshard_core::update::Update;
+use docshard_core::update::{self, Update};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
@@ -73,22 +73,20 @@ fn has_shard_key(doc: RawJsonb, pattern: &str, fcinfo: pg_sys::FunctionCallInfo)
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// The updated document; null if nothing changes.
+/// The updated document; null if nothing changes. An ERROR if a `fixed` path would change.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
-fn apply_update(
-    doc: RawJsonb,
-    update: &str,
-    replace: bool,
-    immutable: Vec<String>,
-    fcinfo: pg_sys::FunctionCallInfo,
-) -> Option<RawJsonb> {
+fn apply_update(doc: RawJsonb, update: &str, fixed: Vec<String>, fcinfo: pg_sys::FunctionCallInfo) -> Option<RawJsonb> {
     let run = || -> Result<Option<RawJsonb>> {
-        let update = compiled(fcinfo, update, |text| -> Result<Update> {
-            let json = json(text)?;
-            Ok(if replace { Update::parse_replacement(&json)? } else { Update::parse(&json)? })
-        })?;
-        Ok(update.apply(document(&doc)?, &immutable)?.map(|bytes| RawJsonb::from_bytes(&bytes)))
+        let update = compiled(fcinfo, update, |text| -> Result<Update> { Ok(update::read(&json(text)?)?) })?;
+        Ok(update.apply(document(&doc)?, &fixed)?.map(|bytes| RawJsonb::from_bytes(&bytes)))
     };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// True if the documents differ at one of the paths, which are a shard key's.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+fn moves(before: RawJsonb, after: RawJsonb, paths: Vec<String>) -> bool {
+    let run = || -> Result<bool> { Ok(update::moves(document(&before)?, document(&after)?, &paths)) };
     run().unwrap_or_else(|e| e.raise())
 }
 

@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod collections;
 pub mod documents;
 pub mod engine;
+pub mod find_and_modify;
 pub mod measure;
 pub mod settings;
 pub mod shard;

@@ -25,6 +25,12 @@ fn lock_and_check(collection: i32, token: i64, version: i64, lo: Option<&[u8]>, 
     true
 }
 
+/// Lets the upserts that share a number come one after the other, until the transaction ends.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn lock_upsert(number: i64) {
+    writing::lock_upsert(number);
+}
+
 /// Excludes every writer of a collection on this shard until the transaction ends.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn exclude_writers(collection: i32) {

@@ -62,3 +62,8 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
 pub fn exclude_writers(collection: i32) {
     acquire(Tag::Collection(collection), Mode::Exclusive);
 }
+
+/// Lets the upserts that share a number come one after the other, until the transaction ends.
+pub fn lock_upsert(number: i64) {
+    acquire(Tag::Upsert(number), Mode::Exclusive);
+}

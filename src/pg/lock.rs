@@ -12,6 +12,7 @@ const CLASS_MIGRATION: u16 = 0xD0C2;
 const CLASS_TRANSACTION: u16 = 0xD0C3;
 const CLASS_WORKER: u16 = 0xD0C4;
 const CLASS_COORDINATOR: u16 = 0xD0C5;
+const CLASS_UPSERT: u16 = 0xD0C6;
 
 /// What is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub enum Tag {
     Worker(i32),
     /// who works on a migration, on the router: the process that moves the chunk, or one that recovers
     Coordinator(i64),
+    /// upserts that look for the same, on a shard
+    Upsert(i64),
 }
 
 /// How strongly.
@@ -46,6 +49,7 @@ impl Tag {
             Tag::Transaction(id) => (CLASS_TRANSACTION, (id >> 32) as u32, id as u32),
             Tag::Worker(role) => (CLASS_WORKER, 0, role as u32),
             Tag::Coordinator(id) => (CLASS_COORDINATOR, (id >> 32) as u32, id as u32),
+            Tag::Upsert(number) => (CLASS_UPSERT, (number >> 32) as u32, number as u32),
         };
         pg_sys::LOCKTAG {
             // SAFETY: MyDatabaseId is set once at the backend's start.

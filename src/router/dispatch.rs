@@ -229,19 +229,21 @@ pub struct LockRange {
     pub lo: Option<Vec<u8>>,
     /// the least key above
     pub hi: Option<Vec<u8>>,
+    /// the lock of upserts that must come one after the other
+    pub upsert: Option<i64>,
 }
 
 impl LockRange {
     /// The range that covers all keys of a write.
     pub fn of(keys: &KeyRanges) -> Self {
         match keys.hull() {
-            Some(hull) if !keys.is_all() => Self { lo: Some(hull.lo), hi: hull.hi },
-            _ => Self { lo: None, hi: None },
+            Some(hull) if !keys.is_all() => Self { lo: Some(hull.lo), hi: hull.hi, upsert: None },
+            _ => Self { lo: None, hi: None, upsert: None },
         }
     }
 
     fn statement(&self, collection: &Collection) -> Statement {
-        Statement {
+        let mut statement = Statement {
             sql: format!("SELECT docshard_internal.lock_and_check({}, $1, $2, $3, $4)", collection.id),
             params: vec![
                 Bound::Int8(collection.token),
@@ -249,7 +251,12 @@ impl LockRange {
                 Bound::OptBytes(self.lo.clone()),
                 Bound::OptBytes(self.hi.clone()),
             ],
+        };
+        if let Some(number) = self.upsert {
+            statement.sql += ", docshard_internal.lock_upsert($5)";
+            statement.params.push(Bound::Int8(number));
         }
+        statement
     }
 }
 
@@ -361,7 +368,9 @@ fn drain(streams: &mut [remote::Stream]) -> Result<()> {
 fn lock_local(collection: &Collection, destinations: &[Destination], range: &LockRange) -> Result<()> {
     match destinations.iter().find(|d| d.shard.place == Place::Local) {
         Some(d) => {
-            writing::lock_and_check(collection.id, assumed(collection, d), range.lo.as_deref(), range.hi.as_deref())
+            writing::lock_and_check(collection.id, assumed(collection, d), range.lo.as_deref(), range.hi.as_deref())?;
+            range.upsert.into_iter().for_each(writing::lock_upsert);
+            Ok(())
         }
         None => Ok(()),
     }
@@ -374,6 +383,35 @@ fn write_here(collection: &Collection, destination: &Destination, statement: &St
     let borrowed = Borrowed::new(&statement.params);
     let answer = catch_unique_violation(|| spi::write_in_active_snapshot(&statement.sql, &borrowed.params()))?;
     Ok(Written { affected: answer.processed, rows: answer.rows.into_iter().map(Answer::Local).collect() })
+}
+
+/// Runs a statement on rows that this operation has locked at the destination: nobody can have taken them away since, so
+/// there is nothing to check, whatever other chunks have come and gone.
+///
+/// # Errors
+/// Whatever the shard raises.
+pub fn write_locked(destination: &Destination, statement: &Statement) -> Result<Written> {
+    let borrowed = Borrowed::new(&statement.params);
+    let params = borrowed.params();
+    match destination.shard.place {
+        Place::Local => {
+            let answer = spi::execute(&statement.sql, &params)?;
+            Ok(Written { affected: answer.processed, rows: answer.rows.into_iter().map(Answer::Local).collect() })
+        }
+        Place::Remote(server) => {
+            let statement = remote::Statement { sql: &statement.sql, params: &params };
+            let mut streams = remote::start(&[remote::Request { server, preamble: None, statement, write: true }])?;
+            remote::await_all(&mut streams)?;
+            let mut written = Written::default();
+            for mut stream in streams {
+                while let Some(row) = stream.next()? {
+                    written.rows.push(Answer::Remote(row));
+                }
+                written.affected += stream.affected();
+            }
+            Ok(written)
+        }
+    }
 }
 
 fn assumed(collection: &Collection, destination: &Destination) -> Placement {

@@ -55,7 +55,16 @@ impl Storable {
         ext_json::to_json(&self.id)
     }
 
-    fn shard_key(&self, collection: &Collection) -> Result<Vec<u8>> {
+    /// The `_id`, encoded.
+    pub fn id_key(&self) -> &[u8] {
+        &self.id_key
+    }
+
+    /// Its shard key in a collection, encoded.
+    ///
+    /// # Errors
+    /// What the shard key refuses; `KeyTooLong`.
+    pub fn shard_key(&self, collection: &Collection) -> Result<Vec<u8>> {
         let key = if collection.key.is_unsharded() {
             Vec::new()
         } else {
@@ -254,6 +263,18 @@ fn not_inserted(batch: &[Storable], keys: &[Vec<u8>], group: &[usize], written: 
             _ => true,
         })
         .collect()
+}
+
+/// Why a document cannot be inserted: its key is taken, or that of a unique index.
+///
+/// # Errors
+/// Those of reading.
+pub fn refused(collection: &Collection, document: &Storable) -> Result<Error> {
+    let skey = document.shard_key(collection)?;
+    Ok(match taken_in(collection, document, &skey)? {
+        None => duplicate(&collection.namespace, &document.id_json()),
+        Some(index) => duplicate_in(&collection.namespace, &index),
+    })
 }
 
 /// Inserts one document unless its key is taken; tells whether it did.

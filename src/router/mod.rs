@@ -4,17 +4,23 @@
 //! * [`condition`], [`statement`]: the SQL that a shard runs; few shapes, values as parameters, so that it is prepared.
 //! * [`dispatch`]: sends, checks versions, runs again with a fresh map when a shard answered that the map was stale.
 //! * [`merge`]: several shards' answers as one, in order.
-//! * [`read`], [`insert`], [`modify`], [`explain`]: the operations.
+//! * [`aim`]: which shards, and which document, a write goes to.
+//! * [`read`], [`insert`], [`modify`], [`single`], [`upsert`], [`find_and_modify`],
+//!   [`explain`]: the operations.
 //!
 //! INVARIANTS (see `ownership`): every statement carries the version that its map assumed; a stale answer of one target
 //! voids the answers of all; no row is handed out before every target has confirmed; a write first locks and checks.
 
+pub mod aim;
 pub mod condition;
 pub mod dispatch;
 pub mod explain;
+pub mod find_and_modify;
 pub mod insert;
 pub mod merge;
 pub mod modify;
 pub mod options;
 pub mod read;
+pub mod single;
 pub mod statement;
+pub mod upsert;

@@ -62,6 +62,18 @@ impl<'a> Options<'a> {
         }
     }
 
+    /// A sort specification, and its text; None for an empty one.
+    ///
+    /// # Errors
+    /// Those of [`Sort::parse`].
+    pub fn sort(&self, name: &str) -> Result<Option<(Sort, String)>> {
+        match self.get(name) {
+            Some(spec) if spec.as_object().is_some_and(serde_json::Map::is_empty) => Ok(None),
+            Some(spec) => Ok(Some((Sort::parse(spec)?, spec.to_string()))),
+            None => Ok(None),
+        }
+    }
+
     /// An integer, also as an integral double or in Extended JSON.
     ///
     /// # Errors
@@ -104,11 +116,7 @@ impl FindOptions {
             _ => &["sort", "projection", "skip", "limit", "comment"],
         };
         let options = Options::of(json, operation, known)?;
-        let sort = match options.get("sort") {
-            Some(spec) if spec.as_object().is_some_and(serde_json::Map::is_empty) => None,
-            Some(spec) => Some((Sort::parse(spec)?, spec.to_string())),
-            None => None,
-        };
+        let sort = options.sort("sort")?;
         let projection = match options.get("projection") {
             Some(spec) => (!Projection::parse(spec)?.is_identity()).then(|| spec.to_string()),
             None => None,

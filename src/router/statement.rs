@@ -106,6 +106,22 @@ pub fn count(collection: &Collection, filter: &Filter, filter_text: &str, option
     Statement { sql, params: conditions.params }
 }
 
+/// The ORDER BY of a statement at one shard.
+pub fn order_by(
+    collection: &Collection,
+    filter: &Filter,
+    (sort, text): &(Sort, String),
+    conditions: &mut Conditions,
+) -> String {
+    match column_order(collection, filter, sort) {
+        Some((column, descending)) => format!(" ORDER BY {column}{}", if descending { " DESC" } else { "" }),
+        None => {
+            let text = conditions.param(Bound::Text(text.clone()));
+            format!(" ORDER BY docshard_internal.sort_key(t.doc, {text})")
+        }
+    }
+}
+
 /// The column whose bytes already order documents as the sort demands, and true for descending.
 ///
 /// `id` orders by `_id`. `skey` orders by the shard key's fields; those that the filter fixes to one value may be left

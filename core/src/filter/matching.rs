@@ -42,7 +42,7 @@ impl Node {
 
 impl Test {
     /// True if the value, or a missing one, passes.
-    fn accepts(&self, found: Option<RawValue<'_>>) -> bool {
+    pub(super) fn accepts(&self, found: Option<RawValue<'_>>) -> bool {
         match self {
             Test::Never => false,
             Test::Exists => found.is_some(),

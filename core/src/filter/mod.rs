@@ -3,6 +3,7 @@
 //! * [`parse`] turns JSON into a tree; its tables of operators are the list of what is understood.
 //! * [`node`] is the tree.
 //! * [`matching`] evaluates it on a document.
+//! * [`position`] says which array element made it match.
 //! * [`bounds`] says which values of a field can match.
 //! * [`types`], [`modulo`], [`bits`] and [`regex`] are single operators: argument and test.
 
@@ -12,6 +13,7 @@ mod matching;
 mod modulo;
 mod node;
 mod parse;
+mod position;
 mod regex;
 mod types;
 

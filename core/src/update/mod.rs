@@ -4,20 +4,20 @@
 //!   understood. Whatever can be refused without a document is refused there.
 //! * [`tree`] is that tree and its one walk over a document: what no path touches is copied as it lies.
 //! * [`modifier`] is what happens at one place, [`array`] what happens to whole arrays.
-//! * [`clock`] fills in the time.
+//! * [`instruction`] is an update on its way to a shard, with the time and whatever else belongs to it.
 //! * [`message`] words what MongoDB says about elements of documents.
 //!
-//! INVARIANT: an update never changes the value at an immutable path (`_id`, the shard key's fields). That is checked
-//! on the result, so no operator can get around it.
+//! INVARIANT: an update never changes `_id`, nor the value at a path that is said to be fixed. That is checked on the
+//! result, so no operator can get around it.
 
 mod array;
-mod clock;
+mod instruction;
 mod message;
 mod modifier;
 mod parse;
 mod tree;
 
-pub use clock::resolve_clock;
+pub use instruction::{Instruction, Style, read};
 
 use crate::document::element::Element;
 use crate::document::order;
@@ -36,6 +36,8 @@ use tree::Tree;
 #[derive(Debug)]
 pub struct Update {
     form: Form,
+    /// the time, in milliseconds since 1970
+    now: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -51,18 +53,25 @@ struct Operators {
     tree: Tree,
     /// the conditions that `$[identifier]` names
     array_filters: Vec<ArrayFilter>,
-    /// true if the time is yet to be filled in
-    needs_clock: bool,
+    /// what chose the documents, where `$` asks for the element by which they match
+    filter: Option<Filter>,
 }
 
 impl Operators {
-    fn context<'a>(&'a self, document: RawObject<'a>, inserting: bool) -> Context<'a> {
-        Context { document: Some(document), id: document.get("_id"), inserting, array_filters: &self.array_filters }
+    fn context<'a>(&'a self, document: RawObject<'a>, inserting: bool, now: Option<i64>) -> Context<'a> {
+        Context {
+            document: Some(document),
+            id: document.get("_id"),
+            inserting,
+            array_filters: &self.array_filters,
+            position: self.filter.as_ref().and_then(|filter| filter.position(document)),
+            now,
+        }
     }
 
     /// The changed document, or None if there is nothing to do.
-    fn apply<'a>(&'a self, document: RawObject<'a>, inserting: bool) -> Result<Option<Part<'a>>> {
-        let context = self.context(document, inserting);
+    fn apply<'a>(&'a self, document: RawObject<'a>, inserting: bool, now: Option<i64>) -> Result<Option<Part<'a>>> {
+        let context = self.context(document, inserting, now);
         self.tree.check_renames(document, &context)?;
         self.tree.apply(Some(document), &context)
     }
@@ -87,13 +96,33 @@ impl Update {
     pub fn parse_with_array_filters(json: &serde_json::Value, array_filters: &[serde_json::Value]) -> Result<Update> {
         let array_filters = parse::array_filters(array_filters)?;
         let tree = parse::operators(json, &array_filters)?;
-        let needs_clock = json.get(clock::NAME).and_then(|fields| fields.as_object()).is_some_and(|f| !f.is_empty());
-        Ok(Update { form: Form::Operators(Operators { tree, array_filters, needs_clock }) })
+        Ok(Update { form: Form::Operators(Operators { tree, array_filters, filter: None }), now: None })
     }
 
-    /// True if [`resolve_clock`] must be called on the update's JSON before it can be applied: it has `$currentDate`.
+    /// True if it must be told the time before it can be applied: it has `$currentDate`.
     pub fn needs_clock(&self) -> bool {
-        matches!(&self.form, Form::Operators(operators) if operators.needs_clock)
+        matches!(&self.form, Form::Operators(operators) if operators.tree.needs_clock())
+    }
+
+    /// True if it must be told the filter before it can be applied: a path of its has `$`.
+    pub fn is_positional(&self) -> bool {
+        matches!(&self.form, Form::Operators(operators) if operators.tree.is_positional())
+    }
+
+    /// True if it could change the value at a path.
+    pub fn touches(&self, path: &str) -> bool {
+        match &self.form {
+            Form::Replacement(_) => true,
+            Form::Operators(operators) => operators.tree.touches(path),
+        }
+    }
+
+    /// The replacement document, if it is one.
+    pub fn replacement(&self) -> Option<RawObject<'_>> {
+        match &self.form {
+            Form::Replacement(bytes) => Some(fields_of(bytes)),
+            Form::Operators(_) => None,
+        }
     }
 
     /// Parses a replacement document.
@@ -102,7 +131,7 @@ impl Update {
     /// `FailedToParse` if it is no document, `DollarPrefixedFieldName` if it holds operators; what makes a document
     /// impossible to store.
     pub fn parse_replacement(json: &serde_json::Value) -> Result<Update> {
-        Ok(Update { form: Form::Replacement(parse::replacement(json)?) })
+        Ok(Update { form: Form::Replacement(parse::replacement(json)?), now: None })
     }
 
     /// True if it replaces the document.
@@ -113,13 +142,13 @@ impl Update {
     /// The new document's jsonb, or None if nothing changes. `_id` is kept.
     ///
     /// # Errors
-    /// `ImmutableField` if `_id` or one of `immutable` (dotted paths: the shard key's fields) would change,
-    /// `TypeMismatch`, `PathNotViable`, `CannotBackfillArray`, `BadValue` for an integer overflow,
+    /// `ImmutableField` if `_id` would change, `InvalidOptions` if one of `fixed` would (dotted paths: the shard key's
+    /// fields, in an update of many documents), `TypeMismatch`, `PathNotViable`, `CannotBackfillArray`, `BadValue` for an integer overflow,
     /// `BSONObjectTooLarge`, `DocumentTooDeep`.
-    pub fn apply(&self, document: RawObject<'_>, immutable: &[String]) -> Result<Option<Vec<u8>>> {
+    pub fn apply(&self, document: RawObject<'_>, fixed: &[String]) -> Result<Option<Vec<u8>>> {
         let part = match &self.form {
             Form::Replacement(bytes) => replace(fields_of(bytes), document.get("_id"))?,
-            Form::Operators(operators) => match operators.apply(document, false)? {
+            Form::Operators(operators) => match operators.apply(document, false, self.now)? {
                 Some(part) => part,
                 None => return Ok(None),
             },
@@ -129,12 +158,14 @@ impl Update {
             return Ok(None);
         }
         let after = fields_of(&bytes);
-        for path in std::iter::once("_id").chain(immutable.iter().map(String::as_str)) {
-            let (old, new) = (path::resolve(document, path), path::resolve(after, path));
-            let lost_id = path == "_id" && old.is_some() != new.is_some();
-            if lost_id || !same(old, new) {
-                return Err(altered(self.is_replacement(), path, new));
-            }
+        let (old, new) = (document.get("_id"), after.get("_id"));
+        if old.is_some() != new.is_some() || !same(old, new) {
+            return Err(altered(self.is_replacement(), "_id", new));
+        }
+        if moves(document, after, fixed) {
+            let message = "Multi-update operations are not allowed when updating the shard key field.";
+            return Err(Error::new(Kind::InvalidOptions, message)
+                .with_hint("Change the shard keys of documents one by one, each by an update of one document."));
         }
         Ok(Some(bytes))
     }
@@ -151,13 +182,20 @@ impl Update {
                 write::document(&replace(fields_of(bytes), id.as_deref().map(raw::root))?)
             }
             Form::Operators(operators) => {
-                let nothing = Context { document: None, id: None, inserting: true, array_filters: &[] };
+                let nothing = Context {
+                    document: None,
+                    id: None,
+                    inserting: true,
+                    array_filters: &[],
+                    position: None,
+                    now: None,
+                };
                 let equalities = parse::equalities(filter.upsert_fields()?)?;
                 let base = equalities.apply(None, &nothing)?.unwrap_or(Part::Object(Vec::new()));
                 let base = write::document(&base)?;
                 let document = fields_of(&base);
                 let id = document.get("_id");
-                let Some(part) = operators.apply(document, true)? else {
+                let Some(part) = operators.apply(document, true, self.now)? else {
                     return Ok(base);
                 };
                 let bytes = write::document(&part)?;
@@ -169,6 +207,11 @@ impl Update {
             }
         }
     }
+}
+
+/// True if the documents differ at one of the paths; missing equals null, as in a shard key.
+pub fn moves(before: RawObject<'_>, after: RawObject<'_>, paths: &[String]) -> bool {
+    paths.iter().any(|path| !same(path::resolve(before, path), path::resolve(after, path)))
 }
 
 /// The replacement with the `_id` of what it replaces.

@@ -30,8 +30,8 @@ pub(super) enum Modifier {
     Replace(Ordering, Value),
     /// bits changed, one operation after the other
     Bit(Vec<(Bitwise, i64)>),
-    /// the time of the update
-    CurrentDate,
+    /// the time of the update, as a date or a timestamp
+    CurrentDate { timestamp: bool },
     /// moved to the path
     RenameTo(String),
     /// moved from the path
@@ -71,6 +71,10 @@ pub(super) struct Context<'a> {
     pub inserting: bool,
     /// the conditions that `$[identifier]` names
     pub array_filters: &'a [ArrayFilter],
+    /// the array element by which the document matched, which `$` names
+    pub position: Option<usize>,
+    /// the time, in milliseconds since 1970
+    pub now: Option<i64>,
 }
 
 impl<'a> Context<'a> {
@@ -131,16 +135,23 @@ impl Modifier {
                 _ => Outcome::Write(Part::Owned(value.clone())),
             },
             Modifier::Bit(operations) => number(Number::Int(change_bits(name, existing, operations, context)?)),
-            Modifier::CurrentDate => {
-                let message = "$currentDate is not supported here: its time has not been filled in";
-                return Err(Error::new(Kind::NotImplemented, message));
-            }
+            Modifier::CurrentDate { timestamp } => Outcome::Write(Part::Owned(current_date(context.now, *timestamp)?)),
             Modifier::Push(push) => push.apply(name, existing, context)?,
             Modifier::AddToSet(add) => add.apply(name, existing)?,
             Modifier::Pop(end) => pop(name, existing, *end)?,
             Modifier::Pull(pull) => pull.apply(existing)?,
         })
     }
+}
+
+fn current_date(now: Option<i64>, timestamp: bool) -> Result<Value> {
+    let millis =
+        now.ok_or_else(|| Error::new(Kind::InternalError, "an update with $currentDate was not told the time"))?;
+    Ok(if timestamp {
+        Value::Timestamp(u32::try_from(millis.div_euclid(1000)).unwrap_or(u32::MAX), 1)
+    } else {
+        Value::Date(millis)
+    })
 }
 
 fn number<'a>(number: Number) -> Outcome<'a> {

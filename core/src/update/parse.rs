@@ -3,7 +3,6 @@
 //! The operators are a table: a name and the function that parses its argument.
 
 use super::array::{AddToSet, Pull, Push};
-use super::clock;
 use super::message::show;
 use super::modifier::{Bitwise, End, Modifier};
 use super::tree::Tree;
@@ -32,7 +31,10 @@ const OPERATORS: &[Operator] = &[
     Operator { name: "$max", parse: |_, argument| Ok(Modifier::Replace(Ordering::Less, storable(argument)?)) },
     Operator { name: "$rename", parse: rename },
     Operator { name: "$bit", parse: bit },
-    Operator { name: clock::NAME, parse: |_, argument| is_timestamp(argument).map(|_| Modifier::CurrentDate) },
+    Operator {
+        name: "$currentDate",
+        parse: |_, argument| Ok(Modifier::CurrentDate { timestamp: is_timestamp(argument)? }),
+    },
     Operator { name: "$push", parse: |_, argument| Ok(Modifier::Push(Push::parse(argument)?)) },
     Operator { name: "$addToSet", parse: |_, argument| Ok(Modifier::AddToSet(AddToSet::parse(argument)?)) },
     Operator { name: "$pop", parse: pop },
@@ -284,14 +286,22 @@ fn check_path(path: &str) -> Result<()> {
     if path.split('.').count() > MAX_DEPTH {
         return Err(too_deep());
     }
+    let mut positional = false;
     for (position, name) in path.split('.').enumerate() {
         if name.is_empty() {
             let message = format!("The update path '{path}' contains an empty field name, which is not allowed.");
             return Err(Error::new(Kind::EmptyFieldName, message));
         }
+        if name == "$" && position > 0 {
+            if std::mem::replace(&mut positional, true) {
+                let message = format!("Too many positional (i.e. '$') elements found in path '{path}'");
+                return Err(bad_value(message));
+            }
+            continue;
+        }
         if name == "$" {
-            let message = format!("the positional operator '{name}' in '{path}' is not supported yet");
-            return Err(Error::new(Kind::NotImplemented, message));
+            let message = format!("Cannot have positional (i.e. '$') element in the first position in path '{path}'");
+            return Err(bad_value(message));
         }
         if name.starts_with("$[") && name.ends_with(']') && position > 0 {
             continue;

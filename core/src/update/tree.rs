@@ -118,9 +118,14 @@ impl Tree {
             }));
         }
         let mut changed = false;
+        let matched = self.matched(context)?;
         let mut parts = Vec::with_capacity(object.map_or(0, |object| object.len()) + self.children.len());
         for (name, value) in object.iter().flat_map(RawObject::iter) {
-            let outcome = match self.children.get(name) {
+            let node = self
+                .children
+                .get(name)
+                .or_else(|| matched.as_ref().filter(|(at, _)| at == name).map(|(_, node)| *node));
+            let outcome = match node {
                 Some(node) => node.apply(name, Some(value), context)?,
                 None => Outcome::Keep,
             };
@@ -132,7 +137,7 @@ impl Tree {
             }
         }
         for (name, node) in &self.children {
-            if object.is_some_and(|object| object.get(name).is_some()) {
+            if name == POSITIONAL || object.is_some_and(|object| object.get(name).is_some()) {
                 continue;
             }
             if let Outcome::Write(part) = node.apply(name, None, context)? {
@@ -140,7 +145,33 @@ impl Tree {
                 parts.push((Cow::Borrowed(name.as_str()), part));
             }
         }
+        if let Some((name, node)) = matched
+            && !object.is_some_and(|object| object.get(&name).is_some())
+            && let Outcome::Write(part) = node.apply(&name, None, context)?
+        {
+            changed = true;
+            parts.push((Cow::Owned(name), part));
+        }
         Ok(changed.then_some(Part::Object(parts)))
+    }
+
+    /// What happens at `$`, and the name that it stands for.
+    ///
+    /// # Errors
+    /// `BadValue` if the document did not match by an element of an array, `ConflictingUpdateOperators` if something is
+    /// to happen to that element by its position, too.
+    fn matched(&self, context: &Context<'_>) -> Result<Option<(String, &Node)>> {
+        let Some(node) = self.children.get(POSITIONAL) else { return Ok(None) };
+        let Some(position) = context.position else {
+            let message = "The positional operator did not find the match needed from the query.";
+            return Err(bad_value(message.to_owned()));
+        };
+        let name = position.to_string();
+        if self.children.contains_key(&name) {
+            let message = format!("Updating the path '{name}' would create a conflict at '{name}'");
+            return Err(Error::new(Kind::ConflictingUpdateOperators, message));
+        }
+        Ok(Some((name, node)))
     }
 
     /// The changed array, which `name` is the name of.
@@ -153,7 +184,10 @@ impl Tree {
         let mut changed = false;
         let mut parts: Vec<Part<'a>> = array.iter().map(Part::Raw).collect();
         let mut positional: Vec<(&str, &'a Node)> = Vec::new();
-        for (component, node) in &self.children {
+        let matched = self.matched(context)?;
+        let children = self.children.iter().filter(|(name, _)| *name != POSITIONAL);
+        let children = children.map(|(name, node)| (name.as_str(), node));
+        for (component, node) in children.chain(matched.as_ref().map(|(name, node)| (name.as_str(), *node))) {
             if is_positional(component) {
                 positional.push((component, node));
                 continue;
@@ -234,11 +268,39 @@ impl Tree {
         Ok(())
     }
 
+    /// True if a modifier writes the time.
+    pub fn needs_clock(&self) -> bool {
+        self.children.values().any(|node| match node {
+            Node::Branch(tree) => tree.needs_clock(),
+            Node::Leaf(modifier) => matches!(modifier, Modifier::CurrentDate { .. }),
+        })
+    }
+
+    /// True if a path has `$`.
+    pub fn is_positional(&self) -> bool {
+        self.children
+            .iter()
+            .any(|(name, node)| name == POSITIONAL || matches!(node, Node::Branch(tree) if tree.is_positional()))
+    }
+
+    /// True if a modifier stands at, above or below the path.
+    pub fn touches(&self, path: &str) -> bool {
+        let (head, rest) = path::split(path);
+        match (self.children.get(head), rest) {
+            (None, _) => false,
+            (Some(Node::Branch(tree)), Some(rest)) => tree.touches(rest),
+            (Some(_), _) => true,
+        }
+    }
+
     /// True if the walk could put a value somewhere.
     fn creates(&self, context: &Context<'_>) -> bool {
         self.children.values().any(|node| node.creates(context))
     }
 }
+
+/// The component of a path that stands for the element by which the document matched.
+const POSITIONAL: &str = "$";
 
 /// True for `$[]` and `$[identifier]`.
 fn is_positional(component: &str) -> bool {
@@ -285,6 +347,7 @@ impl Node {
             Some(value) => match path::embedded(value) {
                 Some(object) => tree.apply(Some(object), context)?,
                 None => {
+                    tree.matched(context)?;
                     for (component, node) in &tree.children {
                         if is_positional(component) {
                             let message =

@@ -1,0 +1,44 @@
+//! Which element of an array made a document match: what `$` in an update or a projection stands for.
+//!
+//! As in MongoDB: the outermost array on the way to the value counts; of several conditions that find one in an array the
+//! last decides, of alternatives the first that matches; a negation finds nothing.
+
+use super::Filter;
+use super::node::{Node, Test};
+use crate::document::raw::{RawObject, RawValue};
+use crate::path::{self, Base};
+
+impl Filter {
+    /// The position of the array element by which the document matches; None if it does not match, or by no element.
+    pub fn position(&self, document: RawObject<'_>) -> Option<usize> {
+        self.root.position(Base::Object(document)).flatten()
+    }
+}
+
+impl Node {
+    /// None: no match. Some(None): a match, but by no element of an array.
+    fn position(&self, document: Base<'_>) -> Option<Option<usize>> {
+        match self {
+            Node::And(nodes) => {
+                nodes.iter().try_fold(None, |found, node| node.position(document).map(|next| next.or(found)))
+            }
+            Node::Or(nodes) => nodes.iter().find_map(|node| node.position(document)),
+            Node::Leaf(path, test) => path::position(document, path, test.at_end(), &|found| test.accepts(found))
+                .map(|outer| outer.or_else(|| test.position_within(document, path))),
+            other => other.matches(document).then_some(None),
+        }
+    }
+}
+
+impl Test {
+    /// The first element of the array at the path that `$elemMatch` accepts.
+    fn position_within(&self, document: Base<'_>, path: &str) -> Option<usize> {
+        if !matches!(self, Test::ElementDocument(_) | Test::ElementValue(_)) {
+            return None;
+        }
+        match path::end(document, path)? {
+            RawValue::Array(array) => array.iter().position(|element| self.matches_element(element)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! An update as it travels: its own text and whatever else decides what it does to a document, as one JSON text. A router
+//! writes it, every shard reads it, so that all of them do the same, at one time.
+
+use super::{Form, Update};
+use crate::error::{Error, Kind, Result};
+use crate::filter::Filter;
+use serde_json::Value as Json;
+
+/// What an update may look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// operators, or a pipeline
+    Operators,
+    /// a document to put in place of another
+    Replacement,
+    /// what it looks like: without operators it is a replacement
+    Either,
+}
+
+/// An update and what belongs to it, as JSON text each.
+#[derive(Clone, Copy, Debug)]
+pub struct Instruction<'a> {
+    /// the update
+    pub update: &'a str,
+    /// what it may be
+    pub style: Style,
+    /// the conditions that `$[identifier]` names, an array
+    pub array_filters: Option<&'a str>,
+    /// what chose the documents: `$` stands for the element by which they match
+    pub filter: &'a str,
+    /// the time, in milliseconds since 1970
+    pub now: i64,
+}
+
+impl Instruction<'_> {
+    /// The parsed update, and the text that [`read`] reads. What a shard has no need of is left out.
+    ///
+    /// # Errors
+    /// Those of [`Update::parse_with_array_filters`] and [`Update::parse_replacement`]; `FailedToParse` for malformed
+    /// JSON and for array filters beside a replacement, `TypeMismatch` for array filters that are none.
+    pub fn compile(&self) -> Result<(Update, String)> {
+        let json = parse(self.update)?;
+        let filters = match self.array_filters.map(parse).transpose()? {
+            None => Vec::new(),
+            Some(Json::Array(filters)) if filters.iter().all(Json::is_object) => filters,
+            Some(_) => return Err(Error::new(Kind::TypeMismatch, "arrayFilters must be an array of documents")),
+        };
+        let replaces = match self.style {
+            Style::Replacement => true,
+            Style::Operators => false,
+            Style::Either => match &json {
+                Json::Object(fields) => !fields.keys().next().is_some_and(|name| name.starts_with('$')),
+                _ => false,
+            },
+        };
+        if replaces && !filters.is_empty() {
+            let message = "arrayFilters may not be specified for replacement-style updates";
+            return Err(Error::new(Kind::FailedToParse, message));
+        }
+        let mut update = if replaces {
+            Update::parse_replacement(&json)?
+        } else {
+            Update::parse_with_array_filters(&json, &filters)?
+        };
+        let mut text = format!("{{\"update\":{}", self.update);
+        if replaces {
+            text += ",\"replace\":true";
+        }
+        if let Some(filters) = self.array_filters {
+            text += &format!(",\"arrayFilters\":{filters}");
+        }
+        if update.is_positional() {
+            text += &format!(",\"filter\":{}", self.filter);
+        }
+        if update.needs_clock() {
+            text += &format!(",\"now\":{}", self.now);
+            update.now = Some(self.now);
+        }
+        text.push('}');
+        Ok((update, text))
+    }
+}
+
+/// Reads what [`Instruction::compile`] wrote.
+///
+/// # Errors
+/// Those of [`Instruction::compile`].
+pub fn read(json: &Json) -> Result<Update> {
+    let Some(update) = json.get("update") else {
+        return Err(Error::new(Kind::FailedToParse, "an instruction must have an update"));
+    };
+    if json.get("replace").is_some() {
+        return Update::parse_replacement(update);
+    }
+    let filters = json.get("arrayFilters").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    let mut read = Update::parse_with_array_filters(update, filters)?;
+    read.now = json.get("now").and_then(Json::as_i64);
+    if let (Form::Operators(operators), Some(filter)) = (&mut read.form, json.get("filter")) {
+        operators.filter = Some(Filter::parse(filter)?);
+    }
+    Ok(read)
+}
+
+fn parse(text: &str) -> Result<Json> {
+    serde_json::from_str(text).map_err(|e| Error::new(Kind::FailedToParse, format!("malformed JSON: {e}")))
+}

@@ -1,0 +1,82 @@
+//! Changing or deleting one document and answering with it.
+
+use super::aim::Operation;
+use super::modify::Modification;
+use super::read::Query;
+use super::single::{self, OneWrite};
+use crate::pg::error::{Error, Result};
+use docshard_core::document::raw;
+use docshard_core::document::value::Value;
+use docshard_core::error::Kind;
+use docshard_core::projection::Projection;
+use docshard_core::sort::Sort;
+
+/// Which of its states a changed document is answered in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Returned {
+    /// as it was
+    #[default]
+    Before,
+    /// as it has become
+    After,
+}
+
+/// A change, or the deletion, of the first document that matches.
+#[derive(Debug)]
+pub struct FindAndModify<'a> {
+    /// which document
+    pub query: &'a Query,
+    /// what is done to it; None: it is deleted
+    pub modification: Option<&'a Modification>,
+    /// the first in this order, and its text; None: any
+    pub sort: Option<(Sort, String)>,
+    /// which fields are answered; None: all
+    pub projection: Option<Projection>,
+    /// which state is answered; of a deleted document it is always the one before
+    pub returned: Returned,
+    /// insert a document if none matched
+    pub upsert: bool,
+}
+
+/// What it found and did.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// jsonb of the document, as asked for; None if nothing matched, and for an upsert that asked for the state before
+    pub document: Option<Vec<u8>>,
+    /// a document matched
+    pub matched: bool,
+    /// the `_id` of the inserted document
+    pub upserted: Option<Value>,
+}
+
+/// Finds and modifies. Concurrent calls on one document come one after the other; none is lost.
+///
+/// # Errors
+/// `ShardKeyNotFound` if the filter gives neither the full shard key nor `_id` of a sharded collection; those of
+/// [`single::write`].
+pub fn find_and_modify(namespace: &str, operation: &FindAndModify<'_>) -> Result<Found> {
+    let write = OneWrite {
+        query: operation.query,
+        sort: operation.sort.as_ref(),
+        modification: operation.modification,
+        upsert: operation.upsert && operation.modification.is_some(),
+        images: true,
+        operation: Operation::FindAndModify,
+    };
+    let written = single::write(namespace, &write)?;
+    let document = match operation.returned {
+        Returned::After if operation.modification.is_some() => written.after,
+        _ => written.before,
+    };
+    let document = match (document, &operation.projection) {
+        (Some(document), Some(projection)) => Some(project(&document, projection)?),
+        (document, _) => document,
+    };
+    Ok(Found { document, matched: written.matched, upserted: written.upserted })
+}
+
+fn project(document: &[u8], projection: &Projection) -> Result<Vec<u8>> {
+    let object =
+        raw::document(document).ok_or_else(|| Error::new(Kind::InternalError, "a shard sent something other"))?;
+    Ok(projection.apply(object))
+}

@@ -1,0 +1,231 @@
+//! Writing one document and telling what it was before and after.
+//!
+//! The shard locks the document, applies the update, and writes the result in one statement. A document whose shard key
+//! changes is not written there: the shard answers what it has become, still locked, and the document is inserted at
+//! its new place and then deleted at the old one, all in the caller's transaction. Writes to the old key hold its
+//! locks from the first statement on and those of the new key from the insert on, so neither range is handed over
+//! meanwhile. The insert comes first: a stale map is noticed there before anything was written, and the whole write can
+//! be run again.
+
+use super::aim::{Aim, Operation, Shot, aim};
+use super::condition::{Bound, Conditions};
+use super::dispatch::{self, Answer, Destination, LockRange, with_fresh_map};
+use super::insert::{self, Storable};
+use super::modify::{ATTEMPTS, Modification, contention};
+use super::read::Query;
+use super::statement::{Statement, order_by};
+use super::upsert::{self, Upserted};
+use crate::catalog::collections;
+use crate::catalog::model::Collection;
+use crate::pg::error::{Error, Result};
+use docshard_core::document::raw;
+use docshard_core::document::value::Value;
+use docshard_core::error::Kind;
+use docshard_core::sort::Sort;
+
+/// A write to the first document that matches.
+#[derive(Debug)]
+pub struct OneWrite<'a> {
+    /// which document
+    pub query: &'a Query,
+    /// the first in this order, and its text; None: any
+    pub sort: Option<&'a (Sort, String)>,
+    /// what is done to it; None: it is deleted
+    pub modification: Option<&'a Modification>,
+    /// insert a document if none matched
+    pub upsert: bool,
+    /// true if the answer is to have the documents
+    pub images: bool,
+    /// who asks
+    pub operation: Operation,
+}
+
+/// What the write did.
+#[derive(Debug, Default)]
+pub struct OneWritten {
+    /// a document matched
+    pub matched: bool,
+    /// it changed
+    pub modified: bool,
+    /// jsonb of the document as it was, if asked for
+    pub before: Option<Vec<u8>>,
+    /// jsonb of the document as it is, if asked for; inserted ones too
+    pub after: Option<Vec<u8>>,
+    /// the `_id` of the inserted document
+    pub upserted: Option<Value>,
+}
+
+/// Writes to one document.
+///
+/// # Errors
+/// Targeting errors, `ImmutableField`, `DuplicateKey`, stale maps beyond patience, whatever the shards raise.
+pub fn write(namespace: &str, write: &OneWrite<'_>) -> Result<OneWritten> {
+    let mut collisions = 0;
+    for _ in 0..ATTEMPTS {
+        let done = with_fresh_map(namespace, |collection| {
+            let collection = match collection {
+                Some(collection) => collection,
+                None if write.upsert => collections::create_implicitly(namespace)?,
+                None => return Ok(Some(OneWritten::default())),
+            };
+            write_once(&collection, write, &mut collisions)
+                .map_err(|error| insert::translate_duplicate(&collection, error))
+        })?;
+        if let Some(written) = done {
+            return Ok(written);
+        }
+    }
+    Err(contention(namespace))
+}
+
+/// One attempt; None: the document went away in between, or came, try again.
+fn write_once(collection: &Collection, write: &OneWrite<'_>, collisions: &mut u32) -> Result<Option<OneWritten>> {
+    let shot = Shot {
+        query: write.query,
+        many: false,
+        upsert: write.upsert,
+        replacement: write.modification.and_then(|modification| modification.update.replacement()),
+        operation: write.operation,
+    };
+    if let Some(aim) = aim(collection, &shot)? {
+        let statement = statement(collection, write, &aim);
+        let range = LockRange::of(&aim.keys);
+        let written = dispatch::write(collection, &aim.destinations, &range, |_| statement.at_version(0))?;
+        let found = written.iter().zip(&aim.destinations).find_map(|(w, d)| w.rows.first().map(|row| (row, d)));
+        if let Some((row, destination)) = found {
+            return taken(collection, row, destination, write).map(Some);
+        }
+        if aim.is_looked_up() {
+            return Ok(None);
+        }
+    }
+    let Some(modification) = write.modification.filter(|_| write.upsert) else {
+        return Ok(Some(OneWritten::default()));
+    };
+    upsert_once(collection, write.query, modification, collisions).map(|inserted| {
+        inserted.map(|document| OneWritten {
+            after: Some(document.bytes),
+            upserted: Some(document.id),
+            ..OneWritten::default()
+        })
+    })
+}
+
+/// One attempt to insert what the update makes of the filter; None: try again. What collides twice is a duplicate.
+///
+/// # Errors
+/// Those of [`upsert::insert`]; `DuplicateKey`.
+pub fn upsert_once(
+    collection: &Collection,
+    query: &Query,
+    modification: &Modification,
+    collisions: &mut u32,
+) -> Result<Option<Storable>> {
+    match upsert::insert(collection, query, &modification.update)? {
+        Upserted::Inserted(document) => Ok(Some(*document)),
+        Upserted::Matched => Ok(None),
+        Upserted::Collided(_) if *collisions == 0 => {
+            *collisions += 1;
+            Ok(None)
+        }
+        Upserted::Collided(document) => Err(insert::refused(collection, &document)?),
+    }
+}
+
+/// Columns of the answer.
+const SKEY: usize = 0;
+const ID: usize = 1;
+const BEFORE: usize = 2;
+const AFTER: usize = 3;
+const MODIFIED: usize = 4;
+const MOVES: usize = 5;
+
+/// Locks and changes the document; answers one row, or none.
+fn statement(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Statement {
+    let mut conditions = aim.conditions(collection, write.query);
+    let table = collection.table();
+    let order = match write.sort {
+        Some(sort) => order_by(collection, &write.query.filter, sort, &mut conditions),
+        None => String::new(),
+    };
+    let matched = format!(
+        "matched AS MATERIALIZED (SELECT t.skey, t.id, t.doc FROM {table} t WHERE {}{order} LIMIT 1 FOR UPDATE)",
+        conditions.sql()
+    );
+    let before = if write.images { "docshard_internal.pack(w.doc)" } else { "NULL::bytea" };
+    let sql = match write.modification {
+        None => format!(
+            "WITH {matched}, \
+             deleted AS (DELETE FROM {table} t USING matched w WHERE t.skey = w.skey AND t.id = w.id RETURNING 1) \
+             SELECT w.skey, w.id, {before}, NULL::bytea, 0::int8, 0::int8 FROM matched w"
+        ),
+        Some(modification) => {
+            let update = conditions.param(Bound::Text(modification.text.clone()));
+            let fixed = conditions.param(Bound::TextArray(Vec::new()));
+            let moves = moves(collection, modification, &mut conditions);
+            let after = if write.images { "true" } else { "w.moves" };
+            format!(
+                "WITH {matched}, \
+                 applied AS MATERIALIZED (\
+                   SELECT m.*, docshard_internal.apply_update(m.doc, {update}, {fixed}) AS after FROM matched m), \
+                 weighed AS MATERIALIZED (SELECT a.*, {moves} AS moves FROM applied a), \
+                 changed AS (\
+                   UPDATE {table} t SET doc = w.after FROM weighed w \
+                   WHERE t.skey = w.skey AND t.id = w.id AND w.after IS NOT NULL AND NOT w.moves RETURNING 1) \
+                 SELECT w.skey, w.id, {before}, CASE WHEN {after} THEN docshard_internal.pack(w.after) END, \
+                   (w.after IS NOT NULL)::int4::int8, w.moves::int4::int8 FROM weighed w"
+            )
+        }
+    };
+    Statement { sql, params: conditions.params }
+}
+
+/// An SQL condition for a document that leaves its place.
+fn moves(collection: &Collection, modification: &Modification, conditions: &mut Conditions) -> String {
+    let paths: Vec<String> = collection.key.fields.iter().map(|(path, _)| path.clone()).collect();
+    if !paths.iter().any(|path| modification.update.touches(path)) {
+        return "false".to_owned();
+    }
+    let paths = conditions.param(Bound::TextArray(paths));
+    format!("(a.after IS NOT NULL AND docshard_internal.moves(a.doc, a.after, {paths}))")
+}
+
+/// What the shard answered about the document, which is moved if its shard key has changed.
+fn taken(collection: &Collection, row: &Answer, destination: &Destination, write: &OneWrite<'_>) -> Result<OneWritten> {
+    let bytes = |column| -> Result<Option<Vec<u8>>> {
+        let Some(bytes) = row.get(column) else { return Ok(None) };
+        if row.is_foreign() {
+            raw::validate(bytes)?;
+        }
+        Ok(Some(bytes.to_vec()))
+    };
+    let (before, after) = (bytes(BEFORE)?, bytes(AFTER)?);
+    if row.i64(MOVES) != 0 {
+        let after = after.as_deref().ok_or_else(|| Error::new(Kind::InternalError, "a document to move was lost"))?;
+        let key = |column| row.get(column).unwrap_or_default().to_vec();
+        relocate(collection, destination, key(SKEY), key(ID), after)?;
+    }
+    let images = write.images;
+    let unchanged = after.is_none() && write.modification.is_some();
+    Ok(OneWritten {
+        matched: true,
+        modified: row.i64(MODIFIED) != 0,
+        after: if unchanged { before.clone() } else { after }.filter(|_| images),
+        before,
+        upserted: None,
+    })
+}
+
+/// Puts a document, which this transaction has locked, at its new place and takes it away from the old one.
+fn relocate(collection: &Collection, old: &Destination, skey: Vec<u8>, id: Vec<u8>, document: &[u8]) -> Result<()> {
+    let document = Storable::new(document)?;
+    if !insert::insert_if_absent(collection, &document)? {
+        return Err(insert::duplicate(&collection.namespace, &document.id_json()));
+    }
+    let sql = format!("DELETE FROM {} t WHERE t.skey = $1 AND t.id = $2", collection.table());
+    let statement = Statement { sql, params: vec![Bound::Bytes(skey), Bound::Bytes(id)] };
+    match dispatch::write_locked(old, &statement)?.affected {
+        1 => Ok(()),
+        n => Err(Error::new(Kind::InternalError, format!("{n} documents were deleted where one was to be moved"))),
+    }
+}

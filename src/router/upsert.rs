@@ -1,0 +1,91 @@
+//! The insert of an upsert whose filter matched nothing.
+//!
+//! Two upserts of one filter at a time must not both insert. Where the filter gives the `_id`, the primary key sees to
+//! that. Otherwise the second waits for the first: the shard holds a lock that the values which the filter demands
+//! choose, to the end of the transaction, and looks once more under it before it inserts. MongoDB asks for a unique
+//! index instead.
+
+use super::condition::{Bound, Conditions};
+use super::dispatch::{self, LockRange};
+use super::insert::{self, Storable};
+use super::read::Query;
+use super::statement::Statement;
+use crate::catalog::model::Collection;
+use crate::pg::error::Result;
+use docshard_core::chunk_map::ShardId;
+use docshard_core::key::encode::{encode_value, hash_encoded};
+use docshard_core::key::{KeyRange, KeyRanges};
+use docshard_core::update::Update;
+
+/// What became of an upsert's insert.
+#[derive(Debug)]
+pub enum Upserted {
+    /// this document was inserted
+    Inserted(Box<Storable>),
+    /// there is a document to update after all
+    Matched,
+    /// the key of the new document is taken, by one that does not match or that came just now
+    Collided(Box<Storable>),
+}
+
+/// Inserts what an update makes of a filter, unless something matches the filter by now.
+///
+/// # Errors
+/// Those of [`Update::upsert`] and of inserting; stale maps.
+pub fn insert(collection: &Collection, query: &Query, update: &Update) -> Result<Upserted> {
+    let document = Box::new(Storable::new(&update.upsert(&query.filter)?)?);
+    let skey = document.shard_key(collection)?;
+    let keys = KeyRanges::new(vec![KeyRange::point(&skey)]);
+    let destinations = dispatch::destinations(collection, &keys)?;
+    let by_id = query.filter.equality_of("_id").is_some();
+    let mut range = LockRange::of(&keys);
+    range.upsert = (!by_id).then(|| lock_number(collection, query)).transpose()?;
+    // An update may have given the document another shard key than the filter's, at another shard: nothing to look for there.
+    let here: Vec<ShardId> = destinations.iter().map(|d| d.shard.id).collect();
+    let looks = query.destinations(collection)?.iter().all(|d| here.contains(&d.shard.id));
+    let statement = statement(collection, query, &document, &skey, looks);
+    let written = dispatch::write(collection, &destinations, &range, |_| statement.at_version(0))
+        .map_err(|error| insert::translate_duplicate(collection, error))?;
+    let row = written.iter().flat_map(|written| &written.rows).next();
+    Ok(match row.map(|row| (row.i64(0), row.i64(1))) {
+        Some((0, 0)) | None => Upserted::Collided(document),
+        Some((0, _)) => Upserted::Matched,
+        Some(_) => Upserted::Inserted(document),
+    })
+}
+
+/// Answers how many were inserted, and how many match the filter (at most one is looked for).
+fn statement(collection: &Collection, query: &Query, document: &Storable, skey: &[u8], looks: bool) -> Statement {
+    let table = collection.table();
+    let mut conditions =
+        if looks { Conditions::of_filter(collection, &query.filter, &query.text) } else { Conditions::new(collection) };
+    let found = if looks {
+        format!("SELECT count(*) AS n FROM (SELECT FROM {table} t WHERE {} LIMIT 1) AS one", conditions.sql())
+    } else {
+        "SELECT 0::int8 AS n".to_owned()
+    };
+    let new = [skey.to_vec(), document.id_key().to_vec(), document.bytes.clone()];
+    let [skey, id, bytes] = new.map(|value| conditions.param(Bound::Bytes(value)));
+    let check = Conditions::new(collection).sql();
+    let sql = format!(
+        "WITH found AS MATERIALIZED ({found}), \
+         inserted AS (\
+           INSERT INTO {table} (skey, id, doc) SELECT {skey}, {id}, docshard_internal.unpack({bytes}) FROM found \
+           WHERE found.n = 0 AND {check} ON CONFLICT DO NOTHING RETURNING 1) \
+         SELECT (SELECT count(*) FROM inserted), found.n FROM found"
+    );
+    Statement { sql, params: conditions.params }
+}
+
+/// The lock of all upserts that demand the same values.
+fn lock_number(collection: &Collection, query: &Query) -> Result<i64> {
+    let mut fields = query.filter.upsert_fields()?;
+    fields.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut bytes = collection.id.to_be_bytes().to_vec();
+    for (path, value) in &fields {
+        bytes.extend(path.as_bytes());
+        bytes.push(0);
+        encode_value(value, &mut bytes);
+    }
+    Ok(hash_encoded(&bytes))
+}
