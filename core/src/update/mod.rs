@@ -45,7 +45,7 @@ enum Form {
     /// the new document as jsonb, with or without `_id`
     Replacement(Vec<u8>),
     /// what happens at which path
-    Operators(Operators),
+    Operators(Box<Operators>),
 }
 
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Update {
     pub fn parse_with_array_filters(json: &serde_json::Value, array_filters: &[serde_json::Value]) -> Result<Update> {
         let array_filters = parse::array_filters(array_filters)?;
         let tree = parse::operators(json, &array_filters)?;
-        Ok(Update { form: Form::Operators(Operators { tree, array_filters, filter: None }), now: None })
+        Ok(Update { form: Form::Operators(Box::new(Operators { tree, array_filters, filter: None })), now: None })
     }
 
     /// True if it must be told the time before it can be applied: it has `$currentDate`.

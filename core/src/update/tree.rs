@@ -146,7 +146,7 @@ impl Tree {
             }
         }
         if let Some((name, node)) = matched
-            && !object.is_some_and(|object| object.get(&name).is_some())
+            && object.is_none_or(|object| object.get(&name).is_none())
             && let Outcome::Write(part) = node.apply(&name, None, context)?
         {
             changed = true;
