@@ -2,7 +2,7 @@
 
 use crate::catalog::model::Collection;
 use crate::catalog::{cache, chunks, namespace, shards};
-use crate::migration::{self, MoveRequest, jobs};
+use crate::migration::{self, MoveRequest, Outcome, RangeRequest, jobs};
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
 use crate::pg::lock::{self, Tag};
@@ -101,23 +101,28 @@ fn move_chunk(ns: &str, find: Json, to: &str, options: default!(Json, "'{}'")) -
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// Moves the chunk with the bounds `min` and `max` to a shard. Options: forceJumbo.
+/// Moves the range of keys from `min` up to but not including `max` to a shard; chunks are split at its ends. Where one end
+/// is null, the range has about the chunk size, and stays within a chunk. Options: forceJumbo.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn move_range(ns: &str, min: Json, max: Json, to: &str, options: default!(Json, "'{}'")) -> Json {
+fn move_range(ns: &str, min: Option<Json>, max: Option<Json>, to: &str, options: default!(Json, "'{}'")) -> Json {
     let run = || -> Result<Json> {
         check(ns)?;
         let json = options.parse()?;
         let options = Options::of(&json, "move_range", &["forceJumbo"])?;
         let force_jumbo = options.boolean("forceJumbo")?.unwrap_or(false);
         let collection = sharded(ns)?;
-        let min = collection.key.bound_from_json(&min.parse()?)?;
-        let max = collection.key.bound_from_json(&max.parse()?)?;
-        let chunk = collection.map.find(&min);
-        if (&chunk.min, &chunk.max) != (&min, &max) {
-            return Err(Error::new(Kind::BadValue, format!("{ns} has no chunk with these bounds"))
-                .with_hint("The view docshard.chunks shows the bounds; docshard.split_at() makes new ones."));
+        let bound = |json: Option<Json>| -> Result<Option<Vec<u8>>> {
+            json.map(|json| Ok(collection.key.bound_from_json(&json.parse()?)?)).transpose()
+        };
+        let (min, max) = (bound(min)?, bound(max)?);
+        refuse_in_block()?;
+        let to = cache::shard_named(to)?;
+        let request = RangeRequest { namespace: ns.to_owned(), min, max, to: to.id, force_jumbo };
+        let (outcome, moves) = jobs::move_range_and_wait(&request)?;
+        if moves == 0 {
+            return Ok(there_already("range", &to.name));
         }
-        move_to(ns, chunk.clone(), to, force_jumbo)
+        Ok(Json(answer(&outcome, Some(moves)).to_string()))
     };
     run().unwrap_or_else(|e| e.raise())
 }
@@ -140,7 +145,7 @@ fn sharded(ns: &str) -> Result<std::rc::Rc<Collection>> {
     Ok(collection)
 }
 
-fn move_to(ns: &str, chunk: Chunk, to: &str, force_jumbo: bool) -> Result<Json> {
+fn refuse_in_block() -> Result<()> {
     if server::in_transaction_block() {
         return Err(Error::new(
             Kind::OperationNotSupportedInTransaction,
@@ -148,10 +153,28 @@ fn move_to(ns: &str, chunk: Chunk, to: &str, force_jumbo: bool) -> Result<Json> 
         )
         .with_hint("Call it by itself: a move commits in steps of its own."));
     }
+    Ok(())
+}
+
+fn there_already(what: &str, shard: &str) -> Json {
+    let note = format!("the {what} is on shard {shard} already");
+    Json(json!({"ok": 1, "millis": 0, "documents": 0, "bytes": 0, "note": note}).to_string())
+}
+
+fn answer(outcome: &Outcome, chunks: Option<i64>) -> serde_json::Value {
+    let Outcome { documents, bytes, millis, .. } = outcome;
+    let mut answer = json!({"ok": 1, "millis": millis, "documents": documents, "bytes": bytes});
+    if let Some(chunks) = chunks {
+        answer["chunks"] = chunks.into();
+    }
+    answer
+}
+
+fn move_to(ns: &str, chunk: Chunk, to: &str, force_jumbo: bool) -> Result<Json> {
+    refuse_in_block()?;
     let shard = cache::shard_named(to)?;
     if chunk.shard == shard.id {
-        let note = format!("the chunk is on shard {to} already");
-        return Ok(Json(json!({"ok": 1, "millis": 0, "documents": 0, "bytes": 0, "note": note}).to_string()));
+        return Ok(there_already("chunk", to));
     }
     let request = MoveRequest {
         namespace: ns.to_owned(),
@@ -162,13 +185,7 @@ fn move_to(ns: &str, chunk: Chunk, to: &str, force_jumbo: bool) -> Result<Json> 
         reason: "manual".to_owned(),
     };
     let outcome = jobs::move_and_wait(&request)?;
-    let answer = json!({
-        "ok": 1,
-        "millis": outcome.millis,
-        "documents": outcome.documents,
-        "bytes": outcome.bytes,
-    });
-    Ok(Json(answer.to_string()))
+    Ok(Json(answer(&outcome, None).to_string()))
 }
 
 /// Ends a move that is under way, by its number in `docshard.migrations`: the chunk stays where it is. If the move is

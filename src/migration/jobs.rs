@@ -1,26 +1,23 @@
 //! Moves and recovery as jobs of background workers, for functions that a user calls.
 
 use super::abort::{Aborted, abort};
-use super::{MoveRequest, Outcome, recovery};
+use super::{MoveRequest, Outcome, RangeRequest, recovery};
 use crate::pg::background;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use serde_json::{Value, json};
 
 const MOVE: &str = "move chunk";
+const MOVE_RANGE: &str = "move range";
 const RECOVER: &str = "recover moves";
 const ABORT: &str = "abort a move";
 
 /// Makes the jobs known; called from `_PG_init`.
 pub fn init() {
-    background::register(MOVE, |request| {
-        let outcome = super::run(&request_from_json(request)?)?;
-        Ok(json!({
-            "moved": outcome.moved,
-            "documents": outcome.documents,
-            "bytes": outcome.bytes,
-            "millis": outcome.millis,
-        }))
+    background::register(MOVE, |request| Ok(outcome_to_json(&super::run(&request_from_json(request)?)?)));
+    background::register(MOVE_RANGE, |request| {
+        let (outcome, moves) = super::range::run_range(&range_from_json(request)?)?;
+        Ok(json!([outcome_to_json(&outcome), moves]))
     });
     background::register(RECOVER, |_| Ok(json!(recovery::recover()?)));
     background::register(ABORT, |id| {
@@ -35,14 +32,19 @@ pub fn init() {
 /// As [`super::run`].
 pub fn move_and_wait(request: &MoveRequest) -> Result<Outcome> {
     let title = format!("docshard: moving a chunk of {}", request.namespace);
-    let answer = background::run(MOVE, &title, &request_to_json(request))?;
-    let number = |name: &str| answer[name].as_i64().unwrap_or(0);
-    Ok(Outcome {
-        moved: answer["moved"] == true,
-        documents: number("documents"),
-        bytes: number("bytes"),
-        millis: number("millis"),
-    })
+    Ok(outcome_from_json(&background::run(MOVE, &title, &request_to_json(request))?))
+}
+
+/// As [`move_and_wait`], for a range; returns also how many moves that were.
+///
+/// # Errors
+/// As [`super::range::run_range`].
+pub fn move_range_and_wait(request: &RangeRequest) -> Result<(Outcome, i64)> {
+    let title = format!("docshard: moving a range of {}", request.namespace);
+    let RangeRequest { namespace, min, max, to, force_jumbo } = request;
+    let request = json!({"namespace": namespace, "min": min, "max": max, "to": to, "force": force_jumbo});
+    let answer = background::run(MOVE_RANGE, &title, &request)?;
+    Ok((outcome_from_json(&answer[0]), answer[1].as_i64().unwrap_or(0)))
 }
 
 /// Ends a move, in a background worker, unless it is decided: then waits for its completion.
@@ -84,20 +86,53 @@ fn request_to_json(request: &MoveRequest) -> Value {
     })
 }
 
+fn outcome_to_json(outcome: &Outcome) -> Value {
+    let Outcome { moved, documents, bytes, millis } = outcome;
+    json!({"moved": moved, "documents": documents, "bytes": bytes, "millis": millis})
+}
+
+fn outcome_from_json(json: &Value) -> Outcome {
+    let number = |name: &str| json[name].as_i64().unwrap_or(0);
+    Outcome {
+        moved: json["moved"] == true,
+        documents: number("documents"),
+        bytes: number("bytes"),
+        millis: number("millis"),
+    }
+}
+
+fn malformed() -> Error {
+    Error::new(Kind::InternalError, "a background worker got a malformed request")
+}
+
+fn bytes_from_json(json: &Value) -> Option<Vec<u8>> {
+    json.as_array()?.iter().map(|b| b.as_u64().and_then(|b| u8::try_from(b).ok())).collect()
+}
+
+fn range_from_json(json: &Value) -> Result<RangeRequest> {
+    let parse = || {
+        Some(RangeRequest {
+            namespace: json["namespace"].as_str()?.to_owned(),
+            min: bytes_from_json(&json["min"]),
+            max: bytes_from_json(&json["max"]),
+            to: i32::try_from(json["to"].as_i64()?).ok()?,
+            force_jumbo: json["force"].as_bool()?,
+        })
+    };
+    parse().ok_or_else(malformed)
+}
+
 fn request_from_json(json: &Value) -> Result<MoveRequest> {
     let parse = || {
         let text = |name: &str| json[name].as_str().map(str::to_owned);
-        let bytes = |name: &str| -> Option<Vec<u8>> {
-            json[name].as_array()?.iter().map(|b| b.as_u64().and_then(|b| u8::try_from(b).ok())).collect()
-        };
         Some(MoveRequest {
             namespace: text("namespace")?,
-            min: bytes("min")?,
-            max: bytes("max")?,
+            min: bytes_from_json(&json["min"])?,
+            max: bytes_from_json(&json["max"])?,
             to: i32::try_from(json["to"].as_i64()?).ok()?,
             force_jumbo: json["force"].as_bool()?,
             reason: text("reason")?,
         })
     };
-    parse().ok_or_else(|| Error::new(Kind::InternalError, "a background worker got a malformed request"))
+    parse().ok_or_else(malformed)
 }

@@ -37,6 +37,7 @@ mod copy;
 mod donor;
 pub mod jobs;
 mod median;
+mod range;
 mod recipient;
 mod record;
 pub mod recovery;
@@ -62,6 +63,7 @@ pub use abort::Aborted;
 pub use donor::exclude_writers_to_range;
 pub use jobs::init;
 pub use median::median;
+pub use range::RangeRequest;
 pub use record::{undecided, undecided_of_balancer};
 
 /// What is to be moved.

@@ -84,7 +84,9 @@ pub(super) fn prepare_staging(puller: &mut Remote, record: &Record, donor_server
         puller.query(&format!("SELECT 1 FROM {source} WHERE skey >= $1 LIMIT 1"), &[Param::Bytea(&record.min)]);
     reached.map(drop).map_err(|mut error| {
         error.message = format!("the recipient cannot read from the donor: {}", error.message);
-        error
+        let hint =
+            format!("The foreign server {server} on the recipient must lead to the donor, which must let it in.");
+        error.with_hint(hint)
     })
 }
 

@@ -5,6 +5,7 @@ use super::record::{self, Record};
 use super::shard::Remote;
 use crate::catalog::model::Shard;
 use crate::catalog::shards::cluster_id;
+use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
@@ -80,14 +81,16 @@ pub(super) fn look(request: &MoveRequest) -> Result<Option<Prepared>> {
             return Ok(None);
         }
         refuse_draining(&recipient)?;
+        refuse_full(&recipient, request)?;
         let donor = cache::shard(donor_id)?;
         let cluster = cluster_id()?;
         let open = |shard: &Rc<Shard>| Remote::open(shard, current_user(), "docshard");
         let prepared =
             Prepared { donor_id, donor: open(&donor)?, recipient: open(&recipient)?, puller: open(&recipient)? };
-        Ok(Some((prepared, cluster)))
+        let needed = indexes(collection.id, request.to)?;
+        Ok(Some((prepared, cluster, needed)))
     })?;
-    let Some((mut prepared, cluster)) = found else { return Ok(None) };
+    let Some((mut prepared, cluster, needed)) = found else { return Ok(None) };
     check_node(&mut prepared.donor, cluster)?;
     check_node(&mut prepared.recipient, cluster)?;
     let server = prepared.donor.server.clone();
@@ -99,7 +102,63 @@ pub(super) fn look(request: &MoveRequest) -> Result<Option<Prepared>> {
             "docshard.add_shard of either shard, called again, makes it.",
         ));
     }
+    check_indexes(&mut prepared.recipient, &needed, &request.namespace)?;
     Ok(Some(prepared))
+}
+
+/// A shard with a `max_size_mb` takes no chunk that would not fit.
+fn refuse_full(recipient: &Shard, request: &MoveRequest) -> Result<()> {
+    let Some(limit) = recipient.max_size_mb else { return Ok(()) };
+    let mut size = 0;
+    for mut collection in sizes::collections(false)? {
+        sizes::measure(recipient, &mut collection, COUNTED_OFTEN_MB)?;
+        size += collection.chunks.iter().filter(|c| c.shard == recipient.id).map(|c| c.bytes).sum::<u64>();
+        if collection.namespace == request.namespace
+            && let Some(chunk) = collection.chunks.iter().find(|c| c.min == request.min && c.max == request.max)
+        {
+            size += sizes::measure_exactly(&*cache::shard(chunk.shard)?, &collection, chunk)?.1;
+        }
+    }
+    if size >> 20 < u64::from(limit.unsigned_abs()) {
+        return Ok(());
+    }
+    Err(illegal(
+        format!("shard \"{}\" is full: with the chunk it would hold {} of {limit} MiB", recipient.name, size >> 20),
+        "Choose another shard, or raise its max_size_mb by calling docshard.add_shard again.",
+    ))
+}
+
+/// Tables and indexes that a recipient must have, as it has had documents of the collection before; by name, with what the
+/// user calls them.
+fn indexes(collection: i32, recipient: ShardId) -> Result<Vec<(String, String)>> {
+    if placement(collection, recipient)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let rows = spi::query(
+        "SELECT id, name FROM docshard_catalog.indexes WHERE collection_id = $1 ORDER BY id",
+        &[Param::Int4(collection)],
+    )?;
+    let table = (format!("c{collection}"), String::new());
+    let indexes = rows.iter().map(|row| (format!("i{}", row.i32(0)), row.text(1).to_owned()));
+    Ok(std::iter::once(table).chain(indexes).collect())
+}
+
+fn check_indexes(recipient: &mut Remote, needed: &[(String, String)], namespace: &str) -> Result<()> {
+    for (relation, index) in needed {
+        let sql = "SELECT FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname = $1";
+        if !recipient.query(sql, &[Param::Text(relation)])?.is_empty() {
+            continue;
+        }
+        let (kind, what) = match index.is_empty() {
+            true => (Kind::NamespaceNotFound, format!("the table docshard_data.{relation} of {namespace}")),
+            false => (Kind::IndexNotFound, format!("the index {index} of {namespace} (docshard_data.{relation})")),
+        };
+        return Err(Error::new(kind, format!("shard \"{}\" lacks {what}", recipient.name)).with_hint(
+            "Somebody dropped it there, or the shard was restored from an old backup. Drop the index with \
+                        docshard.drop_index() and create it again.",
+        ));
+    }
+    Ok(())
 }
 
 /// A shard must have this version of the extension, belong to this cluster, and be able to prepare.

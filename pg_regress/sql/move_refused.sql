@@ -1,0 +1,76 @@
+-- Moves that are refused before anything is copied, each for a reason of its own.
+SELECT docshard.enable_sharding('no', 'shard0');
+SELECT docshard.shard_collection('no.c', '{"k": 1}');
+SELECT docshard.create_index('no.c', '{"n": 1}');
+SELECT docshard.insert_many('no.c', array_agg(jsonb_build_object('_id', k, 'k', k, 'pad', pad))) -> 'insertedCount' AS inserted
+  FROM generate_series(0, 99) k, LATERAL (SELECT string_agg(md5(k * n || ''), '') AS pad FROM generate_series(1, 1000) n) AS pads;
+SELECT docshard.split_at('no.c', '{"k": 50}');
+-- shard1 has had documents of the collection before.
+SELECT docshard.move_chunk('no.c', '{"k": 50}', 'shard1') ->> 'documents' AS documents;
+SELECT relation FROM docshard.indexes WHERE namespace = 'no.c' \gset
+SELECT "table" FROM docshard.collections WHERE namespace = 'no.c' \gset
+\set here :DBNAME
+
+-- Names and keys.
+SELECT docshard.move_chunk('no.none', '{"k": 1}', 'shard1');
+SELECT docshard.move_chunk('no.c', '{"k": 1}', 'nowhere');
+SELECT docshard.move_chunk('no.c', '{"n": 1}', 'shard1');
+SELECT docshard.move_chunk('no.c', '7', 'shard1');
+SELECT docshard.move_chunk('no.c', '{"k": [1]}', 'shard1');
+SELECT docshard.move_chunk('no.c', '{"k": 1}', 'shard0');
+SELECT docshard.abort_migration('no.c');
+SELECT docshard.abort_migration('no.none');
+SELECT docshard.abort_migration(-1);
+
+-- Another version of docshard, no prepared transactions, a missing index: of the recipient.
+\connect regress_shard1
+UPDATE pg_extension SET extversion = '0.0.9' WHERE extname = 'docshard';
+\connect :here
+SELECT docshard.move_chunk('no.c', '{"k": 1}', 'shard1');
+\connect regress_shard1
+UPDATE pg_extension SET extversion = (SELECT default_version FROM pg_available_extensions WHERE name = 'docshard') WHERE extname = 'docshard';
+ALTER INDEX docshard_data.:relation RENAME TO hidden;
+\connect :here
+\set VERBOSITY sqlstate
+SELECT docshard.move_chunk('no.c', '{"k": 1}', 'shard1');
+\set VERBOSITY default
+SELECT regexp_replace(:'LAST_ERROR_MESSAGE', 'i\d+', 'iN') AS error;
+
+\connect regress_shard1
+ALTER INDEX docshard_data.hidden RENAME TO :relation;
+\connect :here
+
+-- Full, or being removed.
+UPDATE docshard_catalog.shards SET max_size_mb = 1 WHERE name = 'shard1';
+\set VERBOSITY sqlstate
+SELECT docshard.move_chunk('no.c', '{"k": 1}', 'shard1');
+\set VERBOSITY default
+SELECT regexp_replace(:'LAST_ERROR_MESSAGE', 'hold \d+', 'hold N') AS error;
+UPDATE docshard_catalog.shards SET max_size_mb = NULL, draining = true WHERE name = 'shard1';
+SELECT docshard.move_chunk('no.c', '{"k": 1}', 'shard1');
+UPDATE docshard_catalog.shards SET draining = false WHERE name = 'shard1';
+
+-- Jumbo, and nevertheless.
+UPDATE docshard_catalog.chunks SET jumbo = true WHERE collection_id = (SELECT id FROM docshard_catalog.collections WHERE namespace = 'no.c');
+SELECT docshard.move_chunk('no.c', '{"k": 1}', 'shard1');
+SELECT docshard.move_range('no.c', '{"k": {"$minKey": 1}}', '{"k": 50}', 'shard1');
+
+-- While another move of the collection is under way.
+BEGIN;
+INSERT INTO docshard_catalog.migrations (id, token, collection_id, namespace, min, max, donor, recipient, version, donor_version, recipient_version)
+SELECT 1000000, token, id, namespace, '\x00', '\x01', 1, 2, 0, 0, 0 FROM docshard_catalog.collections WHERE namespace = 'no.c';
+SAVEPOINT here;
+SELECT docshard.split_at('no.c', '{"k": 7}');
+ROLLBACK TO here;
+SELECT docshard.create_index('no.c', '{"other": 1}');
+ROLLBACK TO here;
+SELECT docshard.drop_collection('no.c');
+ROLLBACK TO here;
+SELECT docshard.merge_chunks('no.c', '[{"k": {"$minKey": 1}}, {"k": {"$maxKey": 1}}]');
+ROLLBACK;
+
+-- Nothing has changed.
+SELECT shard, documents FROM docshard.get_shard_distribution('no.c') ORDER BY shard;
+SELECT docshard.move_chunk('no.c', '{"k": 1}', 'shard1', '{"forceJumbo": true}') ->> 'documents' AS documents;
+SELECT docshard.count_documents('no.c');
+SELECT docshard.drop_database('no');

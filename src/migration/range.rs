@@ -1,0 +1,143 @@
+//! Moving a range of keys: chunks are split at its bounds, and each part that is elsewhere is moved.
+//!
+//! Every move decides for itself. One that fails leaves those before it where they are: the error says how far it came.
+
+use super::{MoveRequest, Outcome, recovery, register, run};
+use crate::catalog::sizes::{self, Chunk, Collection};
+use crate::catalog::{cache, chunks, settings};
+use crate::pg::error::{Error, Result};
+use crate::pg::transaction;
+use docshard_core::chunk_map::ShardId;
+use docshard_core::error::Kind;
+
+/// What is to be moved.
+#[derive(Clone, Debug)]
+pub struct RangeRequest {
+    /// the collection
+    pub namespace: String,
+    /// the least key inside; None: as much as a chunk should have below `max`, within its chunk
+    pub min: Option<Vec<u8>>,
+    /// the least key above; None: as much as a chunk should have from `min` on, within its chunk
+    pub max: Option<Vec<u8>>,
+    /// the new owner
+    pub to: ShardId,
+    /// also chunks that are marked jumbo
+    pub force_jumbo: bool,
+}
+
+/// Moves all parts of a range that are not there yet; returns what became of all together, and how many moves that were.
+/// Runs as [`run`] does.
+///
+/// # Errors
+/// `BadValue` if the range is empty, or has no end at all; otherwise as [`run`].
+pub fn run_range(request: &RangeRequest) -> Result<(Outcome, usize)> {
+    recovery::recover_collection(&request.namespace)?;
+    let (collection, min, max) = transaction::run(|| bounds(request))?;
+    let meet = |chunk: &&Chunk| chunk.shard != request.to && chunk.min < max && min < chunk.max;
+    let elsewhere: Vec<&Chunk> = collection.chunks.iter().filter(meet).collect();
+    let of = |min: &[u8], max: &[u8]| MoveRequest {
+        namespace: request.namespace.clone(),
+        min: min.to_vec(),
+        max: max.to_vec(),
+        to: request.to,
+        force_jumbo: request.force_jumbo,
+        reason: "manual".to_owned(),
+    };
+    let cuts: Vec<Vec<u8>> = [&min, &max]
+        .into_iter()
+        .filter(|bound| elsewhere.iter().any(|chunk| chunk.min < **bound && **bound < chunk.max))
+        .cloned()
+        .collect();
+    if !cuts.is_empty() {
+        // Nothing is split for a move that is impossible.
+        for chunk in &elsewhere {
+            register::look(&of(&chunk.min, &chunk.max))?;
+        }
+        transaction::run(|| {
+            let (locked, pattern) = chunks::lock(&request.namespace)?;
+            let is_bound = |cut: &Vec<u8>| -> Result<bool> { Ok(chunks::containing(locked.id, cut)?.min == *cut) };
+            let mut missing = Vec::new();
+            for cut in &cuts {
+                if !is_bound(cut)? {
+                    missing.push(cut.clone());
+                }
+            }
+            chunks::split(&locked, &request.namespace, &pattern, &missing).map(|_| ())
+        })?;
+    }
+    let mut sum = Outcome { moved: false, documents: 0, bytes: 0, millis: 0 };
+    let mut moves = 0;
+    for chunk in &elsewhere {
+        let part = of((&chunk.min).max(&min), (&chunk.max).min(&max));
+        let outcome = run(&part).map_err(|error| match moves {
+            0 => error,
+            _ => error.with_context(format!("after {moves} of {} chunks of the range had been moved", elsewhere.len())),
+        })?;
+        moves += usize::from(outcome.moved);
+        sum.moved |= outcome.moved;
+        sum.documents += outcome.documents;
+        sum.bytes += outcome.bytes;
+        sum.millis += outcome.millis;
+    }
+    Ok((sum, moves))
+}
+
+/// The collection with its chunks, and the range's bounds.
+fn bounds(request: &RangeRequest) -> Result<(Collection, Vec<u8>, Vec<u8>)> {
+    let gone = || Error::new(Kind::NamespaceNotFound, format!("ns not found: {}", request.namespace));
+    let all = sizes::collections(true)?;
+    let collection = all.into_iter().find(|collection| collection.namespace == request.namespace).ok_or_else(gone)?;
+    let (min, max) = match (&request.min, &request.max) {
+        (Some(min), Some(max)) => (min.clone(), max.clone()),
+        (Some(min), None) => (min.clone(), end_from(&collection, min)?),
+        (None, Some(max)) => (start_below(&collection, max)?, max.clone()),
+        (None, None) => {
+            return Err(Error::new(Kind::BadValue, "a range needs min, max, or both")
+                .with_hint("Both {\"$minKey\": 1} and {\"$maxKey\": 1} are bounds, too."));
+        }
+    };
+    if min >= max {
+        let shown = [&min, &max].map(|bound| collection.key.bound_to_json(bound));
+        return Err(Error::new(Kind::BadValue, format!("the range from {} to {} is empty", shown[0], shown[1]))
+            .with_hint("Its min must be less than its max."));
+    }
+    Ok((collection, min, max))
+}
+
+/// Where a range ends that begins at `min` and holds about as much as a chunk should have.
+fn end_from(collection: &Collection, min: &[u8]) -> Result<Vec<u8>> {
+    let Some(chunk) = collection.chunks.iter().rev().find(|chunk| chunk.min.as_slice() <= min) else {
+        return Ok(collection.key.max_bound());
+    };
+    let part = Chunk { min: min.to_vec(), ..chunk.clone() };
+    Ok(cuts(collection, &part)?.first().cloned().unwrap_or(part.max))
+}
+
+/// Where a range begins that ends at `max` and holds about as much as a chunk should have.
+fn start_below(collection: &Collection, max: &[u8]) -> Result<Vec<u8>> {
+    let Some(chunk) = collection.chunks.iter().rev().find(|chunk| chunk.min.as_slice() < max) else {
+        return Ok(collection.key.min_bound());
+    };
+    let part = Chunk { max: max.to_vec(), ..chunk.clone() };
+    Ok(cuts(collection, &part)?.last().cloned().unwrap_or(part.min))
+}
+
+/// Keys that cut a part of a chunk into parts of about the chunk size; none if it is not larger.
+fn cuts(collection: &Collection, part: &Chunk) -> Result<Vec<Vec<u8>>> {
+    if part.min >= part.max {
+        return Ok(Vec::new());
+    }
+    let size = match collection.chunk_size_mb {
+        Some(mb) => i64::from(mb),
+        None => settings::integer("chunk_size_mb")?,
+    };
+    let size = size.unsigned_abs().max(1) << 20;
+    let shard = cache::shard(part.shard)?;
+    let (documents, bytes) = sizes::measure_exactly(&shard, collection, part)?;
+    if bytes <= size {
+        return Ok(Vec::new());
+    }
+    let parts = usize::try_from(bytes.div_ceil(size)).unwrap_or(usize::MAX);
+    let part = Chunk { documents, bytes, ..part.clone() };
+    sizes::split_points(&shard, collection, &part, parts)
+}
