@@ -6,6 +6,7 @@
 
 pub mod error;
 
+pub mod collation;
 pub mod document;
 
 pub mod key;
@@ -14,6 +15,9 @@ pub mod chunk_map;
 pub mod zone;
 
 mod path;
+
+pub mod expression;
+pub mod setting;
 
 pub mod filter;
 pub mod projection;

@@ -155,6 +155,14 @@ const TYPES: &[(&str, Reader)] = &[
     ("$undefined", |json| (*json == Json::Bool(true)).then_some(Value::Undefined)),
 ];
 
+/// The value of an extended type that an object stands for; None for an ordinary one.
+///
+/// # Errors
+/// `FailedToParse` if it names a type and is malformed.
+pub(crate) fn extended_value(fields: &Map<String, Json>) -> Result<Option<Value>> {
+    extended(fields, 0)
+}
+
 /// None for an ordinary object.
 fn extended(fields: &Map<String, Json>, depth: usize) -> Result<Option<Value>> {
     if !fields.keys().any(|key| key.starts_with('$')) {

@@ -16,7 +16,7 @@ pub mod number;
 mod numeric;
 pub mod order;
 pub mod raw;
-mod text;
+pub(crate) mod text;
 pub mod value;
 pub(crate) mod view;
 pub mod write;

@@ -162,7 +162,7 @@ impl Decimal {
     }
 
     /// As MongoDB converts a double: 15 significant digits.
-    fn of_f64(value: f64) -> Decimal {
+    pub(crate) fn of_f64(value: f64) -> Decimal {
         if !value.is_finite() {
             return if value.is_nan() { Decimal::NaN } else { Decimal::Infinity { negative: value < 0.0 } };
         }
@@ -175,7 +175,7 @@ impl Decimal {
     }
 
     /// Rounds a result to what a decimal128 holds, half to even; too large becomes an infinity.
-    fn rounded(value: BigDecimal) -> Decimal {
+    pub(crate) fn rounded(value: BigDecimal) -> Decimal {
         let value = match NonZeroU64::new(DECIMAL_DIGITS as u64) {
             Some(precision) if value.digits() > precision.get() => {
                 value.with_precision_round(precision, RoundingMode::HalfEven)
@@ -353,7 +353,8 @@ impl Number {
         combine(self, other, i64::checked_mul, |a, b| a * b, |a, b| a * b)
     }
 
-    fn to_decimal(&self) -> Decimal {
+    /// The value as a decimal128; a double keeps 15 digits.
+    pub(crate) fn to_decimal(&self) -> Decimal {
         match self {
             Number::Int(value) => Decimal::Finite(Box::new(BigDecimal::from(*value))),
             Number::Double(value) => Decimal::of_f64(*value),

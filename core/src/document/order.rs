@@ -10,11 +10,15 @@ use super::number;
 use super::raw::RawValue;
 use super::value::Value;
 use super::view::{Child, Fields, Items, View};
+use crate::collation::Collator;
 use std::cmp::Ordering;
+
+/// How strings compare: None for bytewise.
+pub(crate) type Strings<'c> = Option<&'c Collator>;
 
 /// Compares two elements in the order of all types.
 pub fn compare_elements(a: &Element<'_>, b: &Element<'_>) -> Ordering {
-    compare(&View::of_element(a), &View::of_element(b), super::MAX_RECURSION)
+    compare(&View::of_element(a), &View::of_element(b), super::MAX_RECURSION, None)
 }
 
 /// Compares a stored value with an owned one, without allocating for the stored one where that can be avoided.
@@ -23,22 +27,32 @@ pub fn compare_raw(a: RawValue<'_>, b: &Value) -> Ordering {
     match (a, b) {
         (RawValue::String(a), Value::String(b)) => a.cmp(b),
         (RawValue::Number(a), Value::Number(b)) => number::compare(&a.to_number(), b),
-        _ => compare(&View::of_element(&Element::of(a)), &View::of_value(b), super::MAX_RECURSION),
+        _ => compare(&View::of_element(&Element::of(a)), &View::of_value(b), super::MAX_RECURSION, None),
     }
 }
 
 /// Compares two owned values.
 pub fn compare_values(a: &Value, b: &Value) -> Ordering {
-    compare(&View::of_value(a), &View::of_value(b), super::MAX_RECURSION)
+    compare(&View::of_value(a), &View::of_value(b), super::MAX_RECURSION, None)
+}
+
+/// Compares two views, strings by a collation where there is one.
+pub(crate) fn compare_views(a: &View<'_>, b: &View<'_>, strings: Strings<'_>) -> Ordering {
+    compare(a, b, super::MAX_RECURSION, strings)
+}
+
+/// As [`compare_raw`], strings by a collation where there is one.
+pub(crate) fn compare_raw_with(a: RawValue<'_>, b: &Value, strings: Strings<'_>) -> Ordering {
+    compare_views(&View::of_element(&Element::of(a)), &View::of_value(b), strings)
 }
 
 /// What lies deeper than `levels`, deeper than any document, is taken as equal.
-fn compare(a: &View<'_>, b: &View<'_>, levels: usize) -> Ordering {
+fn compare(a: &View<'_>, b: &View<'_>, levels: usize, strings: Strings<'_>) -> Ordering {
     match (a, b) {
         (View::Number(a), View::Number(b)) => number::compare(a, b),
-        (View::String(a), View::String(b)) => a.cmp(b),
-        (View::Object(a), View::Object(b)) => compare_fields(*a, *b, levels),
-        (View::Array(a), View::Array(b)) => compare_items(*a, *b, levels),
+        (View::String(a), View::String(b)) => strings.map_or_else(|| a.cmp(b), |collator| collator.compare(a, b)),
+        (View::Object(a), View::Object(b)) => compare_fields(*a, *b, levels, strings),
+        (View::Array(a), View::Array(b)) => compare_items(*a, *b, levels, strings),
         (View::Binary(subtype_a, a), View::Binary(subtype_b, b)) => {
             (a.len(), subtype_a, a).cmp(&(b.len(), subtype_b, b))
         }
@@ -50,13 +64,13 @@ fn compare(a: &View<'_>, b: &View<'_>, levels: usize) -> Ordering {
         (View::DbPointer(a, id_a), View::DbPointer(b, id_b)) => (a, id_a).cmp(&(b, id_b)),
         (View::Code(a), View::Code(b)) => a.cmp(b),
         (View::CodeWithScope(a, scope_a), View::CodeWithScope(b, scope_b)) => {
-            a.cmp(b).then_with(|| compare_fields(*scope_a, *scope_b, levels))
+            a.cmp(b).then_with(|| compare_fields(*scope_a, *scope_b, levels, strings))
         }
         (a, b) => a.class().cmp(&b.class()),
     }
 }
 
-fn compare_fields(a: Fields<'_>, b: Fields<'_>, levels: usize) -> Ordering {
+fn compare_fields(a: Fields<'_>, b: Fields<'_>, levels: usize, strings: Strings<'_>) -> Ordering {
     if levels == 0 {
         return Ordering::Equal;
     }
@@ -72,7 +86,7 @@ fn compare_fields(a: Fields<'_>, b: Fields<'_>, levels: usize) -> Ordering {
                             a.class()
                                 .cmp(&b.class())
                                 .then_with(|| name_a.cmp(name_b))
-                                .then_with(|| compare(a, b, levels - 1))
+                                .then_with(|| compare(a, b, levels - 1, strings))
                         });
                         if order != Ordering::Equal {
                             return order;
@@ -84,7 +98,7 @@ fn compare_fields(a: Fields<'_>, b: Fields<'_>, levels: usize) -> Ordering {
     })
 }
 
-fn compare_items(a: Items<'_>, b: Items<'_>, levels: usize) -> Ordering {
+fn compare_items(a: Items<'_>, b: Items<'_>, levels: usize, strings: Strings<'_>) -> Ordering {
     if levels == 0 {
         return Ordering::Equal;
     }
@@ -95,7 +109,7 @@ fn compare_items(a: Items<'_>, b: Items<'_>, levels: usize) -> Ordering {
             (None, Some(_)) => return Ordering::Less,
             (Some(_), None) => return Ordering::Greater,
             (Some(a), Some(b)) => {
-                let order = with_views(&a, &b, |a, b| compare(a, b, levels - 1));
+                let order = with_views(&a, &b, |a, b| compare(a, b, levels - 1, strings));
                 if order != Ordering::Equal {
                     return order;
                 }

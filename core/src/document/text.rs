@@ -3,20 +3,20 @@
 const MILLIS_PER_DAY: i64 = 86_400_000;
 
 /// Twenty-four hexadecimal digits.
-pub(super) fn parse_object_id(text: &str) -> Option<[u8; 12]> {
+pub(crate) fn parse_object_id(text: &str) -> Option<[u8; 12]> {
     let mut id = [0; 12];
     parse_hex(text.as_bytes(), &mut id).then_some(id)
 }
 
 /// Lower-case hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 0xF)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
 /// A UUID in its form of 8-4-4-4-12 hexadecimal digits.
-pub(super) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+pub(crate) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let bytes = text.as_bytes();
     if bytes.len() != 36 || [8, 13, 18, 23].iter().any(|&at| bytes.get(at) != Some(&b'-')) {
         return None;
@@ -104,7 +104,7 @@ pub(super) fn parse_date(text: &str) -> Option<i64> {
 }
 
 /// A date from 1970 to 9999 as it is stored, with milliseconds only if there are any; None outside these years.
-pub(super) fn format_date(millis: i64) -> Option<String> {
+pub(crate) fn format_date(millis: i64) -> Option<String> {
     let (days, time) = (millis.div_euclid(MILLIS_PER_DAY), millis.rem_euclid(MILLIS_PER_DAY));
     if millis < 0 || millis >= days_from_civil(10_000, 1, 1) * MILLIS_PER_DAY {
         return None;

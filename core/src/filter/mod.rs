@@ -23,6 +23,8 @@ use crate::error::{Error, Kind, Result};
 use crate::key::KeyRanges;
 use crate::path::{self, Base};
 use node::{Node, Test};
+pub(crate) use regex::Pattern;
+pub(crate) use types::type_of_code;
 
 /// A parsed filter.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ const PCRE_PROPERTIES: &[(&str, &str)] =
 
 /// A compiled regular expression.
 #[derive(Clone, Debug)]
-pub(super) struct Pattern {
+pub(crate) struct Pattern {
     source: String,
     /// sorted
     options: String,
@@ -91,8 +91,17 @@ impl Pattern {
         }
     }
 
-    fn is_found_in(&self, text: &str) -> bool {
+    /// True if the pattern is found in the text.
+    pub fn is_found_in(&self, text: &str) -> bool {
         self.regex.is_match(text).unwrap_or(false)
+    }
+
+    /// Where the pattern and its groups are found, one match after the other: starts and ends in bytes, the whole match
+    /// first.
+    pub fn captures_in<'t>(&'t self, text: &'t str) -> impl Iterator<Item = Vec<Option<(usize, usize)>>> + 't {
+        self.regex.captures_iter(text).map_while(std::result::Result::ok).map(|captures| {
+            captures.iter().map(|group| group.map(|group| (group.start(), group.end()))).collect()
+        })
     }
 }
 

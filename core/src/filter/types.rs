@@ -31,6 +31,12 @@ const TYPES: &[(&str, i64)] = &[
     ("maxKey", 127),
 ];
 
+/// The alias of a type, found by its number or its alias.
+pub(crate) fn type_of_code(code: Option<i64>, alias: Option<&str>) -> Option<&'static str> {
+    let same = |(known, number): &&(&'static str, i64)| code == Some(*number) || alias == Some(*known);
+    TYPES.iter().find(same).map(|(alias, _)| *alias)
+}
+
 /// The alias of every type of number.
 const ANY_NUMBER: &str = "number";
 

@@ -1,0 +1,365 @@
+//! Dates as text, and text as dates.
+
+use super::date::{self, local, millis_at, offset_millis, utc, week};
+use super::node::Call;
+use super::operand::Operand;
+use super::operators::{Arguments, Operator, Parameter, Refusal};
+use crate::error::{Error, Kind, Result};
+use jiff::civil::{Date, DateTime, ISOWeekDate, Weekday};
+use jiff::fmt::strtime::BrokenDownTime;
+use jiff::tz::TimeZone;
+use std::fmt::Write;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new(
+        "$dateToString",
+        Arguments::Named(
+            &[
+                Parameter::required("date", Kind::Location18628),
+                Parameter::optional("format"),
+                Parameter::optional("timezone"),
+                Parameter::lazy("onNull"),
+            ],
+            Refusal { object: Kind::Location18629, name: Kind::Location18534 },
+        ),
+        to_string,
+    ),
+    Operator::new(
+        "$dateFromString",
+        Arguments::Named(
+            &[
+                Parameter::required("dateString", Kind::Location40542),
+                Parameter::optional("format"),
+                Parameter::optional("timezone"),
+                Parameter::lazy("onError"),
+                Parameter::lazy("onNull"),
+            ],
+            Refusal { object: Kind::Location40540, name: Kind::Location40541 },
+        ),
+        from_string,
+    ),
+];
+
+const MONTHS: [&str; 12] = [
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+];
+
+fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T> {
+    Err(Error::new(kind, message))
+}
+
+/// The date in UTC, as ISO 8601 writes it, with milliseconds.
+pub(super) fn iso(millis: i64) -> String {
+    format_date(millis, &utc(), "%Y-%m-%dT%H:%M:%S.%LZ").unwrap_or_else(|_| millis.to_string())
+}
+
+/// A timestamp, as older operators write it.
+pub(super) fn timestamp(seconds: u32, increment: u32) -> String {
+    let date = format_date(i64::from(seconds) * 1000, &utc(), "%b %d %H:%M:%S").unwrap_or_default();
+    format!("{date}:{increment:03x}")
+}
+
+fn to_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
+    let date = call.argument(0)?;
+    let format = call.argument(1)?;
+    if call.given(1) && !format.is_nullish() && format.text().is_none() {
+        let message = format!(
+            "$dateToString requires that 'format' be a string, found: {} with value {}",
+            format.type_name(),
+            format.shown()
+        );
+        return fail(Kind::Location18533, message);
+    }
+    let zone = date::zone(call, 2, Kind::Location40517)?;
+    let Some(zone) = zone else { return Ok(Operand::NULL) };
+    if date.is_nullish() {
+        return if call.given(3) { call.argument(3) } else { Ok(Operand::NULL) };
+    }
+    if call.given(1) && format.is_nullish() {
+        return Ok(Operand::NULL);
+    }
+    let default = if zone == utc() { "%Y-%m-%dT%H:%M:%S.%LZ" } else { "%Y-%m-%dT%H:%M:%S.%L" };
+    format_date(date::coerced(&date)?, &zone, format.text().unwrap_or(default)).map(Operand::string)
+}
+
+fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
+    let shown = local(millis, zone)?;
+    let iso_week = shown.date().iso_week_date();
+    let mut text = String::with_capacity(format.len() + 8);
+    let mut characters = format.chars();
+    while let Some(character) = characters.next() {
+        if character != '%' {
+            text.push(character);
+            continue;
+        }
+        let year = |year: i16| match year {
+            0..=9999 => Ok(year),
+            _ => fail(Kind::Location18537, format!("$dateToString is only defined on year 0-9999, tried to use year {year}")),
+        };
+        let Some(specifier) = characters.next() else {
+            return fail(Kind::Location18535, "Unmatched '%' at end of format string");
+        };
+        let written = match specifier {
+            '%' => write!(text, "%"),
+            'Y' => write!(text, "{:04}", year(shown.year())?),
+            'm' => write!(text, "{:02}", shown.month()),
+            'd' => write!(text, "{:02}", shown.day()),
+            'H' => write!(text, "{:02}", shown.hour()),
+            'M' => write!(text, "{:02}", shown.minute()),
+            'S' => write!(text, "{:02}", shown.second()),
+            'L' => write!(text, "{:03}", shown.millisecond()),
+            'j' => write!(text, "{:03}", shown.date().day_of_year()),
+            'w' => write!(text, "{}", shown.weekday().to_sunday_one_offset()),
+            'u' => write!(text, "{}", shown.weekday().to_monday_one_offset()),
+            'U' => write!(text, "{:02}", week(shown)),
+            'V' => write!(text, "{:02}", iso_week.week()),
+            'G' => write!(text, "{:04}", year(iso_week.year())?),
+            'B' => write!(text, "{}", MONTHS[(shown.month() - 1) as usize]),
+            'b' => write!(text, "{}", &MONTHS[(shown.month() - 1) as usize][..3]),
+            'z' | 'Z' => {
+                let minutes = offset_millis(millis, zone)? / 60_000;
+                if specifier == 'Z' {
+                    write!(text, "{minutes}")
+                } else {
+                    let sign = if minutes < 0 { '-' } else { '+' };
+                    write!(text, "{sign}{:02}{:02}", minutes.abs() / 60, minutes.abs() % 60)
+                }
+            }
+            other => return fail(Kind::Location18536, format!("Invalid format character '%{other}' in format string")),
+        };
+        debug_assert!(written.is_ok());
+    }
+    Ok(text)
+}
+
+fn from_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
+    let text = call.argument(0)?;
+    let format = call.argument(1)?;
+    if call.given(1) && !format.is_nullish() && format.text().is_none() {
+        let message = format!(
+            "$dateFromString requires that 'format' be a string, found: {} with value {}",
+            format.type_name(),
+            format.shown()
+        );
+        return fail(Kind::Location40684, message);
+    }
+    let zone = date::zone(call, 2, Kind::Location40517)?;
+    if text.is_nullish() {
+        return if call.given(4) { call.argument(4) } else { Ok(Operand::NULL) };
+    }
+    let Some(zone) = zone else { return Ok(Operand::NULL) };
+    if call.given(1) && format.is_nullish() {
+        return Ok(Operand::NULL);
+    }
+    let parsed = match (text.text(), format.text()) {
+        (None, _) => conversion_failure(format!(
+            "$dateFromString requires that 'dateString' be a string, found: {} with value {}",
+            text.type_name(),
+            text.shown()
+        )),
+        (Some(text), None) => parse_date(text, &zone, call.given(2)),
+        (Some(text), Some(format)) => parse_with(text, format, &zone, call.given(2)),
+    };
+    match parsed {
+        Ok(millis) => Ok(Operand::date_of(millis)),
+        Err(error) if call.given(3) && error.kind == Kind::ConversionFailure => call.argument(3),
+        Err(error) => Err(error),
+    }
+}
+
+fn conversion_failure<T>(message: impl Into<String>) -> Result<T> {
+    fail(Kind::ConversionFailure, message)
+}
+
+/// The forms that a text without a given format is tried in, in turn, before what it says of its zone.
+const FORMS: &[&str] = &[
+    "%Y-%m-%dT%H:%M:%S%.f",
+    "%Y-%m-%dT%H:%M",
+    "%Y-%m-%d %H:%M:%S%.f",
+    "%Y-%m-%d %H:%M",
+    "%Y-%m-%d",
+    "%Y/%m/%d %H:%M:%S%.f",
+    "%Y/%m/%d",
+    "%m/%d/%Y %H:%M:%S%.f",
+    "%m/%d/%Y",
+    "%Y%m%dT%H%M%S",
+    "%Y%m%d",
+    "%a, %d %b %Y %H:%M:%S",
+    "%A, %d %B %Y %H:%M:%S",
+    "%d %b %Y %H:%M:%S",
+    "%d %b %Y",
+    "%d %B %Y",
+    "%d-%b-%Y",
+    "%b %d, %Y %I:%M:%S %p",
+    "%b %d, %Y %H:%M:%S",
+    "%b %d, %Y",
+    "%B %d, %Y %I:%M %p",
+    "%B %d, %Y",
+    "%b %d %Y",
+    "%Y-%m",
+];
+
+/// Reads a date in one of the usual forms; the zone counts where the text names none.
+pub(super) fn parse_date(text: &str, zone: &TimeZone, zone_given: bool) -> Result<i64> {
+    let trimmed = text.trim();
+    for form in FORMS {
+        let Ok((parsed, used)) = BrokenDownTime::parse_prefix(form, trimmed) else { continue };
+        let rest = trimmed[used..].trim_start();
+        let zone = match rest {
+            "" => zone.clone(),
+            rest => match zone_suffix(rest) {
+                Some(_) if zone_given => {
+                    let message = format!(
+                        "you cannot pass in a date/time string with GMT offset together with a timezone argument, '{text}'"
+                    );
+                    return conversion_failure(message);
+                }
+                Some(zone) => zone,
+                None => continue,
+            },
+        };
+        let day = match parsed.to_date() {
+            Ok(day) => day,
+            Err(_) => match (parsed.year(), parsed.month()) {
+                (Some(year), Some(month)) if *form == "%Y-%m" => match Date::new(year, month, 1) {
+                    Ok(day) => day,
+                    Err(_) => continue,
+                },
+                _ => continue,
+            },
+        };
+        let time = parsed.to_time().unwrap_or_default();
+        return millis_at(DateTime::from_parts(day, time), &zone);
+    }
+    conversion_failure(format!("Error parsing date string '{text}'"))
+}
+
+/// A zone behind a date: `Z`, an offset, `GMT+02:00`, or a name.
+fn zone_suffix(text: &str) -> Option<TimeZone> {
+    let offset = text.strip_prefix("GMT").or_else(|| text.strip_prefix("UTC")).filter(|rest| !rest.is_empty());
+    let name = offset.unwrap_or(text);
+    if name.eq_ignore_ascii_case("z") {
+        return Some(utc());
+    }
+    date::zone_of(name).ok()
+}
+
+/// What a format has read so far.
+#[derive(Default)]
+struct Read {
+    year: Option<i64>,
+    month: Option<i64>,
+    day: Option<i64>,
+    day_of_year: Option<i64>,
+    iso_year: Option<i64>,
+    iso_week: Option<i64>,
+    iso_day: Option<i64>,
+    hour: i64,
+    minute: i64,
+    second: i64,
+    millisecond: i64,
+    zone: Option<TimeZone>,
+}
+
+/// Reads a date by a format.
+fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Result<i64> {
+    let error = |why: &str| Error::new(Kind::ConversionFailure, format!("Error parsing date string '{text}'; {why}"));
+    let mut read = Read::default();
+    let mut rest = text;
+    let mut characters = format.chars();
+    while let Some(character) = characters.next() {
+        if character != '%' {
+            rest = rest.strip_prefix(character).ok_or_else(|| error("Format literal not found"))?;
+            continue;
+        }
+        let Some(specifier) = characters.next() else {
+            return fail(Kind::Location18535, "Unmatched '%' at end of format string");
+        };
+        let before = rest;
+        let mut number = |width: usize| {
+            let digits = before.bytes().take(width).take_while(u8::is_ascii_digit).count();
+            let value = before[..digits].parse::<i64>().map_err(|_| error("A number could not be found"))?;
+            rest = &before[digits..];
+            Ok::<_, Error>(value)
+        };
+        match specifier {
+            '%' => rest = rest.strip_prefix('%').ok_or_else(|| error("Format literal not found"))?,
+            'Y' => read.year = Some(number(4)?),
+            'm' => read.month = Some(number(2)?),
+            'd' => read.day = Some(number(2)?),
+            'H' => read.hour = number(2)?,
+            'M' => read.minute = number(2)?,
+            'S' => read.second = number(2)?,
+            // A fraction of a second: 5 is half of one.
+            'L' => {
+                let value = number(3)?;
+                read.millisecond = value * [100, 10, 1][(before.len() - rest.len()).clamp(1, 3) - 1];
+            }
+            'j' => read.day_of_year = Some(number(3)?),
+            'G' => read.iso_year = Some(number(4)?),
+            'V' => read.iso_week = Some(number(2)?),
+            'u' => read.iso_day = Some(number(1)?),
+            'w' | 'U' => {
+                number(2)?;
+            }
+            'b' | 'B' => {
+                let found = MONTHS.iter().position(|month| {
+                    let name = if specifier == 'b' { &month[..3] } else { month };
+                    rest.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
+                });
+                let month = found.ok_or_else(|| error("A month could not be found"))?;
+                rest = &rest[if specifier == 'b' { 3 } else { MONTHS[month].len() }..];
+                read.month = Some(month as i64 + 1);
+            }
+            'z' | 'Z' => {
+                if zone_given {
+                    return Err(error("you cannot pass in a date/time string with GMT offset together with a timezone argument"));
+                }
+                let end = rest.find(|c: char| !(c.is_alphanumeric() || "+-:/_".contains(c))).unwrap_or(rest.len());
+                let (name, behind) = rest.split_at(end);
+                read.zone = Some(match (specifier, name.parse::<i32>()) {
+                    ('Z', Ok(minutes)) if name.starts_with(['+', '-']) => {
+                        let offset = jiff::tz::Offset::from_seconds(minutes.saturating_mul(60));
+                        TimeZone::fixed(offset.map_err(|_| error("the offset is out of range"))?)
+                    }
+                    _ => zone_suffix(name).ok_or_else(|| error("the zone could not be found"))?,
+                });
+                rest = behind;
+            }
+            other => return fail(Kind::Location18536, format!("Invalid format character '%{other}' in format string")),
+        }
+    }
+    if !rest.is_empty() {
+        return Err(error("Trailing data"));
+    }
+    let day = read.date().ok_or_else(|| {
+        error("an incomplete date/time string has been found, with elements missing, or a date that does not exist")
+    })?;
+    let narrow = |value: i64| i8::try_from(value).unwrap_or(i8::MAX);
+    let time = jiff::civil::Time::new(
+        narrow(read.hour),
+        narrow(read.minute),
+        narrow(read.second),
+        i32::try_from(read.millisecond * 1_000_000).unwrap_or(i32::MAX),
+    )
+    .map_err(|_| error("the time does not exist"))?;
+    millis_at(DateTime::from_parts(day, time), read.zone.as_ref().unwrap_or(zone))
+}
+
+impl Read {
+    fn date(&self) -> Option<Date> {
+        let small = |value: i64| i8::try_from(value).ok();
+        if let Some(year) = self.iso_year {
+            let day = Weekday::from_monday_one_offset(small(self.iso_day.unwrap_or(1))?).ok()?;
+            let first = ISOWeekDate::new(i16::try_from(year).ok()?, 1, day).ok()?.date();
+            // A week too many is in the next year.
+            return first.checked_add(jiff::Span::new().weeks(self.iso_week.unwrap_or(1) - 1)).ok();
+        }
+        let year = i16::try_from(self.year?).ok()?;
+        match self.day_of_year {
+            Some(day) => Date::new(year, 1, 1).ok()?.with().day_of_year(i16::try_from(day).ok()?).build().ok(),
+            None => Date::new(year, small(self.month?)?, small(self.day?)?).ok(),
+        }
+    }
+}

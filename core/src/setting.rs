@@ -1,0 +1,84 @@
+//! What a statement says once for all its parts: its collation, its variables, its time.
+
+use crate::collation::Collator;
+use crate::document::ext_json;
+use crate::document::number::Number;
+use crate::document::value::Value;
+use crate::error::{Error, Kind, Result};
+use crate::expression::Expression;
+use serde_json::{Map, Value as Json};
+use std::sync::Arc;
+
+/// The collation, the variables of `let` and the time, which filters, projections, sorts and updates share.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    collator: Option<Arc<Collator>>,
+    variables: Vec<(String, Value)>,
+    now: Option<i64>,
+}
+
+const COLLATION: &str = "collation";
+const LET: &str = "let";
+const NOW: &str = "now";
+
+impl Setting {
+    /// Parses `{"collation": …, "let": {name: value, …}, "now": milliseconds since 1970}`, each optional.
+    ///
+    /// # Errors
+    /// Those of [`Collator::parse`] and of expressions, which may not read fields here; `TypeMismatch`, `BadValue` for
+    /// an unknown name.
+    pub fn parse(json: &Json) -> Result<Setting> {
+        let Json::Object(fields) = json else {
+            return Err(Error::new(Kind::TypeMismatch, "a statement's setting must be an object"));
+        };
+        if let Some(unknown) = fields.keys().find(|name| ![COLLATION, LET, NOW].contains(&name.as_str())) {
+            return Err(Error::new(Kind::BadValue, format!("a statement's setting has no \"{unknown}\"")));
+        }
+        let collator = fields.get(COLLATION).map(Collator::parse).transpose()?.flatten().map(Arc::new);
+        let now = match fields.get(NOW).map(ext_json::from_json).transpose()? {
+            None => None,
+            Some(Value::Number(Number::Int(now)) | Value::Date(now)) => Some(now),
+            Some(_) => return Err(Error::new(Kind::TypeMismatch, "a statement's time must be milliseconds")),
+        };
+        let mut setting = Setting { collator, variables: Vec::new(), now };
+        match fields.get(LET) {
+            None => {}
+            Some(Json::Object(variables)) => {
+                for (name, json) in variables {
+                    crate::expression::check_variable_name(name)?;
+                    let value = Expression::parse(json, &setting)?.constant().ok_or_else(|| {
+                        let message = format!("Command let Expression tried to access a field, but this is not allowed: {name}");
+                        Error::new(Kind::Location4890500, message)
+                    })?;
+                    setting.variables.push((name.clone(), value));
+                }
+            }
+            Some(_) => return Err(Error::new(Kind::TypeMismatch, "BSON field 'let' must be an object")),
+        }
+        Ok(setting)
+    }
+
+    /// The JSON that [`Setting::parse`] reads, or None if it says nothing.
+    pub fn to_json(collation: Option<&Json>, variables: Option<&Json>, now: Option<i64>) -> Option<Json> {
+        let mut fields = Map::new();
+        fields.extend(collation.map(|json| (COLLATION.to_owned(), json.clone())));
+        fields.extend(variables.map(|json| (LET.to_owned(), json.clone())));
+        fields.extend(now.map(|millis| (NOW.to_owned(), Json::from(millis))));
+        (!fields.is_empty()).then_some(Json::Object(fields))
+    }
+
+    /// The collation; None for `simple`.
+    pub fn collator(&self) -> Option<&Arc<Collator>> {
+        self.collator.as_ref()
+    }
+
+    /// The time, in milliseconds since 1970, where the statement knows it.
+    pub(crate) fn now(&self) -> Option<i64> {
+        self.now
+    }
+
+    /// A variable of `let`.
+    pub(crate) fn variable(&self, name: &str) -> Option<&Value> {
+        self.variables.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+}
