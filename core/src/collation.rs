@@ -31,13 +31,115 @@ impl fmt::Debug for Collator {
 
 /// The locales that MongoDB documents; those of a language follow it. Source: MongoDB's manual, "Collation Locales".
 const LOCALES: &[&str] = &[
-    "af", "am", "ar", "as", "az", "be", "bg", "bn", "bo", "bs", "bs_Cyrl", "ca", "chr", "cs", "cy", "da", "de",
-    "de_AT", "dsb", "dz", "ee", "el", "en", "en_US", "en_US_POSIX", "eo", "es", "et", "fa", "fa_AF", "fi", "fil", "fo",
-    "fr", "fr_CA", "ga", "gl", "gu", "ha", "haw", "he", "hi", "hr", "hsb", "hu", "hy", "id", "ig", "is", "it", "ja",
-    "ka", "kk", "kl", "km", "kn", "ko", "kok", "ky", "lb", "lkt", "ln", "lo", "lt", "lv", "mk", "ml", "mn", "mr", "ms",
-    "mt", "my", "nb", "ne", "nl", "nn", "om", "or", "pa", "pl", "ps", "pt", "ro", "ru", "se", "si", "sk", "sl", "smn",
-    "sq", "sr", "sr_Latn", "sv", "sw", "ta", "te", "th", "to", "tr", "ug", "uk", "ur", "vi", "wae", "yi", "yo", "zh",
-    "zh_Hant", "zu",
+    "af",
+    "am",
+    "ar",
+    "as",
+    "az",
+    "be",
+    "bg",
+    "bn",
+    "bo",
+    "bs",
+    "bs_Cyrl",
+    "ca",
+    "chr",
+    "cs",
+    "cy",
+    "da",
+    "de",
+    "de_AT",
+    "dsb",
+    "dz",
+    "ee",
+    "el",
+    "en",
+    "en_US",
+    "en_US_POSIX",
+    "eo",
+    "es",
+    "et",
+    "fa",
+    "fa_AF",
+    "fi",
+    "fil",
+    "fo",
+    "fr",
+    "fr_CA",
+    "ga",
+    "gl",
+    "gu",
+    "ha",
+    "haw",
+    "he",
+    "hi",
+    "hr",
+    "hsb",
+    "hu",
+    "hy",
+    "id",
+    "ig",
+    "is",
+    "it",
+    "ja",
+    "ka",
+    "kk",
+    "kl",
+    "km",
+    "kn",
+    "ko",
+    "kok",
+    "ky",
+    "lb",
+    "lkt",
+    "ln",
+    "lo",
+    "lt",
+    "lv",
+    "mk",
+    "ml",
+    "mn",
+    "mr",
+    "ms",
+    "mt",
+    "my",
+    "nb",
+    "ne",
+    "nl",
+    "nn",
+    "om",
+    "or",
+    "pa",
+    "pl",
+    "ps",
+    "pt",
+    "ro",
+    "ru",
+    "se",
+    "si",
+    "sk",
+    "sl",
+    "smn",
+    "sq",
+    "sr",
+    "sr_Latn",
+    "sv",
+    "sw",
+    "ta",
+    "te",
+    "th",
+    "to",
+    "tr",
+    "ug",
+    "uk",
+    "ur",
+    "vi",
+    "wae",
+    "yi",
+    "yo",
+    "zh",
+    "zh_Hant",
+    "zu",
 ];
 
 /// ICU's names of collations, and their BCP 47 ones where these differ.
@@ -87,7 +189,10 @@ impl Collator {
             return Ok(None);
         }
         if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
-            return Err(Error::new(Kind::UnknownOption, format!("BSON field 'collation.{unknown}' is an unknown field.")));
+            return Err(Error::new(
+                Kind::UnknownOption,
+                format!("BSON field 'collation.{unknown}' is an unknown field."),
+            ));
         }
         let Some(locale) = string(fields, "locale")? else {
             let message = "BSON field 'collation.locale' is missing but a required field";
@@ -146,7 +251,8 @@ fn parse_locale(name: &str) -> Result<Locale> {
         base => base.replace('_', "-"),
     };
     if let Some(variant) = variant {
-        let (_, short) = VARIANTS.iter().find(|(long, short)| *long == variant || *short == variant).ok_or_else(unknown)?;
+        let (_, short) =
+            VARIANTS.iter().find(|(long, short)| *long == variant || *short == variant).ok_or_else(unknown)?;
         tag += &format!("-u-co-{short}");
     }
     tag.parse().map_err(|_| unknown())
@@ -173,8 +279,7 @@ fn options(fields: &Map<String, Json>) -> Result<CollatorOptions> {
             return Err(Error::new(Kind::Location51024, message));
         }
     });
-    options.case_level =
-        Some(if boolean(fields, "caseLevel")? == Some(true) { CaseLevel::On } else { CaseLevel::Off });
+    options.case_level = Some(if boolean(fields, "caseLevel")? == Some(true) { CaseLevel::On } else { CaseLevel::Off });
     options.alternate_handling = Some(match string(fields, "alternate")? {
         None | Some("non-ignorable") => AlternateHandling::NonIgnorable,
         Some("shifted") => AlternateHandling::Shifted,
@@ -210,7 +315,10 @@ fn mismatch(name: &str, found: &Json, wanted: &str) -> Error {
 }
 
 fn invalid(name: &str, value: &str) -> Error {
-    Error::new(Kind::BadValue, format!("Enumeration value '{value}' for field 'collation.{name}' is not a valid value."))
+    Error::new(
+        Kind::BadValue,
+        format!("Enumeration value '{value}' for field 'collation.{name}' is not a valid value."),
+    )
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::document::write::{self, Part};
 use crate::error::{Error, Kind, Result};
 use crate::filter::ElementCondition;
 use crate::path;
+use crate::setting::Setting;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -273,7 +274,7 @@ impl Parser {
                     return Err(Error::new(Kind::Location31275, message));
                 }
                 self.fallback.get_or_insert(Mode::Include);
-                self.add(path, Node::Element(ElementCondition::parse(argument)?))
+                self.add(path, Node::Element(ElementCondition::parse(argument, &Setting::default())?))
             }
             (1, ..) => Err(Error::new(Kind::Location31274, "elemMatch: Invalid argument, object required")),
             _ => Err(Error::new(

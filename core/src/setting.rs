@@ -47,7 +47,8 @@ impl Setting {
                 for (name, json) in variables {
                     crate::expression::check_variable_name(name)?;
                     let value = Expression::parse(json, &setting)?.constant().ok_or_else(|| {
-                        let message = format!("Command let Expression tried to access a field, but this is not allowed: {name}");
+                        let message =
+                            format!("Command let Expression tried to access a field, but this is not allowed: {name}");
                         Error::new(Kind::Location4890500, message)
                     })?;
                     setting.variables.push((name.clone(), value));

@@ -27,7 +27,7 @@ fn document(doc: &RawJsonb) -> Result<raw::RawObject<'_>> {
 fn matches(doc: RawJsonb, filter: &str, fcinfo: pg_sys::FunctionCallInfo) -> bool {
     let run = || -> Result<bool> {
         let filter = compiled(fcinfo, filter, |text| -> Result<Filter> { Ok(Filter::parse(&json(text)?)?) })?;
-        Ok(filter.matches(document(&doc)?))
+        Ok(filter.evaluate(document(&doc)?)?)
     };
     run().unwrap_or_else(|e| e.raise())
 }

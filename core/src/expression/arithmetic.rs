@@ -54,7 +54,11 @@ pub(super) fn numeric(call: &Call<'_>, apply: impl FnOnce(&Number) -> Result<Num
 }
 
 /// A function that yields a double, or a decimal for a decimal.
-pub(super) fn continued(number: &Number, double: fn(f64) -> f64, decimal: super::trigonometry::DecimalFunction) -> Number {
+pub(super) fn continued(
+    number: &Number,
+    double: fn(f64) -> f64,
+    decimal: super::trigonometry::DecimalFunction,
+) -> Number {
     match number {
         Number::Decimal(value) => Number::Decimal(decimal_function(value, double, decimal)),
         number => Number::Double(double(number.to_f64())),
@@ -178,9 +182,7 @@ fn subtract(call: &Call<'_>) -> Result<Operand<'static>> {
             None => fail(Kind::Overflow, "overflow in the difference of two dates"),
         },
         (Some(left), None, Some(right)) => Ok(Operand::date_of(shifted(left, &right, i64::checked_sub)?)),
-        _ => {
-            fail(Kind::TypeMismatch, format!("can't $subtract {} from {}", right.type_name(), left.type_name()))
-        }
+        _ => fail(Kind::TypeMismatch, format!("can't $subtract {} from {}", right.type_name(), left.type_name())),
     }
 }
 
@@ -292,7 +294,9 @@ fn quotient_of(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
 /// Without zeros behind the last digit, but no exponent above zero.
 fn shortest(value: BigDecimal) -> BigDecimal {
     let value = value.normalized();
-    if value.fractional_digit_count() < 0 && value.digits() as i64 - value.fractional_digit_count() <= DECIMAL_DIGITS as i64 {
+    if value.fractional_digit_count() < 0
+        && value.digits() as i64 - value.fractional_digit_count() <= DECIMAL_DIGITS as i64
+    {
         value.with_scale(0)
     } else {
         value
@@ -392,7 +396,11 @@ fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
     }
     match (&number, rounded(&number, places, mode)) {
         (Number::Int(_), Number::Double(_)) => {
-            let message = format!("invalid conversion from Decimal128 result in {} resulting from arguments: [{}, {places}]", call.name, operand.shown());
+            let message = format!(
+                "invalid conversion from Decimal128 result in {} resulting from arguments: [{}, {places}]",
+                call.name,
+                operand.shown()
+            );
             fail(Kind::Location51080, message)
         }
         (_, result) => Ok(Operand::number_of(result)),
@@ -405,9 +413,8 @@ fn square_root(number: &Number) -> Result<Number> {
     }
     Ok(match number {
         Number::Decimal(Decimal::Finite(value)) => {
-            let root = NonZeroU64::new(DECIMAL_DIGITS + 4).and_then(|digits| {
-                value.sqrt_with_context(&bigdecimal::Context::new(digits, RoundingMode::HalfEven))
-            });
+            let root = NonZeroU64::new(DECIMAL_DIGITS + 4)
+                .and_then(|digits| value.sqrt_with_context(&bigdecimal::Context::new(digits, RoundingMode::HalfEven)));
             Number::Decimal(root.map_or(Decimal::NaN, |root| Decimal::rounded(shortest(root))))
         }
         Number::Decimal(special) => Number::Decimal(special.clone()),
@@ -437,7 +444,9 @@ fn power(call: &Call<'_>) -> Result<Operand<'static>> {
             None if *a == -1 => Number::Int(if b % 2 == 0 { 1 } else { -1 }),
             None => Number::Double((*a as f64).powf(*b as f64)),
         },
-        _ if are_decimal(&a, &b) => Number::Decimal(super::trigonometry::decimal_power(&a.to_decimal(), &b.to_decimal())),
+        _ if are_decimal(&a, &b) => {
+            Number::Decimal(super::trigonometry::decimal_power(&a.to_decimal(), &b.to_decimal()))
+        }
         _ => Number::Double(a.to_f64().powf(b.to_f64())),
     }))
 }
@@ -474,7 +483,10 @@ fn logarithm_of_base(call: &Call<'_>) -> Result<Operand<'static>> {
         return fail(Kind::Location28757, format!("$log's base must be numeric, not {}", base.type_name()));
     };
     if !is_positive(&a) {
-        return fail(Kind::Location28758, format!("$log's argument must be a positive number, but is {}", value.shown()));
+        return fail(
+            Kind::Location28758,
+            format!("$log's argument must be a positive number, but is {}", value.shown()),
+        );
     }
     if !is_positive(&b) || number::compare(&b, &Number::Int(1)).is_eq() {
         let message = format!("$log's base must be a positive number not equal to 1, but is {}", base.shown());

@@ -33,9 +33,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::exactly("$objectToArray", 1, from_object),
     Operator::new("$sortArray", Arguments::Special(parse_sort), sort),
     Operator::new("$firstN", N_ARGUMENTS, |call| take(call, |items, count| items.truncate(count))),
-    Operator::new("$lastN", N_ARGUMENTS, |call| take(call, |items, count| {
-        items.drain(..items.len().saturating_sub(count));
-    })),
+    Operator::new("$lastN", N_ARGUMENTS, |call| {
+        take(call, |items, count| {
+            items.drain(..items.len().saturating_sub(count));
+        })
+    }),
     Operator::new("$maxN", N_ARGUMENTS, |call| extremes(call, Ordering::reverse)),
     Operator::new("$minN", N_ARGUMENTS, |call| extremes(call, |order| order)),
 ];
@@ -75,8 +77,7 @@ fn element_at<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
         return fail(Kind::Location28689, message);
     };
     if index.number().is_none() {
-        let message =
-            format!("$arrayElemAt's second argument must be a numeric value, but is {}", index.type_name());
+        let message = format!("$arrayElemAt's second argument must be a numeric value, but is {}", index.type_name());
         return fail(Kind::Location28690, message);
     }
     let Some(index) = int32(&index) else {
@@ -147,10 +148,9 @@ pub(super) fn search_bounds(call: &Call<'_>) -> Result<(usize, usize)> {
         };
         match usize::try_from(value) {
             Ok(value) => Ok(Some(value)),
-            Err(_) => fail(
-                Kind::Location40097,
-                format!("{} requires a nonnegative {which} index, found: {value}", call.name),
-            ),
+            Err(_) => {
+                fail(Kind::Location40097, format!("{} requires a nonnegative {which} index, found: {value}", call.name))
+            }
         }
     };
     Ok((bound(2, "starting")?.unwrap_or(0), bound(3, "ending")?.unwrap_or(usize::MAX)))
@@ -177,14 +177,18 @@ fn range(call: &Call<'_>) -> Result<Operand<'static>> {
     let bound = |index: usize, what: &str, no_number: Kind, no_integer: Kind| -> Result<i64> {
         let operand = call.argument(index)?;
         if operand.number().is_none() {
-            let message = format!("$range requires a numeric {what} value, found value of type: {}", operand.type_name());
+            let message =
+                format!("$range requires a numeric {what} value, found value of type: {}", operand.type_name());
             return fail(no_number, message);
         }
         match int32(&operand) {
             Some(value) => Ok(value),
             None => fail(
                 no_integer,
-                format!("$range requires a {what} value that can be represented as a 32-bit integer, found value: {}", operand.shown()),
+                format!(
+                    "$range requires a {what} value that can be represented as a 32-bit integer, found value: {}",
+                    operand.shown()
+                ),
             ),
         }
     };
@@ -353,26 +357,36 @@ fn to_object(call: &Call<'_>) -> Result<Operand<'static>> {
         let (key, value) = if pairs {
             let type_name = item.type_name();
             let Some(mut pair) = item.into_items() else {
-                let message = format!("$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Array was detected, now found: {type_name}");
+                let message = format!(
+                    "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Array was detected, now found: {type_name}"
+                );
                 return fail(Kind::Location40396, message);
             };
             let (Some(value), Some(key), 0) = (pair.pop(), pair.pop(), pair.len()) else {
                 return fail(Kind::Location40397, "$arrayToObject requires an array of size 2 arrays");
             };
             let Some(name) = key.text() else {
-                let message = format!("$arrayToObject requires an array of key-value pairs, where the key must be of type string. Found key type: {}", key.type_name());
+                let message = format!(
+                    "$arrayToObject requires an array of key-value pairs, where the key must be of type string. Found key type: {}",
+                    key.type_name()
+                );
                 return fail(Kind::Location40395, message);
             };
             (name.to_owned(), value)
         } else {
             if !item.is_object() {
                 let kind = if fields.is_empty() { Kind::Location40398 } else { Kind::Location40391 };
-                let message = format!("$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Found: {}", item.type_name());
+                let message = format!(
+                    "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Found: {}",
+                    item.type_name()
+                );
                 return fail(kind, message);
             }
             let count = item.clone().into_fields().map_or(0, |fields| fields.len());
             if count != 2 {
-                let message = format!("$arrayToObject requires an object keys of 'k' and 'v'. Found incorrect number of keys:{count}");
+                let message = format!(
+                    "$arrayToObject requires an object keys of 'k' and 'v'. Found incorrect number of keys:{count}"
+                );
                 return fail(Kind::Location40392, message);
             }
             let (key, value) = (item.clone().into_field("k"), item.into_field("v"));
@@ -380,7 +394,10 @@ fn to_object(call: &Call<'_>) -> Result<Operand<'static>> {
                 return fail(Kind::Location40393, "$arrayToObject requires an object with keys 'k' and 'v'.");
             }
             let Some(name) = key.text() else {
-                let message = format!("$arrayToObject requires an object with keys 'k' and 'v', where the value of 'k' must be of type string. Found type: {}", key.type_name());
+                let message = format!(
+                    "$arrayToObject requires an object with keys 'k' and 'v', where the value of 'k' must be of type string. Found type: {}",
+                    key.type_name()
+                );
                 return fail(Kind::Location40394, message);
             };
             (name.to_owned(), value)
@@ -475,7 +492,8 @@ fn sort(call: &Call<'_>) -> Result<Operand<'static>> {
     let mut keyed: Vec<(Vec<Operand<'_>>, Operand<'_>)> = items
         .into_iter()
         .map(|item| {
-            let key = |path: &String| if path.is_empty() { item.clone() } else { null_for_missing(item.clone().at(path)) };
+            let key =
+                |path: &String| if path.is_empty() { item.clone() } else { null_for_missing(item.clone().at(path)) };
             (order.iter().map(|(path, _)| key(path)).collect(), item)
         })
         .collect();

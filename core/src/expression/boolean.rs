@@ -107,7 +107,10 @@ fn parse_switch(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     let error = |kind: Kind, message: String| Err(Error::new(kind, message));
     let found = |json: &Json| ext_json::from_json(json).map_or("object", |value| value.type_name());
     let Json::Object(fields) = argument else {
-        return error(Kind::Location40060, format!("$switch requires an object as an argument, found: {}", found(argument)));
+        return error(
+            Kind::Location40060,
+            format!("$switch requires an object as an argument, found: {}", found(argument)),
+        );
     };
     if let Some(unknown) = fields.keys().find(|name| !["branches", "default"].contains(&name.as_str())) {
         return error(Kind::Location40067, format!("$switch found an unknown argument: {unknown}"));

@@ -98,7 +98,12 @@ fn target(call: &Call<'_>) -> Result<Option<Target>> {
         let code = subtype.number().and_then(|number| number.as_i64()).and_then(|code| u8::try_from(code).ok());
         match code {
             Some(code) => code,
-            None => return fail(format!("In $convert, numeric value for 'subtype' does not correspond to a BinData type: {}", subtype.shown())),
+            None => {
+                return fail(format!(
+                    "In $convert, numeric value for 'subtype' does not correspond to a BinData type: {}",
+                    subtype.shown()
+                ));
+            }
         }
     };
     let known = match (kind.text(), kind.number()) {
@@ -110,7 +115,9 @@ fn target(call: &Call<'_>) -> Result<Option<Target>> {
             Some(name) => name,
             None => {
                 let shown = kind.shown();
-                return fail(format!("In $convert, numeric value for 'to' does not correspond to a BSON type: {shown}"));
+                return fail(format!(
+                    "In $convert, numeric value for 'to' does not correspond to a BSON type: {shown}"
+                ));
             }
         },
         (None, None) => {
@@ -188,7 +195,8 @@ fn truncated(number: &Number) -> Option<i64> {
         Number::Int(value) => Some(*value),
         Number::Double(value) => Number::Double(value.trunc()).as_i64(),
         Number::Decimal(Decimal::Finite(value)) => {
-            Number::Decimal(Decimal::Finite(Box::new(value.with_scale_round(0, bigdecimal::RoundingMode::Down)))).as_i64()
+            Number::Decimal(Decimal::Finite(Box::new(value.with_scale_round(0, bigdecimal::RoundingMode::Down))))
+                .as_i64()
         }
         Number::Decimal(_) => None,
     }
@@ -261,8 +269,7 @@ fn double_text(value: f64) -> String {
 
 fn uuid_text(bytes: &[u8]) -> Option<String> {
     let hex = text::hex(bytes);
-    (hex.len() == 32)
-        .then(|| format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
+    (hex.len() == 32).then(|| format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
 }
 
 fn string(value: &Value, target: &Target) -> Result<Value> {

@@ -14,7 +14,9 @@ use serde_json::Value as Json;
 
 macro_rules! part {
     ($name:literal, $part:expr) => {
-        Operator::new($name, Arguments::Special(|parser, json| parse_part(parser, json, $name)), |call| part(call, $part))
+        Operator::new($name, Arguments::Special(|parser, json| parse_part(parser, json, $name)), |call| {
+            part(call, $part)
+        })
     };
 }
 
@@ -176,9 +178,7 @@ pub(super) fn week(local: DateTime) -> i64 {
 /// The date, then the time zone.
 fn parse_part(parser: &mut Parser<'_>, argument: &Json, name: &str) -> Result<Vec<Node>> {
     match argument {
-        Json::Object(fields)
-            if !fields.keys().any(|name| name.starts_with('$')) =>
-        {
+        Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
             if let Some(unknown) = fields.keys().find(|name| !["date", "timezone"].contains(&name.as_str())) {
                 return fail(Kind::Location40535, format!("unrecognized option to {name}: \"{unknown}\""));
             }
@@ -216,9 +216,7 @@ fn timestamp(call: &Call<'_>, kind: Kind, part: fn(u32, u32) -> u32) -> Result<O
     }
     match operand.into_value() {
         Value::Timestamp(t, i) => Ok(Operand::int(i64::from(part(t, i)))),
-        other => {
-            fail(kind, format!("Argument to {} must be a timestamp, but is {}", call.name, other.type_name()))
-        }
+        other => fail(kind, format!("Argument to {} must be a timestamp, but is {}", call.name, other.type_name())),
     }
 }
 
@@ -271,7 +269,11 @@ fn number(call: &Call<'_>, index: usize, name: &str, default: i64) -> Result<Opt
         Some(value) => Ok(Some(value)),
         None => fail(
             Kind::Location40515,
-            format!("'{name}' must evaluate to an integer, found {} with value {}", operand.type_name(), operand.shown()),
+            format!(
+                "'{name}' must evaluate to an integer, found {} with value {}",
+                operand.type_name(),
+                operand.shown()
+            ),
         ),
     }
 }
@@ -305,7 +307,10 @@ fn from_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     let zone = match call.given(7) {
         true if !call.argument(7)?.is_nullish() && call.argument(7)?.text().is_none() => {
             let found = call.argument(7)?;
-            return fail(Kind::Location40517, format!("timezone must evaluate to a string, found {}", found.type_name()));
+            return fail(
+                Kind::Location40517,
+                format!("timezone must evaluate to a string, found {}", found.type_name()),
+            );
         }
         _ => zone(call, 7, Kind::Location40517)?,
     };

@@ -142,8 +142,9 @@ fn start_of_week(call: &Call<'_>, index: usize) -> Result<Option<Weekday>> {
 fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
     let (start, amount) = (call.argument(0)?, call.argument(2)?);
     let unit_name = call.argument(1)?.shown();
-    let Some(unit) = unit(call, 1, Kind::Location5166404)
-        .map_err(|error| if start.is_nullish() || millis_of(&start).is_some() { error } else { no_date(call, &start) })?
+    let Some(unit) = unit(call, 1, Kind::Location5166404).map_err(|error| {
+        if start.is_nullish() || millis_of(&start).is_some() { error } else { no_date(call, &start) }
+    })?
     else {
         return Ok(Operand::NULL);
     };
@@ -175,7 +176,8 @@ fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
             millis_at(shifted, &zone)?
         }
         unit => {
-            let shifted = amount.checked_mul(unit.millis()).and_then(|by| millis.checked_add(by)).ok_or_else(invalid)?;
+            let shifted =
+                amount.checked_mul(unit.millis()).and_then(|by| millis.checked_add(by)).ok_or_else(invalid)?;
             date::instant(shifted).map_err(|_| invalid())?;
             shifted
         }
@@ -225,7 +227,8 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
         // Hours are counted where the clocks' hours begin.
         let offset = if unit == Unit::Hour { offset_millis(start, &zone)? } else { 0 };
         let number = |millis: i64| (i128::from(millis) + i128::from(offset)).div_euclid(i128::from(unit.millis()));
-        i64::try_from(number(end) - number(start)).map_err(|_| Error::new(Kind::Location5166308, "$dateDiff overflowed"))
+        i64::try_from(number(end) - number(start))
+            .map_err(|_| Error::new(Kind::Location5166308, "$dateDiff overflowed"))
     };
     let count = match unit {
         Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond => passed(unit)?,
@@ -246,8 +249,9 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
 
 fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
     let date = call.argument(0)?;
-    let Some(unit) = unit(call, 1, Kind::Location5439013)
-        .map_err(|error| if date.is_nullish() || millis_of(&date).is_some() { error } else { not_truncatable(&date) })?
+    let Some(unit) = unit(call, 1, Kind::Location5439013).map_err(|error| {
+        if date.is_nullish() || millis_of(&date).is_some() { error } else { not_truncatable(&date) }
+    })?
     else {
         return Ok(Operand::NULL);
     };
@@ -257,11 +261,18 @@ fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
     }
     let size = if call.given(2) {
         let Some(size) = size.number().and_then(|number| number.as_i64()) else {
-            let message = format!("$dateTrunc requires 'binSize' to be a 64-bit integer, but got value '{}' of type {}", size.shown(), size.type_name());
+            let message = format!(
+                "$dateTrunc requires 'binSize' to be a 64-bit integer, but got value '{}' of type {}",
+                size.shown(),
+                size.type_name()
+            );
             return fail(Kind::Location5439017, message);
         };
         if size <= 0 {
-            return fail(Kind::Location5439018, format!("$dateTrunc requires 'binSize' to be greater than 0, but got value {size}"));
+            return fail(
+                Kind::Location5439018,
+                format!("$dateTrunc requires 'binSize' to be greater than 0, but got value {size}"),
+            );
         }
         size
     } else {
@@ -292,7 +303,9 @@ fn truncated(millis: i64, unit: Unit, size: i64, zone: &TimeZone, first_day: Wee
     let reference = Date::constant(2000, 1, 1);
     let local_start = |date: Date| millis_at(date.at(0, 0, 0, 0), zone);
     let of_day = |day: i64| {
-        Date::constant(1970, 1, 1).checked_add(Span::new().try_days(day).map_err(|_| overflow())?).map_err(|_| overflow())
+        Date::constant(1970, 1, 1)
+            .checked_add(Span::new().try_days(day).map_err(|_| overflow())?)
+            .map_err(|_| overflow())
     };
     let of_month = |month: i64| {
         let year = i16::try_from(month.div_euclid(12)).map_err(|_| overflow())?;

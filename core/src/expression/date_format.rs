@@ -41,7 +41,17 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
 
@@ -95,7 +105,10 @@ fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
         }
         let year = |year: i16| match year {
             0..=9999 => Ok(year),
-            _ => fail(Kind::Location18537, format!("$dateToString is only defined on year 0-9999, tried to use year {year}")),
+            _ => fail(
+                Kind::Location18537,
+                format!("$dateToString is only defined on year 0-9999, tried to use year {year}"),
+            ),
         };
         let Some(specifier) = characters.next() else {
             return fail(Kind::Location18535, "Unmatched '%' at end of format string");
@@ -314,7 +327,9 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Re
             }
             'z' | 'Z' => {
                 if zone_given {
-                    return Err(error("you cannot pass in a date/time string with GMT offset together with a timezone argument"));
+                    return Err(error(
+                        "you cannot pass in a date/time string with GMT offset together with a timezone argument",
+                    ));
                 }
                 let end = rest.find(|c: char| !(c.is_alphanumeric() || "+-:/_".contains(c))).unwrap_or(rest.len());
                 let (name, behind) = rest.split_at(end);

@@ -82,14 +82,6 @@ impl Expression {
         self.root.evaluate(&Scope::new(document, collator))
     }
 
-    /// The document's field that the expression is, by its path.
-    pub(crate) fn field_path(&self) -> Option<&str> {
-        match &self.root {
-            Node::Path(Variable::Root, path) if !path.is_empty() => Some(path),
-            _ => None,
-        }
-    }
-
     /// Every equality of a field's path with a constant that must hold for the expression to be true: its own, or
     /// those of the `$and` that it is. The value is never null, undefined, or an array.
     pub(crate) fn required_equalities(&self) -> Vec<(&str, &Value)> {

@@ -122,9 +122,7 @@ impl Node {
                 let items = items.iter().map(|node| Ok(node.evaluate(scope)?.into_value()));
                 Operand::Made(Value::Array(items.collect::<Result<_>>()?))
             }
-            Node::Call(operator, arguments) => {
-                (operator.evaluate)(&Call::new(operator.name, arguments, *scope))?
-            }
+            Node::Call(operator, arguments) => (operator.evaluate)(&Call::new(operator.name, arguments, *scope))?,
         })
     }
 }

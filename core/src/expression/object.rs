@@ -100,7 +100,9 @@ fn parse_get(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     if let Json::String(name) = field
         && name.starts_with('$')
     {
-        let message = format!("A field path reference which is not allowed in this context. Did you mean {{$literal: '{name}'}}?");
+        let message = format!(
+            "A field path reference which is not allowed in this context. Did you mean {{$literal: '{name}'}}?"
+        );
         return fail(Kind::Location5654600, message);
     }
     let name = parser.node(field)?;
@@ -163,8 +165,7 @@ fn set(call: &Call<'_>) -> Result<Operand<'static>> {
         let message = format!("{} requires 'input' to evaluate to type Object, found: {type_name}", call.name);
         return fail(Kind::Location4161105, message);
     };
-    let mut fields: Vec<(String, Value)> =
-        fields.into_iter().map(|(name, value)| (name, value.into_value())).collect();
+    let mut fields: Vec<(String, Value)> = fields.into_iter().map(|(name, value)| (name, value.into_value())).collect();
     match call.argument(2)?.into_option() {
         Some(value) => put(&mut fields, name, value),
         None => fields.retain(|(known, _)| *known != name),

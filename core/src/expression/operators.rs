@@ -158,8 +158,11 @@ mod tests {
 
     #[test]
     fn every_operator_is_listed_once() {
-        let names: Vec<&str> =
-            TABLES.iter().flat_map(|table| table.iter().map(|operator| operator.name)).chain(NOT_SUPPORTED.iter().copied()).collect();
+        let names: Vec<&str> = TABLES
+            .iter()
+            .flat_map(|table| table.iter().map(|operator| operator.name))
+            .chain(NOT_SUPPORTED.iter().copied())
+            .collect();
         for name in &names {
             assert!(name.starts_with('$'));
             assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name}");

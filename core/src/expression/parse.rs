@@ -11,8 +11,8 @@ use crate::path;
 use crate::setting::Setting;
 use serde_json::{Map, Value as Json};
 
-/// The deepest nesting of an expression: every operator takes two levels, an object and an array.
-const MAX_LEVELS: usize = 200;
+/// The deepest nesting of an expression, as of a document.
+const MAX_LEVELS: usize = 100;
 
 /// Parses a whole expression.
 pub(super) fn expression(json: &Json, setting: &Setting) -> Result<Node> {

@@ -17,9 +17,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         searched(call, Value::Null, |pattern, text| Ok(matches(pattern, text, 1).pop().unwrap_or(Value::Null)))
     }),
     Operator::new("$regexFindAll", ARGUMENTS, |call| {
-        searched(call, Value::Array(Vec::new()), |pattern, text| {
-            Ok(Value::Array(matches(pattern, text, usize::MAX)))
-        })
+        searched(call, Value::Array(Vec::new()), |pattern, text| Ok(Value::Array(matches(pattern, text, usize::MAX))))
     }),
 ];
 
@@ -61,9 +59,10 @@ fn searched(call: &Call<'_>, none: Value, search: fn(&Pattern, &str) -> Result<V
         Value::Null | Value::Undefined => return Ok(Operand::Made(none)),
         _ => return fail(Kind::Location51105, format!("{} needs 'regex' to be of type string or regex", call.name)),
     };
-    for (text, kind, what) in
-        [(&source, Kind::Location51109, "regular expression"), (&options, Kind::Location51110, "regular expression options")]
-    {
+    for (text, kind, what) in [
+        (&source, Kind::Location51109, "regular expression"),
+        (&options, Kind::Location51110, "regular expression options"),
+    ] {
         if text.contains('\0') {
             return fail(kind, format!("{}: {what} cannot contain an embedded null byte", call.name));
         }

@@ -96,15 +96,17 @@ fn substring_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
     let text = coerced(&text)?;
     let whole = |operand: &Operand<'_>, kind: Kind, what: &str| match operand.number() {
         Some(number) => Ok(number.as_i64().unwrap_or_else(|| number.to_f64() as i64)),
-        None => fail(
-            kind,
-            format!("{}:  {what} must be a numeric type (is BSON type {})", call.name, operand.type_name()),
-        ),
+        None => {
+            fail(kind, format!("{}:  {what} must be a numeric type (is BSON type {})", call.name, operand.type_name()))
+        }
     };
     let start = whole(&start, Kind::Location16034, "starting index")?;
     let length = whole(&length, Kind::Location16035, "length")?;
     let Ok(start) = usize::try_from(start) else {
-        return fail(Kind::Location50752, format!("{}:  starting index must be non-negative (got: {start})", call.name));
+        return fail(
+            Kind::Location50752,
+            format!("{}:  starting index must be non-negative (got: {start})", call.name),
+        );
     };
     if start >= text.len() {
         return Ok(Operand::string(""));
@@ -132,7 +134,8 @@ fn substring_points(call: &Call<'_>) -> Result<Operand<'static>> {
             return fail(kinds[0], message);
         }
         let Some(value) = int32(&operand) else {
-            let message = format!("$substrCP: {what} cannot be represented as a 32-bit integral value: {}", operand.shown());
+            let message =
+                format!("$substrCP: {what} cannot be represented as a 32-bit integral value: {}", operand.shown());
             return fail(kinds[1], message);
         };
         usize::try_from(value)
@@ -264,16 +267,16 @@ fn index_of_points(call: &Call<'_>) -> Result<Operand<'static>> {
     if from > to {
         return Ok(Operand::int(-1));
     }
-    let found = if wanted.is_empty() { Some(0) } else { text[from..to].windows(wanted.len()).position(|window| window == wanted) };
+    let found = if wanted.is_empty() {
+        Some(0)
+    } else {
+        text[from..to].windows(wanted.len()).position(|window| window == wanted)
+    };
     Ok(Operand::int(found.map_or(-1, |at| (from + at) as i64)))
 }
 
 fn replace(call: &Call<'_>, most: usize) -> Result<Operand<'static>> {
-    let parts = [
-        ("input", Kind::Location51746),
-        ("find", Kind::Location51745),
-        ("replacement", Kind::Location51744),
-    ];
+    let parts = [("input", Kind::Location51746), ("find", Kind::Location51745), ("replacement", Kind::Location51744)];
     let mut texts = Vec::with_capacity(parts.len());
     for (index, (name, kind)) in parts.into_iter().enumerate() {
         let operand = call.argument(index)?;

@@ -26,14 +26,18 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::exactly("$acosh", 1, |call| within(call, 1, None, libm::acosh, |x, p, rm, cc| x.acosh(p, rm, cc))),
     Operator::exactly("$atanh", 1, |call| within(call, -1, Some(1), libm::atanh, |x, p, rm, cc| x.atanh(p, rm, cc))),
     Operator::exactly("$degreesToRadians", 1, |call| {
-        numeric(call, |number| Ok(converted(number, f64::to_radians, |number| {
-            quotient(&number.multiply(&pi()).unwrap_or(Number::Double(f64::NAN)), &Number::Int(180))
-        })))
+        numeric(call, |number| {
+            Ok(converted(number, f64::to_radians, |number| {
+                quotient(&number.multiply(&pi()).unwrap_or(Number::Double(f64::NAN)), &Number::Int(180))
+            }))
+        })
     }),
     Operator::exactly("$radiansToDegrees", 1, |call| {
-        numeric(call, |number| Ok(converted(number, f64::to_degrees, |number| {
-            quotient(&number.multiply(&Number::Int(180)).unwrap_or(Number::Double(f64::NAN)), &pi())
-        })))
+        numeric(call, |number| {
+            Ok(converted(number, f64::to_degrees, |number| {
+                quotient(&number.multiply(&Number::Int(180)).unwrap_or(Number::Double(f64::NAN)), &pi())
+            }))
+        })
     }),
 ];
 
@@ -103,7 +107,8 @@ pub(super) fn decimal_power(base: &Decimal, exponent: &Decimal) -> Decimal {
         Some(_) if base.is_zero() => return Number::Int(0).to_decimal(),
         // An odd power of a negative number is negative.
         Some(power) if base.as_bigint_and_scale().0.sign() == bigdecimal::num_bigint::Sign::Minus => {
-            let magnitude = binary(&-(**base).clone(), &mut cc).pow(&binary(exponent, &mut cc), PRECISION, ROUNDING, &mut cc);
+            let magnitude =
+                binary(&-(**base).clone(), &mut cc).pow(&binary(exponent, &mut cc), PRECISION, ROUNDING, &mut cc);
             if power % 2 == 0 { magnitude } else { magnitude.neg() }
         }
         _ => {

@@ -101,9 +101,8 @@ fn map<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
         let message = format!("input to $map must be an array not {}", input.type_name());
         return Err(Error::new(Kind::Location16883, message));
     };
-    let mapped = items
-        .into_iter()
-        .map(|item| call.scope.with(item, |scope| Ok(call.argument_in(1, scope)?.into_value())));
+    let mapped =
+        items.into_iter().map(|item| call.scope.with(item, |scope| Ok(call.argument_in(1, scope)?.into_value())));
     Ok(Operand::array(mapped.collect::<Result<_>>()?))
 }
 
@@ -174,9 +173,9 @@ fn reduce<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     };
     let mut value = call.argument(1)?;
     for item in items {
-        let next = call.scope.with_all(vec![value, item], &mut |scope| {
-            Ok::<_, Error>(call.argument_in(2, scope)?.into_owned())
-        })?;
+        let next = call
+            .scope
+            .with_all(vec![value, item], &mut |scope| Ok::<_, Error>(call.argument_in(2, scope)?.into_owned()))?;
         value = next;
     }
     Ok(value)

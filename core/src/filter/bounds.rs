@@ -3,7 +3,7 @@
 //! RULE: ranges may hold more than what matches, never less, for documents without arrays on the field's path. What is
 //! not understood allows everything.
 
-use super::node::{Node, Range, Side, Test};
+use super::node::{Node, Range, Side, Test, has_strings};
 use super::regex::Pattern;
 use crate::document::number::Number;
 use crate::document::order::Class;
@@ -24,7 +24,12 @@ impl Node {
                 _ => KeyRanges::all(),
             },
             Node::Leaf(leaf, test) if leaf == path => test.ranges(),
-            Node::Leaf(..) => KeyRanges::all(),
+            Node::Expression(expression, collator) => expression
+                .required_equalities()
+                .into_iter()
+                .filter(|(field, value)| *field == path && !(collator.is_some() && has_strings(value)))
+                .fold(KeyRanges::all(), |ranges, (_, value)| ranges.intersect(&point(value))),
+            Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => KeyRanges::all(),
         }
     }
 
@@ -37,7 +42,7 @@ impl Node {
                     node.required(visit);
                 }
             }
-            Node::Not(_) => {}
+            Node::Not(_) | Node::Expression(..) | Node::Schema(_) | Node::Sample(_) => {}
             Node::Leaf(path, test) => visit(path, test),
         }
     }
@@ -48,6 +53,10 @@ impl Node {
             Node::And(nodes) | Node::Or(nodes) => nodes.iter().for_each(|node| node.leaf_paths(visit)),
             Node::Not(node) => node.leaf_paths(visit),
             Node::Leaf(path, _) => visit(path),
+            Node::Expression(expression, _) => {
+                expression.required_equalities().into_iter().for_each(|(path, _)| visit(path));
+            }
+            Node::Schema(_) | Node::Sample(_) => {}
         }
     }
 }
@@ -69,12 +78,35 @@ impl Test {
             }
             Test::Range(range) => range.ranges(),
             Test::Regex(pattern) => matched_by(pattern),
+            Test::Collated(test, _) => test.collated_ranges(),
             Test::Type(_)
             | Test::Modulo(_)
             | Test::Bits(_)
             | Test::Size(_)
             | Test::ElementDocument(_)
             | Test::ElementValue(_) => KeyRanges::all(),
+        }
+    }
+}
+
+impl Test {
+    /// Equal strings may have any encodings: all of their class come into question.
+    fn collated_ranges(&self) -> KeyRanges {
+        let of_value = |value: &Value| match Class::of(value) {
+            Class::Array => KeyRanges::all(),
+            class if has_strings(value) => {
+                KeyRanges::new(vec![KeyRange { lo: vec![class as u8], hi: prefix_successor(&[class as u8]) }])
+            }
+            _ => point(value),
+        };
+        match self {
+            Test::Equal(value) => of_value(value),
+            Test::Range(range) => of_value(&range.bound),
+            Test::In(set) => {
+                let rest = Test::one_of(if set.null { vec![Value::Null] } else { Vec::new() }, set.patterns.clone());
+                set.values.iter().fold(rest.ranges(), |ranges, value| ranges.union(&of_value(value)))
+            }
+            _ => KeyRanges::all(),
         }
     }
 }

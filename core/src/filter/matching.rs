@@ -1,20 +1,45 @@
 //! Matching a filter against jsonb's bytes. Nothing here allocates for documents without extended values.
 
 use super::node::{Node, Range, Set, Test};
+use crate::collation::Collator;
 use crate::document::element::Element;
-use crate::document::order::{Class, compare_raw};
+use crate::document::order::{Class, compare_raw, compare_raw_with};
 use crate::document::raw::{RawArray, RawValue};
 use crate::document::value::Value;
+use crate::error::Result;
 use crate::path::{self, AtEnd, Base};
 
 impl Node {
     /// True if the document matches.
-    pub fn matches(&self, document: Base<'_>) -> bool {
+    ///
+    /// # Errors
+    /// Those of expressions, which stand at the top only.
+    pub fn matches(&self, document: Base<'_>) -> Result<bool> {
         match self {
-            Node::And(nodes) => nodes.iter().all(|node| node.matches(document)),
-            Node::Or(nodes) => nodes.iter().any(|node| node.matches(document)),
-            Node::Not(node) => !node.matches(document),
-            Node::Leaf(path, test) => path::any(document, path, test.at_end(), &|found| test.accepts(found)),
+            Node::And(nodes) => {
+                for node in nodes {
+                    if !node.matches(document)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Node::Or(nodes) => {
+                for node in nodes {
+                    if node.matches(document)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Node::Not(node) => Ok(!node.matches(document)?),
+            Node::Leaf(path, test) => Ok(path::any(document, path, test.at_end(), &|found| test.accepts(found))),
+            Node::Expression(expression, collator) => match document {
+                Base::Object(object) => Ok(expression.operand(object, collator.as_deref())?.is_true()),
+                _ => Ok(false),
+            },
+            Node::Schema(schema) => Ok(matches!(document, Base::Object(object) if schema.matches_document(object))),
+            Node::Sample(rate) => Ok(fastrand::f64() < *rate),
         }
     }
 
@@ -28,14 +53,15 @@ impl Node {
                 let at_end = if elements { test.at_end() } else { AtEnd::Whole };
                 path::any_at_end(value, at_end, &|found| test.accepts(found))
             }
+            Node::Expression(..) | Node::Schema(_) | Node::Sample(_) => false,
         }
     }
 
     /// True if an array's element matches as a document; what is neither document nor array never does.
     fn matches_element(&self, element: RawValue<'_>) -> bool {
         match element {
-            RawValue::Array(array) => self.matches(Base::Array(array)),
-            value => path::embedded(value).is_some_and(|object| self.matches(Base::Object(object))),
+            RawValue::Array(array) => self.matches(Base::Array(array)).unwrap_or(false),
+            value => path::embedded(value).is_some_and(|object| self.matches(Base::Object(object)).unwrap_or(false)),
         }
     }
 }
@@ -54,6 +80,7 @@ impl Test {
             Test::Modulo(modulo) => found.is_some_and(|raw| modulo.accepts(raw)),
             Test::Bits(bits) => found.is_some_and(|raw| bits.accept(raw)),
             Test::Regex(pattern) => found.is_some_and(|raw| pattern.accepts(raw)),
+            Test::Collated(test, collator) => test.accepts_under(found, collator),
             Test::Size(size) => array(found).is_some_and(|array| array.len() == *size),
             Test::ElementDocument(_) | Test::ElementValue(_) => {
                 array(found).is_some_and(|array| array.iter().any(|element| self.matches_element(element)))
@@ -63,6 +90,22 @@ impl Test {
 }
 
 impl Test {
+    /// As [`accepts`](Self::accepts), strings compared by the collation.
+    fn accepts_under(&self, found: Option<RawValue<'_>>, collator: &Collator) -> bool {
+        let compare = |raw: RawValue<'_>, value: &Value| compare_raw_with(raw, value, Some(collator));
+        match self {
+            Test::Equal(value) => found.is_some_and(|raw| compare(raw, value).is_eq()),
+            Test::In(set) => {
+                set.contains_beside_values(found)
+                    || found.is_some_and(|raw| set.values.iter().any(|value| compare(raw, value).is_eq()))
+            }
+            Test::Range(range) => found.is_some_and(|raw| {
+                range.class == Some(Class::of_raw(raw)) && range.side.accepts(compare(raw, &range.bound))
+            }),
+            test => test.accepts(found),
+        }
+    }
+
     /// True if an array's element is what `$elemMatch` looks for.
     pub fn matches_element(&self, element: RawValue<'_>) -> bool {
         match self {
@@ -90,10 +133,14 @@ fn equals(raw: RawValue<'_>, value: &Value) -> bool {
 
 impl Set {
     fn contains(&self, found: Option<RawValue<'_>>) -> bool {
+        found.is_some_and(|raw| self.values.binary_search_by(|value| compare_raw(raw, value).reverse()).is_ok())
+            || self.contains_beside_values(found)
+    }
+
+    /// True if null or a pattern makes the value, or a missing one, belong.
+    fn contains_beside_values(&self, found: Option<RawValue<'_>>) -> bool {
         let Some(raw) = found else { return self.null };
-        self.values.binary_search_by(|value| compare_raw(raw, value).reverse()).is_ok()
-            || self.null && Class::of_raw(raw) == Class::Null
-            || self.patterns.iter().any(|pattern| pattern.accepts(raw))
+        self.null && Class::of_raw(raw) == Class::Null || self.patterns.iter().any(|pattern| pattern.accepts(raw))
     }
 }
 

@@ -6,6 +6,7 @@
 //! * [`position`] says which array element made it match.
 //! * [`bounds`] says which values of a field can match.
 //! * [`types`], [`modulo`], [`bits`] and [`regex`] are single operators: argument and test.
+//! * [`schema`] is `$jsonSchema`.
 
 mod bits;
 mod bounds;
@@ -15,6 +16,7 @@ mod node;
 mod parse;
 mod position;
 mod regex;
+mod schema;
 mod types;
 
 use crate::document::raw::{RawArray, RawObject, RawValue};
@@ -22,6 +24,7 @@ use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
 use crate::key::KeyRanges;
 use crate::path::{self, Base};
+use crate::setting::Setting;
 use node::{Node, Test};
 pub(crate) use regex::Pattern;
 pub(crate) use types::type_of_code;
@@ -39,7 +42,20 @@ impl Filter {
     /// `BadValue` for an unknown operator or a wrong argument, with MongoDB's codes; `NotImplemented` for an operator
     /// of MongoDB's that is not understood yet.
     pub fn parse(json: &serde_json::Value) -> Result<Filter> {
-        Ok(Filter { root: parse::filter(json)? })
+        Filter::parse_in(json, &Setting::default())
+    }
+
+    /// As [`Filter::parse`], under a statement's collation and with its variables.
+    ///
+    /// # Errors
+    /// Those of [`Filter::parse`], and of expressions.
+    pub fn parse_in(json: &serde_json::Value, setting: &Setting) -> Result<Filter> {
+        Ok(Filter { root: parse::filter(json, setting)? })
+    }
+
+    /// Parses a condition on an array's elements that are documents: `$expr` and its like are not allowed.
+    pub(crate) fn of_elements(json: &serde_json::Value) -> Result<Filter> {
+        Ok(Filter { root: parse::element_filter(json, &Setting::default())? })
     }
 
     /// True if the filter is `{}`.
@@ -47,8 +63,17 @@ impl Filter {
         matches!(&self.root, Node::And(nodes) if nodes.is_empty())
     }
 
-    /// True if the document matches.
+    /// True if the document matches. One whose `$expr` fails does not: [`evaluate`](Self::evaluate) tells why.
     pub fn matches(&self, document: RawObject<'_>) -> bool {
+        self.evaluate(document).unwrap_or(false)
+    }
+
+    /// True if the document matches.
+    ///
+    /// # Errors
+    /// Those of the expressions in `$expr`.
+    #[inline]
+    pub fn evaluate(&self, document: RawObject<'_>) -> Result<bool> {
         self.root.matches(Base::Object(document))
     }
 
@@ -72,9 +97,15 @@ impl Filter {
     }
 
     /// The value that a field must equal, demanded at the top level or inside `$and`; None if there is no such demand,
-    /// or several that differ.
+    /// or several that differ. A string that is compared by a collation is no such value.
     pub fn equality_of(&self, path: &str) -> Option<Value> {
-        let mut values = self.equalities().into_iter().filter(|(field, _)| *field == path).map(|(_, value)| value);
+        let mut values = Vec::new();
+        self.root.required(&mut |field, test| {
+            if field == path && !test.is_collated() {
+                values.extend(test.single_value());
+            }
+        });
+        let mut values = values.into_iter();
         let first = values.next()?;
         values.all(|value| value == first).then_some(first)
     }
@@ -127,7 +158,7 @@ impl Condition {
 
     /// Parses what [`is_one`](Self::is_one) is true for.
     pub(crate) fn parse(json: &serde_json::Value) -> Result<Condition> {
-        Ok(Condition { root: parse::condition(json)? })
+        Ok(Condition { root: parse::condition(json, &Setting::default())? })
     }
 
     /// True if the value passes, or an element of the array that it is.
@@ -147,8 +178,8 @@ impl ElementCondition {
     ///
     /// # Errors
     /// Those of [`Filter::parse`].
-    pub(crate) fn parse(json: &serde_json::Value) -> Result<ElementCondition> {
-        Ok(ElementCondition { test: parse::element_condition(json)? })
+    pub(crate) fn parse(json: &serde_json::Value, setting: &Setting) -> Result<ElementCondition> {
+        Ok(ElementCondition { test: parse::element_condition(json, setting)? })
     }
 
     /// The first element that matches.
@@ -171,7 +202,7 @@ impl ArrayFilter {
     /// `FailedToParse` if it names no field, or several, or by no identifier; those of [`Filter::parse`].
     pub(crate) fn parse(json: &serde_json::Value) -> Result<ArrayFilter> {
         let error = |message: String| Err(Error::new(Kind::FailedToParse, message));
-        let root = parse::filter(json)?;
+        let root = parse::element_filter(json, &Setting::default())?;
         let mut identifiers: Vec<&str> = Vec::new();
         root.leaf_paths(&mut |path| identifiers.push(path::split(path).0));
         let Some(identifier) = identifiers.first().map(|identifier| (*identifier).to_owned()) else {
@@ -198,6 +229,6 @@ impl ArrayFilter {
 
     /// True if the element matches.
     pub(crate) fn matches(&self, element: RawValue<'_>) -> bool {
-        self.root.matches(Base::Field(&self.identifier, element))
+        self.root.matches(Base::Field(&self.identifier, element)).unwrap_or(false)
     }
 }

@@ -6,11 +6,15 @@
 use super::bits::Bits;
 use super::modulo::Modulo;
 use super::regex::Pattern;
+use super::schema::Schema;
 use super::types::Types;
+use crate::collation::Collator;
 use crate::document::order::{Class, compare_values};
 use crate::document::value::Value;
+use crate::expression::Expression;
 use crate::path::AtEnd;
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// A part of a filter.
 #[derive(Debug)]
@@ -23,6 +27,12 @@ pub(super) enum Node {
     Not(Box<Node>),
     /// a test of the values at a path
     Leaf(String, Test),
+    /// `$expr`: true for the document
+    Expression(Expression, Option<Arc<Collator>>),
+    /// `$jsonSchema`
+    Schema(Schema),
+    /// `$sampleRate`: by chance, so often
+    Sample(f64),
 }
 
 /// A test of one value.
@@ -54,6 +64,8 @@ pub(super) enum Test {
     ElementDocument(Box<Node>),
     /// an array with an element that passes every test, whatever path they are given
     ElementValue(Box<Node>),
+    /// an equality, a membership or a range with strings in it, under a collation
+    Collated(Box<Test>, Arc<Collator>),
 }
 
 /// The argument of `$in`.
@@ -149,9 +161,27 @@ impl Test {
         Test::In(Set { values, null, patterns })
     }
 
+    /// The test under a collation, where that makes a difference.
+    pub fn under(self, collator: Option<&Arc<Collator>>) -> Test {
+        let Some(collator) = collator else { return self };
+        let sensitive = match &self {
+            Test::Equal(value) => has_strings(value),
+            Test::In(set) => set.values.iter().any(has_strings),
+            Test::Range(range) => has_strings(&range.bound),
+            _ => false,
+        };
+        if sensitive { Test::Collated(Box::new(self), Arc::clone(collator)) } else { self }
+    }
+
+    /// True if equal values may have different encodings.
+    pub fn is_collated(&self) -> bool {
+        matches!(self, Test::Collated(..))
+    }
+
     /// The only value that passes, if the test is an equality in disguise or in the open.
     pub fn single_value(&self) -> Option<Value> {
         match self {
+            Test::Collated(test, _) => test.single_value(),
             Test::Null => Some(Value::Null),
             Test::Equal(value) => Some(value.clone()),
             Test::In(Set { patterns, .. }) if !patterns.is_empty() => None,
@@ -159,5 +189,15 @@ impl Test {
             Test::In(Set { values, null: false, .. }) if values.len() == 1 => Some(values[0].clone()),
             _ => None,
         }
+    }
+}
+
+/// True for a string, and for what contains one.
+pub(super) fn has_strings(value: &Value) -> bool {
+    match value {
+        Value::String(_) | Value::Symbol(_) => true,
+        Value::Array(items) => items.iter().any(has_strings),
+        Value::Object(fields) => fields.iter().any(|(_, value)| has_strings(value)),
+        _ => false,
     }
 }

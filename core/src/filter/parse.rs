@@ -7,12 +7,16 @@ use super::bits::Bits;
 use super::modulo::Modulo;
 use super::node::{Node, Side, Test};
 use super::regex::Pattern;
+use super::schema::Schema;
 use super::types::Types;
 use crate::document::number::Number;
 use crate::document::order::Class;
 use crate::document::value::Value;
 use crate::document::{MAX_DEPTH, ext_json};
 use crate::error::{Error, Kind, Result};
+use crate::expression::Expression;
+use crate::expression::operand::Operand;
+use crate::setting::Setting;
 use serde_json::{Map, Value as Json};
 
 /// An operator on a field: `{path: {name: argument}}`.
@@ -27,18 +31,43 @@ struct Field<'a> {
     path: &'a str,
     /// the operator and those beside it
     operators: &'a Map<String, Json>,
+    context: Context<'a>,
+}
+
+/// Where a part of a filter stands.
+#[derive(Clone, Copy)]
+struct Context<'a> {
     depth: usize,
+    /// true for a condition on the whole document, where `$expr` and its like may stand
+    top: bool,
+    setting: &'a Setting,
+}
+
+impl<'a> Context<'a> {
+    fn new(setting: &'a Setting) -> Context<'a> {
+        Context { depth: 0, top: true, setting }
+    }
+
+    /// The same, one level of logic deeper.
+    fn deeper(self) -> Context<'a> {
+        Context { depth: self.depth + 1, ..self }
+    }
+
+    /// Inside an array's element.
+    fn inside(self) -> Context<'a> {
+        Context { depth: self.depth + 1, top: false, ..self }
+    }
 }
 
 const FIELD_OPERATORS: &[FieldOperator] = &[
     FieldOperator { name: "$eq", parse: eq },
     FieldOperator { name: "$ne", parse: ne },
-    FieldOperator { name: "$gt", parse: |field, argument| range(field.path, Side::Greater, argument) },
-    FieldOperator { name: "$gte", parse: |field, argument| range(field.path, Side::GreaterOrEqual, argument) },
-    FieldOperator { name: "$lt", parse: |field, argument| range(field.path, Side::Less, argument) },
-    FieldOperator { name: "$lte", parse: |field, argument| range(field.path, Side::LessOrEqual, argument) },
-    FieldOperator { name: "$in", parse: |field, argument| membership(field.path, "$in", argument) },
-    FieldOperator { name: "$nin", parse: |field, argument| Ok(not(membership(field.path, "$nin", argument)?)) },
+    FieldOperator { name: "$gt", parse: |field, argument| range(field, Side::Greater, argument) },
+    FieldOperator { name: "$gte", parse: |field, argument| range(field, Side::GreaterOrEqual, argument) },
+    FieldOperator { name: "$lt", parse: |field, argument| range(field, Side::Less, argument) },
+    FieldOperator { name: "$lte", parse: |field, argument| range(field, Side::LessOrEqual, argument) },
+    FieldOperator { name: "$in", parse: |field, argument| membership(field, "$in", argument) },
+    FieldOperator { name: "$nin", parse: |field, argument| Ok(not(membership(field, "$nin", argument)?)) },
     FieldOperator { name: "$not", parse: not_operators },
     FieldOperator { name: "$exists", parse: exists },
     FieldOperator { name: "$type", parse: types },
@@ -73,15 +102,18 @@ const FIELD_OPERATORS_TO_COME: &[&str] = &["$geoIntersects", "$geoWithin", "$nea
 /// An operator that stands where a path could: `{name: argument}`.
 struct TopLevelOperator {
     name: &'static str,
-    parse: fn(name: &str, argument: &Json, depth: usize) -> Result<Node>,
+    parse: fn(name: &str, argument: &Json, context: Context<'_>) -> Result<Node>,
 }
 
 const TOP_LEVEL_OPERATORS: &[TopLevelOperator] = &[
-    TopLevelOperator { name: "$and", parse: |name, argument, depth| Ok(Node::And(branches(name, argument, depth)?)) },
-    TopLevelOperator { name: "$or", parse: |name, argument, depth| Ok(Node::Or(branches(name, argument, depth)?)) },
+    TopLevelOperator {
+        name: "$and",
+        parse: |name, argument, context| Ok(Node::And(branches(name, argument, context)?)),
+    },
+    TopLevelOperator { name: "$or", parse: |name, argument, context| Ok(Node::Or(branches(name, argument, context)?)) },
     TopLevelOperator {
         name: "$nor",
-        parse: |name, argument, depth| Ok(not(Node::Or(branches(name, argument, depth)?))),
+        parse: |name, argument, context| Ok(not(Node::Or(branches(name, argument, context)?))),
     },
     TopLevelOperator {
         name: "$alwaysTrue",
@@ -92,10 +124,14 @@ const TOP_LEVEL_OPERATORS: &[TopLevelOperator] = &[
         parse: |name, argument, _| constant(name, argument).map(|()| Node::Or(Vec::new())),
     },
     TopLevelOperator { name: "$comment", parse: |_, _, _| Ok(Node::And(Vec::new())) },
+    TopLevelOperator { name: "$expr", parse: expression },
+    TopLevelOperator { name: "$jsonSchema", parse: schema },
+    TopLevelOperator { name: "$sampleRate", parse: sample_rate },
+    TopLevelOperator { name: "$where", parse: |_, _, _| Err(no_javascript()) },
 ];
 
 /// MongoDB's operators at the top level that are not understood yet.
-const TOP_LEVEL_OPERATORS_TO_COME: &[&str] = &["$expr", "$jsonSchema", "$sampleRate", "$text", "$where"];
+const TOP_LEVEL_OPERATORS_TO_COME: &[&str] = &["$text"];
 
 /// Names that start an extended value rather than a document of operators.
 const VALUE_NAMES: &[&str] = &[
@@ -127,11 +163,19 @@ const MAX_FILTER_DEPTH: usize = 100;
 const MAX_JSON_DEPTH: usize = MAX_DEPTH + 2 * MAX_FILTER_DEPTH;
 
 /// Parses a whole filter.
-pub(super) fn filter(json: &Json) -> Result<Node> {
+pub(super) fn filter(json: &Json, setting: &Setting) -> Result<Node> {
     if !is_shallow(json, MAX_JSON_DEPTH) {
         return Err(too_deep());
     }
-    document(json, 0)
+    document(json, Context::new(setting))
+}
+
+/// Parses a condition on an array's elements, a document of paths.
+pub(super) fn element_filter(json: &Json, setting: &Setting) -> Result<Node> {
+    if !is_shallow(json, MAX_JSON_DEPTH) {
+        return Err(too_deep());
+    }
+    document(json, Context { top: false, ..Context::new(setting) })
 }
 
 /// True for operators, such as `{"$gt": 5}`, and regular expressions.
@@ -144,12 +188,12 @@ pub(super) fn is_condition(json: &Json) -> Result<bool> {
 }
 
 /// Parses what [`is_condition`] is true for; its leaves' paths are empty.
-pub(super) fn condition(json: &Json) -> Result<Node> {
-    field("", json, 0)
+pub(super) fn condition(json: &Json, setting: &Setting) -> Result<Node> {
+    field("", json, Context::new(setting))
 }
 
-fn document(json: &Json, depth: usize) -> Result<Node> {
-    if depth > MAX_FILTER_DEPTH {
+fn document(json: &Json, context: Context<'_>) -> Result<Node> {
+    if context.depth > MAX_FILTER_DEPTH {
         return Err(too_deep());
     }
     let Json::Object(fields) = json else {
@@ -159,7 +203,7 @@ fn document(json: &Json, depth: usize) -> Result<Node> {
     let mut nodes = Vec::with_capacity(fields.len());
     for (name, argument) in fields {
         let node = match TOP_LEVEL_OPERATORS.iter().find(|operator| operator.name == name) {
-            Some(operator) => (operator.parse)(name, argument, depth)?,
+            Some(operator) => (operator.parse)(name, argument, context)?,
             None if TOP_LEVEL_OPERATORS_TO_COME.contains(&name.as_str()) => return Err(to_come(name)),
             None if name.starts_with('$') && !REFERENCE_NAMES.contains(&name.as_str()) => {
                 return Err(bad_value(format!(
@@ -167,7 +211,7 @@ fn document(json: &Json, depth: usize) -> Result<Node> {
                      consider using $getField or $setField."
                 )));
             }
-            None => field(name, argument, depth)?,
+            None => field(name, argument, context)?,
         };
         push(&mut nodes, node);
     }
@@ -175,7 +219,7 @@ fn document(json: &Json, depth: usize) -> Result<Node> {
 }
 
 /// The filters in an argument of `$and`, `$or` or `$nor`.
-fn branches(name: &str, argument: &Json, depth: usize) -> Result<Vec<Node>> {
+fn branches(name: &str, argument: &Json, context: Context<'_>) -> Result<Vec<Node>> {
     let elements = match argument {
         Json::Array(elements) if !elements.is_empty() => elements,
         Json::Array(_) => return Err(bad_value("$and/$or/$nor must be a nonempty array")),
@@ -184,16 +228,16 @@ fn branches(name: &str, argument: &Json, depth: usize) -> Result<Vec<Node>> {
     elements
         .iter()
         .map(|element| match element {
-            Json::Object(_) => document(element, depth + 1),
+            Json::Object(_) => document(element, context.deeper()),
             _ => Err(bad_value("$or/$and/$nor entries need to be full objects")),
         })
         .collect()
 }
 
 /// `{path: argument}`: operators, or a value to equal.
-fn field(path: &str, argument: &Json, depth: usize) -> Result<Node> {
+fn field(path: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
     if let Some(operators) = as_operators(argument) {
-        return field_operators(path, operators, depth);
+        return field_operators(path, operators, context);
     }
     if let Json::Object(fields) = argument
         && !is_extended(fields)
@@ -204,22 +248,22 @@ fn field(path: &str, argument: &Json, depth: usize) -> Result<Node> {
     {
         return Err(unknown_operator(name));
     }
-    equality_or_regex(path, ext_json::from_json(argument)?)
+    equality_or_regex(path, ext_json::from_json(argument)?, context.setting)
 }
 
 /// A value that stands alone: a regular expression is searched for.
-fn equality_or_regex(path: &str, value: Value) -> Result<Node> {
+fn equality_or_regex(path: &str, value: Value, setting: &Setting) -> Result<Node> {
     match value {
         Value::Regex(pattern, options) => Ok(leaf(path, Test::Regex(Pattern::new(&pattern, &options)?))),
-        value => equality(path, value),
+        value => equality(path, value, setting),
     }
 }
 
-fn field_operators(path: &str, operators: &Map<String, Json>, depth: usize) -> Result<Node> {
+fn field_operators(path: &str, operators: &Map<String, Json>, context: Context<'_>) -> Result<Node> {
     let mut nodes = Vec::with_capacity(operators.len());
     for (name, argument) in operators {
         let node = match FIELD_OPERATORS.iter().find(|operator| operator.name == name) {
-            Some(operator) => (operator.parse)(Field { path, operators, depth }, argument)?,
+            Some(operator) => (operator.parse)(Field { path, operators, context }, argument)?,
             None if FIELD_OPERATORS_TO_COME.contains(&name.as_str()) => return Err(to_come(name)),
             None => return Err(unknown_operator(name)),
         };
@@ -229,31 +273,31 @@ fn field_operators(path: &str, operators: &Map<String, Json>, depth: usize) -> R
 }
 
 fn eq(field: Field<'_>, argument: &Json) -> Result<Node> {
-    equality(field.path, ext_json::from_json(argument)?)
+    equality(field.path, ext_json::from_json(argument)?, field.context.setting)
 }
 
 fn ne(field: Field<'_>, argument: &Json) -> Result<Node> {
     match ext_json::from_json(argument)? {
         Value::Regex(..) => Err(bad_value("Can't have regex as arg to $ne.")),
-        value => Ok(not(equality(field.path, value)?)),
+        value => Ok(not(equality(field.path, value, field.context.setting)?)),
     }
 }
 
-fn equality(path: &str, value: Value) -> Result<Node> {
+fn equality(path: &str, value: Value, setting: &Setting) -> Result<Node> {
     defined(&value)?;
-    Ok(leaf(path, Test::equal(value)))
+    Ok(leaf(path, Test::equal(value).under(setting.collator())))
 }
 
-fn range(path: &str, side: Side, argument: &Json) -> Result<Node> {
+fn range(field: Field<'_>, side: Side, argument: &Json) -> Result<Node> {
     let bound = ext_json::from_json(argument)?;
     defined(&bound)?;
     if Class::of(&bound) == Class::Regex {
-        return Err(bad_value(format!("Can't have RegEx as arg to predicate over field '{path}'.")));
+        return Err(bad_value(format!("Can't have RegEx as arg to predicate over field '{}'.", field.path)));
     }
-    Ok(leaf(path, Test::range(side, bound)))
+    Ok(leaf(field.path, Test::range(side, bound).under(field.context.setting.collator())))
 }
 
-fn membership(path: &str, name: &str, argument: &Json) -> Result<Node> {
+fn membership(field: Field<'_>, name: &str, argument: &Json) -> Result<Node> {
     let Json::Array(elements) = argument else { return Err(bad_value(format!("{name} needs an array"))) };
     let mut values = Vec::with_capacity(elements.len());
     let mut patterns = Vec::new();
@@ -273,19 +317,19 @@ fn membership(path: &str, name: &str, argument: &Json) -> Result<Node> {
             }
         }
     }
-    Ok(leaf(path, Test::one_of(values, patterns)))
+    Ok(leaf(field.path, Test::one_of(values, patterns).under(field.context.setting.collator())))
 }
 
 fn not_operators(field: Field<'_>, argument: &Json) -> Result<Node> {
-    if field.depth >= MAX_FILTER_DEPTH {
+    if field.context.depth >= MAX_FILTER_DEPTH {
         return Err(too_deep());
     }
     match argument {
         Json::Object(operators) if operators.is_empty() => Err(bad_value("$not cannot be empty")),
         Json::Object(operators) if operators.contains_key("$regularExpression") => {
-            Ok(not(equality_or_regex(field.path, ext_json::from_json(argument)?)?))
+            Ok(not(equality_or_regex(field.path, ext_json::from_json(argument)?, field.context.setting)?))
         }
-        Json::Object(operators) => Ok(not(field_operators(field.path, operators, field.depth + 1)?)),
+        Json::Object(operators) => Ok(not(field_operators(field.path, operators, field.context.deeper())?)),
         _ => Err(bad_value("$not needs a regex or a document")),
     }
 }
@@ -374,7 +418,7 @@ fn all(field: Field<'_>, argument: &Json) -> Result<Node> {
             let Some(operators) = as_operators(json).filter(|_| element_of(json)) else {
                 return Err(bad_value("$all/$elemMatch has to be consistent"));
             };
-            return field_operators(field.path, operators, field.depth + 1);
+            return field_operators(field.path, operators, field.context.deeper());
         }
         if let Some(pattern) = legacy_regex(json)? {
             return Ok(leaf(field.path, Test::Regex(pattern)));
@@ -382,23 +426,23 @@ fn all(field: Field<'_>, argument: &Json) -> Result<Node> {
         if as_operators(json).is_some() {
             return Err(bad_value("no $ expressions in $all"));
         }
-        equality_or_regex(field.path, ext_json::from_json(json)?)
+        equality_or_regex(field.path, ext_json::from_json(json)?, field.context.setting)
     });
     // Without an element nothing matches.
     if elements.is_empty() { Ok(Node::Or(Vec::new())) } else { Ok(Node::And(nodes.collect::<Result<_>>()?)) }
 }
 
 fn element(field: Field<'_>, argument: &Json) -> Result<Node> {
-    Ok(leaf(field.path, element_test(argument, field.depth)?))
+    Ok(leaf(field.path, element_test(argument, field.context)?))
 }
 
 /// Parses what `$elemMatch` takes.
-pub(super) fn element_condition(json: &Json) -> Result<Test> {
-    if is_shallow(json, MAX_JSON_DEPTH) { element_test(json, 0) } else { Err(too_deep()) }
+pub(super) fn element_condition(json: &Json, setting: &Setting) -> Result<Test> {
+    if is_shallow(json, MAX_JSON_DEPTH) { element_test(json, Context::new(setting)) } else { Err(too_deep()) }
 }
 
-fn element_test(argument: &Json, depth: usize) -> Result<Test> {
-    if depth >= MAX_FILTER_DEPTH {
+fn element_test(argument: &Json, context: Context<'_>) -> Result<Test> {
+    if context.depth >= MAX_FILTER_DEPTH {
         return Err(too_deep());
     }
     let Json::Object(fields) = argument else { return Err(bad_value("$elemMatch needs an Object")) };
@@ -406,10 +450,47 @@ fn element_test(argument: &Json, depth: usize) -> Result<Test> {
         |name: &String| TOP_LEVEL_OPERATORS.iter().any(|operator| operator.name == name && name != "$comment");
     Ok(match as_operators(argument) {
         Some(operators) if !operators.keys().next().is_some_and(logical) => {
-            Test::ElementValue(Box::new(field_operators("", fields, depth + 1)?))
+            Test::ElementValue(Box::new(field_operators("", fields, context.inside())?))
         }
-        _ => Test::ElementDocument(Box::new(document(argument, depth + 1)?)),
+        _ => Test::ElementDocument(Box::new(document(argument, context.inside())?)),
     })
+}
+
+/// `$expr`.
+fn expression(name: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
+    only_at_top(name, context)?;
+    let expression = Expression::parse(argument, context.setting)?;
+    Ok(match expression.constant() {
+        Some(value) if Operand::Given(&value).is_true() => Node::And(Vec::new()),
+        Some(_) => Node::Or(Vec::new()),
+        None => Node::Expression(expression, context.setting.collator().cloned()),
+    })
+}
+
+fn schema(name: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
+    only_at_top(name, context)?;
+    Ok(Node::Schema(Schema::parse(argument, MAX_FILTER_DEPTH)?))
+}
+
+fn sample_rate(name: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
+    only_at_top(name, context)?;
+    let rate = match ext_json::from_json(argument)? {
+        Value::Number(number) => number.to_f64(),
+        _ => return Err(bad_value("argument to $sampleRate must be a numeric type")),
+    };
+    if !(0.0..=1.0).contains(&rate) {
+        return Err(bad_value("numeric argument to $sampleRate must be in [0, 1]"));
+    }
+    Ok(Node::Sample(rate))
+}
+
+fn only_at_top(name: &str, context: Context<'_>) -> Result<()> {
+    if context.top { Ok(()) } else { Err(bad_value(format!("{name} can only be applied to the top-level document"))) }
+}
+
+fn no_javascript() -> Error {
+    Error::new(Kind::NotImplemented, "$where is not supported: there is no server-side JavaScript")
+        .with_hint("Write the condition with $expr.")
 }
 
 fn constant(name: &str, argument: &Json) -> Result<()> {

@@ -99,9 +99,10 @@ impl Pattern {
     /// Where the pattern and its groups are found, one match after the other: starts and ends in bytes, the whole match
     /// first.
     pub fn captures_in<'t>(&'t self, text: &'t str) -> impl Iterator<Item = Vec<Option<(usize, usize)>>> + 't {
-        self.regex.captures_iter(text).map_while(std::result::Result::ok).map(|captures| {
-            captures.iter().map(|group| group.map(|group| (group.start(), group.end()))).collect()
-        })
+        self.regex
+            .captures_iter(text)
+            .map_while(std::result::Result::ok)
+            .map(|captures| captures.iter().map(|group| group.map(|group| (group.start(), group.end()))).collect())
     }
 }
 

@@ -266,7 +266,7 @@ impl Pull {
             return Ok(Pull::Values(Condition::parse(argument)?));
         }
         Ok(match value(argument)? {
-            Value::Object(_) => Pull::Documents(Filter::parse(argument)?),
+            Value::Object(_) => Pull::Documents(Filter::of_elements(argument)?),
             single => Pull::Equal(vec![single]),
         })
     }
