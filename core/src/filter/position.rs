@@ -25,7 +25,7 @@ impl Node {
             Node::Or(nodes) => nodes.iter().find_map(|node| node.position(document)),
             Node::Leaf(path, test) => path::position(document, path, test.at_end(), &|found| test.accepts(found))
                 .map(|outer| outer.or_else(|| test.position_within(document, path))),
-            other => other.matches(document).then_some(None),
+            other => other.matches(document).unwrap_or(false).then_some(None),
         }
     }
 }
