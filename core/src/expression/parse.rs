@@ -40,7 +40,7 @@ impl Parser<'_> {
             Json::String(text) => self.text(text),
             Json::Array(items) => {
                 let items = items.iter().map(|item| self.node(item)).collect::<Result<Vec<_>>>()?;
-                Ok(folded(items, |items| Node::Array(items), Value::Array))
+                Ok(folded(items, Node::Array, Value::Array))
             }
             Json::Object(fields) => self.object(fields, json),
             other => Ok(Node::Constant(ext_json::from_json(other)?)),
@@ -268,7 +268,7 @@ pub(crate) fn check_variable_name(name: &str) -> Result<()> {
     if name == "CURRENT" {
         return Ok(());
     }
-    if !(first.is_ascii_lowercase() || !first.is_ascii()) {
+    if first.is_ascii() && !first.is_ascii_lowercase() {
         return error("starts with an invalid character for a user variable name");
     }
     match name.chars().find(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && *c != '_') {
