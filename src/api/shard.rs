@@ -1,7 +1,7 @@
 //! What routers call at a shard: checks, locks and tables.
 
 use crate::ownership::placement::{Placement, check};
-use crate::ownership::{capture, table, writing};
+use crate::ownership::{capture, leaving, table, writing};
 use crate::pg::fault;
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::scan::Look;
@@ -85,3 +85,21 @@ COMMENT ON VIEW docshard_data.capture_changes IS 'Keys that changed in a capture
     name = "capture_changes",
     requires = [current_document]
 );
+
+/// Notes, for a move, where the documents of a range are; returns how many.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn note_leaving(migration: i64, collection: i32, lo: &[u8], hi: Option<&[u8]>) -> i64 {
+    leaving::note(migration, collection, lo, hi).unwrap_or_else(|e| e.raise())
+}
+
+/// Removes rows of a move's log that have been copied.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn forget_changes(migration: i64, applied: Vec<i64>) {
+    leaving::forget(migration, &applied).unwrap_or_else(|e| e.raise());
+}
+
+/// Removes the documents of a range that a move takes away, and from which writers are excluded; returns how many.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn remove_leaving(migration: i64, collection: i32, lo: &[u8], hi: Option<&[u8]>) -> i64 {
+    leaving::remove(migration, collection, lo, hi).unwrap_or_else(|e| e.raise())
+}

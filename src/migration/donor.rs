@@ -130,10 +130,23 @@ pub(super) fn forget_changes(donor: &mut Remote, record: &Record, applied: &[i64
         )?;
     } else if !applied.is_empty() {
         donor.query(
-            "DELETE FROM docshard_data.capture_log WHERE migration_id = $1 AND seq = ANY ($2)",
+            "SELECT docshard_internal.forget_changes($1, $2)",
             &[Param::Int8(record.id), Param::Int8Array(applied)],
         )?;
     }
+    Ok(())
+}
+
+/// Finds out where the range's documents are, so that T removes them quickly. Afterwards [`forget_changes`] must be called
+/// in the same session.
+pub(super) fn note_leaving(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
+    if fault::is_off("exact_log") {
+        return Ok(());
+    }
+    donor.query(
+        "SELECT docshard_internal.note_leaving($1, $2, $3, $4)",
+        &[Param::Int8(record.id), Param::Int4(record.collection), Param::Bytea(&record.min), Param::OptBytea(end)],
+    )?;
     Ok(())
 }
 
@@ -141,7 +154,13 @@ pub(super) fn forget_changes(donor: &mut Remote, record: &Record, applied: &[i64
 pub(super) fn try_freeze(donor: &mut Remote, record: &Record) -> Result<bool> {
     donor.execute(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {QUEUE_MS}"))?;
     match donor.query("SELECT docshard_internal.exclude_from_migration($1)", &[Param::Int8(record.id)]) {
-        Ok(_) => donor.execute("SET LOCAL lock_timeout = '10s'").map(|()| true),
+        Ok(_) => donor
+            .execute(
+                // Nothing is known to the planner of a log that is being filled; the index is always right.
+                "SET LOCAL lock_timeout = '10s'; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
+                 SET LOCAL enable_seqscan = off",
+            )
+            .map(|()| true),
         Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => donor.execute("ROLLBACK").map(|()| false),
         Err(error) => Err(error),
     }
@@ -149,12 +168,10 @@ pub(super) fn try_freeze(donor: &mut Remote, record: &Record) -> Result<bool> {
 
 /// In T: begins to delete the range, without waiting for it.
 pub(super) fn start_delete(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
-    let sql = format!(
-        "WITH gone AS (DELETE FROM {} WHERE {} RETURNING 1) SELECT count(*) FROM gone",
-        table::name(record.collection),
-        range(end)
-    );
-    donor.start(&sql, &range_params(record, end))
+    donor.start(
+        "SELECT docshard_internal.remove_leaving($1, $2, $3, $4)",
+        &[Param::Int8(record.id), Param::Int4(record.collection), Param::Bytea(&record.min), Param::OptBytea(end)],
+    )
 }
 
 /// In T: waits for the delete, advances the version, forgets the capture and its log.

@@ -170,6 +170,8 @@ fn attempt(registered: Registered) -> Result<Decided> {
     fault::point("move.cloned")?;
     step("catching up")?;
     copy.catch_up()?;
+    donor::note_leaving(copy.donor, &record, end)?;
+    copy.catch_up()?;
     copy.note_now()?;
     fault::point("move.caught_up")?;
 

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 pub mod background;
+pub mod bulk;
 pub mod epoch;
 pub mod error;
 pub mod fault;
