@@ -166,8 +166,10 @@ CREATE TABLE docshard_catalog.balancer_state (
     action        text,
     last_round_at timestamptz,
     last_error    text,
-    last_error_at timestamptz
+    last_error_at timestamptz,
+    resting       jsonb NOT NULL DEFAULT '[]'
 );
+COMMENT ON COLUMN docshard_catalog.balancer_state.resting IS 'shards and collections that are left alone for a while after an error';
 COMMENT ON TABLE docshard_catalog.balancer_state IS 'What the balancer does, and its last error; see docshard.balancer_status()';
 
 -- What a shard knows of itself.

@@ -60,6 +60,7 @@ fn balancer_status() -> Json {
             "lastRound": state.last_round,
             "lastError": state.last_error,
             "lastErrorAt": state.last_error_at,
+            "resting": state.resting,
             "preloaded": hint.is_none(),
             "ok": 1,
         });

@@ -182,6 +182,7 @@ fn move_to(ns: &str, chunk: Chunk, to: &str, force_jumbo: bool) -> Result<Json> 
         max: chunk.max,
         to: shard.id,
         force_jumbo,
+        bytes_per_second: 0,
         reason: "manual".to_owned(),
     };
     let outcome = jobs::move_and_wait(&request)?;

@@ -117,7 +117,8 @@ fn move_primary(db: &str, to: &str) -> Json {
             }
             let (min, max) = (chunk.min, chunk.max);
             let reason = "movePrimary".to_owned();
-            let request = MoveRequest { namespace, min, max, to: target.id, force_jumbo: true, reason };
+            let request =
+                MoveRequest { namespace, min, max, to: target.id, force_jumbo: true, bytes_per_second: 0, reason };
             documents += jobs::move_and_wait(&request)?.documents;
         }
         databases::set_primary(db, target.id)?;

@@ -34,6 +34,8 @@ pub struct State {
     pub last_error: Option<String>,
     /// when that was
     pub last_error_at: Option<String>,
+    /// shards and collections that are left alone for a while, with the error of each: a JSON array
+    pub resting: serde_json::Value,
 }
 
 /// True if the balancer is on, and this is a time of day when it works.
@@ -60,7 +62,8 @@ pub fn is_in_window() -> Result<bool> {
 /// Internal ones.
 pub fn state() -> Result<State> {
     let rows = spi::query(
-        "SELECT action, last_round_at::text, last_error, last_error_at::text FROM docshard_catalog.balancer_state",
+        "SELECT action, last_round_at::text, last_error, last_error_at::text, resting::text \
+         FROM docshard_catalog.balancer_state",
         &[],
     )?;
     let in_step = !lock::is_free(Tag::Worker(STEP));
@@ -69,6 +72,7 @@ pub fn state() -> Result<State> {
         let text = |column| row.opt_text(column).map(str::to_owned);
         state.action = text(0).filter(|_| in_step);
         (state.last_round, state.last_error, state.last_error_at) = (text(1), text(2), text(3));
+        state.resting = serde_json::from_str(row.text(4)).unwrap_or_default();
     }
     Ok(state)
 }
@@ -148,13 +152,17 @@ pub(super) fn show(action: &str) {
     }
 }
 
-pub(super) fn note_round(busy: bool) -> Result<()> {
+/// Notes a round's end, and who rests: a JSON array. A clock that was set back does not keep it from being noted.
+pub(super) fn note_round(busy: bool, resting: &serde_json::Value) -> Result<()> {
+    let resting = if resting.is_null() { "[]".to_owned() } else { resting.to_string() };
     spi::execute(
-        "INSERT INTO docshard_catalog.balancer_state AS state (last_round_at) VALUES (pg_catalog.now()) \
-         ON CONFLICT (one) DO UPDATE SET last_round_at = excluded.last_round_at, action = NULL \
-         WHERE $1 OR state.action IS NOT NULL OR state.last_round_at IS NULL \
-            OR state.last_round_at < pg_catalog.now() - interval '1 minute'",
-        &[Param::Bool(busy)],
+        "INSERT INTO docshard_catalog.balancer_state AS state (last_round_at, resting) \
+         VALUES (pg_catalog.now(), $2::text::jsonb) \
+         ON CONFLICT (one) DO UPDATE SET last_round_at = excluded.last_round_at, action = NULL, \
+            resting = excluded.resting \
+         WHERE $1 OR state.action IS NOT NULL OR state.last_round_at IS NULL OR state.resting <> excluded.resting \
+            OR state.last_round_at NOT BETWEEN pg_catalog.now() - interval '1 minute' AND pg_catalog.now()",
+        &[Param::Bool(busy), Param::Text(&resting)],
     )?;
     Ok(())
 }

@@ -44,6 +44,20 @@ impl Measured {
         true
     }
 
+    /// Fills in what was measured last, however long ago, for a shard that cannot be asked; false if that is not known of
+    /// every chunk there.
+    pub(super) fn fill_old(&self, collection: &mut Collection, shard: ShardId) -> bool {
+        let table = self.0.get(&(shard, collection.id));
+        let mut known = true;
+        for chunk in collection.chunks.iter_mut().filter(|chunk| chunk.shard == shard) {
+            match table.and_then(|table| table.sizes.get(&bounds(chunk))) {
+                Some(size) => (chunk.documents, chunk.bytes) = *size,
+                None => known = false,
+            }
+        }
+        known
+    }
+
     /// Remembers what was measured when the statistics were at `activity`.
     pub(super) fn keep(&mut self, collection: &Collection, shard: ShardId, activity: Option<i64>) {
         let Some(activity) = activity else { return };

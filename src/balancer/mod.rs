@@ -10,7 +10,8 @@
 //! 5. Where nothing is to be split or moved: tiny neighbours are merged, if they were tiny for long.
 //!
 //! Every step is a transaction of its own. INVARIANTS:
-//! * An error of a shard or of a collection makes that one rest, ever longer, and never stops the others.
+//! * An error of a shard or of a collection makes that one rest, ever longer, and never stops the others. What a resting
+//!   shard holds counts as it was measured last.
 //! * While a step runs this process holds `Tag::Worker(STEP)`; it begins none while somebody holds
 //!   `Tag::Worker(STOP)`, nor while the balancer is off. So who takes STOP and then gets STEP knows that nothing moves.
 //! * A chunk that was moved is pinned for [`PIN`], or until shards or zones change.
@@ -65,6 +66,8 @@ pub struct Balancer {
     paused_until: Option<Instant>,
     measured: Measured,
     tiny: HashMap<(i32, Vec<u8>), Instant>,
+    /// who rests, as it was shown last
+    resting: serde_json::Value,
     failed: bool,
 }
 
@@ -76,7 +79,7 @@ impl Balancer {
             self.note(&error, "");
             false
         });
-        if let Err(error) = transaction::run(|| control::note_round(again)) {
+        if let Err(error) = transaction::run(|| control::note_round(again, &self.resting)) {
             pgrx::log!("docshard balancer: {}", error.message);
         }
         let rest = self.paused_until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -107,13 +110,15 @@ impl Balancer {
         }
         self.measure(&mut view);
         let plan = policy::plan(&self.describe(&view));
-        if !plan.splits.is_empty() {
-            return Ok(self.split(&view, &plan.splits));
-        }
-        if plan.moves.is_empty() {
-            return self.merge(&view, &plan.merges);
-        }
-        self.balance(&mut view, plan.moves)
+        let done = if !plan.splits.is_empty() {
+            Ok(self.split(&view, &plan.splits))
+        } else if plan.moves.is_empty() {
+            self.merge(&view, &plan.merges)
+        } else {
+            self.balance(&mut view, plan.moves)
+        };
+        self.resting = self.who_rests(&view);
+        done
     }
 
     /// Merges those of the chunks that were tiny for a while. True if there were some.
@@ -151,6 +156,17 @@ impl Balancer {
             }
         }
         Ok(done)
+    }
+
+    /// The shards and collections that are left alone after an error, and why.
+    fn who_rests(&self, view: &View) -> serde_json::Value {
+        let shards = view.shards.iter().filter(|shard| self.shards.rests(&shard.id));
+        let shards = shards.map(|shard| serde_json::json!({"shard": shard.name, "error": self.shards.why(&shard.id)}));
+        let collections = view.collections.iter().filter(|collection| self.collections.rests(&collection.id));
+        let collections = collections.map(|collection| {
+            serde_json::json!({"namespace": collection.namespace, "error": self.collections.why(&collection.id)})
+        });
+        shards.chain(collections).collect()
     }
 
     /// How long to pause after a move of so many bytes that took so long.
@@ -192,14 +208,21 @@ impl Balancer {
                 if let Err(error) = outcome {
                     self.note(&error, &format!("measuring {} at shard \"{}\": ", collection.namespace, shard.name));
                     if shard.place == Place::Local || !is_connection_lost(&error) {
-                        self.collections.failed(collection.id);
+                        self.collections.failed(collection.id, &error.message);
                     } else {
-                        self.shards.failed(shard.id);
+                        self.shards.failed(shard.id, &error.message);
                     }
                 } else {
                     self.shards.succeeded(&shard.id);
                     let now = activity.get(&(shard.id, collection.id)).copied();
                     self.measured.keep(collection, shard.id, now);
+                }
+            }
+            // A shard that cannot be asked is not empty: what it had last counts. Where that is not known, nobody can tell
+            // what would be even.
+            for shard in view.shards.iter().filter(|shard| self.shards.rests(&shard.id)) {
+                if !self.measured.fill_old(collection, shard.id) {
+                    collection.balance = false;
                 }
             }
         }
@@ -249,7 +272,8 @@ impl Balancer {
             let mut surprised = false;
             for step in moves {
                 let collection = &view.collections[step.collection];
-                if self.collections.rests(&collection.id) {
+                let ends = [step.from, step.to];
+                if self.collections.rests(&collection.id) || ends.iter().any(|shard| self.shards.rests(shard)) {
                     continue;
                 }
                 let Some(_step) = Step::begin() else { return Ok(done) };
@@ -271,6 +295,8 @@ impl Balancer {
                     Ok(Ok(bytes)) => {
                         done = true;
                         self.collections.succeeded(&collection.id);
+                        self.shards.succeeded(&step.from);
+                        self.shards.succeeded(&step.to);
                         self.pinned.insert(name, Instant::now());
                         view.collections[step.collection].chunks[step.chunk].shard = step.to;
                         let pause = Self::pause(bytes, began.elapsed())?;
@@ -284,9 +310,7 @@ impl Balancer {
                         (chunk.documents, chunk.bytes) = (documents, bytes);
                         surprised = true;
                     }
-                    Err(error) => {
-                        self.collection_failed(&view.collections[step.collection].clone(), &error, "moving a chunk of")
-                    }
+                    Err(error) => self.move_failed(view, &step, &error),
                 }
             }
             if !surprised && !done {
@@ -297,8 +321,24 @@ impl Balancer {
         Ok(done)
     }
 
+    /// Lets the shard rest that could not be reached, or else the collection.
+    fn move_failed(&mut self, view: &View, step: &policy::Move, error: &Error) {
+        let collection = &view.collections[step.collection];
+        let names = |shard: &&std::rc::Rc<crate::catalog::model::Shard>| {
+            [step.from, step.to].contains(&shard.id)
+                && error.context.as_deref() == Some(&format!("shard \"{}\"", shard.name))
+        };
+        match view.shards.iter().find(names).filter(|_| is_connection_lost(error)) {
+            Some(shard) => {
+                self.shards.failed(shard.id, &error.message);
+                self.note(error, &format!("moving a chunk of {}: ", collection.namespace));
+            }
+            None => self.collection_failed(collection, error, "moving a chunk of"),
+        }
+    }
+
     fn collection_failed(&mut self, collection: &Collection, error: &Error, what: &str) {
-        self.collections.failed(collection.id);
+        self.collections.failed(collection.id, &error.message);
         self.note(error, &format!("{what} {}: ", collection.namespace));
     }
 

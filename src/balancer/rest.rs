@@ -1,4 +1,5 @@
-//! Who rests after an error, and how long: twice as long after each, up to five minutes.
+//! Who rests after an error, and how long: twice as long after each, up to five minutes. Measured by a clock that nobody
+//! sets.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,7 +9,14 @@ const SHORTEST: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
-pub(super) struct Rests<K>(HashMap<K, (Instant, Duration)>);
+struct Rest {
+    until: Instant,
+    length: Duration,
+    why: String,
+}
+
+#[derive(Debug)]
+pub(super) struct Rests<K>(HashMap<K, Rest>);
 
 impl<K> Default for Rests<K> {
     fn default() -> Self {
@@ -17,11 +25,12 @@ impl<K> Default for Rests<K> {
 }
 
 impl<K: Eq + Hash> Rests<K> {
-    pub(super) fn failed(&mut self, who: K) {
+    pub(super) fn failed(&mut self, who: K, why: &str) {
         let now = Instant::now();
-        let (until, rest) = self.0.entry(who).or_insert((now, SHORTEST / 2));
-        *rest = (*rest * 2).min(LONGEST);
-        *until = now + *rest;
+        let rest = self.0.entry(who).or_insert(Rest { until: now, length: SHORTEST / 2, why: String::new() });
+        rest.length = (rest.length * 2).min(LONGEST);
+        rest.until = now + rest.length;
+        why.clone_into(&mut rest.why);
     }
 
     pub(super) fn succeeded(&mut self, who: &K) {
@@ -29,6 +38,11 @@ impl<K: Eq + Hash> Rests<K> {
     }
 
     pub(super) fn rests(&self, who: &K) -> bool {
-        self.0.get(who).is_some_and(|(until, _)| Instant::now() < *until)
+        self.0.get(who).is_some_and(|rest| Instant::now() < rest.until)
+    }
+
+    /// Why somebody rests, or did so last without having succeeded since; None for who is well.
+    pub(super) fn why(&self, who: &K) -> Option<&str> {
+        self.0.get(who).map(|rest| rest.why.as_str())
     }
 }

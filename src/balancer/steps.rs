@@ -4,7 +4,7 @@ use super::{View, control};
 use crate::catalog::change::{self, Locked};
 use crate::catalog::model::Shard;
 use crate::catalog::sizes::{self, Chunk, Collection};
-use crate::catalog::{chunks, zones};
+use crate::catalog::{chunks, settings, zones};
 use crate::migration::{self, MoveRequest};
 use crate::pg::error::Result;
 use crate::pg::param::Param;
@@ -101,6 +101,7 @@ pub(super) fn run_move(view: &View, step: &policy::Move) -> Result<u64> {
         max: chunk.max.clone(),
         to: step.to,
         force_jumbo: step.reason != Reason::Evenness,
+        bytes_per_second: transaction::run(|| settings::integer("throttle_mb_per_s"))?.unsigned_abs() << 20,
         reason: step.reason.name().into(),
     })?;
     Ok(u64::try_from(outcome.bytes).unwrap_or(0))

@@ -74,7 +74,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "throttle_mb_per_s",
         default: "0",
         kind: SettingKind::Integer(0, 1_000_000),
-        description: "the balancer moves at most so many MiB a second on average, pausing between moves; 0: no limit",
+        description: "the balancer copies at most so many MiB a second on average; 0: no limit",
     },
     Setting {
         name: "pause_ms",

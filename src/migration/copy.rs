@@ -96,8 +96,20 @@ impl<'a> Copy<'a> {
         record::note_progress(self.record.id, self.documents, self.bytes, self.rounds, lag)
     }
 
-    /// Copies the whole range once.
-    pub(super) fn clone_range(&mut self) -> Result<()> {
+    /// Waits for as long as the copy is quicker than that; 0 is no limit.
+    fn throttle(&self, began: Instant, bytes_per_second: u64) {
+        if bytes_per_second > 0 {
+            let due = Duration::from_secs_f64(self.bytes as f64 / bytes_per_second as f64);
+            let ahead = due.saturating_sub(began.elapsed());
+            if !ahead.is_zero() {
+                sleep_ms(i64::try_from(ahead.as_millis()).unwrap_or(i64::MAX));
+            }
+        }
+    }
+
+    /// Copies the whole range once, at most so many bytes a second on average; 0 is no limit.
+    pub(super) fn clone_range(&mut self, bytes_per_second: u64) -> Result<()> {
+        let began = Instant::now();
         recipient::begin_load(self.recipient, self.record, self.end)?;
         let mut after: Option<Place> = None;
         self.batch += 1;
@@ -116,6 +128,7 @@ impl<'a> Copy<'a> {
                 self.bytes += pulled.bytes;
                 self.note()?;
                 fault::point("move.cloning")?;
+                self.throttle(began, bytes_per_second);
             }
             if !full {
                 return Ok(());

@@ -82,6 +82,7 @@ fn request_to_json(request: &MoveRequest) -> Value {
         "max": request.max,
         "to": request.to,
         "force": request.force_jumbo,
+        "rate": request.bytes_per_second,
         "reason": request.reason,
     })
 }
@@ -131,6 +132,7 @@ fn request_from_json(json: &Value) -> Result<MoveRequest> {
             max: bytes_from_json(&json["max"])?,
             to: i32::try_from(json["to"].as_i64()?).ok()?,
             force_jumbo: json["force"].as_bool()?,
+            bytes_per_second: json["rate"].as_u64()?,
             reason: text("reason")?,
         })
     };

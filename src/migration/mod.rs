@@ -79,6 +79,8 @@ pub struct MoveRequest {
     pub to: ShardId,
     /// also a chunk that is marked jumbo
     pub force_jumbo: bool,
+    /// copy at most so many bytes a second on average; 0: no limit
+    pub bytes_per_second: u64,
     /// who wants it, for the changelog: `manual`, `balancer`, `draining` …
     pub reason: String,
 }
@@ -112,7 +114,7 @@ pub fn run(request: &MoveRequest) -> Result<Outcome> {
     };
     let registered = register::register(request, prepared)?;
     let id = registered.record.id;
-    let result = transaction::guarded(|| attempt(registered));
+    let result = transaction::guarded(|| attempt(registered, request.bytes_per_second));
     let result = match result {
         Ok(decided) => transaction::guarded(|| finish(decided)),
         Err(cause) => Err(take_back(id, cause)),
@@ -131,7 +133,7 @@ struct Decided {
 }
 
 /// Steps 2 to 7. On an error the sessions are dropped, which rolls back what they have open.
-fn attempt(registered: Registered) -> Result<Decided> {
+fn attempt(registered: Registered, bytes_per_second: u64) -> Result<Decided> {
     let Registered { record, end, mut donor, mut recipient, mut puller, index_on_id, place, application } = registered;
     let id = record.id;
     for session in [&mut donor, &mut recipient, &mut puller] {
@@ -166,7 +168,7 @@ fn attempt(registered: Registered) -> Result<Decided> {
 
     step("cloning")?;
     let mut copy = Copy::new(&record, end, &mut donor, &mut recipient, &mut puller, rows, unique);
-    copy.clone_range()?;
+    copy.clone_range(bytes_per_second)?;
     fault::point("move.cloned")?;
     step("catching up")?;
     copy.catch_up()?;

@@ -41,6 +41,7 @@ pub fn run_range(request: &RangeRequest) -> Result<(Outcome, usize)> {
         max: max.to_vec(),
         to: request.to,
         force_jumbo: request.force_jumbo,
+        bytes_per_second: 0,
         reason: "manual".to_owned(),
     };
     let cuts: Vec<Vec<u8>> = [&min, &max]

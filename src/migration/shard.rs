@@ -58,7 +58,9 @@ impl Remote {
                 (LOCAL_SERVER.to_owned(), oid)
             }
         };
-        let mut session = Session::open(oid, role)?;
+        let named =
+            |e: Error| if e.context.is_some() { e } else { e.with_context(format!("shard \"{}\"", shard.name)) };
+        let mut session = Session::open(oid, role).map_err(named)?;
         session.execute(&format!("{SETTINGS}; SET application_name = {}", quote_literal(application)))?;
         session.query(DURABLE, &[])?;
         Ok(Self { name: shard.name.clone(), server, session })

@@ -363,14 +363,52 @@ fn a_shard_that_is_down_stops_nobody_else_and_is_told() {
     load(&mut client, "t.c", 9_000);
     cluster.node("shard2").kill9();
     client.batch_execute("SELECT docshard.start_balancer()").unwrap();
-    // A shard without a chunk is not asked; moves to it fail, and the collection rests. So put a chunk there first:
     wait_until("an error is told", LONG, || status(&cluster.router)["lastError"].is_string());
+    wait_until("it says who rests", LONG, || {
+        status(&cluster.router)["resting"]
+            .as_array()
+            .is_some_and(|resting| resting[..].iter().any(|r| r["shard"] == "shard2"))
+    });
+    wait_until("the others share meanwhile", LONG, || {
+        spread(&cluster.router, "t.c").iter().any(|(shard, documents)| shard == "shard1" && *documents > 1_000)
+    });
     let text = cluster.router.value::<String>("SELECT docshard.status()");
     assert!(text.contains("last error"), "{text}");
     assert!(worker(&cluster.router).is_some());
     cluster.node("shard2").start();
     wait_until("it is even", Duration::from_secs(120), || is_even(&spread(&cluster.router, "t.c"), 3));
     assert_eq!(count(&cluster.router, "t.c"), 9_000);
+}
+
+#[test]
+fn a_recipient_with_a_full_disk_is_told_and_tried_again() {
+    let cluster = cluster(2);
+    let mut client = cluster.router.client();
+    client.batch_execute("SELECT docshard.stop_balancer()").unwrap();
+    load(&mut client, "t.c", 6_000);
+    client.batch_execute("SELECT docshard.move_range('t.c', '{\"k\": 0}', '{\"k\": 10}', 'shard1')").unwrap();
+    // As PostgreSQL says it when it cannot extend a file.
+    let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections");
+    cluster.shards[1].psql(&format!(
+        "CREATE FUNCTION no_space() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+           RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$; \
+         CREATE TRIGGER no_space BEFORE INSERT ON {table} FOR EACH STATEMENT EXECUTE FUNCTION no_space()"
+    ));
+    client.batch_execute("SELECT docshard.start_balancer()").unwrap();
+    wait_until("it is told", LONG, || {
+        let status = status(&cluster.router);
+        status["lastError"].as_str().is_some_and(|error| error.contains("No space left"))
+            && status["resting"].as_array().is_some_and(|resting| resting[..].iter().any(|r| r["namespace"] == "t.c"))
+    });
+    let before = worker(&cluster.router);
+    wait_until("nothing is left of it", LONG, || is_quiet(&cluster.router));
+    assert_eq!(count(&cluster.router, "t.c"), 6_000);
+    let why: String = cluster.router.value("SELECT error FROM docshard.migrations ORDER BY id DESC LIMIT 1");
+    assert!(why.contains("No space left") && why.contains("shard1"), "{why}");
+    cluster.shards[1].psql(&format!("DROP TRIGGER no_space ON {table}"));
+    wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 2));
+    assert_eq!(count(&cluster.router, "t.c"), 6_000);
+    assert_eq!(worker(&cluster.router), before, "the worker has lived on");
 }
 
 #[test]
