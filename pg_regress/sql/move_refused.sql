@@ -41,12 +41,13 @@ ALTER INDEX docshard_data.hidden RENAME TO :relation;
 \connect :here
 
 -- Full, or being removed.
+SELECT max_size_mb FROM docshard_catalog.shards WHERE name = 'shard1' \gset
 UPDATE docshard_catalog.shards SET max_size_mb = 1 WHERE name = 'shard1';
 \set VERBOSITY sqlstate
 SELECT docshard.move_chunk('no.c', '{"k": 1}', 'shard1');
 \set VERBOSITY default
 SELECT regexp_replace(:'LAST_ERROR_MESSAGE', 'hold \d+', 'hold N') AS error;
-UPDATE docshard_catalog.shards SET max_size_mb = NULL, draining = true WHERE name = 'shard1';
+UPDATE docshard_catalog.shards SET max_size_mb = :max_size_mb, draining = true WHERE name = 'shard1';
 SELECT docshard.move_chunk('no.c', '{"k": 1}', 'shard1');
 UPDATE docshard_catalog.shards SET draining = false WHERE name = 'shard1';
 
