@@ -19,6 +19,7 @@ mod path;
 pub mod expression;
 pub mod setting;
 
+pub mod distinct;
 pub mod filter;
 pub mod projection;
 pub mod sort;

@@ -163,6 +163,23 @@ fn count_documents(ns: &str, filter: default!(Json, "'{}'"), options: default!(J
     run().unwrap_or_else(|e| e.raise())
 }
 
+/// The values that a field has in the documents that match, each once, in order. Arrays give their elements.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn distinct(
+    ns: &str,
+    field: &str,
+    filter: default!(Json, "'{}'"),
+    options: default!(Json, "'{}'"),
+) -> SetOfIterator<'static, RawJsonb> {
+    let run = || -> Result<router::distinct::Values> {
+        catalog::namespace::split(ns)?;
+        Options::of(&options.parse()?, "distinct", &["comment"])?;
+        router::distinct::distinct(ns, field, &Query::parse(&filter.0)?)
+    };
+    let mut values = run().unwrap_or_else(|e| e.raise());
+    SetOfIterator::new(std::iter::from_fn(move || values.next_value().unwrap_or_else(|e| e.raise())))
+}
+
 /// About how many documents the collection has, from PostgreSQL's statistics.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn estimated_document_count(ns: &str) -> i64 {

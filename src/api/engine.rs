@@ -4,6 +4,7 @@ use crate::pg::error::Error;
 use crate::pg::fn_cache::compiled;
 use crate::pg::json::parse as json;
 use crate::pg::jsonb::RawJsonb;
+use docshard_core::distinct::Distinct;
 use docshard_core::document::{normalise, raw};
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
@@ -88,6 +89,13 @@ fn apply_update(doc: RawJsonb, update: &str, fixed: Vec<String>, fcinfo: pg_sys:
 fn moves(before: RawJsonb, after: RawJsonb, paths: Vec<String>) -> bool {
     let run = || -> Result<bool> { Ok(update::moves(document(&before)?, document(&after)?, &paths)) };
     run().unwrap_or_else(|e| e.raise())
+}
+
+/// The values that a field of the document has: the key by which equal ones are known, and jsonb's bytes.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 10, requires = ["schemas"])]
+fn distinct_values(doc: RawJsonb, field: &str) -> TableIterator<'static, (name!(key, Vec<u8>), name!(value, Vec<u8>))> {
+    let run = || -> Result<Vec<(Vec<u8>, Vec<u8>)>> { Ok(Distinct::parse(field)?.values(document(&doc)?)?) };
+    TableIterator::new(run().unwrap_or_else(|e| e.raise()))
 }
 
 /// What one column of an index stores of the document; `keys` are the index's.

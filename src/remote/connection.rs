@@ -489,7 +489,7 @@ impl Connection {
     }
 
     /// Makes the connection free for another batch: keeps the rows of a stream that is still read, throws others away.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         if !self.is_busy() {
             return;
         }

@@ -39,7 +39,7 @@ pub use param::{Param, Request, Statement};
 pub use row::Row;
 pub use session::Session;
 pub use stream::{Stream, await_all, start};
-pub use transaction::{Coordinator, can_retry, in_transaction, init, run, set_coordinator, undo};
+pub use transaction::{Coordinator, can_retry, has_failed, in_transaction, init, run, set_coordinator, undo};
 
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 

@@ -87,6 +87,19 @@ pub fn undo(server: Oid) {
     }));
 }
 
+/// True if a remote transaction has failed that follows the local one and may not be begun anew: nothing can be run again
+/// but the whole local transaction.
+pub fn has_failed() -> bool {
+    let failed = |c: &mut Connection| {
+        // What is still under way may fail, too.
+        if c.depth > 0 {
+            c.settle();
+        }
+        c.depth > 0 && (c.broken || c.wire.pg.xact() == Xact::Failed)
+    };
+    with_pool(|pool| Ok(pool.connections.iter_mut().any(failed))).unwrap_or(false)
+}
+
 /// Runs any SQL, possibly several statements, in the remote transaction that follows the local one, which becomes a
 /// writer. Transaction commands are not allowed in it.
 pub fn run(server: Oid, sql: &str) -> Result<()> {

@@ -131,7 +131,7 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
             Err(error) if is_stale(&error) => error,
             other => return other,
         };
-        if !snapshot::per_statement() {
+        if !snapshot::per_statement() || remote::has_failed() {
             return Err(conflict());
         }
         if started.elapsed() > PATIENCE {

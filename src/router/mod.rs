@@ -6,7 +6,7 @@
 //! * [`merge`]: several shards' answers as one, in order.
 //! * [`aim`]: which shards, and which document, a write goes to.
 //! * [`read`], [`insert`], [`modify`], [`single`], [`upsert`], [`find_and_modify`],
-//!   [`explain`]: the operations.
+//!   [`distinct`], [`explain`]: the operations.
 //!
 //! INVARIANTS (see `ownership`): every statement carries the version that its map assumed; a stale answer of one target
 //! voids the answers of all; no row is handed out before every target has confirmed; a write first locks and checks.
@@ -14,6 +14,7 @@
 pub mod aim;
 pub mod condition;
 pub mod dispatch;
+pub mod distinct;
 pub mod explain;
 pub mod find_and_modify;
 pub mod insert;

@@ -1,7 +1,7 @@
 //! Which element of an array made a document match: what `$` in an update or a projection stands for.
 //!
-//! As in MongoDB: the outermost array on the way to the value counts; of several conditions that find one in an array the
-//! last decides, of alternatives the first that matches; a negation finds nothing.
+//! The outermost array on the way to the value counts; of several conditions the first that finds one in an array decides
+//! (MongoDB leaves that undefined), of alternatives the first that matches; a negation finds nothing.
 
 use super::Filter;
 use super::node::{Node, Test};
@@ -20,7 +20,7 @@ impl Node {
     fn position(&self, document: Base<'_>) -> Option<Option<usize>> {
         match self {
             Node::And(nodes) => {
-                nodes.iter().try_fold(None, |found, node| node.position(document).map(|next| next.or(found)))
+                nodes.iter().try_fold(None, |found, node| node.position(document).map(|next| found.or(next)))
             }
             Node::Or(nodes) => nodes.iter().find_map(|node| node.position(document)),
             Node::Leaf(path, test) => path::position(document, path, test.at_end(), &|found| test.accepts(found))

@@ -1,0 +1,73 @@
+//! The values of a field, for counting each once: arrays along the path and at its end give their elements.
+
+use crate::document::element::Element;
+use crate::document::raw::{RawObject, RawValue};
+use crate::document::value::Value;
+use crate::document::write;
+use crate::error::Result;
+use crate::key::encode::encode;
+use crate::path;
+
+/// A field whose values are wanted.
+#[derive(Debug)]
+pub struct Distinct {
+    path: String,
+}
+
+impl Distinct {
+    /// Checks the field's dotted path.
+    ///
+    /// # Errors
+    /// Those of field paths: an empty one, empty components, components that start with `$`.
+    pub fn parse(path: &str) -> Result<Distinct> {
+        path::check_field_path(path)?;
+        Ok(Distinct { path: path.to_owned() })
+    }
+
+    /// The document's values: the encoding by which equal ones are known, and jsonb. A missing field has none.
+    ///
+    /// # Errors
+    /// `BSONObjectTooLarge`, which no value of a stored document is.
+    pub fn values(&self, document: RawObject<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut found = Vec::new();
+        collect(document, &self.path, &mut found);
+        found
+            .into_iter()
+            .map(|value| {
+                let mut key = Vec::new();
+                encode(&Element::of(value), &mut key);
+                Ok((key, write::value(&Value::from_raw(value))?))
+            })
+            .collect()
+    }
+}
+
+fn collect<'a>(document: RawObject<'a>, path: &str, found: &mut Vec<RawValue<'a>>) {
+    let (name, rest) = path::split(path);
+    if let Some(value) = document.get(name) {
+        enter(value, rest, found);
+    }
+}
+
+/// Goes on from a value. A position names an element of an array; any other name is looked for in each of its documents.
+fn enter<'a>(value: RawValue<'a>, rest: Option<&str>, found: &mut Vec<RawValue<'a>>) {
+    match (value, rest) {
+        (RawValue::Array(array), None) => found.extend(array.iter()),
+        (value, None) => found.push(value),
+        (RawValue::Array(array), Some(rest)) => {
+            let (name, further) = path::split(rest);
+            if name.bytes().all(|byte| byte.is_ascii_digit()) {
+                if let Some(element) = path::array_index(name).and_then(|index| array.get(index)) {
+                    enter(element, further, found);
+                }
+            } else {
+                array.iter().filter_map(path::embedded).for_each(|inner| collect(inner, rest, found));
+            }
+        }
+        (value, Some(rest)) => {
+            if let Some(inner) = path::embedded(value) {
+                collect(inner, rest, found);
+            }
+        }
+    }
+}
