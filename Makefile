@@ -52,6 +52,9 @@ test-faults: deps ## only the tests that pause, fail and kill processes at fault
 soak: deps ## accidents while chunks move, for SECONDS=600; SEED=… repeats a run
 	@DOCSHARD_SOAK_SECONDS=$(or $(SECONDS),600) DOCSHARD_SEED=$(SEED) .ci/test soak
 
+fuzz: ## fuzz the core, FUZZ_S seconds a target (60); needs nightly Rust and cargo-fuzz
+	@.ci/fuzz
+
 bench: install ## compare speed with plain PostgreSQL and hand-made sharding
 	@bench/run
 

@@ -267,6 +267,37 @@ fn malformed_extended_json_is_refused() {
     }
 }
 
+/// Each line of the file is a value that the specification does not allow, with the rule that it breaks.
+#[test]
+fn a_corpus_of_malformed_values_is_refused() {
+    let mut accepted = Vec::new();
+    let lines = include_str!("data/malformed_ext_json.jsonl").lines();
+    let mut count = 0;
+    for line in lines {
+        let case: Json = serde_json::from_str(line).expect("JSON");
+        let malformed = &case["value"];
+        // Wherever it stands.
+        for document in [
+            json!({"_id": 1, "a": malformed}),
+            json!({"_id": 1, "a": [malformed]}),
+            json!({"_id": 1, "a": {"b": malformed}}),
+            json!({"_id": malformed}),
+        ] {
+            match inserted(&document) {
+                Ok(_) => accepted.push(format!("{}: {document}", case["rule"])),
+                Err(error) => {
+                    let kinds =
+                        [Kind::FailedToParse, Kind::DollarPrefixedFieldName, Kind::InvalidIdField, Kind::BadValue];
+                    assert!(kinds.contains(&error.kind), "{error:?} for {document}");
+                }
+            }
+        }
+        count += 1;
+    }
+    assert!(count >= 180, "only {count} values");
+    assert!(accepted.is_empty(), "{} are accepted:\n{}", accepted.len(), accepted.join("\n"));
+}
+
 #[test]
 fn names_that_start_with_a_dollar_are_refused() {
     for sent in [

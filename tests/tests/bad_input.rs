@@ -1,0 +1,354 @@
+//! Bad input, through SQL: malformed values are refused with a code and never stored, and no nonsense in any argument of
+//! any function brings a backend down.
+
+use docshard_tests::Cluster;
+use postgres::{Client, error::SqlState};
+use serde_json::{Map, Value, json};
+
+/// MongoDB's code that an error carries.
+fn code(error: &postgres::Error) -> Option<i64> {
+    let detail = error.as_db_error()?.detail()?.strip_prefix("MongoDB error ")?;
+    detail.split(' ').next()?.parse().ok()
+}
+
+/// Each value breaks a rule of Extended JSON's specification.
+fn malformed() -> Vec<Value> {
+    let lines = include_str!("../../core/tests/data/malformed_ext_json.jsonl").lines();
+    let values: Vec<Value> =
+        lines.map(|line| serde_json::from_str::<Value>(line).expect("JSON")["value"].clone()).collect();
+    assert!(values.len() >= 180, "only {} values", values.len());
+    values
+}
+
+#[test]
+fn malformed_values_are_never_stored() {
+    let cluster = Cluster::start(1);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            r#"SELECT docshard.insert_one('bad.c', '{"_id": 1, "a": [1]}');
+               SELECT docshard.shard_collection('bad.s', '{"a": 1}');
+               SELECT docshard.insert_one('bad.s', '{"_id": 1, "a": 1}')"#,
+        )
+        .expect("two collections");
+    for value in malformed() {
+        let inside = json!({"_id": 2, "a": value}).to_string();
+        let list = json!({"_id": 2, "a": [{"b": value}]}).to_string();
+        let id = json!({"_id": value}).to_string();
+        let set = json!({"$set": {"b": value}}).to_string();
+        let push = json!({"$push": {"a": {"$each": [value]}}}).to_string();
+        let mut attempts: Vec<(&str, [&str; 3])> = Vec::new();
+        for document in [&inside, &list, &id] {
+            attempts.push(("SELECT docshard.insert_one('bad.c', $1::text::jsonb)::text", [document, "", ""]));
+            attempts.push(("SELECT docshard.insert_one('bad.s', $1::text::jsonb)::text", [document, "", ""]));
+            attempts
+                .push(("SELECT docshard.insert_many('bad.c', ARRAY['{}', $1::text::jsonb])::text", [document, "", ""]));
+        }
+        for update in [&set, &push] {
+            attempts
+                .push(("SELECT docshard.update_one('bad.c', '{\"_id\": 1}', $1::text::json)::text", [update, "", ""]));
+            attempts.push(("SELECT docshard.update_many('bad.s', '{}', $1::text::json)::text", [update, "", ""]));
+        }
+        let replacement = json!({"a": value}).to_string();
+        attempts.push((
+            "SELECT docshard.replace_one('bad.c', '{\"_id\": 1}', $1::text::json)::text",
+            [&replacement, "", ""],
+        ));
+        for (sql, [argument, ..]) in attempts {
+            match client.query_one(sql, &[&argument]) {
+                Ok(row) => panic!("{sql} takes {argument}: {:?}", row.get::<_, Option<String>>(0)),
+                Err(error) => assert!(code(&error).is_some(), "{sql} of {argument}: {error:?}"),
+            }
+        }
+    }
+    for namespace in ["bad.c", "bad.s"] {
+        let sql = "SELECT string_agg(d::text, ' ') FROM docshard.find($1::text) AS d";
+        let found: String = client.query_one(sql, &[&namespace]).expect("a find").get(0);
+        assert!(found == r#"{"a": [1], "_id": 1}"# || found == r#"{"a": 1, "_id": 1}"#, "{namespace}: {found}");
+    }
+}
+
+/// A small generator of random numbers (xorshift), so that a failure repeats.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 8) as usize % n
+    }
+
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.below(from.len())]
+    }
+
+    fn json(&mut self, depth: usize) -> Value {
+        match self.below(if depth == 0 { 6 } else { 12 }) {
+            0 => Value::Null,
+            1 => json!(self.below(2) == 0),
+            2 => json!(self.below(9) as i64 - 4),
+            3 => json!([i64::MAX, i64::MIN, 1 << 31][self.below(3)]),
+            4 => json!([1.5, -0.0, 1e308][self.below(3)]),
+            5 => json!(self.pick(TEXTS)),
+            6 | 7 => (0..self.below(4)).map(|_| self.json(depth - 1)).collect(),
+            _ => Value::Object(
+                (0..self.below(4)).map(|_| (self.pick(NAMES).to_owned(), self.json(depth - 1))).collect::<Map<_, _>>(),
+            ),
+        }
+    }
+
+    /// SQL for an argument of that type.
+    fn argument(&mut self, type_name: &str) -> String {
+        let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
+        if self.below(20) == 0 {
+            return format!("NULL::{type_name}");
+        }
+        match type_name {
+            "json" | "jsonb" | "docshard.document" => {
+                let json = if self.below(4) == 0 { self.json(3) } else { self.object(3) };
+                format!("{}::{type_name}", literal(&json.to_string()))
+            }
+            "text" => match self.below(4) {
+                0 => format!("{}::text", literal(&self.object(3).to_string())),
+                1 => format!("{}::text", literal(self.pick(TEXTS))),
+                _ => literal(self.pick(NAMESPACES)),
+            },
+            "bytea" => {
+                let digits: String = (0..self.below(40)).map(|_| format!("{:02x}", self.below(256))).collect();
+                format!("'\\x{digits}'::bytea")
+            }
+            "boolean" => self.pick(&["true", "false"]).to_owned(),
+            "integer" => self.pick(&["0", "1", "-1", "2147483647", "(-2147483648)"]).to_owned(),
+            "bigint" => self.pick(&["0", "1", "-1", "9223372036854775807", "(-9223372036854775808)"]).to_owned(),
+            "double precision" => self.pick(&["0", "1.5", "'NaN'", "'Infinity'"]).to_owned(),
+            "text[]" => format!("ARRAY[{}]::text[]", literal(self.pick(TEXTS))),
+            "bytea[]" => "ARRAY['\\x10'::bytea, '\\xff']".to_owned(),
+            "jsonb[]" => {
+                let documents: Vec<String> = (0..self.below(3)).map(|_| literal(&self.object(3).to_string())).collect();
+                format!("ARRAY[{}]::jsonb[]", documents.join(", "))
+            }
+            other => format!("NULL::{other}"),
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Value {
+        let fields = self.below(4);
+        Value::Object((0..fields).map(|_| (self.pick(NAMES).to_owned(), self.json(depth))).collect::<Map<_, _>>())
+    }
+}
+
+const NAMESPACES: &[&str] =
+    &["fuzz.c", "fuzz.s", "fuzz.h", "fuzz.none", "fuzz", "", ".", "a.b.c", "local", "shard0", "f c.d"];
+
+const TEXTS: &[&str] = &[
+    "",
+    "a",
+    "fuzz.c",
+    "$a",
+    "$$ROOT",
+    "^a",
+    "(a+)+$",
+    "[",
+    "hashed",
+    "1",
+    "NaN",
+    "2020-01-01T00:00:00Z",
+    "0123456789abcdef01234567",
+    "{}",
+    "[]",
+    "{\"a\":",
+    "ä",
+    "SELECT 1",
+    "host=127.0.0.1 port=1",
+    "x'; --",
+];
+
+const NAMES: &[&str] = &[
+    "a",
+    "b",
+    "_id",
+    "a.b",
+    "a.0",
+    "",
+    ".",
+    "$",
+    "a.$",
+    "a.$[]",
+    "a.$[x]",
+    "x",
+    "$and",
+    "$or",
+    "$not",
+    "$in",
+    "$eq",
+    "$ne",
+    "$gt",
+    "$lte",
+    "$exists",
+    "$type",
+    "$regex",
+    "$options",
+    "$all",
+    "$size",
+    "$elemMatch",
+    "$mod",
+    "$bitsAllSet",
+    "$expr",
+    "$jsonSchema",
+    "$where",
+    "$set",
+    "$unset",
+    "$inc",
+    "$mul",
+    "$min",
+    "$rename",
+    "$push",
+    "$each",
+    "$slice",
+    "$sort",
+    "$position",
+    "$addToSet",
+    "$pop",
+    "$pull",
+    "$bit",
+    "$currentDate",
+    "$setOnInsert",
+    "$oid",
+    "$date",
+    "$numberLong",
+    "$numberDecimal",
+    "$binary",
+    "$regularExpression",
+    "$minKey",
+    "$maxKey",
+    "sort",
+    "projection",
+    "skip",
+    "limit",
+    "upsert",
+    "arrayFilters",
+    "collation",
+    "let",
+    "hint",
+    "ordered",
+    "unique",
+    "min",
+    "max",
+    "find",
+    "filter",
+    "insert",
+    "documents",
+    "update",
+    "updates",
+    "q",
+    "u",
+    "multi",
+    "delete",
+    "deletes",
+    "findAndModify",
+    "query",
+    "new",
+    "remove",
+    "count",
+    "distinct",
+    "key",
+    "aggregate",
+    "pipeline",
+    "cursor",
+    "getMore",
+    "killCursors",
+    "createIndexes",
+    "indexes",
+    "listIndexes",
+    "dropIndexes",
+    "name",
+    "ping",
+    "hello",
+    "collStats",
+    "dbStats",
+    "listCollections",
+    "listDatabases",
+    "batchSize",
+    "insertOne",
+    "updateOne",
+    "document",
+    "locale",
+    "strength",
+    "$add",
+    "$concat",
+    "$cond",
+    "$literal",
+    "$toInt",
+    "$dateToString",
+    "$map",
+    "input",
+    "as",
+    "in",
+];
+
+/// Changes the cluster for good, or waits for somebody.
+const LEFT_OUT: &[&str] = &["add_shard", "remove_shard", "move_primary", "stop_balancer", "drop_database"];
+
+/// Functions of the schema with the types of their arguments.
+fn functions(client: &mut Client, schema: &str) -> Vec<(String, Vec<String>)> {
+    let sql = "SELECT proname::text, ARRAY(SELECT format_type(t, NULL) FROM unnest(proargtypes) AS t)
+               FROM pg_proc WHERE pronamespace = $1::text::regnamespace AND prokind = 'f'
+                 AND prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype, 'internal'::regtype)
+               ORDER BY 1";
+    let rows = client.query(sql, &[&schema]).expect("functions");
+    let all: Vec<(String, Vec<String>)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert!(!all.is_empty(), "no functions in {schema}");
+    all.into_iter().filter(|(name, _)| !LEFT_OUT.contains(&name.as_str())).collect()
+}
+
+/// Every function, again and again, with whatever its arguments' types allow: an error at most, and none that tells of a
+/// mistake inside.
+#[test]
+fn nonsense_never_crashes_a_backend() {
+    let cluster = Cluster::start(1);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            r#"SET statement_timeout = '5s'; SET client_min_messages = error;
+               SELECT docshard.insert_one('fuzz.c', '{"_id": 1, "a": [1, {"b": 2}], "b": "x"}');
+               SELECT docshard.shard_collection('fuzz.s', '{"a": 1}');
+               SELECT docshard.insert_one('fuzz.s', '{"_id": 1, "a": 1, "b": {"a": 1}}');
+               SELECT docshard.shard_collection('fuzz.h', '{"_id": "hashed"}');
+               SELECT docshard.insert_one('fuzz.h', '{"_id": 1, "a": null}')"#,
+        )
+        .expect("three collections");
+    let public = functions(&mut client, "docshard");
+    let internal = functions(&mut client, "docshard_internal");
+    let mut random = Random(0x5EED_F00D);
+    let rounds: usize = std::env::var("FUZZ_ROUNDS").ok().map_or(15, |n| n.parse().expect("FUZZ_ROUNDS is a number"));
+    let (mut succeeded, mut failed) = (0, 0);
+    for _ in 0..rounds {
+        for (schema, functions) in [("docshard", &public), ("docshard_internal", &internal)] {
+            for (name, types) in functions {
+                let arguments: Vec<String> = types.iter().map(|t| random.argument(t)).collect();
+                let sql = format!("SELECT * FROM {schema}.{name}({})", arguments.join(", "));
+                let mut transaction = client.transaction().expect("the backend lives");
+                let outcome = transaction.batch_execute(&sql);
+                // Nothing stays, so that each call finds the same.
+                let rolled_back = transaction.rollback();
+                match outcome {
+                    Ok(()) => succeeded += 1,
+                    Err(error) => {
+                        let db =
+                            error.as_db_error().unwrap_or_else(|| panic!("the backend is gone after {sql}: {error}"));
+                        // That is how pgrx says that an argument is null.
+                        let null = db.message().ends_with("must not be null");
+                        let internal = *db.code() == SqlState::INTERNAL_ERROR && db.detail().is_none() && !null;
+                        assert!(!internal && !db.message().contains("panicked"), "{sql}: {db:?}");
+                        failed += 1;
+                    }
+                }
+                rolled_back.unwrap_or_else(|e| panic!("the backend is gone after {sql}: {e}"));
+            }
+        }
+    }
+    assert!(succeeded > failed / 50, "{succeeded} of {} calls succeed: the input is too bad", succeeded + failed);
+    let left: i64 = client.query_one("SELECT docshard.count_documents('fuzz.c')", &[]).expect("a count").get(0);
+    assert_eq!(left, 1);
+}
