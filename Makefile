@@ -2,7 +2,7 @@
 # its server headers and PG_BINDIR=… to name its programs.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build install demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults soak bench clean
+.PHONY: help deps build install demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults soak fuzz bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
