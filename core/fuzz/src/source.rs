@@ -226,7 +226,7 @@ impl Source<'_> {
     pub fn json(&mut self, depth: usize) -> Json {
         match self.byte() % if depth == 0 { 8 } else { 16 } {
             0 => Json::Null,
-            1 => json!(self.byte() % 2 == 0),
+            1 => json!(self.byte() < 128),
             2..5 => self.number(),
             5..8 => json!(TEXTS[self.byte() % TEXTS.len()]),
             8..11 => (0..self.byte() % 4).map(|_| self.json(depth - 1)).collect(),
@@ -247,7 +247,7 @@ impl Source<'_> {
         let mut fields = Map::new();
         fields.insert("_id".to_owned(), json!(self.byte()));
         for name in ["a", "b", "0"] {
-            if self.byte() % 3 != 0 {
+            if self.byte() < 170 {
                 fields.insert(name.to_owned(), self.stored(3));
             }
         }
@@ -257,7 +257,7 @@ impl Source<'_> {
     fn stored(&mut self, depth: usize) -> Json {
         match self.byte() % if depth == 0 { 6 } else { 10 } {
             0 => Json::Null,
-            1 => json!(self.byte() % 2 == 0),
+            1 => json!(self.byte() < 128),
             2 | 3 => self.number(),
             4 => Json::from(["", "a", "b", "ab", "ä"][self.byte() % 5]),
             5 => self.extended(),
