@@ -9,7 +9,7 @@ DECLARE
     open_to_all CONSTANT text[] := ARRAY[
         'insert_one', 'insert_many', 'insert_select', 'find', 'find_one', 'count_documents', 'estimated_document_count', 'distinct',
         'explain', 'update_one', 'update_many', 'replace_one', 'delete_one', 'delete_many',
-        'find_one_and_update', 'find_one_and_replace', 'find_one_and_delete', 'find_and_modify',
+        'bulk_write', 'find_one_and_update', 'find_one_and_replace', 'find_one_and_delete', 'find_and_modify',
         'list_shards', 'list_indexes', 'list_settings', 'balancer_status'];
     -- What the statements of such a caller call at a shard.
     open_at_shards CONSTANT text[] := ARRAY[

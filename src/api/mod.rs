@@ -1,6 +1,7 @@
 //! The face: every SQL function, thin.
 
 pub mod balancer;
+pub mod bulk_write;
 pub mod chunks;
 pub mod cluster;
 pub mod collections;

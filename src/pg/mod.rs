@@ -20,6 +20,7 @@ pub mod server;
 pub mod snapshot;
 pub mod spi;
 pub mod sql;
+pub mod subtransaction;
 pub mod transaction;
 pub mod trigger;
 pub mod user;

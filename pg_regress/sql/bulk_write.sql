@@ -1,0 +1,44 @@
+-- Many writes in one call.
+SELECT docshard.bulk_write('bulk.c', '[
+  {"insertOne": {"document": {"_id": 1, "n": 1}}}, {"insertOne": {"document": {"_id": 2, "n": 2}}}, {"insertOne": {"document": {"_id": 3, "n": 3}}},
+  {"updateOne": {"filter": {"_id": 1}, "update": {"$inc": {"n": 10}}}},
+  {"updateMany": {"filter": {"n": {"$lt": 9}}, "update": {"$set": {"l": [1, 2]}}}},
+  {"updateMany": {"filter": {"l": 2}, "update": {"$inc": {"l.$[x]": 5}}, "arrayFilters": [{"x": 2}]}},
+  {"replaceOne": {"filter": {"_id": 9}, "replacement": {"n": 9}, "upsert": true}},
+  {"deleteOne": {"filter": {"_id": 2}}}]') AS bulk \gset
+SELECT jsonb_pretty(:'bulk');
+SELECT docshard.find('bulk.c', '{}', '{"sort": {"_id": 1}}');
+-- Ordered, the first that fails ends it; what came before stays.
+SELECT docshard.bulk_write('bulk.c', '[{"insertOne": {"document": {"_id": 4}}}, {"insertOne": {"document": {"_id": 1}}},
+  {"insertOne": {"document": {"_id": 5}}}, {"deleteMany": {"filter": {}}}]');
+SELECT docshard.count_documents('bulk.c');
+-- Unordered, all are tried; each error has its operation's index.
+SELECT docshard.bulk_write('bulk.c', '[{"insertOne": {"document": {"_id": 4}}}, {"insertOne": {"document": {"_id": 6}}},
+  {"updateOne": {"filter": {"_id": 6}, "update": {"$inc": {"_id": 1}}}}, {"updateOne": {"filter": {"$foo": 1}, "update": {"$set": {"a": 1}}}},
+  {"insertOne": {"document": {"_id": [1]}}}, {"insertOne": {"document": 5}}, {"updateOne": {"filter": {"_id": 6}, "update": {"$set": {"ok": true}}}}]',
+  '{"ordered": false}') AS bulk \gset
+SELECT :'bulk'::jsonb - 'writeErrors' AS result;
+SELECT e FROM jsonb_array_elements(:'bulk'::jsonb -> 'writeErrors') AS e;
+SELECT docshard.find('bulk.c', '{"_id": {"$gte": 4}}', '{"sort": {"_id": 1}}');
+-- It is part of the transaction.
+BEGIN;
+SELECT docshard.bulk_write('bulk.c', '[{"deleteMany": {"filter": {}}}]') -> 'deletedCount' AS deleted;
+ROLLBACK;
+SELECT docshard.count_documents('bulk.c');
+-- Sharded over several nodes.
+SELECT docshard.shard_collection('bulk.s', '{"_id": "hashed"}');
+SELECT docshard.bulk_write('bulk.s', (SELECT json_agg(json_build_object('insertOne', json_build_object('document', json_build_object('_id', n % 15)))) FROM generate_series(1, 20) n),
+  '{"ordered": false}') AS bulk \gset
+SELECT :'bulk'::jsonb -> 'insertedCount' AS inserted, jsonb_path_query_array(:'bulk', '$.writeErrors[*].index') AS failed;
+SELECT docshard.bulk_write('bulk.s', '[{"updateOne": {"filter": {"x": 1}, "update": {"$set": {"x": 2}}}}]') #> '{writeErrors,0}' AS error;
+-- What is no list of operations.
+SELECT docshard.bulk_write('bulk.c', '[]');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.bulk_write('bulk.c', '{}');
+SELECT docshard.bulk_write('bulk.c', '[{"insertOne": {"document": {"_id": 77}}}, {"insertTwo": {}}]');
+SELECT docshard.bulk_write('bulk.c', '[{"updateOne": {"filter": {}}}]');
+SELECT docshard.bulk_write('bulk.c', '[{"deleteOne": {"filter": {}, "hint": "x"}}]');
+SELECT docshard.bulk_write('bulk.c', '[{"deleteOne": {"filter": {}}, "deleteMany": {"filter": {}}}]');
+SELECT docshard.bulk_write('bulk.c', '[{"deleteOne": {"filter": {}}}]', '{"orderd": true}');
+SELECT docshard.count_documents('bulk.c');
+SELECT docshard.drop_database('bulk');

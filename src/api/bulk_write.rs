@@ -1,0 +1,246 @@
+//! `bulk_write`: many writes in one call, each of which succeeds or fails by itself.
+//!
+//! Each operation runs in a subtransaction, so that one that fails leaves nothing behind and those before it stay.
+//! Inserts that follow one another go together, and one by one where that fails.
+
+use crate::catalog;
+use crate::pg::error::{Error, Result};
+use crate::pg::json::Json;
+use crate::pg::jsonb::RawJsonb;
+use crate::pg::subtransaction::attempt;
+use crate::router::insert::{self, Storable};
+use crate::router::modify::{self, Change, Modification};
+use crate::router::options::Options;
+use crate::router::read::Query;
+use docshard_core::document::number::Number;
+use docshard_core::document::value::Value;
+use docshard_core::document::{ext_json, write};
+use docshard_core::error::Kind;
+use docshard_core::update::Style;
+use pgrx::prelude::*;
+use serde_json::Value as Document;
+
+/// The most operations of a call: MongoDB's number.
+const MAX_OPERATIONS: usize = 100_000;
+
+/// MongoDB's code of an error: docshard's say it in their detail.
+fn code(error: &Error) -> i64 {
+    let said = error.detail.as_deref().and_then(|detail| detail.strip_prefix("MongoDB error ")?.split_once(' '));
+    match said.and_then(|(code, _)| code.parse().ok()) {
+        Some(code) => code,
+        None if &error.sqlstate == b"23505" => Kind::DuplicateKey.code().into(),
+        None => Kind::InternalError.code().into(),
+    }
+}
+
+/// True if the operation is to blame, so that the others may do better. Else the whole call fails: a connection, the
+/// transaction, the server's resources or state, a privilege, a lock.
+fn is_of_one_operation(error: &Error) -> bool {
+    let state = &error.sqlstate;
+    !matches!(&state[..2], b"08" | b"25" | b"40" | b"53" | b"57" | b"58" | b"XX")
+        && state != b"42501"
+        && state != b"55P03"
+}
+
+/// One of a call's operations: its name, as the drivers have it, and its arguments.
+struct Operation<'a> {
+    name: &'static str,
+    arguments: Options<'a>,
+}
+
+/// Names of operations, and of their arguments; the first are required.
+const OPERATIONS: &[(&str, usize, &[&str])] = &[
+    ("insertOne", 1, &["document"]),
+    ("updateOne", 2, &["filter", "update", "upsert", "arrayFilters", "sort"]),
+    ("updateMany", 2, &["filter", "update", "upsert", "arrayFilters"]),
+    ("replaceOne", 2, &["filter", "replacement", "upsert", "sort"]),
+    ("deleteOne", 1, &["filter"]),
+    ("deleteMany", 1, &["filter"]),
+];
+
+impl<'a> Operation<'a> {
+    /// Checks an operation's form; what its arguments mean is a matter of running it.
+    fn parse(index: usize, json: &'a Document) -> Result<Self> {
+        let malformed = |message: String| Error::new(Kind::FailedToParse, format!("operation {index}: {message}"));
+        let names = || OPERATIONS.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ");
+        let Some((given, arguments)) =
+            json.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.iter().next())
+        else {
+            return Err(malformed(format!("it must be an object with one field, named one of {}", names())));
+        };
+        let Some((name, required, known)) = OPERATIONS.iter().find(|(name, ..)| name == given) else {
+            return Err(
+                malformed(format!("unknown operation \"{given}\"")).with_hint(format!("Known are: {}.", names()))
+            );
+        };
+        let arguments = Options::of(arguments, name, known)?;
+        match known[..*required].iter().find(|argument| arguments.get(argument).is_none()) {
+            Some(missing) => Err(malformed(format!("{name} has no \"{missing}\""))),
+            None => Ok(Self { name, arguments }),
+        }
+    }
+
+    fn query(&self) -> Result<Query> {
+        Query::parse(&self.arguments.get("filter").map_or_else(String::new, ToString::to_string))
+    }
+
+    fn document(&self) -> Result<Storable> {
+        let json = self.arguments.get("document").unwrap_or(&Document::Null);
+        Storable::new(&write::value(&ext_json::from_json(json)?)?)
+    }
+
+    fn update(&self, ns: &str) -> Result<modify::Updated> {
+        let query = self.query()?;
+        let (field, style) = match self.name {
+            "replaceOne" => ("replacement", Style::Replacement),
+            _ => ("update", Style::Operators),
+        };
+        let text = self.arguments.get(field).map_or_else(String::new, ToString::to_string);
+        let array_filters = self.arguments.get("arrayFilters").map(ToString::to_string);
+        let change = Change {
+            query: &query,
+            modification: &Modification::parse(&text, style, array_filters.as_deref(), &query)?,
+            many: self.name == "updateMany",
+            upsert: self.arguments.boolean("upsert")?.unwrap_or(false),
+            sort: self.arguments.sort("sort")?,
+        };
+        modify::update(ns, &change)
+    }
+}
+
+/// What the operations did, all together.
+#[derive(Default)]
+struct Totals {
+    inserted: Vec<(String, Value)>,
+    matched: i64,
+    modified: i64,
+    deleted: i64,
+    upserted: Vec<(String, Value)>,
+    errors: Vec<Value>,
+}
+
+fn number(n: usize) -> Value {
+    Value::Number(Number::Int(i64::try_from(n).unwrap_or(i64::MAX)))
+}
+
+impl Totals {
+    /// Runs one operation.
+    fn run(&mut self, ns: &str, index: usize, operation: &Operation<'_>) -> Result<()> {
+        match operation.name {
+            "insertOne" => {
+                let document = [operation.document()?];
+                insert::insert(ns, &document, true)?;
+                let [document] = document;
+                self.inserted.push((index.to_string(), document.id));
+            }
+            "deleteOne" | "deleteMany" => {
+                self.deleted += modify::delete(ns, &operation.query()?, operation.name == "deleteMany")?;
+            }
+            _ => {
+                let done = operation.update(ns)?;
+                self.matched += done.matched;
+                self.modified += done.modified;
+                self.upserted.extend(done.upserted.map(|id| (index.to_string(), id)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs operations, the first of which has this index: many inserts as one if that is possible; false if they have
+    /// to be run one by one.
+    fn insert_together(&mut self, ns: &str, first: usize, operations: &[Operation<'_>]) -> Result<bool> {
+        let inserted = attempt(|| {
+            let documents = operations.iter().map(Operation::document).collect::<Result<Vec<_>>>()?;
+            insert::insert(ns, &documents, true)?;
+            Ok(documents.into_iter().map(|document| document.id).collect::<Vec<_>>())
+        });
+        match inserted {
+            Ok(ids) => {
+                self.inserted.extend(ids.into_iter().enumerate().map(|(at, id)| ((first + at).to_string(), id)));
+                Ok(true)
+            }
+            Err(error) if is_of_one_operation(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn note(&mut self, index: usize, error: &Error) {
+        self.errors.push(Value::Object(vec![
+            ("index".to_owned(), number(index)),
+            ("code".to_owned(), Value::Number(Number::Int(code(error)))),
+            ("errmsg".to_owned(), Value::String(error.message.clone())),
+        ]));
+    }
+
+    fn answer(self) -> Result<RawJsonb> {
+        let count = |n: i64| Value::Number(Number::Int(n));
+        let mut fields = vec![
+            ("acknowledged".to_owned(), Value::Bool(true)),
+            ("insertedCount".to_owned(), number(self.inserted.len())),
+            ("insertedIds".to_owned(), Value::Object(self.inserted)),
+            ("matchedCount".to_owned(), count(self.matched)),
+            ("modifiedCount".to_owned(), count(self.modified)),
+            ("deletedCount".to_owned(), count(self.deleted)),
+            ("upsertedCount".to_owned(), number(self.upserted.len())),
+            ("upsertedIds".to_owned(), Value::Object(self.upserted)),
+        ];
+        if !self.errors.is_empty() {
+            fields.push(("writeErrors".to_owned(), Value::Array(self.errors)));
+        }
+        Ok(RawJsonb::from_bytes(&write::value(&Value::Object(fields))?))
+    }
+}
+
+/// Runs writes such as `{"insertOne": {"document": …}}`, `updateOne`, `updateMany`, `replaceOne`, `deleteOne`, `deleteMany`, one
+/// after the other. Those that fail are reported in `writeErrors`, and the others stay. Options: ordered (default true),
+/// which ends the work at the first that fails.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn bulk_write(ns: &str, operations: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+    let run = || -> Result<RawJsonb> {
+        catalog::namespace::split(ns)?;
+        let options = options.parse()?;
+        let ordered = Options::of(&options, "bulk_write", &["ordered", "comment"])?.boolean("ordered")?.unwrap_or(true);
+        let json = operations.parse()?;
+        let Document::Array(operations) = &json else {
+            return Err(Error::new(Kind::TypeMismatch, "operations of bulk_write must be an array"));
+        };
+        if operations.is_empty() || operations.len() > MAX_OPERATIONS {
+            let count = operations.len();
+            let message = format!("Write batch sizes must be between 1 and {MAX_OPERATIONS}. Got {count} operations.");
+            return Err(Error::new(Kind::InvalidLength, message));
+        }
+        let operations = operations
+            .iter()
+            .enumerate()
+            .map(|(index, operation)| Operation::parse(index, operation))
+            .collect::<Result<Vec<_>>>()?;
+        let mut totals = Totals::default();
+        let mut next = 0;
+        // Up to here inserts are run one by one, as they have failed together.
+        let mut apart = 0;
+        while next < operations.len() {
+            let inserts = operations[next..].iter().take_while(|operation| operation.name == "insertOne").count();
+            if inserts > 1 && next >= apart {
+                if totals.insert_together(ns, next, &operations[next..next + inserts])? {
+                    next += inserts;
+                } else {
+                    apart = next + inserts;
+                }
+                continue;
+            }
+            match attempt(|| totals.run(ns, next, &operations[next])) {
+                Ok(()) => {}
+                Err(error) if !is_of_one_operation(&error) => return Err(error),
+                Err(error) => {
+                    totals.note(next, &error);
+                    if ordered {
+                        break;
+                    }
+                }
+            }
+            next += 1;
+        }
+        totals.answer()
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
