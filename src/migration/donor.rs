@@ -199,12 +199,22 @@ pub(super) fn set_version(shard: &mut Remote, record: &Record, before: i64) -> R
          RETURNING 1",
         &[Param::Int4(record.collection), Param::Int8(record.token), Param::Int8(before), Param::Int8(record.version)],
     )?;
-    if set.len() == 1 {
-        return Ok(());
-    }
-    Err(Error::new(
+    if set.len() == 1 { Ok(()) } else { Err(disagreement(shard, record, before)) }
+}
+
+/// Makes sure, before anything is copied, that a shard is where the catalog says.
+pub(super) fn check_version(shard: &mut Remote, record: &Record, version: i64) -> Result<()> {
+    let here = shard.number(
+        "SELECT version FROM docshard_data.placement WHERE collection_id = $1 AND token = $2",
+        &[Param::Int4(record.collection), Param::Int8(record.token)],
+    )?;
+    if here == Some(version) { Ok(()) } else { Err(disagreement(shard, record, version)) }
+}
+
+fn disagreement(shard: &Remote, record: &Record, version: i64) -> Error {
+    Error::new(
         Kind::OperationFailed,
-        format!("shard \"{}\" is not at version {before} of {}, as the catalog says", shard.name, record.namespace),
+        format!("shard \"{}\" is not at version {version} of {}, as the catalog says", shard.name, record.namespace),
     )
-    .with_hint("Was the shard, or the router, restored from a backup?"))
+    .with_hint("Was the shard, or the router, restored from a backup?")
 }

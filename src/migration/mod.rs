@@ -137,6 +137,7 @@ fn attempt(registered: Registered, bytes_per_second: u64) -> Result<Decided> {
     let Registered { record, end, mut donor, mut recipient, mut puller, index_on_id, place, application } = registered;
     let id = record.id;
     for session in [&mut donor, &mut recipient, &mut puller] {
+        fault::point("move.registering")?;
         session.execute(&format!("SET application_name = {}", crate::pg::sql::quote_literal(&application)))?;
     }
     let step = |name: &str| transaction::run(|| record::note_step(id, name));
@@ -148,6 +149,8 @@ fn attempt(registered: Registered, bytes_per_second: u64) -> Result<Decided> {
         register::placed(&record)?;
     }
     fault::point("move.placed")?;
+    donor::check_version(&mut donor, &record, record.donor_version)?;
+    donor::check_version(&mut recipient, &record, record.recipient_version)?;
     let end = end.as_deref();
     let rows = recipient::batch_rows(donor::size_of_documents(&mut donor, &record, end)?);
     let estimated = donor::estimate(&mut donor, &record, end)?;
@@ -241,6 +244,7 @@ fn take_back(id: i64, cause: Error) -> Error {
     if aborted.is_ok() && transaction::guarded(|| fault::point("move.aborted")).is_ok() {
         let _ = settle::settle(id);
     }
-    // Somebody else had aborted it, and then interrupted this process.
-    if let Ok(false) = aborted { abort::interrupted() } else { cause }
+    // Somebody else had aborted it, and then interrupted this process, or taken it for dead.
+    let by_somebody_else = matches!(aborted, Ok(false)) && settle::clean_late(id).unwrap_or(false);
+    if by_somebody_else { abort::interrupted() } else { cause }
 }

@@ -206,18 +206,19 @@ pub fn advance(id: i64, from: State, to: State) -> Result<bool> {
     Ok(answer.processed == 1)
 }
 
-/// Notes how far it is.
+/// Notes how far a running move is.
 ///
 /// # Errors
-/// Internal ones.
+/// `Interrupted` if it does not run any more.
 pub fn note_step(id: i64, step: &str) -> Result<()> {
-    spi::execute(
+    let noted = spi::execute(
         &format!(
-            "UPDATE docshard_catalog.migrations SET step = $2, updated_at = clock_timestamp(), {STEP_ENDS} WHERE id = $1"
+            "UPDATE docshard_catalog.migrations SET step = $2, updated_at = clock_timestamp(), {STEP_ENDS} \
+             WHERE id = $1 AND state = 'running'"
         ),
         &[Param::Int8(id), Param::Text(step)],
     )?;
-    Ok(())
+    if noted.processed == 1 { Ok(()) } else { Err(super::abort::interrupted()) }
 }
 
 /// Notes how many documents are expected.

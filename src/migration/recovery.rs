@@ -154,3 +154,18 @@ pub fn is_decided(collection: i32) -> Result<bool> {
     )?;
     Ok(!rows.is_empty())
 }
+
+/// True if something is under way that changes, or has just changed, at which version a shard is of the collection: a
+/// move, or a transaction that is decided and that some shard has perhaps not committed yet. If not, a shard that differs
+/// from the map will not come round. Runs in the caller's transaction.
+///
+/// # Errors
+/// Internal ones.
+pub fn may_change_placement(collection: i32) -> Result<bool> {
+    let rows = spi::query(
+        "SELECT 1 FROM docshard_catalog.migrations WHERE collection_id = $1 AND state IN ('running', 'committed') \
+         UNION ALL SELECT 1 FROM docshard_catalog.transactions LIMIT 1",
+        &[Param::Int4(collection)],
+    )?;
+    Ok(!rows.is_empty())
+}

@@ -139,6 +139,24 @@ pub(super) fn settle(id: i64) -> Result<()> {
     }
 }
 
+/// Cleans once more after an attempt that somebody else has taken back, because its coordinator seemed dead: which then
+/// went on, and may even have prepared. False if it was not taken back.
+pub(super) fn clean_late(id: i64) -> Result<bool> {
+    let (record, cluster) = transaction::run(|| Ok((record::load(id)?, cluster_id()?)))?;
+    let aborted = transaction::run(|| {
+        // The step of a row that is done tells what became of the move.
+        let rows = spi::query(
+            "SELECT 1 FROM docshard_catalog.migrations WHERE id = $1 AND state = 'done' AND step = 'aborted'",
+            &[Param::Int8(id)],
+        )?;
+        Ok(!rows.is_empty())
+    })?;
+    if aborted {
+        clean(&Record { state: State::Aborted, ..record }, cluster)?;
+    }
+    Ok(aborted)
+}
+
 fn lost(record: &Record, donor: Part) -> Error {
     let side = if donor == Part::Nothing { "donor" } else { "recipient" };
     Error::new(

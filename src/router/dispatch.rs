@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 
 /// How long a statement waits for a move that is being decided, before it gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// As [`PATIENCE`], while the catalog knows of nothing under way that could end the disagreement.
+const DOUBT: Duration = Duration::from_secs(2);
 
 /// A shard that a statement goes to.
 #[derive(Clone, Debug)]
@@ -127,6 +129,7 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
             shards::check_router()?;
         }
         let assumed = collection.as_ref().map(|c| c.revision);
+        let number = collection.as_ref().map(|c| c.id);
         let error = match attempt(collection) {
             Err(error) if is_stale(&error) => error,
             other => return other,
@@ -134,7 +137,12 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
         if !snapshot::per_statement() || remote::has_failed() {
             return Err(conflict());
         }
-        if started.elapsed() > PATIENCE {
+        let lost = |collection: i32| -> Result<bool> {
+            Ok(started.elapsed() > DOUBT
+                && !recovery::may_change_placement(collection)?
+                && cache::find(namespace)?.map(|c| c.revision) == assumed)
+        };
+        if started.elapsed() > PATIENCE || number.map_or(Ok(false), lost)? {
             return Err(Error::new(Kind::StaleShardVersion, format!("{namespace}: {}", error.message)).with_hint(
                 "A shard does not agree with the catalog. Was it, or the router, restored from a backup? \
                  See docshard.status() and the unfinished rows of docshard.migrations.",

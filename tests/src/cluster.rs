@@ -121,6 +121,78 @@ impl Node {
         panic!("no free port for {}", node.name);
     }
 
+    /// Makes a standby of it and starts that: from then on no commit here is acknowledged before it is there too.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn standby(&self) -> Standby {
+        let mut node = self.copy("standby", &["--write-recovery-conf"]);
+        for _ in 0..8 {
+            node.port = random_port();
+            if node.try_start() {
+                break;
+            }
+        }
+        assert!(node.process.is_some(), "the standby does not start:\n{}", node.log_tail(20));
+        self.psql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.psql("SELECT pg_reload_conf()");
+        wait_until("the standby is synchronous", PATIENCE, || {
+            self.value::<i64>("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == 1
+        });
+        Standby(node)
+    }
+
+    /// A copy of its data as it is now, to be restored later.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn backup(&self) -> Backup {
+        Backup(self.copy("backup", &[]))
+    }
+
+    /// A copy of its data directory beside its own.
+    fn copy(&self, what: &str, options: &[&str]) -> Self {
+        let name = format!("{}-{what}", self.name);
+        let folder = self.data.parent().and_then(Path::parent).expect("it is in the cluster's folder");
+        let home = (0..)
+            .map(|number| folder.join(format!("{name}{number}")))
+            .find(|home| !home.exists())
+            .expect("there is no end of numbers");
+        fs::create_dir(&home).expect("a new folder");
+        hand_over(&home);
+        let data = home.join("data");
+        let path = data.to_str().expect("a path in UTF-8");
+        let mut arguments = vec!["-D", path, "--checkpoint=fast", "--no-sync"];
+        arguments.extend(options);
+        self.program("pg_basebackup", &arguments);
+        // What it tells processes to do is not for the copy's.
+        let _ = fs::remove_dir_all(data.join("docshard_fault_points"));
+        Self { name, port: self.port, data, process: None }
+    }
+
+    /// Lets a standby take its place, under its address, as behind a virtual one: all its sessions are lost.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn fail_over(&mut self, standby: Standby) {
+        self.crash();
+        let mut standby = standby;
+        standby.0.psql("SELECT pg_promote()");
+        standby.0.stop();
+        self.data.clone_from(&standby.0.data);
+        self.start();
+    }
+
+    /// Puts an old copy of its data in the place of its present data.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn restore(&mut self, backup: Backup) {
+        self.stop();
+        self.data = backup.0.data.clone();
+        self.start();
+    }
+
     /// How to connect to it, as superuser.
     pub fn url(&self) -> String {
         format!("postgresql://postgres@127.0.0.1:{}/postgres", self.port)
@@ -351,6 +423,20 @@ impl Node {
         self.data.with_file_name("log")
     }
 }
+
+/// A standby of a server; stopped when it is dropped.
+#[derive(Debug)]
+pub struct Standby(Node);
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        self.0.stop_now();
+    }
+}
+
+/// A copy of a server's data.
+#[derive(Debug)]
+pub struct Backup(Node);
 
 /// Below the range that the system hands out for outgoing connections: a server that was stopped finds its port free.
 fn random_port() -> u16 {

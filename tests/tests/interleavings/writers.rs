@@ -1,28 +1,9 @@
-//! A move against writers and readers, one order of events a test: each process is held at a named point until the others
-//! have got where they must be.
+//! A move against writers and readers.
 
-use docshard_tests::moving::{Moving, NS, Pending, count, delete, increment, insert, sqlstate};
+use crate::{point_read, upsert, with_old_map};
+use docshard_tests::moving::{Moving, NS, count, delete, increment, insert, sqlstate};
 use docshard_tests::{Fault, wait_until};
 use std::time::Duration;
-
-/// What a client that has its map already is to do: it is held at the router, right before it sends.
-fn with_old_map<T>(moving: &Moving, start: impl FnOnce() -> Pending<T>) -> Pending<T> {
-    moving.cluster.router.arm("dispatch.sending", Fault::Pause);
-    let pending = start();
-    moving.cluster.router.await_fault("dispatch.sending");
-    pending
-}
-
-fn upsert(k: i64) -> String {
-    format!(
-        "SELECT docshard.update_one('{NS}', '{{\"k\": {k}, \"_id\": {k}}}', '{{\"$inc\": {{\"n\": 1}}}}', \
-         '{{\"upsert\": true}}')"
-    )
-}
-
-fn point_read(k: i64) -> String {
-    format!("SELECT (d->>'n')::int8 FROM docshard.find('{NS}', '{{\"k\": {k}, \"_id\": {k}}}') d")
-}
 
 #[test]
 fn i01_writers_that_wait_for_the_moves_lock_write_at_the_recipient() {
@@ -287,5 +268,47 @@ fn i08_commits_between_reading_and_applying_the_log() {
     }
     assert_eq!(moving.field(90, "n"), None);
     moving.run(&insert(90, 90));
+    moving.check();
+}
+
+#[test]
+fn i09_a_document_changes_its_shard_key_into_and_out_of_the_range() {
+    let moving = Moving::start(200);
+    let router = &moving.cluster.router;
+    let table = moving.table();
+    router.arm("move.cloned", Fault::Pause);
+    let mover = moving.start_move("shard1");
+    router.await_fault("move.cloned");
+    // 160 and 170 are beside the range on the donor, 120 is on the recipient.
+    let rekey = |from: i64, to: i64| {
+        format!(
+            "UPDATE {table} SET skey = docshard_internal.shard_key('{{\"k\": {to}}}', '{{\"k\": 1}}'), \
+             doc = doc || '{{\"k\": {to}, \"from\": {from}}}' WHERE doc->>'k' = '{from}'"
+        )
+    };
+    let mut donor = moving.cluster.shards[0].client();
+    for (from, to) in [(160, 10), (11, 170), (12, 13)] {
+        donor.batch_execute(&rekey(from, to)).unwrap();
+    }
+    donor.batch_execute(&format!("BEGIN; {}; ROLLBACK", rekey(14, 171))).unwrap();
+    // As a client changes a key to another shard's: in one transaction.
+    let rebirth = |from: i64, to: i64| {
+        let document = format!("{{\"_id\": {from}, \"k\": {to}, \"from\": {from}}}");
+        format!("BEGIN; {}; SELECT docshard.insert_one('{NS}', '{document}'); COMMIT", delete(from, from))
+    };
+    moving.run(&rebirth(120, 15));
+    moving.run(&rebirth(16, 121));
+    router.release("move.cloned");
+    mover.join().unwrap().expect("a move");
+    let sql = format!(
+        "SELECT string_agg((d->>'from') || '>' || (d->>'k'), ' ' ORDER BY (d->>'from')::int) \
+         FROM docshard.find('{NS}', '{{\"from\": {{\"$exists\": true}}}}') d"
+    );
+    assert_eq!(router.value::<String>(&sql), "11>170 12>13 16>121 120>15 160>10");
+    // Each is where its new key belongs.
+    for (from, to) in [(160, 10), (11, 170), (12, 13), (120, 15), (16, 121)] {
+        let sql = format!("SELECT count(*) FROM docshard.find('{NS}', '{{\"k\": {to}, \"_id\": {from}}}')",);
+        assert_eq!(router.value::<i64>(&sql), 1, "{from} > {to}");
+    }
     moving.check();
 }

@@ -1,0 +1,176 @@
+//! What clients do, each statement in its steps: as `src/ownership` and `src/router` do it.
+
+use crate::world::{A, B, Logged, Op, Reader, Rows, Side, Txn, World, Writer};
+use crate::{Mechanism, Protocol};
+
+fn side(new: bool) -> Side {
+    if new { Side::Recipient } else { Side::Donor }
+}
+
+impl Protocol {
+    /// True if a shard is where the map says.
+    fn is_current(&self, world: &World, at: Side, new: bool) -> bool {
+        world.shard(at).moved == new || self.is_off(Mechanism::VersionCheck)
+    }
+
+    /// The next step of a writer, if it can be taken now.
+    pub(crate) fn write(&self, world: &World, number: usize) -> Option<World> {
+        let mut next = world.clone();
+        let op = self.writers[number];
+        let shard = world.shard(Side::Donor);
+        let after = match world.writers[number] {
+            Writer::Idle => Writer::Mapped { new: world.map },
+            // Stale: it comes back with the map of then.
+            Writer::Mapped { new } if !self.is_current(world, side(new), new) => {
+                if world.map == new {
+                    // Nothing newer is to be had: it waits.
+                    return None;
+                }
+                Writer::Idle
+            }
+            Writer::Mapped { new } => Writer::Locked { new },
+            Writer::Locked { new } => Writer::Looked { new, logs: !new && world.capture },
+            Writer::Looked { new, logs } => {
+                let locks = logs && !self.is_off(Mechanism::WritersLock);
+                if locks && world.is_frozen() {
+                    return None;
+                }
+                if locks && !self.is_current(world, side(new), new) {
+                    Writer::Idle
+                } else {
+                    Writer::Checked { new, logs }
+                }
+            }
+            // The statement's own snapshot, and the check inside it.
+            Writer::Checked { new, logs } => {
+                if self.is_current(world, side(new), new) || self.is_off(Mechanism::CheckInStatement) {
+                    Writer::Snapped { new, logs }
+                } else {
+                    Writer::Idle
+                }
+            }
+            Writer::Snapped { new, logs } => {
+                let key = if op == Op::Update { A } else { B };
+                // A row that somebody else has written and not committed.
+                let other = world
+                    .writers
+                    .iter()
+                    .any(|w| matches!(w, Writer::Written { new: n, key: k, .. } if *n == new && *k == key));
+                let handing_over =
+                    !new && world.deleted[key] && matches!(shard.txn, Txn::Open | Txn::Prepared) && world.deleting;
+                if other || handing_over {
+                    return None;
+                }
+                let rows = world.shard(side(new)).rows;
+                let value = match (op, rows[key]) {
+                    (Op::Update, Some(n)) => Some(n + 1),
+                    (Op::Insert, None) => Some(0),
+                    (Op::Delete, Some(_)) => None,
+                    (Op::Insert, Some(_)) => {
+                        next.wrong = Some("a new document was told to be there");
+                        None
+                    }
+                    // A document that is there must be found.
+                    (Op::Update | Op::Delete, None) => {
+                        next.wrong = Some("a write did not find its document");
+                        None
+                    }
+                };
+                let logs = logs && !self.is_off(Mechanism::Capture);
+                let logged = logs.then_some(world.seq);
+                next.seq += u8::from(logs);
+                Writer::Written { new, key, value, logged }
+            }
+            Writer::Written { new, key, value, logged } => {
+                next.shard_mut(side(new)).rows[key] = value;
+                if let Some(seq) = logged {
+                    next.log.push(Logged { seq, key });
+                    next.log.sort_unstable();
+                }
+                match op {
+                    Op::Update => next.increments += 1,
+                    Op::Insert => next.present = true,
+                    Op::Delete => next.present = false,
+                }
+                Writer::Acknowledged
+            }
+            Writer::Acknowledged | Writer::Failed => return None,
+        };
+        next.writers[number] = after;
+        Some(next)
+    }
+
+    /// The next step of the reader, if it can be taken now; a scatter's, at that shard.
+    pub(crate) fn read(&self, world: &World, at: Side) -> Option<World> {
+        let mut next = world.clone();
+        next.reader = match world.reader {
+            Reader::Done => return None,
+            Reader::Idle if at == Side::Donor => Reader::Mapped { new: world.map },
+            // Asked by a client now; the map may be of long ago.
+            Reader::Mapped { new } if at == Side::Donor => {
+                let floor = world.floor(&self.writers);
+                if self.scatter {
+                    Reader::Scattered { new, floor, donor: None, recipient: None }
+                } else {
+                    Reader::Asked { new, floor, checked: false }
+                }
+            }
+            Reader::Asked { new, floor, checked } if at == Side::Donor => {
+                let shard = world.shard(side(new));
+                if !checked && !self.is_current(world, side(new), new) {
+                    if world.map == new {
+                        return None;
+                    }
+                    Reader::Idle
+                } else if !checked && self.is_off(Mechanism::CheckInStatement) {
+                    Reader::Asked { new, floor, checked: true }
+                } else {
+                    if shard.rows[A].is_none_or(|n| n < floor.increments) {
+                        next.wrong = Some("a read missed an acknowledged write");
+                    }
+                    Reader::Done
+                }
+            }
+            Reader::Scattered { new, floor, mut donor, mut recipient } => {
+                let answer = if at == Side::Donor { &mut donor } else { &mut recipient };
+                if answer.is_some() {
+                    return None;
+                }
+                *answer = Some(if self.is_current(world, at, new) { Ok(world.shard(at).rows) } else { Err(()) });
+                match (donor, recipient) {
+                    (Some(Ok(donor)), Some(Ok(recipient))) => {
+                        next.wrong = next.wrong.or(judge(floor, donor, recipient));
+                        Reader::Done
+                    }
+                    (Some(donor), Some(recipient)) if self.is_off(Mechanism::ConfirmFirst) => {
+                        // It uses what it has got.
+                        let (donor, recipient) = (donor.unwrap_or_default(), recipient.unwrap_or_default());
+                        next.wrong = next.wrong.or(judge(floor, donor, recipient));
+                        Reader::Done
+                    }
+                    // One is stale: the answers of all are void.
+                    (Some(_), Some(_)) => Reader::Idle,
+                    _ => Reader::Scattered { new, floor, donor, recipient },
+                }
+            }
+            _ => return None,
+        };
+        Some(next)
+    }
+}
+
+/// What is wrong with a scatter's answer.
+fn judge(floor: crate::world::Floor, donor: Rows, recipient: Rows) -> Option<&'static str> {
+    let times = |key: usize| usize::from(donor[key].is_some()) + usize::from(recipient[key].is_some());
+    if times(A) != 1 {
+        return Some("a scatter saw a document twice, or not at all");
+    }
+    if donor[A].or(recipient[A]).is_none_or(|n| n < floor.increments) {
+        return Some("a scatter missed an acknowledged update");
+    }
+    match floor.present {
+        Some(present) if times(B) != usize::from(present) => Some("a scatter missed an acknowledged insert or delete"),
+        _ if times(B) > 1 => Some("a scatter saw a document twice"),
+        _ => None,
+    }
+}

@@ -1,0 +1,190 @@
+//! The model of a move, tried in every order; and with each mechanism left out, which must show.
+
+use docshard_model::world::Op::{Delete, Insert, Update};
+use docshard_model::{Mechanism, Protocol};
+use stateright::{Checker, Model};
+
+/// Tries everything: no property is violated, both ends are reached, and an end is reached from everywhere.
+fn holds(what: &str, protocol: &Protocol) {
+    let checker = protocol.clone().checker().threads(2).spawn_bfs().join();
+    println!("{what}: {} states", checker.unique_state_count());
+    checker.assert_properties();
+}
+
+fn resolves(what: &str, protocol: &Protocol) {
+    let (states, stuck) = protocol.stuck();
+    println!("{what}: {states} states, each with a way to its end");
+    assert!(stuck.is_none(), "{what}: no way out of {stuck:#?}");
+}
+
+#[test]
+fn three_writers_and_a_crash() {
+    for (writers, present) in
+        [([Update, Update, Insert], false), ([Update, Insert, Update], false), ([Update, Update, Delete], true)]
+    {
+        let protocol = Protocol { writers: writers.to_vec(), present, crashes: 1, ..Protocol::default() };
+        holds(&format!("{writers:?}, one crash"), &protocol);
+    }
+}
+
+#[test]
+fn two_writers_and_two_crashes() {
+    for (writers, present) in [([Update, Insert], false), ([Update, Update], false), ([Update, Delete], true)] {
+        let protocol = Protocol { writers: writers.to_vec(), present, crashes: 2, ..Protocol::default() };
+        holds(&format!("{writers:?}, two crashes"), &protocol);
+    }
+}
+
+#[test]
+fn a_writer_and_a_reader_and_two_crashes() {
+    for scatter in [false, true] {
+        for (op, present) in [(Update, false), (Insert, false), (Delete, true)] {
+            let protocol =
+                Protocol { writers: vec![op], reader: true, scatter, present, crashes: 2, ..Protocol::default() };
+            holds(&format!("{op:?}, scatter {scatter}, two crashes"), &protocol);
+        }
+    }
+}
+
+#[test]
+fn two_writers_and_a_scatter_and_a_crash() {
+    for (writers, present) in [([Update, Insert], false), ([Update, Delete], true)] {
+        let protocol = Protocol {
+            writers: writers.to_vec(),
+            reader: true,
+            scatter: true,
+            present,
+            crashes: 1,
+            ..Protocol::default()
+        };
+        holds(&format!("{writers:?}, scatter, one crash"), &protocol);
+    }
+}
+
+#[test]
+fn crashes_of_the_recovery_too() {
+    let protocol = Protocol { writers: vec![Update], crashes: 4, ..Protocol::default() };
+    holds("Update, four crashes", &protocol);
+}
+
+#[test]
+fn a_coordinator_that_was_taken_for_dead() {
+    for scatter in [false, true] {
+        for op in [Update, Insert] {
+            let protocol = Protocol {
+                writers: vec![op],
+                reader: true,
+                scatter,
+                crashes: 2,
+                take_over: true,
+                ..Protocol::default()
+            };
+            holds(&format!("{op:?}, scatter {scatter}, a coordinator that comes back, two crashes"), &protocol);
+        }
+    }
+    let protocol = Protocol { writers: vec![Update, Insert], crashes: 1, take_over: true, ..Protocol::default() };
+    holds("two writers, a coordinator that comes back, a crash", &protocol);
+}
+
+#[test]
+fn every_move_resolves() {
+    for (what, protocol) in [
+        ("two writers", Protocol { writers: vec![Update, Insert], ..Protocol::default() }),
+        ("a crash", Protocol { writers: vec![Update], crashes: 1, reader: true, ..Protocol::default() }),
+        ("two crashes", Protocol { writers: vec![Update], crashes: 2, ..Protocol::default() }),
+        ("a scatter", Protocol { reader: true, scatter: true, crashes: 1, ..Protocol::default() }),
+        ("a coordinator that comes back", Protocol { crashes: 1, take_over: true, ..Protocol::default() }),
+    ] {
+        resolves(what, &protocol);
+    }
+}
+
+/// Without these, that property is violated in some order.
+fn breaks(off: &[Mechanism], property: &'static str, protocol: Protocol) {
+    let protocol = Protocol { off: off.to_vec(), ..protocol };
+    let checker = protocol.clone().checker().threads(2).spawn_bfs().join();
+    let path = checker.discovery(property).unwrap_or_else(|| panic!("nothing breaks without {off:?}"));
+    println!("without {off:?}: {property}:");
+    for event in path.into_actions() {
+        println!("    {event:?}");
+    }
+}
+
+const WRITES: &str = "no acknowledged write is lost or done twice";
+const TOLD: &str = "no client is told anything wrong";
+const LEFT: &str = "nothing is left";
+const TOGETHER: &str = "rows and version change together";
+
+#[test]
+fn without_the_version_check() {
+    let protocol = Protocol { writers: vec![Update], reader: true, ..Protocol::default() };
+    breaks(&[Mechanism::VersionCheck], TOLD, protocol);
+}
+
+#[test]
+fn without_the_check_inside_the_statement() {
+    // Of a read.
+    let protocol = Protocol { reader: true, ..Protocol::default() };
+    breaks(&[Mechanism::CheckInStatement], TOLD, protocol);
+    // Of a write, which looked for a capture right after T had removed it.
+    let protocol = Protocol { writers: vec![Insert], ..Protocol::default() };
+    breaks(&[Mechanism::CheckInStatement], TOGETHER, protocol);
+}
+
+#[test]
+fn without_the_writers_lock() {
+    let protocol = Protocol { writers: vec![Update], ..Protocol::default() };
+    breaks(&[Mechanism::WritersLock], TOLD, protocol);
+    let protocol = Protocol { writers: vec![Insert], ..Protocol::default() };
+    breaks(&[Mechanism::WritersLock], TOGETHER, protocol);
+}
+
+#[test]
+fn without_the_capture() {
+    let protocol = Protocol { writers: vec![Update], ..Protocol::default() };
+    breaks(&[Mechanism::Capture], WRITES, protocol);
+    // Of documents that come or go, the count would tell.
+    let protocol = Protocol { writers: vec![Insert], ..Protocol::default() };
+    breaks(&[Mechanism::Capture, Mechanism::Count], WRITES, protocol.clone());
+    let counted = Protocol { off: vec![Mechanism::Capture], ..protocol };
+    counted.checker().spawn_bfs().join().assert_no_discovery(WRITES);
+}
+
+#[test]
+fn without_waiting_for_earlier_writers() {
+    let protocol = Protocol { writers: vec![Update], ..Protocol::default() };
+    breaks(&[Mechanism::AwaitWriters], WRITES, protocol);
+}
+
+#[test]
+fn with_a_watermark_in_the_log() {
+    let protocol = Protocol { writers: vec![Update, Insert], ..Protocol::default() };
+    breaks(&[Mechanism::ExactLog], WRITES, protocol);
+}
+
+#[test]
+fn without_the_donors_commit_first() {
+    let protocol = Protocol::default();
+    breaks(&[Mechanism::DonorFirst], "never do both own the chunk", protocol);
+    // And with a map that follows the recipient: a write there, and a read here.
+    let protocol = Protocol { writers: vec![Update], reader: true, ..Protocol::default() };
+    breaks(&[Mechanism::DonorFirst, Mechanism::FlipLast], TOLD, protocol);
+}
+
+#[test]
+fn without_compare_and_set() {
+    let protocol = Protocol { take_over: true, ..Protocol::default() };
+    breaks(&[Mechanism::CompareAndSet], "no decision is lost", protocol);
+}
+
+#[test]
+fn without_ending_the_sessions() {
+    let protocol = Protocol { crashes: 1, ..Protocol::default() };
+    breaks(&[Mechanism::EndSessions], LEFT, protocol);
+}
+
+#[test]
+fn without_waiting_for_all_answers_of_a_scatter() {
+    let protocol = Protocol { reader: true, scatter: true, ..Protocol::default() };
+    breaks(&[Mechanism::ConfirmFirst], TOLD, protocol);
+}

@@ -1,0 +1,139 @@
+//! A move that meets other changes of its collection.
+
+use crate::BEFORE_THE_DECISION;
+use docshard_tests::moving::{Moving, NS, PATIENCE, increment, insert};
+use docshard_tests::{Fault, wait_until};
+
+/// Whatever changes the collection's chunks, indexes or existence.
+fn changes() -> [(&'static str, String); 7] {
+    [
+        ("create_index", format!("SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')")),
+        ("drop_index", format!("SELECT docshard.drop_index('{NS}', 'old_1')")),
+        ("drop", format!("SELECT docshard.drop_collection('{NS}')")),
+        ("split", format!("SELECT docshard.split_at('{NS}', '{{\"k\": 50}}')")),
+        ("split of another chunk", format!("SELECT docshard.split_at('{NS}', '{{\"k\": 120}}')")),
+        ("merge", format!("SELECT docshard.merge_chunks('{NS}', '[{{\"k\": 50}}, {{\"k\": 150}}]')")),
+        ("a second move", format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 0}}', 'local')")),
+    ]
+}
+
+#[test]
+fn i15_changes_of_the_collection_are_refused_while_a_chunk_moves() {
+    let moving = Moving::start(200);
+    let router = &moving.cluster.router;
+    moving.run(&format!("SELECT docshard.create_index('{NS}', '{{\"old\": 1}}')"));
+    for point in
+        ["move.registered", "move.cloned", "move.frozen", "move.prepared", "move.decided", "move.donor_committed"]
+    {
+        router.arm(point, Fault::Pause);
+        let mover = moving.start_move(&moving.other());
+        router.await_fault(point);
+        for (what, sql) in changes() {
+            let mut client = router.client();
+            client.batch_execute("SET lock_timeout = '5s'").unwrap();
+            let error = client.batch_execute(&sql).expect_err(what);
+            let detail = error.as_db_error().and_then(|e| e.detail()).unwrap_or_default().to_owned();
+            assert!(detail.contains("117"), "{what} at {point}: {error:?}");
+        }
+        router.release(point);
+        mover.join().unwrap().expect("a move");
+        moving.check();
+    }
+    // The map is the new one: what is left is cleaning.
+    router.arm("move.flipped", Fault::Pause);
+    let mover = moving.start_move(&moving.other());
+    router.await_fault("move.flipped");
+    for (what, sql) in
+        changes().into_iter().filter(|(what, _)| matches!(*what, "create_index" | "drop_index" | "split"))
+    {
+        router.client().batch_execute(&sql).unwrap_or_else(|e| panic!("{what}: {e:?}"));
+    }
+    router.release("move.flipped");
+    mover.join().unwrap().expect("a move");
+    moving.check();
+    // And a drop with what is left of a move.
+    router.arm("move.flipped", Fault::Pause);
+    let mover = moving.start_move(&moving.other());
+    router.await_fault("move.flipped");
+    moving.run(&format!("SELECT docshard.drop_collection('{NS}')"));
+    router.release("move.flipped");
+    mover.join().unwrap().expect("a move");
+    moving.check_clean();
+}
+
+#[test]
+fn i15_innocent_writers_go_on_at_every_step_while_one_stays_in_the_way() {
+    let moving = Moving::start(200);
+    let router = &moving.cluster.router;
+    let mut expected = 0;
+    for point in BEFORE_THE_DECISION.into_iter().chain(["move.decided"]) {
+        let frozen = ["move.frozen", "move.deleting", "move.last_round", "move.recipient_prepared", "move.prepared"];
+        let handing_over = frozen.contains(&point) || point == "move.decided";
+        router.arm(point, Fault::Pause);
+        let mover = moving.start_move(&moving.other());
+        router.await_fault(point);
+        // They would never answer if they waited for the move, which waits for this test.
+        for k in [110, 160] {
+            moving.run(&increment(k));
+        }
+        expected += 1;
+        if !handing_over {
+            moving.run(&increment(1));
+        } else {
+            let writer = moving.spawn(increment(1));
+            moving.await_waiting(if moving.other() == "shard0" { "shard1" } else { "shard0" }, 1);
+            for k in [110, 160] {
+                moving.run(&increment(k));
+                moving.run(&increment(k));
+            }
+            expected += 2;
+            router.release(point);
+            writer.join().unwrap().expect("a write");
+        }
+        router.release(point);
+        mover.join().unwrap().expect("a move");
+        for k in [110, 160] {
+            assert_eq!(moving.field(k, "n"), Some(expected.to_string()), "document {k} at {point}");
+        }
+    }
+
+    // One that wrote to the range and stays keeps the move from its hand-over, and nobody else from writing.
+    moving.run("INSERT INTO docshard_catalog.settings VALUES ('move_wait_ms', '60000')");
+    for point in ["move.writers_gone", "move.cloned"] {
+        router.arm(point, Fault::Pause);
+        let mover = moving.start_move(&moving.other());
+        router.await_fault(point);
+        let mut long = router.client();
+        long.batch_execute(&format!("BEGIN; {}", insert(3, 1_003))).unwrap();
+        router.release(point);
+        wait_until("handing over", PATIENCE, || moving.step() == "handing over");
+        for _ in 0..20 {
+            for k in [1, 110, 160] {
+                moving.run(&increment(k));
+            }
+        }
+        assert_eq!(moving.step(), "handing over", "it waits for the writer that stays");
+        long.batch_execute("ROLLBACK").unwrap();
+        mover.join().unwrap().expect("a move");
+        moving.check();
+    }
+}
+
+#[test]
+fn i15_an_index_under_construction_holds_up_the_beginning_of_a_move() {
+    let moving = Moving::start(200);
+    let mut builder = moving.cluster.router.client();
+    builder.batch_execute(&format!("BEGIN; SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')")).unwrap();
+    let mover = moving.start_move("shard1");
+    wait_until("the move waits for the index", PATIENCE, || {
+        let waiting =
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard job' AND wait_event_type = 'Lock'";
+        moving.cluster.router.value::<i64>(waiting) == 1
+    });
+    builder.batch_execute("COMMIT").unwrap();
+    mover.join().unwrap().expect("a move");
+    moving.check();
+    // The recipient had the index before the documents came.
+    let sql = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'docshard_data' AND indexname ~ '^i[0-9]+$'";
+    assert_eq!(moving.cluster.shards[1].value::<i64>(sql), 1);
+}
