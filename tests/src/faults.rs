@@ -122,6 +122,11 @@ impl Node {
         signal(pid, "STOP");
     }
 
+    /// Kills a process of this server by SIGKILL.
+    pub fn kill(&self, pid: u32) {
+        signal(pid, "KILL");
+    }
+
     /// Lets it go on.
     pub fn thaw(&self, pid: u32) {
         signal(pid, "CONT");

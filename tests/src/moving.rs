@@ -16,28 +16,30 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// What a statement in a thread of its own answers.
 pub type Pending<T = ()> = JoinHandle<Result<T, postgres::Error>>;
 
-/// A router and two shards with a collection of documents `{_id: k, k: k, n: 0}`, `k` from 0. The first half is the chunk
-/// that moves, on `shard0`; of the second half each shard has a chunk that stays: first `shard1`, then `shard0`.
+/// A router and two shards with a collection of documents `{_id: k, k: k, n: 0}`, `k` from 0. The first are the chunk that
+/// moves, on `shard0`; of the others each shard has a chunk that stays: first `shard1`, then `shard0`.
 #[derive(Debug)]
 pub struct Moving {
     /// the servers
     pub cluster: Cluster,
     /// how many documents there are
     pub documents: i64,
+    /// how many of them are in the chunk that moves
+    pub chunk: i64,
 }
 
 impl Moving {
-    /// Starts the cluster.
+    /// Starts the cluster; half of the documents are in the chunk that moves.
     pub fn start(documents: i64) -> Self {
-        Self::on(Cluster::start(2), documents)
+        Self::with_chunk(documents / 2, documents - documents / 2)
     }
 
-    /// Makes the collection on a cluster of at least two shards.
+    /// Starts the cluster with so many documents in the chunk that moves, and so many beside it.
     ///
     /// # Panics
     /// If that fails.
-    pub fn on(cluster: Cluster, documents: i64) -> Self {
-        let moving = Self { cluster, documents };
+    pub fn with_chunk(chunk: i64, beside: i64) -> Self {
+        let moving = Self { cluster: Cluster::start(2), documents: chunk + beside, chunk };
         for sql in [
             "SELECT docshard.stop_balancer()".to_owned(),
             "SELECT docshard.enable_sharding('test', 'shard0')".to_owned(),
@@ -45,16 +47,16 @@ impl Moving {
             format!(
                 "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k, 'n', 0))) \
                  FROM generate_series(0, {}) k",
-                documents - 1
+                chunk + beside - 1
             ),
-            format!("SELECT docshard.split_at('{NS}', '{{\"k\": {}}}')", documents / 2),
-            format!("SELECT docshard.split_at('{NS}', '{{\"k\": {}}}')", documents / 4 * 3),
+            format!("SELECT docshard.split_at('{NS}', '{{\"k\": {chunk}}}')"),
+            format!("SELECT docshard.split_at('{NS}', '{{\"k\": {}}}')", chunk + beside / 2),
         ] {
             moving.run(&sql);
         }
         moving.move_to("shard0").expect("a move");
-        moving.move_chunk(documents / 2, "shard1").expect("a move");
-        moving.move_chunk(documents - 1, "shard0").expect("a move");
+        moving.move_chunk(chunk, "shard1").expect("a move");
+        moving.move_chunk(chunk + beside - 1, "shard0").expect("a move");
         moving
     }
 
@@ -202,27 +204,32 @@ impl Moving {
 
     /// How many documents of the moving chunk each shard's table holds, whoever owns them.
     pub fn halves(&self) -> (i64, i64) {
-        let (table, half) = (self.table(), self.documents / 2);
+        let (table, chunk) = (self.table(), self.chunk);
         let on = |shard: &str| {
-            self.shard(shard).value::<i64>(&format!("SELECT count(*) FROM {table} WHERE (doc->>'k')::int8 < {half}"))
+            self.shard(shard).value::<i64>(&format!("SELECT count(*) FROM {table} WHERE (doc->>'k')::int8 < {chunk}"))
         };
         (on("shard0"), on("shard1"))
     }
 
-    /// The moving chunk is wholly on one shard, the one that the catalog names; every document is there once; nothing of a
-    /// move is left.
+    /// The moving chunk is wholly on one shard, the one that the catalog names, and nothing of a move is left.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn check_chunk(&self) {
+        self.check_clean();
+        let expected = if self.owner() == "shard0" { (self.chunk, 0) } else { (0, self.chunk) };
+        assert_eq!(self.halves(), expected, "documents of the chunk in the tables of shard0 and shard1");
+        assert_eq!(count(&mut self.cluster.router.client()), self.documents);
+    }
+
+    /// As [`Moving::check_chunk`], and every document is there once.
     ///
     /// # Panics
     /// If not.
     pub fn check(&self) {
-        self.check_clean();
-        let half = self.documents / 2;
-        let expected = if self.owner() == "shard0" { (half, 0) } else { (0, half) };
-        assert_eq!(self.halves(), expected, "documents of the chunk in the tables of shard0 and shard1");
-        let mut client = self.cluster.router.client();
-        assert_eq!(count(&mut client), self.documents);
+        self.check_chunk();
         let sql = format!("SELECT count(DISTINCT d->>'_id') FROM docshard.find('{NS}', '{{}}') d");
-        assert_eq!(client.query_one(&sql, &[]).expect("a find").get::<_, i64>(0), self.documents);
+        assert_eq!(self.cluster.router.value::<i64>(&sql), self.documents);
     }
 }
 

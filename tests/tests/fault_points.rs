@@ -1,0 +1,150 @@
+//! Whatever happens wherever: at each fault point of a move, and of what ends one, something fails, dies or crashes. Then
+//! the chunk is wholly on one shard, no document is missing or doubled, what was left is cleaned by itself, and a later
+//! move succeeds.
+//!
+//! `DOCSHARD_FAULT_ROWS=100000` runs all of it on a large chunk; otherwise that is done with one kind of accident a point.
+
+use docshard_tests::faults::names;
+use docshard_tests::moving::{Moving, PATIENCE};
+use docshard_tests::{Fault, Node, wait_until};
+
+/// What happens at a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Accident {
+    /// an ERROR
+    Error,
+    /// the process that moves dies, and with it all sessions of the router
+    KillCoordinator,
+    /// the move's sessions at the donor are ended
+    EndSessions(Role),
+    /// one of the move's sessions is killed, and with it all sessions of that shard
+    KillSession(Role),
+    /// a server crashes
+    Crash(Role),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Router,
+    Donor,
+    Recipient,
+}
+
+use Accident::{Crash, EndSessions, Error, KillCoordinator, KillSession};
+use Role::{Donor, Recipient, Router};
+
+/// The points on a move's way, in their order, with the fault that leads there if a move without accident does not.
+fn points() -> Vec<(&'static str, Option<(&'static str, Fault)>)> {
+    let ways = [
+        ("move.recipient_first", None),
+        ("move.aborted", Some(("move.cloned", Fault::Error))),
+        ("recover.begin", Some(("move.prepared", Fault::Kill))),
+        ("recover.step", Some(("move.decided", Fault::Kill))),
+    ];
+    let on_the_way = names("point", "router").into_iter().filter(|name| {
+        // That one is for a mechanism that is switched off.
+        (name.starts_with("move.") || name.starts_with("recover.")) && *name != "move.recipient_first"
+    });
+    on_the_way.map(|name| (name, ways.iter().find(|(way, _)| *way == name).and_then(|(_, before)| *before))).collect()
+}
+
+fn await_server(node: &Node) {
+    wait_until(&format!("{} is back", node.name), PATIENCE, || node.try_client().is_ok());
+}
+
+/// Lets an accident happen at a point of a move, and looks at what is left when all has come to rest.
+fn strike(moving: &mut Moving, point: &'static str, before: Option<(&'static str, Fault)>, accident: Accident) {
+    let (from, to) = (moving.owner(), moving.other());
+    let node = |role: Role| match role {
+        Router => "router".to_owned(),
+        Donor => from.clone(),
+        Recipient => to.clone(),
+    };
+    if let Some((way, fault)) = before {
+        moving.cluster.router.arm(way, fault);
+    }
+    let fault = match accident {
+        Error => Fault::Error,
+        KillCoordinator => Fault::Kill,
+        _ => Fault::Pause,
+    };
+    moving.cluster.router.arm(point, fault);
+    let mover = moving.start_move(&to);
+    moving.cluster.router.await_fault(point);
+    let session =
+        "FROM pg_stat_activity WHERE application_name LIKE 'docshard m %' OR application_name = 'docshard recovery'";
+    match accident {
+        Error | KillCoordinator => {}
+        EndSessions(role) => {
+            let sql = format!("SELECT count(pg_terminate_backend(pid)) {session}");
+            moving.shard(&node(role)).value::<i64>(&sql);
+        }
+        KillSession(role) => {
+            let shard = moving.shard(&node(role));
+            let pid = shard.client().query_opt(&format!("SELECT pid {session} LIMIT 1"), &[]).expect("a query");
+            if let Some(pid) = pid {
+                shard.kill(u32::try_from(pid.get::<_, i32>(0)).expect("a process id"));
+                await_server(shard);
+            }
+        }
+        Crash(role) => {
+            let node = moving.cluster.node(&node(role));
+            node.crash();
+            node.start();
+        }
+    }
+    moving.cluster.router.release(point);
+    let outcome = mover.join().unwrap();
+    await_server(&moving.cluster.router);
+    // Nobody is asked to clean up.
+    wait_until(&format!("{accident:?} at {point}: all is cleaned"), PATIENCE, || {
+        let unfinished = "SELECT FROM docshard_catalog.migrations WHERE state <> 'done'";
+        let rows = moving.cluster.router.try_client().and_then(|mut client| client.query(unfinished, &[]));
+        rows.is_ok_and(|rows| rows.is_empty())
+    });
+    let owner = moving.owner();
+    println!("{point}: {accident:?}: {} on {owner}", if owner == to { "moved" } else { "stayed" });
+    if outcome.is_ok() {
+        assert_eq!(owner, to, "{accident:?} at {point}: it was told to have moved");
+    }
+    moving.check_chunk();
+}
+
+/// Every accident at every point, from a list; then a move without any.
+fn strike_everywhere(rows: i64, accidents: impl Fn(usize) -> Vec<Accident>) {
+    let mut moving = Moving::with_chunk(rows, 100);
+    moving.run("INSERT INTO docshard_catalog.settings VALUES ('balancer_interval_ms', '200')");
+    for (number, (point, before)) in points().into_iter().enumerate() {
+        for accident in accidents(number) {
+            strike(&mut moving, point, before, accident);
+        }
+        moving.cluster.router.clear_faults();
+        // Its successor is the next point's: but not if that fails early.
+        moving.move_to(&moving.other()).expect("a later move");
+    }
+    moving.check();
+}
+
+fn rows(default: i64) -> i64 {
+    std::env::var("DOCSHARD_FAULT_ROWS").ok().and_then(|rows| rows.parse().ok()).unwrap_or(default)
+}
+
+const FEW: i64 = 1_000;
+
+#[test]
+fn errors_and_dying_processes_at_every_point() {
+    strike_everywhere(rows(FEW), |_| vec![Error, KillCoordinator, EndSessions(Donor), EndSessions(Recipient)]);
+}
+
+#[test]
+fn crashing_servers_at_every_point() {
+    strike_everywhere(rows(FEW), |_| {
+        vec![KillSession(Donor), KillSession(Recipient), Crash(Donor), Crash(Recipient), Crash(Router)]
+    });
+}
+
+#[test]
+fn a_chunk_of_100000_documents_at_every_point() {
+    const EACH: [Accident; 5] = [KillCoordinator, Crash(Recipient), Error, Crash(Donor), Crash(Router)];
+    strike_everywhere(100_000, |number| vec![EACH[number % EACH.len()]]);
+}
