@@ -31,6 +31,7 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
     acquire(Tag::Collection(collection), Mode::Shared);
     fault::point("write.locked")?;
     check(collection, assumed, Look::Latest)?;
+    fault::point("write.versioned")?;
     let captured = captures(collection)?;
     let mut waited = false;
     for capture in captured.iter().filter(|c| c.overlaps(lo, hi)) {

@@ -5,6 +5,7 @@
 mod crashes;
 mod ddl;
 mod failover;
+mod switches;
 mod writers;
 
 use docshard_tests::Fault;
