@@ -4,35 +4,53 @@
 //! excluded. Paths go through arrays, at any depth of nesting: each embedded document in one is projected, and where
 //! fields are included, what is no document is left out.
 //!
-//! `$slice` and `$elemMatch` choose elements of an array; other fields are kept beside a `$slice` alone, and left out
-//! beside an `$elemMatch` alone.
+//! `$slice`, `$elemMatch` and a positional path choose elements of an array; other fields are kept beside a `$slice`
+//! alone, and left out beside the others alone. Expressions and literals make fields, beside included ones.
 //!
-//! INVARIANT: projecting only takes away, so what it makes of a document that can be stored can be stored.
+//! The stages `$project`, `$unset` and `$addFields` of a pipeline are projections, too.
 
+use crate::collation::Collator;
 use crate::document::ext_json;
 use crate::document::number::Number;
 use crate::document::raw::{RawObject, RawValue};
 use crate::document::value::Value;
 use crate::document::write::{self, Part};
 use crate::error::{Error, Kind, Result};
-use crate::filter::ElementCondition;
+use crate::expression::Expression;
+use crate::filter::{ElementCondition, Filter};
 use crate::path;
-use crate::setting::Setting;
+use crate::setting::{self, Setting};
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A parsed projection.
 #[derive(Debug)]
 pub struct Projection {
     mode: Mode,
     fields: Tree,
+    collator: Option<Arc<Collator>>,
+    /// what chose the documents, where a path stands for the element by which they match
+    filter: Option<Filter>,
+    positional: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Include,
     Exclude,
+    /// what is there is kept, computed fields are put over it
+    Add,
+}
+
+/// Whose language a specification is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    /// a find's
+    Find,
+    /// the stage `$project`'s
+    Stage,
 }
 
 /// The named fields, by the components of their paths.
@@ -46,6 +64,10 @@ enum Node {
     Slice(Slice),
     /// `$elemMatch`: the first element that matches
     Element(ElementCondition),
+    /// the element by which the document matches
+    Positional,
+    /// the value that an expression has
+    Computed(Box<Expression>),
 }
 
 /// A stretch of an array.
@@ -57,26 +79,98 @@ struct Slice {
     limit: usize,
 }
 
-/// MongoDB's operators in a projection that are not understood yet; other `$` names are aggregation expressions.
-const OPERATORS_TO_COME: &[&str] = &["$meta"];
-
 impl Projection {
     /// Parses `{"a": 1, "b.c": 1}` or `{"a": 0}`.
     ///
     /// # Errors
-    /// `Location31253` and `Location31254` for a mixture, `Location31249` and `Location31250` for a path that collides
-    /// with another, `Location51270` for `{"a": {}}`, `Location28667` and `Location28724` for `$slice`,
-    /// `Location31274` and `Location31275` for `$elemMatch`, those of field paths and of filters, and `NotImplemented`
-    /// for other operators, expressions and literals.
+    /// `Location31253` and `Location31254` for a mixture, `Location31252` for an expression beside exclusions,
+    /// `Location31249` and `Location31250` for a path that collides with another, `Location51270` for `{"a": {}}`,
+    /// `Location28724` for `$slice`, `Location31274` and `Location31275` for `$elemMatch`, `Location31276` for a second
+    /// positional path, those of field paths, of filters and of expressions, `NotImplemented` for `$meta`.
     pub fn parse(json: &Json) -> Result<Projection> {
+        Projection::parse_in(json, &Setting::default())
+    }
+
+    /// As [`Projection::parse`], under a statement's collation and with its variables.
+    ///
+    /// # Errors
+    /// Those of [`Projection::parse`].
+    pub fn parse_in(json: &Json, setting: &Setting) -> Result<Projection> {
+        Projection::parse_as(json, setting, Dialect::Find)
+    }
+
+    /// Reads a projection on its way to a shard, in the setting it was given.
+    ///
+    /// # Errors
+    /// Those of [`Projection::parse`] and [`Setting::parse`].
+    pub fn read(json: &Json) -> Result<Projection> {
+        let (setting, inner) = setting::unwrapped(json)?;
+        let mut projection = Projection::parse_in(inner, &setting)?;
+        if let Some(filter) = json.get(setting::FILTER) {
+            projection.filter = Some(Filter::read(filter)?);
+        }
+        Ok(projection)
+    }
+
+    /// Parses the argument of the stage `$project`.
+    pub(crate) fn parse_stage(json: &Json, setting: &Setting) -> Result<Projection> {
+        if json.as_object().is_some_and(Map::is_empty) {
+            return Err(Error::new(Kind::Location51272, "projection specification must have at least one field"));
+        }
+        Projection::parse_as(json, setting, Dialect::Stage)
+    }
+
+    fn parse_as(json: &Json, setting: &Setting, dialect: Dialect) -> Result<Projection> {
         let Json::Object(specification) = json else {
             return Err(Error::new(Kind::TypeMismatch, "the projection must be an object"));
         };
-        let mut parser = Parser { mode: None, id: None, fallback: None, fields: Tree::new() };
+        let mut parser = Parser::new(setting, dialect);
         for (name, value) in specification {
             parser.field(name.clone(), value)?;
         }
-        Ok(parser.finish())
+        parser.finish()
+    }
+
+    /// Parses the argument of the stages `$addFields` and `$set`.
+    pub(crate) fn parse_add(json: &Json, stage: &str, setting: &Setting) -> Result<Projection> {
+        let Json::Object(specification) = json else {
+            let message = format!("{stage} specification stage must be an object");
+            return Err(Error::new(Kind::Location40272, message));
+        };
+        let mut parser = Parser::new(setting, Dialect::Stage);
+        for (name, value) in specification {
+            parser.added(name.clone(), value)?;
+        }
+        let collator = setting.collator().cloned();
+        Ok(Projection { mode: Mode::Add, fields: parser.fields, collator, filter: None, positional: false })
+    }
+
+    /// Parses the argument of the stage `$unset`: a path, or several.
+    pub(crate) fn parse_unset(json: &Json) -> Result<Projection> {
+        let paths = match json {
+            Json::String(_) => std::slice::from_ref(json),
+            Json::Array(paths) if !paths.is_empty() => paths,
+            Json::Array(_) => {
+                let message = "$unset specification must be a string or an array with at least one field";
+                return Err(Error::new(Kind::Location31119, message));
+            }
+            _ => {
+                let message = "$unset specification must be a string or an array";
+                return Err(Error::new(Kind::Location31002, message));
+            }
+        };
+        let setting = Setting::default();
+        let mut parser = Parser::new(&setting, Dialect::Stage);
+        for path in paths {
+            let Json::String(path) = path else {
+                let message = "$unset specification must be a string or an array containing only string values";
+                return Err(Error::new(Kind::Location31120, message));
+            };
+            path::check_field_path(path)?;
+            parser.add(path, Node::Leaf)?;
+        }
+        let fields = parser.fields;
+        Ok(Projection { mode: Mode::Exclude, fields, collator: None, filter: None, positional: false })
     }
 
     /// True if it returns documents whole.
@@ -84,13 +178,24 @@ impl Projection {
         self.mode == Mode::Exclude && self.fields.is_empty()
     }
 
+    /// True if it must be told the filter before it can be applied: a path of its ends with `$`.
+    pub fn is_positional(&self) -> bool {
+        self.positional
+    }
+
     /// The projected document's jsonb.
-    pub fn apply(&self, document: RawObject<'_>) -> Vec<u8> {
-        let part = match self.mode {
-            Mode::Include => include(document, &self.fields, Within::Documents),
-            Mode::Exclude => exclude(document, &self.fields, Within::Documents),
-        };
-        write::document(&part).expect("a part of a document can be written")
+    ///
+    /// # Errors
+    /// Those of expressions; `Location51246` if a positional path finds no element; `BSONObjectTooLarge` and
+    /// `DocumentTooDeep` for what expressions make.
+    pub fn apply(&self, document: RawObject<'_>) -> Result<Vec<u8>> {
+        let position = self.filter.as_ref().and_then(|filter| filter.position(document));
+        let context = Context { root: document, collator: self.collator.as_deref(), position };
+        write::document(&match self.mode {
+            Mode::Include => context.include(Some(document), &self.fields, Within::Documents)?,
+            Mode::Exclude => context.exclude(document, &self.fields, Within::Documents)?,
+            Mode::Add => context.put(Some(document), &self.fields)?,
+        })
     }
 }
 
@@ -108,66 +213,138 @@ impl Within {
     }
 }
 
-fn include<'a>(object: RawObject<'a>, fields: &'a Tree, within: Within) -> Part<'a> {
-    let included = fields.iter().filter_map(|(name, node)| {
-        let value = object.get(name)?;
-        let part = match node {
-            Node::Branch(fields) => include_in(value, fields, within)?,
-            node => node.part(value, within)?,
-        };
-        Some((Cow::Borrowed(name.as_str()), part))
-    });
-    Part::Object(included.collect())
+/// What a walk has to know about the whole document.
+struct Context<'a> {
+    root: RawObject<'a>,
+    collator: Option<&'a Collator>,
+    /// the array element by which the document matched
+    position: Option<usize>,
 }
 
-fn include_in<'a>(value: RawValue<'a>, fields: &'a Tree, within: Within) -> Option<Part<'a>> {
-    match value {
-        RawValue::Array(array) => {
-            let within = within.deeper();
-            Some(Part::Array(array.iter().filter_map(|element| include_in(element, fields, within)).collect()))
-        }
-        value => path::embedded(value).map(|object| include(object, fields, within)),
+impl<'a> Context<'a> {
+    fn computed(&self, expression: &'a Expression) -> Result<Option<Part<'a>>> {
+        Ok(expression.operand(self.root, self.collator)?.into_part())
     }
-}
 
-fn exclude<'a>(object: RawObject<'a>, fields: &'a Tree, within: Within) -> Part<'a> {
-    let kept = object.iter().filter_map(|(name, value)| {
-        let part = match fields.get(name) {
-            None => Part::Raw(value),
-            Some(Node::Leaf) => return None,
-            Some(Node::Branch(fields)) => exclude_in(value, fields, within),
-            Some(node) => node.part(value, within)?,
-        };
-        Some((Cow::Borrowed(name), part))
-    });
-    Part::Object(kept.collect())
-}
-
-fn exclude_in<'a>(value: RawValue<'a>, fields: &'a Tree, within: Within) -> Part<'a> {
-    match value {
-        RawValue::Array(array) => {
-            let within = within.deeper();
-            Part::Array(array.iter().map(|element| exclude_in(element, fields, within)).collect())
+    fn include(&self, object: Option<RawObject<'a>>, fields: &'a Tree, within: Within) -> Result<Part<'a>> {
+        let mut included = Vec::with_capacity(fields.len());
+        for (name, node) in fields {
+            let value = object.and_then(|object| object.get(name));
+            let part = match (node, value) {
+                (Node::Computed(expression), _) => self.computed(expression)?,
+                (Node::Branch(fields), Some(value)) => self.include_in(value, fields, within)?,
+                (Node::Branch(fields), None) if computes(fields) => Some(self.include(None, fields, within)?),
+                (_, None) => None,
+                (node, Some(value)) => self.chosen(node, value, within)?,
+            };
+            included.extend(part.map(|part| (Cow::Borrowed(name.as_str()), part)));
         }
-        value => path::embedded(value).map_or(Part::Raw(value), |object| exclude(object, fields, within)),
+        Ok(Part::Object(included))
     }
-}
 
-impl Node {
+    fn include_in(&self, value: RawValue<'a>, fields: &'a Tree, within: Within) -> Result<Option<Part<'a>>> {
+        if let RawValue::Array(array) = value {
+            let mut items = Vec::with_capacity(array.len());
+            for element in array.iter() {
+                items.extend(self.include_in(element, fields, within.deeper())?);
+            }
+            return Ok(Some(Part::Array(items)));
+        }
+        match path::embedded(value) {
+            None if !computes(fields) => Ok(None),
+            object => self.include(object, fields, within).map(Some),
+        }
+    }
+
+    fn exclude(&self, object: RawObject<'a>, fields: &'a Tree, within: Within) -> Result<Part<'a>> {
+        let mut kept = Vec::with_capacity(object.len());
+        for (name, value) in object.iter() {
+            let part = match fields.get(name) {
+                None => Some(Part::Raw(value)),
+                Some(Node::Leaf) => None,
+                Some(Node::Branch(fields)) => Some(self.exclude_in(value, fields, within)?),
+                Some(node) => self.chosen(node, value, within)?,
+            };
+            kept.extend(part.map(|part| (Cow::Borrowed(name), part)));
+        }
+        Ok(Part::Object(kept))
+    }
+
+    fn exclude_in(&self, value: RawValue<'a>, fields: &'a Tree, within: Within) -> Result<Part<'a>> {
+        match value {
+            RawValue::Array(array) => {
+                let items = array.iter().map(|element| self.exclude_in(element, fields, within.deeper()));
+                Ok(Part::Array(items.collect::<Result<_>>()?))
+            }
+            value => path::embedded(value).map_or(Ok(Part::Raw(value)), |object| self.exclude(object, fields, within)),
+        }
+    }
+
+    /// The document with computed fields put over its own; one whose expression has no value goes away.
+    fn put(&self, object: Option<RawObject<'a>>, fields: &'a Tree) -> Result<Part<'a>> {
+        let mut all = Vec::new();
+        for (name, value) in object.into_iter().flat_map(|object| object.iter()) {
+            let part = match fields.get(name) {
+                None => Some(Part::Raw(value)),
+                Some(Node::Branch(fields)) => Some(self.put_in(value, fields)?),
+                // Computed below.
+                Some(_) => None,
+            };
+            all.extend(part.map(|part| (Cow::Borrowed(name), part)));
+        }
+        for (name, node) in fields {
+            let part = match node {
+                Node::Computed(expression) => self.computed(expression)?,
+                Node::Branch(fields) if object.is_none_or(|object| object.get(name).is_none()) => {
+                    Some(self.put(None, fields)?)
+                }
+                _ => None,
+            };
+            all.extend(part.map(|part| (Cow::Borrowed(name.as_str()), part)));
+        }
+        Ok(Part::Object(all))
+    }
+
+    fn put_in(&self, value: RawValue<'a>, fields: &'a Tree) -> Result<Part<'a>> {
+        match value {
+            RawValue::Array(array) => {
+                let items = array.iter().map(|element| self.put_in(element, fields));
+                Ok(Part::Array(items.collect::<Result<_>>()?))
+            }
+            value => self.put(path::embedded(value), fields),
+        }
+    }
+
     /// What is kept of a value at a path's end; None leaves the field out.
-    fn part<'a>(&self, value: RawValue<'a>, within: Within) -> Option<Part<'a>> {
-        match (self, value) {
+    fn chosen(&self, node: &Node, value: RawValue<'a>, within: Within) -> Result<Option<Part<'a>>> {
+        Ok(match (node, value) {
             (Node::Slice(slice), RawValue::Array(array)) if within != Within::NestedArray => {
                 let (skip, limit) = slice.of(array.len());
                 Some(Part::Array(array.iter().skip(skip).take(limit).map(Part::Raw).collect()))
             }
             (Node::Element(condition), RawValue::Array(array)) => {
-                Some(Part::Array(vec![Part::Raw(condition.first_in(array)?)]))
+                condition.first_in(array).map(|element| Part::Array(vec![Part::Raw(element)]))
             }
             (Node::Element(_), _) => None,
+            (Node::Positional, RawValue::Array(array)) => {
+                let element = self.position.and_then(|position| array.get(position)).ok_or_else(|| {
+                    let message = "positional operator '.$' couldn't find a matching element in the array";
+                    Error::new(Kind::Location51246, message)
+                })?;
+                Some(Part::Array(vec![Part::Raw(element)]))
+            }
             (_, value) => Some(Part::Raw(value)),
-        }
+        })
     }
+}
+
+/// True if a field below is computed.
+fn computes(fields: &Tree) -> bool {
+    fields.values().any(|node| match node {
+        Node::Computed(_) => true,
+        Node::Branch(fields) => computes(fields),
+        _ => false,
+    })
 }
 
 impl Slice {
@@ -214,24 +391,31 @@ fn clamped(number: &Number) -> i64 {
     number.as_i64().unwrap_or_else(|| number.to_f64() as i64)
 }
 
-struct Parser {
+struct Parser<'p> {
+    setting: &'p Setting,
+    dialect: Dialect,
     /// set by the first field other than `_id`
     mode: Option<Mode>,
     /// what is said about `_id` itself
     id: Option<Mode>,
     /// what the operators ask for if nothing else decides
     fallback: Option<Mode>,
+    positional: bool,
     fields: Tree,
 }
 
-impl Parser {
+impl<'p> Parser<'p> {
+    fn new(setting: &'p Setting, dialect: Dialect) -> Parser<'p> {
+        Parser { setting, dialect, mode: None, id: None, fallback: None, positional: false, fields: Tree::new() }
+    }
+
     fn field(&mut self, path: String, value: &Json) -> Result<()> {
-        if path.ends_with(".$") {
-            return Err(to_come("$"));
+        if let Some(array) = path.strip_suffix(".$").filter(|_| self.dialect == Dialect::Find) {
+            return self.positional(array, value);
         }
         path::check_field_path(&path)?;
         let mode = match value {
-            Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
+            Json::Object(fields) if is_document(fields) => {
                 if fields.is_empty() {
                     let message =
                         format!("An empty sub-projection is not a valid value. Found empty object at path {path}");
@@ -239,26 +423,90 @@ impl Parser {
                 }
                 return fields.iter().try_for_each(|(name, value)| self.field(format!("{path}.{name}"), value));
             }
-            Json::Object(fields) if fields.contains_key("$slice") || fields.contains_key("$elemMatch") => {
+            Json::Object(fields) if self.dialect == Dialect::Find && is_find_operator(fields) => {
                 return self.operator(&path, fields);
             }
-            value => mode_of(value)?,
+            Json::Bool(included) => mode_of(*included),
+            Json::Number(_) => mode_of(is_nonzero(value)?),
+            Json::Object(fields) if fields.keys().next().is_some_and(|name| name.starts_with("$number")) => {
+                mode_of(is_nonzero(value)?)
+            }
+            value => return self.computed(&path, value),
         };
         if path == "_id" {
             self.id = Some(mode);
-        } else if *self.mode.get_or_insert(mode) != mode {
-            return Err(match mode {
-                Mode::Include => Error::new(
-                    Kind::Location31253,
-                    format!("Cannot do inclusion on field {path} in exclusion projection"),
-                ),
-                Mode::Exclude => Error::new(
-                    Kind::Location31254,
-                    format!("Cannot do exclusion on field {path} in inclusion projection"),
-                ),
-            });
+        } else {
+            self.decide(mode, &path)?;
         }
         self.add(&path, Node::Leaf)
+    }
+
+    /// Every other field must go the same way.
+    fn decide(&mut self, mode: Mode, path: &str) -> Result<()> {
+        if *self.mode.get_or_insert(mode) == mode {
+            return Ok(());
+        }
+        Err(match mode {
+            Mode::Exclude => {
+                Error::new(Kind::Location31254, format!("Cannot do exclusion on field {path} in inclusion projection"))
+            }
+            _ => {
+                Error::new(Kind::Location31253, format!("Cannot do inclusion on field {path} in exclusion projection"))
+            }
+        })
+    }
+
+    fn computed(&mut self, path: &str, value: &Json) -> Result<()> {
+        if value.as_object().is_some_and(|fields| fields.contains_key("$meta")) {
+            let message = "the projection operator $meta in a projection is not supported yet";
+            return Err(Error::new(Kind::NotImplemented, message));
+        }
+        let expression = Expression::parse(value, self.setting)?;
+        if path == "_id" {
+            self.id = Some(Mode::Include);
+        } else if *self.mode.get_or_insert(Mode::Include) != Mode::Include {
+            let message = format!("Cannot use expression other than $meta in exclusion projection, at {path}");
+            return Err(Error::new(Kind::Location31252, message));
+        }
+        self.add(path, Node::Computed(Box::new(expression)))
+    }
+
+    /// A field of `$addFields`: documents that are no expressions are looked into.
+    fn added(&mut self, path: String, value: &Json) -> Result<()> {
+        path::check_field_path(&path)?;
+        match value {
+            Json::Object(fields) if is_document(fields) && !fields.is_empty() => {
+                fields.iter().try_for_each(|(name, value)| self.added(format!("{path}.{name}"), value))
+            }
+            value => {
+                let expression = Expression::parse(value, self.setting)?;
+                self.add(&path, Node::Computed(Box::new(expression)))
+            }
+        }
+    }
+
+    /// `{"array.$": 1}`.
+    fn positional(&mut self, array: &str, value: &Json) -> Result<()> {
+        if array.is_empty() || array.ends_with(".$") || array.contains(".$.") {
+            let message = "Positional projection may only be used at the end of a path, and once in it";
+            return Err(Error::new(Kind::Location31394, message));
+        }
+        path::check_field_path(array)?;
+        let included = match value {
+            Json::Bool(included) => *included,
+            Json::Number(_) => is_nonzero(value)?,
+            _ => false,
+        };
+        if !included {
+            let message = format!("positional projection cannot be used with exclusion or a literal, at {array}");
+            return Err(Error::new(Kind::Location31395, message));
+        }
+        if std::mem::replace(&mut self.positional, true) {
+            let message = "Cannot specify more than one positional projection per query.";
+            return Err(Error::new(Kind::Location31276, message));
+        }
+        self.decide(Mode::Include, array)?;
+        self.add(array, Node::Positional)
     }
 
     /// `$slice` or `$elemMatch`.
@@ -274,7 +522,7 @@ impl Parser {
                     return Err(Error::new(Kind::Location31275, message));
                 }
                 self.fallback.get_or_insert(Mode::Include);
-                self.add(path, Node::Element(ElementCondition::parse(argument, &Setting::default())?))
+                self.add(path, Node::Element(ElementCondition::parse(argument, self.setting)?))
             }
             (1, ..) => Err(Error::new(Kind::Location31274, "elemMatch: Invalid argument, object required")),
             _ => Err(Error::new(
@@ -309,8 +557,8 @@ impl Parser {
         }
     }
 
-    fn finish(self) -> Projection {
-        let Parser { mode, id, fallback, mut fields } = self;
+    fn finish(self) -> Result<Projection> {
+        let Parser { setting, mode, id, fallback, positional, mut fields, .. } = self;
         // `_id` decides only if nothing else does, and operators only if `_id` does not.
         let mode = mode.or(id).or(fallback).unwrap_or(Mode::Exclude);
         match (mode, id) {
@@ -318,39 +566,37 @@ impl Parser {
                 fields.entry("_id".to_owned()).or_insert(Node::Leaf);
             }
             (mode, Some(id)) if id != mode => {
+                if matches!(fields.get("_id"), Some(Node::Computed(_))) {
+                    let message = "Cannot use expression other than $meta in exclusion projection, at _id";
+                    return Err(Error::new(Kind::Location31252, message));
+                }
                 fields.remove("_id");
             }
             _ => {}
         }
-        Projection { mode, fields }
+        Ok(Projection { mode, fields, collator: setting.collator().cloned(), filter: None, positional })
     }
 }
 
-fn mode_of(value: &Json) -> Result<Mode> {
-    let included = match value {
-        Json::Bool(included) => *included,
-        Json::Number(_) => is_nonzero(value)?,
-        Json::Object(fields) => match fields.keys().next() {
-            Some(name) if name.starts_with("$number") => is_nonzero(value)?,
-            _ => {
-                let name = fields.keys().find(|name| name.starts_with('$')).map_or("$", String::as_str);
-                return Err(to_come(name));
-            }
-        },
-        _ => return Err(Error::new(Kind::NotImplemented, "literals in a projection are not supported yet")),
-    };
-    Ok(if included { Mode::Include } else { Mode::Exclude })
+/// True for a document that is neither an operator nor a value of an extended type.
+fn is_document(fields: &Map<String, Json>) -> bool {
+    !fields.keys().any(|name| name.starts_with('$'))
+}
+
+/// True for `$elemMatch`, and for a `$slice` of numbers; with other arguments it is an expression.
+fn is_find_operator(fields: &Map<String, Json>) -> bool {
+    let number = |json: &Json| matches!(ext_json::from_json(json), Ok(Value::Number(_)));
+    match fields.get("$slice") {
+        Some(Json::Array(items)) => fields.len() != 1 || !(2..=3).contains(&items.len()) || items.iter().all(number),
+        Some(_) => true,
+        None => fields.contains_key("$elemMatch"),
+    }
+}
+
+fn mode_of(included: bool) -> Mode {
+    if included { Mode::Include } else { Mode::Exclude }
 }
 
 fn is_nonzero(json: &Json) -> Result<bool> {
     Ok(ext_json::from_json(json)? != Value::Number(Number::Int(0)))
-}
-
-fn to_come(name: &str) -> Error {
-    let what = match name {
-        "$" => "the positional operator $".to_owned(),
-        name if OPERATORS_TO_COME.contains(&name) => format!("the projection operator {name}"),
-        name => format!("the expression {name}"),
-    };
-    Error::new(Kind::NotImplemented, format!("{what} in a projection is not supported yet"))
 }

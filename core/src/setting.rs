@@ -17,6 +17,34 @@ pub struct Setting {
     now: Option<i64>,
 }
 
+/// What carries a setting beside a filter, a projection or a sort on its way to a shard: `{"$setting": …, "$of": …}`.
+const SETTING: &str = "$setting";
+const INNER: &str = "$of";
+/// The filter that chose the documents, beside a projection that needs it.
+pub(crate) const FILTER: &str = "$filter";
+
+/// A filter, a projection or a sort with the setting that it is meant in, as JSON text; `filter` is the text of the
+/// filter that a positional projection needs. Without either it is the text itself.
+pub fn wrapped(inner: &str, setting: Option<&Json>, filter: Option<&str>) -> String {
+    if setting.is_none() && filter.is_none() {
+        return inner.to_owned();
+    }
+    let setting = setting.map_or_else(|| "{}".to_owned(), Json::to_string);
+    let filter = filter.map_or_else(String::new, |filter| format!(",\"{FILTER}\":{filter}"));
+    format!("{{\"{SETTING}\":{setting},\"{INNER}\":{inner}{filter}}}")
+}
+
+/// What [`wrapped`] wrote, taken apart.
+///
+/// # Errors
+/// Those of [`Setting::parse`].
+pub(crate) fn unwrapped(json: &Json) -> Result<(Setting, &Json)> {
+    match (json.get(SETTING), json.get(INNER)) {
+        (Some(setting), Some(inner)) => Ok((Setting::parse(setting)?, inner)),
+        _ => Ok((Setting::default(), json)),
+    }
+}
+
 const COLLATION: &str = "collation";
 const LET: &str = "let";
 const NOW: &str = "now";

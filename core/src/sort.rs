@@ -3,21 +3,26 @@
 //! The key is the concatenation of its fields' encodings, which are prefix-free: the first difference lies inside one
 //! field, where inverting every byte turns the order round.
 
+use crate::collation::Collator;
 use crate::document::element::Element;
 use crate::document::ext_json;
 use crate::document::number::Number;
 use crate::document::raw::{RawArray, RawObject, RawValue};
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
-use crate::key::encode::{encode, encode_value};
+use crate::key::encode::{encode, encode_under, encode_value};
 use crate::path;
+use crate::setting::{self, Setting};
 use serde_json::Value as Json;
+use std::sync::Arc;
 
 /// A parsed sort specification.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Sort {
     /// dotted path, and true for descending
     pub fields: Vec<(String, bool)>,
+    /// how strings compare; None for bytewise
+    pub collator: Option<Arc<Collator>>,
 }
 
 /// MongoDB's limit on compound keys.
@@ -33,6 +38,23 @@ impl Sort {
     /// `BadValue` for a direction other than 1 and -1 and for more than 32 fields, those of field paths,
     /// `NotImplemented` for `{"$meta": …}` and `$natural`.
     pub fn parse(json: &Json) -> Result<Sort> {
+        Sort::parse_in(json, &Setting::default())
+    }
+
+    /// Reads a sort on its way to a shard, in the setting it was given.
+    ///
+    /// # Errors
+    /// Those of [`Sort::parse`] and [`Setting::parse`].
+    pub fn read(json: &Json) -> Result<Sort> {
+        let (setting, inner) = setting::unwrapped(json)?;
+        Sort::parse_in(inner, &setting)
+    }
+
+    /// As [`Sort::parse`], under a statement's collation.
+    ///
+    /// # Errors
+    /// Those of [`Sort::parse`].
+    pub fn parse_in(json: &Json, setting: &Setting) -> Result<Sort> {
         let Json::Object(specification) = json else {
             return Err(Error::new(Kind::TypeMismatch, "the sort specification must be an object"));
         };
@@ -46,7 +68,7 @@ impl Sort {
             path::check_field_path(path)?;
             Ok((path.clone(), is_descending(path, direction)?))
         });
-        Ok(Sort { fields: fields.collect::<Result<_>>()? })
+        Ok(Sort { fields: fields.collect::<Result<_>>()?, collator: setting.collator().cloned() })
     }
 
     /// The document's sort key: comparing two bytewise is comparing the documents. Descending fields are inverted
@@ -55,7 +77,8 @@ impl Sort {
     pub fn key_of(&self, document: RawObject<'_>) -> Vec<u8> {
         let mut key = Vec::with_capacity(16 * self.fields.len());
         for (path, descending) in &self.fields {
-            let mut field = Field { start: key.len(), end: None, descending: *descending, key: &mut key };
+            let collator = self.collator.as_deref();
+            let mut field = Field { start: key.len(), end: None, descending: *descending, collator, key: &mut key };
             visit(document, path, &mut |candidate| field.offer(candidate));
             let start = field.start;
             if *descending {
@@ -103,6 +126,7 @@ struct Field<'k> {
     start: usize,
     end: Option<usize>,
     descending: bool,
+    collator: Option<&'k Collator>,
 }
 
 impl Field<'_> {
@@ -110,7 +134,10 @@ impl Field<'_> {
         match candidate {
             Candidate::Missing => encode_value(&Value::Null, self.key),
             Candidate::EmptyArray => self.key.push(EMPTY_ARRAY),
-            Candidate::Value(value) => encode(&Element::of(value), self.key),
+            Candidate::Value(value) => match self.collator {
+                None => encode(&Element::of(value), self.key),
+                Some(collator) => encode_under(&Element::of(value), collator, self.key),
+            },
         }
         let Some(end) = self.end else {
             self.end = Some(self.key.len());

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 
 fn project(projection: &Json, from: &Json) -> Json {
     let projection = Projection::parse(projection).unwrap_or_else(|error| panic!("{projection}: {error}"));
-    read(&projection.apply(document(&bytes(from))))
+    read(&projection.apply(document(&bytes(from))).unwrap_or_else(|error| panic!("{from}: {error}")))
 }
 
 fn check(cases: Vec<(Json, Json, Json)>) {
@@ -135,7 +135,9 @@ fn refusals() {
         (json!({"a.": 1}), 40353, ""),
         (json!({"a..b": 1}), 15998, ""),
         (json!({"$a": 1}), 16410, ""),
-        (json!({"a.$": 1}), 238, "positional operator"),
+        (json!({"a.$": 0}), 31395, "positional projection"),
+        (json!({"a.$": 1, "b.$": 1}), 31276, "more than one"),
+        (json!({"a.$.b": 1}), 16410, ""),
         (json!({"a": {"$meta": "textScore"}}), 238, "the projection operator $meta"),
         (json!({"a": {"$slice": "1"}}), 28667, "$slice"),
         (json!({"a": {"$slice": [1]}}), 28667, "$slice"),
@@ -146,15 +148,60 @@ fn refusals() {
         (json!({"a": {"$slice": 1, "$elemMatch": {}}}), 2, "exactly one field"),
         (json!({"a": {"$slice": 1}, "a.b": 0}), 31249, "Path collision at a.b"),
         (json!({"a": 1, "a.b": {"$slice": 1}}), 31249, "Path collision at a.b"),
-        (json!({"a": {"$add": [1, 2]}}), 238, "the expression $add"),
-        (json!({"a": "$b"}), 238, "literals"),
-        (json!({"a": [1]}), 238, "literals"),
+        (json!({"a": {"$nope": [1, 2]}}), 168, "Unrecognized expression"),
+        (json!({"a": {"$add": [1, "x"]}}), 14, "$add"),
+        (json!({"a": "$b", "c": 0}), 31254, "in inclusion projection"),
+        (json!({"c": 0, "a": "$b"}), 31252, "exclusion projection"),
+        (json!({"a": 0, "_id": "$b"}), 31252, "exclusion projection"),
+        (json!({"a": "$b", "a.b": 1}), 31249, "Path collision at a.b"),
         (json!([]), 14, "must be an object"),
         (nested(1000, "a"), 15, "too long"),
     ] {
         let error = Projection::parse(&projection).expect_err(message);
         assert!(error.kind.code() == code && error.message.contains(message), "{projection}: {:?} {error}", error.kind);
     }
+}
+
+#[test]
+fn expressions_and_literals_make_fields() {
+    let from = json!({"_id": 1, "a": 2, "o": {"p": 3, "q": 4}, "l": [{"x": 1, "y": 2}, 5, [{"x": 3}]], "s": "t"});
+    for (projection, expected) in [
+        (json!({"b": "$a"}), json!({"_id": 1, "b": 2})),
+        (json!({"b": "$missing"}), json!({"_id": 1})),
+        (json!({"_id": 0, "b": {"$add": ["$a", 1]}, "s": 1}), json!({"b": 3, "s": "t"})),
+        (
+            json!({"_id": 0, "b": "text", "c": null, "d": [1, "$a"], "e": {"$literal": 1}}),
+            json!({"b": "text", "c": null, "d": [1, 2], "e": 1}),
+        ),
+        (json!({"_id": "$a"}), json!({"_id": 2})),
+        (json!({"_id": 0, "o": {"p": 1, "r": "$a"}}), json!({"o": {"p": 3, "r": 2}})),
+        (json!({"_id": 0, "o.r": "$a"}), json!({"o": {"r": 2}})),
+        (json!({"_id": 0, "n.r": "$a"}), json!({"n": {"r": 2}})),
+        (json!({"_id": 0, "s.r": "$a"}), json!({"s": {"r": 2}})),
+        (json!({"_id": 0, "l.x": 1, "l.z": "$a"}), json!({"l": [{"x": 1, "z": 2}, {"z": 2}, [{"x": 3, "z": 2}]]})),
+        (json!({"_id": 0, "l": {"$slice": ["$l", 1]}}), json!({"l": [{"x": 1, "y": 2}]})),
+        (json!({"_id": 0, "d": {"$date": "2020-01-01T00:00:00Z"}}), json!({"d": {"$date": "2020-01-01T00:00:00Z"}})),
+    ] {
+        assert_eq!(project(&projection, &from), expected, "{projection}");
+    }
+    let divides = Projection::parse(&json!({"b": {"$divide": [1, "$a"]}})).unwrap();
+    assert_eq!(divides.apply(document(&bytes(&json!({"a": 0})))).unwrap_err().kind.code(), 2);
+}
+
+#[test]
+fn a_positional_path_is_the_element_that_matched() {
+    let read_with = |projection: Json, filter: Json, from: Json| {
+        let wrapped = docshard_core::setting::wrapped(&projection.to_string(), None, Some(&filter.to_string()));
+        let projection = Projection::read(&serde_json::from_str(&wrapped).unwrap()).unwrap();
+        assert!(projection.is_positional());
+        projection.apply(document(&bytes(&from))).map(|projected| read(&projected))
+    };
+    let from = json!({"a": [1, 5, 9], "b": ["x", "y", "z"], "n": 3});
+    assert_eq!(read_with(json!({"a.$": 1}), json!({"a": {"$gt": 4}}), from.clone()), Ok(json!({"a": [5]})));
+    assert_eq!(read_with(json!({"b.$": 1, "n": 1}), json!({"a": 9}), from.clone()), Ok(json!({"b": ["z"], "n": 3})));
+    assert_eq!(read_with(json!({"n.$": 1}), json!({"a": 9}), from.clone()), Ok(json!({"n": 3})));
+    let error = read_with(json!({"a.$": 1}), json!({"n": 3}), from).unwrap_err();
+    assert_eq!(error.kind.code(), 51246);
 }
 
 /// A second, simpler reading: asks of every field in the document whether it is named.
@@ -221,7 +268,7 @@ proptest! {
     #[test]
     fn no_input_panics(specification in nonsense(), from in any_document(scalar(), true)) {
         if let Ok(projection) = Projection::parse(&specification) {
-            read(&projection.apply(document(&bytes(&from))));
+            let _ = projection.apply(document(&bytes(&from))).map(|projected| read(&projected));
         }
     }
 }

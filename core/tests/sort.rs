@@ -200,7 +200,7 @@ proptest! {
         b in any_document(scalar(), true),
     ) {
         let fields: Vec<(String, bool)> = fields.into_iter().collect();
-        let sort = Sort { fields: fields.clone() };
+        let sort = Sort { fields: fields.clone(), ..Sort::default() };
         let keys = (sort.key_of(document(&bytes(&a))), sort.key_of(document(&bytes(&b))));
         prop_assert_eq!(keys.0.cmp(&keys.1), naive::compare(&fields, &value(&a), &value(&b)));
     }

@@ -18,7 +18,8 @@ fn apply(update: &Json, array_filters: &[Json], to: &Json) -> Result<Option<Json
 /// What an update makes of a document that a filter chose, at 1,500 ms since 1970: as a router sends it and a shard reads it.
 fn instructed(update: &Json, array_filters: Option<&str>, filter: &str, to: &Json) -> Result<Option<Json>> {
     let update = update.to_string();
-    let instruction = Instruction { update: &update, style: Style::Either, array_filters, filter, now: 1_500 };
+    let instruction =
+        Instruction { update: &update, style: Style::Either, array_filters, filter, now: 1_500, setting: None };
     let (_, text) = instruction.compile()?;
     let update = update::read(&serde_json::from_str(&text).unwrap())?;
     Ok(update.apply(document(&bytes(to)), &[])?.map(|bytes| read(&bytes)))

@@ -125,13 +125,12 @@ fn insert_select(ns: &str, query: &str) -> RawJsonb {
 
 fn find_parts(ns: &str, filter: &Json, options: &Json, operation: &str) -> Result<(Query, FindOptions)> {
     catalog::namespace::split(ns)?;
-    let query = Query::parse(&filter.0)?;
     let options =
         if options.0 == "{}" { FindOptions::default() } else { FindOptions::parse(&options.parse()?, operation)? };
-    Ok((query, options))
+    Ok((Query::parse_in(&filter.0, options.setting.as_ref())?, options))
 }
 
-/// The documents that match. Options: sort, projection, skip, limit.
+/// The documents that match. Options: sort, projection, skip, limit, collation, let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn find(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> SetOfIterator<'static, RawJsonb> {
     let run = || -> Result<read::Documents> {
@@ -142,7 +141,7 @@ fn find(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'"
     SetOfIterator::new(std::iter::from_fn(move || documents.next_document().unwrap_or_else(|e| e.raise())))
 }
 
-/// The first document that matches, or null. Options: sort, projection, skip.
+/// The first document that matches, or null. Options: sort, projection, skip, collation, let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn find_one(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> Option<RawJsonb> {
     let run = || -> Result<Option<RawJsonb>> {
@@ -153,12 +152,13 @@ fn find_one(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// How many documents match, exactly. Options: skip, limit.
+/// How many documents match, exactly. Options: skip, limit, collation, let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn count_documents(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> i64 {
     let run = || -> Result<i64> {
         catalog::namespace::split(ns)?;
-        read::count(ns, &Query::parse(&filter.0)?, &CountOptions::parse(&options.parse()?)?)
+        let options = CountOptions::parse(&options.parse()?)?;
+        read::count(ns, &Query::parse_in(&filter.0, options.setting.as_ref())?, &options)
     };
     run().unwrap_or_else(|e| e.raise())
 }
@@ -217,12 +217,13 @@ fn run_update(ns: &str, filter: &Json, update: &Json, options: &Json, what: What
     };
     let json = options.parse()?;
     let known: &[&str] = match what {
-        What::UpdateOne => &["upsert", "arrayFilters", "sort", "comment"],
-        What::UpdateMany => &["upsert", "arrayFilters", "comment"],
-        What::ReplaceOne => &["upsert", "sort", "comment"],
+        What::UpdateOne => &["upsert", "arrayFilters", "sort", "collation", "let", "comment"],
+        What::UpdateMany => &["upsert", "arrayFilters", "collation", "let", "comment"],
+        What::ReplaceOne => &["upsert", "sort", "collation", "let", "comment"],
     };
     let options = Options::of(&json, operation, known)?;
-    let query = Query::parse(&filter.0)?;
+    let setting = options.setting(&[])?;
+    let query = Query::parse_in(&filter.0, setting.as_ref())?;
     let array_filters = options.get("arrayFilters").map(ToString::to_string);
     let style = if what == What::ReplaceOne { Style::Replacement } else { Style::Operators };
     let change = Change {
@@ -230,7 +231,7 @@ fn run_update(ns: &str, filter: &Json, update: &Json, options: &Json, what: What
         modification: &Modification::parse(&update.0, style, array_filters.as_deref(), &query)?,
         many: what == What::UpdateMany,
         upsert: options.boolean("upsert")?.unwrap_or(false),
-        sort: options.sort("sort")?,
+        sort: options.sort("sort", setting.as_ref())?,
     };
     let Updated { matched, modified, upserted } = modify::update(ns, &change)?;
     result(vec![
@@ -263,8 +264,9 @@ fn replace_one(ns: &str, filter: Json, replacement: Json, options: default!(Json
 fn run_delete(ns: &str, filter: &Json, options: &Json, many: bool) -> Result<RawJsonb> {
     catalog::namespace::split(ns)?;
     let operation = if many { "delete_many" } else { "delete_one" };
-    Options::of(&options.parse()?, operation, &["comment"])?;
-    let deleted = modify::delete(ns, &Query::parse(&filter.0)?, many)?;
+    let json = options.parse()?;
+    let setting = Options::of(&json, operation, &["collation", "let", "comment"])?.setting(&[])?;
+    let deleted = modify::delete(ns, &Query::parse_in(&filter.0, setting.as_ref())?, many)?;
     result(vec![("deletedCount", number(deleted))])
 }
 

@@ -27,7 +27,7 @@ fn document(doc: &RawJsonb) -> Result<raw::RawObject<'_>> {
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 10, requires = ["schemas"])]
 fn matches(doc: RawJsonb, filter: &str, fcinfo: pg_sys::FunctionCallInfo) -> bool {
     let run = || -> Result<bool> {
-        let filter = compiled(fcinfo, filter, |text| -> Result<Filter> { Ok(Filter::parse(&json(text)?)?) })?;
+        let filter = compiled(fcinfo, filter, |text| -> Result<Filter> { Ok(Filter::read(&json(text)?)?) })?;
         Ok(filter.evaluate(document(&doc)?)?)
     };
     run().unwrap_or_else(|e| e.raise())
@@ -38,8 +38,8 @@ fn matches(doc: RawJsonb, filter: &str, fcinfo: pg_sys::FunctionCallInfo) -> boo
 fn project(doc: RawJsonb, projection: &str, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
     let run = || -> Result<RawJsonb> {
         let projection =
-            compiled(fcinfo, projection, |text| -> Result<Projection> { Ok(Projection::parse(&json(text)?)?) })?;
-        Ok(RawJsonb::from_bytes(&projection.apply(document(&doc)?)))
+            compiled(fcinfo, projection, |text| -> Result<Projection> { Ok(Projection::read(&json(text)?)?) })?;
+        Ok(RawJsonb::from_bytes(&projection.apply(document(&doc)?)?))
     };
     run().unwrap_or_else(|e| e.raise())
 }
@@ -48,7 +48,7 @@ fn project(doc: RawJsonb, projection: &str, fcinfo: pg_sys::FunctionCallInfo) ->
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn sort_key(doc: RawJsonb, sort: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     let run = || -> Result<Vec<u8>> {
-        let sort = compiled(fcinfo, sort, |text| -> Result<Sort> { Ok(Sort::parse(&json(text)?)?) })?;
+        let sort = compiled(fcinfo, sort, |text| -> Result<Sort> { Ok(Sort::read(&json(text)?)?) })?;
         Ok(sort.key_of(document(&doc)?))
     };
     run().unwrap_or_else(|e| e.raise())

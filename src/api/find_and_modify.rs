@@ -6,10 +6,11 @@ use crate::pg::json::Json;
 use crate::pg::jsonb::RawJsonb;
 use crate::router::find_and_modify::{self as router, FindAndModify, Returned};
 use crate::router::modify::Modification;
-use crate::router::options::Options;
+use crate::router::options::{Options, parsed_setting};
 use crate::router::read::Query;
 use docshard_core::error::Kind;
 use docshard_core::projection::Projection;
+use docshard_core::setting::wrapped;
 use docshard_core::update::Style;
 use pgrx::prelude::*;
 
@@ -23,15 +24,27 @@ fn find_one_and(
 ) -> Result<Option<RawJsonb>> {
     catalog::namespace::split(ns)?;
     let known: &[&str] = match update {
-        None => &["sort", "projection", "comment"],
+        None => &["sort", "projection", "collation", "let", "comment"],
         Some((_, Style::Replacement)) => {
-            &["sort", "projection", "upsert", "returnDocument", "returnNewDocument", "comment"]
+            &["sort", "projection", "upsert", "returnDocument", "returnNewDocument", "collation", "let", "comment"]
         }
-        Some(_) => &["sort", "projection", "upsert", "returnDocument", "returnNewDocument", "arrayFilters", "comment"],
+        Some(_) => &[
+            "sort",
+            "projection",
+            "upsert",
+            "returnDocument",
+            "returnNewDocument",
+            "arrayFilters",
+            "collation",
+            "let",
+            "comment",
+        ],
     };
     let json = options.parse()?;
     let options = Options::of(&json, operation, known)?;
-    let query = Query::parse(&filter.0)?;
+    let projected = options.get("projection").map(serde_json::Value::to_string).unwrap_or_default();
+    let setting = options.setting(&[&projected])?;
+    let query = Query::parse_in(&filter.0, setting.as_ref())?;
     let array_filters = options.get("arrayFilters").map(ToString::to_string);
     let modification = update
         .map(|(text, style)| Modification::parse(&text.0, style, array_filters.as_deref(), &query))
@@ -41,8 +54,8 @@ fn find_one_and(
         &FindAndModify {
             query: &query,
             modification: modification.as_ref(),
-            sort: options.sort("sort")?,
-            projection: projection(&options, "projection")?,
+            sort: options.sort("sort", setting.as_ref())?,
+            projection: projection(&options, "projection", &query)?,
             returned: returned(&options)?,
             upsert: options.boolean("upsert")?.unwrap_or(false),
         },
@@ -50,9 +63,17 @@ fn find_one_and(
     Ok(found.document.map(|document| RawJsonb::from_bytes(&document)))
 }
 
-fn projection(options: &Options<'_>, name: &str) -> Result<Option<Projection>> {
-    let projection = options.get(name).map(Projection::parse).transpose()?;
-    Ok(projection.filter(|projection| !projection.is_identity()))
+fn projection(options: &Options<'_>, name: &str, query: &Query) -> Result<Option<Projection>> {
+    let Some(json) = options.get(name) else { return Ok(None) };
+    let parsed = Projection::parse_in(json, &parsed_setting(query.setting.as_ref())?)?;
+    if parsed.is_identity() {
+        return Ok(None);
+    }
+    if !parsed.is_positional() {
+        return Ok(Some(parsed));
+    }
+    let text = wrapped(&json.to_string(), query.setting.as_ref(), Some(&query.text));
+    Ok(Some(Projection::read(&crate::pg::json::parse(&text)?)?))
 }
 
 /// `returnDocument`, as the drivers have it, or mongosh's `returnNewDocument`.
@@ -104,7 +125,19 @@ fn find_and_modify(ns: &str, spec: Json) -> Option<RawJsonb> {
     let run = || -> Result<Option<RawJsonb>> {
         catalog::namespace::split(ns)?;
         let json = spec.parse()?;
-        let known = ["query", "sort", "remove", "update", "new", "fields", "upsert", "arrayFilters", "comment"];
+        let known = [
+            "query",
+            "sort",
+            "remove",
+            "update",
+            "new",
+            "fields",
+            "upsert",
+            "arrayFilters",
+            "collation",
+            "let",
+            "comment",
+        ];
         let options = Options::of(&json, "find_and_modify", &known)?;
         let flag = |name: &str| -> Result<bool> { Ok(options.boolean(name)?.unwrap_or(false)) };
         let (remove, new, upsert) = (flag("remove")?, flag("new")?, flag("upsert")?);
@@ -120,7 +153,10 @@ fn find_and_modify(ns: &str, spec: Json) -> Option<RawJsonb> {
         if !conflict.is_empty() {
             return Err(Error::new(Kind::FailedToParse, conflict));
         }
-        let query = Query::parse(&options.get("query").map_or_else(|| "{}".to_owned(), ToString::to_string))?;
+        let projected = options.get("fields").map(serde_json::Value::to_string).unwrap_or_default();
+        let setting = options.setting(&[&projected])?;
+        let filter = options.get("query").map_or_else(|| "{}".to_owned(), ToString::to_string);
+        let query = Query::parse_in(&filter, setting.as_ref())?;
         let array_filters = options.get("arrayFilters").map(ToString::to_string);
         let modification = update
             .map(|update| Modification::parse(&update.to_string(), Style::Either, array_filters.as_deref(), &query))
@@ -130,8 +166,8 @@ fn find_and_modify(ns: &str, spec: Json) -> Option<RawJsonb> {
             &FindAndModify {
                 query: &query,
                 modification: modification.as_ref(),
-                sort: options.sort("sort")?,
-                projection: projection(&options, "fields")?,
+                sort: options.sort("sort", setting.as_ref())?,
+                projection: projection(&options, "fields", &query)?,
                 returned: if new { Returned::After } else { Returned::Before },
                 upsert,
             },

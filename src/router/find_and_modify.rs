@@ -78,5 +78,5 @@ pub fn find_and_modify(namespace: &str, operation: &FindAndModify<'_>) -> Result
 fn project(document: &[u8], projection: &Projection) -> Result<Vec<u8>> {
     let object =
         raw::document(document).ok_or_else(|| Error::new(Kind::InternalError, "a shard sent something other"))?;
-    Ok(projection.apply(object))
+    Ok(projection.apply(object)?)
 }

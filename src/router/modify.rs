@@ -7,6 +7,7 @@ use super::aim::{Aim, Operation, Shot, aim};
 use super::condition::Bound;
 use super::dispatch::{self, LockRange, with_fresh_map};
 use super::insert;
+use super::options;
 use super::read::Query;
 use super::single::{self, OneWrite, OneWritten};
 use super::statement::Statement;
@@ -18,7 +19,6 @@ use docshard_core::error::Kind;
 use docshard_core::sort::Sort;
 use docshard_core::targeting;
 use docshard_core::update::{Instruction, Style, Update};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// An update, parsed, with the text that shards are sent.
 #[derive(Debug)]
@@ -36,9 +36,9 @@ impl Modification {
     /// # Errors
     /// Those of [`Instruction::compile`].
     pub fn parse(update: &str, style: Style, array_filters: Option<&str>, query: &Query) -> Result<Self> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-        let now = i64::try_from(now).unwrap_or(i64::MAX);
-        let instruction = Instruction { update, style, array_filters, filter: &query.text, now };
+        let setting = query.setting.as_ref();
+        let instruction =
+            Instruction { update, style, array_filters, filter: &query.text, now: options::now(), setting };
         let (update, text) = instruction.compile()?;
         Ok(Self { update, text })
     }

@@ -6,8 +6,10 @@ use docshard_core::document::number::Number;
 use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
 use docshard_core::projection::Projection;
+use docshard_core::setting::{self, Setting};
 use docshard_core::sort::Sort;
 use serde_json::Value as Json;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Options as an object, each of them known.
 pub struct Options<'a>(&'a serde_json::Map<String, Json>);
@@ -62,16 +64,34 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// A sort specification, and its text; None for an empty one.
+    /// A sort specification in the statement's setting, and the text that shards are sent; None for an empty one.
     ///
     /// # Errors
-    /// Those of [`Sort::parse`].
-    pub fn sort(&self, name: &str) -> Result<Option<(Sort, String)>> {
+    /// Those of [`Sort::parse_in`] and of the setting.
+    pub fn sort(&self, name: &str, setting: Option<&Json>) -> Result<Option<(Sort, String)>> {
         match self.get(name) {
             Some(spec) if spec.as_object().is_some_and(serde_json::Map::is_empty) => Ok(None),
-            Some(spec) => Ok(Some((Sort::parse(spec)?, spec.to_string()))),
+            Some(spec) => Ok(Some((
+                Sort::parse_in(spec, &parsed_setting(setting)?)?,
+                setting::wrapped(&spec.to_string(), setting, None),
+            ))),
             None => Ok(None),
         }
+    }
+
+    /// What the statement says for all its parts: the options `collation` and `let`, and the time if one of the texts
+    /// asks for it; None if nothing.
+    ///
+    /// # Errors
+    /// Those of [`Setting::parse`].
+    pub fn setting(&self, texts: &[&str]) -> Result<Option<Json>> {
+        let collation = self.get("collation").filter(|json| !json.as_object().is_some_and(serde_json::Map::is_empty));
+        let asks = |text: &str| text.contains("$$NOW");
+        let variables = self.get("let");
+        let timed = texts.iter().any(|text| asks(text)) || variables.is_some_and(|json| asks(&json.to_string()));
+        let json = Setting::to_json(collation, variables, timed.then(now));
+        parsed_setting(json.as_ref())?;
+        Ok(json)
     }
 
     /// An integer, also as an integral double or in Extended JSON.
@@ -88,6 +108,20 @@ impl<'a> Options<'a> {
     }
 }
 
+/// The present time, in milliseconds since 1970.
+pub fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    i64::try_from(since).unwrap_or(i64::MAX)
+}
+
+/// A setting as `Setting::to_json` wrote it.
+///
+/// # Errors
+/// Those of [`Setting::parse`].
+pub fn parsed_setting(json: Option<&Json>) -> Result<Setting> {
+    Ok(json.map(Setting::parse).transpose()?.unwrap_or_default())
+}
+
 fn mismatch(name: &str, wanted: &str, found: &Json) -> Error {
     Error::new(Kind::TypeMismatch, format!("option \"{name}\" must be {wanted}, not {found}"))
 }
@@ -99,6 +133,10 @@ pub struct FindOptions {
     pub sort: Option<(Sort, String)>,
     /// the projection's text; None for whole documents
     pub projection: Option<String>,
+    /// true if the projection depends on how the filter matched
+    pub positional: bool,
+    /// the statement's collation, variables and time, as `Setting::to_json` writes them
+    pub setting: Option<Json>,
     /// documents to leave out at the start
     pub skip: u64,
     /// documents to return at most; None: all
@@ -112,21 +150,25 @@ impl FindOptions {
     /// `UnknownOption`, `TypeMismatch`, `BadValue`.
     pub fn parse(json: &Json, operation: &str) -> Result<Self> {
         let known: &[&str] = match operation {
-            "find_one" => &["sort", "projection", "skip", "comment"],
-            _ => &["sort", "projection", "skip", "limit", "comment"],
+            "find_one" => &["sort", "projection", "skip", "collation", "let", "comment"],
+            _ => &["sort", "projection", "skip", "limit", "collation", "let", "comment"],
         };
         let options = Options::of(json, operation, known)?;
-        let sort = options.sort("sort")?;
-        let projection = match options.get("projection") {
-            Some(spec) => (!Projection::parse(spec)?.is_identity()).then(|| spec.to_string()),
+        let projection = options.get("projection").map(Json::to_string);
+        let setting = options.setting(&[projection.as_deref().unwrap_or_default()])?;
+        let sort = options.sort("sort", setting.as_ref())?;
+        let parsed = match options.get("projection") {
+            Some(spec) => Some(Projection::parse_in(spec, &parsed_setting(setting.as_ref())?)?),
             None => None,
         };
+        let positional = parsed.as_ref().is_some_and(Projection::is_positional);
+        let projection = projection.filter(|_| parsed.is_some_and(|parsed| !parsed.is_identity()));
         let skip = options.integer("skip")?.unwrap_or(0);
         let skip = u64::try_from(skip)
             .map_err(|_| Error::new(Kind::Location51024, format!("skip must be non-negative, but received: {skip}")))?;
         // As in MongoDB: 0 is no limit, and a negative one means its size.
         let limit = options.integer("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
-        Ok(Self { sort, projection, skip, limit })
+        Ok(Self { sort, projection, positional, setting, skip, limit })
     }
 }
 
@@ -137,6 +179,8 @@ pub struct CountOptions {
     pub skip: u64,
     /// documents to count at most; None: all
     pub limit: Option<u64>,
+    /// the statement's collation, variables and time, as `Setting::to_json` writes them
+    pub setting: Option<Json>,
 }
 
 impl CountOptions {
@@ -145,7 +189,7 @@ impl CountOptions {
     /// # Errors
     /// `UnknownOption`, `TypeMismatch`, `BadValue`.
     pub fn parse(json: &Json) -> Result<Self> {
-        let options = Options::of(json, "count_documents", &["skip", "limit", "comment"])?;
+        let options = Options::of(json, "count_documents", &["skip", "limit", "collation", "let", "comment"])?;
         let count = |name: &str| -> Result<Option<u64>> {
             let Some(n) = options.integer(name)? else { return Ok(None) };
             u64::try_from(n)
@@ -156,6 +200,6 @@ impl CountOptions {
         if limit == Some(0) {
             return Err(Error::new(Kind::BadValue, "the limit must be positive"));
         }
-        Ok(Self { skip: count("skip")?.unwrap_or(0), limit })
+        Ok(Self { skip: count("skip")?.unwrap_or(0), limit, setting: options.setting(&[])? })
     }
 }

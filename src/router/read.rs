@@ -2,7 +2,7 @@
 
 use super::dispatch::{self, Destination, with_fresh_map};
 use super::merge::Merged;
-use super::options::{CountOptions, FindOptions};
+use super::options::{self, CountOptions, FindOptions};
 use super::statement;
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
@@ -10,15 +10,19 @@ use crate::pg::jsonb::RawJsonb;
 use docshard_core::document::raw;
 use docshard_core::filter::Filter;
 use docshard_core::key::KeyRanges;
+use docshard_core::setting::wrapped;
 use docshard_core::targeting;
+use serde_json::Value as Json;
 
 /// A filter, parsed, with the text that shards are sent.
 #[derive(Debug)]
 pub struct Query {
     /// the filter
     pub filter: Filter,
-    /// its text
+    /// its text, with the setting it is meant in
     pub text: String,
+    /// the statement's collation, variables and time, as `Setting::to_json` writes them
+    pub setting: Option<Json>,
 }
 
 impl Query {
@@ -27,8 +31,22 @@ impl Query {
     /// # Errors
     /// What the filter's parser refuses.
     pub fn parse(text: &str) -> Result<Self> {
+        Self::parse_in(text, None)
+    }
+
+    /// Parses a filter in a statement's setting, to which the present time is added if the filter asks for it.
+    ///
+    /// # Errors
+    /// What the filter's and the setting's parsers refuse.
+    pub fn parse_in(text: &str, setting: Option<&Json>) -> Result<Self> {
         let json = crate::pg::json::parse(text)?;
-        Ok(Self { filter: Filter::parse(&json)?, text: text.to_owned() })
+        let mut setting = setting.cloned();
+        if text.contains("$$NOW") && setting.as_ref().is_none_or(|setting| setting.get("now").is_none()) {
+            let fields = setting.get_or_insert_with(|| Json::Object(serde_json::Map::new()));
+            fields["now"] = Json::from(options::now());
+        }
+        let filter = Filter::parse_in(&json, &options::parsed_setting(setting.as_ref())?)?;
+        Ok(Self { filter, text: wrapped(text, setting.as_ref(), None), setting })
     }
 
     /// The shard keys that matching documents can have.

@@ -5,6 +5,7 @@ use super::options::{CountOptions, FindOptions};
 use crate::catalog::model::Collection;
 use docshard_core::filter::Filter;
 use docshard_core::key::pattern::FieldKind;
+use docshard_core::setting::wrapped;
 use docshard_core::sort::Sort;
 
 /// A statement for every target of an operation; only the version differs from shard to shard.
@@ -51,7 +52,9 @@ pub fn find(
     let mut conditions = Conditions::of_filter(collection, filter, filter_text);
     let document = match &options.projection {
         Some(projection) => {
-            let projection = conditions.param(Bound::Text(projection.clone()));
+            let filter = options.positional.then_some(filter_text);
+            let text = wrapped(projection, options.setting.as_ref(), filter);
+            let projection = conditions.param(Bound::Text(text));
             format!("docshard_internal.project(t.doc, {projection})")
         }
         None => "t.doc".to_owned(),
@@ -128,6 +131,9 @@ pub fn order_by(
 /// out of the sort, and the sort may end before the key does.
 fn column_order(collection: &Collection, filter: &Filter, sort: &Sort) -> Option<(&'static str, bool)> {
     let descending = sort.fields.first()?.1;
+    if sort.collator.is_some() {
+        return None;
+    }
     if sort.fields.iter().any(|(_, down)| *down != descending) {
         return None;
     }

@@ -7,6 +7,7 @@ use crate::document::order::{self, Class};
 use crate::document::raw::RawValue;
 use crate::document::value::Value;
 use crate::document::view::View;
+use crate::document::write::Part;
 use crate::path;
 use std::cmp::Ordering;
 
@@ -279,6 +280,16 @@ impl<'a> Operand<'a> {
     /// The same, borrowing nothing.
     pub(crate) fn into_owned(self) -> Operand<'static> {
         self.into_option().map_or(Operand::Missing, Operand::Made)
+    }
+
+    /// What is written into a document; None if it is missing.
+    pub(crate) fn into_part(self) -> Option<Part<'a>> {
+        match self {
+            Operand::Missing => None,
+            Operand::Stored(raw) => Some(Part::Raw(raw)),
+            Operand::Given(value) => Some(Part::Owned(value.clone())),
+            Operand::Made(value) => Some(Part::Owned(value)),
+        }
     }
 
     /// Missing and undefined stand between MinKey and null.

@@ -24,7 +24,7 @@ use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
 use crate::key::KeyRanges;
 use crate::path::{self, Base};
-use crate::setting::Setting;
+use crate::setting::{self, Setting};
 use node::{Node, Test};
 pub(crate) use regex::Pattern;
 pub(crate) use types::type_of_code;
@@ -51,6 +51,15 @@ impl Filter {
     /// Those of [`Filter::parse`], and of expressions.
     pub fn parse_in(json: &serde_json::Value, setting: &Setting) -> Result<Filter> {
         Ok(Filter { root: parse::filter(json, setting)? })
+    }
+
+    /// Reads a filter on its way to a shard, in the setting it was given.
+    ///
+    /// # Errors
+    /// Those of [`Filter::parse_in`] and [`Setting::parse`].
+    pub fn read(json: &serde_json::Value) -> Result<Filter> {
+        let (setting, inner) = setting::unwrapped(json)?;
+        Filter::parse_in(inner, &setting)
     }
 
     /// Parses a condition on an array's elements that are documents: `$expr` and its like are not allowed.

@@ -15,10 +15,11 @@
 //!
 //! A hash, as a field of a key, has a class of its own between numbers and strings: `HASH`.
 
+use crate::collation::Collator;
 use crate::document::MAX_RECURSION;
 use crate::document::element::Element;
 use crate::document::number::{Number, Scientific};
-use crate::document::order::Class;
+use crate::document::order::{Class, Strings};
 use crate::document::value::Value;
 use crate::document::view::{Child, Fields, Items, View};
 use crate::error::{Error, Kind, Result};
@@ -50,19 +51,37 @@ pub fn encode_value(value: &Value, out: &mut Vec<u8>) {
     encode_view(&View::of_value(value), MAX_RECURSION, out);
 }
 
+/// Appends the encoding of a value whose strings are in the order of a collation: their sort keys stand for them.
+/// It cannot be decoded, and is no key of anything that is stored.
+pub(crate) fn encode_under(element: &Element<'_>, collator: &Collator, out: &mut Vec<u8>) {
+    encode_with(&View::of_element(element), MAX_RECURSION, Some(collator), out);
+}
+
 fn encode_view(view: &View<'_>, levels: usize, out: &mut Vec<u8>) {
+    encode_with(view, levels, None, out);
+}
+
+fn encode_with(view: &View<'_>, levels: usize, strings: Strings<'_>, out: &mut Vec<u8>) {
     out.push(view.class() as u8);
-    encode_rest(view, levels, out);
+    encode_rest(view, levels, strings, out);
 }
 
 /// What follows the class. What lies deeper than `levels`, deeper than any document, is left out.
-fn encode_rest(view: &View<'_>, levels: usize, out: &mut Vec<u8>) {
+fn encode_rest(view: &View<'_>, levels: usize, strings: Strings<'_>, out: &mut Vec<u8>) {
     match view {
         View::MinKey | View::Null | View::MaxKey => {}
         View::Number(number) => encode_number(number, out),
-        View::String(value) | View::Code(value) => encode_string(value, out),
-        View::Object(fields) => encode_fields(*fields, levels, out),
-        View::Array(items) => encode_items(*items, levels, out),
+        View::String(value) => match strings {
+            None => encode_string(value, out),
+            Some(collator) => {
+                let mut key = Vec::new();
+                collator.sort_key(value, &mut key);
+                encode_bytes(&key, out);
+            }
+        },
+        View::Code(value) => encode_string(value, out),
+        View::Object(fields) => encode_fields(*fields, levels, strings, out),
+        View::Array(items) => encode_items(*items, levels, strings, out),
         View::Binary(subtype, bytes) => {
             out.extend((bytes.len() as u32).to_be_bytes());
             out.push(*subtype);
@@ -85,13 +104,16 @@ fn encode_rest(view: &View<'_>, levels: usize, out: &mut Vec<u8>) {
         }
         View::CodeWithScope(code, scope) => {
             encode_string(code, out);
-            encode_fields(*scope, levels, out);
+            encode_fields(*scope, levels, strings, out);
         }
     }
 }
 
 fn encode_string(value: &str, out: &mut Vec<u8>) {
-    let bytes = value.as_bytes();
+    encode_bytes(value.as_bytes(), out);
+}
+
+fn encode_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     if bytes.iter().all(|&byte| byte > ESCAPE) {
         out.extend(bytes);
     } else {
@@ -106,14 +128,14 @@ fn encode_string(value: &str, out: &mut Vec<u8>) {
     out.push(END);
 }
 
-fn encode_fields(fields: Fields<'_>, levels: usize, out: &mut Vec<u8>) {
+fn encode_fields(fields: Fields<'_>, levels: usize, strings: Strings<'_>, out: &mut Vec<u8>) {
     if levels > 0 {
         fields.with_sorted(|fields| {
             for (name, child) in fields {
                 child.with_view(|view| {
                     out.push(view.class() as u8);
                     encode_string(name, out);
-                    encode_rest(&view, levels - 1, out);
+                    encode_rest(&view, levels - 1, strings, out);
                 });
             }
         });
@@ -121,9 +143,9 @@ fn encode_fields(fields: Fields<'_>, levels: usize, out: &mut Vec<u8>) {
     out.push(END);
 }
 
-fn encode_items(items: Items<'_>, levels: usize, out: &mut Vec<u8>) {
+fn encode_items(items: Items<'_>, levels: usize, strings: Strings<'_>, out: &mut Vec<u8>) {
     if levels > 0 {
-        items.iter().for_each(|child: Child<'_>| child.with_view(|view| encode_view(&view, levels - 1, out)));
+        items.iter().for_each(|child: Child<'_>| child.with_view(|view| encode_with(&view, levels - 1, strings, out)));
     }
     out.push(END);
 }

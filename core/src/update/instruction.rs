@@ -4,7 +4,8 @@
 use super::{Form, Update};
 use crate::error::{Error, Kind, Result};
 use crate::filter::Filter;
-use serde_json::Value as Json;
+use crate::setting::Setting;
+use serde_json::{Map, Value as Json};
 
 /// What an update may look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct Instruction<'a> {
     pub filter: &'a str,
     /// the time, in milliseconds since 1970
     pub now: i64,
+    /// the statement's collation and variables, as `Setting::to_json` writes them
+    pub setting: Option<&'a Json>,
 }
 
 impl Instruction<'_> {
@@ -57,10 +60,16 @@ impl Instruction<'_> {
             let message = "arrayFilters may not be specified for replacement-style updates";
             return Err(Error::new(Kind::FailedToParse, message));
         }
+        // A pipeline may ask for the time in any place.
+        let mut setting = self.setting.cloned();
+        if json.is_array() {
+            let fields = setting.get_or_insert_with(|| Json::Object(Map::new()));
+            fields["now"] = Json::from(self.now);
+        }
         let mut update = if replaces {
             Update::parse_replacement(&json)?
         } else {
-            Update::parse_with_array_filters(&json, &filters)?
+            Update::parse_in(&json, &filters, &setting.as_ref().map(Setting::parse).transpose()?.unwrap_or_default())?
         };
         let mut text = format!("{{\"update\":{}", self.update);
         if replaces {
@@ -68,6 +77,9 @@ impl Instruction<'_> {
         }
         if let Some(filters) = self.array_filters {
             text += &format!(",\"arrayFilters\":{filters}");
+        }
+        if let Some(setting) = setting.filter(|_| !replaces) {
+            text += &format!(",\"setting\":{setting}");
         }
         if update.is_positional() {
             text += &format!(",\"filter\":{}", self.filter);
@@ -93,10 +105,11 @@ pub fn read(json: &Json) -> Result<Update> {
         return Update::parse_replacement(update);
     }
     let filters = json.get("arrayFilters").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
-    let mut read = Update::parse_with_array_filters(update, filters)?;
+    let setting = json.get("setting").map(Setting::parse).transpose()?.unwrap_or_default();
+    let mut read = Update::parse_in(update, filters, &setting)?;
     read.now = json.get("now").and_then(Json::as_i64);
     if let (Form::Operators(operators), Some(filter)) = (&mut read.form, json.get("filter")) {
-        operators.filter = Some(Filter::parse(filter)?);
+        operators.filter = Some(Filter::read(filter)?);
     }
     Ok(read)
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`parse`] turns JSON into a tree of modifiers along their paths; its table of operators is the list of what is
 //!   understood. Whatever can be refused without a document is refused there.
+//! * [`pipeline`] is an update by stages.
 //! * [`tree`] is that tree and its one walk over a document: what no path touches is copied as it lies.
 //! * [`modifier`] is what happens at one place, [`array`] what happens to whole arrays.
 //! * [`instruction`] is an update on its way to a shard, with the time and whatever else belongs to it.
@@ -15,6 +16,7 @@ mod instruction;
 mod message;
 mod modifier;
 mod parse;
+mod pipeline;
 mod tree;
 
 pub use instruction::{Instruction, Style, read};
@@ -27,8 +29,10 @@ use crate::document::write::{self, Part};
 use crate::error::{Error, Kind, Result};
 use crate::filter::{ArrayFilter, Filter};
 use crate::path;
+use crate::setting::Setting;
 use message::shown;
 use modifier::Context;
+use pipeline::Pipeline;
 use std::borrow::Cow;
 use tree::Tree;
 
@@ -46,6 +50,8 @@ enum Form {
     Replacement(Vec<u8>),
     /// what happens at which path
     Operators(Box<Operators>),
+    /// stages, one after the other
+    Pipeline(Pipeline),
 }
 
 #[derive(Debug)]
@@ -94,6 +100,27 @@ impl Update {
     /// Those of [`Update::parse`]; `FailedToParse` for an array filter that is malformed, not used, or given twice;
     /// `BadValue` for an identifier without one.
     pub fn parse_with_array_filters(json: &serde_json::Value, array_filters: &[serde_json::Value]) -> Result<Update> {
+        Update::parse_in(json, array_filters, &Setting::default())
+    }
+
+    /// As [`Update::parse_with_array_filters`], with the variables and the collation of a statement; or the stages of a
+    /// pipeline, an array.
+    ///
+    /// # Errors
+    /// Those of [`Update::parse_with_array_filters`]; for a pipeline `FailedToParse` if there are array filters,
+    /// `InvalidOptions` for a stage that updates do not have, and those of its expressions.
+    pub fn parse_in(
+        json: &serde_json::Value,
+        array_filters: &[serde_json::Value],
+        setting: &Setting,
+    ) -> Result<Update> {
+        if let serde_json::Value::Array(stages) = json {
+            if !array_filters.is_empty() {
+                let message = "arrayFilters may not be specified for pipeline-style updates";
+                return Err(Error::new(Kind::FailedToParse, message));
+            }
+            return Ok(Update { form: Form::Pipeline(Pipeline::parse(stages, setting)?), now: None });
+        }
         let array_filters = parse::array_filters(array_filters)?;
         let tree = parse::operators(json, &array_filters)?;
         Ok(Update { form: Form::Operators(Box::new(Operators { tree, array_filters, filter: None })), now: None })
@@ -112,7 +139,7 @@ impl Update {
     /// True if it could change the value at a path.
     pub fn touches(&self, path: &str) -> bool {
         match &self.form {
-            Form::Replacement(_) => true,
+            Form::Replacement(_) | Form::Pipeline(_) => true,
             Form::Operators(operators) => operators.tree.touches(path),
         }
     }
@@ -121,7 +148,7 @@ impl Update {
     pub fn replacement(&self) -> Option<RawObject<'_>> {
         match &self.form {
             Form::Replacement(bytes) => Some(fields_of(bytes)),
-            Form::Operators(_) => None,
+            Form::Operators(_) | Form::Pipeline(_) => None,
         }
     }
 
@@ -146,14 +173,14 @@ impl Update {
     /// fields, in an update of many documents), `TypeMismatch`, `PathNotViable`, `CannotBackfillArray`, `BadValue` for an integer overflow,
     /// `BSONObjectTooLarge`, `DocumentTooDeep`.
     pub fn apply(&self, document: RawObject<'_>, fixed: &[String]) -> Result<Option<Vec<u8>>> {
-        let part = match &self.form {
-            Form::Replacement(bytes) => replace(fields_of(bytes), document.get("_id"))?,
+        let bytes = match &self.form {
+            Form::Replacement(bytes) => write::document(&replace(fields_of(bytes), document.get("_id"))?)?,
             Form::Operators(operators) => match operators.apply(document, false, self.now)? {
-                Some(part) => part,
+                Some(part) => write::document(&part)?,
                 None => return Ok(None),
             },
+            Form::Pipeline(pipeline) => pipeline.apply(document)?,
         };
-        let bytes = write::document(&part)?;
         if bytes == document.bytes() {
             return Ok(None);
         }
@@ -181,7 +208,7 @@ impl Update {
                 let id = exact_id(filter)?.map(|id| write::value(&id)).transpose()?;
                 write::document(&replace(fields_of(bytes), id.as_deref().map(raw::root))?)
             }
-            Form::Operators(operators) => {
+            Form::Operators(_) | Form::Pipeline(_) => {
                 let nothing = Context {
                     document: None,
                     id: None,
@@ -195,10 +222,14 @@ impl Update {
                 let base = write::document(&base)?;
                 let document = fields_of(&base);
                 let id = document.get("_id");
-                let Some(part) = operators.apply(document, true, self.now)? else {
-                    return Ok(base);
+                let bytes = match &self.form {
+                    Form::Operators(operators) => match operators.apply(document, true, self.now)? {
+                        Some(part) => write::document(&part)?,
+                        None => return Ok(base),
+                    },
+                    Form::Pipeline(pipeline) => pipeline.apply(document)?,
+                    Form::Replacement(bytes) => bytes.clone(),
                 };
-                let bytes = write::document(&part)?;
                 let new = fields_of(&bytes).get("_id");
                 if id.is_some() && (new.is_none() || !same(id, new)) {
                     return Err(altered(self.is_replacement(), "_id", new));

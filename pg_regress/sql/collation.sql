@@ -1,0 +1,34 @@
+-- collation: strings compared as people compare them, in filters, sorts and expressions.
+SELECT docshard.insert_many('coll.c', ARRAY[
+  '{"_id": 1, "s": "cat", "n": "10"}', '{"_id": 2, "s": "Cat", "n": "9"}', '{"_id": 3, "s": "càt", "n": "2"}',
+  '{"_id": 4, "s": "dog", "n": "1"}', '{"_id": 5, "s": 7}']::jsonb[]) -> 'insertedCount' AS inserted;
+
+-- Strength 1: letters; 2: accents, too; 3: case, too. simple compares bytes.
+SELECT strength, (SELECT jsonb_agg(d -> '_id') FROM docshard.find('coll.c', '{"s": "CAT"}',
+  format('{"collation": {"locale": "en", "strength": %s}, "sort": {"_id": 1}}', strength)::json) d) AS equal
+  FROM generate_series(1, 3) strength;
+SELECT docshard.count_documents('coll.c', '{"s": "cat"}', '{"collation": {"locale": "simple"}}');
+SELECT docshard.find('coll.c', '{"s": {"$lte": "CAT"}}', '{"collation": {"locale": "en", "strength": 2}, "sort": {"_id": 1}, "projection": {"s": 1}}');
+SELECT docshard.count_documents('coll.c', '{"s": {"$in": ["CAT", "DOG", 7]}}', '{"collation": {"locale": "en", "strength": 2}}');
+SELECT docshard.count_documents('coll.c', '{"$expr": {"$eq": ["$s", "DOG"]}}', '{"collation": {"locale": "en", "strength": 1}}');
+-- Sorts.
+SELECT docshard.find('coll.c', '{"n": {"$exists": true}}', '{"sort": {"n": 1}, "projection": {"n": 1}, "collation": {"locale": "en", "numericOrdering": true}}');
+SELECT docshard.find('coll.c', '{}', '{"sort": {"s": 1, "_id": 1}, "projection": {"s": 1}, "collation": {"locale": "en", "caseFirst": "upper"}}');
+-- Writes.
+SELECT docshard.update_many('coll.c', '{"s": "CAT"}', '{"$set": {"hit": true}}', '{"collation": {"locale": "en", "strength": 2}}');
+SELECT docshard.delete_many('coll.c', '{"s": "DOG"}', '{"collation": {"locale": "en", "strength": 2}}');
+SELECT docshard.count_documents('coll.c');
+
+-- Neither an index nor the shard key is searched by a string: their order is that of bytes. Numbers are.
+SELECT docshard.shard_collection('coll.s', '{"k": 1}') -> 'ok' AS sharded;
+SELECT docshard.insert_many('coll.s', ARRAY['{"_id": 1, "k": "A"}', '{"_id": 2, "k": "a"}', '{"_id": 3, "k": 5}']::jsonb[]) -> 'insertedCount' AS inserted;
+SELECT docshard.find('coll.s', '{"k": "a"}', '{"collation": {"locale": "en", "strength": 1}, "sort": {"k": 1, "_id": 1}}');
+SELECT docshard.explain('coll.s', '{"k": "a"}', '{"collation": {"locale": "en", "strength": 1}}')::jsonb -> 'keyBounds' AS bounds;
+SELECT docshard.explain('coll.s', '{"k": 5}', '{"collation": {"locale": "en", "strength": 1}}')::jsonb -> 'keyBounds' AS bounds;
+SELECT docshard.update_one('coll.s', '{"k": "a"}', '{"$set": {"x": 1}}', '{"collation": {"locale": "en", "strength": 1}}');
+
+-- Refused.
+SELECT docshard.find('coll.c', '{}', '{"collation": {"strength": 1}}');
+SELECT docshard.find('coll.c', '{}', '{"collation": {"locale": "xx"}}');
+SELECT docshard.find('coll.c', '{}', '{"collation": {"locale": "en", "strength": 9}}');
+SELECT docshard.find('coll.c', '{}', '{"collation": "en"}');
