@@ -62,7 +62,7 @@ fn what_no_pipeline_may_do() {
         (json!([{"$project": {}}]), 51272),
         (json!([{"$replaceWith": "$a"}]), 40228),
         (json!([{"$replaceRoot": 1}]), 40229),
-        (json!([{"$replaceWith": {"$arrayToObject": [[["$x", 1]]]}}]), 52),
+        (json!([{"$replaceWith": {"$arrayToObject": [[[{"$literal": "$x"}, 1]]]}}]), 52),
         (json!([{"$set": {"a": 1, "a.b": 1}}]), 31249),
     ] {
         let error = updated(&pipeline, &json!({"_id": 1, "a": 2})).expect_err(&pipeline.to_string());

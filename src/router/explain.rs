@@ -81,7 +81,7 @@ fn bound(collection: &Collection, range: &KeyRange) -> Json {
         return json!({"key": key(point)});
     }
     // Everything that starts with the same fields: up to MaxKey in the others.
-    if range.hi.is_some() && range.hi == prefix_successor(&range.lo) {
+    if is_key(&range.lo) && range.hi.is_some() && range.hi == prefix_successor(&range.lo) {
         let mut last = range.lo.clone();
         let max = collection.key.max_bound();
         let missing = missing_fields(collection, &range.lo);

@@ -167,8 +167,9 @@ fn matches(filter: &Filter, document: RawObject<'_>) -> bool {
 }
 
 fn project(projection: &Projection, document: RawObject<'_>) {
-    let bytes = projection.apply(document);
-    raw::validate(&bytes).expect("a projected document is valid");
+    if let Ok(bytes) = projection.apply(document) {
+        raw::validate(&bytes).expect("a projected document is valid");
+    }
 }
 
 /// A document's jsonb, if it can be stored.
