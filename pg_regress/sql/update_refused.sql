@@ -14,7 +14,7 @@ SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"a": 2}, "b": 1}')
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.update_one('updr.c', '{"_id": 1}', '{}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.update_one('updr.c', '{"_id": 1}', '[]');
+SELECT docshard.update_one('updr.c', '{"_id": 1}', '[{"$group": {"_id": 1}}]');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": 1}');
 \echo :LAST_ERROR_SQLSTATE
