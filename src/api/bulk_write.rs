@@ -51,11 +51,11 @@ struct Operation<'a> {
 /// Names of operations, and of their arguments; the first are required.
 const OPERATIONS: &[(&str, usize, &[&str])] = &[
     ("insertOne", 1, &["document"]),
-    ("updateOne", 2, &["filter", "update", "upsert", "arrayFilters", "sort"]),
-    ("updateMany", 2, &["filter", "update", "upsert", "arrayFilters"]),
-    ("replaceOne", 2, &["filter", "replacement", "upsert", "sort"]),
-    ("deleteOne", 1, &["filter"]),
-    ("deleteMany", 1, &["filter"]),
+    ("updateOne", 2, &["filter", "update", "upsert", "arrayFilters", "sort", "collation", "let"]),
+    ("updateMany", 2, &["filter", "update", "upsert", "arrayFilters", "collation", "let"]),
+    ("replaceOne", 2, &["filter", "replacement", "upsert", "sort", "collation", "let"]),
+    ("deleteOne", 1, &["filter", "collation", "let"]),
+    ("deleteMany", 1, &["filter", "collation", "let"]),
 ];
 
 impl<'a> Operation<'a> {
@@ -81,7 +81,9 @@ impl<'a> Operation<'a> {
     }
 
     fn query(&self) -> Result<Query> {
-        Query::parse(&self.arguments.get("filter").map_or_else(String::new, ToString::to_string))
+        let setting = self.arguments.setting(&[])?;
+        let filter = self.arguments.get("filter").map_or_else(String::new, ToString::to_string);
+        Query::parse_in(&filter, setting.as_ref())
     }
 
     fn document(&self) -> Result<Storable> {
@@ -102,7 +104,7 @@ impl<'a> Operation<'a> {
             modification: &Modification::parse(&text, style, array_filters.as_deref(), &query)?,
             many: self.name == "updateMany",
             upsert: self.arguments.boolean("upsert")?.unwrap_or(false),
-            sort: self.arguments.sort("sort")?,
+            sort: self.arguments.sort("sort", query.setting.as_ref())?,
         };
         modify::update(ns, &change)
     }
