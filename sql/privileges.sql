@@ -8,13 +8,14 @@ DECLARE
     -- Documents, and looking: they run as the caller, with the caller's privileges on the tables of documents.
     open_to_all CONSTANT text[] := ARRAY[
         'insert_one', 'insert_many', 'insert_select', 'find', 'find_one', 'count_documents', 'estimated_document_count', 'distinct',
-        'explain', 'update_one', 'update_many', 'replace_one', 'delete_one', 'delete_many',
+        'explain', 'run_command', 'update_one', 'update_many', 'replace_one', 'delete_one', 'delete_many',
         'bulk_write', 'find_one_and_update', 'find_one_and_replace', 'find_one_and_delete', 'find_and_modify',
         'list_shards', 'list_indexes', 'list_settings', 'balancer_status'];
     -- What the statements of such a caller call at a shard.
     open_at_shards CONSTANT text[] := ARRAY[
         'at_version', 'lock_and_check', 'matches', 'project', 'sort_key', 'index_key', 'unique_index_key',
-        'apply_update', 'moves', 'lock_upsert', 'distinct_values', 'pack', 'unpack', 'is_document', 'bound_json', 'list_settings'];
+        'apply_update', 'moves', 'lock_upsert', 'distinct_values', 'pack', 'unpack', 'is_document', 'bound_json', 'list_settings',
+        'config_date', 'config_timestamp', 'config_object_id', 'collection_uuid'];
     function regprocedure;
 BEGIN
     FOR function IN

@@ -6,6 +6,7 @@
 pub mod api;
 pub mod balancer;
 pub mod catalog;
+pub mod command;
 pub mod migration;
 pub mod ownership;
 pub mod pg;

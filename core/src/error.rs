@@ -68,6 +68,7 @@ kinds! {
     BadValue = 2, "22023";
     GraphContainsCycle = 5, "22023";
     HostUnreachable = 6, "08001";
+    UnknownError = 8, "XX000";
     UserNotFound = 11, "42704";
     Unauthorized = 13, "42501";
     TypeMismatch = 14, "42804";
@@ -84,6 +85,10 @@ kinds! {
     CannotBackfillArray = 34, "22023";
     ConflictingUpdateOperators = 40, "22023";
     NoMatchingDocument = 47, "42704";
+    CursorNotFound = 43, "34000";
+    MaxTimeMSExpired = 50, "57014";
+    APIVersionError = 322, "22023";
+    NotWritablePrimary = 10107, "25006";
     NamespaceExists = 48, "42P07";
     DollarPrefixedFieldName = 52, "22023";
     InvalidIdField = 53, "22023";
@@ -139,6 +144,7 @@ kinds! {
     Location31275 = 31275, "22023";
     Location40352 = 40352, "22023";
     Location40353 = 40353, "22023";
+    Location40414 = 40414, "22023";
     Location51024 = 51024, "22023";
     Location51074 = 51074, "22023";
     Location51075 = 51075, "22023";
@@ -291,7 +297,6 @@ kinds! {
     Location40397 = 40397, "22023";
     Location40398 = 40398, "22023";
     Location40400 = 40400, "22023";
-    Location40414 = 40414, "22023";
     Location40485 = 40485, "22023";
     Location40489 = 40489, "22023";
     Location40515 = 40515, "22023";

@@ -70,8 +70,9 @@ SELECT docshard.count_documents('priv.c');
 RESET ROLE;
 SELECT docshard.count_documents('priv.c');
 -- What PUBLIC may call in the API and behind it.
-SELECT p.pronamespace::regnamespace AS schema, string_agg(DISTINCT p.proname, ' ' ORDER BY p.proname) AS functions
-  FROM pg_proc p
+\pset format unaligned
+SELECT DISTINCT p.pronamespace::regnamespace || '.' || p.proname AS function FROM pg_proc p
  WHERE p.pronamespace IN ('docshard'::regnamespace, 'docshard_internal'::regnamespace) AND has_function_privilege('regress_other', p.oid, 'EXECUTE')
- GROUP BY 1 ORDER BY 1;
+ ORDER BY 1;
+\pset format aligned
 SELECT docshard.drop_database('priv');

@@ -5,6 +5,7 @@ pub mod bulk_write;
 pub mod chunks;
 pub mod cluster;
 pub mod collections;
+pub mod command;
 pub mod documents;
 pub mod engine;
 pub mod find_and_modify;

@@ -52,3 +52,4 @@ fn list_settings() -> TableIterator<
 }
 
 extension_sql_file!("../../sql/views.sql", name = "views", requires = ["catalog", bound_json, list_settings]);
+extension_sql_file!("../../sql/config.sql", name = "config", requires = ["views"]);

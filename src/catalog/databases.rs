@@ -25,6 +25,7 @@ pub fn primary(name: &str) -> Result<Option<ShardId>> {
 /// `InvalidNamespace`, `ShardNotFound`, `IllegalOperation` if another primary was asked for than it has.
 pub fn ensure(name: &str, wanted: Option<&str>) -> Result<ShardId> {
     namespace::check_database(name)?;
+    namespace::check_writable(name)?;
     let wanted = match wanted {
         Some(shard) => {
             let shard = cache::shard_named(shard)?;

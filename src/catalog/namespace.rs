@@ -12,6 +12,22 @@ fn invalid(message: String) -> Error {
     Error::new(Kind::InvalidNamespace, message).with_hint("A namespace is database.collection, such as social.inbox.")
 }
 
+/// The database that shows the catalog; nothing is stored in it.
+pub const CONFIG: &str = "config";
+
+/// Refuses to write to a namespace of the database that shows the catalog.
+///
+/// # Errors
+/// `IllegalOperation`.
+pub fn check_writable(namespace: &str) -> Result<()> {
+    if namespace.split_once('.').map_or(namespace, |(database, _)| database) != CONFIG {
+        return Ok(());
+    }
+    Err(Error::new(Kind::IllegalOperation, format!("{namespace} shows the catalog and cannot be written")).with_hint(
+        "Functions change it: docshard.set_setting(), start_balancer(), add_shard(), split_at(), update_zone_key_range() …",
+    ))
+}
+
 /// Checks the name of a database.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! Facts about this server and this database.
 
+use super::subtransaction;
 use pgrx::pg_sys;
 use std::ffi::{CStr, CString};
 
@@ -36,10 +37,10 @@ pub fn is_superuser() -> bool {
     unsafe { pg_sys::superuser() }
 }
 
-/// True in a transaction block (BEGIN … COMMIT) or a subtransaction: where a function cannot commit on its own.
+/// True in a transaction block (BEGIN … COMMIT) or a subtransaction of the user's: where a function cannot commit on its
+/// own.
 pub fn in_transaction_block() -> bool {
-    // SAFETY: reads backend-local state.
-    unsafe { pg_sys::IsTransactionBlock() || pg_sys::IsSubTransaction() }
+    subtransaction::in_transaction_block()
 }
 
 /// Sleeps, obeying cancel and shutdown.

@@ -55,10 +55,10 @@ impl Row {
 }
 
 /// SPI_connect and SPI_finish around a piece of work.
-struct Connection;
+pub(super) struct Connection;
 
 impl Connection {
-    fn open() -> Self {
+    pub(super) fn open() -> Self {
         // SAFETY: finished on drop; if an ERROR unwinds, PostgreSQL's abort processing finishes it.
         let code = unsafe { pg_sys::SPI_connect() };
         assert!(code == pg_sys::SPI_OK_CONNECT as i32, "SPI_connect answered {code}");
@@ -84,13 +84,25 @@ thread_local! {
 /// How many plans are kept; statements have few shapes, so more means somebody builds text from values.
 const MAX_PLANS: usize = 512;
 
-fn failed(what: &str, code: i32) -> Error {
+pub(super) fn failed(what: &str, code: i32) -> Error {
     // SAFETY: returns a static C string.
     let name = unsafe { CStr::from_ptr(pg_sys::SPI_result_code_string(code)) };
     Error::new(Kind::InternalError, format!("{what} answered {}", name.to_string_lossy()))
 }
 
 fn plan(sql: &str, params: &[Param<'_>]) -> Result<pg_sys::SPIPlanPtr> {
+    plan_with(sql, params, 0)
+}
+
+/// A kept plan, for a cursor with these options of PostgreSQL's (`CURSOR_OPT_…`).
+pub(super) fn plan_with(sql: &str, params: &[Param<'_>], options: i32) -> Result<pg_sys::SPIPlanPtr> {
+    let marked;
+    let sql = if options == 0 {
+        sql
+    } else {
+        marked = format!("/* {options} */ {sql}");
+        &marked
+    };
     if let Some(plan) = PLANS.with_borrow(|plans| plans.get(sql).copied()) {
         return Ok(plan);
     }
@@ -98,7 +110,7 @@ fn plan(sql: &str, params: &[Param<'_>]) -> Result<pg_sys::SPIPlanPtr> {
     let mut types: Vec<pg_sys::Oid> = params.iter().map(Param::type_oid).collect();
     // SAFETY: connected; the plan is kept in memory of its own, and PostgreSQL replans it when objects change.
     let plan = unsafe {
-        let plan = pg_sys::SPI_prepare(text.as_ptr(), types.len() as i32, types.as_mut_ptr());
+        let plan = pg_sys::SPI_prepare_cursor(text.as_ptr(), types.len() as i32, types.as_mut_ptr(), options);
         if plan.is_null() {
             return Err(failed("SPI_prepare", pg_sys::SPI_result));
         }
@@ -117,12 +129,12 @@ fn plan(sql: &str, params: &[Param<'_>]) -> Result<pg_sys::SPIPlanPtr> {
     Ok(plan)
 }
 
-struct Bound {
-    values: Vec<pg_sys::Datum>,
-    nulls: Vec<std::ffi::c_char>,
+pub(super) struct Bound {
+    pub(super) values: Vec<pg_sys::Datum>,
+    pub(super) nulls: Vec<std::ffi::c_char>,
 }
 
-fn bind(params: &[Param<'_>]) -> Bound {
+pub(super) fn bind(params: &[Param<'_>]) -> Bound {
     let mut bound = Bound { values: Vec::with_capacity(params.len()), nulls: Vec::with_capacity(params.len()) };
     for param in params {
         let datum = param.datum();
@@ -214,7 +226,7 @@ pub fn run_script(sql: &str) -> Result<()> {
 }
 
 /// SAFETY: `table` is SPI's result with `count` rows.
-unsafe fn rows(table: *mut pg_sys::SPITupleTable, count: u64) -> Result<Vec<Row>> {
+pub(super) unsafe fn rows(table: *mut pg_sys::SPITupleTable, count: u64) -> Result<Vec<Row>> {
     // SAFETY: promised by the caller.
     unsafe {
         let desc = (*table).tupdesc;

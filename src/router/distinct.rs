@@ -1,6 +1,7 @@
 //! The distinct values of a field: each shard sends its own in order, and what several have is told once.
 
 use super::condition::{Bound, Conditions};
+use super::config;
 use super::dispatch::{self, with_fresh_map};
 use super::merge::Merged;
 use super::read::Query;
@@ -48,6 +49,7 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
     Distinct::parse(field)?;
     with_fresh_map(namespace, |collection| {
         let streams = match collection {
+            None if config::is_of(namespace) => config::distinct(namespace, field, query)?,
             None => Vec::new(),
             Some(collection) => {
                 let destinations = query.destinations(&collection)?;

@@ -95,6 +95,7 @@ pub struct WriteError {
 /// `DuplicateKey` if `ordered`; stale maps beyond patience; whatever the shards raise.
 pub fn insert(namespace: &str, documents: &[Storable], ordered: bool) -> Result<Vec<WriteError>> {
     namespace::split(namespace)?;
+    namespace::check_writable(namespace)?;
     let mut errors = Vec::new();
     let mut start = 0;
     while start < documents.len() {

@@ -6,18 +6,20 @@
 //! * [`merge`]: several shards' answers as one, in order.
 //! * [`aim`]: which shards, and which document, a write goes to.
 //! * [`read`], [`insert`], [`modify`], [`single`], [`upsert`], [`find_and_modify`],
-//!   [`distinct`], [`explain`]: the operations.
+//!   [`distinct`], [`explain`], [`measure`]: the operations; [`config`]: the catalog as a database.
 //!
 //! INVARIANTS (see `ownership`): every statement carries the version that its map assumed; a stale answer of one target
 //! voids the answers of all; no row is handed out before every target has confirmed; a write first locks and checks.
 
 pub mod aim;
 pub mod condition;
+pub mod config;
 pub mod dispatch;
 pub mod distinct;
 pub mod explain;
 pub mod find_and_modify;
 pub mod insert;
+pub mod measure;
 pub mod merge;
 pub mod modify;
 pub mod options;

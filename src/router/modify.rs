@@ -13,6 +13,7 @@ use super::single::{self, OneWrite, OneWritten};
 use super::statement::Statement;
 use crate::catalog::collections;
 use crate::catalog::model::Collection;
+use crate::catalog::namespace::check_writable;
 use crate::pg::error::{Error, Result};
 use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
@@ -79,6 +80,7 @@ pub(super) const ATTEMPTS: usize = 20;
 /// Targeting errors, `ImmutableField`, `InvalidOptions` if an update of many would change a shard key, `DuplicateKey`,
 /// stale maps beyond patience, whatever the shards raise.
 pub fn update(namespace: &str, change: &Change<'_>) -> Result<Updated> {
+    check_writable(namespace)?;
     let mut collisions = 0;
     for _ in 0..ATTEMPTS {
         let mut alone = false;
@@ -187,6 +189,7 @@ fn update_statement(collection: &Collection, change: &Change<'_>, aim: &Aim) -> 
 /// # Errors
 /// As [`update`].
 pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
+    check_writable(namespace)?;
     for _ in 0..ATTEMPTS {
         let done = with_fresh_map(namespace, |collection| {
             let Some(collection) = collection else { return Ok(Some(0)) };

@@ -1,5 +1,6 @@
 //! Reading: find and count.
 
+use super::config;
 use super::dispatch::{self, Destination, with_fresh_map};
 use super::merge::Merged;
 use super::options::{self, CountOptions, FindOptions};
@@ -103,6 +104,10 @@ impl Documents {
 /// # Errors
 /// Stale maps beyond patience, and whatever the shards raise.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Documents> {
+    if config::is_of(namespace) {
+        let rows = Merged::new(config::find(namespace, query, options)?, statement::Order::None);
+        return Ok(Documents { rows, skip: 0, left: u64::MAX });
+    }
     with_fresh_map(namespace, |collection| {
         let none = || Documents { rows: Merged::new(Vec::new(), statement::Order::None), skip: 0, left: 0 };
         let Some(collection) = collection else { return Ok(none()) };
@@ -127,6 +132,9 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
 /// As [`find`].
 pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i64> {
     let counted = with_fresh_map(namespace, |collection| {
+        if config::is_of(namespace) {
+            return config::count(namespace, query);
+        }
         let Some(collection) = collection else { return Ok(0) };
         let destinations = query.destinations(&collection)?;
         let statement = statement::count(&collection, &query.filter, &query.text, options);
@@ -141,6 +149,9 @@ pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i
 /// # Errors
 /// As [`find`].
 pub fn estimated_count(namespace: &str) -> Result<i64> {
+    if config::is_of(namespace) {
+        return config::count(namespace, &Query::parse("{}")?);
+    }
     with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else { return Ok(0) };
         let destinations = dispatch::destinations(&collection, &KeyRanges::all())?;

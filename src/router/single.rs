@@ -17,6 +17,7 @@ use super::statement::{Statement, order_by};
 use super::upsert::{self, Upserted};
 use crate::catalog::collections;
 use crate::catalog::model::Collection;
+use crate::catalog::namespace::check_writable;
 use crate::pg::error::{Error, Result};
 use docshard_core::document::raw;
 use docshard_core::document::value::Value;
@@ -60,6 +61,7 @@ pub struct OneWritten {
 /// # Errors
 /// Targeting errors, `ImmutableField`, `DuplicateKey`, stale maps beyond patience, whatever the shards raise.
 pub fn write(namespace: &str, write: &OneWrite<'_>) -> Result<OneWritten> {
+    check_writable(namespace)?;
     let mut collisions = 0;
     for _ in 0..ATTEMPTS {
         let done = with_fresh_map(namespace, |collection| {

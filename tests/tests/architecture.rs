@@ -17,7 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["catalog"],
     &["router", "migration", "balancer", "transactions"],
     &["worker"],
-    &["status"],
+    &["status", "command"],
     &["api"],
 ];
 

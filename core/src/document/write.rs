@@ -8,7 +8,7 @@ use super::element::Element;
 use super::number::Number;
 use super::raw::{
     ENTRY_CONTAINER, ENTRY_FALSE, ENTRY_HAS_OFFSET, ENTRY_LENGTH_MASK, ENTRY_NULL, ENTRY_NUMERIC, ENTRY_STRING,
-    ENTRY_TRUE, FLAG_ARRAY, FLAG_OBJECT, FLAG_SCALAR, OFFSET_STRIDE, RawValue, compare_keys, varlena_header,
+    ENTRY_TRUE, FLAG_ARRAY, FLAG_OBJECT, FLAG_SCALAR, OFFSET_STRIDE, RawObject, RawValue, compare_keys, varlena_header,
 };
 use super::value::Value;
 use super::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json, numeric};
@@ -25,6 +25,8 @@ pub enum Part<'a> {
     Object(Vec<(std::borrow::Cow<'a, str>, Part<'a>)>),
     /// an array made of parts
     Array(Vec<Part<'a>>),
+    /// a whole document, as it is stored: copied without another look at its depth
+    Stored(RawObject<'a>),
 }
 
 /// Writes a document. Fields may come in any order; of equal names the last wins, as in jsonb.
@@ -33,6 +35,16 @@ pub enum Part<'a> {
 /// `BSONObjectTooLarge`, `DocumentTooDeep`, and `BadValue` for what jsonb cannot hold (`\u0000`).
 pub fn document(part: &Part<'_>) -> Result<Vec<u8>> {
     root(Node::Part(part))
+}
+
+/// Writes an answer that holds documents beside other things: it may be larger than a document, and nest deeper.
+///
+/// # Errors
+/// `BSONObjectTooLarge` beyond what jsonb can hold, `BadValue`.
+pub fn answer(part: &Part<'_>) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    write(Node::Part(part), 0, &mut out)?;
+    Ok(out)
 }
 
 /// Writes an owned value as jsonb, a scalar included.
@@ -49,6 +61,9 @@ enum Node<'a> {
     Value(&'a Value),
     Part(&'a Part<'a>),
 }
+
+/// The most bytes of one value: below what an entry's 28 bits hold.
+const MAX_JSONB_BYTES: usize = 240 * 1024 * 1024;
 
 /// Levels of jsonb that a value of an extended type nests by its own form, as `{"$dbPointer": {"$id": {…}}}` does.
 const EXTENDED_LEVELS: usize = 2;
@@ -74,7 +89,7 @@ fn is_scalar(node: Node<'_>) -> bool {
             Value::Number(Number::Double(value)) => value.is_finite(),
             _ => false,
         },
-        Node::Part(Part::Object(_) | Part::Array(_)) => false,
+        Node::Part(Part::Object(_) | Part::Array(_) | Part::Stored(_)) => false,
     }
 }
 
@@ -89,6 +104,11 @@ fn write(node: Node<'_>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
             write_object(fields, deeper(depth)?, out)
         }
         Node::Part(Part::Array(items)) => write_array(items.iter().map(Node::Part), deeper(depth)?, out),
+        Node::Part(Part::Stored(document)) => {
+            let start = pad(out);
+            out.extend(document.bytes());
+            entry(ENTRY_CONTAINER, start, out)
+        }
         Node::Value(value) => write_value(value, depth, out),
     }
 }
@@ -223,11 +243,12 @@ fn set_entry(out: &mut [u8], entries: usize, index: usize, entry: u32, total: &m
 
 /// The entry of a child that was just written from `start` on.
 fn entry(kind: u32, start: usize, out: &[u8]) -> Result<u32> {
-    check_size(out)?;
+    if out.len() > MAX_JSONB_BYTES {
+        return Err(Error::new(Kind::BSONObjectTooLarge, format!("more than {MAX_JSONB_BYTES} bytes in one value")));
+    }
     Ok(kind | (out.len() - start) as u32)
 }
 
-/// Keeps every length far below what an entry's 28 bits hold.
 fn check_size(out: &[u8]) -> Result<()> {
     if out.len() <= MAX_DOCUMENT_BYTES {
         return Ok(());

@@ -1,0 +1,46 @@
+-- The virtual database config shows the catalog in MongoDB's shapes, through the same filters, sorts and projections.
+SELECT docshard.shard_collection('conf.c', '{"a": 1, "b": 1}');
+SELECT docshard.split_at('conf.c', '{"a": 5, "b": {"$date": "2024-01-01T00:00:00Z"}}');
+SELECT docshard.shard_collection('conf.h', '{"_id": "hashed"}', '{"numInitialChunks": 2}');
+SELECT docshard.create_collection('conf.plain');
+
+SELECT doc - '_id' - 'uuid' - 'lastmodEpoch' - 'shard' FROM docshard.find('config.chunks', '{"ns": "conf.c"}') AS doc;
+SELECT docshard.find('config.chunks', '{"ns": {"$regex": "^conf"}}', '{"sort": {"ns": -1, "min": -1}, "projection": {"_id": 0, "ns": 1, "min": 1}}');
+SELECT docshard.count_documents('config.chunks', '{"ns": "conf.h"}'), docshard.count_documents('config.chunks', '{"ns": "conf.h"}', '{"limit": 1}');
+SELECT docshard.find('config.chunks', '{"ns": "conf.c"}', '{"skip": 1, "limit": 1, "projection": {"max": 1, "_id": 0}}');
+-- Chunks and collections go together by uuid.
+SELECT count(*) FROM docshard.find('config.collections', '{"_id": "conf.c"}') AS c, docshard.find('config.chunks') AS k WHERE c -> 'uuid' = k -> 'uuid';
+SELECT doc - 'uuid' - 'lastmodEpoch' - 'lastmod' - 'timestamp' FROM docshard.find('config.collections', '{"_id": {"$regex": "^conf"}}') AS doc;
+SELECT docshard.find('config.databases', '{"_id": "conf"}', '{"projection": {"primary": 0}}');
+SELECT docshard.find('config.shards', '{"_id": "local"}', '{"projection": {"host": 1, "state": 1, "tags": 1}}');
+SELECT docshard.find_one('config.settings', '{"_id": "chunksize"}'), docshard.find_one('config.settings', '{"_id": "balancer"}');
+SELECT doc - 'time' - '_id' FROM docshard.find('config.changelog', '{"ns": "conf.c", "what": "split"}') AS doc;
+SELECT jsonb_object_keys(docshard.find_one('config.mongos'));
+SELECT docshard.find_one('config.version') - 'clusterId';
+SELECT docshard.find('config.nothing'), docshard.count_documents('config.nothing');
+SELECT docshard.estimated_document_count('config.shards') = docshard.count_documents('config.shards') AS same;
+SELECT docshard.run_command('config', '{"listCollections": 1, "nameOnly": true, "filter": {"name": "shards"}}');
+SELECT docshard.run_command('config', '{"count": "chunks", "query": {"ns": "conf.c"}}');
+
+-- Whoever has access to documents can look.
+CREATE ROLE regress_config;
+SELECT docshard.grant_access('regress_config');
+SET ROLE regress_config;
+SELECT name, (SELECT count(*) > 0 FROM docshard.find('config.' || name)) AS has_documents
+FROM unnest('{changelog,chunks,collections,databases,mongos,settings,shards,version}'::text[]) AS name;
+SELECT docshard.find('config.tags');
+RESET ROLE;
+
+SELECT docshard.distinct('config.chunks', 'ns', '{"ns": {"$regex": "^conf"}}');
+
+-- It is read-only.
+SELECT docshard.insert_one('config.settings', '{"_id": "chunksize", "value": 1}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('config.settings', '{"_id": "chunksize"}', '{"$set": {"value": 1}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.delete_many('config.chunks', '{}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.create_collection('config.mine');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.run_command('config', '{"update": "settings", "updates": [{"q": {"_id": "chunksize"}, "u": {"$set": {"value": 1}}}]}') - 'hint';
+SELECT docshard.drop_database('conf');

@@ -1,0 +1,126 @@
+-- The virtual database `config`: the catalog as MongoDB's config servers show it. A view a collection, with its documents
+-- in `doc`, their order in `position` and, where they have one, their namespace in `ns`. Read through docshard.find.
+
+CREATE FUNCTION docshard_internal.config_date(at timestamptz) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT AS $$
+SELECT pg_catalog.jsonb_build_object('$date',
+         pg_catalog.to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
+$$;
+
+CREATE FUNCTION docshard_internal.config_timestamp(seconds bigint, counter bigint) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT AS $$
+SELECT pg_catalog.jsonb_build_object('$timestamp',
+         pg_catalog.jsonb_build_object('t', least(seconds, 4294967295), 'i', least(counter, 4294967295)))
+$$;
+
+-- Twelve bytes that tell one thing made at that time from another.
+CREATE FUNCTION docshard_internal.config_object_id(at timestamptz, token bigint) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT AS $$
+SELECT pg_catalog.jsonb_build_object('$oid',
+         pg_catalog.lpad(pg_catalog.to_hex(extract(epoch FROM at)::bigint), 8, '0')
+         || pg_catalog.lpad(pg_catalog.to_hex(token), 16, '0'))
+$$;
+
+-- A collection's UUID (version 3): it follows from what tells the collection from all others.
+CREATE FUNCTION docshard_internal.collection_uuid(id int, token bigint) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT AS $$
+SELECT pg_catalog.jsonb_build_object('$binary', pg_catalog.jsonb_build_object('subType', '04', 'base64',
+         pg_catalog.encode(pg_catalog.decode(
+           pg_catalog.overlay(pg_catalog.overlay(hash, '3', 13), '8', 17), 'hex'), 'base64')))
+  FROM pg_catalog.md5('docshard ' || id || ' ' || token) AS hash
+$$;
+
+CREATE VIEW docshard_internal.config_shards AS
+SELECT s.id AS position, NULL::text AS ns,
+       pg_catalog.jsonb_build_object(
+         '_id', s.name, 'host', s.name || '/' || s.host, 'state', 1,
+         'tags', coalesce((SELECT pg_catalog.jsonb_agg(z.zone ORDER BY z.zone)
+                             FROM docshard_catalog.zones z WHERE z.shard_id = s.id), '[]'),
+         'addedAt', docshard_internal.config_date(s.added_at))
+       || CASE WHEN s.state = 'draining' THEN '{"draining": true}' ELSE '{}'::jsonb END
+       || CASE WHEN s.max_size_mb IS NULL THEN '{}' ELSE pg_catalog.jsonb_build_object('maxSize', s.max_size_mb) END AS doc
+  FROM docshard.shards s;
+
+CREATE VIEW docshard_internal.config_databases AS
+SELECT d.name COLLATE "C" AS position, NULL::text AS ns,
+       pg_catalog.jsonb_build_object('_id', d.name, 'primary', s.name, 'partitioned', d.partitioned) AS doc
+  FROM docshard_catalog.databases d JOIN docshard_catalog.shards s ON s.id = d.primary_shard;
+
+CREATE VIEW docshard_internal.config_collections AS
+SELECT c.namespace COLLATE "C" AS position, c.namespace AS ns,
+       pg_catalog.jsonb_build_object(
+         '_id', c.namespace, 'key', c.key::jsonb, 'unique', c.is_unique, 'noBalance', NOT c.balance, 'dropped', false,
+         'uuid', docshard_internal.collection_uuid(c.id, c.token),
+         'lastmodEpoch', docshard_internal.config_object_id(c.created_at, c.token),
+         'lastmod', docshard_internal.config_date(c.created_at),
+         'timestamp', docshard_internal.config_timestamp(extract(epoch FROM c.created_at)::bigint, c.id))
+       || CASE WHEN c.chunk_size_mb IS NULL THEN '{}'::jsonb
+               ELSE pg_catalog.jsonb_build_object('maxChunkSizeBytes', c.chunk_size_mb::bigint * 1048576) END AS doc
+  FROM docshard_catalog.collections c WHERE c.key IS NOT NULL;
+
+CREATE VIEW docshard_internal.config_chunks AS
+SELECT c.namespace || ' ' || pg_catalog.encode(k.min, 'hex') COLLATE "C" AS position, c.namespace AS ns,
+       pg_catalog.jsonb_build_object(
+         '_id', pg_catalog.jsonb_build_object('$oid', pg_catalog.substr(
+                  pg_catalog.md5(c.id || ' ' || c.token || ' ' || pg_catalog.encode(k.min, 'hex')), 1, 24)),
+         'uuid', docshard_internal.collection_uuid(c.id, c.token), 'ns', c.namespace,
+         'min', docshard_internal.bound_json(c.key::text, k.min)::jsonb,
+         'max', docshard_internal.bound_json(c.key::text, k.max)::jsonb,
+         'shard', s.name, 'lastmod', docshard_internal.config_timestamp(k.version, 0),
+         'lastmodEpoch', docshard_internal.config_object_id(c.created_at, c.token))
+       || CASE WHEN k.jumbo THEN '{"jumbo": true}' ELSE '{}'::jsonb END AS doc
+  FROM docshard_catalog.chunks k
+  JOIN docshard_catalog.collections c ON c.id = k.collection_id
+  JOIN docshard_catalog.shards s ON s.id = k.shard_id
+ WHERE c.key IS NOT NULL;
+
+CREATE VIEW docshard_internal.config_tags AS
+SELECT r.namespace || ' ' || pg_catalog.encode(r.min_key, 'hex') COLLATE "C" AS position, r.namespace AS ns,
+       pg_catalog.jsonb_build_object(
+         '_id', pg_catalog.jsonb_build_object('ns', r.namespace, 'min', r.min::jsonb),
+         'ns', r.namespace, 'min', r.min::jsonb, 'max', r.max::jsonb, 'tag', r.zone) AS doc
+  FROM docshard_catalog.zone_ranges r;
+
+CREATE VIEW docshard_internal.config_changelog AS
+SELECT l.id AS position, l.namespace AS ns,
+       pg_catalog.jsonb_build_object(
+         '_id', 'config-' || pg_catalog.to_char(l.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') || '-' || l.id,
+         'server', 'config', 'shard', 'config', 'clientAddr', '', 'time', docshard_internal.config_date(l.at),
+         'what', l.what, 'ns', coalesce(l.namespace, ''), 'details', l.details::jsonb) AS doc
+  FROM docshard_catalog.changelog l;
+
+CREATE VIEW docshard_internal.config_settings AS
+SELECT position, NULL::text AS ns, doc FROM (
+    SELECT 1, pg_catalog.jsonb_build_object('_id', 'autosplit', 'enabled', s.value = 'true')
+      FROM docshard.settings s WHERE s.name = 'balancer_enabled'
+    UNION ALL
+    SELECT 2, pg_catalog.jsonb_build_object(
+             '_id', 'balancer', 'mode', CASE s.value WHEN 'true' THEN 'full' ELSE 'off' END, 'stopped', s.value <> 'true')
+           || CASE WHEN a.value = '' OR o.value = '' THEN '{}'::jsonb ELSE pg_catalog.jsonb_build_object(
+                'activeWindow', pg_catalog.jsonb_build_object('start', a.value, 'stop', o.value)) END
+      FROM docshard.settings s
+      JOIN docshard.settings a ON a.name = 'active_window_start'
+      JOIN docshard.settings o ON o.name = 'active_window_stop'
+     WHERE s.name = 'balancer_enabled'
+    UNION ALL
+    SELECT 3, pg_catalog.jsonb_build_object('_id', 'chunksize', 'value', s.value::bigint)
+      FROM docshard.settings s WHERE s.name = 'chunk_size_mb') AS settings (position, doc);
+
+CREATE VIEW docshard_internal.config_mongos AS
+SELECT 1 AS position, NULL::text AS ns,
+       pg_catalog.jsonb_build_object(
+         '_id', coalesce(pg_catalog.host(pg_catalog.inet_server_addr()), 'localhost') || ':' || pg_catalog.current_setting('port'),
+         'ping', docshard_internal.config_date(pg_catalog.clock_timestamp()),
+         'up', extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.pg_postmaster_start_time())::bigint,
+         'waiting', true, 'mongoVersion', '6.0.0',
+         'docshardVersion', (SELECT e.extversion FROM pg_catalog.pg_extension e WHERE e.extname = 'docshard')) AS doc;
+
+CREATE VIEW docshard_internal.config_version AS
+SELECT 1 AS position, NULL::text AS ns,
+       pg_catalog.jsonb_build_object('_id', 1, 'minCompatibleVersion', 5, 'currentVersion', 6,
+         'clusterId', docshard_internal.config_object_id(c.created_at, c.id)) AS doc
+  FROM docshard_catalog.cluster c;
+
+GRANT SELECT ON docshard_internal.config_shards, docshard_internal.config_databases, docshard_internal.config_collections,
+    docshard_internal.config_chunks, docshard_internal.config_tags, docshard_internal.config_changelog,
+    docshard_internal.config_settings, docshard_internal.config_mongos, docshard_internal.config_version TO PUBLIC;

@@ -1,0 +1,16 @@
+//! MongoDB's command documents.
+
+use crate::command;
+use crate::pg::json::Json;
+use crate::pg::jsonb::RawJsonb;
+use pgrx::prelude::*;
+
+/// Runs a command of MongoDB's in a database, such as `{"find": "inbox", "filter": {"to": "ann"}}`, and answers as its
+/// server would, errors included: `{"ok": 0, "code": …, "codeName": …, "errmsg": …}`.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn run_command(db: &str, command: Json) -> RawJsonb {
+    match command::run(db, &command) {
+        Ok(answer) => RawJsonb::from_bytes(&answer),
+        Err(error) => error.raise(),
+    }
+}

@@ -1,0 +1,356 @@
+//! Databases, collections and indexes: made, dropped, listed, measured.
+
+use super::cluster::{call, call_json};
+use super::find::{listing, refuse};
+use super::reply::{Node, Reply, integer};
+use super::request::{Field, Fields, Request, Type, may, must};
+use crate::catalog::model::{Collection, Index};
+use crate::catalog::{cache, namespace};
+use crate::pg::error::{Error, Result};
+use crate::pg::param::Param;
+use crate::pg::spi;
+use crate::router::config;
+use crate::router::measure::{self, Measured};
+use docshard_core::document::{ext_json, raw, write};
+use docshard_core::error::Kind;
+use docshard_core::filter::Filter;
+use serde_json::{Map, Value as Json, json};
+use std::rc::Rc;
+
+/// create.
+pub fn create(request: &Request<'_>) -> Result<Reply> {
+    let fields = &request.fields;
+    refuse(
+        fields,
+        &[
+            "capped",
+            "timeseries",
+            "validator",
+            "viewOn",
+            "pipeline",
+            "collation",
+            "expireAfterSeconds",
+            "clusteredIndex",
+        ],
+    )?;
+    call("SELECT docshard.create_collection($1)", &[Param::Text(&request.namespace()?)])
+}
+
+fn count_of_indexes(collection: &Collection) -> i64 {
+    collection.indexes.len() as i64 + 1
+}
+
+/// drop.
+pub fn drop(request: &Request<'_>) -> Result<Reply> {
+    let namespace = request.namespace()?;
+    let Some(collection) = cache::find(&namespace)? else {
+        return Err(Error::new(Kind::NamespaceNotFound, "ns not found"));
+    };
+    spi::query("SELECT docshard.drop_collection($1)", &[Param::Text(&namespace)])?;
+    Ok(Reply::of(json!({"nIndexesWas": count_of_indexes(&collection), "ns": namespace})))
+}
+
+/// dropDatabase.
+pub fn drop_database(request: &Request<'_>) -> Result<Reply> {
+    if request.target() != &json!(1) {
+        return Err(Error::new(Kind::BadValue, "have to pass 1 as db parameter"));
+    }
+    call("SELECT docshard.drop_database($1)", &[Param::Text(request.db)])
+}
+
+/// An element of `indexes`. What asks for more than a plain index is passed on, for `create_index` to judge.
+const INDEX: &[Field] = &[
+    must("key", Type::Object),
+    must("name", Type::String),
+    may("unique", Type::Bool),
+    may("background", Type::Bool),
+    may("v", Type::Integer),
+    may("ns", Type::String),
+    may("sparse", Type::Bool),
+    may("hidden", Type::Bool),
+    may("partialFilterExpression", Type::Object),
+    may("expireAfterSeconds", Type::Integer),
+    may("collation", Type::Object),
+    may("weights", Type::Object),
+    may("default_language", Type::String),
+    may("language_override", Type::String),
+    may("textIndexVersion", Type::Integer),
+    may("2dsphereIndexVersion", Type::Integer),
+    may("wildcardProjection", Type::Object),
+];
+
+/// createIndexes.
+pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
+    let namespace = request.namespace()?;
+    let indexes = request.fields.array("indexes");
+    if indexes.is_empty() {
+        return Err(Error::new(Kind::BadValue, "Must specify at least one index to create"));
+    }
+    let before = cache::find(&namespace)?;
+    for index in indexes {
+        let fields = Fields::parse(index, "createIndexes.indexes", INDEX)?;
+        refuse(
+            &fields,
+            &["sparse", "hidden", "partialFilterExpression", "expireAfterSeconds", "collation", "wildcardProjection"],
+        )?;
+        let options = json!({"name": fields.text("name"), "unique": fields.flag("unique").unwrap_or(false)});
+        let params =
+            [Param::Text(&namespace), Param::Text(&fields.json_or("key", "{}")), Param::Text(&options.to_string())];
+        spi::query("SELECT docshard.create_index($1, $2::json, $3::json)", &params)?;
+    }
+    let (was, is) = (before.as_ref().map_or(1, |c| count_of_indexes(c)), count_of_indexes(&*cache::get(&namespace)?));
+    let mut answer = json!({
+        "numIndexesBefore": was, "numIndexesAfter": is, "createdCollectionAutomatically": before.is_none(),
+    });
+    if was == is {
+        answer["note"] = "all indexes already exist".into();
+    }
+    Ok(Reply::of(answer))
+}
+
+/// dropIndexes, and deleteIndexes with its older name: by name, by keys, several names, or all (`*`).
+pub fn drop_indexes(request: &Request<'_>) -> Result<Reply> {
+    let namespace = request.namespace()?;
+    let collection = cache::get(&namespace)?;
+    let mut names: Vec<String> = Vec::new();
+    match request.fields.get("index").unwrap_or(&Json::Null) {
+        Json::String(all) if all == "*" => {
+            // The unique index of a unique shard key stays, as that of _id does.
+            let droppable = |index: &&Index| !is_key_index(&collection, index);
+            names.extend(collection.indexes.iter().filter(droppable).map(|index| index.name.clone()));
+        }
+        Json::String(name) => names.push(name.clone()),
+        Json::Array(list) => {
+            for name in list {
+                let wrong = || Error::new(Kind::TypeMismatch, "dropIndexes takes an array of the names of indexes");
+                names.push(name.as_str().ok_or_else(wrong)?.to_owned());
+            }
+        }
+        keys @ Json::Object(_) => names.push(named_by(&collection, keys)?),
+        _ => {
+            let message = "dropIndexes.index is the name of an index, its keys, or an array of names";
+            return Err(Error::new(Kind::TypeMismatch, message));
+        }
+    }
+    for name in &names {
+        spi::query("SELECT docshard.drop_index($1, $2)", &[Param::Text(&namespace), Param::Text(name)])?;
+    }
+    Ok(Reply::of(json!({"nIndexesWas": count_of_indexes(&collection)})))
+}
+
+fn is_key_index(collection: &Collection, index: &Index) -> bool {
+    let paths = index.fields.iter().map(|(path, _)| path);
+    collection.unique && index.unique && paths.eq(collection.key.fields.iter().map(|(path, _)| path))
+}
+
+fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
+    let fields = docshard_core::index::IndexKeys::parse(keys)?.fields;
+    if fields == [("_id".to_owned(), false)] {
+        return Ok("_id_".to_owned());
+    }
+    let found = collection.indexes.iter().find(|index| index.fields == fields);
+    found
+        .map(|index| index.name.clone())
+        .ok_or_else(|| Error::new(Kind::IndexNotFound, format!("can't find index with key: {keys}")))
+}
+
+fn document(json: &Json) -> Result<Vec<u8>> {
+    Ok(write::value(&ext_json::from_json(json)?)?)
+}
+
+/// listIndexes.
+pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
+    let namespace = request.namespace()?;
+    let collection = cache::get(&namespace)
+        .map_err(|_| Error::new(Kind::NamespaceNotFound, format!("ns does not exist: {namespace}")))?;
+    let mut documents = vec![document(&json!({"v": 2, "key": {"_id": 1}, "name": "_id_"}))?];
+    for index in &collection.indexes {
+        let key = crate::pg::json::parse(&index.keys_json)?;
+        let mut shown = json!({"v": 2, "key": key, "name": index.name});
+        if index.unique {
+            shown["unique"] = true.into();
+        }
+        documents.push(document(&shown)?);
+    }
+    listing(request, &namespace, documents)
+}
+
+/// Keeps the documents that match a command's filter.
+fn filtered(request: &Request<'_>, documents: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+    let Some(filter) = request.fields.get("filter") else { return Ok(documents) };
+    let filter = Filter::parse(filter)?;
+    let matches = |bytes: &Vec<u8>| raw::document(bytes).is_some_and(|document| filter.matches(document));
+    Ok(documents.into_iter().filter(matches).collect())
+}
+
+/// listCollections.
+pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
+    let name_only = request.fields.flag("nameOnly").unwrap_or(false);
+    let mut documents = Vec::new();
+    if request.db == config::DATABASE {
+        for name in config::collections() {
+            let mut shown = json!({"name": name, "type": "view"});
+            if !name_only {
+                shown["options"] = json!({});
+                shown["info"] = json!({"readOnly": true});
+            }
+            documents.push(document(&shown)?);
+        }
+    }
+    let rows = spi::query(
+        "SELECT pg_catalog.substr(namespace, pg_catalog.length(database) + 2), \
+                docshard_internal.collection_uuid(id, token)::text \
+         FROM docshard_catalog.collections WHERE database = $1 ORDER BY namespace",
+        &[Param::Text(request.db)],
+    )?;
+    for row in &rows {
+        let mut shown = json!({"name": row.text(0), "type": "collection"});
+        if !name_only {
+            let uuid = crate::pg::json::parse(row.text(1))?;
+            shown["options"] = json!({});
+            shown["info"] = json!({"readOnly": false, "uuid": uuid});
+            shown["idIndex"] = json!({"v": 2, "key": {"_id": 1}, "name": "_id_"});
+        }
+        documents.push(document(&shown)?);
+    }
+    let documents = filtered(request, documents)?;
+    listing(request, &format!("{}.$cmd.listCollections", request.db), documents)
+}
+
+/// listDatabases.
+pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
+    let name_only = request.fields.flag("nameOnly").unwrap_or(false);
+    let rows = spi::query("SELECT name FROM docshard_catalog.databases ORDER BY name", &[])?;
+    let names = rows.iter().map(|row| row.text(0).to_owned()).chain([config::DATABASE.to_owned()]);
+    let (mut documents, mut total) = (Vec::new(), 0);
+    for name in names {
+        let mut shown = json!({"name": name});
+        if !name_only {
+            let mut size = 0;
+            let mut by_shard: Map<String, Json> = Map::new();
+            for collection in collections_of(&name)? {
+                for part in measure::collection(&collection)? {
+                    size += part.total();
+                    let before = by_shard.get(&part.shard).and_then(Json::as_i64).unwrap_or(0);
+                    by_shard.insert(part.shard.clone(), (before + part.total()).into());
+                }
+            }
+            total += size;
+            shown["sizeOnDisk"] = size.into();
+            shown["empty"] = (size == 0 && name != config::DATABASE).into();
+            shown["shards"] = by_shard.into();
+        }
+        documents.push(document(&shown)?);
+    }
+    let mut reply = Reply::ok().with("databases", Node::Documents(filtered(request, documents)?));
+    if !name_only {
+        reply = reply.with("totalSize", integer(total)).with("totalSizeMb", integer(total >> 20));
+    }
+    Ok(reply)
+}
+
+fn collections_of(database: &str) -> Result<Vec<Rc<Collection>>> {
+    let rows = spi::query(
+        "SELECT namespace FROM docshard_catalog.collections WHERE database = $1 ORDER BY namespace",
+        &[Param::Text(database)],
+    )?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        found.extend(cache::find(row.text(0))?);
+    }
+    Ok(found)
+}
+
+/// What the bytes in an answer are divided by.
+fn scale(request: &Request<'_>) -> Result<i64> {
+    match request.fields.integer("scale")? {
+        None => Ok(1),
+        Some(n) if n > 0 => Ok(n),
+        Some(n) => {
+            Err(Error::new(Kind::Location51024, format!("BSON field 'scale' value must be >= 1, actual value '{n}'")))
+        }
+    }
+}
+
+fn average(bytes: i64, documents: i64) -> i64 {
+    if documents > 0 { bytes / documents } else { 0 }
+}
+
+/// collStats.
+pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
+    let namespace = request.namespace()?;
+    let scale = scale(request)?;
+    let collection = cache::find(&namespace)?;
+    let parts = collection.as_deref().map_or_else(|| Ok(Vec::new()), measure::collection)?;
+    let mut answer = sizes(&parts, scale);
+    answer["ns"] = namespace.as_str().into();
+    answer["scaleFactor"] = scale.into();
+    answer["capped"] = false.into();
+    answer["nindexes"] = collection.as_deref().map_or(0, count_of_indexes).into();
+    let Some(collection) = collection else { return Ok(Reply::of(answer)) };
+    let sharded = !collection.key.is_unsharded();
+    answer["sharded"] = sharded.into();
+    answer["nchunks"] = collection.map.chunks().len().into();
+    if sharded {
+        answer["shardKey"] = collection.key.to_json();
+    } else if let Some(part) = parts.first() {
+        answer["primary"] = part.shard.as_str().into();
+    }
+    let shards: Map<String, Json> =
+        parts.iter().map(|part| (part.shard.clone(), sizes(std::slice::from_ref(part), scale))).collect();
+    answer["shards"] = shards.into();
+    Ok(Reply::of(answer))
+}
+
+fn sizes(parts: &[Measured], scale: i64) -> Json {
+    let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
+    let (documents, bytes) = (sum(|p| p.documents), sum(|p| p.bytes));
+    let mut indexes: Map<String, Json> = Map::new();
+    for (name, size) in parts.iter().flat_map(|part| &part.indexes) {
+        let before = indexes.get(name).and_then(Json::as_i64).unwrap_or(0);
+        indexes.insert(name.clone(), (before + size / scale).into());
+    }
+    json!({
+        "count": documents,
+        "size": bytes / scale,
+        "avgObjSize": average(bytes, documents),
+        "storageSize": sum(|p| p.storage) / scale,
+        "totalIndexSize": sum(Measured::of_indexes) / scale,
+        "totalSize": sum(Measured::total) / scale,
+        "indexSizes": indexes,
+    })
+}
+
+/// dbStats.
+pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
+    let scale = scale(request)?;
+    namespace::check_database(request.db)?;
+    let collections = collections_of(request.db)?;
+    let (mut parts, mut indexes) = (Vec::new(), 0);
+    for collection in &collections {
+        indexes += count_of_indexes(collection);
+        parts.extend(measure::collection(collection)?);
+    }
+    let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
+    let (documents, bytes) = (sum(|p| p.documents), sum(|p| p.bytes));
+    Ok(Reply::of(json!({
+        "db": request.db,
+        "collections": collections.len(),
+        "views": 0,
+        "objects": documents,
+        "avgObjSize": average(bytes, documents),
+        "dataSize": bytes / scale,
+        "storageSize": sum(|p| p.storage) / scale,
+        "indexes": indexes,
+        "indexSize": sum(Measured::of_indexes) / scale,
+        "totalSize": sum(Measured::total) / scale,
+        "scaleFactor": scale,
+    })))
+}
+
+/// enableSharding, the database's own command.
+pub fn enable_sharding(request: &Request<'_>) -> Result<Reply> {
+    let primary = request.fields.text("primaryShard");
+    call_json("SELECT docshard.enable_sharding($1, $2)", &[Param::Text(request.target_text()), Param::OptText(primary)])
+        .map(Reply::of)
+}

@@ -1,0 +1,99 @@
+//! count, distinct, findAndModify.
+
+use super::find::{check_hint, refuse};
+use super::reply::{Node, Reply, integer};
+use super::request::Request;
+use super::write::sort_of;
+use crate::pg::error::{Error, Result};
+use crate::router;
+use crate::router::find_and_modify::{FindAndModify, Returned};
+use crate::router::modify::Modification;
+use crate::router::options::CountOptions;
+use crate::router::read::{self, Query};
+use docshard_core::document::value::Value;
+use docshard_core::document::{MAX_DOCUMENT_BYTES, raw};
+use docshard_core::error::Kind;
+use docshard_core::projection::Projection;
+use docshard_core::update::Style;
+use serde_json::Value as Json;
+
+/// count.
+pub fn count(request: &Request<'_>) -> Result<Reply> {
+    let fields = &request.fields;
+    refuse(fields, &["collation"])?;
+    let namespace = request.namespace()?;
+    check_hint(&namespace, fields.get("hint"))?;
+    // As in MongoDB: 0 is no limit, and a negative one means its size.
+    let limit = fields.integer("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
+    let options = CountOptions { skip: fields.count("skip")?.unwrap_or(0), limit };
+    let n = read::count(&namespace, &Query::parse(&fields.json_or("query", "{}"))?, &options)?;
+    Ok(Reply::ok().with("n", integer(n)))
+}
+
+/// distinct.
+pub fn distinct(request: &Request<'_>) -> Result<Reply> {
+    let fields = &request.fields;
+    refuse(fields, &["collation"])?;
+    let namespace = request.namespace()?;
+    check_hint(&namespace, fields.get("hint"))?;
+    let query = Query::parse(&fields.json_or("query", "{}"))?;
+    let mut found = router::distinct::distinct(&namespace, fields.text("key").unwrap_or_default(), &query)?;
+    let (mut values, mut bytes) = (Vec::new(), 0);
+    while let Some(value) = found.next_value()? {
+        bytes += value.bytes().len();
+        // One answer has them all: MongoDB's limit, and its error.
+        if bytes > MAX_DOCUMENT_BYTES {
+            let message = format!("distinct too big, {} MB cap", MAX_DOCUMENT_BYTES >> 20);
+            return Err(Error::new(Kind::BSONObjectTooLarge, message));
+        }
+        values.push(Value::from_raw(raw::root(value.bytes())));
+    }
+    Ok(Reply::ok().with("values", Value::Array(values)))
+}
+
+/// findAndModify.
+pub fn find_and_modify(request: &Request<'_>) -> Result<Reply> {
+    let fields = &request.fields;
+    refuse(fields, &["collation", "let"])?;
+    let namespace = request.namespace()?;
+    check_hint(&namespace, fields.get("hint"))?;
+    let flag = |name| fields.flag(name).unwrap_or(false);
+    let (remove, new, upsert) = (flag("remove"), flag("new"), flag("upsert"));
+    let update = fields.get("update").map(Json::to_string);
+    let conflict = match &update {
+        Some(_) if remove => "Cannot specify both an update and remove=true",
+        None if !remove => "Either an update or remove=true must be specified",
+        None if new => "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document",
+        None if upsert => "Cannot specify both upsert=true and remove=true",
+        None if fields.get("arrayFilters").is_some() => "Cannot specify arrayFilters and remove=true",
+        _ => "",
+    };
+    if !conflict.is_empty() {
+        return Err(Error::new(Kind::FailedToParse, conflict));
+    }
+    let query = Query::parse(&fields.json_or("query", "{}"))?;
+    let array_filters = fields.get("arrayFilters").map(Json::to_string);
+    let modification = update
+        .map(|update| Modification::parse(&update, Style::Either, array_filters.as_deref(), &query))
+        .transpose()?;
+    let projection = fields.get("fields").map(Projection::parse).transpose()?;
+    let operation = FindAndModify {
+        query: &query,
+        modification: modification.as_ref(),
+        sort: sort_of(fields)?,
+        projection: projection.filter(|projection| !projection.is_identity()),
+        returned: if new { Returned::After } else { Returned::Before },
+        upsert,
+    };
+    let found = router::find_and_modify::find_and_modify(&namespace, &operation)?;
+    let n = i64::from(found.matched || found.upserted.is_some());
+    let mut last = vec![("n", Node::Value(integer(n)))];
+    if !remove {
+        last.push(("updatedExisting", Node::Value(Value::Bool(found.matched))));
+    }
+    if let Some(id) = found.upserted {
+        last.push(("upserted", Node::Value(id)));
+    }
+    let value = found.document.map_or(Node::Value(Value::Null), Node::Document);
+    Ok(Reply::ok().with("lastErrorObject", Node::Object(last)).with("value", value))
+}

@@ -1,0 +1,176 @@
+//! find, getMore, killCursors, explain.
+
+use super::cursors::{self, FIRST_BATCH, Opening};
+use super::reply::Reply;
+use super::request::{Fields, Request};
+use crate::catalog::cache;
+use crate::pg::error::{Error, Result};
+use crate::pg::param::Param;
+use crate::router::explain;
+use crate::router::options::FindOptions;
+use crate::router::read::{self, Query};
+use docshard_core::error::Kind;
+use docshard_core::index::IndexKeys;
+use serde_json::{Map, Value as Json, json};
+
+/// Fields of a find that are options of `docshard.find`.
+const OPTIONS: &[&str] = &["sort", "projection", "collation", "let"];
+
+/// The options of a find as those of `docshard.find`.
+fn options_of(fields: &Fields<'_>) -> Result<Json> {
+    let mut options = Map::new();
+    for name in OPTIONS {
+        if let Some(value) = fields.get(name) {
+            options.insert((*name).to_owned(), value.clone());
+        }
+    }
+    for name in ["skip", "limit"] {
+        if let Some(n) = fields.count(name)? {
+            options.insert(name.to_owned(), Json::from(n));
+        }
+    }
+    Ok(Json::Object(options))
+}
+
+/// Refuses what asks for something that is not there; false says nothing.
+pub fn refuse(fields: &Fields<'_>, names: &[&str]) -> Result<()> {
+    match names.iter().find(|name| fields.get(name).is_some() && fields.flag(name) != Some(false)) {
+        Some(name) => Err(Error::new(Kind::NotImplemented, format!("the option '{name}' is not supported"))),
+        None => Ok(()),
+    }
+}
+
+/// Checks that a hint names an index of the collection. PostgreSQL's planner chooses the index by itself.
+///
+/// # Errors
+/// `BadValue`.
+pub fn check_hint(namespace: &str, hint: Option<&Json>) -> Result<()> {
+    let Some(hint) = hint else { return Ok(()) };
+    let Some(collection) = cache::find(namespace)? else { return Ok(()) };
+    let known = match hint {
+        Json::String(name) => name == "_id_" || collection.indexes.iter().any(|index| index.name == *name),
+        Json::Object(keys) if keys.is_empty() || keys.contains_key("$natural") => true,
+        keys => {
+            let fields = IndexKeys::parse(keys)?.fields;
+            fields == [("_id".to_owned(), false)] || collection.indexes.iter().any(|index| index.fields == fields)
+        }
+    };
+    if known {
+        return Ok(());
+    }
+    Err(Error::new(Kind::BadValue, "error processing query: hint provided does not correspond to an existing index"))
+}
+
+/// find.
+pub fn find(request: &Request<'_>) -> Result<Reply> {
+    let fields = &request.fields;
+    refuse(fields, &["tailable", "awaitData", "returnKey", "showRecordId", "min", "max"])?;
+    let namespace = request.namespace()?;
+    let filter = fields.json_or("filter", "{}");
+    let options = options_of(fields)?;
+    check_hint(&namespace, fields.get("hint"))?;
+    let batch = size(fields.count("batchSize")?, FIRST_BATCH);
+    let limit = fields.count("limit")?.filter(|limit| *limit > 0);
+    let single_batch = fields.flag("singleBatch").unwrap_or(false);
+    let opening = Opening {
+        namespace: &namespace,
+        batch,
+        single_batch,
+        may_expire: !fields.flag("noCursorTimeout").unwrap_or(false),
+    };
+    // What ends within one batch needs nothing that outlives the transaction.
+    if batch > 0 && limit.is_some_and(|limit| usize::try_from(limit).is_ok_and(|limit| limit <= batch)) {
+        let mut documents = read::find(&namespace, &Query::parse(&filter)?, &FindOptions::parse(&options, "find")?)?;
+        let mut found = Vec::new();
+        while let Some(document) = documents.next_document()? {
+            found.push(document.bytes().to_vec());
+        }
+        return Ok(cursors::open_over(&opening, found)?.reply("firstBatch", &namespace));
+    }
+    let params = [Param::Text(&namespace), Param::Text(&filter), Param::Text(&options.to_string())];
+    let found = cursors::open(&opening, "SELECT docshard.find($1, $2::json, $3::json)", &params)?;
+    Ok(found.reply("firstBatch", &namespace))
+}
+
+fn size(given: Option<u64>, otherwise: usize) -> usize {
+    given.map_or(otherwise, |n| usize::try_from(n).unwrap_or(usize::MAX))
+}
+
+/// getMore.
+pub fn get_more(request: &Request<'_>) -> Result<Reply> {
+    let id = request.fields.integer("getMore")?.unwrap_or(0);
+    let namespace = format!("{}.{}", request.db, request.fields.text("collection").unwrap_or_default());
+    let limit = request.fields.count("batchSize")?.filter(|n| *n > 0).map(|n| size(Some(n), 0));
+    Ok(cursors::next(id, &namespace, limit)?.reply("nextBatch", &namespace))
+}
+
+/// killCursors.
+pub fn kill_cursors(request: &Request<'_>) -> Result<Reply> {
+    let namespace = format!("{}.{}", request.db, request.target_text());
+    let (mut killed, mut unknown) = (Vec::new(), Vec::new());
+    for (at, id) in request.fields.array("cursors").iter().enumerate() {
+        let holder = json!({ "id": id });
+        let fields = [super::request::must("id", super::request::Type::Integer)];
+        let path = format!("{}.cursors.{at}", request.name);
+        let id = Fields::parse(&holder, &path, &fields)?.integer("id")?.unwrap_or(0);
+        if cursors::kill(id, &namespace)? { &mut killed } else { &mut unknown }.push(id);
+    }
+    Ok(Reply::of(json!({
+        "cursorsKilled": killed, "cursorsNotFound": unknown, "cursorsAlive": [], "cursorsUnknown": [],
+    })))
+}
+
+/// An answer that holds documents made here, as a cursor that may need more than one batch.
+pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Vec<u8>>) -> Result<Reply> {
+    let batch = match request.fields.get("cursor") {
+        None => None,
+        Some(cursor) => {
+            let fields = [super::request::may("batchSize", super::request::Type::Count)];
+            Fields::parse(cursor, &format!("{}.cursor", request.name), &fields)?.count("batchSize")?
+        }
+    };
+    let opening = Opening { namespace, batch: size(batch, usize::MAX), single_batch: false, may_expire: true };
+    Ok(cursors::open_over(&opening, documents)?.reply("firstBatch", namespace))
+}
+
+/// explain: which shards a command for documents would ask, and why.
+pub fn explain(request: &Request<'_>) -> Result<Reply> {
+    match request.fields.text("verbosity") {
+        None | Some("queryPlanner") => {}
+        Some(other @ ("executionStats" | "allPlansExecution")) => {
+            return Err(Error::new(Kind::NotImplemented, format!("the verbosity '{other}' is not supported"))
+                .with_hint("Use queryPlanner."));
+        }
+        Some(other) => {
+            let message = format!("verbosity string must be one of the known ones, not '{other}'");
+            return Err(Error::new(Kind::BadValue, message));
+        }
+    }
+    let inner = Request::parse(request.db, request.target())?;
+    let namespace = || inner.namespace();
+    let first = |list: &str, field: &str| -> String {
+        let operation = inner.fields.array(list).first();
+        operation.and_then(|operation| operation.get(field)).map_or_else(|| "{}".to_owned(), Json::to_string)
+    };
+    let (filter, options) = match inner.spec.name {
+        "find" => (inner.fields.json_or("filter", "{}"), FindOptions::parse(&options_of(&inner.fields)?, "find")?),
+        "count" | "distinct" | "findAndModify" => (inner.fields.json_or("query", "{}"), FindOptions::default()),
+        "update" => (first("updates", "q"), FindOptions::default()),
+        "delete" => (first("deletes", "q"), FindOptions::default()),
+        other => {
+            let error = Error::new(Kind::CommandNotFound, format!("Explain failed due to unknown command: {other}"));
+            let known: Vec<_> = ["find", "count", "distinct", "update", "delete", "findAndModify"].into();
+            return Err(error.with_hint(format!("Commands that can be explained: {}.", known.join(", "))));
+        }
+    };
+    let plan = explain::find(&namespace()?, &Query::parse(&filter)?, &options)?;
+    Ok(Reply::of(json!({
+        "queryPlanner": {
+            "namespace": namespace()?,
+            "parsedQuery": { "text": filter },
+            "winningPlan": plan,
+        },
+        "serverInfo": super::information::server()?,
+        "command": { "text": request.target().to_string() },
+    })))
+}

@@ -1,0 +1,69 @@
+//! `docshard.run_command(db, command)`: MongoDB's command documents, answered as its server would.
+//!
+//! * [`table`]: every command as data: its names, its fields with their types, where it may run, and what runs it.
+//! * [`request`]: a command document, checked against its entry.
+//! * [`reply`], [`failure`]: answers and errors in MongoDB's shapes, and which errors are never shaped.
+//! * [`documents`], [`write`], [`find`], [`cursors`]: the commands for documents.
+//! * [`collections`], [`cluster`], [`information`]: the others. Administration goes through the SQL functions of schema
+//!   `docshard`, so that whoever may run these may run the command, and nobody else.
+//!
+//! INVARIANT: a command runs in a subtransaction. What answers `ok: 0` has left nothing behind; what must end the whole
+//! transaction (a cancel, a serialization failure in a transaction block) is raised as PostgreSQL's ERROR.
+
+pub mod cluster;
+pub mod collections;
+pub mod cursors;
+pub mod documents;
+pub mod failure;
+pub mod find;
+pub mod information;
+pub mod reply;
+pub mod request;
+pub mod table;
+pub mod write;
+
+use crate::catalog::{namespace, shards};
+use crate::pg::error::{Error, Result};
+use crate::pg::json::Json;
+use crate::pg::subtransaction::attempt;
+use crate::pg::timeout::Deadline;
+use docshard_core::error::Kind;
+use reply::Reply;
+use request::Request;
+
+/// Runs a command and answers jsonb's bytes.
+///
+/// # Errors
+/// Only those that must end the transaction: see [`failure::must_end_transaction`].
+pub fn run(db: &str, command: &Json) -> Result<Vec<u8>> {
+    let outcome = answer(db, command).and_then(|reply| reply.bytes());
+    match outcome {
+        Ok(bytes) => Ok(bytes),
+        Err(error) if failure::must_end_transaction(&error) => Err(error),
+        Err(error) => failure::shaped(&error).bytes(),
+    }
+}
+
+fn answer(db: &str, command: &Json) -> Result<Reply> {
+    let json = command.parse()?;
+    let request = Request::parse(db, &json)?;
+    let deadline = request.max_time_ms()?.map(Deadline::after);
+    let run = || -> Result<Reply> {
+        shards::check_router()?;
+        namespace::check_database(db)?;
+        if request.spec.admin_only && db != "admin" {
+            let message = format!("{} may only be run against the admin database.", request.name);
+            return Err(Error::new(Kind::Unauthorized, message)
+                .with_hint("The first argument is the database: run_command('admin', …)."));
+        }
+        (request.spec.run)(&request)
+    };
+    let outcome = attempt(run).map_err(|error| match &deadline {
+        Some(deadline) if &error.sqlstate == b"57014" && deadline.is_over() => {
+            Error::new(Kind::MaxTimeMSExpired, "operation exceeded time limit")
+        }
+        _ => error,
+    });
+    information::note_outcome(&request, &outcome);
+    outcome
+}

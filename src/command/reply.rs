@@ -1,0 +1,114 @@
+//! Answers.
+
+use crate::pg::error::{Error, Result};
+use docshard_core::document::value::Value;
+use docshard_core::document::write::{self, Part};
+use docshard_core::document::{ext_json, raw};
+use docshard_core::error::Kind;
+use serde_json::Value as Json;
+use std::borrow::Cow;
+
+/// Part of an answer.
+#[derive(Debug)]
+pub enum Node {
+    /// a value
+    Value(Value),
+    /// a stored document: jsonb's bytes
+    Document(Vec<u8>),
+    /// an array of such
+    Documents(Vec<Vec<u8>>),
+    /// an object
+    Object(Vec<(&'static str, Node)>),
+}
+
+impl From<Json> for Node {
+    /// JSON of our own making, with Extended JSON inside.
+    fn from(json: Json) -> Self {
+        Node::Value(ext_json::from_json(&json).unwrap_or(Value::Null))
+    }
+}
+
+impl From<Value> for Node {
+    fn from(value: Value) -> Self {
+        Node::Value(value)
+    }
+}
+
+impl Node {
+    fn part(&self) -> Result<Part<'_>> {
+        let stored = |bytes: &'_ [u8]| raw::document(bytes).map(|_| ());
+        let document = |bytes| -> Result<Part<'_>> {
+            stored(bytes).ok_or_else(|| Error::new(Kind::InternalError, "what was found is no document"))?;
+            Ok(raw::document(bytes).map_or(Part::Owned(Value::Null), Part::Stored))
+        };
+        Ok(match self {
+            Node::Value(value) => Part::Owned(value.clone()),
+            Node::Document(bytes) => document(bytes)?,
+            Node::Documents(documents) => {
+                Part::Array(documents.iter().map(|bytes| document(bytes)).collect::<Result<_>>()?)
+            }
+            Node::Object(fields) => Part::Object(
+                fields
+                    .iter()
+                    .map(|(name, node)| Ok((Cow::Borrowed(*name), node.part()?)))
+                    .collect::<Result<Vec<_>>>()?,
+            ),
+        })
+    }
+}
+
+/// An answer's fields; `ok` is added.
+#[derive(Debug)]
+pub struct Reply {
+    fields: Vec<(Cow<'static, str>, Node)>,
+    ok: bool,
+}
+
+impl Reply {
+    /// An answer that says no more than that it is done.
+    pub fn ok() -> Self {
+        Self { fields: Vec::new(), ok: true }
+    }
+
+    /// That something failed.
+    pub fn failed() -> Self {
+        Self { fields: Vec::new(), ok: false }
+    }
+
+    /// An answer with the fields of a JSON object.
+    pub fn of(json: Json) -> Self {
+        let Json::Object(map) = json else { return Self::ok() };
+        let fields = map.into_iter().filter(|(name, _)| name != "ok");
+        Self { fields: fields.map(|(name, value)| (Cow::Owned(name), Node::from(value))).collect(), ok: true }
+    }
+
+    /// The same with another field.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, node: impl Into<Node>) -> Self {
+        self.fields.push((Cow::Borrowed(name), node.into()));
+        self
+    }
+
+    /// A field's value.
+    pub fn get(&self, name: &str) -> Option<&Node> {
+        self.fields.iter().find(|(field, _)| field == name).map(|(_, node)| node)
+    }
+
+    /// The answer as jsonb.
+    ///
+    /// # Errors
+    /// `BSONObjectTooLarge`.
+    pub fn bytes(&self) -> Result<Vec<u8>> {
+        let mut fields = Vec::with_capacity(self.fields.len() + 1);
+        for (name, node) in &self.fields {
+            fields.push((Cow::Borrowed(&**name), node.part()?));
+        }
+        fields.push((Cow::Borrowed("ok"), Part::Owned(integer(i64::from(self.ok)))));
+        Ok(write::answer(&Part::Object(fields))?)
+    }
+}
+
+/// A number.
+pub fn integer(n: i64) -> Value {
+    Value::Number(docshard_core::document::number::Number::Int(n))
+}

@@ -1,0 +1,259 @@
+//! insert, update, delete: batches whose operations succeed or fail one by one.
+//!
+//! Each operation runs in a subtransaction, so that one that fails leaves nothing behind and those before it stay.
+//! `ordered` (the default) stops at the first that fails. Inserts go many at a time; where a document is refused, the batch is
+//! cut in halves until it stands alone.
+
+use super::failure::{self, WriteError};
+use super::find::check_hint;
+use super::reply::{Node, Reply, integer};
+use super::request::{Field, Fields, Request, Type, may, must};
+use crate::catalog::namespace::check_writable;
+use crate::pg::error::{Error, Result};
+use crate::pg::subtransaction::attempt;
+use crate::router::insert::{self, Storable};
+use crate::router::modify::{self, Change, Modification};
+use crate::router::read::Query;
+use docshard_core::document::value::Value;
+use docshard_core::document::{ext_json, write};
+use docshard_core::error::Kind;
+use docshard_core::sort::Sort;
+use docshard_core::update::Style;
+use serde_json::Value as Json;
+
+/// The most operations of a batch: MongoDB's number.
+pub const MAX_BATCH: usize = 100_000;
+
+/// An element of `updates`.
+const UPDATE: &[Field] = &[
+    must("q", Type::Object),
+    must("u", Type::ObjectOrArray),
+    may("c", Type::Object),
+    may("upsert", Type::Bool),
+    may("multi", Type::Bool),
+    may("arrayFilters", Type::Array),
+    may("collation", Type::Object),
+    may("hint", Type::ObjectOrString),
+    may("sort", Type::Object),
+];
+
+/// An element of `deletes`.
+const DELETE: &[Field] = &[
+    must("q", Type::Object),
+    must("limit", Type::Integer),
+    may("collation", Type::Object),
+    may("hint", Type::ObjectOrString),
+];
+
+/// The namespace, the operations, and whether the first that fails ends the batch.
+fn batch<'a>(request: &Request<'a>, field: &str) -> Result<(String, &'a [Json], bool)> {
+    let namespace = request.namespace()?;
+    check_writable(&namespace)?;
+    super::find::refuse(&request.fields, &["let"])?;
+    let operations = request.fields.array(field);
+    if operations.is_empty() || operations.len() > MAX_BATCH {
+        let count = operations.len();
+        let message = format!("Write batch sizes must be between 1 and {MAX_BATCH}. Got {count} operations.");
+        return Err(Error::new(Kind::InvalidLength, message));
+    }
+    Ok((namespace, operations, request.fields.flag("ordered").unwrap_or(true)))
+}
+
+fn finish(mut reply: Reply, errors: &[WriteError]) -> Reply {
+    if !errors.is_empty() {
+        reply = reply.with("writeErrors", failure::write_errors(errors));
+    }
+    reply
+}
+
+/// Runs one operation; one that fails is noted, unless that is not its own fault.
+fn run<T>(index: usize, errors: &mut Vec<WriteError>, operation: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+    match attempt(operation) {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if !failure::is_of_one_operation(&error) => Err(error),
+        Err(error) => {
+            errors.push(WriteError { index, error });
+            Ok(None)
+        }
+    }
+}
+
+/// insert.
+pub fn insert(request: &Request<'_>) -> Result<Reply> {
+    let (namespace, documents, ordered) = batch(request, "documents")?;
+    let mut errors = Vec::new();
+    let mut storable = Vec::with_capacity(documents.len());
+    let mut positions = Vec::with_capacity(documents.len());
+    for (index, json) in documents.iter().enumerate() {
+        if !json.is_object() {
+            let message = format!("BSON field 'insert.documents.{index}' is the wrong type, expected type 'object'");
+            return Err(Error::new(Kind::TypeMismatch, message));
+        }
+        let made = ext_json::from_json(json)
+            .and_then(|value| write::value(&value))
+            .map_err(Error::from)
+            .and_then(|bytes| Storable::new(&bytes));
+        match made {
+            Ok(document) => {
+                storable.push(document);
+                positions.push(index);
+            }
+            Err(error) => {
+                errors.push(WriteError { index, error });
+                if ordered {
+                    break;
+                }
+            }
+        }
+    }
+    let mut failed = Vec::new();
+    let inserted = put(&namespace, &storable, 0, ordered, &mut failed)?;
+    // Of an ordered batch, what comes before in it counts.
+    if ordered && !failed.is_empty() {
+        errors.clear();
+    }
+    errors.extend(failed.into_iter().map(|(at, error)| WriteError { index: positions[at], error }));
+    errors.sort_by_key(|failed| failed.index);
+    Ok(finish(Reply::ok().with("n", integer(inserted)), &errors))
+}
+
+/// Inserts documents, the first of which is number `start` of the batch; answers how many were inserted, and notes
+/// those that were not, the first only if `ordered`.
+fn put(
+    namespace: &str,
+    documents: &[Storable],
+    start: usize,
+    ordered: bool,
+    failed: &mut Vec<(usize, Error)>,
+) -> Result<i64> {
+    if documents.is_empty() {
+        return Ok(0);
+    }
+    let mut refused = Vec::new();
+    let done = attempt(|| {
+        refused = insert::insert(namespace, documents, false)?;
+        // Of an ordered batch, nothing behind the first that is refused may stay.
+        match refused.iter().min_by_key(|refused| refused.index) {
+            Some(first) if ordered => Err(first.error.clone()),
+            _ => Ok(()),
+        }
+    });
+    match done {
+        Ok(()) => {
+            let inserted = documents.len() - refused.len();
+            failed.extend(refused.into_iter().map(|refused| (start + refused.index, refused.error)));
+            Ok(inserted as i64)
+        }
+        Err(error) if !failure::is_of_one_operation(&error) => Err(error),
+        Err(error) if documents.len() == 1 => {
+            failed.push((start, error));
+            Ok(0)
+        }
+        Err(error) => {
+            if let Some(first) = refused.iter().map(|refused| refused.index).min() {
+                let inserted = put(namespace, &documents[..first], start, ordered, failed)?;
+                if failed.is_empty() {
+                    failed.push((start + first, error));
+                }
+                return Ok(inserted);
+            }
+            let (left, right) = documents.split_at(documents.len() / 2);
+            let mut inserted = put(namespace, left, start, ordered, failed)?;
+            if !ordered || failed.is_empty() {
+                inserted += put(namespace, right, start + left.len(), ordered, failed)?;
+            }
+            Ok(inserted)
+        }
+    }
+}
+
+/// update.
+pub fn update(request: &Request<'_>) -> Result<Reply> {
+    let (namespace, operations, ordered) = batch(request, "updates")?;
+    let operations =
+        operations.iter().map(|json| Fields::parse(json, "update.updates", UPDATE)).collect::<Result<Vec<_>>>()?;
+    let (mut matched, mut modified) = (0, 0);
+    let (mut upserted, mut errors) = (Vec::new(), Vec::new());
+    for (index, operation) in operations.iter().enumerate() {
+        match run(index, &mut errors, || update_one(&namespace, operation))? {
+            Some(done) => {
+                matched += done.matched;
+                modified += done.modified;
+                if let Some(id) = done.upserted {
+                    let fields = vec![("index".to_owned(), integer(index as i64)), ("_id".to_owned(), id)];
+                    upserted.push(Value::Object(fields));
+                }
+            }
+            None if ordered => break,
+            None => {}
+        }
+    }
+    let n = matched + upserted.len() as i64;
+    let mut reply = Reply::ok().with("n", integer(n)).with("nModified", integer(modified));
+    if !upserted.is_empty() {
+        reply = reply.with("upserted", Node::Value(Value::Array(upserted)));
+    }
+    Ok(finish(reply, &errors))
+}
+
+fn update_one(namespace: &str, operation: &Fields<'_>) -> Result<modify::Updated> {
+    check_hint(namespace, operation.get("hint"))?;
+    super::find::refuse(operation, &["c", "collation"])?;
+    let query = Query::parse(&operation.json_or("q", "{}"))?;
+    let many = operation.flag("multi").unwrap_or(false);
+    let array_filters = operation.get("arrayFilters").map(Json::to_string);
+    let update = operation.json_or("u", "{}");
+    let modification = Modification::parse(&update, Style::Either, array_filters.as_deref(), &query)?;
+    if modification.update.is_replacement() && many {
+        let message = "multi update is not supported for replacement-style update";
+        return Err(Error::new(Kind::FailedToParse, message));
+    }
+    let change = Change {
+        query: &query,
+        modification: &modification,
+        many,
+        upsert: operation.flag("upsert").unwrap_or(false),
+        sort: sort_of(operation)?,
+    };
+    modify::update(namespace, &change)
+}
+
+/// The field `sort`, and its text; None for an empty one.
+pub fn sort_of(fields: &Fields<'_>) -> Result<Option<(Sort, String)>> {
+    match fields.get("sort") {
+        Some(Json::Object(empty)) if empty.is_empty() => Ok(None),
+        Some(sort) => Ok(Some((Sort::parse(sort)?, sort.to_string()))),
+        None => Ok(None),
+    }
+}
+
+/// delete.
+pub fn delete(request: &Request<'_>) -> Result<Reply> {
+    let (namespace, operations, ordered) = batch(request, "deletes")?;
+    let operations =
+        operations.iter().map(|json| Fields::parse(json, "delete.deletes", DELETE)).collect::<Result<Vec<_>>>()?;
+    let mut deleted = 0;
+    let mut errors = Vec::new();
+    for (index, operation) in operations.iter().enumerate() {
+        match run(index, &mut errors, || delete_one(&namespace, operation))? {
+            Some(n) => deleted += n,
+            None if ordered => break,
+            None => {}
+        }
+    }
+    Ok(finish(Reply::ok().with("n", integer(deleted)), &errors))
+}
+
+fn delete_one(namespace: &str, operation: &Fields<'_>) -> Result<i64> {
+    check_hint(namespace, operation.get("hint"))?;
+    super::find::refuse(operation, &["collation"])?;
+    let many = match operation.integer("limit")? {
+        Some(0) => true,
+        Some(1) => false,
+        other => {
+            let message = format!("The limit field in delete objects must be 0 or 1. Got {}", other.unwrap_or(0));
+            return Err(Error::new(Kind::FailedToParse, message));
+        }
+    };
+    modify::delete(namespace, &Query::parse(&operation.json_or("q", "{}"))?, many)
+}

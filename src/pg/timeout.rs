@@ -1,0 +1,62 @@
+//! A deadline for part of a statement, by PostgreSQL's own `statement_timeout` timer.
+
+use pgrx::pg_sys;
+use std::ffi::c_int;
+
+/// PostgreSQL 15's number of the timer in `utils/timeout.h`.
+const STATEMENT_TIMEOUT: c_int = 3;
+
+// None of them raises an ERROR, so none needs pgrx's guard: a timer that cannot be set ends the process.
+unsafe extern "C-unwind" {
+    fn enable_timeout_at(id: c_int, finish: pg_sys::TimestampTz);
+    fn disable_timeout(id: c_int, keep_indicator: bool);
+    fn get_timeout_active(id: c_int) -> bool;
+    fn get_timeout_finish_time(id: c_int) -> pg_sys::TimestampTz;
+}
+
+/// A deadline that is in force until it is dropped; what runs then is cancelled as by `statement_timeout`. An earlier
+/// `statement_timeout` stays in force.
+#[derive(Debug)]
+pub struct Deadline {
+    at: pg_sys::TimestampTz,
+    /// what was in force before
+    before: Option<pg_sys::TimestampTz>,
+    armed: bool,
+}
+
+impl Deadline {
+    /// A deadline in so many milliseconds.
+    pub fn after(milliseconds: i64) -> Self {
+        // SAFETY: inside a statement; the timer is registered in every backend.
+        unsafe {
+            let at = pg_sys::GetCurrentTimestamp().saturating_add(milliseconds.saturating_mul(1000));
+            let before = get_timeout_active(STATEMENT_TIMEOUT).then(|| get_timeout_finish_time(STATEMENT_TIMEOUT));
+            let armed = before.is_none_or(|before| at < before);
+            if armed {
+                enable_timeout_at(STATEMENT_TIMEOUT, at);
+            }
+            Self { at, before, armed }
+        }
+    }
+
+    /// True if it is over, and not an earlier `statement_timeout`.
+    pub fn is_over(&self) -> bool {
+        // SAFETY: reads the clock.
+        self.armed && unsafe { pg_sys::GetCurrentTimestamp() } >= self.at
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        // SAFETY: as in `after`. While an ERROR unwinds to the server's main loop, that disables every timer.
+        unsafe {
+            disable_timeout(STATEMENT_TIMEOUT, false);
+            if let Some(before) = self.before {
+                enable_timeout_at(STATEMENT_TIMEOUT, before);
+            }
+        }
+    }
+}

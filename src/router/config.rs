@@ -1,0 +1,122 @@
+//! The virtual database `config`: the catalog in the shapes of MongoDB's config servers, read-only.
+//!
+//! Its collections are views over the catalog (`sql/config.sql`), and a find is a SELECT with the same functions that
+//! shards run for documents, so filters, projections and sorts mean the same, and PostgreSQL sorts and streams.
+
+use super::condition::{Borrowed, Bound};
+use super::dispatch::RowStream;
+use super::options::FindOptions;
+use super::read::Query;
+use crate::catalog::{namespace, shards};
+use crate::pg::error::Result;
+use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::spi;
+use docshard_core::document::value::Value;
+
+/// The database's name.
+pub const DATABASE: &str = namespace::CONFIG;
+
+/// Its collections, and whether a view has a namespace to narrow it by.
+const COLLECTIONS: &[(&str, bool)] = &[
+    ("changelog", true),
+    ("chunks", true),
+    ("collections", false),
+    ("databases", false),
+    ("mongos", false),
+    ("settings", false),
+    ("shards", false),
+    ("tags", true),
+    ("version", false),
+];
+
+/// The names of its collections.
+pub fn collections() -> impl Iterator<Item = &'static str> {
+    COLLECTIONS.iter().map(|(name, _)| *name)
+}
+
+/// True if a namespace is one of this database, there or not.
+pub fn is_of(namespace: &str) -> bool {
+    namespace.split_once('.').is_some_and(|(database, _)| database == DATABASE)
+}
+
+/// The documents of a collection that match, in the order of its view unless a sort says another; none if there is no
+/// such collection.
+///
+/// # Errors
+/// `IllegalOperation` at a shard.
+pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Vec<RowStream>> {
+    let mut params = Vec::new();
+    let mut param = |bound: Bound| {
+        params.push(bound);
+        format!("${}", params.len())
+    };
+    let document = match &options.projection {
+        Some(projection) => format!("docshard_internal.project(t.doc, {})", param(Bound::Text(projection.clone()))),
+        None => "t.doc".to_owned(),
+    };
+    let Some(from) = source(namespace, query, &mut param)? else { return Ok(Vec::new()) };
+    let order = match &options.sort {
+        Some((_, text)) => format!("docshard_internal.sort_key(t.doc, {})", param(Bound::Text(text.clone()))),
+        None => "t.position".to_owned(),
+    };
+    let mut sql = format!("SELECT docshard_internal.pack({document}) {from} ORDER BY {order}, t.position");
+    if let Some(limit) = options.limit {
+        sql += &format!(" LIMIT {}", limit.min(i64::MAX as u64));
+    }
+    if options.skip > 0 {
+        sql += &format!(" OFFSET {}", options.skip.min(i64::MAX as u64));
+    }
+    let borrowed = Borrowed::new(&params);
+    let _snapshot = ActiveSnapshot::of_statement();
+    Ok(vec![RowStream::Local(spi::Cursor::open(&sql, &borrowed.params())?)])
+}
+
+/// The values of a field in the documents of a collection that match, and their keys, in order.
+///
+/// # Errors
+/// As [`find`].
+pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Vec<RowStream>> {
+    let mut params = vec![Bound::Text(field.to_owned())];
+    let mut param = |bound: Bound| {
+        params.push(bound);
+        format!("${}", params.len())
+    };
+    let Some(from) = source(namespace, query, &mut param)? else { return Ok(Vec::new()) };
+    let sql = format!(
+        "SELECT DISTINCT ON (v.key) v.value, v.key FROM (SELECT t.doc {from}) AS d, \
+                docshard_internal.distinct_values(d.doc, $1) AS v ORDER BY v.key, v.value"
+    );
+    let borrowed = Borrowed::new(&params);
+    let _snapshot = ActiveSnapshot::of_statement();
+    Ok(vec![RowStream::Local(spi::Cursor::open(&sql, &borrowed.params())?)])
+}
+
+/// How many documents of a collection match.
+///
+/// # Errors
+/// As [`find`].
+pub fn count(namespace: &str, query: &Query) -> Result<i64> {
+    let mut params = Vec::new();
+    let mut param = |bound: Bound| {
+        params.push(bound);
+        format!("${}", params.len())
+    };
+    let Some(from) = source(namespace, query, &mut param)? else { return Ok(0) };
+    let borrowed = Borrowed::new(&params);
+    let rows = spi::query(&format!("SELECT pg_catalog.count(*) {from}"), &borrowed.params())?;
+    Ok(rows.first().map_or(0, |row| row.i64(0)))
+}
+
+fn source(namespace: &str, query: &Query, param: &mut impl FnMut(Bound) -> String) -> Result<Option<String>> {
+    shards::check_router()?;
+    let name = namespace.split_once('.').map_or("", |(_, name)| name);
+    let Some((name, has_namespace)) = COLLECTIONS.iter().find(|(known, _)| *known == name) else { return Ok(None) };
+    let mut from = format!("FROM docshard_internal.config_{name} t WHERE true");
+    if *has_namespace && let Some(Value::String(ns)) = query.filter.equality_of("ns") {
+        from += &format!(" AND t.ns = {}", param(Bound::Text(ns)));
+    }
+    if !query.filter.is_empty() {
+        from += &format!(" AND docshard_internal.matches(t.doc, {})", param(Bound::Text(query.text.clone())));
+    }
+    Ok(Some(from))
+}

@@ -1,0 +1,100 @@
+//! How large a collection is, shard by shard, as whoever may read it may know.
+//!
+//! Small tables are counted; of larger ones PostgreSQL's statistics tell, which autovacuum keeps about right.
+
+use super::condition::Conditions;
+use super::dispatch::{self, with_fresh_map};
+use super::statement::Statement;
+use crate::catalog::model::Collection;
+use crate::pg::error::Result;
+use docshard_core::key::KeyRanges;
+use serde_json::Value as Json;
+
+/// Tables of at most so many bytes are counted.
+const COUNTED_BYTES: i64 = 32 * 1024 * 1024;
+
+/// A collection's part on a shard.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// the shard's name
+    pub shard: String,
+    /// documents
+    pub documents: i64,
+    /// their bytes
+    pub bytes: i64,
+    /// bytes of the table on disk, without its indexes
+    pub storage: i64,
+    /// bytes of each index
+    pub indexes: Vec<(String, i64)>,
+}
+
+impl Measured {
+    /// Bytes of all indexes.
+    pub fn of_indexes(&self) -> i64 {
+        self.indexes.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Bytes on disk.
+    pub fn total(&self) -> i64 {
+        self.storage + self.of_indexes()
+    }
+}
+
+/// Measures a collection on every shard that has chunks of it; nothing if it is gone.
+///
+/// # Errors
+/// As `read::find`.
+pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
+    with_fresh_map(&collection.namespace, |collection| {
+        let Some(collection) = collection else { return Ok(Vec::new()) };
+        let destinations = dispatch::destinations(&collection, &KeyRanges::all())?;
+        let conditions = Conditions::new(&collection);
+        let sql = format!(
+            "SELECT CASE WHEN s.few THEN n.documents ELSE c.reltuples::int8 END, \
+                    CASE WHEN s.few THEN n.bytes ELSE (c.reltuples * coalesce( \
+                      (SELECT avg_width FROM pg_catalog.pg_stats WHERE schemaname = 'docshard_data' \
+                        AND tablename = c.relname AND attname = 'doc'), 0))::int8 END, \
+                    pg_catalog.pg_table_size(c.oid), \
+                    (SELECT pg_catalog.json_object_agg(r.relname, pg_catalog.pg_relation_size(r.oid))::text \
+                       FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid \
+                      WHERE i.indrelid = c.oid) \
+             FROM pg_catalog.pg_class c \
+             CROSS JOIN LATERAL (SELECT c.reltuples < 0 OR pg_catalog.pg_relation_size(c.oid) <= {COUNTED_BYTES} AS few) s \
+             LEFT JOIN LATERAL (SELECT pg_catalog.count(*) AS documents, \
+                    coalesce(pg_catalog.sum(pg_catalog.octet_length(docshard_internal.pack(t.doc))), 0)::int8 AS bytes \
+                  FROM {table} t WHERE s.few) n ON true \
+             WHERE c.oid = '{table}'::regclass AND {check}",
+            table = collection.table(),
+            check = conditions.sql()
+        );
+        let statement = Statement { sql, params: conditions.params };
+        let streams = dispatch::read(&collection, &destinations, &statement)?;
+        let mut parts = Vec::with_capacity(destinations.len());
+        for (destination, mut stream) in destinations.iter().zip(streams) {
+            while let Some(row) = stream.next_row()? {
+                parts.push(Measured {
+                    shard: destination.shard.name.clone(),
+                    documents: row.i64(0),
+                    bytes: row.i64(1),
+                    storage: row.i64(2),
+                    indexes: indexes(&collection, row.get(3).unwrap_or_default()),
+                });
+            }
+        }
+        Ok(parts)
+    })
+}
+
+/// The sizes of a table's indexes, by the collection's names: what is no secondary index serves `_id`.
+fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
+    let Ok(Json::Object(sizes)) = serde_json::from_slice(sizes) else { return Vec::new() };
+    let mut named: Vec<(String, i64)> = vec![("_id_".to_owned(), 0)];
+    for (relation, size) in &sizes {
+        let size = size.as_i64().unwrap_or(0);
+        match collection.indexes.iter().find(|index| format!("i{}", index.id) == *relation) {
+            Some(index) => named.push((index.name.clone(), size)),
+            None => named[0].1 += size,
+        }
+    }
+    named
+}
