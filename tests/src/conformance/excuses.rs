@@ -7,8 +7,8 @@
 //! other_case:7 @hashed @range
 //! ```
 //!
-//! A case excused for one way of running it only names the way. An excused case that passes is an error: the file would
-//! say less than the truth.
+//! A case excused for one way of running it only names the way. An excused case that passes is an error, as the file would
+//! say less than the truth; only of a known failure it is just told, so that nobody is stopped by a repair.
 
 use super::Way;
 use std::collections::HashMap;

@@ -52,6 +52,8 @@ pub struct Report {
     all: Counts,
     /// what failed although nothing excuses it, and excuses that no longer hold
     pub complaints: Vec<String>,
+    /// known failures that no longer are: good news, and lines to delete
+    pub notes: Vec<String>,
 }
 
 impl Report {
@@ -62,6 +64,7 @@ impl Report {
         excuses: &Excuses,
         outcomes: impl IntoIterator<Item = (Way, Outcome)>,
     ) {
+        let mut classes = Vec::new();
         let mut stale = excuses.ids().any(|excused| excused == id);
         for (way, outcome) in outcomes {
             let outcome = match (excuses.of(id, way), outcome) {
@@ -69,14 +72,19 @@ impl Report {
                     stale = false;
                     Outcome::Excused(class)
                 }
-                (_, outcome) => outcome,
+                (class, outcome) => {
+                    classes.extend(class);
+                    outcome
+                }
             };
             self.count(kind, operators, way, &outcome);
             if let Outcome::Failed(what) = outcome {
                 self.complaints.push(format!("{id} @{}: {what}", way.name()));
             }
         }
-        if stale {
+        if stale && classes.contains(&Class::Known) {
+            self.notes.push(format!("{id}: passes now"));
+        } else if stale {
             self.complaints.push(format!("{id}: passes, and need not be excused"));
         }
     }
@@ -103,7 +111,8 @@ impl Report {
         let table = self.table();
         let complaints = self.complaints.join("\n");
         let path = project().join(format!("target/conformance-{name}.txt"));
-        let _ = fs::write(&path, format!("{table}\n{complaints}\n"));
+        let notes = self.notes.join("\n");
+        let _ = fs::write(&path, format!("{table}\n{complaints}\n{notes}\n"));
         // Not by eprintln!, which a test that passes does not show.
         let _ = writeln!(std::io::stderr(), "{table}");
         assert!(self.complaints.is_empty(), "{} complaints:\n{complaints}", self.complaints.len());

@@ -294,7 +294,9 @@ impl Shell {
 
     fn run_find_and_modify(&mut self, namespace: &str, command: &Map<String, Value>) -> Result<Answer, Failure> {
         let options = rest(command, &["findAndModify", "findandmodify", "$db"]);
-        Ok(Answer::Response(self.call("find_and_modify", namespace, &[&options])?))
+        // The function returns the document alone, and not what the command says about it.
+        let value = self.call("find_and_modify", namespace, &[&options])?;
+        Ok(Answer::Response(json!({"value": value, "ok": 1})))
     }
 
     fn run_create_indexes(&mut self, namespace: &str, command: &Map<String, Value>) -> Result<Answer, Failure> {

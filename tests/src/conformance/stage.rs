@@ -45,12 +45,9 @@ impl Way {
 }
 
 /// Where the chunks of a range-sharded collection end, in the order of keys: among the numbers, strings and ObjectIds
-/// that the cases use.
+/// that the cases use. Few, as each chunk is moved.
 fn split_points() -> Vec<Value> {
-    let mut points: Vec<Value> = [2, 3, 4, 5, 7, 9, 11, 15, 21, 101].into_iter().map(|n| json!(n)).collect();
-    points.extend(["", "1", "2", "3", "5", "b", "c", "m"].into_iter().map(|text| json!(text)));
-    points.push(json!({"$oid": "000000000000000000000000"}));
-    points
+    vec![json!(2), json!(4), json!(8), json!("2"), json!("c"), json!({"$oid": "000000000000000000000000"})]
 }
 
 /// A connection and its collections of one way.
