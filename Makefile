@@ -57,6 +57,7 @@ fuzz: ## fuzz the core, FUZZ_S seconds a target (60); needs nightly Rust and car
 
 bench: install ## compare speed with plain PostgreSQL and hand-made sharding
 	@bench/run
+	@bench/moves
 
 clean: ## remove everything built, the demo, the private PostgreSQL
 	@for folder in .demo .bench/*/; do .ci/cluster remove $$folder; done
