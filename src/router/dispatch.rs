@@ -153,8 +153,11 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
             sleep_ms(pause);
             pause = (pause * 2).min(50);
             if pause == 50 && !helped {
-                helped = true;
-                complete_decided_move(namespace)?;
+                helped = match complete_decided_move(namespace) {
+                    // No background worker is free: one of others may complete it, else the next attempt.
+                    Err(error) if &error.sqlstate == b"53200" => false,
+                    completed => completed.map(|()| true)?,
+                };
             }
         }
     }

@@ -81,6 +81,7 @@ impl Run {
         let mut client = cluster.router.client();
         let run = |client: &mut Client, sql: &str| client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
         run(&mut client, "CREATE EXTENSION docshard CASCADE");
+        run(&mut client, "SELECT docshard.stop_balancer()");
         for shard in &cluster.shards {
             let url = format!("postgresql://postgres@127.0.0.1:{}/postgres", proxies[&shard.name].port);
             run(&mut client, &format!("SELECT docshard.add_shard('{url}', '{{\"name\": \"{}\"}}')", shard.name));
@@ -612,6 +613,16 @@ impl Run {
     /// Checks what has happened so far, while it goes on.
     pub fn check_now(&self) -> Vec<Violation> {
         check(&self.workload.recorder.history())
+    }
+
+    /// Switches a mechanism off, on all nodes; see [`crate::faults`].
+    ///
+    /// # Panics
+    /// If there is no such mechanism.
+    pub fn switch_off(&self, mechanism: &str) {
+        for node in std::iter::once(&self.cluster.router).chain(&self.cluster.shards) {
+            node.switch_off(mechanism);
+        }
     }
 
     /// Lets everything come to rest, checks that nothing is left behind and that every document is where it belongs, and
