@@ -36,16 +36,6 @@ fn changes_that_are_not_captured() {
 }
 
 #[test]
-fn writers_that_do_not_share_the_lock_of_a_move() {
-    is_noticed(&["migration_lock", "count"]);
-}
-
-#[test]
 fn statements_that_do_not_check_their_version() {
     is_noticed(&["version_check"]);
-}
-
-#[test]
-fn writers_that_take_no_lock_and_do_not_check() {
-    is_noticed(&["lock_and_check", "count"]);
 }
