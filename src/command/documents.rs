@@ -8,25 +8,27 @@ use crate::pg::error::{Error, Result};
 use crate::router;
 use crate::router::find_and_modify::{FindAndModify, Returned};
 use crate::router::modify::Modification;
-use crate::router::options::CountOptions;
+use crate::router::options::{CountOptions, Options};
 use crate::router::read::{self, Query};
 use docshard_core::document::value::Value;
 use docshard_core::document::{MAX_DOCUMENT_BYTES, raw};
 use docshard_core::error::Kind;
 use docshard_core::projection::Projection;
 use docshard_core::update::Style;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// count.
 pub fn count(request: &Request<'_>) -> Result<Reply> {
     let fields = &request.fields;
-    refuse(fields, &["collation"])?;
     let namespace = request.namespace()?;
     check_hint(&namespace, fields.get("hint"))?;
+    let filter = fields.json_or("query", "{}");
+    let collation = json!({ "collation": fields.get("collation") });
+    let setting = Options::of(&collation, "count", &["collation"])?.setting(&[&filter])?;
     // As in MongoDB: 0 is no limit, and a negative one means its size.
     let limit = fields.integer("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
-    let options = CountOptions { skip: fields.count("skip")?.unwrap_or(0), limit };
-    let n = read::count(&namespace, &Query::parse(&fields.json_or("query", "{}"))?, &options)?;
+    let options = CountOptions { skip: fields.count("skip")?.unwrap_or(0), limit, setting };
+    let n = read::count(&namespace, &Query::parse_in(&filter, options.setting.as_ref())?, &options)?;
     Ok(Reply::ok().with("n", integer(n)))
 }
 

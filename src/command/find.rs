@@ -80,7 +80,8 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
     };
     // What ends within one batch needs nothing that outlives the transaction.
     if batch > 0 && limit.is_some_and(|limit| usize::try_from(limit).is_ok_and(|limit| limit <= batch)) {
-        let mut documents = read::find(&namespace, &Query::parse(&filter)?, &FindOptions::parse(&options, "find")?)?;
+        let options = FindOptions::parse(&options, "find")?;
+        let mut documents = read::find(&namespace, &Query::parse_in(&filter, options.setting.as_ref())?, &options)?;
         let mut found = Vec::new();
         while let Some(document) = documents.next_document()? {
             found.push(document.bytes().to_vec());
@@ -163,7 +164,7 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
             return Err(error.with_hint(format!("Commands that can be explained: {}.", known.join(", "))));
         }
     };
-    let plan = explain::find(&namespace()?, &Query::parse(&filter)?, &options)?;
+    let plan = explain::find(&namespace()?, &Query::parse_in(&filter, options.setting.as_ref())?, &options)?;
     Ok(Reply::of(json!({
         "queryPlanner": {
             "namespace": namespace()?,
