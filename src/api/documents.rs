@@ -35,10 +35,10 @@ fn insert_one(ns: &str, doc: RawJsonb, options: default!(Json, "'{}'")) -> RawJs
         if options.0 != "{}" {
             Options::of(&options.parse()?, "insert_one", &["comment"])?;
         }
-        let documents = [Storable::new(doc.bytes())?];
-        insert::insert(ns, &documents, true)?;
-        let [document] = documents;
-        result(vec![("insertedId", document.id)])
+        let mut document = Some(Storable::new(doc.bytes())?);
+        let inserted = insert::insert(ns, &mut || Ok(document.take()))?;
+        let id = inserted.into_iter().next().map_or(Value::Null, |document| document.id);
+        result(vec![("insertedId", id)])
     };
     run().unwrap_or_else(|e| e.raise())
 }
@@ -50,20 +50,30 @@ fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json
     let run = || -> Result<RawJsonb> {
         let json = options.parse()?;
         let ordered = Options::of(&json, "insert_many", &["ordered", "comment"])?.boolean("ordered")?.unwrap_or(true);
-        let mut documents = Vec::with_capacity(docs.len());
-        for (index, doc) in docs.iter().enumerate() {
-            let doc = doc.ok_or_else(|| Error::new(Kind::TypeMismatch, format!("document {index} is null")))?;
-            let storable = Storable::new(doc.bytes())
-                .map_err(|e| Error { message: format!("document {index}: {}", e.message), ..e })?;
-            documents.push(storable);
-        }
-        if documents.is_empty() {
+        if docs.is_empty() {
             return Err(Error::new(
                 Kind::InvalidLength,
                 "Write batch sizes must be between 1 and 100000. Got 0 operations.",
             ));
         }
-        let errors = insert::insert(ns, &documents, ordered)?;
+        let mut docs = docs.iter().enumerate();
+        let mut next = || -> Result<Option<Storable>> {
+            let Some((index, doc)) = docs.next() else { return Ok(None) };
+            let doc = doc.ok_or_else(|| Error::new(Kind::TypeMismatch, format!("document {index} is null")))?;
+            Storable::new(doc.bytes())
+                .map(Some)
+                .map_err(|e| Error { message: format!("document {index}: {}", e.message), ..e })
+        };
+        let (documents, errors) = if ordered {
+            (insert::insert(ns, &mut next)?, Vec::new())
+        } else {
+            let mut documents = Vec::new();
+            while let Some(document) = next()? {
+                documents.push(document);
+            }
+            let errors = insert::insert_unordered(ns, &documents)?;
+            (documents, errors)
+        };
         let mut failed = errors.iter().map(|error| error.index).collect::<Vec<_>>();
         failed.sort_unstable();
         let inserted = documents.len() - errors.len();
@@ -106,17 +116,22 @@ fn insert_select(ns: &str, query: &str) -> RawJsonb {
         drop(snapshot);
         let mut inserted = 0;
         loop {
-            let mut documents = Vec::new();
-            while documents.len() < BATCH
+            // All of a batch is read before the first of it is sent, as the query may send things to shards itself.
+            let mut batch = Vec::new();
+            while batch.len() < BATCH
                 && let Some(row) = rows.next_row()?
             {
-                let bytes = row.get(0).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document is null"))?;
-                documents.push(Storable::new(bytes)?);
+                batch.push(row);
             }
-            if documents.is_empty() {
+            if batch.is_empty() {
                 return result(vec![("insertedCount", number(inserted))]);
             }
-            insert::insert(ns, &documents, true)?;
+            let mut batch = batch.into_iter();
+            let documents = insert::insert(ns, &mut || {
+                let Some(row) = batch.next() else { return Ok(None) };
+                let bytes = row.get(0).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document is null"))?;
+                Storable::new(bytes).map(Some)
+            })?;
             inserted += documents.len() as i64;
         }
     };

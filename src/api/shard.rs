@@ -1,10 +1,14 @@
 //! What routers call at a shard: checks, locks and tables.
 
 use crate::ownership::placement::{Placement, check};
-use crate::ownership::{capture, leaving, table, writing};
+use crate::ownership::{capture, documents, leaving, table, writing};
+use crate::pg::error::Result;
 use crate::pg::fault;
+use crate::pg::json;
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::scan::Look;
+use docshard_core::filter::Filter;
+use docshard_core::update;
 use pgrx::prelude::*;
 
 /// True if this shard is at the version that the router assumed, in the snapshot of the statement that asks;
@@ -32,6 +36,49 @@ fn lock_and_check(collection: i32, token: i64, version: i64, lo: Option<&[u8]>, 
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn lock_upsert(number: i64) {
     writing::lock_upsert(number);
+}
+
+/// Takes the locks that inserting these documents needs, checks the version under them, and inserts; answers how many.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, strict, requires = ["catalog"])]
+fn insert_documents(collection: i32, token: i64, version: i64, documents: &[u8]) -> i64 {
+    let inserted = documents::insert(collection, Placement { token, version }, documents);
+    inserted.unwrap_or_else(|e| e.raise()).cast_signed()
+}
+
+/// Updates one document of a shard key, and of an `_id` unless that is null, that matches the filter, under the locks that
+/// this needs; answers 0 if there is none, 1 if it stays as it is, 2 if it changed.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+#[allow(clippy::too_many_arguments, reason = "a router sends it as one statement")]
+fn update_document(
+    collection: i32,
+    token: i64,
+    version: i64,
+    skey: &[u8],
+    id: Option<&[u8]>,
+    filter: &str,
+    update: &str,
+    fixed: Vec<String>,
+) -> i64 {
+    let run = || -> Result<i64> {
+        let filter = Filter::parse(&json::parse(filter)?)?;
+        let update = update::read(&json::parse(update)?)?;
+        let assumed = Placement { token, version };
+        let done = documents::update_one(collection, assumed, (skey, id), &filter, &update, &fixed)?;
+        Ok(done.map_or(0, |changed| 1 + i64::from(changed)))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Deletes one document of a shard key, and of an `_id` unless that is null, that matches the filter, under the locks
+/// that this needs; answers how many.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn delete_document(collection: i32, token: i64, version: i64, skey: &[u8], id: Option<&[u8]>, filter: &str) -> i64 {
+    let run = || -> Result<i64> {
+        let filter = Filter::parse(&json::parse(filter)?)?;
+        let done = documents::delete_one(collection, Placement { token, version }, (skey, id), &filter)?;
+        Ok(i64::from(done))
+    };
+    run().unwrap_or_else(|e| e.raise())
 }
 
 /// Excludes every writer of a collection on this shard until the transaction ends.

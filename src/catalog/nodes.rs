@@ -35,7 +35,7 @@ pub fn read_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) -
 fn ask(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize, write: bool) -> Result<Vec<Row>> {
     let Place::Remote(server) = shard.place else { return spi::query(sql, params) };
     let statement = remote::Statement { sql, params };
-    let mut streams = remote::start(&[remote::Request { server, preamble: None, statement, write }])?;
+    let mut streams = remote::start(&[remote::Request { server, preamble: None, statement, write, alone: false }])?;
     remote::await_all(&mut streams)?;
     let mut rows = Vec::new();
     for stream in &mut streams {
@@ -63,7 +63,7 @@ pub fn read_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize)
             Place::Local => None,
             Place::Remote(server) => {
                 let statement = remote::Statement { sql, params };
-                Some(remote::Request { server, preamble: None, statement, write: false })
+                Some(remote::Request { server, preamble: None, statement, write: false, alone: false })
             }
         })
         .collect();
@@ -93,7 +93,7 @@ pub fn run_on_all(shards: &[ShardId], sql: &str, params: &[Param<'_>]) -> Result
             Place::Local => None,
             Place::Remote(server) => {
                 let statement = remote::Statement { sql, params };
-                Some(remote::Request { server, preamble: None, statement, write: true })
+                Some(remote::Request { server, preamble: None, statement, write: true, alone: false })
             }
         })
         .collect();

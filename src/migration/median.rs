@@ -48,7 +48,8 @@ fn first_bytes(chunk: &Chunk, sql: &str, params: &[Param<'_>]) -> Result<Option<
         Place::Local => Ok(spi::query(sql, params)?.first().and_then(|row| row.get(0).map(<[u8]>::to_vec))),
         Place::Remote(server) => {
             let statement = remote::Statement { sql, params };
-            let mut streams = remote::start(&[remote::Request { server, preamble: None, statement, write: false }])?;
+            let mut streams =
+                remote::start(&[remote::Request { server, preamble: None, statement, write: false, alone: false }])?;
             remote::await_all(&mut streams)?;
             let mut found = None;
             for stream in &mut streams {

@@ -6,6 +6,8 @@
 //! who held that lock when its capture was committed, so what was noted is exact as long as the lock is held. Who writes
 //! to the table directly, without `lock_and_check`, takes the lock and looks in the trigger, once a transaction.
 //!
+//! [`super::documents`] writes without the trigger and calls [`changed`] itself.
+//!
 //! INVARIANT: a change of a captured range and the log's row of its key are written by the same (sub)transaction, and it
 //! shares the move's lock. So whoever holds that lock exclusively sees every change, and its key in the log.
 
@@ -68,6 +70,15 @@ pub(super) fn note(collection: i32, captures: Vec<Capture>) {
     KNOWN.with_borrow_mut(|known| known.refresh().set(collection, captures));
 }
 
+/// Logs the change of a row's document where its key is captured. For a writer that has passed `lock_and_check` and
+/// whose writing fires no trigger.
+///
+/// # Errors
+/// As the trigger.
+pub(super) fn changed(collection: i32, skey: &[u8], id: &[u8]) -> Result<()> {
+    if is_captured(collection)? { log_key(collection, skey, id) } else { Ok(()) }
+}
+
 /// From now on this transaction's writes are not logged.
 pub fn bypass() {
     KNOWN.with_borrow_mut(|known| known.refresh().bypass = true);
@@ -75,41 +86,41 @@ pub fn bypass() {
 
 fn on_change(change: &RowChange) -> Result<()> {
     let Some(collection) = table::collection_of(change.table()) else { return Ok(()) };
-    // None: unknown; true: nothing to do.
-    let quiet = KNOWN.with_borrow_mut(|known| {
-        let known = known.refresh();
-        if known.bypass { Some(true) } else { known.get(collection).map(<[_]>::is_empty) }
-    });
-    match quiet {
-        Some(true) => return Ok(()),
-        Some(false) => {}
-        None => {
-            lock::acquire(Tag::Collection(collection), Mode::Shared);
-            let captured = captures(collection)?;
-            let none = captured.is_empty();
-            note(collection, captured);
-            if none {
-                return Ok(());
-            }
-        }
+    if !is_captured(collection)? {
+        return Ok(());
     }
-    log_change(collection, change)
-}
-
-fn log_change(collection: i32, change: &RowChange) -> Result<()> {
-    let captured =
-        KNOWN.with_borrow_mut(|known| known.refresh().get(collection).map(<[_]>::to_vec).unwrap_or_default());
     let (old, new) = (change.old_key(), change.new_key());
     let old = old.filter(|old| Some(old) != new.as_ref());
-    for (skey, id) in old.iter().chain(&new) {
-        for capture in captured.iter().filter(|capture| capture.contains(skey)) {
-            if fault::is_off("capture") {
-                continue;
-            }
-            fault::point("capture.logging")?;
-            share(collection, capture.migration)?;
-            log(capture.migration, collection, skey, id)?;
+    old.iter().chain(&new).try_for_each(|(skey, id)| log_key(collection, skey, id))
+}
+
+/// False if no change of the collection by this transaction has to be logged now.
+fn is_captured(collection: i32) -> Result<bool> {
+    // None: unknown.
+    let known = KNOWN.with_borrow_mut(|known| {
+        let known = known.refresh();
+        if known.bypass { Some(false) } else { known.get(collection).map(|captured| !captured.is_empty()) }
+    });
+    if let Some(captured) = known {
+        return Ok(captured);
+    }
+    lock::acquire(Tag::Collection(collection), Mode::Shared);
+    let captured = captures(collection)?;
+    let any = !captured.is_empty();
+    note(collection, captured);
+    Ok(any)
+}
+
+fn log_key(collection: i32, skey: &[u8], id: &[u8]) -> Result<()> {
+    let captured =
+        KNOWN.with_borrow_mut(|known| known.refresh().get(collection).map(<[_]>::to_vec).unwrap_or_default());
+    for capture in captured.iter().filter(|capture| capture.contains(skey)) {
+        if fault::is_off("capture") {
+            continue;
         }
+        fault::point("capture.logging")?;
+        share(collection, capture.migration)?;
+        log(capture.migration, collection, skey, id)?;
     }
     Ok(())
 }

@@ -6,12 +6,14 @@
 //!
 //! * Every statement of a router carries [`placement::check`] inside itself, in its own snapshot.
 //! * Every write first passes [`writing::lock_and_check`].
+//! * [`documents`] inserts, and changes single documents, in one call with that check.
 //! * [`capture`] logs the keys that change in a range that is being moved away.
 //! * [`leaving`] removes such a range when it has been moved.
 //! * [`measure`] tells how much is here, and where it can be cut.
 //! * [`table`] makes and drops the collection's table together with its placement.
 
 pub mod capture;
+pub mod documents;
 pub mod leaving;
 pub mod measure;
 pub mod placement;

@@ -8,7 +8,11 @@ use crate::pg::server::relation_oid;
 use crate::pg::spi;
 use docshard_core::error::Kind;
 use docshard_core::index::IndexKeys;
-use std::ffi::CString;
+use pgrx::pg_sys::Oid;
+use std::ffi::{CStr, CString};
+
+/// The name of the row trigger of every collection's table: see [`super::capture`].
+pub const TRIGGER: &CStr = c"capture";
 
 /// The collection of a table's name, without schema.
 pub fn collection_of(table: &str) -> Option<i32> {
@@ -20,14 +24,30 @@ pub fn collection_of(table: &str) -> Option<i32> {
 /// # Errors
 /// `InternalError` if the collection has no table here.
 pub fn document(collection: i32, skey: &[u8], id: &[u8]) -> Result<Option<RawJsonb>> {
-    let relation = |suffix: &str| {
-        let name = CString::new(format!("c{collection}{suffix}")).expect("a name without a zero byte");
-        relation_oid(c"docshard_data", &name)
-    };
-    let (table, index) = relation("")
-        .zip(relation("_pkey"))
-        .ok_or_else(|| Error::new(Kind::InternalError, format!("collection {collection} has no table here")))?;
+    let (table, index) = oids(collection)?;
     Ok(document_by_key(table, index, [skey, id]))
+}
+
+fn relation(collection: i32, suffix: &str) -> Result<Oid> {
+    let name = CString::new(format!("c{collection}{suffix}")).expect("a name without a zero byte");
+    relation_oid(c"docshard_data", &name)
+        .ok_or_else(|| Error::new(Kind::InternalError, format!("collection {collection} has no table here")))
+}
+
+/// The table.
+///
+/// # Errors
+/// `InternalError` if the collection has none here.
+pub fn oid(collection: i32) -> Result<Oid> {
+    relation(collection, "")
+}
+
+/// The table and its primary key's index.
+///
+/// # Errors
+/// As [`oid`].
+pub fn oids(collection: i32) -> Result<(Oid, Oid)> {
+    Ok((oid(collection)?, relation(collection, "_pkey")?))
 }
 
 /// The table's qualified name.

@@ -167,11 +167,11 @@ pub fn catch_unique_violation<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     let run = std::cell::Cell::new(Some(run));
     PgTryBuilder::new(AssertUnwindSafe(|| (run.take().expect("run once"))()))
         .catch_when(PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION, |caught| {
-            let message = match caught {
-                CaughtError::PostgresError(report) => report.message().to_owned(),
-                _ => String::new(),
+            let (message, detail) = match caught {
+                CaughtError::PostgresError(report) => (report.message().to_owned(), report.detail().map(str::to_owned)),
+                _ => (String::new(), None),
             };
-            Err(Error { sqlstate: *b"23505", message, detail: None, hint: None, context: None })
+            Err(Error { sqlstate: *b"23505", message, detail, hint: None, context: None })
         })
         .execute()
 }

@@ -16,6 +16,7 @@ pub mod jsonb;
 pub mod lock;
 pub mod param;
 pub mod process;
+pub mod rows;
 pub mod scan;
 pub mod server;
 pub mod snapshot;

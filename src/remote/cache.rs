@@ -138,6 +138,15 @@ impl Pool {
         Ok(Stream::new(connection.id, self.epoch, progress))
     }
 
+    /// Sends one of the statements of a feed; answers the connection's id.
+    pub(super) fn feed(&mut self, request: &Request<'_>, user: Oid, local: Local) -> Result<u64> {
+        let at = self.connection(request.server, user)?;
+        self.used = true;
+        let connection = &mut self.connections[at];
+        connection.feed(request, local, &mut self.scratch)?;
+        Ok(connection.id)
+    }
+
     /// Runs SQL text in the remote transaction.
     pub(super) fn run(&mut self, server: Oid, sql: &str) -> Result<()> {
         let at = self.connection(server, ffi::current_user())?;

@@ -5,10 +5,20 @@
 //! the local one, the preparation of statements that the connection hasn't seen, the preamble, the statement. `steps`
 //! holds what is still to be answered, in order. A batch of one prepared statement is sent alone, others as a pipeline.
 //!
+//! # Implicit transactions
+//! A write that is the local transaction's first at this shard, and goes to this shard alone, is sent without `BEGIN`:
+//! what a pipeline runs between two synchronisation points is one transaction of the shard. The pipeline stays open, its
+//! answers are asked for by a flush request, and the synchronisation point is sent in place of `COMMIT`. As long as it is
+//! not, the shard can't commit: an error or a lost connection rolls back, and so does `ROLLBACK` in the pipeline. Where
+//! more is needed (savepoints, PREPARE TRANSACTION, a text command) a `BEGIN` makes a transaction block of it, with all
+//! that it has done.
+//!
 //! # Invariants
 //! - A batch is sent only while `steps` is empty and no text command is active: an unfinished stream is spooled first.
 //! - `steps` is complete before anything is awaited. So whatever interrupts a wait, the connection can be drained.
 //! - `depth` counts what the shard has confirmed: 0 outside a transaction, 1 in it, n + 1 with n savepoints `s2`, `s3` ….
+//! - `implicit`: libpq is in pipeline mode and the last synchronisation point is behind all that was sent; no transaction
+//!   block is open. It holds from a batch's sending until the transaction ends or becomes a block.
 //! - A connection that is `broken` is never used again; while `depth` > 0 it stays, so that commit sees it.
 
 use super::ffi::{self, Cancel, Local, PgResult, Status, Xact};
@@ -65,6 +75,8 @@ enum Step {
     Silent,
     /// the rows of the stream
     Main,
+    /// a statement of several that are sent one by one, and awaited together; its rows are of no interest
+    Fed,
     /// the end of the pipeline
     Sync,
 }
@@ -102,6 +114,14 @@ pub(super) struct Connection {
     pub(super) checked: u64,
     pub(super) depth: i32,
     pub(super) wrote: bool,
+    /// the remote transaction is a pipeline without end: see the module
+    implicit: bool,
+    /// an error has rolled an implicit transaction back that had written before: the local one must not commit
+    void: bool,
+    /// after an error in an implicit transaction: its synchronisation point has yet to be sent
+    sync_due: bool,
+    /// the batch in flight may get further statements; its end has not been sent
+    feeding: bool,
     /// whether the shard can prepare transactions, once known
     pub(super) two_phase: Option<bool>,
     /// savepoints from this one on belong to committed subtransactions; released with the next batch
@@ -126,6 +146,8 @@ impl Connection {
     /// Connects. The shard plans each prepared statement once, for all parameters.
     pub(super) fn open(id: u64, server: Oid, user: Oid, route: &Route) -> Result<Self> {
         let options = options::with_setting(&route.options, "plan_cache_mode=force_generic_plan");
+        // What a transaction without BEGIN has; BEGIN always says it.
+        let options = options::with_setting(&options, "default_transaction_isolation=read\\ committed");
         Ok(Self {
             id,
             server,
@@ -138,6 +160,10 @@ impl Connection {
             checked: 0,
             depth: 0,
             wrote: false,
+            implicit: false,
+            void: false,
+            sync_due: false,
+            feeding: false,
             two_phase: None,
             release_from: None,
             steps: VecDeque::new(),
@@ -155,7 +181,7 @@ impl Connection {
 
     /// True while an answer is outstanding.
     pub(super) fn is_busy(&self) -> bool {
-        !self.broken && (!self.steps.is_empty() || self.text_active)
+        !self.broken && (!self.steps.is_empty() || self.text_active || self.sync_due)
     }
 
     /// True if it holds nothing of the local transaction.
@@ -175,7 +201,16 @@ impl Connection {
 
     /// True if what was sent last may be undone and sent again.
     pub(super) fn may_retry(&self) -> bool {
-        self.depth == 0 || (!self.wrote && !self.broken && self.wire.pg.xact() != Xact::Failed)
+        self.depth == 0 || (!self.wrote && !self.broken && self.xact() != Xact::Failed)
+    }
+
+    /// The remote transaction's state. Of an implicit one libpq doesn't know: it is in order, as an error ends it.
+    pub(super) fn xact(&self) -> Xact {
+        match (self.void, self.implicit) {
+            (true, _) => Xact::Failed,
+            (_, true) => Xact::Open,
+            _ => self.wire.pg.xact(),
+        }
     }
 
     /// While no answer is outstanding: false if the other side has closed the connection.
@@ -193,8 +228,12 @@ impl Connection {
         self.ready(local)?;
         let follows = request.write || self.depth > 0 || local.one_snapshot;
         self.batch = self.describe(request.write, local);
+        let implicit = self.implicit || (request.write && self.depth == 0);
+        let implicit = implicit && request.alone && local.level == 1 && !local.one_snapshot && !local.read_only;
         let alone = request.preamble.is_none()
             && !self.purge
+            && !implicit
+            && !self.implicit
             && (!follows || (self.depth == local.level && self.release_from.is_none()));
         encode(scratch, &request.statement)?;
         let found = if alone { self.prepared.find(request.statement.sql, &scratch.types) } else { None };
@@ -206,7 +245,8 @@ impl Connection {
             None => {
                 let preamble = request.preamble.as_ref().map(|p| (p, Step::Silent));
                 let main = (&request.statement, Step::Main);
-                self.pipeline(follows.then_some(local), preamble.into_iter().chain([main]), scratch)?
+                let open = if implicit { Open::Implicit } else { follows.then_some(local).into() };
+                self.pipeline(open, preamble.into_iter().chain([main]), scratch)?
             }
         };
         if !sent || self.wire.sent().is_err() {
@@ -217,12 +257,51 @@ impl Connection {
         Ok(progress)
     }
 
+    /// Sends one of several statements that write, which are awaited together by [`Connection::drain`] after
+    /// [`Connection::end_feed`]. Nothing else may be sent in between.
+    pub(super) fn feed(&mut self, request: &Request<'_>, local: Local, scratch: &mut Encoded) -> Result<()> {
+        if !self.feeding {
+            self.ready(local)?;
+            self.batch = self.describe(true, local);
+            self.current = None;
+        }
+        let implicit = (self.implicit || self.depth == 0) && request.alone;
+        let implicit = implicit && local.level == 1 && !local.one_snapshot && !local.read_only;
+        let open = match (self.feeding, implicit) {
+            (true, _) => Open::No,
+            (false, true) => Open::Implicit,
+            (false, false) => Open::Block(local),
+        };
+        self.feeding = true;
+        let sent = self.pipeline(open, std::iter::once((&request.statement, Step::Fed)), scratch)?;
+        if !sent || self.wire.sent().is_err() {
+            return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
+        }
+        Ok(())
+    }
+
+    /// Sends the end of what [`Connection::feed`] has sent.
+    pub(super) fn end_feed(&mut self) {
+        if std::mem::take(&mut self.feeding) && !self.broken {
+            let sent = if self.implicit {
+                self.wire.pg.request_flush()
+            } else {
+                self.steps.push_back(Step::Sync);
+                self.wire.pg.sync()
+            };
+            if !sent || self.wire.sent().is_err() {
+                let lost = Lost::Broken(self.wire.pg.message());
+                self.break_down(&lost);
+            }
+        }
+    }
+
     /// Runs SQL text in the remote transaction.
     pub(super) fn run(&mut self, sql: &str, local: Local, scratch: &mut Encoded) -> Result<()> {
         self.ready(local)?;
         self.batch = self.describe(true, local);
-        if self.depth < local.level || self.release_from.is_some() {
-            if !self.pipeline(Some(local), std::iter::empty(), scratch)? || self.wire.sent().is_err() {
+        if self.depth < local.level || self.release_from.is_some() || self.implicit {
+            if !self.pipeline(Open::Block(local), std::iter::empty(), scratch)? || self.wire.sent().is_err() {
                 return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
             }
             self.drain(Limit::Served)?;
@@ -236,13 +315,63 @@ impl Connection {
         result
     }
 
+    /// Makes a transaction block of an implicit transaction, for what only blocks can.
+    pub(super) fn make_block(&mut self) -> Result<()> {
+        if !self.implicit || self.broken {
+            return Ok(());
+        }
+        let begin = Open::Block(Local { level: 1, one_snapshot: false, read_only: false });
+        if !self.pipeline(begin, std::iter::empty(), &mut Encoded::default())? || self.wire.sent().is_err() {
+            return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
+        }
+        self.drain(Limit::Served)
+    }
+
+    /// Sends what commits the remote transaction; to be followed by [`Connection::await_commit`].
+    pub(super) fn send_commit(&mut self) -> Result<()> {
+        if self.implicit { self.send_sync(None) } else { self.send_text("COMMIT") }
+    }
+
+    /// Awaits the outcome of what [`Connection::send_commit`] sent.
+    pub(super) fn await_commit(&mut self, limit: Limit) -> Result<()> {
+        if self.text_active {
+            return self.finish_text(Some("COMMIT"), limit);
+        }
+        // An error, at the latest that of the commit itself, comes before the synchronisation point.
+        self.drain(limit)
+    }
+
+    /// Sends what rolls the remote transaction back; to be followed by [`Connection::drain`].
+    pub(super) fn send_rollback(&mut self) -> Result<()> {
+        match (self.void, self.implicit) {
+            (true, _) => Ok(()),
+            (_, true) => self.send_sync(Some(c"ROLLBACK")),
+            _ => self.send_text("ROLLBACK"),
+        }
+    }
+
+    /// Ends an implicit transaction, after a last command if one is given.
+    fn send_sync(&mut self, command: Option<&CStr>) -> Result<()> {
+        self.implicit = false;
+        let mut sent = command.is_none_or(|sql| self.plain(sql, &Encoded::default(), Step::Silent));
+        self.steps.push_back(Step::Sync);
+        sent &= self.wire.pg.sync();
+        if !sent || self.wire.sent().is_err() {
+            return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
+        }
+        Ok(())
+    }
+
     /// Refuses what cannot succeed.
     fn ready(&mut self, local: Local) -> Result<()> {
+        if self.feeding {
+            return Err(Error::new(Kind::InternalError, "a request is sent between statements that belong together"));
+        }
         self.settle();
         if self.broken {
             return Err(self.wire.broken(&self.wire.pg.message()));
         }
-        if self.depth > 0 && self.wire.pg.xact() == Xact::Failed {
+        if self.depth > 0 && self.xact() == Xact::Failed {
             return Err(self.aborted());
         }
         debug_assert!(self.depth <= local.level);
@@ -268,13 +397,19 @@ impl Connection {
     /// Gives libpq a pipeline that first opens the remote transaction as far as `open` says. False if libpq refuses.
     fn pipeline<'a, 'b: 'a>(
         &mut self,
-        open: Option<Local>,
+        open: Open,
         statements: impl Iterator<Item = (&'a Statement<'b>, Step)>,
         scratch: &mut Encoded,
     ) -> Result<bool> {
         let none = Encoded::default();
         let mut sent = self.wire.pg.enter_pipeline();
-        if let Some(local) = open {
+        if let Open::Implicit = open {
+            self.implicit = true;
+        } else if let Open::Block(local) = open {
+            if std::mem::take(&mut self.implicit) {
+                sent &= self.plain(c"BEGIN", &none, Step::Open(1));
+                self.depth = 1;
+            }
             if let Some(level) = self.release_from.take() {
                 let release = c_string(format!("RELEASE SAVEPOINT s{level}"));
                 sent &= self.plain(&release, &none, Step::Silent);
@@ -313,17 +448,30 @@ impl Connection {
             self.steps.push_back(step);
             sent &= self.wire.pg.send_prepared(&lookup.name, scratch);
         }
-        self.steps.push_back(Step::Sync);
-        sent &= self.wire.pg.sync();
-        match refused {
-            Some(error) => {
-                // What was given to libpq before can't be taken back.
+        if let Some(error) = refused {
+            // What was given to libpq before can't be taken back.
+            self.feeding = false;
+            if self.implicit {
+                // Here a synchronisation point alone would commit.
+                (self.void, self.wrote) = (!self.batch.fresh, !self.batch.fresh);
+                drop(self.send_sync(Some(c"ROLLBACK")));
+            } else {
+                self.steps.push_back(Step::Sync);
+                self.wire.pg.sync();
                 drop(self.wire.sent());
-                drop(self.drain(Limit::Until(Instant::now() + CLEANUP)));
-                Err(error)
             }
-            None => Ok(sent),
+            drop(self.drain(Limit::Until(Instant::now() + CLEANUP)));
+            return Err(error);
         }
+        if !self.feeding {
+            if self.implicit {
+                sent &= self.wire.pg.request_flush();
+            } else {
+                self.steps.push_back(Step::Sync);
+                sent &= self.wire.pg.sync();
+            }
+        }
+        Ok(sent)
     }
 
     fn plain(&mut self, sql: &CStr, none: &Encoded, step: Step) -> bool {
@@ -334,7 +482,18 @@ impl Connection {
     /// The next row of the main statement; None at the end of the batch. An error comes when the batch is at its end,
     /// and the connection is in order again.
     pub(super) fn next(&mut self, limit: Limit) -> std::result::Result<Option<PgResult>, Stop> {
-        while let Some(&step) = self.steps.front() {
+        self.end_feed();
+        let mut nothing_at_sync = 0;
+        loop {
+            let Some(&step) = self.steps.front() else {
+                // The shard has rolled an implicit transaction back, and skips what comes up to here. This is sent only
+                // now, as libpq takes an aborted pipeline's next command for the end of the one that failed.
+                if std::mem::take(&mut self.sync_due) {
+                    self.send_sync(None).map_err(Stop::Failed)?;
+                    continue;
+                }
+                break;
+            };
             if step == Step::Main && !self.row_mode {
                 self.row_mode = true;
                 self.wire.pg.single_row_mode();
@@ -352,6 +511,12 @@ impl Connection {
                 self.row_mode = false;
                 if step != Step::Sync {
                     self.steps.pop_front();
+                } else {
+                    nothing_at_sync += 1;
+                    if nothing_at_sync > 1 {
+                        let lost = Lost::Broken("answers and questions do not fit together".into());
+                        return Err(Stop::Failed(self.break_down(&lost)));
+                    }
                 }
                 continue;
             };
@@ -373,6 +538,10 @@ impl Connection {
                         return Err(Stop::Failed(error));
                     }
                     self.failure.get_or_insert(error);
+                    if std::mem::take(&mut self.implicit) {
+                        (self.void, self.wrote) = (!self.batch.fresh, !self.batch.fresh);
+                        self.sync_due = true;
+                    }
                 }
                 Status::Unexpected => {
                     let lost = Lost::Broken("unexpected answer".into());
@@ -406,7 +575,11 @@ impl Connection {
                     self.wrote = true;
                 }
             }
+            Step::Fed => self.wrote = true,
             Step::Silent | Step::Sync => {}
+        }
+        if self.implicit {
+            self.depth = 1;
         }
     }
 
@@ -417,10 +590,9 @@ impl Connection {
             self.prepared.clear();
             self.purge = true;
         }
-        if self.wire.pg.xact() == Xact::Idle {
-            self.depth = 0;
-            self.release_from = None;
-        } else if self.wire.pg.xact() == Xact::Failed {
+        if self.xact() == Xact::Idle {
+            self.ended();
+        } else if self.xact() == Xact::Failed {
             self.undo();
         }
     }
@@ -435,7 +607,7 @@ impl Connection {
     /// Rolls the remote transaction back, within bounds.
     fn rollback(&mut self) {
         let limit = Limit::Until(Instant::now() + CLEANUP);
-        if self.send_text("ROLLBACK").and_then(|()| self.finish_text(None, limit)).is_ok() {
+        if self.send_rollback().and_then(|()| self.drain(limit)).is_ok() {
             self.ended();
         } else {
             self.broken = true;
@@ -446,6 +618,8 @@ impl Connection {
     pub(super) fn ended(&mut self) {
         self.depth = 0;
         self.wrote = false;
+        self.implicit = false;
+        self.void = false;
         self.release_from = None;
     }
 
@@ -454,6 +628,9 @@ impl Connection {
         self.broken = true;
         self.steps.clear();
         self.text_active = false;
+        self.feeding = false;
+        self.implicit = false;
+        self.sync_due = false;
         self.failure = None;
         if self.batch.fresh && !self.wrote {
             self.ended();
@@ -619,6 +796,23 @@ impl Connection {
         self.release_from = self.release_from.filter(|from| *from < level);
         let sql = format!("ROLLBACK TO SAVEPOINT s{level}; RELEASE SAVEPOINT s{level}");
         self.send_text(&sql).is_ok()
+    }
+}
+
+/// How far a batch opens the remote transaction first.
+#[derive(Debug, Clone, Copy)]
+enum Open {
+    /// not at all
+    No,
+    /// the pipeline itself is the transaction
+    Implicit,
+    /// a transaction block, with the local transaction's savepoints
+    Block(Local),
+}
+
+impl From<Option<Local>> for Open {
+    fn from(local: Option<Local>) -> Self {
+        local.map_or(Self::No, Self::Block)
     }
 }
 

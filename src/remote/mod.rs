@@ -38,7 +38,7 @@ pub use options::{connection_options, parse_conninfo};
 pub use param::{Param, Request, Statement};
 pub use row::Row;
 pub use session::Session;
-pub use stream::{Stream, await_all, start};
+pub use stream::{Feed, Stream, await_all, start};
 pub use transaction::{Coordinator, can_retry, has_failed, in_transaction, init, run, set_coordinator, undo};
 
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};

@@ -28,6 +28,8 @@ pub struct Request<'a> {
     pub statement: Statement<'a>,
     /// true opens the remote transaction that follows the local one, and makes the server a participant of its commit
     pub write: bool,
+    /// the statement that this belongs to concerns no other server: its commit will most often be the only one
+    pub alone: bool,
 }
 
 /// Parameters in the form that libpq takes. The pointers are good while the encoded parameters' referents are.

@@ -105,6 +105,81 @@ fn void(pool: &mut Pool, streams: &mut [Stream], mut error: Error) -> Error {
     error
 }
 
+/// Writing statements for any number of shards that are sent as they come, so that the shards work meanwhile, and awaited
+/// together at the end. What they answer is thrown away, but for errors. No other request may be sent in between.
+///
+/// Dropped before [`Feed::finish`], it leaves the transaction unfit to commit what was sent: the caller raises an error.
+#[derive(Debug, Default)]
+pub struct Feed {
+    connections: Vec<u64>,
+}
+
+impl Feed {
+    /// Sends a statement, after the shard's earlier ones. Waits only while what was sent before is still here.
+    pub fn send(&mut self, request: &Request<'_>) -> Result<()> {
+        let (user, local) = (ffi::current_user(), ffi::local());
+        with_pool(|pool| {
+            let sent = pool.feed(request, user, local);
+            match sent {
+                Ok(id) if !self.connections.contains(&id) => self.connections.push(id),
+                Ok(_) => {}
+                Err(error) => return Err(self.void(pool, error)),
+            }
+            wire::flush_all(pool.connections.iter_mut().map(|c| &mut c.wire));
+            Ok(())
+        })
+    }
+
+    /// Waits for the end of all statements. An error is handled as by [`await_all`]; a stale one counts most.
+    pub fn finish(self) -> Result<()> {
+        with_pool(|pool| {
+            for id in &self.connections {
+                if let Some(connection) = pool.by_id(*id) {
+                    connection.end_feed();
+                }
+            }
+            wire::flush_all(pool.connections.iter_mut().map(|c| &mut c.wire));
+            for id in &self.connections {
+                let drained = match pool.by_id(*id) {
+                    Some(connection) => connection.drain(Limit::Served),
+                    None => Err(Error::new(Kind::HostUnreachable, "the connection to the shard was closed")),
+                };
+                if let Err(error) = drained {
+                    return Err(self.void(pool, error));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Cancels what runs, and rolls back where nothing had been written before; returns the error that counts.
+    fn void(&self, pool: &mut Pool, mut error: Error) -> Error {
+        let deadline = Instant::now() + CLEANUP;
+        let mut cancels = Vec::new();
+        for id in &self.connections {
+            if let Some(connection) = pool.by_id(*id) {
+                connection.end_feed();
+                cancels.push((*id, connection.canceller().map(|cancel| cancel.send())));
+            }
+        }
+        for (id, cancel) in cancels {
+            let Some(connection) = pool.by_id(id) else { continue };
+            if let Some(cancel) = cancel {
+                if !ffi::await_cancel(&cancel, deadline) {
+                    connection.broken = true;
+                } else if let Err(other) = connection.drain(Limit::Until(deadline))
+                    && other.is_stale()
+                    && !error.is_stale()
+                {
+                    error = other;
+                }
+            }
+            connection.undo();
+        }
+        error
+    }
+}
+
 impl Stream {
     pub(super) fn new(connection: u64, epoch: u64, progress: Rc<RefCell<Progress>>) -> Self {
         Self { connection, epoch, progress, head: None }

@@ -95,7 +95,7 @@ pub fn has_failed() -> bool {
         if c.depth > 0 {
             c.settle();
         }
-        c.depth > 0 && (c.broken || c.wire.pg.xact() == Xact::Failed)
+        c.depth > 0 && (c.broken || c.xact() == Xact::Failed)
     };
     with_pool(|pool| Ok(pool.connections.iter_mut().any(failed))).unwrap_or(false)
 }
@@ -195,7 +195,7 @@ impl Pool {
                 writer.broken = true;
                 return Err(writer.wire.broken("It had written in this transaction."));
             }
-            if writer.wire.pg.xact() != Xact::Open {
+            if writer.xact() != Xact::Open {
                 return Err(Error {
                     sqlstate: *b"40000",
                     message: format!(
@@ -211,8 +211,18 @@ impl Pool {
         match self.writers().count() {
             0 => self.end_readers(&[]).map(|()| false),
             1 if !ffi::local_writes() => self.commit_single().map(|()| false),
-            _ if self.all_can_prepare()? => self.prepare().map(|()| true),
-            _ => self.commit_one_by_one().map(|()| false),
+            _ => self.commit_several(),
+        }
+    }
+
+    /// Prepares the writers, or commits one after the other. True if they have prepared.
+    fn commit_several(&mut self) -> Result<bool> {
+        for writer in self.writers() {
+            writer.make_block()?;
+        }
+        match () {
+            () if self.all_can_prepare()? => self.prepare().map(|()| true),
+            () => self.commit_one_by_one().map(|()| false),
         }
     }
 
@@ -255,14 +265,14 @@ impl Pool {
         let deadline = Instant::now() + CLEANUP;
         let mut readers = Vec::new();
         for reader in self.connections.iter_mut().filter(|c| c.depth > 0 && !c.wrote && !except.contains(&c.id)) {
-            if !reader.broken && reader.send_text("COMMIT").is_ok() {
+            if !reader.broken && reader.send_commit().is_ok() {
                 readers.push(reader.id);
             }
             reader.ended();
         }
         for id in readers {
             if let Some(reader) = self.by_id(id)
-                && reader.finish_text(None, Limit::Until(deadline)).is_err()
+                && reader.drain(Limit::Until(deadline)).is_err()
             {
                 reader.broken = true;
             }
@@ -277,7 +287,7 @@ impl Pool {
         let mut writer_id = 0;
         for writer in self.writers() {
             writer_id = writer.id;
-            writer.send_text("COMMIT")?;
+            writer.send_commit()?;
         }
         self.end_readers(&[writer_id])?;
         self.by_id(writer_id).map_or(Ok(()), await_commit)
@@ -305,7 +315,7 @@ impl Pool {
         let ids: Vec<u64> = self.writers().map(|w| w.id).collect();
         for id in ids {
             let Some(writer) = self.by_id(id) else { continue };
-            let committed = writer.send_text("COMMIT").and_then(|()| await_commit(writer));
+            let committed = writer.send_commit().and_then(|()| await_commit(writer));
             let name = writer.wire.shard().to_owned();
             if let Err(mut error) = committed {
                 if !done.is_empty() {
@@ -390,15 +400,15 @@ impl Pool {
         self.stop(|_| true);
         let mut open = Vec::new();
         for connection in self.connections.iter_mut().filter(|c| c.depth > 0) {
-            let needed = matches!(connection.wire.pg.xact(), Xact::Open | Xact::Failed);
-            if needed && !connection.broken && connection.send_text("ROLLBACK").is_ok() {
+            let needed = matches!(connection.xact(), Xact::Open | Xact::Failed);
+            if needed && !connection.broken && connection.send_rollback().is_ok() {
                 open.push(connection.id);
             }
             connection.ended();
         }
         for id in open {
             if let Some(connection) = self.by_id(id)
-                && connection.finish_text(None, Limit::Until(deadline)).is_err()
+                && connection.drain(Limit::Until(deadline)).is_err()
             {
                 connection.broken = true;
             }
@@ -431,7 +441,7 @@ impl Pool {
 
 /// Awaits the COMMIT that was sent to a writer.
 fn await_commit(writer: &mut Connection) -> Result<()> {
-    match writer.finish_text(Some("COMMIT"), Limit::Served) {
+    match writer.await_commit(Limit::Served) {
         Ok(()) => {
             writer.ended();
             Ok(())

@@ -95,6 +95,21 @@ impl Aim {
         self.id.is_some()
     }
 
+    /// The one shard key that a write to one document can concern, and the one `_id`, if there is one; both encoded. None
+    /// where it has to be searched for in other ways.
+    pub fn key(&self, collection: &Collection, query: &Query) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let ids = query.filter.ranges_of("_id");
+        let id = self.id.clone().or_else(|| match ids.as_slice() {
+            [one] => one.as_point().map(<[u8]>::to_vec),
+            _ => None,
+        });
+        if collection.key.is_unsharded() {
+            return id.map(|id| (Vec::new(), Some(id)));
+        }
+        let skey = self.skey.clone().or_else(|| targeting::exact_key(&collection.key, &query.filter));
+        skey.map(|skey| (skey, id))
+    }
+
     /// The WHERE clause of its statement.
     pub fn conditions(&self, collection: &Collection, query: &Query) -> Conditions {
         let mut conditions = Conditions::of_filter(collection, &query.filter, &query.text);

@@ -19,7 +19,7 @@ use crate::pg::server::{is_superuser, sleep_ms};
 use crate::pg::snapshot::{self, ActiveSnapshot};
 use crate::pg::spi;
 use crate::remote;
-use docshard_core::chunk_map::Target;
+use docshard_core::chunk_map::{ShardId, Target};
 use docshard_core::error::Kind;
 use docshard_core::key::KeyRanges;
 use std::rc::Rc;
@@ -294,16 +294,9 @@ pub fn write(
     range: &LockRange,
     build: impl Fn(usize) -> Statement,
 ) -> Result<Vec<Written>> {
-    let lock = range.statement(collection);
-    let retryable: Vec<bool> = destinations
-        .iter()
-        .map(|d| match d.shard.place {
-            Place::Local => true,
-            Place::Remote(server) => remote::can_retry(server),
-        })
-        .collect();
-    let never_again = |error: Error| if is_stale(&error) { conflict() } else { error };
     let single = destinations.len() == 1;
+    let lock = range.statement(collection);
+    let retryable = can_retry(destinations);
 
     // First everybody locks and checks.
     if !single {
@@ -311,7 +304,7 @@ pub fn write(
         let checked = lock_local(collection, destinations, range).and_then(|()| remote::await_all(&mut streams));
         let drained = checked.and_then(|()| drain(&mut streams));
         if let Err(error) = drained {
-            if retryable.contains(&false) || !is_stale(&error) {
+            if !retryable || !is_stale(&error) {
                 return Err(never_again(error));
             }
             // Shards that have only locked give that up again, so that the next attempt finds all as this one did.
@@ -321,15 +314,7 @@ pub fn write(
                     _ => {}
                 }
             }
-            for destination in destinations {
-                if let Place::Remote(server) = destination.shard.place {
-                    remote::undo(server);
-                    if !remote::can_retry(server) {
-                        return Err(conflict());
-                    }
-                }
-            }
-            return Err(error);
+            return Err(undone(destinations, error));
         }
         drop(streams);
         fault::point("dispatch.checked")?;
@@ -338,34 +323,166 @@ pub fn write(
     }
 
     // Then everybody writes.
-    let position = |d: &Destination| destinations.iter().position(|other| other.shard.id == d.shard.id).unwrap_or(0);
     let preamble = single.then_some(&lock);
     let run = || -> Result<Vec<Written>> {
-        let mut streams = send(destinations, true, preamble, |d| build(position(d)).into_version(d.version))?;
-        let mut local = None;
-        if let Some(destination) = destinations.iter().find(|d| d.shard.place == Place::Local) {
-            let statement = build(position(destination)).into_version(destination.version);
-            local = Some(write_here(collection, destination, &statement)?);
-        }
+        let mut streams =
+            send(destinations, true, preamble, |d| build(position(destinations, d)).into_version(d.version))?;
+        let local = write_local(collection, destinations, &build)?;
         remote::await_all(&mut streams)?;
-        let mut streams = streams.into_iter();
-        destinations
-            .iter()
-            .map(|destination| match destination.shard.place {
-                Place::Local => Ok(local.take().unwrap_or_default()),
-                Place::Remote(_) => {
-                    let mut stream = streams.next().expect("one stream a remote destination");
-                    let mut written = Written::default();
-                    while let Some(row) = stream.next()? {
-                        written.rows.push(Answer::Remote(row));
-                    }
-                    written.affected = stream.affected();
-                    Ok(written)
-                }
-            })
-            .collect()
+        collect(destinations, streams, local)
     };
-    run().map_err(|error| if single && retryable[0] { error } else { never_again(error) })
+    run().map_err(|error| if single && retryable { error } else { never_again(error) })
+}
+
+/// Runs statements that lock and check themselves (see `ownership::documents`), otherwise as [`write`].
+///
+/// All are sent at once. A stale answer voids what the others have written, unless their transactions had written before:
+/// then it is a serialization failure. So the shard `local`, where nothing can be undone and a statement's stale answer
+/// would be an ERROR, is locked first and writes last.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_checked(
+    collection: &Collection,
+    destinations: &[Destination],
+    range: &LockRange,
+    build: impl Fn(usize) -> Statement,
+) -> Result<Vec<Written>> {
+    let retryable = can_retry(destinations);
+    lock_local(collection, destinations, range)?;
+    let run = || -> Result<Vec<Written>> {
+        let mut streams = send(destinations, true, None, |d| build(position(destinations, d)).into_version(d.version))?;
+        remote::await_all(&mut streams)?;
+        let local = write_local(collection, destinations, &build)?;
+        collect(destinations, streams, local)
+    };
+    run().map_err(|error| failed(destinations, retryable, error))
+}
+
+/// Statements as of [`write_checked`], any number of them at each shard, that are sent while others are still being made:
+/// shards work meanwhile.
+pub struct Feed<'a> {
+    collection: &'a Collection,
+    destinations: Vec<Destination>,
+    retryable: bool,
+    feed: remote::Feed,
+}
+
+impl<'a> Feed<'a> {
+    /// For any shards of the collection. None if this database is one of them, which could not work meanwhile.
+    ///
+    /// # Errors
+    /// As [`destinations`].
+    pub fn open(collection: &'a Collection) -> Result<Option<Self>> {
+        let destinations = destinations(collection, &KeyRanges::all())?;
+        if destinations.iter().any(|d| d.shard.place == Place::Local) {
+            return Ok(None);
+        }
+        let retryable = can_retry(&destinations);
+        Ok(Some(Self { collection, destinations, retryable, feed: remote::Feed::default() }))
+    }
+
+    /// Sends a shard a statement. Nothing else may be sent to shards before [`Feed::finish`], unless an error ends the
+    /// transaction.
+    ///
+    /// # Errors
+    /// As [`write`].
+    pub fn send(&mut self, shard: ShardId, statement: Statement) -> Result<()> {
+        fault::point("dispatch.sending")?;
+        let destination = self.destinations.iter().find(|d| d.shard.id == shard);
+        let (destination, server) = destination
+            .and_then(|d| match d.shard.place {
+                Place::Remote(server) => Some((d, server)),
+                Place::Local => None,
+            })
+            .ok_or_else(|| {
+                Error::new(Kind::InternalError, format!("{} has no shard {shard}", self.collection.namespace))
+            })?;
+        let statement = statement.into_version(destination.version);
+        let sent = self.feed.send(&remote::Request {
+            server,
+            preamble: None,
+            statement: remote::Statement { sql: &statement.sql, params: &Borrowed::new(&statement.params).params() },
+            write: true,
+            alone: self.destinations.len() == 1,
+        });
+        sent.map_err(|error| failed(&self.destinations, self.retryable, error))
+    }
+
+    /// Waits for the end of all that was sent.
+    ///
+    /// # Errors
+    /// As [`write`].
+    pub fn finish(self) -> Result<()> {
+        self.feed.finish().map_err(|error| failed(&self.destinations, self.retryable, error))
+    }
+}
+
+fn failed(destinations: &[Destination], retryable: bool, error: Error) -> Error {
+    if retryable { undone(destinations, error) } else { never_again(error) }
+}
+
+/// Rolls back at all shards what a statement did that found one of them stale, so that it can run again; answers the error
+/// that then counts.
+fn undone(destinations: &[Destination], error: Error) -> Error {
+    if !is_stale(&error) {
+        return error;
+    }
+    for destination in destinations {
+        if let Place::Remote(server) = destination.shard.place {
+            remote::undo(server);
+        }
+    }
+    if can_retry(destinations) { error } else { conflict() }
+}
+
+/// True if nothing has been written anywhere in this transaction that would be lost by running the statement again.
+fn can_retry(destinations: &[Destination]) -> bool {
+    destinations.iter().all(|d| match d.shard.place {
+        Place::Local => true,
+        Place::Remote(server) => remote::can_retry(server),
+    })
+}
+
+fn never_again(error: Error) -> Error {
+    if is_stale(&error) { conflict() } else { error }
+}
+
+fn position(destinations: &[Destination], one: &Destination) -> usize {
+    destinations.iter().position(|other| other.shard.id == one.shard.id).unwrap_or(0)
+}
+
+fn collect(
+    destinations: &[Destination],
+    streams: Vec<remote::Stream>,
+    mut local: Option<Written>,
+) -> Result<Vec<Written>> {
+    let mut streams = streams.into_iter();
+    destinations
+        .iter()
+        .map(|destination| match destination.shard.place {
+            Place::Local => Ok(local.take().unwrap_or_default()),
+            Place::Remote(_) => {
+                let mut stream = streams.next().expect("one stream a remote destination");
+                let mut written = Written::default();
+                while let Some(row) = stream.next()? {
+                    written.rows.push(Answer::Remote(row));
+                }
+                written.affected = stream.affected();
+                Ok(written)
+            }
+        })
+        .collect()
+}
+
+fn write_local(
+    collection: &Collection,
+    destinations: &[Destination],
+    build: &impl Fn(usize) -> Statement,
+) -> Result<Option<Written>> {
+    let Some(destination) = destinations.iter().find(|d| d.shard.place == Place::Local) else { return Ok(None) };
+    let statement = build(position(destinations, destination)).into_version(destination.version);
+    write_here(collection, destination, &statement).map(Some)
 }
 
 /// Reads streams to their ends.
@@ -411,7 +528,8 @@ pub fn write_locked(destination: &Destination, statement: &Statement) -> Result<
         }
         Place::Remote(server) => {
             let statement = remote::Statement { sql: &statement.sql, params: &params };
-            let mut streams = remote::start(&[remote::Request { server, preamble: None, statement, write: true }])?;
+            let mut streams =
+                remote::start(&[remote::Request { server, preamble: None, statement, write: true, alone: true }])?;
             remote::await_all(&mut streams)?;
             let mut written = Written::default();
             for mut stream in streams {
@@ -468,6 +586,7 @@ fn send(
                 .map(|(b, params)| remote::Statement { sql: &b.sql, params }),
             statement: remote::Statement { sql: &statement.sql, params },
             write,
+            alone: batches.len() == 1,
         })
         .collect();
     remote::start(&requests)

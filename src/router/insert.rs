@@ -1,4 +1,5 @@
-//! Inserting: documents are made storable here, grouped by shard, and sent a batch a shard.
+//! Inserting: documents are made storable here, grouped by shard, and sent in pieces, so that shards take some in while
+//! others are being made. What must know of each document whether its key was taken is sent a batch a shard.
 
 use super::condition::{Bound, Conditions, index_expression};
 use super::dispatch::{self, Destination, LockRange, Written, with_fresh_map};
@@ -6,7 +7,9 @@ use super::statement::Statement;
 use crate::catalog::collections;
 use crate::catalog::model::Collection;
 use crate::catalog::namespace;
+use crate::ownership::documents;
 use crate::pg::error::{Error, Result};
+use crate::pg::rows::Row;
 use docshard_core::chunk_map::ShardId;
 use docshard_core::document::element::Element;
 use docshard_core::document::value::Value;
@@ -15,11 +18,14 @@ use docshard_core::error::Kind;
 use docshard_core::index::IndexKeys;
 use docshard_core::key::encode::encode;
 use docshard_core::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
 /// Documents that go to one shard in one statement: enough to make the round trip cheap, few enough to keep memory flat.
 const BATCH_DOCUMENTS: usize = 2000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
+/// What is collected for a shard before it is sent, so that the shard begins early.
+const PIECE_BYTES: usize = 64 * 1024;
 
 /// A document on its way, independent of any map.
 #[derive(Debug)]
@@ -53,6 +59,10 @@ impl Storable {
     /// The `_id` as JSON, for messages.
     pub fn id_json(&self) -> serde_json::Value {
         ext_json::to_json(&self.id)
+    }
+
+    fn row<'a>(&'a self, skey: &'a [u8]) -> Row<'a> {
+        Row { skey, id: &self.id_key, doc: &self.bytes }
     }
 
     /// The `_id`, encoded.
@@ -89,11 +99,99 @@ pub struct WriteError {
     pub error: Error,
 }
 
-/// Inserts documents; answers the duplicates, of which there are none if `ordered`.
+/// Documents on their way in, each made storable when it is first needed: shards take those before it in meanwhile.
+struct Incoming<'a> {
+    made: Vec<Storable>,
+    next: &'a mut dyn FnMut() -> Result<Option<Storable>>,
+    ended: bool,
+}
+
+impl Incoming<'_> {
+    /// True if there is a document at this position, which is at most one beyond those that were made.
+    fn has(&mut self, at: usize) -> Result<bool> {
+        if at >= self.made.len() && !self.ended {
+            match (self.next)()? {
+                Some(document) => self.made.push(document),
+                None => self.ended = true,
+            }
+        }
+        Ok(at < self.made.len())
+    }
+
+    /// The end of a batch that begins at `start`.
+    fn batch_end(&mut self, start: usize) -> Result<usize> {
+        let (mut end, mut bytes) = (start, 0);
+        while end - start < BATCH_DOCUMENTS && bytes < BATCH_BYTES && self.has(end)? {
+            bytes += self.made[end].bytes.len();
+            end += 1;
+        }
+        Ok(end)
+    }
+}
+
+/// Inserts all documents that `next` makes or, with an error, none; answers them.
 ///
 /// # Errors
-/// `DuplicateKey` if `ordered`; stale maps beyond patience; whatever the shards raise.
-pub fn insert(namespace: &str, documents: &[Storable], ordered: bool) -> Result<Vec<WriteError>> {
+/// `DuplicateKey`; stale maps beyond patience; whatever `next` answers and the shards raise.
+pub fn insert(namespace: &str, next: &mut dyn FnMut() -> Result<Option<Storable>>) -> Result<Vec<Storable>> {
+    namespace::split(namespace)?;
+    let mut incoming = Incoming { made: Vec::new(), next, ended: false };
+    let mut start = 0;
+    while incoming.has(start)? {
+        start = with_fresh_map(namespace, |collection| {
+            let collection = match collection {
+                Some(collection) => collection,
+                None => {
+                    // Not for documents that are refused.
+                    incoming.batch_end(start)?;
+                    collections::create_implicitly(namespace)?
+                }
+            };
+            insert_from(&collection, &mut incoming, start)
+        })?;
+    }
+    Ok(incoming.made)
+}
+
+/// Inserts a batch that begins at `start`; answers where it ends.
+fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usize) -> Result<usize> {
+    let feed = if incoming.has(start + 1)? { dispatch::Feed::open(collection)? } else { None };
+    let Some(mut feed) = feed else {
+        let end = incoming.batch_end(start)?;
+        insert_at_once(collection, &incoming.made[start..end])?;
+        return Ok(end);
+    };
+    let mut pieces: BTreeMap<ShardId, Vec<u8>> = BTreeMap::new();
+    let (mut end, mut bytes) = (start, 0);
+    let mut sent = Ok(());
+    while sent.is_ok() && end - start < BATCH_DOCUMENTS && bytes < BATCH_BYTES && incoming.has(end)? {
+        let document = &incoming.made[end];
+        let key = document.shard_key(collection)?;
+        let shard = collection.map.find(&key).shard;
+        let piece = pieces.entry(shard).or_default();
+        documents::pack(piece, &document.row(&key));
+        if piece.len() >= PIECE_BYTES {
+            sent = feed.send(shard, insertion(collection, std::mem::take(piece)));
+        }
+        bytes += document.bytes.len();
+        end += 1;
+    }
+    for (shard, piece) in pieces {
+        if sent.is_ok() && !piece.is_empty() {
+            sent = feed.send(shard, insertion(collection, piece));
+        }
+    }
+    match sent.and_then(|()| feed.finish()) {
+        Ok(()) => Ok(end),
+        Err(error) => Err(duplicate_among(collection, &incoming.made[start..end], error)),
+    }
+}
+
+/// Inserts documents as far as their keys are not taken; answers those that are.
+///
+/// # Errors
+/// As [`insert`], but for `DuplicateKey`.
+pub fn insert_unordered(namespace: &str, documents: &[Storable]) -> Result<Vec<WriteError>> {
     namespace::split(namespace)?;
     namespace::check_writable(namespace)?;
     let mut errors = Vec::new();
@@ -108,19 +206,13 @@ pub fn insert(namespace: &str, documents: &[Storable], ordered: bool) -> Result<
         let batch = &documents[start..end];
         let missing = with_fresh_map(namespace, |collection| match collection {
             Some(collection) => insert_batch(&collection, batch),
-            None => {
-                let collection = collections::create_implicitly(namespace)?;
-                insert_batch(&collection, batch)
-            }
+            None => insert_batch(&*collections::create_implicitly(namespace)?, batch),
         })?;
         for (index, taken_in) in missing {
             let error = match taken_in {
                 None => duplicate(namespace, &documents[start + index].id_json()),
                 Some(name) => duplicate_in(namespace, &name),
             };
-            if ordered {
-                return Err(error);
-            }
             errors.push(WriteError { index: start + index, error });
         }
         start = end;
@@ -152,6 +244,31 @@ pub fn translate_duplicate(collection: &Collection, error: Error) -> Error {
     Error { context: error.context, ..duplicate_in(&collection.namespace, name) }
 }
 
+/// MongoDB's answer to a key of these documents that was taken. PostgreSQL's DETAIL tells which: its last value is the
+/// `_id`, encoded, in hexadecimal digits.
+fn duplicate_among(collection: &Collection, batch: &[Storable], error: Error) -> Error {
+    let primary = format!("\"c{}_pkey\"", collection.id);
+    if &error.sqlstate != b"23505" || !error.message.contains(&primary) {
+        return translate_duplicate(collection, error);
+    }
+    let taken = match batch {
+        [document] => Some(document),
+        _ => error.detail.as_deref().and_then(|detail| {
+            let id = decode_hex(detail.rsplit_once("\\x")?.1.split_once(')')?.0)?;
+            batch.iter().find(|document| document.id_key == id)
+        }),
+    };
+    match taken {
+        Some(document) => Error { context: error.context, ..duplicate(&collection.namespace, &document.id_json()) },
+        None => translate_duplicate(collection, error),
+    }
+}
+
+fn decode_hex(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
 /// The unique index, beyond the primary key, that keeps a document out; None if its key itself is taken.
 fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result<Option<String>> {
     let object = raw::document(&document.bytes).expect("checked when it was made");
@@ -181,7 +298,32 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
 /// A document's position in its batch, and the unique index that keeps it out unless its key itself is taken.
 type Missing = (usize, Option<String>);
 
-/// Inserts a batch; answers which were not inserted, as a key of theirs was taken.
+/// Inserts a batch, all of it or, with an error, nothing, by one statement a shard.
+fn insert_at_once(collection: &Collection, batch: &[Storable]) -> Result<()> {
+    let mut by_shard: BTreeMap<ShardId, Vec<u8>> = BTreeMap::new();
+    let mut keys = Vec::with_capacity(batch.len());
+    for document in batch {
+        let key = document.shard_key(collection)?;
+        documents::pack(by_shard.entry(collection.map.find(&key).shard).or_default(), &document.row(&key));
+        keys.push(KeyRange::point(&key));
+    }
+    let destinations = place(collection, &by_shard)?;
+    let range = LockRange::of(&KeyRanges::new(keys));
+    let packed: Vec<RefCell<Vec<u8>>> = by_shard.into_values().map(RefCell::new).collect();
+    dispatch::write_checked(collection, &destinations, &range, |at| insertion(collection, packed[at].take()))
+        .map_err(|error| duplicate_among(collection, batch, error))?;
+    Ok(())
+}
+
+/// The statement that inserts packed documents at a shard: see `ownership::documents`.
+fn insertion(collection: &Collection, packed: Vec<u8>) -> Statement {
+    Statement {
+        sql: format!("SELECT docshard_internal.insert_documents({}, $1, $2, $3)", collection.id),
+        params: vec![Bound::Int8(collection.token), Bound::Int8(0), Bound::Bytes(packed)],
+    }
+}
+
+/// Inserts what can be of a batch; answers which were not inserted, as a key of theirs was taken.
 fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<Missing>> {
     let keys = batch.iter().map(|document| document.shard_key(collection)).collect::<Result<Vec<_>>>()?;
     let mut by_shard: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();
@@ -205,7 +347,7 @@ fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<Missi
     missing.into_iter().map(|index| Ok((index, taken_in(collection, &batch[index], &keys[index])?))).collect()
 }
 
-fn place(collection: &Collection, by_shard: &BTreeMap<ShardId, Vec<usize>>) -> Result<Vec<Destination>> {
+fn place<T>(collection: &Collection, by_shard: &BTreeMap<ShardId, T>) -> Result<Vec<Destination>> {
     let all = dispatch::destinations(collection, &KeyRanges::all())?;
     Ok(all.into_iter().filter(|destination| by_shard.contains_key(&destination.shard.id)).collect())
 }

@@ -144,12 +144,21 @@ fn update_once(collection: &Collection, change: &Change<'_>, collisions: &mut u3
     };
     let mut updated = Updated::default();
     if let Some(aim) = aim(collection, &shot)? {
-        let statement = update_statement(collection, change, &aim);
         let range = LockRange::of(&aim.keys);
-        let written = dispatch::write(collection, &aim.destinations, &range, |_| statement.at_version(0))?;
-        for row in written.iter().flat_map(|written| &written.rows) {
-            updated.matched += row.i64(0);
-            updated.modified += row.i64(1);
+        if let Some(key) = aim.key(collection, change.query).filter(|_| !change.many) {
+            let statement = update_by_key(collection, change, key);
+            let written = dispatch::write_checked(collection, &aim.destinations, &range, |_| statement.at_version(0))?;
+            for row in written.iter().flat_map(|written| &written.rows) {
+                updated.matched += row.i64(0).min(1);
+                updated.modified += (row.i64(0) - 1).max(0);
+            }
+        } else {
+            let statement = update_statement(collection, change, &aim);
+            let written = dispatch::write(collection, &aim.destinations, &range, |_| statement.at_version(0))?;
+            for row in written.iter().flat_map(|written| &written.rows) {
+                updated.matched += row.i64(0);
+                updated.modified += row.i64(1);
+            }
         }
         if updated.matched == 0 && aim.is_looked_up() {
             return Ok(None);
@@ -160,6 +169,29 @@ fn update_once(collection: &Collection, change: &Change<'_>, collisions: &mut u3
     }
     let inserted = single::upsert_once(collection, change.query, change.modification, collisions)?;
     Ok(inserted.map(|document| Updated { upserted: Some(document.id), ..updated }))
+}
+
+/// Updates one document of that key, at once: see `ownership::documents`.
+fn update_by_key(collection: &Collection, change: &Change<'_>, key: (Vec<u8>, Option<Vec<u8>>)) -> Statement {
+    let sql = format!("SELECT docshard_internal.update_document({}, $1, $2, $3, $4, $5, $6, $7)", collection.id);
+    let fixed = collection.key.fields.iter().map(|(path, _)| path.clone()).collect();
+    let params = vec![
+        Bound::Int8(collection.token),
+        Bound::Int8(0),
+        Bound::Bytes(key.0),
+        Bound::OptBytes(key.1),
+        Bound::Text(change.query.text.clone()),
+        Bound::Text(change.modification.text.clone()),
+        Bound::TextArray(fixed),
+    ];
+    Statement { sql, params }
+}
+
+/// Deletes one document of that key, at once: see `ownership::documents`.
+fn delete_by_key(collection: &Collection, query: &Query, key: (Vec<u8>, Option<Vec<u8>>)) -> Statement {
+    let sql = format!("SELECT docshard_internal.delete_document({}, $1, $2, $3, $4, $5)", collection.id);
+    let (token, text) = (Bound::Int8(collection.token), Bound::Text(query.text.clone()));
+    Statement { sql, params: vec![token, Bound::Int8(0), Bound::Bytes(key.0), Bound::OptBytes(key.1), text] }
 }
 
 /// Matches and locks, applies, writes what changed; answers how many matched and how many changed. Joined by the primary
@@ -195,6 +227,14 @@ pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
             let Some(collection) = collection else { return Ok(Some(0)) };
             let shot = Shot { query, many, upsert: false, replacement: None, operation: Operation::Delete };
             let Some(aim) = aim(&collection, &shot)? else { return Ok(Some(0)) };
+            let range = LockRange::of(&aim.keys);
+            if let Some(key) = aim.key(&collection, query).filter(|_| !many) {
+                let statement = delete_by_key(&collection, query, key);
+                let written =
+                    dispatch::write_checked(&collection, &aim.destinations, &range, |_| statement.at_version(0))?;
+                let deleted = written.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).sum();
+                return Ok((deleted > 0 || !aim.is_looked_up()).then_some(deleted));
+            }
             let conditions = aim.conditions(&collection, query);
             let table = collection.table();
             let sql = if many {
@@ -207,7 +247,6 @@ pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
                 )
             };
             let statement = Statement { sql, params: conditions.params };
-            let range = LockRange::of(&aim.keys);
             let written = dispatch::write(&collection, &aim.destinations, &range, |_| statement.at_version(0))?;
             let deleted: u64 = written.iter().map(|written| written.affected).sum();
             let gone = deleted == 0 && aim.is_looked_up();

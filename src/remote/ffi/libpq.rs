@@ -317,6 +317,12 @@ impl PgConn {
         unsafe { pq_sys::PQpipelineSync(self.conn.as_ptr()) != 0 }
     }
 
+    /// Asks the server to send what it has answered so far, without ending the pipeline.
+    pub(in crate::remote) fn request_flush(&mut self) -> bool {
+        // SAFETY: owned.
+        unsafe { pq_sys::PQsendFlushRequest(self.conn.as_ptr()) != 0 }
+    }
+
     /// The command whose results come next gives them row by row.
     pub(in crate::remote) fn single_row_mode(&mut self) -> bool {
         // SAFETY: owned.

@@ -1,0 +1,1 @@
+SELECT docshard.count_documents('bench.inbox', '{"likes": {"$gte": 40}}');

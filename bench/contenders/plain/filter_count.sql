@@ -1,0 +1,1 @@
+SELECT count(*) FROM inbox WHERE (doc ->> 'likes')::int >= 40;

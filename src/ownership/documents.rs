@@ -1,0 +1,136 @@
+//! Inserting documents, and changing one, in one call with the lock and the check that every write needs.
+//!
+//! Elsewhere `lock_and_check` is a statement of its own, so that the statement after it has a snapshot that is younger
+//! than the lock. Here the same holds inside one statement:
+//! * an insert looks at no snapshot at all (unique indexes look at what is there now), and comes after the lock;
+//! * a change takes a new snapshot after the lock. Under REPEATABLE READ there is only the one, and `lock_and_check` has
+//!   held that to the version too.
+//!
+//! The row trigger is not fired; [`capture::changed`] does its work, for which `lock_and_check` has noted what is captured.
+
+use super::placement::Placement;
+use super::{capture, table, writing};
+use crate::pg::error::{Error, Result};
+use crate::pg::rows::{Change, Purpose, Row, Writer};
+use crate::pg::snapshot::ActiveSnapshot;
+use docshard_core::document::{normalise, raw};
+use docshard_core::error::Kind;
+use docshard_core::filter::Filter;
+use docshard_core::update::Update;
+
+/// Adds a document to what [`insert`] takes: skey, id and jsonb's bytes, each after its length.
+pub fn pack(into: &mut Vec<u8>, row: &Row<'_>) {
+    for part in [row.skey, row.id, row.doc] {
+        into.extend_from_slice(&u32::try_from(part.len()).expect("shorter than a document may be").to_be_bytes());
+        into.extend_from_slice(part);
+    }
+}
+
+fn unpack(mut bytes: &[u8]) -> Result<Vec<Row<'_>>> {
+    fn part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+        let (length, rest) = bytes.split_first_chunk()?;
+        let (part, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+        *bytes = rest;
+        Some(part)
+    }
+    let mut rows = Vec::new();
+    while !bytes.is_empty() {
+        let row = || Some(Row { skey: part(&mut bytes)?, id: part(&mut bytes)?, doc: part(&mut bytes)? });
+        let row = { row }().ok_or_else(|| Error::new(Kind::BadValue, "these bytes are no documents: cut off"))?;
+        raw::validate(row.doc)?;
+        normalise::check_stored(row.doc)?;
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// Inserts documents that were [packed](pack); answers how many.
+///
+/// # Errors
+/// Those of `lock_and_check`; `BadValue` for bytes that are no documents; a key that is taken is PostgreSQL's 23505.
+pub fn insert(collection: i32, assumed: Placement, packed: &[u8]) -> Result<u64> {
+    let rows = unpack(packed)?;
+    let Some(lo) = rows.iter().map(|row| row.skey).min() else { return Ok(0) };
+    let hi = rows.iter().map(|row| row.skey).max().map(above);
+    writing::lock_and_check(collection, assumed, Some(lo), hi.as_deref())?;
+    let mut writer = Writer::open(table::oid(collection)?, Purpose::Insert, table::TRIGGER)?;
+    writer.insert(&rows);
+    if writer.leaves_out_trigger() {
+        for row in &rows {
+            capture::changed(collection, row.skey, row.id)?;
+        }
+    }
+    writer.finish();
+    Ok(rows.len() as u64)
+}
+
+/// Updates one document of a shard key, and of an `_id` if one is given, that matches; tells whether it changed. None: there
+/// is no such document.
+///
+/// # Errors
+/// Those of `lock_and_check` and of the update; `WriteConflict` (40001) under REPEATABLE READ; PostgreSQL's 23505.
+pub fn update_one(
+    collection: i32,
+    assumed: Placement,
+    key: (&[u8], Option<&[u8]>),
+    filter: &Filter,
+    update: &Update,
+    fixed: &[String],
+) -> Result<Option<bool>> {
+    change_one(collection, assumed, Purpose::Update, key, |doc| {
+        let document = document(doc)?;
+        if !filter.evaluate(document)? {
+            return Ok(None);
+        }
+        Ok(Some(match update.apply(document, fixed)? {
+            None => (Change::Nothing, false),
+            Some(bytes) => {
+                normalise::check_stored(&bytes)?;
+                (Change::Update(bytes), true)
+            }
+        }))
+    })
+}
+
+/// Deletes one document of a shard key, and of an `_id` if one is given, that matches; tells whether there was one.
+///
+/// # Errors
+/// Those of `lock_and_check`; `WriteConflict` (40001) under REPEATABLE READ.
+pub fn delete_one(collection: i32, assumed: Placement, key: (&[u8], Option<&[u8]>), filter: &Filter) -> Result<bool> {
+    let done = change_one(collection, assumed, Purpose::Delete, key, |doc| {
+        Ok(filter.evaluate(document(doc)?)?.then_some((Change::Delete, ())))
+    })?;
+    Ok(done.is_some())
+}
+
+fn document(bytes: &[u8]) -> Result<raw::RawObject<'_>> {
+    raw::document(bytes).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))
+}
+
+/// Does with one document of a key what `accept` answers for it, and tells what it tells. None: it took none.
+fn change_one<T>(
+    collection: i32,
+    assumed: Placement,
+    purpose: Purpose,
+    key: (&[u8], Option<&[u8]>),
+    accept: impl FnMut(&[u8]) -> Result<Option<(Change, T)>>,
+) -> Result<Option<T>> {
+    let (skey, id) = key;
+    writing::lock_and_check(collection, assumed, Some(skey), Some(&above(skey)))?;
+    let _snapshot = ActiveSnapshot::of_statement();
+    let (table, index) = table::oids(collection)?;
+    let mut writer = Writer::open(table, purpose, table::TRIGGER)?;
+    let done = writer.change_one(index, skey, id, accept)?;
+    if let Some((id, _)) = &done
+        && writer.leaves_out_trigger()
+    {
+        capture::changed(collection, skey, id)?;
+    }
+    writer.finish();
+    Ok(done.map(|(_, told)| told))
+}
+
+/// The least key above.
+fn above(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}

@@ -1,0 +1,444 @@
+//! Writing rows of a collection's table the way PostgreSQL's executor does it for logical replication: indexes,
+//! constraints, privileges and triggers are all served, but nothing is parsed, planned or copied from node to node.
+//!
+//! The table has the columns `skey bytea, id bytea, doc` (jsonb inside), all not null, and a b-tree over the first two.
+//! One trigger, named at [`Writer::open`], may be left to the caller: what it would have been told is then the caller's
+//! to do. A statement's worth of work is one [`Writer`]; [`Writer::finish`] fires the other triggers.
+
+use super::error::{Error, Result};
+use super::jsonb::{RawJsonb, new_varlena};
+use docshard_core::error::Kind;
+use pgrx::{FromDatum, pg_sys};
+use std::ffi::{CStr, c_int};
+use std::ptr::null_mut;
+
+/// Rows that are written to the table at once, as COPY does it, before their index entries are made.
+const CHUNK: usize = 1000;
+/// The position of the document among the columns.
+const DOC: usize = 2;
+
+/// What is done to the table: which privileges it takes, and how PostgreSQL calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// new rows
+    Insert,
+    /// other documents in rows that are there
+    Update,
+    /// rows go away
+    Delete,
+}
+
+impl Purpose {
+    const fn command(self) -> &'static CStr {
+        match self {
+            Self::Insert => c"INSERT",
+            Self::Update => c"UPDATE",
+            Self::Delete => c"DELETE",
+        }
+    }
+
+    const fn privileges(self) -> u32 {
+        match self {
+            Self::Insert => pg_sys::ACL_INSERT,
+            Self::Update => pg_sys::ACL_SELECT | pg_sys::ACL_UPDATE,
+            Self::Delete => pg_sys::ACL_SELECT | pg_sys::ACL_DELETE,
+        }
+    }
+}
+
+/// A row to be inserted; `doc` is jsonb's bytes, which the caller has checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    /// the shard key, encoded
+    pub skey: &'a [u8],
+    /// the `_id`, encoded
+    pub id: &'a [u8],
+    /// the document
+    pub doc: &'a [u8],
+}
+
+/// A table that is open for writing.
+///
+/// INVARIANTS of the pointers: they are PostgreSQL's own objects, made by `open` and alive until `finish`; an ERROR in
+/// between unwinds past the writer, which has no drop, and PostgreSQL's abort gives everything back.
+pub struct Writer {
+    rel: pg_sys::Relation,
+    estate: *mut pg_sys::EState,
+    info: *mut pg_sys::ResultRelInfo,
+    /// it has triggers that are fired
+    fires: bool,
+    /// the caller's trigger is there, and not fired
+    left_out: bool,
+}
+
+impl Writer {
+    /// Opens the table for the present user. `own_trigger` is not fired if it is the table's only one: then
+    /// [`Writer::leaves_out_trigger`] says so.
+    ///
+    /// # Errors
+    /// `InternalError` for a table that is none of docshard's or has row-level security; PostgreSQL's own for missing
+    /// privileges and read-only transactions.
+    pub fn open(table: pg_sys::Oid, purpose: Purpose, own_trigger: &CStr) -> Result<Self> {
+        // SAFETY: the table exists (the caller looked it up in this transaction); each node is allocated by PostgreSQL
+        // with its tag, as makeNode does; the lock is kept to the end of the transaction, as every writer's is.
+        unsafe {
+            pg_sys::PreventCommandIfReadOnly(purpose.command().as_ptr());
+            pg_sys::PreventCommandIfParallelMode(purpose.command().as_ptr());
+            let rel = pg_sys::table_open(table, pg_sys::RowExclusiveLock as c_int);
+            permit(rel, table, purpose)?;
+            let estate = pg_sys::CreateExecutorState();
+            let context = pg_sys::MemoryContextSwitchTo((*estate).es_query_cxt);
+            let entry: *mut pg_sys::RangeTblEntry = pg_sys::palloc0(size_of::<pg_sys::RangeTblEntry>()).cast();
+            (*entry).type_ = pg_sys::NodeTag::T_RangeTblEntry;
+            (*entry).rtekind = pg_sys::RTEKind::RTE_RELATION;
+            (*entry).relid = table;
+            (*entry).relkind = (*(*rel).rd_rel).relkind;
+            (*entry).rellockmode = pg_sys::RowExclusiveLock as c_int;
+            if purpose == Purpose::Update {
+                // Tells indexes over other columns that their keys have not changed.
+                let column = DOC as c_int + 1 - pg_sys::FirstLowInvalidHeapAttributeNumber;
+                (*entry).updatedCols = pg_sys::bms_add_member(null_mut(), column);
+            }
+            pg_sys::ExecInitRangeTable(estate, pg_sys::lappend(null_mut(), entry.cast()));
+            (*estate).es_output_cid = pg_sys::GetCurrentCommandId(true);
+            (*estate).es_snapshot = pg_sys::GetActiveSnapshot();
+            let info: *mut pg_sys::ResultRelInfo = pg_sys::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast();
+            (*info).type_ = pg_sys::NodeTag::T_ResultRelInfo;
+            pg_sys::InitResultRelInfo(info, rel, 1, null_mut(), 0);
+            let triggers = (*info).ri_TrigDesc;
+            let left_out = !triggers.is_null()
+                && (*triggers).numtriggers == 1
+                && CStr::from_ptr((*(*triggers).triggers).tgname) == own_trigger;
+            if left_out {
+                (*info).ri_TrigDesc = null_mut();
+            }
+            let fires = !(*info).ri_TrigDesc.is_null();
+            if purpose != Purpose::Delete {
+                pg_sys::ExecOpenIndices(info, false);
+            }
+            if fires {
+                pg_sys::AfterTriggerBeginQuery();
+            }
+            pg_sys::MemoryContextSwitchTo(context);
+            Ok(Self { rel, estate, info, fires, left_out })
+        }
+    }
+
+    /// True if the caller's trigger is on the table and is not fired.
+    pub fn leaves_out_trigger(&self) -> bool {
+        self.left_out
+    }
+
+    /// A slot for the table's rows, freed with the executor's state.
+    fn slot(&mut self) -> *mut pg_sys::TupleTableSlot {
+        // SAFETY: see the type's invariants; the slot is registered in the state's tuple table.
+        unsafe {
+            let context = pg_sys::MemoryContextSwitchTo((*self.estate).es_query_cxt);
+            let slot = pg_sys::table_slot_create(self.rel, &raw mut (*self.estate).es_tupleTable);
+            pg_sys::MemoryContextSwitchTo(context);
+            slot
+        }
+    }
+
+    /// Inserts the rows. A key that is taken, here or among them, is PostgreSQL's 23505.
+    pub fn insert(&mut self, rows: &[Row<'_>]) {
+        // SAFETY: see the type's invariants; slots are of the table's kind. `permit` saw that there are three columns.
+        unsafe {
+            let per_row = rows.len() == 1 || (self.fires && (*(*self.info).ri_TrigDesc).trig_insert_before_row);
+            if per_row {
+                let slot = self.slot();
+                for row in rows {
+                    store(slot, row);
+                    pg_sys::ExecSimpleRelationInsert(self.info, self.estate, slot);
+                    self.reset_row();
+                }
+                return;
+            }
+            let slots: Vec<_> = (0..rows.len().min(CHUNK)).map(|_| self.slot()).collect();
+            let constrained = !(*(*self.rel).rd_att).constr.is_null();
+            for rows in rows.chunks(CHUNK) {
+                let mut slots = slots[..rows.len()].to_vec();
+                for (slot, row) in slots.iter().zip(rows) {
+                    store(*slot, row);
+                    (**slot).tts_tableOid = (*self.rel).rd_id;
+                    if constrained {
+                        pg_sys::ExecConstraints(self.info, *slot, self.estate);
+                    }
+                }
+                let (count, command) = (rows.len() as c_int, (*self.estate).es_output_cid);
+                pg_sys::table_multi_insert(self.rel, slots.as_mut_ptr(), count, command, 0, null_mut());
+                // The rows stand in the order given; their index entries are made in the order of the primary key,
+                // so that neighbours find its pages at hand.
+                let mut order: Vec<usize> = (0..rows.len()).collect();
+                order.sort_unstable_by_key(|&at| (rows[at].skey, rows[at].id));
+                for at in order {
+                    let recheck = pg_sys::ExecInsertIndexTuples(
+                        self.info,
+                        slots[at],
+                        self.estate,
+                        false,
+                        false,
+                        null_mut(),
+                        null_mut(),
+                    );
+                    if self.fires {
+                        pg_sys::ExecARInsertTriggers(self.estate, self.info, slots[at], recheck, null_mut());
+                    }
+                    pg_sys::ExecClearTuple(slots[at]);
+                    self.reset_row();
+                }
+            }
+        }
+    }
+
+    /// Forgets what evaluating index expressions for a row has allocated.
+    fn reset_row(&mut self) {
+        // SAFETY: see the type's invariants; the context is made on demand and may be absent.
+        unsafe {
+            let context = (*self.estate).es_per_tuple_exprcontext;
+            if !context.is_null() {
+                pg_sys::MemoryContextReset((*context).ecxt_per_tuple_memory);
+            }
+        }
+    }
+
+    /// Finds a row of these keys that the active snapshot shows and `accept` takes, locks its newest version, and does
+    /// with it what `accept` says; tells which row, and what. None: there is none.
+    ///
+    /// As PostgreSQL's own statements do, it waits for a transaction that is changing the row and then looks at what
+    /// became of it: `accept` is asked again. Under REPEATABLE READ that is a serialization failure (40001).
+    ///
+    /// # Errors
+    /// What `accept` answers; `WriteConflict`.
+    pub fn change_one<T>(
+        &mut self,
+        index: pg_sys::Oid,
+        skey: &[u8],
+        id: Option<&[u8]>,
+        mut accept: impl FnMut(&[u8]) -> Result<Option<(Change, T)>>,
+    ) -> Result<Option<(Vec<u8>, T)>> {
+        // SAFETY: see the type's invariants; the index is the table's primary key, whose columns are bytea; the scan and
+        // the index are closed before this returns, and by PostgreSQL's abort if it unwinds.
+        unsafe {
+            let index = pg_sys::index_open(index, pg_sys::AccessShareLock as c_int);
+            let mut keys: [pg_sys::ScanKeyData; 2] = std::mem::zeroed();
+            let wanted: Vec<&[u8]> = [Some(skey), id].into_iter().flatten().collect();
+            for (column, key) in wanted.iter().enumerate() {
+                pg_sys::ScanKeyInit(
+                    &mut keys[column],
+                    column as i16 + 1,
+                    pg_sys::BTEqualStrategyNumber as u16,
+                    pg_sys::Oid::from(pg_sys::F_BYTEAEQ),
+                    pg_sys::Datum::from(new_varlena(key)),
+                );
+            }
+            let snapshot = pg_sys::GetActiveSnapshot();
+            let count = wanted.len() as c_int;
+            let scan = pg_sys::index_beginscan(self.rel, index, snapshot, count, 0);
+            pg_sys::index_rescan(scan, keys.as_mut_ptr(), count, null_mut(), 0);
+            let (seen, locked) = (self.slot(), self.slot());
+            let mut done = None;
+            while pg_sys::index_getnext_slot(scan, pg_sys::ScanDirection::ForwardScanDirection, seen) {
+                let Some(mut decision) = accept(document(seen).bytes())? else { continue };
+                match self.lock(seen, locked, snapshot)? {
+                    Locked::Gone => continue,
+                    Locked::AsSeen => {}
+                    Locked::Newer => {
+                        // What has been waited for may have made another row of it.
+                        if wanted.iter().enumerate().any(|(column, key)| bytes(locked, column) != *key) {
+                            continue;
+                        }
+                        let Some(anew) = accept(document(locked).bytes())? else { continue };
+                        decision = anew;
+                    }
+                }
+                let id = bytes(locked, 1).to_vec();
+                self.apply(locked, &decision.0);
+                done = Some((id, decision.1));
+                break;
+            }
+            pg_sys::index_endscan(scan);
+            pg_sys::index_close(index, pg_sys::AccessShareLock as c_int);
+            Ok(done)
+        }
+    }
+
+    /// Locks the newest version of the row in `seen` and puts it into `locked`.
+    fn lock(
+        &self,
+        seen: *mut pg_sys::TupleTableSlot,
+        locked: *mut pg_sys::TupleTableSlot,
+        snapshot: pg_sys::Snapshot,
+    ) -> Result<Locked> {
+        // SAFETY: see the type's invariants; both slots are of the table's kind.
+        unsafe {
+            let one_snapshot = pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int;
+            let flags = if one_snapshot { 0 } else { pg_sys::TUPLE_LOCK_FLAG_FIND_LAST_VERSION as u8 };
+            let mut failure: pg_sys::TM_FailureData = std::mem::zeroed();
+            let mut tid = (*seen).tts_tid;
+            let result = pg_sys::table_tuple_lock(
+                self.rel,
+                &mut tid,
+                snapshot,
+                locked,
+                pg_sys::GetCurrentCommandId(false),
+                pg_sys::LockTupleMode::LockTupleNoKeyExclusive,
+                pg_sys::LockWaitPolicy::LockWaitBlock,
+                flags,
+                &mut failure,
+            );
+            use pg_sys::TM_Result as R;
+            match result {
+                R::TM_Ok => {
+                    let newer = !pg_sys::ItemPointerEquals(&raw mut (*seen).tts_tid, &raw mut (*locked).tts_tid);
+                    Ok(if newer { Locked::Newer } else { Locked::AsSeen })
+                }
+                // By this very transaction, behind the scan's back.
+                R::TM_SelfModified => Ok(Locked::Gone),
+                R::TM_Deleted if !one_snapshot => Ok(Locked::Gone),
+                R::TM_Updated | R::TM_Deleted => {
+                    Err(Error::new(Kind::WriteConflict, "could not serialize access due to concurrent update"))
+                }
+                _ => Err(Error::new(Kind::InternalError, format!("unexpected answer {result} of table_tuple_lock"))),
+            }
+        }
+    }
+
+    fn apply(&mut self, locked: *mut pg_sys::TupleTableSlot, change: &Change) {
+        // SAFETY: see the type's invariants; the row in `locked` is locked by this transaction. The new row's values
+        // are the old one's, which stay while the slot does.
+        unsafe {
+            let mut recheck: pg_sys::EPQState = std::mem::zeroed();
+            pg_sys::EvalPlanQualInit(&mut recheck, self.estate, null_mut(), null_mut(), -1);
+            match change {
+                Change::Nothing => {}
+                Change::Delete => {
+                    pg_sys::ExecSimpleRelationDelete(self.info, self.estate, &mut recheck, locked);
+                }
+                Change::Update(doc) => {
+                    let new = self.slot();
+                    pg_sys::slot_getallattrs(locked);
+                    pg_sys::ExecClearTuple(new);
+                    for column in 0..(*(*self.rel).rd_att).natts as usize {
+                        *(*new).tts_values.add(column) = *(*locked).tts_values.add(column);
+                        *(*new).tts_isnull.add(column) = *(*locked).tts_isnull.add(column);
+                    }
+                    *(*new).tts_values.add(DOC) = pg_sys::Datum::from(new_varlena(doc));
+                    pg_sys::ExecStoreVirtualTuple(new);
+                    pg_sys::ExecSimpleRelationUpdate(self.info, self.estate, &mut recheck, locked, new);
+                }
+            }
+            pg_sys::EvalPlanQualEnd(&mut recheck);
+        }
+    }
+
+    /// Fires the triggers and closes the table; its lock stays to the end of the transaction.
+    pub fn finish(self) {
+        // SAFETY: see the type's invariants; nothing of it is used afterwards.
+        unsafe {
+            if self.fires {
+                pg_sys::AfterTriggerEndQuery(self.estate);
+            }
+            pg_sys::ExecCloseIndices(self.info);
+            pg_sys::ExecResetTupleTable((*self.estate).es_tupleTable, false);
+            pg_sys::FreeExecutorState(self.estate);
+            pg_sys::table_close(self.rel, pg_sys::NoLock as c_int);
+        }
+    }
+}
+
+/// What was there when a row was to be locked.
+enum Locked {
+    /// the very version that was seen
+    AsSeen,
+    /// a newer one
+    Newer,
+    /// nothing any more
+    Gone,
+}
+
+/// What becomes of a row that was found and locked.
+#[derive(Debug)]
+pub enum Change {
+    /// it stays as it is
+    Nothing,
+    /// it gets this document: jsonb's bytes
+    Update(Vec<u8>),
+    /// it goes away
+    Delete,
+}
+
+/// # Safety
+/// `rel` is open, and is the table of that number.
+unsafe fn permit(rel: pg_sys::Relation, table: pg_sys::Oid, purpose: Purpose) -> Result<()> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let form = &*(*rel).rd_rel;
+        let user = pg_sys::GetUserId();
+        for privilege in [pg_sys::ACL_SELECT, pg_sys::ACL_INSERT, pg_sys::ACL_UPDATE, pg_sys::ACL_DELETE] {
+            if purpose.privileges() & privilege == 0 {
+                continue;
+            }
+            let answer = pg_sys::pg_class_aclcheck(table, user, pg_sys::AclMode::from(privilege));
+            if answer != pg_sys::AclResult::ACLCHECK_OK {
+                let kind = pg_sys::get_relkind_objtype(form.relkind);
+                pg_sys::aclcheck_error(answer, kind, form.relname.data.as_ptr());
+            }
+        }
+        if pg_sys::check_enable_rls(table, pg_sys::Oid::INVALID, false)
+            == pg_sys::CheckEnableRlsResult::RLS_ENABLED as c_int
+        {
+            return Err(Error::new(
+                Kind::IllegalOperation,
+                "a collection's table has row-level security, which docshard does not know",
+            ));
+        }
+        if form.relkind as u8 != pg_sys::RELKIND_RELATION || (*(*rel).rd_att).natts as usize != DOC + 1 {
+            return Err(Error::new(
+                Kind::InternalError,
+                "a collection's table has other columns than docshard gave it",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+/// The slot is of a table with the columns skey, id and doc.
+unsafe fn store(slot: *mut pg_sys::TupleTableSlot, row: &Row<'_>) {
+    // SAFETY: promised by the caller; the values are copied into PostgreSQL's memory.
+    unsafe {
+        pg_sys::ExecClearTuple(slot);
+        for (column, value) in [row.skey, row.id, row.doc].into_iter().enumerate() {
+            *(*slot).tts_values.add(column) = pg_sys::Datum::from(new_varlena(value));
+            *(*slot).tts_isnull.add(column) = false;
+        }
+        pg_sys::ExecStoreVirtualTuple(slot);
+    }
+}
+
+/// The document of the row in a slot, detoasted.
+///
+/// # Safety
+/// The slot holds a row of such a table.
+unsafe fn document(slot: *mut pg_sys::TupleTableSlot) -> RawJsonb {
+    // SAFETY: promised by the caller; the column is jsonb and not null.
+    unsafe {
+        pg_sys::slot_getallattrs(slot);
+        let datum = *(*slot).tts_values.add(DOC);
+        RawJsonb::from_polymorphic_datum(datum, false, pg_sys::JSONBOID).expect("not null")
+    }
+}
+
+/// The bytes of a bytea column of the row in a slot, good until the slot is cleared.
+///
+/// # Safety
+/// The slot holds a row of such a table, and the column is one of its keys.
+unsafe fn bytes<'a>(slot: *mut pg_sys::TupleTableSlot, column: usize) -> &'a [u8] {
+    // SAFETY: promised by the caller.
+    unsafe {
+        pg_sys::slot_getallattrs(slot);
+        let packed = pg_sys::pg_detoast_datum_packed((*(*slot).tts_values.add(column)).cast_mut_ptr());
+        std::slice::from_raw_parts(pgrx::vardata_any(packed).cast(), pgrx::varsize_any_exhdr(packed))
+    }
+}
