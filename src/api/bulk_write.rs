@@ -130,10 +130,8 @@ impl Totals {
     fn run(&mut self, ns: &str, index: usize, operation: &Operation<'_>) -> Result<()> {
         match operation.name {
             "insertOne" => {
-                let document = [operation.document()?];
-                insert::insert(ns, &document, true)?;
-                let [document] = document;
-                self.inserted.push((index.to_string(), document.id));
+                let inserted = insert::insert_all(ns, vec![operation.document()?])?;
+                self.inserted.extend(inserted.into_iter().map(|document| (index.to_string(), document.id)));
             }
             "deleteOne" | "deleteMany" => {
                 self.deleted += modify::delete(ns, &operation.query()?, operation.name == "deleteMany")?;
@@ -153,8 +151,8 @@ impl Totals {
     fn insert_together(&mut self, ns: &str, first: usize, operations: &[Operation<'_>]) -> Result<bool> {
         let inserted = attempt(|| {
             let documents = operations.iter().map(Operation::document).collect::<Result<Vec<_>>>()?;
-            insert::insert(ns, &documents, true)?;
-            Ok(documents.into_iter().map(|document| document.id).collect::<Vec<_>>())
+            let inserted = insert::insert_all(ns, documents)?;
+            Ok(inserted.into_iter().map(|document| document.id).collect::<Vec<_>>())
         });
         match inserted {
             Ok(ids) => {

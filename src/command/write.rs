@@ -131,7 +131,7 @@ fn put(
     }
     let mut refused = Vec::new();
     let done = attempt(|| {
-        refused = insert::insert(namespace, documents, false)?;
+        refused = insert::insert_unordered(namespace, documents)?;
         // Of an ordered batch, nothing behind the first that is refused may stay.
         match refused.iter().min_by_key(|refused| refused.index) {
             Some(first) if ordered => Err(first.error.clone()),

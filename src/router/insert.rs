@@ -135,6 +135,7 @@ impl Incoming<'_> {
 /// `DuplicateKey`; stale maps beyond patience; whatever `next` answers and the shards raise.
 pub fn insert(namespace: &str, next: &mut dyn FnMut() -> Result<Option<Storable>>) -> Result<Vec<Storable>> {
     namespace::split(namespace)?;
+    namespace::check_writable(namespace)?;
     let mut incoming = Incoming { made: Vec::new(), next, ended: false };
     let mut start = 0;
     while incoming.has(start)? {
@@ -151,6 +152,15 @@ pub fn insert(namespace: &str, next: &mut dyn FnMut() -> Result<Option<Storable>
         })?;
     }
     Ok(incoming.made)
+}
+
+/// As [`insert`], of documents that are all there.
+///
+/// # Errors
+/// As [`insert`].
+pub fn insert_all(namespace: &str, documents: Vec<Storable>) -> Result<Vec<Storable>> {
+    let mut documents = documents.into_iter();
+    insert(namespace, &mut || Ok(documents.next()))
 }
 
 /// Inserts a batch that begins at `start`; answers where it ends.
