@@ -60,7 +60,7 @@ fn update_document(
     fixed: Vec<String>,
 ) -> i64 {
     let run = || -> Result<i64> {
-        let filter = Filter::parse(&json::parse(filter)?)?;
+        let filter = Filter::read(&json::parse(filter)?)?;
         let update = update::read(&json::parse(update)?)?;
         let assumed = Placement { token, version };
         let done = documents::update_one(collection, assumed, (skey, id), &filter, &update, &fixed)?;
@@ -74,7 +74,7 @@ fn update_document(
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn delete_document(collection: i32, token: i64, version: i64, skey: &[u8], id: Option<&[u8]>, filter: &str) -> i64 {
     let run = || -> Result<i64> {
-        let filter = Filter::parse(&json::parse(filter)?)?;
+        let filter = Filter::read(&json::parse(filter)?)?;
         let done = documents::delete_one(collection, Placement { token, version }, (skey, id), &filter)?;
         Ok(i64::from(done))
     };
