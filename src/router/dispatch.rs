@@ -388,7 +388,7 @@ impl<'a> Feed<'a> {
     /// # Errors
     /// As [`write`].
     pub fn send(&mut self, shard: ShardId, statement: Statement) -> Result<()> {
-        fault::point("dispatch.sending")?;
+        fault::point("dispatch.feeding")?;
         let destination = self.destinations.iter().find(|d| d.shard.id == shard);
         let (destination, server) = destination
             .and_then(|d| match d.shard.place {
