@@ -1,27 +1,31 @@
 //! The values of a field, for counting each once: arrays along the path and at its end give their elements.
 
+use crate::collation::Collator;
 use crate::document::element::Element;
 use crate::document::raw::{RawObject, RawValue};
 use crate::document::value::Value;
 use crate::document::write;
 use crate::error::Result;
-use crate::key::encode::encode;
+use crate::key::encode::{encode, encode_under};
 use crate::path;
+use crate::setting::Setting;
+use std::sync::Arc;
 
 /// A field whose values are wanted.
 #[derive(Debug)]
 pub struct Distinct {
     path: String,
+    collator: Option<Arc<Collator>>,
 }
 
 impl Distinct {
-    /// Checks the field's dotted path.
+    /// Checks the field's dotted path. Under the setting's collation strings are equal that it calls so.
     ///
     /// # Errors
     /// Those of field paths: an empty one, empty components, components that start with `$`.
-    pub fn parse(path: &str) -> Result<Distinct> {
+    pub fn parse(path: &str, setting: &Setting) -> Result<Distinct> {
         path::check_field_path(path)?;
-        Ok(Distinct { path: path.to_owned() })
+        Ok(Distinct { path: path.to_owned(), collator: setting.collator().cloned() })
     }
 
     /// The document's values: the encoding by which equal ones are known, and jsonb. A missing field has none.
@@ -35,7 +39,10 @@ impl Distinct {
             .into_iter()
             .map(|value| {
                 let mut key = Vec::new();
-                encode(&Element::of(value), &mut key);
+                match &self.collator {
+                    Some(collator) => encode_under(&Element::of(value), collator, &mut key),
+                    None => encode(&Element::of(value), &mut key),
+                }
                 Ok((key, write::value(&Value::from_raw(value))?))
             })
             .collect()

@@ -150,6 +150,7 @@ kinds! {
     Location51075 = 51075, "22023";
     Location51091 = 51091, "22023";
     Location51108 = 51108, "22023";
+    Location51156 = 51156, "54001";
     Location51270 = 51270, "22023";
     MissingSortKeyShard = 169, "22023";
     InvalidPipelineOperator = 168, "22023";

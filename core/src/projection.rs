@@ -12,7 +12,7 @@
 use crate::collation::Collator;
 use crate::document::ext_json;
 use crate::document::number::Number;
-use crate::document::raw::{RawObject, RawValue};
+use crate::document::raw::{RawArray, RawObject, RawValue};
 use crate::document::value::Value;
 use crate::document::write::{self, Part};
 use crate::error::{Error, Kind, Result};
@@ -244,6 +244,10 @@ impl<'a> Context<'a> {
 
     fn include_in(&self, value: RawValue<'a>, fields: &'a Tree, within: Within) -> Result<Option<Part<'a>>> {
         if let RawValue::Array(array) = value {
+            if within == Within::Documents && is_positional(fields) {
+                let part = self.include_in(self.matched(array)?, fields, within.deeper())?;
+                return Ok(Some(Part::Array(part.into_iter().collect())));
+            }
             let mut items = Vec::with_capacity(array.len());
             for element in array.iter() {
                 items.extend(self.include_in(element, fields, within.deeper())?);
@@ -323,19 +327,33 @@ impl<'a> Context<'a> {
                 Some(Part::Array(array.iter().skip(skip).take(limit).map(Part::Raw).collect()))
             }
             (Node::Element(condition), RawValue::Array(array)) => {
-                condition.first_in(array).map(|element| Part::Array(vec![Part::Raw(element)]))
+                condition.first_in(array)?.map(|element| Part::Array(vec![Part::Raw(element)]))
             }
             (Node::Element(_), _) => None,
-            (Node::Positional, RawValue::Array(array)) => {
-                let element = self.position.and_then(|position| array.get(position)).ok_or_else(|| {
-                    let message = "positional operator '.$' couldn't find a matching element in the array";
-                    Error::new(Kind::Location51246, message)
-                })?;
-                Some(Part::Array(vec![Part::Raw(element)]))
+            // Of arrays in arrays the outermost counts.
+            (Node::Positional, RawValue::Array(array)) if within == Within::Documents => {
+                Some(Part::Array(vec![Part::Raw(self.matched(array)?)]))
             }
             (_, value) => Some(Part::Raw(value)),
         })
     }
+
+    /// The element that stands where the document matched.
+    fn matched(&self, array: RawArray<'a>) -> Result<RawValue<'a>> {
+        self.position.and_then(|position| array.get(position)).ok_or_else(|| {
+            let message = "positional operator '.$' couldn't find a matching element in the array";
+            Error::new(Kind::Location51246, message)
+        })
+    }
+}
+
+/// True if a positional path leads through the fields.
+fn is_positional(fields: &Tree) -> bool {
+    fields.values().any(|node| match node {
+        Node::Positional => true,
+        Node::Branch(fields) => is_positional(fields),
+        _ => false,
+    })
 }
 
 /// True if a field below is computed.

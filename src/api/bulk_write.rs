@@ -10,7 +10,7 @@ use crate::pg::jsonb::RawJsonb;
 use crate::pg::subtransaction::attempt;
 use crate::router::insert::{self, Storable};
 use crate::router::modify::{self, Change, Modification};
-use crate::router::options::Options;
+use crate::router::options::{self, Options};
 use crate::router::read::Query;
 use docshard_core::document::number::Number;
 use docshard_core::document::value::Value;
@@ -46,6 +46,8 @@ fn is_of_one_operation(error: &Error) -> bool {
 struct Operation<'a> {
     name: &'static str,
     arguments: Options<'a>,
+    /// the call's variables, for an operation without its own
+    variables: Option<&'a Document>,
 }
 
 /// Names of operations, and of their arguments; the first are required.
@@ -60,7 +62,7 @@ const OPERATIONS: &[(&str, usize, &[&str])] = &[
 
 impl<'a> Operation<'a> {
     /// Checks an operation's form; what its arguments mean is a matter of running it.
-    fn parse(index: usize, json: &'a Document) -> Result<Self> {
+    fn parse(index: usize, json: &'a Document, variables: Option<&'a Document>) -> Result<Self> {
         let malformed = |message: String| Error::new(Kind::FailedToParse, format!("operation {index}: {message}"));
         let names = || OPERATIONS.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ");
         let Some((given, arguments)) =
@@ -76,13 +78,14 @@ impl<'a> Operation<'a> {
         let arguments = Options::of(arguments, name, known)?;
         match known[..*required].iter().find(|argument| arguments.get(argument).is_none()) {
             Some(missing) => Err(malformed(format!("{name} has no \"{missing}\""))),
-            None => Ok(Self { name, arguments }),
+            None => Ok(Self { name, arguments, variables }),
         }
     }
 
     fn query(&self) -> Result<Query> {
-        let setting = self.arguments.setting(&[])?;
         let filter = self.arguments.get("filter").map_or_else(String::new, ToString::to_string);
+        let variables = self.arguments.get("let").or(self.variables);
+        let setting = options::setting(self.arguments.get("collation"), variables, &[&filter])?;
         Query::parse_in(&filter, setting.as_ref())
     }
 
@@ -193,13 +196,15 @@ impl Totals {
 
 /// Runs writes such as `{"insertOne": {"document": …}}`, `updateOne`, `updateMany`, `replaceOne`, `deleteOne`, `deleteMany`, one
 /// after the other. Those that fail are reported in `writeErrors`, and the others stay. Options: ordered (default true),
-/// which ends the work at the first that fails.
+/// which ends the work at the first that fails; let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn bulk_write(ns: &str, operations: Json, options: default!(Json, "'{}'")) -> RawJsonb {
     let run = || -> Result<RawJsonb> {
         catalog::namespace::split(ns)?;
         let options = options.parse()?;
-        let ordered = Options::of(&options, "bulk_write", &["ordered", "comment"])?.boolean("ordered")?.unwrap_or(true);
+        let options = Options::of(&options, "bulk_write", &["ordered", "let", "comment"])?;
+        let variables = options.get("let");
+        let ordered = options.boolean("ordered")?.unwrap_or(true);
         let json = operations.parse()?;
         let Document::Array(operations) = &json else {
             return Err(Error::new(Kind::TypeMismatch, "operations of bulk_write must be an array"));
@@ -212,7 +217,7 @@ fn bulk_write(ns: &str, operations: Json, options: default!(Json, "'{}'")) -> Ra
         let operations = operations
             .iter()
             .enumerate()
-            .map(|(index, operation)| Operation::parse(index, operation))
+            .map(|(index, operation)| Operation::parse(index, operation, variables))
             .collect::<Result<Vec<_>>>()?;
         let mut totals = Totals::default();
         let mut next = 0;

@@ -178,7 +178,8 @@ fn count_documents(ns: &str, filter: default!(Json, "'{}'"), options: default!(J
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// The values that a field has in the documents that match, each once, in order. Arrays give their elements.
+/// The values that a field has in the documents that match, each once, in order. Arrays give their elements. Options:
+/// collation, let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn distinct(
     ns: &str,
@@ -188,8 +189,9 @@ fn distinct(
 ) -> SetOfIterator<'static, RawJsonb> {
     let run = || -> Result<router::distinct::Values> {
         catalog::namespace::split(ns)?;
-        Options::of(&options.parse()?, "distinct", &["comment"])?;
-        router::distinct::distinct(ns, field, &Query::parse(&filter.0)?)
+        let options = options.parse()?;
+        let setting = Options::of(&options, "distinct", &["collation", "let", "comment"])?.setting(&[&filter.0])?;
+        router::distinct::distinct(ns, field, &Query::parse_in(&filter.0, setting.as_ref())?)
     };
     let mut values = run().unwrap_or_else(|e| e.raise());
     SetOfIterator::new(std::iter::from_fn(move || values.next_value().unwrap_or_else(|e| e.raise())))

@@ -11,10 +11,12 @@ use docshard_core::filter::Filter;
 use docshard_core::index::IndexKeys;
 use docshard_core::key::KeyPattern;
 use docshard_core::projection::Projection;
+use docshard_core::setting::Setting;
 use docshard_core::sort::Sort;
 use docshard_core::update::{self, Update};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
+use std::cell::RefCell;
 
 type Result<T> = crate::pg::error::Result<T>;
 
@@ -91,10 +93,28 @@ fn moves(before: RawJsonb, after: RawJsonb, paths: Vec<String>) -> bool {
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// The values that a field of the document has: the key by which equal ones are known, and jsonb's bytes.
+thread_local! {
+    /// The setting of the distinct that ran last, and its text: it is the same for every document.
+    static LAST_SETTING: RefCell<(String, Setting)> = RefCell::new((String::new(), Setting::default()));
+}
+
+/// The values that a field of the document has: the key by which equal ones are known, and jsonb's bytes. `setting` is the
+/// statement's, empty if it has none.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 10, requires = ["schemas"])]
-fn distinct_values(doc: RawJsonb, field: &str) -> TableIterator<'static, (name!(key, Vec<u8>), name!(value, Vec<u8>))> {
-    let run = || -> Result<Vec<(Vec<u8>, Vec<u8>)>> { Ok(Distinct::parse(field)?.values(document(&doc)?)?) };
+fn distinct_values(
+    doc: RawJsonb,
+    field: &str,
+    setting: &str,
+) -> TableIterator<'static, (name!(key, Vec<u8>), name!(value, Vec<u8>))> {
+    let run = || -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        LAST_SETTING.with_borrow_mut(|(text, last)| {
+            if text != setting {
+                *last = if setting.is_empty() { Setting::default() } else { Setting::parse(&json(setting)?)? };
+                setting.clone_into(text);
+            }
+            Ok(Distinct::parse(field, last)?.values(document(&doc)?)?)
+        })
+    };
     TableIterator::new(run().unwrap_or_else(|e| e.raise()))
 }
 

@@ -6,11 +6,9 @@ use crate::pg::json::Json;
 use crate::pg::jsonb::RawJsonb;
 use crate::router::find_and_modify::{self as router, FindAndModify, Returned};
 use crate::router::modify::Modification;
-use crate::router::options::{Options, parsed_setting};
+use crate::router::options::Options;
 use crate::router::read::Query;
 use docshard_core::error::Kind;
-use docshard_core::projection::Projection;
-use docshard_core::setting::wrapped;
 use docshard_core::update::Style;
 use pgrx::prelude::*;
 
@@ -55,25 +53,12 @@ fn find_one_and(
             query: &query,
             modification: modification.as_ref(),
             sort: options.sort("sort", setting.as_ref())?,
-            projection: projection(&options, "projection", &query)?,
+            projection: router::projection(options.get("projection"), &query)?,
             returned: returned(&options)?,
             upsert: options.boolean("upsert")?.unwrap_or(false),
         },
     )?;
     Ok(found.document.map(|document| RawJsonb::from_bytes(&document)))
-}
-
-fn projection(options: &Options<'_>, name: &str, query: &Query) -> Result<Option<Projection>> {
-    let Some(json) = options.get(name) else { return Ok(None) };
-    let parsed = Projection::parse_in(json, &parsed_setting(query.setting.as_ref())?)?;
-    if parsed.is_identity() {
-        return Ok(None);
-    }
-    if !parsed.is_positional() {
-        return Ok(Some(parsed));
-    }
-    let text = wrapped(&json.to_string(), query.setting.as_ref(), Some(&query.text));
-    Ok(Some(Projection::read(&crate::pg::json::parse(&text)?)?))
 }
 
 /// `returnDocument`, as the drivers have it, or mongosh's `returnNewDocument`.
@@ -141,6 +126,12 @@ fn find_and_modify(ns: &str, spec: Json) -> Option<RawJsonb> {
         let options = Options::of(&json, "find_and_modify", &known)?;
         let flag = |name: &str| -> Result<bool> { Ok(options.boolean(name)?.unwrap_or(false)) };
         let (remove, new, upsert) = (flag("remove")?, flag("new")?, flag("upsert")?);
+        for name in ["query", "sort", "fields"] {
+            if let Some(other) = options.get(name).filter(|json| !json.is_object()) {
+                let message = format!("BSON field 'findAndModify.{name}' must be an object, not {other}");
+                return Err(Error::new(Kind::TypeMismatch, message));
+            }
+        }
         let update = options.get("update");
         let conflict = match update {
             Some(_) if remove => "Cannot specify both an update and remove=true",
@@ -167,7 +158,7 @@ fn find_and_modify(ns: &str, spec: Json) -> Option<RawJsonb> {
                 query: &query,
                 modification: modification.as_ref(),
                 sort: options.sort("sort", setting.as_ref())?,
-                projection: projection(&options, "fields", &query)?,
+                projection: router::projection(options.get("fields"), &query)?,
                 returned: if new { Returned::After } else { Returned::Before },
                 upsert,
             },

@@ -1,21 +1,20 @@
 //! count, distinct, findAndModify.
 
-use super::find::{check_hint, refuse};
+use super::find::check_hint;
 use super::reply::{Node, Reply, integer};
 use super::request::Request;
 use super::write::sort_of;
 use crate::pg::error::{Error, Result};
 use crate::router;
-use crate::router::find_and_modify::{FindAndModify, Returned};
+use crate::router::find_and_modify::{self, FindAndModify, Returned};
 use crate::router::modify::Modification;
-use crate::router::options::{CountOptions, Options};
+use crate::router::options::{self, CountOptions};
 use crate::router::read::{self, Query};
 use docshard_core::document::value::Value;
 use docshard_core::document::{MAX_DOCUMENT_BYTES, raw};
 use docshard_core::error::Kind;
-use docshard_core::projection::Projection;
 use docshard_core::update::Style;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 /// count.
 pub fn count(request: &Request<'_>) -> Result<Reply> {
@@ -23,8 +22,7 @@ pub fn count(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     check_hint(&namespace, fields.get("hint"))?;
     let filter = fields.json_or("query", "{}");
-    let collation = json!({ "collation": fields.get("collation") });
-    let setting = Options::of(&collation, "count", &["collation"])?.setting(&[&filter])?;
+    let setting = options::setting(fields.get("collation"), None, &[&filter])?;
     // As in MongoDB: 0 is no limit, and a negative one means its size.
     let limit = fields.integer("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
     let options = CountOptions { skip: fields.count("skip")?.unwrap_or(0), limit, setting };
@@ -35,10 +33,11 @@ pub fn count(request: &Request<'_>) -> Result<Reply> {
 /// distinct.
 pub fn distinct(request: &Request<'_>) -> Result<Reply> {
     let fields = &request.fields;
-    refuse(fields, &["collation"])?;
     let namespace = request.namespace()?;
     check_hint(&namespace, fields.get("hint"))?;
-    let query = Query::parse(&fields.json_or("query", "{}"))?;
+    let filter = fields.json_or("query", "{}");
+    let setting = options::setting(fields.get("collation"), None, &[&filter])?;
+    let query = Query::parse_in(&filter, setting.as_ref())?;
     let mut found = router::distinct::distinct(&namespace, fields.text("key").unwrap_or_default(), &query)?;
     let (mut values, mut bytes) = (Vec::new(), 0);
     while let Some(value) = found.next_value()? {
@@ -56,7 +55,6 @@ pub fn distinct(request: &Request<'_>) -> Result<Reply> {
 /// findAndModify.
 pub fn find_and_modify(request: &Request<'_>) -> Result<Reply> {
     let fields = &request.fields;
-    refuse(fields, &["collation", "let"])?;
     let namespace = request.namespace()?;
     check_hint(&namespace, fields.get("hint"))?;
     let flag = |name| fields.flag(name).unwrap_or(false);
@@ -73,21 +71,23 @@ pub fn find_and_modify(request: &Request<'_>) -> Result<Reply> {
     if !conflict.is_empty() {
         return Err(Error::new(Kind::FailedToParse, conflict));
     }
-    let query = Query::parse(&fields.json_or("query", "{}"))?;
+    let filter = fields.json_or("query", "{}");
+    let projected = fields.json_or("fields", "{}");
+    let setting = options::setting(fields.get("collation"), fields.get("let"), &[&filter, &projected])?;
+    let query = Query::parse_in(&filter, setting.as_ref())?;
     let array_filters = fields.get("arrayFilters").map(Json::to_string);
     let modification = update
         .map(|update| Modification::parse(&update, Style::Either, array_filters.as_deref(), &query))
         .transpose()?;
-    let projection = fields.get("fields").map(Projection::parse).transpose()?;
     let operation = FindAndModify {
         query: &query,
         modification: modification.as_ref(),
-        sort: sort_of(fields)?,
-        projection: projection.filter(|projection| !projection.is_identity()),
+        sort: sort_of(fields, setting.as_ref())?,
+        projection: find_and_modify::projection(fields.get("fields"), &query)?,
         returned: if new { Returned::After } else { Returned::Before },
         upsert,
     };
-    let found = router::find_and_modify::find_and_modify(&namespace, &operation)?;
+    let found = find_and_modify::find_and_modify(&namespace, &operation)?;
     let n = i64::from(found.matched || found.upserted.is_some());
     let mut last = vec![("n", Node::Value(integer(n)))];
     if !remove {

@@ -18,6 +18,8 @@ pub enum Type {
     String,
     /// true or false; a number counts as whether it differs from 0
     Bool,
+    /// true or false only
+    StrictBool,
     /// an integral number
     Integer,
     /// as `Integer`, and not negative
@@ -38,6 +40,7 @@ impl Type {
             Type::Any => true,
             Type::String => json.is_string(),
             Type::Bool => json.is_boolean() || number(json).is_some(),
+            Type::StrictBool => json.is_boolean(),
             Type::Integer | Type::Count => number(json).is_some(),
             Type::Object => json.is_object(),
             Type::Array => json.is_array(),
@@ -50,7 +53,7 @@ impl Type {
         match self {
             Type::Any => "any",
             Type::String => "'string'",
-            Type::Bool => "'bool'",
+            Type::Bool | Type::StrictBool => "'bool'",
             Type::Integer | Type::Count => "'[int, long, double, decimal]'",
             Type::Object => "'object'",
             Type::Array => "'array'",
@@ -207,7 +210,7 @@ impl<'a> Request<'a> {
         })?;
         let first = Field { name: "", kind: spec.target, required: true };
         if !first.kind.takes(target) || (target.is_null() && first.kind != Type::Any) {
-            let kind = if spec.is_of_collection { Kind::InvalidNamespace } else { Kind::TypeMismatch };
+            let kind = if spec.is_of_collection { Kind::BadValue } else { Kind::TypeMismatch };
             let found = type_name(target);
             return Err(Error::new(
                 kind,

@@ -76,7 +76,7 @@ pub const COMMANDS: &[Command] = &[
         Type::String,
         &[
             must("documents", Type::Array),
-            may("ordered", Type::Bool),
+            may("ordered", Type::StrictBool),
             may("bypassDocumentValidation", Type::Bool),
             may("let", Type::Object),
         ],
@@ -90,7 +90,7 @@ pub const COMMANDS: &[Command] = &[
         Type::String,
         &[
             must("updates", Type::Array),
-            may("ordered", Type::Bool),
+            may("ordered", Type::StrictBool),
             may("bypassDocumentValidation", Type::Bool),
             may("let", Type::Object),
         ],
@@ -102,7 +102,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         "delete",
         Type::String,
-        &[must("deletes", Type::Array), may("ordered", Type::Bool), may("let", Type::Object)],
+        &[must("deletes", Type::Array), may("ordered", Type::StrictBool), may("let", Type::Object)],
         "delete documents",
         write::delete,
     )

@@ -13,10 +13,12 @@ use crate::pg::error::{Error, Result};
 use crate::pg::subtransaction::attempt;
 use crate::router::insert::{self, Storable};
 use crate::router::modify::{self, Change, Modification};
+use crate::router::options;
 use crate::router::read::Query;
 use docshard_core::document::value::Value;
 use docshard_core::document::{ext_json, write};
 use docshard_core::error::Kind;
+use docshard_core::setting::wrapped;
 use docshard_core::sort::Sort;
 use docshard_core::update::Style;
 use serde_json::Value as Json;
@@ -29,8 +31,8 @@ const UPDATE: &[Field] = &[
     must("q", Type::Object),
     must("u", Type::ObjectOrArray),
     may("c", Type::Object),
-    may("upsert", Type::Bool),
-    may("multi", Type::Bool),
+    may("upsert", Type::StrictBool),
+    may("multi", Type::StrictBool),
     may("arrayFilters", Type::Array),
     may("collation", Type::Object),
     may("hint", Type::ObjectOrString),
@@ -49,7 +51,6 @@ const DELETE: &[Field] = &[
 fn batch<'a>(request: &Request<'a>, field: &str) -> Result<(String, &'a [Json], bool)> {
     let namespace = request.namespace()?;
     check_writable(&namespace)?;
-    super::find::refuse(&request.fields, &["let"])?;
     let operations = request.fields.array(field);
     if operations.is_empty() || operations.len() > MAX_BATCH {
         let count = operations.len();
@@ -175,7 +176,7 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
     let (mut matched, mut modified) = (0, 0);
     let (mut upserted, mut errors) = (Vec::new(), Vec::new());
     for (index, operation) in operations.iter().enumerate() {
-        match run(index, &mut errors, || update_one(&namespace, operation))? {
+        match run(index, &mut errors, || update_one(&namespace, operation, request.fields.get("let")))? {
             Some(done) => {
                 matched += done.matched;
                 modified += done.modified;
@@ -196,11 +197,14 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
     Ok(finish(reply, &errors))
 }
 
-fn update_one(namespace: &str, operation: &Fields<'_>) -> Result<modify::Updated> {
+fn update_one(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>) -> Result<modify::Updated> {
     check_hint(namespace, operation.get("hint"))?;
-    super::find::refuse(operation, &["c", "collation"])?;
-    let query = Query::parse(&operation.json_or("q", "{}"))?;
+    super::find::refuse(operation, &["c"])?;
+    let query = query_of(operation, variables)?;
     let many = operation.flag("multi").unwrap_or(false);
+    if many && operation.get("sort").is_some() {
+        return Err(Error::new(Kind::FailedToParse, "Cannot specify sort with multi=true"));
+    }
     let array_filters = operation.get("arrayFilters").map(Json::to_string);
     let update = operation.json_or("u", "{}");
     let modification = Modification::parse(&update, Style::Either, array_filters.as_deref(), &query)?;
@@ -213,16 +217,26 @@ fn update_one(namespace: &str, operation: &Fields<'_>) -> Result<modify::Updated
         modification: &modification,
         many,
         upsert: operation.flag("upsert").unwrap_or(false),
-        sort: sort_of(operation)?,
+        sort: sort_of(operation, query.setting.as_ref())?,
     };
     modify::update(namespace, &change)
 }
 
-/// The field `sort`, and its text; None for an empty one.
-pub fn sort_of(fields: &Fields<'_>) -> Result<Option<(Sort, String)>> {
+/// The filter of an operation, with its collation and the command's variables.
+fn query_of(operation: &Fields<'_>, variables: Option<&Json>) -> Result<Query> {
+    let filter = operation.json_or("q", "{}");
+    let setting = options::setting(operation.get("collation"), variables, &[&filter])?;
+    Query::parse_in(&filter, setting.as_ref())
+}
+
+/// The field `sort`, and its text, under a setting; None for an empty one.
+pub fn sort_of(fields: &Fields<'_>, setting: Option<&Json>) -> Result<Option<(Sort, String)>> {
     match fields.get("sort") {
         Some(Json::Object(empty)) if empty.is_empty() => Ok(None),
-        Some(sort) => Ok(Some((Sort::parse(sort)?, sort.to_string()))),
+        Some(sort) => Ok(Some((
+            Sort::parse_in(sort, &options::parsed_setting(setting)?)?,
+            wrapped(&sort.to_string(), setting, None),
+        ))),
         None => Ok(None),
     }
 }
@@ -235,7 +249,7 @@ pub fn delete(request: &Request<'_>) -> Result<Reply> {
     let mut deleted = 0;
     let mut errors = Vec::new();
     for (index, operation) in operations.iter().enumerate() {
-        match run(index, &mut errors, || delete_one(&namespace, operation))? {
+        match run(index, &mut errors, || delete_one(&namespace, operation, request.fields.get("let")))? {
             Some(n) => deleted += n,
             None if ordered => break,
             None => {}
@@ -244,9 +258,8 @@ pub fn delete(request: &Request<'_>) -> Result<Reply> {
     Ok(finish(Reply::ok().with("n", integer(deleted)), &errors))
 }
 
-fn delete_one(namespace: &str, operation: &Fields<'_>) -> Result<i64> {
+fn delete_one(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>) -> Result<i64> {
     check_hint(namespace, operation.get("hint"))?;
-    super::find::refuse(operation, &["collation"])?;
     let many = match operation.integer("limit")? {
         Some(0) => true,
         Some(1) => false,
@@ -255,5 +268,5 @@ fn delete_one(namespace: &str, operation: &Fields<'_>) -> Result<i64> {
             return Err(Error::new(Kind::FailedToParse, message));
         }
     };
-    modify::delete(namespace, &Query::parse(&operation.json_or("q", "{}"))?, many)
+    modify::delete(namespace, &query_of(operation, variables)?, many)
 }

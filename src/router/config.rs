@@ -76,7 +76,8 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Vec
 /// # Errors
 /// As [`find`].
 pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Vec<RowStream>> {
-    let mut params = vec![Bound::Text(field.to_owned())];
+    let setting = query.setting.as_ref().map(ToString::to_string).unwrap_or_default();
+    let mut params = vec![Bound::Text(field.to_owned()), Bound::Text(setting)];
     let mut param = |bound: Bound| {
         params.push(bound);
         format!("${}", params.len())
@@ -84,7 +85,7 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Vec<RowSt
     let Some(from) = source(namespace, query, &mut param)? else { return Ok(Vec::new()) };
     let sql = format!(
         "SELECT DISTINCT ON (v.key) v.value, v.key FROM (SELECT t.doc {from}) AS d, \
-                docshard_internal.distinct_values(d.doc, $1) AS v ORDER BY v.key, v.value"
+                docshard_internal.distinct_values(d.doc, $1, $2) AS v ORDER BY v.key, v.value"
     );
     let borrowed = Borrowed::new(&params);
     let _snapshot = ActiveSnapshot::of_statement();

@@ -4,6 +4,7 @@ use super::condition::{Bound, Conditions};
 use super::config;
 use super::dispatch::{self, with_fresh_map};
 use super::merge::Merged;
+use super::options::parsed_setting;
 use super::read::Query;
 use super::statement::{Order, Statement};
 use crate::catalog::model::Collection;
@@ -40,13 +41,14 @@ impl Values {
     }
 }
 
-/// Finds the values that a field has in the documents that match. Arrays give their elements; numbers are equal by value.
+/// Finds the values that a field has in the documents that match. Arrays give their elements; numbers are equal by value,
+/// strings as the collation says.
 /// A collection that does not exist has none.
 ///
 /// # Errors
 /// Those of [`Distinct::parse`]; stale maps beyond patience, and whatever the shards raise.
 pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
-    Distinct::parse(field)?;
+    Distinct::parse(field, &parsed_setting(query.setting.as_ref())?)?;
     with_fresh_map(namespace, |collection| {
         let streams = match collection {
             None if config::is_of(namespace) => config::distinct(namespace, field, query)?,
@@ -65,9 +67,10 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
 fn statement(collection: &Collection, field: &str, query: &Query) -> Statement {
     let mut conditions = Conditions::of_filter(collection, &query.filter, &query.text);
     let field = conditions.param(Bound::Text(field.to_owned()));
+    let setting = conditions.param(Bound::Text(query.setting.as_ref().map(ToString::to_string).unwrap_or_default()));
     let sql = format!(
         "SELECT DISTINCT ON (d.key) d.value, d.key FROM (\
-           SELECT DISTINCT v.key, v.value FROM {} t, docshard_internal.distinct_values(t.doc, {field}) v WHERE {}\
+           SELECT DISTINCT v.key, v.value FROM {} t, docshard_internal.distinct_values(t.doc, {field}, {setting}) v WHERE {}\
          ) d ORDER BY d.key, pg_catalog.octet_length(d.value), d.value",
         collection.table(),
         conditions.sql()

@@ -2,6 +2,7 @@
 
 use super::aim::Operation;
 use super::modify::Modification;
+use super::options::parsed_setting;
 use super::read::Query;
 use super::single::{self, OneWrite};
 use crate::pg::error::{Error, Result};
@@ -9,7 +10,26 @@ use docshard_core::document::raw;
 use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
 use docshard_core::projection::Projection;
+use docshard_core::setting::wrapped;
 use docshard_core::sort::Sort;
+use serde_json::Value as Json;
+
+/// The projection of the documents that `query` finds; None if it is none, or keeps everything.
+///
+/// # Errors
+/// Those of [`Projection::parse_in`].
+pub fn projection(json: Option<&Json>, query: &Query) -> Result<Option<Projection>> {
+    let Some(json) = json else { return Ok(None) };
+    let parsed = Projection::parse_in(json, &parsed_setting(query.setting.as_ref())?)?;
+    if parsed.is_identity() {
+        return Ok(None);
+    }
+    if !parsed.is_positional() {
+        return Ok(Some(parsed));
+    }
+    let text = wrapped(&json.to_string(), query.setting.as_ref(), Some(&query.text));
+    Ok(Some(Projection::read(&crate::pg::json::parse(&text)?)?))
+}
 
 /// Which of its states a changed document is answered in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -85,13 +85,7 @@ impl<'a> Options<'a> {
     /// # Errors
     /// Those of [`Setting::parse`].
     pub fn setting(&self, texts: &[&str]) -> Result<Option<Json>> {
-        let collation = self.get("collation").filter(|json| !json.as_object().is_some_and(serde_json::Map::is_empty));
-        let asks = |text: &str| text.contains("$$NOW");
-        let variables = self.get("let");
-        let timed = texts.iter().any(|text| asks(text)) || variables.is_some_and(|json| asks(&json.to_string()));
-        let json = Setting::to_json(collation, variables, timed.then(now));
-        parsed_setting(json.as_ref())?;
-        Ok(json)
+        setting(self.get("collation"), self.get("let"), texts)
     }
 
     /// An integer, also as an integral double or in Extended JSON.
@@ -106,6 +100,19 @@ impl<'a> Options<'a> {
             _ => Err(mismatch(name, "an integer", json)),
         }
     }
+}
+
+/// As [`Options::setting`], of a collation and variables.
+///
+/// # Errors
+/// Those of [`Setting::parse`].
+pub fn setting(collation: Option<&Json>, variables: Option<&Json>, texts: &[&str]) -> Result<Option<Json>> {
+    let collation = collation.filter(|json| !json.as_object().is_some_and(serde_json::Map::is_empty));
+    let asks = |text: &str| text.contains("$$NOW");
+    let timed = texts.iter().any(|text| asks(text)) || variables.is_some_and(|json| asks(&json.to_string()));
+    let json = Setting::to_json(collation, variables, timed.then(now));
+    parsed_setting(json.as_ref())?;
+    Ok(json)
 }
 
 /// The present time, in milliseconds since 1970.

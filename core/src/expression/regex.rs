@@ -11,13 +11,13 @@ use std::cell::RefCell;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("$regexMatch", ARGUMENTS, |call| {
-        searched(call, Value::Bool(false), |pattern, text| Ok(Value::Bool(pattern.is_found_in(text))))
+        searched(call, Value::Bool(false), |pattern, text| pattern.search(text).map(Value::Bool))
     }),
     Operator::new("$regexFind", ARGUMENTS, |call| {
-        searched(call, Value::Null, |pattern, text| Ok(matches(pattern, text, 1).pop().unwrap_or(Value::Null)))
+        searched(call, Value::Null, |pattern, text| Ok(matches(pattern, text, 1)?.pop().unwrap_or(Value::Null)))
     }),
     Operator::new("$regexFindAll", ARGUMENTS, |call| {
-        searched(call, Value::Array(Vec::new()), |pattern, text| Ok(Value::Array(matches(pattern, text, usize::MAX))))
+        searched(call, Value::Array(Vec::new()), |pattern, text| matches(pattern, text, usize::MAX).map(Value::Array))
     }),
 ];
 
@@ -86,23 +86,24 @@ fn searched(call: &Call<'_>, none: Value, search: fn(&Pattern, &str) -> Result<V
 }
 
 /// The matches: text, position in code points, captures.
-fn matches(pattern: &Pattern, text: &str, most: usize) -> Vec<Value> {
+fn matches(pattern: &Pattern, text: &str, most: usize) -> Result<Vec<Value>> {
     let (mut position, mut counted) = (0, 0);
     pattern
         .captures_in(text)
         .take(most)
         .map(|captures| {
+            let captures = captures?;
             let (start, end) = captures.first().copied().flatten().unwrap_or((0, 0));
             position += text[counted..start].chars().count();
             counted = start;
             let part = |range: &Option<(usize, usize)>| {
                 range.map_or(Value::Null, |(start, end)| Value::String(text[start..end].to_owned()))
             };
-            Value::Object(vec![
+            Ok(Value::Object(vec![
                 ("match".to_owned(), Value::String(text[start..end].to_owned())),
                 ("idx".to_owned(), Value::Number(Number::Int(position as i64))),
                 ("captures".to_owned(), Value::Array(captures.iter().skip(1).map(part).collect())),
-            ])
+            ]))
         })
         .collect()
 }

@@ -72,7 +72,7 @@ impl Filter {
         matches!(&self.root, Node::And(nodes) if nodes.is_empty())
     }
 
-    /// True if the document matches. One whose `$expr` fails does not: [`evaluate`](Self::evaluate) tells why.
+    /// True if the document matches. One that fails does not: [`evaluate`](Self::evaluate) tells why.
     pub fn matches(&self, document: RawObject<'_>) -> bool {
         self.evaluate(document).unwrap_or(false)
     }
@@ -80,10 +80,10 @@ impl Filter {
     /// True if the document matches.
     ///
     /// # Errors
-    /// Those of the expressions in `$expr`.
+    /// Those of the expressions in `$expr`; `Location51156` for a regular expression that steps back too often.
     #[inline]
     pub fn evaluate(&self, document: RawObject<'_>) -> Result<bool> {
-        self.root.matches(Base::Object(document))
+        regex::watched(|| self.root.matches(Base::Object(document)))?
     }
 
     /// The encodings of one field's value (a field that holds no array anywhere on its path) that a matching document
@@ -171,8 +171,11 @@ impl Condition {
     }
 
     /// True if the value passes, or an element of the array that it is.
-    pub(crate) fn accepts(&self, value: RawValue<'_>) -> bool {
-        self.root.matches_value(value, true)
+    ///
+    /// # Errors
+    /// `Location51156` for a regular expression that steps back too often.
+    pub(crate) fn accepts(&self, value: RawValue<'_>) -> Result<bool> {
+        regex::watched(|| self.root.matches_value(value, true))
     }
 }
 
@@ -192,8 +195,11 @@ impl ElementCondition {
     }
 
     /// The first element that matches.
-    pub(crate) fn first_in<'a>(&self, array: RawArray<'a>) -> Option<RawValue<'a>> {
-        array.iter().find(|element| self.test.matches_element(*element))
+    ///
+    /// # Errors
+    /// `Location51156` for a regular expression that steps back too often.
+    pub(crate) fn first_in<'a>(&self, array: RawArray<'a>) -> Result<Option<RawValue<'a>>> {
+        regex::watched(|| array.iter().find(|element| self.test.matches_element(*element)))
     }
 }
 
@@ -237,7 +243,10 @@ impl ArrayFilter {
     }
 
     /// True if the element matches.
-    pub(crate) fn matches(&self, element: RawValue<'_>) -> bool {
-        self.root.matches(Base::Field(&self.identifier, element)).unwrap_or(false)
+    ///
+    /// # Errors
+    /// `Location51156` for a regular expression that steps back too often.
+    pub(crate) fn matches(&self, element: RawValue<'_>) -> Result<bool> {
+        regex::watched(|| self.root.matches(Base::Field(&self.identifier, element)))?
     }
 }

@@ -6,7 +6,7 @@
 use super::Filter;
 use super::node::{Node, Test};
 use crate::document::raw::{RawObject, RawValue};
-use crate::path::{self, Base};
+use crate::path::{self, AtEnd, Base};
 
 impl Filter {
     /// The position of the array element by which the document matches; None if it does not match, or by no element.
@@ -22,11 +22,34 @@ impl Node {
             Node::And(nodes) => {
                 nodes.iter().try_fold(None, |found, node| node.position(document).map(|next| found.or(next)))
             }
+            Node::Or(nodes) if values_of_one_field(nodes).is_some() => {
+                let (path, at_end) = values_of_one_field(nodes)?;
+                let accepts = |found| nodes.iter().filter_map(equality).any(|(_, test)| test.accepts(found));
+                path::position(document, path, at_end, &accepts)
+            }
             Node::Or(nodes) => nodes.iter().find_map(|node| node.position(document)),
             Node::Leaf(path, test) => path::position(document, path, test.at_end(), &|found| test.accepts(found))
                 .map(|outer| outer.or_else(|| test.position_within(document, path))),
             other => other.matches(document).unwrap_or(false).then_some(None),
         }
+    }
+}
+
+/// The field of alternatives that all are equalities of one field: they count as its `$in`, as in MongoDB.
+fn values_of_one_field(nodes: &[Node]) -> Option<(&str, AtEnd)> {
+    let (path, test) = nodes.first().and_then(equality)?;
+    let same = |node: &Node| equality(node).is_some_and(|(other, _)| other == path);
+    nodes.iter().all(same).then(|| (path, test.at_end()))
+}
+
+fn equality(node: &Node) -> Option<(&str, &Test)> {
+    match node {
+        Node::Leaf(path, test @ Test::Equal(_)) => Some((path, test)),
+        Node::And(nodes) => match nodes.as_slice() {
+            [node] => equality(node),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -2,13 +2,14 @@
 //!
 //! A pattern is rewritten into the engine's dialect first: PCRE's `\d`, `\w`, `\s` are ASCII, its `$` also matches in
 //! front of a last newline, and in its classes `[`, `&&`, `--` and `~~` mean themselves. Patterns without lookaround
-//! and backreferences run in linear time; the others backtrack up to [`BACKTRACK_LIMIT`] and then find nothing.
+//! and backreferences run in linear time; the others step back up to [`BACKTRACK_LIMIT`] times, and then fail.
 
 use crate::document::element::Element;
 use crate::document::raw::RawValue;
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
 use fancy_regex::{Regex, RegexBuilder};
+use std::cell::Cell;
 
 /// How often a search may step back.
 const BACKTRACK_LIMIT: usize = 100_000;
@@ -16,6 +17,28 @@ const BACKTRACK_LIMIT: usize = 100_000;
 /// The largest pattern: MongoDB's limit, and that of a compiled one.
 const MAX_PATTERN_BYTES: usize = 32_764;
 const MAX_COMPILED_BYTES: usize = 10 * 1024 * 1024;
+
+thread_local! {
+    /// True if a search was given up within [`watched`].
+    static GIVEN_UP: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs tests of values, which say only yes or no, and fails if a search of theirs was given up.
+///
+/// # Errors
+/// `Location51156`.
+#[inline]
+pub(super) fn watched<T>(test: impl FnOnce() -> T) -> Result<T> {
+    GIVEN_UP.set(false);
+    let answer = test();
+    if GIVEN_UP.get() { Err(given_up()) } else { Ok(answer) }
+}
+
+#[cold]
+fn given_up() -> Error {
+    let message = "Error occurred while executing regular expression: match limit exceeded";
+    Error::new(Kind::Location51156, message)
+}
 
 /// The options that MongoDB knows; `u` has no effect, patterns are always UTF-8.
 const OPTIONS: &str = "imsxu";
@@ -91,18 +114,29 @@ impl Pattern {
         }
     }
 
-    /// True if the pattern is found in the text.
+    /// True if the pattern is found in the text; false, which [`watched`] notices, for a search that is given up.
     pub fn is_found_in(&self, text: &str) -> bool {
-        self.regex.is_match(text).unwrap_or(false)
+        self.search(text).unwrap_or_else(|_| {
+            GIVEN_UP.set(true);
+            false
+        })
+    }
+
+    /// As [`is_found_in`](Self::is_found_in).
+    ///
+    /// # Errors
+    /// `Location51156` for a search that steps back too often.
+    pub fn search(&self, text: &str) -> Result<bool> {
+        self.regex.is_match(text).map_err(|_| given_up())
     }
 
     /// Where the pattern and its groups are found, one match after the other: starts and ends in bytes, the whole match
-    /// first.
-    pub fn captures_in<'t>(&'t self, text: &'t str) -> impl Iterator<Item = Vec<Option<(usize, usize)>>> + 't {
-        self.regex
-            .captures_iter(text)
-            .map_while(std::result::Result::ok)
-            .map(|captures| captures.iter().map(|group| group.map(|group| (group.start(), group.end()))).collect())
+    /// first. A search that steps back too often ends them with `Location51156`.
+    pub fn captures_in<'t>(&'t self, text: &'t str) -> impl Iterator<Item = Result<Vec<Option<(usize, usize)>>>> + 't {
+        self.regex.captures_iter(text).map(|captures| {
+            let captures = captures.map_err(|_| given_up())?;
+            Ok(captures.iter().map(|group| group.map(|group| (group.start(), group.end()))).collect())
+        })
     }
 }
 
@@ -399,8 +433,14 @@ mod tests {
         let text = "a".repeat(5000);
         for source in ["(a+)+$b", r"(a+)+\1b", "(?=(a*)*b)c", "^(a|aa)+(?!a)b"] {
             let start = std::time::Instant::now();
-            assert!(!Pattern::new(source, "").unwrap().is_found_in(&text));
+            let pattern = Pattern::new(source, "").unwrap();
+            assert_ne!(pattern.search(&text).ok(), Some(true));
             assert!(start.elapsed().as_secs() < 5, "{source}");
+            if source.contains(r"\1") {
+                assert_eq!(pattern.search(&text).unwrap_err().kind, Kind::Location51156);
+                assert_eq!(watched(|| pattern.is_found_in(&text)).unwrap_err().kind, Kind::Location51156);
+                assert!(watched(|| pattern.is_found_in("aa")).is_ok(), "an error is told once");
+            }
         }
     }
 }

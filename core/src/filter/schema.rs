@@ -30,15 +30,32 @@ enum Rule {
     Any(Vec<Schema>),
     One(Vec<Schema>),
     Not(Schema),
-    Least { bound: Number, exclusive: bool },
-    Greatest { bound: Number, exclusive: bool },
+    Least {
+        bound: Number,
+        exclusive: bool,
+    },
+    Greatest {
+        bound: Number,
+        exclusive: bool,
+    },
     MultipleOf(Number),
-    Length { least: usize, greatest: usize },
+    Length {
+        least: usize,
+        greatest: usize,
+    },
     Pattern(Pattern),
-    Count { least: usize, greatest: usize },
+    /// binary data that a client has encrypted
+    Encrypted,
+    Count {
+        least: usize,
+        greatest: usize,
+    },
     Items(Items),
     Unique,
-    Fields { least: usize, greatest: usize },
+    Fields {
+        least: usize,
+        greatest: usize,
+    },
     Required(Vec<String>),
     Properties(Properties),
     Dependencies(Vec<(String, Dependency)>),
@@ -207,6 +224,12 @@ const KEYWORDS: &[Keyword] = &[
         rules.push(Rule::Required(names_of("required", names)?));
         Ok(())
     }),
+    ("encrypt", |keywords, rules| {
+        check_encryption(keywords, "encrypt", ENCRYPT)?;
+        rules.push(Rule::Encrypted);
+        Ok(())
+    }),
+    ("encryptMetadata", |keywords, _| check_encryption(keywords, "encryptMetadata", ENCRYPT_METADATA)),
     ("properties", |keywords, rules| keywords.properties("properties", rules)),
     ("patternProperties", |keywords, rules| keywords.properties("patternProperties", rules)),
     ("additionalProperties", |keywords, rules| keywords.properties("additionalProperties", rules)),
@@ -233,8 +256,24 @@ const KEYWORDS: &[Keyword] = &[
 ];
 
 /// Keywords of draft 4 that MongoDB does not have.
-const NOT_SUPPORTED: &[&str] =
-    &["$ref", "$schema", "default", "definitions", "format", "id", "encrypt", "encryptMetadata", "keyId"];
+const NOT_SUPPORTED: &[&str] = &["$ref", "$schema", "default", "definitions", "format", "id", "keyId"];
+
+/// What `encrypt` says of the client's encryption, which the server does not look into.
+const ENCRYPT: &[&str] = &["algorithm", "bsonType", "keyId"];
+/// What `encryptMetadata` says of it.
+const ENCRYPT_METADATA: &[&str] = &["algorithm", "keyId"];
+/// The subtype of binary data that a client has encrypted.
+const ENCRYPTED: u8 = 6;
+
+/// The keyword's document, which may have no other fields than these.
+fn check_encryption(keywords: &Keywords<'_>, keyword: &str, known: &[&str]) -> Result<()> {
+    match keywords.object(keyword)?.keys().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => {
+            Err(Error::new(Kind::UnknownOption, format!("BSON field '{keyword}.{name}' is an unknown field.")))
+        }
+        None => Ok(()),
+    }
+}
 
 fn failed(message: impl Into<String>) -> Error {
     Error::new(Kind::FailedToParse, message)
@@ -461,6 +500,7 @@ impl Rule {
                 text_in(value, |text| (*least..=*greatest).contains(&text.chars().count()))
             }
             Rule::Pattern(pattern) => text_in(value, |text| pattern.is_found_in(text)),
+            Rule::Encrypted => matches!(Element::of(value), Element::Binary(ENCRYPTED, _)),
             Rule::Count { least, greatest } => match value {
                 RawValue::Array(array) => (*least..=*greatest).contains(&array.len()),
                 _ => true,

@@ -288,15 +288,23 @@ impl Pull {
             Some(RawValue::Array(array)) => array,
             Some(_) => return Err(bad_value("Cannot apply $pull to a non-array value")),
         };
-        let kept: Vec<Part<'a>> = array.iter().filter(|element| !self.removes(*element)).map(Part::Raw).collect();
+        let mut kept: Vec<Part<'a>> = Vec::with_capacity(array.len());
+        for element in array.iter() {
+            if !self.removes(element)? {
+                kept.push(Part::Raw(element));
+            }
+        }
         Ok(if kept.len() == array.len() { Outcome::Keep } else { Outcome::Write(Part::Array(kept)) })
     }
 
-    fn removes(&self, element: RawValue<'_>) -> bool {
-        match self {
+    fn removes(&self, element: RawValue<'_>) -> Result<bool> {
+        Ok(match self {
             Pull::Equal(values) => values.iter().any(|value| compare_raw(element, value).is_eq()),
-            Pull::Documents(filter) => path::embedded(element).is_some_and(|document| filter.matches(document)),
-            Pull::Values(condition) => condition.accepts(element),
-        }
+            Pull::Documents(filter) => match path::embedded(element) {
+                Some(document) => filter.evaluate(document)?,
+                None => false,
+            },
+            Pull::Values(condition) => condition.accepts(element)?,
+        })
     }
 }

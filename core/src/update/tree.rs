@@ -224,12 +224,15 @@ impl Tree {
         let mut changed = false;
         for (index, (element, part)) in array.iter().zip(parts).enumerate() {
             let position = index.to_string();
-            let mut chosen = positional.iter().filter(|(component, _)| names(component, element, context));
-            let Some((_, node)) = chosen.next() else { continue };
-            if chosen.next().is_some() {
-                let message = format!("Updating the path '{name}.{position}' would create a conflict at '{position}'");
-                return Err(Error::new(Kind::ConflictingUpdateOperators, message));
+            let mut chosen = None;
+            for (component, node) in positional {
+                if names(component, element, context)? && chosen.replace(node).is_some() {
+                    let message =
+                        format!("Updating the path '{name}.{position}' would create a conflict at '{position}'");
+                    return Err(Error::new(Kind::ConflictingUpdateOperators, message));
+                }
             }
+            let Some(node) = chosen else { continue };
             match node.apply(&position, Some(element), context)? {
                 Outcome::Keep => continue,
                 Outcome::Remove => *part = Part::Raw(RawValue::Null),
@@ -308,12 +311,17 @@ fn is_positional(component: &str) -> bool {
 }
 
 /// True if `$[]` or `$[identifier]` means the element.
-fn names(component: &str, element: RawValue<'_>, context: &Context<'_>) -> bool {
-    component == "$[]"
-        || context.array_filters.iter().any(|filter| {
-            component.strip_prefix("$[").and_then(|rest| rest.strip_suffix(']')) == Some(filter.identifier())
-                && filter.matches(element)
-        })
+///
+/// # Errors
+/// Those of [`ArrayFilter::matches`](crate::filter::ArrayFilter::matches).
+fn names(component: &str, element: RawValue<'_>, context: &Context<'_>) -> Result<bool> {
+    let identifier = component.strip_prefix("$[").and_then(|rest| rest.strip_suffix(']'));
+    for filter in context.array_filters.iter().filter(|filter| identifier == Some(filter.identifier())) {
+        if filter.matches(element)? {
+            return Ok(true);
+        }
+    }
+    Ok(component == "$[]")
 }
 
 fn bad_value(message: String) -> Error {

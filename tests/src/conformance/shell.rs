@@ -323,8 +323,8 @@ const FIND: &[&str] = &[
     "comment",
     "$db",
 ];
-const COUNT: &[&str] = &["count", "query", "skip", "limit", "collation", "hint", "comment", "$db"];
-const DISTINCT: &[&str] = &["distinct", "key", "query", "collation", "hint", "comment", "$db"];
+const COUNT: &[&str] = &["count", "query", "skip", "limit", "collation", "let", "hint", "comment", "$db"];
+const DISTINCT: &[&str] = &["distinct", "key", "query", "collation", "let", "hint", "comment", "$db"];
 const INSERT: &[&str] = &["insert", "documents", "ordered", "comment", "$db"];
 const UPDATE: &[&str] = &["update", "updates", "ordered", "let", "comment", "$db"];
 const UPDATE_OPERATION: &[&str] = &["q", "u", "multi", "upsert", "arrayFilters", "collation", "sort", "hint"];
@@ -355,6 +355,7 @@ fn operations(command: &Map<String, Value>, list: &str, required: &[&str], known
             && limit_fits
             && operation.get("u").is_none_or(|u| u.is_object() || u.is_array())
             && operation.get("multi").is_none_or(Value::is_boolean)
+            && !(operation.contains_key("sort") && operation.get("multi") == Some(&json!(true)))
     };
     is_list_of_objects(command.get(list))
         && command[list].as_array().is_some_and(|list| list.iter().all(fits))

@@ -115,7 +115,12 @@ fn perform(shell: &mut Shell, namespace: &str, operation: &Value) -> Result<Retu
         let others = arguments.iter().filter(|(name, _)| !positional.contains(&name.as_str()));
         // Batches are for cursors.
         let others = others.filter(|(name, _)| !matches!(name.as_str(), "batchSize" | "maxTimeMS"));
-        Value::Object(others.map(|(name, value)| (name.clone(), value.clone())).collect())
+        // Drivers have an enumeration of these; docshard has names.
+        let value = |name: &str, value: &Value| match value.as_str() {
+            Some(returned) if name == "returnDocument" => json!(returned.to_lowercase()),
+            _ => value.clone(),
+        };
+        Value::Object(others.map(|(name, given)| (name.clone(), value(name, given))).collect())
     };
     let result = match name {
         "insertOne" => insert_one(shell, namespace, &argument("document"), &options(&["document"])),
