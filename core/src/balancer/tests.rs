@@ -115,12 +115,14 @@ fn converge(cluster: &mut Cluster, pin: bool) -> Report {
             moved.clear();
         }
         let mut taking_part = HashSet::new();
+        // As it was when it was planned: another move of this round may take room that targets depend on.
+        let planned = cluster.clone();
         for step in &plan.moves {
             assert!(taking_part.insert(step.from) && taking_part.insert(step.to), "one move a shard");
             let to = cluster.shards.iter().find(|shard| shard.id == step.to).expect("a shard of the cluster").clone();
             assert!(!to.draining && !to.unavailable);
             let zone = cluster.collections[step.collection].chunks[step.chunk].zone;
-            let before = excess(cluster, step.collection, zone);
+            let before = excess(&planned, step.collection, zone);
             assert!(zone.is_none_or(|zone| to.zones.contains(&zone)), "never out of the zone");
             let chunk = &mut cluster.collections[step.collection].chunks[step.chunk];
             assert_eq!(chunk.shard, step.from);
