@@ -1,9 +1,13 @@
 //! What a write does first, as a statement of its own before the statement that writes.
 //!
 //! 1. The collection's lock, shared. A move waits for the holders that were there when it began to capture.
-//! 2. The version, and the captures that meet the range: both with the newest snapshot.
-//! 3. Where there is a capture: that migration's lock, shared, and the version again. A hand-over holds it exclusively,
-//!    so who gets it either comes before the hand-over or sees its version.
+//! 2. The captures that meet the range, with the newest snapshot; and where there is one, that migration's lock, shared. A
+//!    hand-over holds it exclusively, so who gets it either comes before the hand-over or sees its version.
+//! 3. The version, with the newest snapshot.
+//!
+//! The version comes last: a capture that is not there is either yet to come, and then its move waits for this
+//! transaction, or its hand-over is over, and then the version tells. In the other order a hand-over between the two looks
+//! would go unnoticed. So after this no hand-over can pass the transaction, whatever snapshots its statements take.
 //!
 //! The captures are also noted for the row trigger, [`capture`], which so need not look again.
 //!
@@ -30,21 +34,15 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
     }
     acquire(Tag::Collection(collection), Mode::Shared);
     fault::point("write.locked")?;
-    check(collection, assumed, Look::Latest)?;
-    fault::point("write.versioned")?;
     let captured = captures(collection)?;
-    let mut waited = false;
     for capture in captured.iter().filter(|c| c.overlaps(lo, hi)) {
         fault::point("write.captured")?;
         if fault::is_off("migration_lock") {
             continue;
         }
         acquire(Tag::Migration(capture.migration), Mode::Shared);
-        waited = true;
     }
-    if waited {
-        check(collection, assumed, Look::Latest)?;
-    }
+    check(collection, assumed, Look::Latest)?;
     capture::note(collection, captured);
     fault::point("write.checked")?;
     if !snapshot::per_statement() {

@@ -48,25 +48,25 @@ fn without_confirmation_a_scatter_fails_half_way() {
 }
 
 #[test]
-fn without_the_check_in_the_statement_a_write_goes_astray() {
+fn without_the_version_check_a_write_goes_astray() {
     let moving = Moving::start(200);
     for off in [false, true] {
         if off {
-            off_at_shards(&moving, "check_in_statement");
+            off_at_shards(&moving, "version_check");
         }
         let donor = moving.owner();
         let router = &moving.cluster.router;
-        // It comes when the move no longer waits for others, finds the old version, and looks for captures when the
-        // hand-over has removed its own.
+        // It comes when the move no longer waits for others, and looks for captures when the hand-over has removed its
+        // own.
         router.arm("move.cloned", Fault::Pause);
         let mover = moving.start_move(&moving.other());
         router.await_fault("move.cloned");
-        moving.shard(&donor).arm("write.versioned", Fault::Pause);
+        moving.shard(&donor).arm("write.locked", Fault::Pause);
         let writer = moving.spawn(insert(1, 1_000 + i64::from(off)));
-        moving.shard(&donor).await_fault("write.versioned");
+        moving.shard(&donor).await_fault("write.locked");
         router.release("move.cloned");
         mover.join().unwrap().expect("a move");
-        moving.shard(&donor).release("write.versioned");
+        moving.shard(&donor).release("write.locked");
         writer.join().unwrap().expect("a write");
         // The first round goes to shard1, the second back.
         let astray = if donor == "shard0" { moving.halves().0 } else { moving.halves().1 };
@@ -78,11 +78,11 @@ fn without_the_check_in_the_statement_a_write_goes_astray() {
 fn without_lock_and_check_a_write_goes_astray() {
     let moving = Moving::start(200);
     off_at_shards(&moving, "lock_and_check");
-    moving.cluster.shards[0].arm("read.checking", Fault::Pause);
+    moving.cluster.shards[0].arm("write.arrived", Fault::Pause);
     let writer = moving.spawn(insert(1, 1_001));
-    moving.cluster.shards[0].await_fault("read.checking");
+    moving.cluster.shards[0].await_fault("write.arrived");
     moving.move_to("shard1").expect("a move: nobody holds a lock");
-    moving.cluster.shards[0].release("read.checking");
+    moving.cluster.shards[0].release("write.arrived");
     writer.join().unwrap().expect("a write");
     assert_eq!(moving.halves(), (1, 100), "a document at a shard that does not own it");
 }
@@ -95,12 +95,12 @@ fn without_the_moves_lock_a_write_goes_astray() {
     router.arm("move.prepared", Fault::Pause);
     let mover = moving.start_move("shard1");
     router.await_fault("move.prepared");
-    moving.cluster.shards[0].arm("read.checking", Fault::Pause);
+    moving.cluster.shards[0].arm("write.checked", Fault::Pause);
     let writer = moving.spawn(insert(1, 1_001));
-    moving.cluster.shards[0].await_fault("read.checking");
+    moving.cluster.shards[0].await_fault("write.checked");
     router.release("move.prepared");
     mover.join().unwrap().expect("a move");
-    moving.cluster.shards[0].release("read.checking");
+    moving.cluster.shards[0].release("write.checked");
     writer.join().unwrap().expect("a write");
     assert_eq!(moving.halves(), (1, 100), "a document at a shard that does not own it");
 }
