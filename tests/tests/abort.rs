@@ -214,7 +214,9 @@ fn a_client_that_is_terminated_takes_its_move_along() {
         let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
         let (held, moving) = hold_at(&cluster, at, client);
         cluster.router.psql(&format!("SELECT pg_terminate_backend({pid})"));
-        assert_eq!(error_of(moving).0, "57P01", "{at}");
+        // The client library at times meets the closed connection before it hands on the server's last word.
+        let error = moving.join().expect("no panic").expect_err("the session has ended");
+        assert!(error.is_closed() || error.code().is_some_and(|code| code.code() == "57P01"), "{at}: {error:?}");
         drop(held);
         check_unmoved(&cluster, at, &before);
     }
