@@ -140,6 +140,21 @@ impl Writer {
         }
     }
 
+    /// Many of them. Their description of the table is a copy that nobody counts the references to, which would be a
+    /// good part of the cost of so many slots.
+    fn slots(&mut self, count: usize) -> Vec<*mut pg_sys::TupleTableSlot> {
+        // SAFETY: see the type's invariants; the description lives as long as the slots, in the state's context.
+        unsafe {
+            let context = pg_sys::MemoryContextSwitchTo((*self.estate).es_query_cxt);
+            let description = pg_sys::CreateTupleDescCopy((*self.rel).rd_att);
+            let operations = pg_sys::table_slot_callbacks(self.rel);
+            let table = &raw mut (*self.estate).es_tupleTable;
+            let slots = (0..count).map(|_| pg_sys::ExecAllocTableSlot(table, description, operations)).collect();
+            pg_sys::MemoryContextSwitchTo(context);
+            slots
+        }
+    }
+
     /// Inserts the rows. A key that is taken, here or among them, is PostgreSQL's 23505.
     pub fn insert(&mut self, rows: &[Row<'_>]) {
         // SAFETY: see the type's invariants; slots are of the table's kind. `permit` saw that there are three columns.
@@ -154,7 +169,7 @@ impl Writer {
                 }
                 return;
             }
-            let slots: Vec<_> = (0..rows.len().min(CHUNK)).map(|_| self.slot()).collect();
+            let slots = self.slots(rows.len().min(CHUNK));
             let constrained = !(*(*self.rel).rd_att).constr.is_null();
             for rows in rows.chunks(CHUNK) {
                 let mut slots = slots[..rows.len()].to_vec();
@@ -167,27 +182,75 @@ impl Writer {
                 }
                 let (count, command) = (rows.len() as c_int, (*self.estate).es_output_cid);
                 pg_sys::table_multi_insert(self.rel, slots.as_mut_ptr(), count, command, 0, null_mut());
-                // The rows stand in the order given; their index entries are made in the order of the primary key,
-                // so that neighbours find its pages at hand.
-                let mut order: Vec<usize> = (0..rows.len()).collect();
-                order.sort_unstable_by_key(|&at| (rows[at].skey, rows[at].id));
-                for at in order {
-                    let recheck = pg_sys::ExecInsertIndexTuples(
-                        self.info,
-                        slots[at],
-                        self.estate,
-                        false,
-                        false,
-                        null_mut(),
-                        null_mut(),
-                    );
-                    if self.fires {
-                        pg_sys::ExecARInsertTriggers(self.estate, self.info, slots[at], recheck, null_mut());
+                if self.fires || !self.insert_by_index(&slots) {
+                    for slot in &slots {
+                        let recheck = pg_sys::ExecInsertIndexTuples(
+                            self.info,
+                            *slot,
+                            self.estate,
+                            false,
+                            false,
+                            null_mut(),
+                            null_mut(),
+                        );
+                        if self.fires {
+                            pg_sys::ExecARInsertTriggers(self.estate, self.info, *slot, recheck, null_mut());
+                        }
+                        self.reset_row();
                     }
-                    pg_sys::ExecClearTuple(slots[at]);
-                    self.reset_row();
+                }
+                for slot in slots {
+                    pg_sys::ExecClearTuple(slot);
                 }
             }
+        }
+    }
+
+    /// Makes the rows' index entries, an index at a time, each in the order of its keys, so that neighbours find its
+    /// pages at hand: most of the work of loading rows is looking for the places of their index entries. False: there is
+    /// an index that takes more than that, and nothing was done.
+    ///
+    /// # Safety
+    /// The slots hold rows that are in the table.
+    unsafe fn insert_by_index(&mut self, slots: &[*mut pg_sys::TupleTableSlot]) -> bool {
+        // SAFETY: see the type's invariants; there are as many index relations and infos as `ri_NumIndices` says. The
+        // keys live in the context of a row, which is reset once all of an index's are used.
+        unsafe {
+            let count = (*self.info).ri_NumIndices as usize;
+            let indexes: Vec<_> = (0..count)
+                .map(|at| (*(*self.info).ri_IndexRelationDescs.add(at), *(*self.info).ri_IndexRelationInfo.add(at)))
+                .collect();
+            let simple = |&(index, info): &(pg_sys::Relation, *mut pg_sys::IndexInfo)| {
+                (*info).ii_Predicate.is_null() && (*info).ii_ExclusionOps.is_null() && (*(*index).rd_index).indimmediate
+            };
+            if !indexes.iter().all(simple) {
+                return false;
+            }
+            for (index, info) in indexes.into_iter().filter(|(_, info)| (**info).ii_ReadyForInserts) {
+                let context = pg_sys::MakePerTupleExprContext(self.estate);
+                let former = pg_sys::MemoryContextSwitchTo((*context).ecxt_per_tuple_memory);
+                let mut entries: Vec<_> = slots
+                    .iter()
+                    .map(|slot| {
+                        (*context).ecxt_scantuple = *slot;
+                        Entry::new(index, info, *slot, self.estate)
+                    })
+                    .collect();
+                entries.sort_by(|a, b| a.order().cmp(&b.order()));
+                let unique = if (*(*index).rd_index).indisunique {
+                    pg_sys::IndexUniqueCheck::UNIQUE_CHECK_YES
+                } else {
+                    pg_sys::IndexUniqueCheck::UNIQUE_CHECK_NO
+                };
+                for entry in &mut entries {
+                    let (values, nulls) = (&raw mut (*entry.datums).0, &raw mut (*entry.datums).1);
+                    let tid = &raw mut (*entry.slot).tts_tid;
+                    pg_sys::index_insert(index, values.cast(), nulls.cast(), tid, self.rel, unique, false, info);
+                }
+                pg_sys::MemoryContextSwitchTo(former);
+                self.reset_row();
+            }
+            true
         }
     }
 
@@ -344,6 +407,50 @@ impl Writer {
             pg_sys::FreeExecutorState(self.estate);
             pg_sys::table_close(self.rel, pg_sys::NoLock as c_int);
         }
+    }
+}
+
+/// The values of an index entry, and which of them are null.
+type Datums = ([pg_sys::Datum; pg_sys::INDEX_MAX_KEYS as usize], [bool; pg_sys::INDEX_MAX_KEYS as usize]);
+
+/// An index entry that is to be made.
+struct Entry {
+    slot: *mut pg_sys::TupleTableSlot,
+    /// in PostgreSQL's memory, as are the keys
+    datums: *mut Datums,
+    /// the first columns, as far as they are bytea: any order is right, this one is fast
+    keys: [(*const u8, usize); 2],
+}
+
+impl Entry {
+    /// # Safety
+    /// The index and its info are of the table whose row is in the slot, which is the scan tuple of the state's context.
+    unsafe fn new(
+        index: pg_sys::Relation,
+        info: *mut pg_sys::IndexInfo,
+        slot: *mut pg_sys::TupleTableSlot,
+        estate: *mut pg_sys::EState,
+    ) -> Self {
+        // SAFETY: promised by the caller; an index has at least one column.
+        unsafe {
+            let datums: *mut Datums = pg_sys::palloc0(size_of::<Datums>()).cast();
+            pg_sys::FormIndexDatum(info, slot, estate, (&raw mut (*datums).0).cast(), (&raw mut (*datums).1).cast());
+            let mut keys = [(std::ptr::NonNull::<u8>::dangling().as_ptr().cast_const(), 0); 2];
+            let columns =
+                std::slice::from_raw_parts((*(*index).rd_att).attrs.as_ptr(), (*(*index).rd_att).natts as usize);
+            for (at, key) in keys.iter_mut().enumerate().take(columns.len()) {
+                if columns[at].atttypid == pg_sys::BYTEAOID && !(*datums).1[at] {
+                    let value = pg_sys::pg_detoast_datum_packed((*datums).0[at].cast_mut_ptr());
+                    *key = (pgrx::vardata_any(value).cast(), pgrx::varsize_any_exhdr(value));
+                }
+            }
+            Self { slot, datums, keys }
+        }
+    }
+
+    fn order(&self) -> [&[u8]; 2] {
+        // SAFETY: the keys are dangling and empty, or live as long as the entry.
+        self.keys.map(|(start, length)| unsafe { std::slice::from_raw_parts(start, length) })
     }
 }
 

@@ -21,11 +21,14 @@ use docshard_core::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
-/// Documents that go to one shard in one statement: enough to make the round trip cheap, few enough to keep memory flat.
-const BATCH_DOCUMENTS: usize = 2000;
+/// Documents that are sent before their shards are awaited: enough to make the round trip cheap, few enough that what
+/// has to be sent again, if a map was stale, is little.
+const BATCH_DOCUMENTS: usize = 10_000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
-/// What is collected for a shard before it is sent, so that the shard begins early.
-const PIECE_BYTES: usize = 64 * 1024;
+/// What is collected for a shard before it is sent: little at first, so that it begins early, then twice as much each
+/// time, since the more documents come together, the more of their index entries are neighbours.
+const FIRST_PIECE_BYTES: usize = 32 * 1024;
+const PIECE_BYTES: usize = 256 * 1024;
 
 /// A document on its way, independent of any map.
 #[derive(Debug)]
@@ -171,22 +174,23 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
         insert_at_once(collection, &incoming.made[start..end])?;
         return Ok(end);
     };
-    let mut pieces: BTreeMap<ShardId, Vec<u8>> = BTreeMap::new();
+    let mut pieces: BTreeMap<ShardId, (Vec<u8>, usize)> = BTreeMap::new();
     let (mut end, mut bytes) = (start, 0);
     let mut sent = Ok(());
     while sent.is_ok() && end - start < BATCH_DOCUMENTS && bytes < BATCH_BYTES && incoming.has(end)? {
         let document = &incoming.made[end];
         let key = document.shard_key(collection)?;
         let shard = collection.map.find(&key).shard;
-        let piece = pieces.entry(shard).or_default();
+        let (piece, enough) = pieces.entry(shard).or_insert((Vec::new(), FIRST_PIECE_BYTES));
         documents::pack(piece, &document.row(&key));
-        if piece.len() >= PIECE_BYTES {
+        if piece.len() >= *enough {
             sent = feed.send(shard, insertion(collection, std::mem::take(piece)));
+            *enough = PIECE_BYTES.min(*enough * 2);
         }
         bytes += document.bytes.len();
         end += 1;
     }
-    for (shard, piece) in pieces {
+    for (shard, (piece, _)) in pieces {
         if sent.is_ok() && !piece.is_empty() {
             sent = feed.send(shard, insertion(collection, piece));
         }

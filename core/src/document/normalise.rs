@@ -89,7 +89,7 @@ fn copy_fields(object: RawObject<'_>) -> Fields<'_> {
 
 /// The document's fields if any must change. At the root even the names of extended types are refused.
 fn root_fields(document: RawObject<'_>) -> Result<Option<Fields<'_>>> {
-    if let Some((name, _)) = document.iter().find(|(name, _)| name.starts_with('$')) {
+    if let Some(name) = document.dollar_name() {
         return Err(dollar_prefixed(name));
     }
     changed_fields(document, 1)
@@ -144,9 +144,9 @@ fn changed_value(value: RawValue<'_>, depth: usize) -> Result<Option<Part<'_>>> 
             }
             Ok(changed.map(Part::Array))
         }
-        RawValue::Object(object) => match object.iter().find(|(name, _)| name.starts_with('$')) {
+        RawValue::Object(object) => match object.dollar_name() {
             None => Ok(changed_fields(object, depth + 1)?.map(Part::Object)),
-            Some((name, _)) => changed_extended(object, name, depth),
+            Some(name) => changed_extended(object, name, depth),
         },
     }
 }

@@ -234,6 +234,17 @@ impl<'a> RawObject<'a> {
         let index = count + children.find_key(count, key.as_bytes())?;
         Some(children.value(index, children.start(index)))
     }
+    /// The first name that starts with `$`; values are not looked at.
+    pub fn dollar_name(&self) -> Option<&'a str> {
+        let children = Children::of(self.0, 2);
+        let mut start = 0;
+        (0..children.entries.len() / 2).find_map(|index| {
+            let end = children.end(index, start);
+            let key = children.bytes(start, end);
+            start = end;
+            if key.first() == Some(&b'$') { std::str::from_utf8(key).ok() } else { None }
+        })
+    }
     /// Fields in jsonb's order (shorter names first, then bytewise).
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, RawValue<'a>)> + use<'a> {
         let children = Children::of(self.0, 2);
