@@ -21,6 +21,12 @@ fn at_version(collection: i32, token: i64, version: i64) -> bool {
     true
 }
 
+/// How many documents of a collection this shard has, in the snapshot of the statement that asks.
+#[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
+fn count_all(collection: i32) -> i64 {
+    table::count(collection).unwrap_or_else(|e| e.raise()).cast_signed()
+}
+
 /// Takes the locks that a write to `[lo, hi)` needs and checks the version under them; null means no bound.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn lock_and_check(collection: i32, token: i64, version: i64, lo: Option<&[u8]>, hi: Option<&[u8]>) -> bool {

@@ -1,5 +1,6 @@
 //! A collection's table on this shard: made and dropped together with its placement row.
 
+use crate::pg::counting;
 use crate::pg::error::{Error, Result};
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::param::Param;
@@ -26,6 +27,16 @@ pub fn collection_of(table: &str) -> Option<i32> {
 pub fn document(collection: i32, skey: &[u8], id: &[u8]) -> Result<Option<RawJsonb>> {
     let (table, index) = oids(collection)?;
     Ok(document_by_key(table, index, [skey, id]))
+}
+
+/// How many documents there are, in the active snapshot.
+///
+/// # Errors
+/// `InternalError` if the collection has no table here.
+pub fn count(collection: i32) -> Result<u64> {
+    let (table, primary) = oids(collection)?;
+    // The smaller one, where there is a choice.
+    Ok(counting::rows(table, relation(collection, "_id").unwrap_or(primary)))
 }
 
 fn relation(collection: i32, suffix: &str) -> Result<Oid> {

@@ -5,6 +5,7 @@
 
 pub mod background;
 pub mod bulk;
+pub mod counting;
 pub mod epoch;
 pub mod error;
 pub mod fault;

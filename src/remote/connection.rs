@@ -147,7 +147,11 @@ impl Connection {
     pub(super) fn open(id: u64, server: Oid, user: Oid, route: &Route) -> Result<Self> {
         let options = options::with_setting(&route.options, "plan_cache_mode=force_generic_plan");
         // What a transaction without BEGIN has; BEGIN always says it.
-        let options = options::with_setting(&options, "default_transaction_isolation=read\\ committed");
+        let mut options = options::with_setting(&options, "default_transaction_isolation=read\\ committed");
+        if options::shares_processors(&route.options) {
+            // Shards work at the same time as it is: workers of theirs would only get into each other's way.
+            options = options::with_setting(&options, "max_parallel_workers_per_gather=0");
+        }
         Ok(Self {
             id,
             server,

@@ -120,6 +120,22 @@ pub(super) fn with_setting(options: &[(String, String)], setting: &str) -> Vec<(
     options
 }
 
+/// True if every host is this machine, whose processors the router and, most likely, other shards need too; unless the
+/// administrator's `options` say themselves how parallel plans are to be.
+pub(super) fn shares_processors(options: &[(String, String)]) -> bool {
+    let is_here = |host: &str| {
+        let host = host.trim();
+        host.is_empty()
+            || host.starts_with(['/', '@'])
+            || host == "localhost"
+            || host == "::1"
+            || host.starts_with("127.")
+    };
+    let hosts = value(options, "hostaddr").or_else(|| value(options, "host")).unwrap_or_default();
+    let decided = value(options, "options").is_some_and(|all| all.contains("max_parallel_workers_per_gather"));
+    hosts.split(',').all(is_here) && !decided
+}
+
 /// Seconds that an attempt to reach one host may take.
 pub(super) fn connect_timeout(options: &[(String, String)]) -> u64 {
     match value(options, "connect_timeout").and_then(|t| t.trim().parse::<i64>().ok()) {

@@ -100,6 +100,9 @@ pub fn count(collection: &Collection, filter: &Filter, filter_text: &str, option
     let conditions = Conditions::of_filter(collection, filter, filter_text);
     let from = format!("FROM {} t WHERE {}", collection.table(), conditions.sql());
     let sql = match options.limit {
+        None if filter.is_empty() => {
+            format!("SELECT docshard_internal.count_all({}) WHERE {}", collection.id, conditions.sql())
+        }
         None => format!("SELECT count(*) {from}"),
         Some(limit) => {
             let most = limit.saturating_add(options.skip).min(i64::MAX as u64);

@@ -1,0 +1,33 @@
+-- Counting everything reads the table, or an index where VACUUM has found most pages visible to all. It shows what the
+-- statement's snapshot shows either way.
+SELECT docshard.drop_database('counting') IS NOT NULL AS dropped;
+SELECT docshard.insert_many('counting.c', array_agg(jsonb_build_object('_id', i, 'n', i % 7))) IS NOT NULL AS inserted
+  FROM generate_series(1, 3000) AS i;
+SELECT docshard.count_documents('counting.c');
+SELECT "table" AS documents FROM docshard.collections WHERE namespace = 'counting.c' \gset
+VACUUM (ANALYZE) :documents;
+SELECT docshard.count_documents('counting.c');
+-- What the map of visible pages does not know yet.
+SELECT docshard.delete_many('counting.c', '{"n": 0}') ->> 'deletedCount' AS deleted;
+SELECT docshard.count_documents('counting.c');
+SELECT docshard.update_many('counting.c', '{"n": 1}', '{"$set": {"m": 1}}') ->> 'modifiedCount' AS modified;
+SELECT docshard.count_documents('counting.c'), docshard.count_documents('counting.c', '{"_id": {"$gte": 0}}');
+-- A transaction sees what it does itself, and forgets it.
+BEGIN;
+SELECT docshard.insert_one('counting.c', '{"_id": 0}') IS NOT NULL AS inserted;
+SELECT docshard.count_documents('counting.c');
+SAVEPOINT before;
+SELECT docshard.delete_many('counting.c', '{"n": 2}') ->> 'deletedCount' AS deleted;
+SELECT docshard.count_documents('counting.c');
+ROLLBACK TO before;
+SELECT docshard.count_documents('counting.c');
+ROLLBACK;
+SELECT docshard.count_documents('counting.c');
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT docshard.count_documents('counting.c');
+COMMIT;
+-- With a limit, and of nothing.
+SELECT docshard.count_documents('counting.c', '{}', '{"skip": 2000, "limit": 1000}');
+SELECT docshard.delete_many('counting.c', '{}') ->> 'deletedCount' AS deleted;
+SELECT docshard.count_documents('counting.c'), docshard.count_documents('counting.nothing');
+SELECT docshard.drop_database('counting') IS NOT NULL AS dropped;
