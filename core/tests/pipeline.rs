@@ -107,6 +107,50 @@ fn filters_compare_by_the_collation() {
 }
 
 #[test]
+fn updates_of_arrays_compare_by_the_collation() {
+    let cats = json!({"a": ["cat", "Dog", "CAT", "ant"], "b": [{"s": "Cat"}, {"s": "dog"}, "cat"], "m": "b"});
+    for (update, filters, expected) in [
+        (json!({"$pull": {"a": "Cat"}}), json!([]), json!({"a": ["Dog", "ant"]})),
+        (json!({"$pull": {"a": {"$in": ["CaT", "DOG"]}}}), json!([]), json!({"a": ["ant"]})),
+        (json!({"$pull": {"a": {"$gte": "CAT"}}}), json!([]), json!({"a": ["ant"]})),
+        (json!({"$pull": {"b": {"s": "CAT"}}}), json!([]), json!({"b": [{"s": "dog"}, "cat"]})),
+        (json!({"$pullAll": {"a": ["Cat", "DOG", 1]}}), json!([]), json!({"a": ["ant"]})),
+        (json!({"$pullAll": {"b": [{"s": "CAT"}]}}), json!([]), json!({"b": [{"s": "dog"}, "cat"]})),
+        (
+            json!({"$addToSet": {"a": {"$each": ["cAt", "eel", "EEL"]}}}),
+            json!([]),
+            json!({"a": ["cat", "Dog", "CAT", "ant", "eel"]}),
+        ),
+        (
+            json!({"$push": {"a": {"$each": ["bee"], "$sort": 1}}}),
+            json!([]),
+            json!({"a": ["ant", "bee", "cat", "CAT", "Dog"]}),
+        ),
+        (json!({"$set": {"a.$[x]": 1}}), json!([{"x": "CAT"}]), json!({"a": [1, "Dog", 1, "ant"]})),
+        (
+            json!({"$set": {"b.$[x].s": 1}}),
+            json!([{"x.s": {"$in": ["CAT"]}}]),
+            json!({"b": [{"s": 1}, {"s": "dog"}, "cat"]}),
+        ),
+        (json!({"$max": {"m": "C"}}), json!([]), json!({"m": "C"})),
+        (json!({"$min": {"m": "C"}}), json!([]), json!({})),
+    ] {
+        let filters = filters.as_array().unwrap();
+        let apply = |setting: &Setting| {
+            let update = Update::parse_in(&update, filters, setting).unwrap();
+            update.apply(document(&bytes(&cats)), &[]).unwrap().map(|after| read(&after))
+        };
+        let mut after = cats.clone();
+        after.as_object_mut().unwrap().extend(expected.as_object().unwrap().clone());
+        assert_eq!(apply(&english(2)).unwrap_or_else(|| cats.clone()), after, "{update} {filters:?}");
+        assert_ne!(apply(&Setting::default()).unwrap_or_else(|| cats.clone()), after, "{update} is the same in bytes");
+    }
+    let none = json!({"$addToSet": {"a": "CAT"}});
+    let set = bytes(&json!({"a": ["cat"]}));
+    assert!(Update::parse_in(&none, &[], &english(2)).unwrap().apply(document(&set), &[]).unwrap().is_none());
+}
+
+#[test]
 fn keys_of_strings_are_not_searched_under_a_collation() {
     let filter = |json: Json| Filter::parse_in(&json, &english(1)).unwrap();
     let contains = |ranges: &KeyRanges, value_of: Json| {

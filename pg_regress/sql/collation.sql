@@ -18,6 +18,23 @@ SELECT docshard.find('coll.c', '{}', '{"sort": {"s": 1, "_id": 1}, "projection":
 SELECT docshard.update_many('coll.c', '{"s": "CAT"}', '{"$set": {"hit": true}}', '{"collation": {"locale": "en", "strength": 2}}');
 SELECT docshard.delete_many('coll.c', '{"s": "DOG"}', '{"collation": {"locale": "en", "strength": 2}}');
 SELECT docshard.count_documents('coll.c');
+-- What updates look for in arrays.
+SELECT docshard.insert_one('coll.u', '{"_id": 1, "a": ["cat", "Dog", "CAT", "ant"], "b": [{"s": "Cat"}, {"s": "dog"}]}') -> 'insertedId' AS inserted;
+BEGIN;
+SELECT docshard.find_one_and_update('coll.u', '{"_id": 1}', update, options::json) AS after FROM (VALUES
+  ('{"$pull": {"a": "Cat"}}'::json, '{"returnDocument": "after", "collation": {"locale": "en", "strength": 2}}'),
+  ('{"$addToSet": {"a": {"$each": ["DOG", "eel", "EEL"]}}}', '{"returnDocument": "after", "collation": {"locale": "en", "strength": 2}}'),
+  ('{"$push": {"a": {"$each": ["bee"], "$sort": 1}}}', '{"returnDocument": "after", "collation": {"locale": "en", "strength": 2}}'),
+  ('{"$pullAll": {"a": ["DOG", "Eel"]}}', '{"returnDocument": "after", "collation": {"locale": "en", "strength": 2}}'),
+  ('{"$pull": {"a": "ANT"}}', '{"returnDocument": "after"}'),
+  ('{"$set": {"b.$[x].n": 1}}', '{"returnDocument": "after", "arrayFilters": [{"x.s": "CAT"}], "collation": {"locale": "en", "strength": 2}}'),
+  ('{"$set": {"b.$[x].n": 2}}', '{"returnDocument": "after", "arrayFilters": [{"x.s": "CAT"}]}'),
+  ('{"$pull": {"b": {"s": {"$in": ["CAT", "DOG"]}}}}', '{"returnDocument": "after", "collation": {"locale": "en", "strength": 2}}')
+) AS v (update, options);
+ROLLBACK;
+SELECT docshard.bulk_write('coll.u', '[{"updateOne": {"filter": {"a": "DOG"}, "update": {"$pull": {"a": "DOG"}, "$set": {"b.$[x]": null}}, "arrayFilters": [{"x.s": "CAT"}], "collation": {"locale": "en", "strength": 2}}}]') -> 'modifiedCount' AS modified;
+SELECT docshard.run_command('coll', '{"update": "u", "updates": [{"q": {"a": "ANT"}, "u": {"$set": {"a.$": "bee"}, "$pull": {"b": {"s": "DOG"}}}, "collation": {"locale": "en", "strength": 2}}]}') -> 'nModified' AS modified;
+SELECT docshard.find('coll.u');
 
 -- Neither an index nor the shard key is searched by a string: their order is that of bytes. Numbers are.
 SELECT docshard.shard_collection('coll.s', '{"k": 1}') -> 'ok' AS sharded;

@@ -18,7 +18,12 @@ pub(crate) type Strings<'c> = Option<&'c Collator>;
 
 /// Compares two elements in the order of all types.
 pub fn compare_elements(a: &Element<'_>, b: &Element<'_>) -> Ordering {
-    compare(&View::of_element(a), &View::of_element(b), super::MAX_RECURSION, None)
+    compare_elements_with(a, b, None)
+}
+
+/// As [`compare_elements`], strings by a collation where there is one.
+pub(crate) fn compare_elements_with(a: &Element<'_>, b: &Element<'_>, strings: Strings<'_>) -> Ordering {
+    compare(&View::of_element(a), &View::of_element(b), super::MAX_RECURSION, strings)
 }
 
 /// Compares a stored value with an owned one, without allocating for the stored one where that can be avoided.
@@ -43,6 +48,9 @@ pub(crate) fn compare_views(a: &View<'_>, b: &View<'_>, strings: Strings<'_>) ->
 
 /// As [`compare_raw`], strings by a collation where there is one.
 pub(crate) fn compare_raw_with(a: RawValue<'_>, b: &Value, strings: Strings<'_>) -> Ordering {
+    if strings.is_none() {
+        return compare_raw(a, b);
+    }
     compare_views(&View::of_element(&Element::of(a)), &View::of_value(b), strings)
 }
 

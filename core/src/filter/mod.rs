@@ -62,9 +62,9 @@ impl Filter {
         Filter::parse_in(inner, &setting)
     }
 
-    /// Parses a condition on an array's elements that are documents: `$expr` and its like are not allowed.
-    pub(crate) fn of_elements(json: &serde_json::Value) -> Result<Filter> {
-        Ok(Filter { root: parse::element_filter(json, &Setting::default())? })
+    /// Parses a condition on an array's elements that are documents, in a setting: `$expr` and its like are not allowed.
+    pub(crate) fn of_elements(json: &serde_json::Value, setting: &Setting) -> Result<Filter> {
+        Ok(Filter { root: parse::element_filter(json, setting)? })
     }
 
     /// True if the filter is `{}`.
@@ -165,9 +165,9 @@ impl Condition {
         parse::is_condition(json)
     }
 
-    /// Parses what [`is_one`](Self::is_one) is true for.
-    pub(crate) fn parse(json: &serde_json::Value) -> Result<Condition> {
-        Ok(Condition { root: parse::condition(json, &Setting::default())? })
+    /// Parses what [`is_one`](Self::is_one) is true for, in a setting.
+    pub(crate) fn parse(json: &serde_json::Value, setting: &Setting) -> Result<Condition> {
+        Ok(Condition { root: parse::condition(json, setting)? })
     }
 
     /// True if the value passes, or an element of the array that it is.
@@ -211,13 +211,13 @@ pub(crate) struct ArrayFilter {
 }
 
 impl ArrayFilter {
-    /// Parses one.
+    /// Parses one, in a setting.
     ///
     /// # Errors
     /// `FailedToParse` if it names no field, or several, or by no identifier; those of [`Filter::parse`].
-    pub(crate) fn parse(json: &serde_json::Value) -> Result<ArrayFilter> {
+    pub(crate) fn parse(json: &serde_json::Value, setting: &Setting) -> Result<ArrayFilter> {
         let error = |message: String| Err(Error::new(Kind::FailedToParse, message));
-        let root = parse::element_filter(json, &Setting::default())?;
+        let root = parse::element_filter(json, setting)?;
         let mut identifiers: Vec<&str> = Vec::new();
         root.leaf_paths(&mut |path| identifiers.push(path::split(path).0));
         let Some(identifier) = identifiers.first().map(|identifier| (*identifier).to_owned()) else {

@@ -45,6 +45,7 @@ fn values_of_one_field(nodes: &[Node]) -> Option<(&str, AtEnd)> {
 fn equality(node: &Node) -> Option<(&str, &Test)> {
     match node {
         Node::Leaf(path, test @ Test::Equal(_)) => Some((path, test)),
+        Node::Leaf(path, test @ Test::Collated(inner, _)) if matches!(**inner, Test::Equal(_)) => Some((path, test)),
         Node::And(nodes) => match nodes.as_slice() {
             [node] => equality(node),
             _ => None,

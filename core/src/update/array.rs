@@ -5,13 +5,14 @@ use super::modifier::{Context, Outcome};
 use super::parse::{bad_value, stored, value};
 use crate::document::element::Element;
 use crate::document::number::Number;
-use crate::document::order::{compare_elements, compare_raw};
+use crate::document::order::{Strings, compare_elements_with, compare_raw_with};
 use crate::document::raw::{self, RawValue};
 use crate::document::value::Value;
 use crate::document::write::Part;
 use crate::error::{Error, Kind, Result};
 use crate::filter::{Condition, Filter};
 use crate::path;
+use crate::setting::Setting;
 use serde_json::{Map, Value as Json};
 use std::cmp::Ordering;
 
@@ -108,7 +109,7 @@ impl Push {
         };
         elements.splice(at..at, self.elements.iter().map(|bytes| raw::root(bytes)));
         if let Some(order) = &self.sort {
-            elements.sort_by(|a, b| order.compare(*a, *b));
+            elements.sort_by(|a, b| order.compare(*a, *b, context.strings));
         }
         match self.slice {
             Some(slice) if slice < 0 => {
@@ -153,9 +154,9 @@ impl ElementOrder {
         }
     }
 
-    fn compare(&self, a: RawValue<'_>, b: RawValue<'_>) -> Ordering {
+    fn compare(&self, a: RawValue<'_>, b: RawValue<'_>, strings: Strings<'_>) -> Ordering {
         let compare = |a: RawValue<'_>, b: RawValue<'_>, descending: bool| {
-            let order = compare_elements(&Element::of(a), &Element::of(b));
+            let order = compare_elements_with(&Element::of(a), &Element::of(b), strings);
             if descending { order.reverse() } else { order }
         };
         match self {
@@ -201,8 +202,9 @@ fn each_of(argument: &Json) -> Option<(&Map<String, Json>, &Json)> {
 }
 
 impl AddToSet {
-    /// Parses an element, or `{"$each": […]}`.
-    pub fn parse(argument: &Json) -> Result<AddToSet> {
+    /// Parses an element, or `{"$each": […]}`, in a statement's setting.
+    pub fn parse(argument: &Json, setting: &Setting) -> Result<AddToSet> {
+        let strings = setting.collator().map(|collator| &**collator);
         let given = match each_of(argument) {
             None => vec![stored(argument)?],
             Some((clauses, each)) => {
@@ -223,7 +225,7 @@ impl AddToSet {
         };
         let mut elements: Vec<Vec<u8>> = Vec::with_capacity(given.len());
         for element in given {
-            if !elements.iter().any(|known| equal(raw::root(known), raw::root(&element))) {
+            if !elements.iter().any(|known| equal(raw::root(known), raw::root(&element), strings)) {
                 elements.push(element);
             }
         }
@@ -231,7 +233,12 @@ impl AddToSet {
     }
 
     /// The array with those elements that it lacked.
-    pub fn apply<'a>(&'a self, name: &str, existing: Option<RawValue<'a>>) -> Result<Outcome<'a>> {
+    pub fn apply<'a>(
+        &'a self,
+        name: &str,
+        existing: Option<RawValue<'a>>,
+        context: &Context<'_>,
+    ) -> Result<Outcome<'a>> {
         let mut elements: Vec<RawValue<'a>> = match existing {
             None => Vec::new(),
             Some(RawValue::Array(array)) => array.iter().collect(),
@@ -244,7 +251,7 @@ impl AddToSet {
         };
         let before = elements.len();
         for new in self.elements.iter().map(|bytes| raw::root(bytes)) {
-            if !elements.get(..before).unwrap_or_default().iter().any(|known| equal(*known, new)) {
+            if !elements.get(..before).unwrap_or_default().iter().any(|known| equal(*known, new, context.strings)) {
                 elements.push(new);
             }
         }
@@ -255,18 +262,18 @@ impl AddToSet {
     }
 }
 
-fn equal(a: RawValue<'_>, b: RawValue<'_>) -> bool {
-    compare_elements(&Element::of(a), &Element::of(b)).is_eq()
+fn equal(a: RawValue<'_>, b: RawValue<'_>, strings: Strings<'_>) -> bool {
+    compare_elements_with(&Element::of(a), &Element::of(b), strings).is_eq()
 }
 
 impl Pull {
-    /// Parses a value, operators on values, or a filter of documents.
-    pub fn parse(argument: &Json) -> Result<Pull> {
+    /// Parses a value, operators on values, or a filter of documents, in a statement's setting.
+    pub fn parse(argument: &Json, setting: &Setting) -> Result<Pull> {
         if Condition::is_one(argument)? {
-            return Ok(Pull::Values(Condition::parse(argument)?));
+            return Ok(Pull::Values(Condition::parse(argument, setting)?));
         }
         Ok(match value(argument)? {
-            Value::Object(_) => Pull::Documents(Filter::of_elements(argument)?),
+            Value::Object(_) => Pull::Documents(Filter::of_elements(argument, setting)?),
             single => Pull::Equal(vec![single]),
         })
     }
@@ -282,7 +289,7 @@ impl Pull {
     }
 
     /// The array without the elements.
-    pub fn apply<'a>(&self, existing: Option<RawValue<'a>>) -> Result<Outcome<'a>> {
+    pub fn apply<'a>(&self, existing: Option<RawValue<'a>>, context: &Context<'_>) -> Result<Outcome<'a>> {
         let array = match existing {
             None => return Ok(Outcome::Keep),
             Some(RawValue::Array(array)) => array,
@@ -290,16 +297,16 @@ impl Pull {
         };
         let mut kept: Vec<Part<'a>> = Vec::with_capacity(array.len());
         for element in array.iter() {
-            if !self.removes(element)? {
+            if !self.removes(element, context.strings)? {
                 kept.push(Part::Raw(element));
             }
         }
         Ok(if kept.len() == array.len() { Outcome::Keep } else { Outcome::Write(Part::Array(kept)) })
     }
 
-    fn removes(&self, element: RawValue<'_>) -> Result<bool> {
+    fn removes(&self, element: RawValue<'_>, strings: Strings<'_>) -> Result<bool> {
         Ok(match self {
-            Pull::Equal(values) => values.iter().any(|value| compare_raw(element, value).is_eq()),
+            Pull::Equal(values) => values.iter().any(|value| compare_raw_with(element, value, strings).is_eq()),
             Pull::Documents(filter) => match path::embedded(element) {
                 Some(document) => filter.evaluate(document)?,
                 None => false,

@@ -21,6 +21,7 @@ mod tree;
 
 pub use instruction::{Instruction, Style, read};
 
+use crate::collation::Collator;
 use crate::document::element::Element;
 use crate::document::order;
 use crate::document::raw::{self, RawObject, RawValue};
@@ -34,6 +35,7 @@ use message::shown;
 use modifier::Context;
 use pipeline::Pipeline;
 use std::borrow::Cow;
+use std::sync::Arc;
 use tree::Tree;
 
 /// A parsed update.
@@ -61,6 +63,8 @@ struct Operators {
     array_filters: Vec<ArrayFilter>,
     /// what chose the documents, where `$` asks for the element by which they match
     filter: Option<Filter>,
+    /// by which values are compared
+    collator: Option<Arc<Collator>>,
 }
 
 impl Operators {
@@ -72,6 +76,7 @@ impl Operators {
             array_filters: &self.array_filters,
             position: self.filter.as_ref().and_then(|filter| filter.position(document)),
             now,
+            strings: self.collator.as_deref(),
         }
     }
 
@@ -121,9 +126,11 @@ impl Update {
             }
             return Ok(Update { form: Form::Pipeline(Pipeline::parse(stages, setting)?), now: None });
         }
-        let array_filters = parse::array_filters(array_filters)?;
-        let tree = parse::operators(json, &array_filters)?;
-        Ok(Update { form: Form::Operators(Box::new(Operators { tree, array_filters, filter: None })), now: None })
+        let array_filters = parse::array_filters(array_filters, setting)?;
+        let tree = parse::operators(json, &array_filters, setting)?;
+        let collator = setting.collator().cloned();
+        let operators = Operators { tree, array_filters, filter: None, collator };
+        Ok(Update { form: Form::Operators(Box::new(operators)), now: None })
     }
 
     /// True if it must be told the time before it can be applied: it has `$currentDate`.
@@ -216,6 +223,7 @@ impl Update {
                     array_filters: &[],
                     position: None,
                     now: None,
+                    strings: None,
                 };
                 let equalities = parse::equalities(filter.upsert_fields()?)?;
                 let base = equalities.apply(None, &nothing)?.unwrap_or(Part::Object(Vec::new()));

@@ -4,7 +4,7 @@ use super::array::{AddToSet, Pull, Push};
 use super::message::shown;
 use crate::document::element::Element;
 use crate::document::number::Number;
-use crate::document::order;
+use crate::document::order::{self, Strings};
 use crate::document::raw::{self, RawArray, RawObject, RawValue};
 use crate::document::value::Value;
 use crate::document::write::Part;
@@ -75,6 +75,8 @@ pub(super) struct Context<'a> {
     pub position: Option<usize>,
     /// the time, in milliseconds since 1970
     pub now: Option<i64>,
+    /// how strings compare, where values are compared
+    pub strings: Strings<'a>,
 }
 
 impl<'a> Context<'a> {
@@ -131,15 +133,17 @@ impl Modifier {
                 Some(value) => combine("$mul", name, value, context, |number| number.multiply(factor))?,
             }),
             Modifier::Replace(ordering, value) => match existing {
-                Some(existing) if order::compare_raw(existing, value) != *ordering => Outcome::Keep,
+                Some(existing) if order::compare_raw_with(existing, value, context.strings) != *ordering => {
+                    Outcome::Keep
+                }
                 _ => Outcome::Write(Part::Owned(value.clone())),
             },
             Modifier::Bit(operations) => number(Number::Int(change_bits(name, existing, operations, context)?)),
             Modifier::CurrentDate { timestamp } => Outcome::Write(Part::Owned(current_date(context.now, *timestamp)?)),
             Modifier::Push(push) => push.apply(name, existing, context)?,
-            Modifier::AddToSet(add) => add.apply(name, existing)?,
+            Modifier::AddToSet(add) => add.apply(name, existing, context)?,
             Modifier::Pop(end) => pop(name, existing, *end)?,
-            Modifier::Pull(pull) => pull.apply(existing)?,
+            Modifier::Pull(pull) => pull.apply(existing, context)?,
         })
     }
 }

@@ -12,41 +12,45 @@ use crate::document::{MAX_DEPTH, ext_json, write};
 use crate::error::{Error, Kind, Result};
 use crate::filter::ArrayFilter;
 use crate::path::{self, is_reference};
+use crate::setting::Setting;
 use serde_json::{Map, Value as Json};
 use std::cmp::Ordering;
 
 /// An update operator: `{name: {path: argument, …}}`.
 struct Operator {
     name: &'static str,
-    parse: fn(path: &str, argument: &Json) -> Result<Modifier>,
+    parse: fn(path: &str, argument: &Json, setting: &Setting) -> Result<Modifier>,
 }
 
 const OPERATORS: &[Operator] = &[
-    Operator { name: "$set", parse: |_, argument| Ok(Modifier::Set(stored(argument)?)) },
-    Operator { name: "$setOnInsert", parse: |_, argument| Ok(Modifier::SetOnInsert(stored(argument)?)) },
-    Operator { name: "$unset", parse: |_, _| Ok(Modifier::Unset) },
-    Operator { name: "$inc", parse: |path, argument| Ok(Modifier::Inc(amount("increment", path, argument)?)) },
-    Operator { name: "$mul", parse: |path, argument| Ok(Modifier::Mul(amount("multiply", path, argument)?)) },
-    Operator { name: "$min", parse: |_, argument| Ok(Modifier::Replace(Ordering::Greater, storable(argument)?)) },
-    Operator { name: "$max", parse: |_, argument| Ok(Modifier::Replace(Ordering::Less, storable(argument)?)) },
-    Operator { name: "$rename", parse: rename },
-    Operator { name: "$bit", parse: bit },
+    Operator { name: "$set", parse: |_, argument, _| Ok(Modifier::Set(stored(argument)?)) },
+    Operator { name: "$setOnInsert", parse: |_, argument, _| Ok(Modifier::SetOnInsert(stored(argument)?)) },
+    Operator { name: "$unset", parse: |_, _, _| Ok(Modifier::Unset) },
+    Operator { name: "$inc", parse: |path, argument, _| Ok(Modifier::Inc(amount("increment", path, argument)?)) },
+    Operator { name: "$mul", parse: |path, argument, _| Ok(Modifier::Mul(amount("multiply", path, argument)?)) },
+    Operator { name: "$min", parse: |_, argument, _| Ok(Modifier::Replace(Ordering::Greater, storable(argument)?)) },
+    Operator { name: "$max", parse: |_, argument, _| Ok(Modifier::Replace(Ordering::Less, storable(argument)?)) },
+    Operator { name: "$rename", parse: |path, argument, _| rename(path, argument) },
+    Operator { name: "$bit", parse: |_, argument, _| bit(argument) },
     Operator {
         name: "$currentDate",
-        parse: |_, argument| Ok(Modifier::CurrentDate { timestamp: is_timestamp(argument)? }),
+        parse: |_, argument, _| Ok(Modifier::CurrentDate { timestamp: is_timestamp(argument)? }),
     },
-    Operator { name: "$push", parse: |_, argument| Ok(Modifier::Push(Push::parse(argument)?)) },
-    Operator { name: "$addToSet", parse: |_, argument| Ok(Modifier::AddToSet(AddToSet::parse(argument)?)) },
-    Operator { name: "$pop", parse: pop },
-    Operator { name: "$pull", parse: |_, argument| Ok(Modifier::Pull(Pull::parse(argument)?)) },
-    Operator { name: "$pullAll", parse: |_, argument| Ok(Modifier::Pull(Pull::parse_all(argument)?)) },
+    Operator { name: "$push", parse: |_, argument, _| Ok(Modifier::Push(Push::parse(argument)?)) },
+    Operator {
+        name: "$addToSet",
+        parse: |_, argument, setting| Ok(Modifier::AddToSet(AddToSet::parse(argument, setting)?)),
+    },
+    Operator { name: "$pop", parse: |path, argument, _| pop(path, argument) },
+    Operator { name: "$pull", parse: |_, argument, setting| Ok(Modifier::Pull(Pull::parse(argument, setting)?)) },
+    Operator { name: "$pullAll", parse: |_, argument, _| Ok(Modifier::Pull(Pull::parse_all(argument)?)) },
 ];
 
-/// Parses the conditions that `$[identifier]` names.
-pub(super) fn array_filters(filters: &[Json]) -> Result<Vec<ArrayFilter>> {
+/// Parses the conditions that `$[identifier]` names, in a statement's setting.
+pub(super) fn array_filters(filters: &[Json], setting: &Setting) -> Result<Vec<ArrayFilter>> {
     let mut parsed: Vec<ArrayFilter> = Vec::with_capacity(filters.len());
     for filter in filters {
-        let filter = ArrayFilter::parse(filter)?;
+        let filter = ArrayFilter::parse(filter, setting)?;
         if parsed.iter().any(|other| other.identifier() == filter.identifier()) {
             return Err(failed_to_parse(format!(
                 "Found multiple array filters with the same top-level field name {}",
@@ -58,8 +62,8 @@ pub(super) fn array_filters(filters: &[Json]) -> Result<Vec<ArrayFilter>> {
     Ok(parsed)
 }
 
-/// Parses `{"$set": {…}, …}`; every array filter must be used.
-pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter]) -> Result<Tree> {
+/// Parses `{"$set": {…}, …}` in a statement's setting; every array filter must be used.
+pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], setting: &Setting) -> Result<Tree> {
     let operators = match json {
         Json::Object(operators) => operators,
         Json::Array(_) => {
@@ -80,7 +84,7 @@ pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter]) -> Result<Tr
         for (path, argument) in modified_fields(name, argument)? {
             check_path(path)?;
             identifiers.extend(check_positional(path, array_filters)?);
-            let modifier = (operator.parse)(path, argument)?;
+            let modifier = (operator.parse)(path, argument, setting)?;
             if let Modifier::RenameTo(to) = &modifier {
                 tree.add(to, Modifier::RenameFrom(path.clone()))?;
             }
@@ -173,7 +177,7 @@ fn rename(from: &str, argument: &Json) -> Result<Modifier> {
     Ok(Modifier::RenameTo(to.clone()))
 }
 
-fn bit(_: &str, argument: &Json) -> Result<Modifier> {
+fn bit(argument: &Json) -> Result<Modifier> {
     const FORM: &str = "{$bit: {field: {and/or/xor: #}}";
     let Value::Object(operations) = value(argument)? else {
         return Err(bad_value(format!(
