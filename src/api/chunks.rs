@@ -1,5 +1,6 @@
 //! Administration of chunks: splitting, merging, moving; and what moves call at shards.
 
+use super::required;
 use crate::catalog::model::Collection;
 use crate::catalog::{cache, chunks, namespace, shards};
 use crate::migration::{self, MoveRequest, Outcome, RangeRequest, jobs};
@@ -104,8 +105,16 @@ fn move_chunk(ns: &str, find: Json, to: &str, options: default!(Json, "'{}'")) -
 /// Moves the range of keys from `min` up to but not including `max` to a shard; chunks are split at its ends. Where one end
 /// is null, the range has about the chunk size, and stays within a chunk. Options: forceJumbo.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn move_range(ns: &str, min: Option<Json>, max: Option<Json>, to: &str, options: default!(Json, "'{}'")) -> Json {
+fn move_range(
+    ns: Option<&str>,
+    min: Option<Json>,
+    max: Option<Json>,
+    to: Option<&str>,
+    options: default!(Option<Json>, "'{}'"),
+) -> Json {
     let run = || -> Result<Json> {
+        let (ns, to) = (required(ns, "ns")?, required(to, "to")?);
+        let options = required(options, "options")?;
         check(ns)?;
         let json = options.parse()?;
         let options = Options::of(&json, "move_range", &["forceJumbo"])?;

@@ -1,5 +1,6 @@
 //! Administration of shards and databases.
 
+use super::required;
 use crate::catalog::shards::{self, AddOptions, Removal};
 use crate::catalog::{access, cache, change, collections, databases};
 use crate::migration::{MoveRequest, jobs};
@@ -72,8 +73,9 @@ fn remove_shard(name: &str) -> Json {
 
 /// Enables sharding of a database, with a primary shard of your choice.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn enable_sharding(db: &str, primary: default!(Option<&str>, "NULL")) -> Json {
+fn enable_sharding(db: Option<&str>, primary: default!(Option<&str>, "NULL")) -> Json {
     let run = || -> Result<Json> {
+        let db = required(db, "db")?;
         shards::check_router()?;
         databases::enable_sharding(db, primary)?;
         change::announce();

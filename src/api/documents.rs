@@ -59,7 +59,7 @@ fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json
         let mut docs = docs.iter().enumerate();
         let mut next = || -> Result<Option<Storable>> {
             let Some((index, doc)) = docs.next() else { return Ok(None) };
-            let doc = doc.ok_or_else(|| Error::new(Kind::TypeMismatch, format!("document {index} is null")))?;
+            let doc = doc.ok_or_else(|| Error::null(format!("document {index} is null")))?;
             Storable::new(doc.bytes())
                 .map(Some)
                 .map_err(|e| Error { message: format!("document {index}: {}", e.message), ..e })
@@ -129,7 +129,7 @@ fn insert_select(ns: &str, query: &str) -> RawJsonb {
             let mut batch = batch.into_iter();
             let documents = insert::insert(ns, &mut || {
                 let Some(row) = batch.next() else { return Ok(None) };
-                let bytes = row.get(0).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document is null"))?;
+                let bytes = row.get(0).ok_or_else(|| Error::null("a document is null"))?;
                 Storable::new(bytes).map(Some)
             })?;
             inserted += documents.len() as i64;

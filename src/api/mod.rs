@@ -14,3 +14,14 @@ pub mod settings;
 pub mod shard;
 pub mod status;
 pub mod zones;
+
+use crate::pg::error::{Error, Result};
+
+/// The value of an argument that must not be null, in a function that takes null for another argument, so that it is
+/// called with nulls at all. (PostgreSQL answers null for every other function that is given a null.)
+///
+/// # Errors
+/// `TypeMismatch`, with SQLSTATE 22004.
+fn required<T>(argument: Option<T>, name: &str) -> Result<T> {
+    argument.ok_or_else(|| Error::null(format!("argument \"{name}\" must not be null")))
+}

@@ -1,5 +1,6 @@
 //! The cluster's settings.
 
+use super::required;
 use crate::catalog::settings;
 use crate::catalog::shards::check_router;
 use crate::pg::error::Result;
@@ -10,8 +11,9 @@ use serde_json::json;
 
 /// Sets a setting of the cluster; null goes back to the default. The view docshard.settings describes them.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn set_setting(name: &str, value: Option<&str>) -> Json {
+fn set_setting(name: Option<&str>, value: Option<&str>) -> Json {
     let run = || -> Result<Json> {
+        let name = required(name, "name")?;
         check_router()?;
         settings::set(name, value)?;
         process::wake_at_commit();

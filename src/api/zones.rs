@@ -1,5 +1,6 @@
 //! Zones.
 
+use super::required;
 use crate::catalog::shards::check_router;
 use crate::catalog::zones;
 use crate::pg::error::Result;
@@ -29,6 +30,9 @@ fn remove_shard_from_zone(shard: &str, zone: &str) -> Json {
 /// Lets the documents with keys from `min` up to but not including `max` live on the shards of a zone only; zone null
 /// takes that range back. It may be said before the collection is sharded, which then starts with chunks in place.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn update_zone_key_range(ns: &str, min: Json, max: Json, zone: Option<&str>) -> Json {
-    answer(|| zones::update_range(ns, &min.parse()?, &max.parse()?, zone))
+fn update_zone_key_range(ns: Option<&str>, min: Option<Json>, max: Option<Json>, zone: Option<&str>) -> Json {
+    answer(|| {
+        let (min, max) = (required(min, "min"), required(max, "max"));
+        zones::update_range(required(ns, "ns")?, &min?.parse()?, &max?.parse()?, zone)
+    })
 }

@@ -36,6 +36,11 @@ impl Error {
         CoreError::new(kind, message).into()
     }
 
+    /// The error of an SQL null where a value has to be.
+    pub fn null(message: impl Into<String>) -> Self {
+        Self { sqlstate: *b"22004", ..Self::new(Kind::TypeMismatch, message) }
+    }
+
     /// The same error with a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {

@@ -337,8 +337,8 @@ fn nonsense_never_crashes_a_backend() {
                     Err(error) => {
                         let db =
                             error.as_db_error().unwrap_or_else(|| panic!("the backend is gone after {sql}: {error}"));
-                        // That is how pgrx says that an argument is null.
-                        let null = db.message().ends_with("must not be null");
+                        // That is how pgrx says that an argument is null; nobody calls internal functions by hand.
+                        let null = schema == "docshard_internal" && db.message().ends_with("must not be null");
                         let internal = *db.code() == SqlState::INTERNAL_ERROR && db.detail().is_none() && !null;
                         assert!(!internal && !db.message().contains("panicked"), "{sql}: {db:?}");
                         failed += 1;
