@@ -41,4 +41,11 @@ SELECT docshard.bulk_write('bulk.c', '[{"deleteOne": {"filter": {}, "hint": "x"}
 SELECT docshard.bulk_write('bulk.c', '[{"deleteOne": {"filter": {}}, "deleteMany": {"filter": {}}}]');
 SELECT docshard.bulk_write('bulk.c', '[{"deleteOne": {"filter": {}}}]', '{"orderd": true}');
 SELECT docshard.count_documents('bulk.c');
+-- A key that is taken is told as MongoDB tells it: the index's pattern, and the document's keys.
+SELECT docshard.create_index('bulk.k', '{"a.b": 1, "c": -1}', '{"name": "abc", "unique": true}');
+SELECT docshard.insert_many('bulk.k', ARRAY['{"_id": 1, "a": {"b": "x"}, "c": 1}', '{"_id": 2, "a": {"b": "x"}}']::jsonb[]) -> 'insertedCount' AS inserted;
+SELECT jsonb_pretty(docshard.bulk_write('bulk.k', '[
+  {"insertOne": {"document": {"a": {"b": "x"}}}}, {"updateOne": {"filter": {"_id": 2}, "update": {"$set": {"c": 1}}}}]',
+  '{"ordered": false}') -> 'writeErrors') AS errors;
+SELECT jsonb_pretty(docshard.run_command('bulk', '{"findAndModify": "k", "query": {"_id": 2}, "update": {"$set": {"c": 1}}}')) AS answer;
 SELECT docshard.drop_database('bulk');

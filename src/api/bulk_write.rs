@@ -168,11 +168,13 @@ impl Totals {
     }
 
     fn note(&mut self, index: usize, error: &Error) {
-        self.errors.push(Value::Object(vec![
+        let mut fields = vec![
             ("index".to_owned(), number(index)),
             ("code".to_owned(), Value::Number(Number::Int(code(error)))),
             ("errmsg".to_owned(), Value::String(error.message.clone())),
-        ]));
+        ];
+        fields.extend(error.duplicate_fields());
+        self.errors.push(Value::Object(fields));
     }
 
     fn answer(self) -> Result<RawJsonb> {

@@ -80,11 +80,13 @@ fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json
         let write_errors = errors
             .iter()
             .map(|error| {
-                Value::Object(vec![
+                let mut fields = vec![
                     ("index".to_owned(), number(error.index as i64)),
                     ("code".to_owned(), number(Kind::DuplicateKey.code().into())),
                     ("errmsg".to_owned(), Value::String(error.error.message.clone())),
-                ])
+                ];
+                fields.extend(error.error.duplicate_fields());
+                Value::Object(fields)
             })
             .collect::<Vec<_>>();
         let ids = documents

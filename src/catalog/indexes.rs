@@ -2,7 +2,7 @@
 
 use super::model::Collection;
 use super::nodes::run_on_all;
-use super::{cache, change, collections, namespace};
+use super::{cache, change, collections, duplicate, namespace};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi;
@@ -57,11 +57,17 @@ pub fn create(ns: &str, keys_json: &str, name: Option<&str>, unique: bool) -> Re
         return Err(Error::new(Kind::CannotCreateIndex, message));
     }
     collections::refuse_while_moving(locked.id, ns)?;
-    build(&collection, ns, &name, &keys_json, unique)?;
+    build(&collection, ns, &name, (&keys, &keys_json), unique)?;
     Ok(name)
 }
 
-fn build(collection: &Collection, ns: &str, name: &str, keys_json: &str, unique: bool) -> Result<()> {
+fn build(
+    collection: &Collection,
+    ns: &str,
+    name: &str,
+    (keys, keys_json): (&IndexKeys, &str),
+    unique: bool,
+) -> Result<()> {
     let rows = spi::query(
         "INSERT INTO docshard_catalog.indexes (collection_id, name, keys, is_unique) \
          VALUES ($1, $2, $3::text::json, $4) RETURNING id",
@@ -74,17 +80,9 @@ fn build(collection: &Collection, ns: &str, name: &str, keys_json: &str, unique:
         "SELECT docshard_internal.create_index($1, $2, $3, $4)",
         &[Param::Int4(collection.id), Param::Int4(index), Param::Text(keys_json), Param::Bool(unique)],
     )
-    .map_err(|error| duplicate_keys(ns, name, error))?;
+    .map_err(|error| duplicate::translate_build(ns, name, &keys.fields, error))?;
     change::log("createIndex", Some(ns), &json!({"name": name, "unique": unique}))?;
     change::touch(collection.id)
-}
-
-fn duplicate_keys(ns: &str, name: &str, error: Error) -> Error {
-    if &error.sqlstate != b"23505" {
-        return error;
-    }
-    let message = format!("E11000 duplicate key error collection: {ns} index: {name}");
-    Error { context: error.context, ..Error::new(Kind::DuplicateKey, message) }
 }
 
 /// The unique index of a collection that is sharded with `unique`.

@@ -4,6 +4,7 @@
 //! * [`model`]: what a router knows of a collection; [`cache`] keeps it and notices changes.
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
 //! * [`sizes`]: how much is where, asked at the shards.
+//! * [`duplicate`]: violated unique indexes in MongoDB's words.
 //! * [`chunks`]: splitting and merging.
 //! * [`zones`]: which shards belong to a zone, and which keys live there.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
@@ -16,6 +17,7 @@ pub mod change;
 pub mod chunks;
 pub mod collections;
 pub mod databases;
+pub mod duplicate;
 pub mod indexes;
 pub mod model;
 pub mod namespace;

@@ -76,6 +76,9 @@ pub fn shaped(error: &Error) -> Reply {
         .with("errmsg", Value::String(error.message.clone()))
         .with("code", integer(code))
         .with("codeName", Value::String(name.to_owned()));
+    for (name, value) in error.duplicate_fields() {
+        reply = reply.with(name, value);
+    }
     if &error.sqlstate[..2] == b"40" {
         let label = Value::String("TransientTransactionError".to_owned());
         reply = reply.with("errorLabels", Value::Array(vec![label]));
@@ -105,6 +108,7 @@ pub fn write_errors(errors: &[WriteError]) -> Node {
             ("codeName".to_owned(), Value::String(name.to_owned())),
             ("errmsg".to_owned(), Value::String(failed.error.message.clone())),
         ];
+        fields.extend(failed.error.duplicate_fields());
         if let Some(hint) = &failed.error.hint {
             fields.push(("hint".to_owned(), Value::String(hint.clone())));
         }

@@ -84,8 +84,8 @@ impl Reply {
 
     /// The same with another field.
     #[must_use]
-    pub fn with(mut self, name: &'static str, node: impl Into<Node>) -> Self {
-        self.fields.push((Cow::Borrowed(name), node.into()));
+    pub fn with(mut self, name: impl Into<Cow<'static, str>>, node: impl Into<Node>) -> Self {
+        self.fields.push((name.into(), node.into()));
         self
     }
 

@@ -92,5 +92,6 @@ pub fn check(collection: i32, assumed: Placement, look: Look) -> Result<()> {
         detail: Some("MongoDB error 63 (StaleShardVersion).".to_owned()),
         hint: None,
         context: None,
+        duplicate: None,
     })
 }

@@ -3,6 +3,7 @@
 //! An [`Error`] travels as a `Result`; only the face of the extension turns it into a PostgreSQL ERROR, by
 //! [`Error::raise`]. So a stale version, a lost connection or a duplicate key can be handled without a subtransaction.
 
+use docshard_core::document::value::Value;
 use docshard_core::error::{Error as CoreError, Kind};
 use pgrx::PgTryBuilder;
 use pgrx::pg_sys::panic::{CaughtError, ErrorReport};
@@ -28,6 +29,17 @@ pub struct Error {
     pub hint: Option<String>,
     /// where it happened, such as `shard "shard1"`
     pub context: Option<String>,
+    /// the keys that exist already, if that is why
+    pub duplicate: Option<Box<DuplicateKey>>,
+}
+
+/// The keys of a second document in a unique index.
+#[derive(Debug, Clone)]
+pub struct DuplicateKey {
+    /// the index's paths, each with 1 or -1
+    pub pattern: Vec<(String, Value)>,
+    /// the keys by their paths, where they are known
+    pub value: Option<Vec<(String, Value)>>,
 }
 
 impl Error {
@@ -60,6 +72,14 @@ impl Error {
         self
     }
 
+    /// The fields `keyPattern` and `keyValue` that MongoDB gives an error of a duplicate key.
+    pub fn duplicate_fields(&self) -> Vec<(String, Value)> {
+        let Some(duplicate) = &self.duplicate else { return Vec::new() };
+        let pattern = ("keyPattern".to_owned(), Value::Object(duplicate.pattern.clone()));
+        let value = duplicate.value.clone().map(|value| ("keyValue".to_owned(), Value::Object(value)));
+        std::iter::once(pattern).chain(value).collect()
+    }
+
     /// Raises it as a PostgreSQL ERROR.
     pub fn raise(self) -> ! {
         let code = PgSqlErrorCode::from(pack_sqlstate(self.sqlstate));
@@ -88,6 +108,7 @@ impl Error {
             detail: report.detail().map(str::to_owned),
             hint: report.hint().map(str::to_owned),
             context,
+            duplicate: None,
         }
     }
 }
@@ -159,6 +180,7 @@ impl From<CoreError> for Error {
             detail: Some(format!("MongoDB error {} ({}).", error.kind.code(), error.kind.name())),
             hint: error.hint,
             context: None,
+            duplicate: None,
         }
     }
 }
@@ -176,7 +198,7 @@ pub fn catch_unique_violation<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
                 CaughtError::PostgresError(report) => (report.message().to_owned(), report.detail().map(str::to_owned)),
                 _ => (String::new(), None),
             };
-            Err(Error { sqlstate: *b"23505", message, detail, hint: None, context: None })
+            Err(Error { sqlstate: *b"23505", message, detail, hint: None, context: None, duplicate: None })
         })
         .execute()
 }

@@ -390,6 +390,7 @@ impl Connection {
             detail: None,
             hint: Some("Roll back the transaction, or to a savepoint before the error.".into()),
             context: None,
+            duplicate: None,
         }
     }
 
@@ -695,6 +696,7 @@ impl Connection {
             detail: None,
             hint: None,
             context: None,
+            duplicate: None,
         });
         let mut spool = Spool::default();
         let phase = loop {
@@ -756,6 +758,7 @@ impl Connection {
                 detail: None,
                 hint: None,
                 context: None,
+                duplicate: None,
             }),
             _ => Ok(()),
         }

@@ -99,6 +99,7 @@ pub(super) fn password_error(server_name: &str, detail: &str) -> Error {
             "Set a password in the user mapping, or let a superuser set its option password_required to false.".into(),
         ),
         context: None,
+        duplicate: None,
     }
 }
 

@@ -205,6 +205,7 @@ impl Pool {
                     detail: None,
                     hint: None,
                     context: None,
+                    duplicate: None,
                 });
             }
         }
@@ -452,6 +453,7 @@ fn await_commit(writer: &mut Connection) -> Result<()> {
             detail: Some("Whether the transaction was committed is unknown.".into()),
             hint: Some("Look at the data before you repeat the transaction.".into()),
             context: None,
+            duplicate: None,
         }),
         Err(error) => Err(error),
     }

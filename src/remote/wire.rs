@@ -179,6 +179,7 @@ impl Wire {
                 Some(remote) => format!("{remote}\n{place}"),
                 None => place,
             }),
+            duplicate: None,
         }
     }
 
@@ -195,6 +196,7 @@ impl Wire {
             detail: Some(one_line(message)).filter(|m| !m.is_empty()),
             hint: None,
             context: None,
+            duplicate: None,
         }
     }
 

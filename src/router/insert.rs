@@ -4,16 +4,16 @@
 use super::condition::{Bound, Conditions, index_expression};
 use super::dispatch::{self, Destination, LockRange, Written, with_fresh_map};
 use super::statement::Statement;
-use crate::catalog::collections;
 use crate::catalog::model::Collection;
 use crate::catalog::namespace;
+use crate::catalog::{collections, duplicate};
 use crate::ownership::documents;
 use crate::pg::error::{Error, Result};
 use crate::pg::rows::Row;
 use docshard_core::chunk_map::ShardId;
 use docshard_core::document::element::Element;
 use docshard_core::document::value::Value;
-use docshard_core::document::{ext_json, normalise, raw};
+use docshard_core::document::{normalise, raw};
 use docshard_core::error::Kind;
 use docshard_core::index::IndexKeys;
 use docshard_core::key::encode::encode;
@@ -57,11 +57,6 @@ impl Storable {
         encode(&element, &mut id_key);
         let id = Value::from_element(&element);
         Ok(Self { bytes, id, id_key })
-    }
-
-    /// The `_id` as JSON, for messages.
-    pub fn id_json(&self) -> serde_json::Value {
-        ext_json::to_json(&self.id)
     }
 
     fn row<'a>(&'a self, skey: &'a [u8]) -> Row<'a> {
@@ -224,8 +219,8 @@ pub fn insert_unordered(namespace: &str, documents: &[Storable]) -> Result<Vec<W
         })?;
         for (index, taken_in) in missing {
             let error = match taken_in {
-                None => duplicate(namespace, &documents[start + index].id_json()),
-                Some(name) => duplicate_in(namespace, &name),
+                None => duplicate::of_id(namespace, &documents[start + index].id),
+                Some(error) => error,
             };
             errors.push(WriteError { index: start + index, error });
         }
@@ -234,57 +229,23 @@ pub fn insert_unordered(namespace: &str, documents: &[Storable]) -> Result<Vec<W
     Ok(errors)
 }
 
-/// MongoDB's answer to a second document of the same key.
-pub fn duplicate(namespace: &str, id: &serde_json::Value) -> Error {
-    Error::new(
-        Kind::DuplicateKey,
-        format!("E11000 duplicate key error collection: {namespace} index: _id_ dup key: {{ _id: {id} }}"),
-    )
-}
-
-/// MongoDB's answer to a second document of the same keys in a unique index.
-fn duplicate_in(namespace: &str, index: &str) -> Error {
-    Error::new(Kind::DuplicateKey, format!("E11000 duplicate key error collection: {namespace} index: {index}"))
-}
-
-/// MongoDB's answer to a violated unique index, which PostgreSQL names by its relation.
-pub fn translate_duplicate(collection: &Collection, error: Error) -> Error {
-    if &error.sqlstate != b"23505" || error.message.starts_with("E11000") {
-        return error;
-    }
-    let relation = error.message.split('"').nth(1).unwrap_or_default();
-    let index = collection.indexes.iter().find(|index| format!("i{}", index.id) == relation);
-    let name = index.map_or("_id_", |index| index.name.as_str());
-    Error { context: error.context, ..duplicate_in(&collection.namespace, name) }
-}
-
-/// MongoDB's answer to a key of these documents that was taken. PostgreSQL's DETAIL tells which: its last value is the
-/// `_id`, encoded, in hexadecimal digits.
+/// MongoDB's answer to a key of these documents that was taken. PostgreSQL's DETAIL tells which.
 fn duplicate_among(collection: &Collection, batch: &[Storable], error: Error) -> Error {
-    let primary = format!("\"c{}_pkey\"", collection.id);
-    if &error.sqlstate != b"23505" || !error.message.contains(&primary) {
-        return translate_duplicate(collection, error);
+    if !duplicate::is_of_primary_key(collection, &error) {
+        return duplicate::translate(collection, error);
     }
     let taken = match batch {
         [document] => Some(document),
-        _ => error.detail.as_deref().and_then(|detail| {
-            let id = decode_hex(detail.rsplit_once("\\x")?.1.split_once(')')?.0)?;
-            batch.iter().find(|document| document.id_key == id)
-        }),
+        _ => duplicate::last_encoded(&error).and_then(|id| batch.iter().find(|document| document.id_key == id)),
     };
     match taken {
-        Some(document) => Error { context: error.context, ..duplicate(&collection.namespace, &document.id_json()) },
-        None => translate_duplicate(collection, error),
+        Some(document) => Error { context: error.context, ..duplicate::of_id(&collection.namespace, &document.id) },
+        None => duplicate::translate(collection, error),
     }
 }
 
-fn decode_hex(digits: &str) -> Option<Vec<u8>> {
-    let pairs = digits.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
-}
-
-/// The unique index, beyond the primary key, that keeps a document out; None if its key itself is taken.
-fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result<Option<String>> {
+/// The error of the unique index, beyond the primary key, that keeps a document out; None if its key itself is taken.
+fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result<Option<Error>> {
     let object = raw::document(&document.bytes).expect("checked when it was made");
     for index in collection.indexes.iter().filter(|index| index.unique) {
         let keys = IndexKeys { fields: index.fields.clone() };
@@ -302,15 +263,16 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
         for mut stream in dispatch::read(collection, &destinations, &statement)? {
             if stream.next_row()?.is_some() {
                 while stream.next_row()?.is_some() {}
-                return Ok(Some(index.name.clone()));
+                let values = Some(keys.values(object));
+                return Ok(Some(duplicate::of_index(&collection.namespace, &index.name, &index.fields, values)));
             }
         }
     }
     Ok(None)
 }
 
-/// A document's position in its batch, and the unique index that keeps it out unless its key itself is taken.
-type Missing = (usize, Option<String>);
+/// A document's position in its batch, and the error of the unique index that keeps it out unless its key itself is taken.
+type Missing = (usize, Option<Error>);
 
 /// Inserts a batch, all of it or, with an error, nothing, by one statement a shard.
 fn insert_at_once(collection: &Collection, batch: &[Storable]) -> Result<()> {
@@ -350,7 +312,7 @@ fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<Missi
     let written = dispatch::write(collection, &destinations, &LockRange::of(&ranges), |at| {
         statement(collection, batch, &keys, groups[at])
     })
-    .map_err(|error| translate_duplicate(collection, error))?;
+    .map_err(|error| duplicate::translate(collection, error))?;
     let mut missing = Vec::new();
     for (group, written) in groups.iter().zip(&written) {
         if inserted(group, written) != group.len() as u64 {
@@ -428,10 +390,7 @@ fn not_inserted(batch: &[Storable], keys: &[Vec<u8>], group: &[usize], written: 
 /// Those of reading.
 pub fn refused(collection: &Collection, document: &Storable) -> Result<Error> {
     let skey = document.shard_key(collection)?;
-    Ok(match taken_in(collection, document, &skey)? {
-        None => duplicate(&collection.namespace, &document.id_json()),
-        Some(index) => duplicate_in(&collection.namespace, &index),
-    })
+    Ok(taken_in(collection, document, &skey)?.unwrap_or_else(|| duplicate::of_id(&collection.namespace, &document.id)))
 }
 
 /// Inserts one document unless its key is taken; tells whether it did.
@@ -442,6 +401,6 @@ pub fn insert_if_absent(collection: &Collection, document: &Storable) -> Result<
     match insert_batch(collection, std::slice::from_ref(document))?.pop() {
         None => Ok(true),
         Some((_, None)) => Ok(false),
-        Some((_, Some(index))) => Err(duplicate_in(&collection.namespace, &index)),
+        Some((_, Some(error))) => Err(error),
     }
 }

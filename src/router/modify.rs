@@ -6,14 +6,13 @@
 use super::aim::{Aim, Operation, Shot, aim};
 use super::condition::Bound;
 use super::dispatch::{self, LockRange, with_fresh_map};
-use super::insert;
 use super::options;
 use super::read::Query;
 use super::single::{self, OneWrite, OneWritten};
 use super::statement::Statement;
-use crate::catalog::collections;
 use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
+use crate::catalog::{collections, duplicate};
 use crate::pg::error::{Error, Result};
 use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
@@ -94,8 +93,7 @@ pub fn update(namespace: &str, change: &Change<'_>) -> Result<Updated> {
             if alone {
                 return Ok(None);
             }
-            update_once(&collection, change, &mut collisions)
-                .map_err(|error| insert::translate_duplicate(&collection, error))
+            update_once(&collection, change, &mut collisions).map_err(|error| duplicate::translate(&collection, error))
         })?;
         if alone {
             return update_alone(namespace, change);

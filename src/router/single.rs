@@ -15,9 +15,9 @@ use super::modify::{ATTEMPTS, Modification, contention};
 use super::read::Query;
 use super::statement::{Statement, order_by};
 use super::upsert::{self, Upserted};
-use crate::catalog::collections;
 use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
+use crate::catalog::{collections, duplicate};
 use crate::pg::error::{Error, Result};
 use docshard_core::document::raw;
 use docshard_core::document::value::Value;
@@ -70,8 +70,7 @@ pub fn write(namespace: &str, write: &OneWrite<'_>) -> Result<OneWritten> {
                 None if write.upsert => collections::create_implicitly(namespace)?,
                 None => return Ok(Some(OneWritten::default())),
             };
-            write_once(&collection, write, &mut collisions)
-                .map_err(|error| insert::translate_duplicate(&collection, error))
+            write_once(&collection, write, &mut collisions).map_err(|error| duplicate::translate(&collection, error))
         })?;
         if let Some(written) = done {
             return Ok(written);
@@ -222,7 +221,7 @@ fn taken(collection: &Collection, row: &Answer, destination: &Destination, write
 fn relocate(collection: &Collection, old: &Destination, skey: Vec<u8>, id: Vec<u8>, document: &[u8]) -> Result<()> {
     let document = Storable::new(document)?;
     if !insert::insert_if_absent(collection, &document)? {
-        return Err(insert::duplicate(&collection.namespace, &document.id_json()));
+        return Err(duplicate::of_id(&collection.namespace, &document.id));
     }
     let sql = format!("DELETE FROM {} t WHERE t.skey = $1 AND t.id = $2", collection.table());
     let statement = Statement { sql, params: vec![Bound::Bytes(skey), Bound::Bytes(id)] };

@@ -7,9 +7,10 @@
 
 use super::condition::{Bound, Conditions};
 use super::dispatch::{self, LockRange};
-use super::insert::{self, Storable};
+use super::insert::Storable;
 use super::read::Query;
 use super::statement::Statement;
+use crate::catalog::duplicate;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
 use docshard_core::chunk_map::ShardId;
@@ -45,7 +46,7 @@ pub fn insert(collection: &Collection, query: &Query, update: &Update) -> Result
     let looks = query.destinations(collection)?.iter().all(|d| here.contains(&d.shard.id));
     let statement = statement(collection, query, &document, &skey, looks);
     let written = dispatch::write(collection, &destinations, &range, |_| statement.at_version(0))
-        .map_err(|error| insert::translate_duplicate(collection, error))?;
+        .map_err(|error| duplicate::translate(collection, error))?;
     let row = written.iter().flat_map(|written| &written.rows).next();
     Ok(match row.map(|row| (row.i64(0), row.i64(1))) {
         Some((0, 0)) | None => Upserted::Collided(document),
