@@ -1,5 +1,6 @@
 //! What routers call at a shard: checks, locks and tables.
 
+use super::required;
 use crate::ownership::placement::{Placement, check};
 use crate::ownership::{capture, documents, leaving, table, writing};
 use crate::pg::error::Result;
@@ -59,9 +60,10 @@ fn update_document(
     id: Option<&[u8]>,
     filter: &str,
     update: &str,
-    fixed: Vec<String>,
+    fixed: Option<Vec<String>>,
 ) -> i64 {
     let run = || -> Result<i64> {
+        let fixed = required(fixed, "fixed")?;
         let filter = Filter::read(&json::parse(filter)?)?;
         let update = update::read(&json::parse(update)?)?;
         let assumed = Placement { token, version };

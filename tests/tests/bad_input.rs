@@ -352,3 +352,170 @@ fn nonsense_never_crashes_a_backend() {
     let left: i64 = client.query_one("SELECT docshard.count_documents('fuzz.c')", &[]).expect("a count").get(0);
     assert_eq!(left, 1);
 }
+
+/// Commands that work, each in its database.
+fn commands() -> Vec<(&'static str, Value)> {
+    let documents = [
+        json!({"insert": "c", "documents": [{"_id": 5, "a": 1}, {"a": [1, {"b": {"$numberLong": "5"}}]}], "ordered": false}),
+        json!({"insert": "s", "documents": [{"a": 7}], "comment": "x"}),
+        json!({"find": "c", "filter": {"a": {"$elemMatch": {"b": {"$gte": 1}}}}, "projection": {"a.$": 1, "b": 1}, "batchSize": 1}),
+        json!({"find": "s", "filter": {"$or": [{"a": {"$in": [1, "x"]}}, {"b": {"$exists": true}}]}, "sort": {"a": -1, "_id": 1},
+               "skip": 0, "limit": 5, "collation": {"locale": "en", "strength": 2}}),
+        json!({"find": "h", "filter": {"$expr": {"$gt": [{"$add": ["$a", "$$n"]}, 1]}}, "let": {"n": 5}, "singleBatch": true}),
+        json!({"find": "c", "filter": {"a": {"$not": {"$type": ["int", "string"]}}, "b": {"$regex": "^x", "$options": "i"}}}),
+        json!({"getMore": {"$numberLong": "123"}, "collection": "c", "batchSize": 2}),
+        json!({"killCursors": "c", "cursors": [{"$numberLong": "1"}, 2]}),
+        json!({"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}, "$push": {"a": {"$each": [1], "$slice": -3, "$sort": 1}}}, "upsert": true}]}),
+        json!({"update": "s", "updates": [{"q": {}, "u": [{"$set": {"c": {"$concat": ["$b", "!"]}}}, {"$unset": "b"}], "multi": true}], "ordered": false}),
+        json!({"update": "c", "updates": [{"q": {"a": {"$size": 2}}, "u": {"$set": {"a.$[x].b": 3}}, "arrayFilters": [{"x.b": {"$gt": 1}}]}]}),
+        json!({"update": "h", "updates": [{"q": {"_id": 1}, "u": {"a": 5}}, {"q": {"_id": 2}, "u": {"$currentDate": {"t": {"$type": "date"}}}}]}),
+        json!({"update": "c", "updates": [{"q": {"a": 1}, "u": {"$pull": {"a": {"b": 2}}, "$bit": {"n": {"or": 5}}, "$rename": {"b": "z"}}}]}),
+        json!({"delete": "c", "deletes": [{"q": {"a": {"$mod": [4, 0]}}, "limit": 0}, {"q": {"_id": 9}, "limit": 1}]}),
+        json!({"findAndModify": "c", "query": {"_id": 1}, "update": {"$addToSet": {"a": {"$each": [5]}}}, "new": true, "fields": {"a": {"$slice": 1}}, "sort": {"b": 1}}),
+        json!({"findAndModify": "s", "query": {"a": 1}, "remove": true, "collation": {"locale": "de", "numericOrdering": true}}),
+        json!({"count": "c", "query": {"b": "x"}, "skip": 1, "limit": 3}),
+        json!({"distinct": "c", "key": "a.b", "query": {"_id": {"$lt": 5}}}),
+        json!({"create": "new"}),
+        json!({"createIndexes": "c", "indexes": [{"key": {"b": 1, "c": -1}, "name": "b_1", "unique": false}]}),
+        json!({"dropIndexes": "c", "index": ["b_1"]}),
+        json!({"listIndexes": "c", "cursor": {"batchSize": 1}}),
+        json!({"listCollections": 1, "filter": {"name": "c"}, "nameOnly": true}),
+        json!({"collStats": "c", "scale": 1}),
+        json!({"dbStats": 1}),
+        json!({"drop": "h"}),
+        json!({"hello": 1}),
+        json!({"getLastError": 1}),
+        json!({"buildInfo": 1}),
+        json!({"listCommands": 1}),
+    ];
+    let administration = [
+        json!({"listDatabases": 1, "filter": {"name": {"$regex": "^f"}}}),
+        json!({"shardCollection": "fuzz.d", "key": {"a": 1, "b": "hashed"}, "unique": false, "numInitialChunks": 2}),
+        json!({"split": "fuzz.s", "middle": {"a": 5}}),
+        json!({"split": "fuzz.s", "find": {"a": 5}}),
+        json!({"mergeChunks": "fuzz.s", "bounds": [{"a": {"$minKey": 1}}, {"a": {"$maxKey": 1}}]}),
+        json!({"moveChunk": "fuzz.s", "find": {"a": 5}, "to": "shard0"}),
+        json!({"moveRange": "fuzz.s", "min": {"a": 5}, "max": {"a": 9}, "toShard": "shard0"}),
+        json!({"addShardToZone": "shard0", "zone": "EU"}),
+        json!({"removeShardFromZone": "shard0", "zone": "EU"}),
+        json!({"updateZoneKeyRange": "fuzz.s", "min": {"a": 1}, "max": {"a": 3}, "zone": null}),
+        json!({"balancerStatus": 1}),
+        json!({"getShardMap": 1}),
+        json!({"flushRouterConfig": "fuzz.s"}),
+        json!({"enableSharding": "other", "primaryShard": "shard0"}),
+        json!({"listShards": 1}),
+    ];
+    let config = [
+        json!({"find": "chunks", "filter": {"ns": "fuzz.s"}, "sort": {"min": 1}}),
+        json!({"find": "settings", "projection": {"_id": 1}}),
+        json!({"count": "shards", "query": {"host": {"$exists": true}}}),
+        json!({"distinct": "collections", "key": "_id"}),
+    ];
+    let within = |database| move |command| (database, command);
+    let documents = documents.into_iter().map(within("fuzz"));
+    documents
+        .chain(administration.into_iter().map(within("admin")))
+        .chain(config.into_iter().map(within("config")))
+        .collect()
+}
+
+impl Random {
+    /// Spoils one place of a document: any value in it, or a field's name.
+    fn mutate(&mut self, json: &mut Value) {
+        // Fewer at the root than below it: what names the command should often stay.
+        let deeper = self.below(5) > 0;
+        match json {
+            Value::Object(fields) if deeper && !fields.is_empty() => {
+                let at = self.below(fields.len());
+                if let Some(value) = fields.values_mut().nth(at) {
+                    self.mutate(value);
+                }
+            }
+            Value::Array(elements) if deeper && !elements.is_empty() => {
+                let at = self.below(elements.len());
+                self.mutate(&mut elements[at]);
+            }
+            Value::Object(fields) => {
+                let at = self.below(fields.len() + 1);
+                let name = fields.keys().nth(at).cloned();
+                match (self.below(3), name) {
+                    (0, Some(name)) => {
+                        fields.remove(&name);
+                    }
+                    (1, Some(name)) => {
+                        let value = fields.remove(&name).unwrap_or(Value::Null);
+                        fields.insert(self.pick(NAMES).to_owned(), value);
+                    }
+                    _ => {
+                        fields.insert(self.pick(NAMES).to_owned(), self.json(2));
+                    }
+                }
+            }
+            Value::Array(elements) => match self.below(3) {
+                0 => elements.clear(),
+                1 => elements.push(self.json(2)),
+                _ => elements.extend(elements.clone()),
+            },
+            value => {
+                *value = match self.below(4) {
+                    0 => json!([value]),
+                    1 => json!({ self.pick(NAMES): value }),
+                    _ => self.json(2),
+                }
+            }
+        }
+    }
+}
+
+/// Commands that are almost right: each is answered, and none by an internal error. `FUZZ_SEED` chooses others.
+#[test]
+fn mutated_commands_are_answered() {
+    let cluster = Cluster::start(1);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            r#"SET statement_timeout = '5s'; SET client_min_messages = error;
+               SELECT docshard.insert_many('fuzz.c', ARRAY['{"_id": 1, "a": [1, {"b": 2}], "b": "x"}', '{"_id": 2, "a": 5, "n": 1}']::jsonb[]);
+               SELECT docshard.shard_collection('fuzz.s', '{"a": 1}');
+               SELECT docshard.insert_one('fuzz.s', '{"_id": 1, "a": 1, "b": "y"}');
+               SELECT docshard.shard_collection('fuzz.h', '{"_id": "hashed"}');
+               SELECT docshard.insert_one('fuzz.h', '{"_id": 1, "a": null}')"#,
+        )
+        .expect("three collections");
+    let run = |client: &mut Client, database: &str, command: &Value| {
+        let mut transaction = client.transaction().expect("the backend lives");
+        let sql = "SELECT docshard.run_command($1::text, $2::text::json)";
+        let answer = transaction.query_one(sql, &[&database, &command.to_string()]).map(|row| row.get::<_, Value>(0));
+        // Nothing stays, so that each command finds the same.
+        transaction.rollback().unwrap_or_else(|e| panic!("the backend is gone after {command}: {e}"));
+        answer
+    };
+    let commands = commands();
+    let number = |name, otherwise| std::env::var(name).map_or(otherwise, |n| n.parse::<usize>().expect("a number"));
+    let mut random = Random(0xC0FF_EE00 + number("FUZZ_SEED", 0) as u64);
+    let (mut succeeded, mut failed) = (0, 0);
+    for _ in 0..number("FUZZ_ROUNDS", 30) {
+        for (database, command) in &commands {
+            let mut command = command.clone();
+            for _ in 0..1 + random.below(2) {
+                random.mutate(&mut command);
+            }
+            match run(&mut client, database, &command) {
+                Ok(answer) => {
+                    let errors = answer["writeErrors"].as_array().into_iter().flatten().chain([&answer]);
+                    for error in errors {
+                        let internal = error["codeName"] == "InternalError" || error["codeName"] == "UnknownError";
+                        assert!(!internal, "{database}: {command}: {answer}");
+                    }
+                    if answer["ok"] == 1 { succeeded += 1 } else { failed += 1 }
+                }
+                Err(error) => {
+                    let db = error.as_db_error().unwrap_or_else(|| panic!("no answer to {command}: {error}"));
+                    assert_ne!(*db.code(), SqlState::INTERNAL_ERROR, "{database}: {command}: {db:?}");
+                    failed += 1;
+                }
+            }
+        }
+    }
+    assert!(succeeded > failed / 10, "{succeeded} of {} commands succeed: too much is spoilt", succeeded + failed);
+}
