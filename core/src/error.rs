@@ -104,6 +104,7 @@ kinds! {
     InvalidOptions = 72, "22023";
     InvalidNamespace = 73, "42602";
     IndexOptionsConflict = 85, "42710";
+    InvalidIndexSpecificationOption = 197, "22023";
     IndexKeySpecsConflict = 86, "42710";
     OperationFailed = 96, "55000";
     FailedToSatisfyReadPreference = 133, "08001";

@@ -2,9 +2,10 @@
 
 use crate::catalog::sharding::{self, ShardOptions};
 use crate::catalog::{cache, collections, indexes, namespace, shards};
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
 use crate::router::options::Options;
+use docshard_core::error::Kind;
 use docshard_core::key::KeyPattern;
 use pgrx::prelude::*;
 use serde_json::json;
@@ -51,14 +52,50 @@ fn shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) -> Jso
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// Creates an index such as `{"from": 1, "sent": -1}` on every shard; answers its name. Options: name, unique.
+/// Creates an index such as `{"from": 1, "sent": -1}` on every shard; answers its name. Options: name, unique, hidden,
+/// expireAfterSeconds.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'")) -> String {
     let run = || -> Result<String> {
         shards::check_router()?;
         let json = options.parse()?;
-        let options = Options::of(&json, "create_index", &["name", "unique"])?;
-        indexes::create(ns, &keys.0, options.text("name")?, options.boolean("unique")?.unwrap_or(false))
+        create_one(ns, &keys.0, &Options::of(&json, "create_index", INDEX_OPTIONS)?)
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+const INDEX_OPTIONS: &[&str] = &["name", "unique", "hidden", "expireAfterSeconds"];
+
+fn create_one(ns: &str, keys: &str, options: &Options<'_>) -> Result<String> {
+    let options = indexes::IndexOptions {
+        name: options.text("name")?,
+        unique: options.boolean("unique")?.unwrap_or(false),
+        hidden: options.boolean("hidden")?.unwrap_or(false),
+        expire_after_s: options.integer("expireAfterSeconds")?,
+    };
+    indexes::create(ns, keys, &options)
+}
+
+/// Creates several indexes, all or none; answers their names. Each is `{"key": {"from": 1}, …}` with the options of
+/// `create_index` beside the key.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn create_indexes(ns: &str, indexes: Json) -> Vec<String> {
+    let run = || -> Result<Vec<String>> {
+        shards::check_router()?;
+        let serde_json::Value::Array(wanted) = indexes.parse()? else {
+            return Err(Error::new(Kind::TypeMismatch, "indexes must be an array, such as [{\"key\": {\"from\": 1}}]"));
+        };
+        if wanted.is_empty() {
+            return Err(Error::new(Kind::BadValue, "Must specify at least one index to create"));
+        }
+        let known = [&["key"], INDEX_OPTIONS].concat();
+        let create = |index: &serde_json::Value| {
+            let options = Options::of(index, "create_indexes", &known)?;
+            let missing =
+                || Error::new(Kind::FailedToParse, "The 'key' field is a required property of an index specification");
+            create_one(ns, &options.get("key").ok_or_else(missing)?.to_string(), &options)
+        };
+        wanted.iter().map(create).collect()
     };
     run().unwrap_or_else(|e| e.raise())
 }
@@ -70,16 +107,37 @@ fn drop_index(ns: &str, name: &str) -> Json {
     answer(&json!({"ok": 1}))
 }
 
+/// Drops indexes on every shard: by a name, an array of names, keys, or all (`"*"`) but the one on `_id`.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn drop_indexes(ns: &str, indexes: default!(Json, "'\"*\"'")) -> Json {
+    let run = || Ok(answer(&json!({"nIndexesWas": indexes::drop_some(ns, &indexes.parse()?)?, "ok": 1})));
+    run().unwrap_or_else(|e: Error| e.raise())
+}
+
 /// The indexes of a collection, a row each.
 #[pg_extern(stable, parallel_unsafe, requires = ["catalog"])]
-fn list_indexes(ns: &str) -> TableIterator<'static, (name!(name, String), name!(keys, Json), name!(is_unique, bool))> {
+#[expect(clippy::type_complexity, reason = "a row's columns")]
+fn list_indexes(
+    ns: &str,
+) -> TableIterator<
+    'static,
+    (
+        name!(name, String),
+        name!(keys, Json),
+        name!(is_unique, bool),
+        name!(is_hidden, bool),
+        name!(expire_after_s, Option<i64>),
+    ),
+> {
     let run = || -> Result<Vec<_>> {
         namespace::split(ns)?;
         let collection = cache::get(ns)?;
-        let mut rows = vec![("_id_".to_owned(), Json(json!({"_id": 1}).to_string()), collection.key.is_unsharded())];
-        rows.extend(
-            collection.indexes.iter().map(|index| (index.name.clone(), Json(index.keys_json.clone()), index.unique)),
-        );
+        let of_id = Json(json!({"_id": 1}).to_string());
+        let mut rows = vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None)];
+        rows.extend(collection.indexes.iter().map(|index| {
+            let keys = Json(index.keys_json.clone());
+            (index.name.clone(), keys, index.unique, index.hidden, index.expire_after_s)
+        }));
         Ok(rows)
     };
     TableIterator::new(run().unwrap_or_else(|e| e.raise()))

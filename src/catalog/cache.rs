@@ -168,7 +168,8 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
         &[Param::Int4(id)],
     )?;
     let indexes = spi::read(
-        "SELECT id, name, keys, is_unique FROM docshard_catalog.indexes WHERE collection_id = $1 ORDER BY id",
+        "SELECT id, name, keys, is_unique, is_hidden, coalesce(expire_after_s, -1) \
+         FROM docshard_catalog.indexes WHERE collection_id = $1 ORDER BY id",
         &[Param::Int4(id)],
     )?;
     let indexes = indexes
@@ -176,7 +177,15 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
         .map(|i| {
             let fields = Sort::parse(&parse_stored(i.text(2))?)?.fields;
             let keys_json = i.text(2).to_owned();
-            Ok(Index { id: i.i32(0), name: i.text(1).to_owned(), keys_json, fields, unique: i.bool(3) })
+            Ok(Index {
+                id: i.i32(0),
+                name: i.text(1).to_owned(),
+                keys_json,
+                fields,
+                unique: i.bool(3),
+                hidden: i.bool(4),
+                expire_after_s: Some(i.i64(5)).filter(|seconds| *seconds >= 0),
+            })
         })
         .collect::<Result<Vec<_>>>()?;
     Ok(Some(Rc::new(Collection {

@@ -1,32 +1,85 @@
 //! Secondary indexes: the same on every shard that has the collection's table, also on those that get it later.
 
-use super::model::Collection;
+use super::model::{Collection, Index};
 use super::nodes::run_on_all;
 use super::{cache, change, collections, duplicate, namespace};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
-use crate::pg::spi;
+use crate::pg::{process, spi};
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::index::IndexKeys;
 use docshard_core::key::KeyPattern;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 /// The most indexes of a collection, the one on `_id` included: MongoDB's limit.
 const MAX_INDEXES: usize = 64;
 /// The longest name of an index, in bytes.
 const MAX_NAME: usize = 128;
 
+/// The longest time after which documents expire, in seconds: MongoDB's limit.
+const MAX_EXPIRY_S: i64 = 2_147_483_647;
+
+/// What an index is besides its keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IndexOptions<'a> {
+    /// its name, unless MongoDB's default
+    pub name: Option<&'a str>,
+    /// no two documents with the same keys
+    pub unique: bool,
+    /// searches do not use it
+    pub hidden: bool,
+    /// its documents are deleted so many seconds after the date in its field
+    pub expire_after_s: Option<i64>,
+}
+
+impl<'a> From<&'a Index> for IndexOptions<'a> {
+    fn from(index: &'a Index) -> Self {
+        let Index { unique, hidden, expire_after_s, .. } = *index;
+        Self { name: Some(&index.name), unique, hidden, expire_after_s }
+    }
+}
+
+impl IndexOptions<'_> {
+    fn check(&self, keys: &IndexKeys) -> Result<()> {
+        let refuse = |message: String| Err(Error::new(Kind::CannotCreateIndex, message));
+        let of_id = keys.fields == [("_id".to_owned(), false)];
+        if self.hidden && of_id {
+            return Err(Error::new(Kind::BadValue, "can't hide _id index"));
+        }
+        match self.expire_after_s {
+            None => Ok(()),
+            Some(_) if of_id => {
+                let message = "The field 'expireAfterSeconds' is not valid for an _id index specification";
+                Err(Error::new(Kind::InvalidIndexSpecificationOption, message))
+            }
+            Some(_) if keys.fields.len() > 1 => {
+                refuse("TTL indexes are single-field indexes, compound indexes do not support TTL".to_owned())
+            }
+            Some(seconds) if !(0..=MAX_EXPIRY_S).contains(&seconds) => {
+                refuse(format!("TTL index 'expireAfterSeconds' option must be within 0 and {MAX_EXPIRY_S}: {seconds}"))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn are_those_of(&self, index: &Index) -> bool {
+        (self.unique, self.hidden, self.expire_after_s) == (index.unique, index.hidden, index.expire_after_s)
+    }
+}
+
 /// Creates an index on every shard; answers its name. The same index again is no change.
 ///
 /// # Errors
-/// `CannotCreateIndex`, `IndexKeySpecsConflict`, `IndexOptionsConflict`, `ConflictingOperationInProgress`, `DuplicateKey`.
-pub fn create(ns: &str, keys_json: &str, name: Option<&str>, unique: bool) -> Result<String> {
+/// `CannotCreateIndex`, `IndexKeySpecsConflict`, `IndexOptionsConflict`, `InvalidIndexSpecificationOption`,
+/// `ConflictingOperationInProgress`, `DuplicateKey`.
+pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<String> {
     namespace::split(ns)?;
     let parsed = crate::pg::json::parse(keys_json)?;
     let keys = IndexKeys::parse(&parsed)?;
     let keys_json = parsed.to_string();
-    let name = name.map_or_else(|| keys.default_name(), str::to_owned);
+    options.check(&keys)?;
+    let name = options.name.map_or_else(|| keys.default_name(), str::to_owned);
     if name.is_empty() || name == "*" || name.len() > MAX_NAME {
         let message = format!("an index's name has 1 to {MAX_NAME} bytes and is not \"*\": \"{name}\"");
         return Err(Error::new(Kind::CannotCreateIndex, message));
@@ -46,10 +99,10 @@ pub fn create(ns: &str, keys_json: &str, name: Option<&str>, unique: bool) -> Re
     let locked = change::lock(ns)?;
     // Under the lock, so that no shard that gets the collection meanwhile is missed.
     let collection = cache::get(ns)?;
-    if let Some(existing) = conflicting(&collection, &name, &keys, unique)? {
+    if let Some(existing) = conflicting(&collection, &name, &keys, options)? {
         return Ok(existing);
     }
-    if unique {
+    if options.unique {
         check_unique(&collection.key, &keys, &keys_json)?;
     }
     if collection.indexes.len() + 1 >= MAX_INDEXES {
@@ -57,7 +110,7 @@ pub fn create(ns: &str, keys_json: &str, name: Option<&str>, unique: bool) -> Re
         return Err(Error::new(Kind::CannotCreateIndex, message));
     }
     collections::refuse_while_moving(locked.id, ns)?;
-    build(&collection, ns, &name, (&keys, &keys_json), unique)?;
+    build(&collection, ns, &name, (&keys, &keys_json), options)?;
     Ok(name)
 }
 
@@ -66,22 +119,32 @@ fn build(
     ns: &str,
     name: &str,
     (keys, keys_json): (&IndexKeys, &str),
-    unique: bool,
+    options: &IndexOptions<'_>,
 ) -> Result<()> {
     let rows = spi::query(
-        "INSERT INTO docshard_catalog.indexes (collection_id, name, keys, is_unique) \
-         VALUES ($1, $2, $3::text::json, $4) RETURNING id",
-        &[Param::Int4(collection.id), Param::Text(name), Param::Text(keys_json), Param::Bool(unique)],
+        "INSERT INTO docshard_catalog.indexes (collection_id, name, keys, is_unique, is_hidden, expire_after_s) \
+         VALUES ($1, $2, $3::text::json, $4, $5, nullif($6, -1)) RETURNING id",
+        &[
+            Param::Int4(collection.id),
+            Param::Text(name),
+            Param::Text(keys_json),
+            Param::Bool(options.unique),
+            Param::Bool(options.hidden),
+            Param::Int8(options.expire_after_s.unwrap_or(-1)),
+        ],
     )?;
     let index = rows.first().map_or(0, |row| row.i32(0));
     let shards: Vec<ShardId> = collection.placements.keys().copied().collect();
     run_on_all(
         &shards,
         "SELECT docshard_internal.create_index($1, $2, $3, $4)",
-        &[Param::Int4(collection.id), Param::Int4(index), Param::Text(keys_json), Param::Bool(unique)],
+        &[Param::Int4(collection.id), Param::Int4(index), Param::Text(keys_json), Param::Bool(options.unique)],
     )
     .map_err(|error| duplicate::translate_build(ns, name, &keys.fields, error))?;
-    change::log("createIndex", Some(ns), &json!({"name": name, "unique": unique}))?;
+    change::log("createIndex", Some(ns), &json!({"name": name, "unique": options.unique}))?;
+    if options.expire_after_s.is_some() {
+        process::wake_at_commit();
+    }
     change::touch(collection.id)
 }
 
@@ -90,16 +153,26 @@ fn build(
 /// # Errors
 /// As [`create`].
 pub fn create_for_unique_key(ns: &str, pattern: &KeyPattern) -> Result<()> {
-    create(ns, &pattern.to_json().to_string(), None, true).map(|_| ())
+    let options = IndexOptions { unique: true, ..IndexOptions::default() };
+    create(ns, &pattern.to_json().to_string(), &options).map(|_| ())
 }
 
 /// The name of an index that is the same already; an error if one is in the way.
-fn conflicting(collection: &Collection, name: &str, keys: &IndexKeys, unique: bool) -> Result<Option<String>> {
+fn conflicting(
+    collection: &Collection,
+    name: &str,
+    keys: &IndexKeys,
+    options: &IndexOptions<'_>,
+) -> Result<Option<String>> {
     for index in &collection.indexes {
         let same_keys = index.fields == keys.fields;
         if index.name == name {
-            if same_keys && index.unique == unique {
+            if same_keys && options.are_those_of(index) {
                 return Ok(Some(name.to_owned()));
+            }
+            if same_keys && options.unique == index.unique {
+                let message = "An equivalent index already exists with the same name but different options: ";
+                return Err(Error::new(Kind::IndexOptionsConflict, format!("{message}{name}")));
             }
             let message =
                 format!("An existing index has the same name as the requested index: {name}, keys {}", index.keys_json);
@@ -128,6 +201,57 @@ fn check_unique(pattern: &KeyPattern, keys: &IndexKeys, keys_json: &str) -> Resu
     .with_hint("A unique index of a sharded collection starts with the fields of its (not hashed) shard key."))
 }
 
+/// Drops indexes everywhere: those of these names, that of these keys (an object), or all (`"*"`) but the one on `_id` and
+/// the unique one of a unique shard key; answers how many there were, the one on `_id` included.
+///
+/// # Errors
+/// As [`drop`]; `TypeMismatch`.
+pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
+    super::shards::check_router()?;
+    namespace::split(ns)?;
+    let collection = cache::get(ns)?;
+    let mut names: Vec<String> = Vec::new();
+    match which {
+        Json::String(all) if all == "*" => {
+            let droppable = collection.indexes.iter().filter(|index| !is_of_key(&collection, index));
+            names.extend(droppable.map(|index| index.name.clone()));
+        }
+        Json::String(name) => names.push(name.clone()),
+        Json::Array(list) => {
+            for name in list {
+                let wrong = || Error::new(Kind::TypeMismatch, "indexes are dropped by an array of their names");
+                names.push(name.as_str().ok_or_else(wrong)?.to_owned());
+            }
+        }
+        keys @ Json::Object(_) => names.push(named_by(&collection, keys)?),
+        _ => {
+            let message = "what to drop is the name of an index, its keys, an array of names, or \"*\"";
+            return Err(Error::new(Kind::TypeMismatch, message));
+        }
+    }
+    for name in &names {
+        drop(ns, name)?;
+    }
+    Ok(collection.indexes.len() + 1)
+}
+
+/// True for the unique index of a unique shard key.
+fn is_of_key(collection: &Collection, index: &Index) -> bool {
+    let paths = index.fields.iter().map(|(path, _)| path);
+    collection.unique && index.unique && paths.eq(collection.key.fields.iter().map(|(path, _)| path))
+}
+
+fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
+    let fields = IndexKeys::parse(keys)?.fields;
+    if fields == [("_id".to_owned(), false)] {
+        return Ok("_id_".to_owned());
+    }
+    let found = collection.indexes.iter().find(|index| index.fields == fields);
+    found
+        .map(|index| index.name.clone())
+        .ok_or_else(|| Error::new(Kind::IndexNotFound, format!("can't find index with key: {keys}")))
+}
+
 /// Drops an index everywhere.
 ///
 /// # Errors
@@ -143,12 +267,7 @@ pub fn drop(ns: &str, name: &str) -> Result<()> {
     let Some(index) = collection.indexes.iter().find(|index| index.name == name) else {
         return Err(Error::new(Kind::IndexNotFound, format!("index not found with name [{name}]")));
     };
-    let is_key = |path: &(String, _), field: &(String, bool)| path.0 == field.0;
-    if collection.unique
-        && index.unique
-        && index.fields.len() == collection.key.fields.len()
-        && collection.key.fields.iter().zip(&index.fields).all(|(path, field)| is_key(&(path.0.clone(), ()), field))
-    {
+    if is_of_key(&collection, index) {
         return Err(Error::new(Kind::InvalidOptions, "cannot drop the unique index of the shard key"));
     }
     collections::refuse_while_moving(locked.id, ns)?;

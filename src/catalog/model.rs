@@ -44,6 +44,10 @@ pub struct Index {
     pub fields: Vec<(String, bool)>,
     /// no two documents with the same keys
     pub unique: bool,
+    /// searches do not use it
+    pub hidden: bool,
+    /// its documents are deleted so many seconds after the date in its field
+    pub expire_after_s: Option<i64>,
 }
 
 /// A collection, as one catalog snapshot shows it.

@@ -88,6 +88,12 @@ pub const SETTINGS: &[Setting] = &[
         kind: SettingKind::Integer(0, 31_536_000),
         description: "neighbouring chunks that were tiny for so many seconds are merged",
     },
+    Setting {
+        name: "ttl_interval_s",
+        default: "60",
+        kind: SettingKind::Integer(1, 86_400),
+        description: "documents that have expired (expireAfterSeconds) are deleted every so many seconds",
+    },
 ];
 
 /// Every setting's present value, in the order of [`SETTINGS`].

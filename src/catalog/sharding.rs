@@ -128,7 +128,7 @@ fn shard_new(
         indexes::create_for_unique_key(name, pattern)?;
     }
     for index in kept_indexes {
-        indexes::create(name, &index.keys_json, Some(&index.name), index.unique)?;
+        indexes::create(name, &index.keys_json, &index.into())?;
     }
     Ok(id)
 }

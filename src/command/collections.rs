@@ -4,7 +4,7 @@ use super::cluster::{call, call_json};
 use super::find::{listing, refuse};
 use super::reply::{Node, Reply, integer};
 use super::request::{Field, Fields, Request, Type, may, must};
-use crate::catalog::model::{Collection, Index};
+use crate::catalog::model::Collection;
 use crate::catalog::{cache, namespace};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
@@ -89,11 +89,13 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
     let before = cache::find(&namespace)?;
     for index in indexes {
         let fields = Fields::parse(index, "createIndexes.indexes", INDEX)?;
-        refuse(
-            &fields,
-            &["sparse", "hidden", "partialFilterExpression", "expireAfterSeconds", "collation", "wildcardProjection"],
-        )?;
-        let options = json!({"name": fields.text("name"), "unique": fields.flag("unique").unwrap_or(false)});
+        refuse(&fields, &["sparse", "partialFilterExpression", "collation", "wildcardProjection"])?;
+        let options = json!({
+            "name": fields.text("name"),
+            "unique": fields.flag("unique"),
+            "hidden": fields.flag("hidden"),
+            "expireAfterSeconds": fields.get("expireAfterSeconds"),
+        });
         let params =
             [Param::Text(&namespace), Param::Text(&fields.json_or("key", "{}")), Param::Text(&options.to_string())];
         spi::query("SELECT docshard.create_index($1, $2::json, $3::json)", &params)?;
@@ -111,47 +113,10 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
 /// dropIndexes, and deleteIndexes with its older name: by name, by keys, several names, or all (`*`).
 pub fn drop_indexes(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
-    let collection = cache::get(&namespace)?;
-    let mut names: Vec<String> = Vec::new();
-    match request.fields.get("index").unwrap_or(&Json::Null) {
-        Json::String(all) if all == "*" => {
-            // The unique index of a unique shard key stays, as that of _id does.
-            let droppable = |index: &&Index| !is_key_index(&collection, index);
-            names.extend(collection.indexes.iter().filter(droppable).map(|index| index.name.clone()));
-        }
-        Json::String(name) => names.push(name.clone()),
-        Json::Array(list) => {
-            for name in list {
-                let wrong = || Error::new(Kind::TypeMismatch, "dropIndexes takes an array of the names of indexes");
-                names.push(name.as_str().ok_or_else(wrong)?.to_owned());
-            }
-        }
-        keys @ Json::Object(_) => names.push(named_by(&collection, keys)?),
-        _ => {
-            let message = "dropIndexes.index is the name of an index, its keys, or an array of names";
-            return Err(Error::new(Kind::TypeMismatch, message));
-        }
-    }
-    for name in &names {
-        spi::query("SELECT docshard.drop_index($1, $2)", &[Param::Text(&namespace), Param::Text(name)])?;
-    }
-    Ok(Reply::of(json!({"nIndexesWas": count_of_indexes(&collection)})))
-}
-
-fn is_key_index(collection: &Collection, index: &Index) -> bool {
-    let paths = index.fields.iter().map(|(path, _)| path);
-    collection.unique && index.unique && paths.eq(collection.key.fields.iter().map(|(path, _)| path))
-}
-
-fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
-    let fields = docshard_core::index::IndexKeys::parse(keys)?.fields;
-    if fields == [("_id".to_owned(), false)] {
-        return Ok("_id_".to_owned());
-    }
-    let found = collection.indexes.iter().find(|index| index.fields == fields);
-    found
-        .map(|index| index.name.clone())
-        .ok_or_else(|| Error::new(Kind::IndexNotFound, format!("can't find index with key: {keys}")))
+    let which = request.fields.get("index").unwrap_or(&Json::Null).to_string();
+    let params = [Param::Text(&namespace), Param::Text(&which)];
+    let rows = spi::query("SELECT (docshard.drop_indexes($1, $2::json) ->> 'nIndexesWas')::int8", &params)?;
+    Ok(Reply::of(json!({"nIndexesWas": rows.first().map_or(0, |row| row.i64(0))})))
 }
 
 fn document(json: &Json) -> Result<Vec<u8>> {
@@ -169,6 +134,12 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
         let mut shown = json!({"v": 2, "key": key, "name": index.name});
         if index.unique {
             shown["unique"] = true.into();
+        }
+        if index.hidden {
+            shown["hidden"] = true.into();
+        }
+        if let Some(seconds) = index.expire_after_s {
+            shown["expireAfterSeconds"] = seconds.into();
         }
         documents.push(document(&shown)?);
     }

@@ -153,6 +153,7 @@ impl Conditions {
         let best = collection
             .indexes
             .iter()
+            .filter(|index| !index.hidden)
             .map(|index| (index, IndexKeys { fields: index.fields.clone() }.wanted(filter)))
             .filter(|(_, wanted)| !wanted.is_empty())
             .max_by_key(|(index, wanted)| (score(wanted), index.unique, std::cmp::Reverse(index.id)));

@@ -1,5 +1,6 @@
 //! A database's worker.
 
+use super::expiry::Expiry;
 use crate::catalog::settings;
 use crate::pg::error::Result;
 use crate::pg::lock::{self, Mode, Tag};
@@ -32,7 +33,7 @@ pub(super) fn run(database: Oid) {
     process::leave(database);
 }
 
-/// True if this database is a router with other shards, or has moves or transactions to finish.
+/// True if this database is a router with other shards, has moves or transactions to finish, or documents that expire.
 fn has_work() -> Result<bool> {
     if relation_oid(c"docshard_catalog", c"shards").is_none() {
         return Ok(false);
@@ -40,7 +41,8 @@ fn has_work() -> Result<bool> {
     let rows = spi::query(
         "SELECT (SELECT count(*) FROM docshard_catalog.shards) > 1 \
              OR EXISTS (SELECT FROM docshard_catalog.migrations WHERE state <> 'done') \
-             OR EXISTS (SELECT FROM docshard_catalog.transactions)",
+             OR EXISTS (SELECT FROM docshard_catalog.transactions) \
+             OR EXISTS (SELECT FROM docshard_catalog.indexes WHERE expire_after_s IS NOT NULL)",
         &[],
     )?;
     Ok(rows.first().is_some_and(|row| row.bool(0)))
@@ -57,6 +59,7 @@ fn prepare() -> Result<bool> {
 
 fn serve(database: Oid) {
     let mut balancer = balancer::Balancer::default();
+    let mut expiry = Expiry::default();
     let mut failures = 0;
     let mut resolved: Option<Instant> = None;
     while !process::is_being_dropped(database) {
@@ -78,6 +81,7 @@ fn serve(database: Oid) {
             }
             resolved = Some(Instant::now());
         }
+        expiry.round();
         process::show_activity(Some("docshard: balancing"));
         let outcome = balancer.round();
         process::show_activity(None);
@@ -88,7 +92,10 @@ fn serve(database: Oid) {
         }
         let rest = (interval * 2_u32.pow(failures.min(6))).min(LONGEST_REST.max(interval));
         let rest = outcome.rest.map_or(rest, |pause| if failures == 0 { pause } else { rest.max(pause) });
-        rest_until(database, Instant::now() + rest, wakes);
+        rest_until(database, expiry.due().min(Instant::now() + rest), wakes);
+        if process::wakes() != wakes {
+            expiry.hasten();
+        }
     }
 }
 

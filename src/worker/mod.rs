@@ -3,13 +3,15 @@
 //! * The *launcher* has no database. It looks at each database now and then: a worker is started there, and ends at
 //!   once where there is nothing to do. The rests between two looks double up to a minute; `add_shard` and
 //!   `start_balancer` wake the launcher.
-//! * A *database's worker* stays while its database is a router with other shards, or has something unfinished. It
-//!   resolves transactions, recovers migrations and balances. It leaves for DROP DATABASE.
+//! * A *database's worker* stays while its database is a router with other shards, has documents that expire, or has
+//!   something unfinished. It
+//!   resolves transactions, recovers migrations, deletes what has expired and balances. It leaves for DROP DATABASE.
 //!
 //! INVARIANT: at most one worker a database, by the session lock `Tag::Worker(1)`. A worker lives on after every error;
 //! only SIGTERM or a crash ends it, and the launcher starts it again.
 
 mod database;
+mod expiry;
 mod launcher;
 
 use crate::pg::error::{Error, Result};

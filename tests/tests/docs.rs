@@ -161,7 +161,11 @@ fn run_page(cluster: &Cluster, path: &Path, failures: &mut String) -> usize {
 
 #[test]
 fn examples_of_the_documentation_print_what_it_says() {
-    let cluster = Cluster::servers(2);
+    let mut cluster = Cluster::servers(2);
+    // Each page has a database, and that a worker.
+    cluster.router.configure("max_worker_processes = 32");
+    cluster.router.stop();
+    cluster.router.start();
     let mut failures = String::new();
     for page in pages() {
         let examples = run_page(&cluster, &page, &mut failures);

@@ -1,0 +1,103 @@
+//! Deleting what has expired: documents whose field, indexed with `expireAfterSeconds`, holds a date that long ago.
+//!
+//! Each index is served by one `delete_many` in a transaction of its own, routed as a user's would be. As in MongoDB, of
+//! several dates in an array the earliest counts, and documents without a date there never expire.
+//!
+//! The worker has other duties, among them to end the very transactions that a delete may wait for. So each delete has a
+//! deadline, and more time at the next try.
+
+use crate::catalog::settings;
+use crate::pg::error::Result;
+use crate::pg::param::Param;
+use crate::pg::timeout::Deadline;
+use crate::pg::{process, spi, transaction};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// How long a delete may take at first, and at most, in milliseconds.
+const PATIENCE: std::ops::RangeInclusive<i64> = 10_000..=3_600_000;
+
+/// When expired documents are deleted.
+#[derive(Debug)]
+pub(super) struct Expiry {
+    /// until then nothing need be done
+    due: Option<Instant>,
+    /// how long a delete may take, in milliseconds
+    patience: i64,
+}
+
+impl Default for Expiry {
+    fn default() -> Self {
+        Self { due: None, patience: *PATIENCE.start() }
+    }
+}
+
+/// An index that documents expire by.
+struct Expiring {
+    namespace: String,
+    name: String,
+    path: String,
+    /// documents with an earlier date, or that very one, have expired; milliseconds since 1970
+    until: i64,
+}
+
+impl Expiry {
+    /// Deletes what has expired, if it is time. Errors go to the log; the next round tries again.
+    pub(super) fn round(&mut self) {
+        if self.due.is_some_and(|due| due > Instant::now()) {
+            return;
+        }
+        let interval = transaction::run(|| settings::integer("ttl_interval_s")).unwrap_or(60);
+        match transaction::run(expiring) {
+            Ok(indexes) => {
+                let mut failed = false;
+                for index in &indexes {
+                    process::show_activity(Some("docshard: deleting expired documents"));
+                    if let Err(error) = transaction::run(|| delete(index, self.patience)) {
+                        let (namespace, name) = (&index.namespace, &index.name);
+                        pgrx::log!("docshard worker: documents of {namespace} expire by {name}: {}", error.message);
+                        failed = true;
+                    }
+                }
+                self.patience = if failed { (self.patience * 2).min(*PATIENCE.end()) } else { *PATIENCE.start() };
+                process::show_activity(None);
+            }
+            Err(error) => pgrx::log!("docshard worker: {}", error.message),
+        }
+        self.due = Some(Instant::now() + Duration::from_secs(u64::try_from(interval).unwrap_or(60)));
+    }
+
+    /// When the next round is due.
+    pub(super) fn due(&self) -> Instant {
+        self.due.unwrap_or_else(Instant::now)
+    }
+
+    /// The next round comes at once: an index may be new, or the interval another.
+    pub(super) fn hasten(&mut self) {
+        self.due = None;
+    }
+}
+
+fn expiring() -> Result<Vec<Expiring>> {
+    let rows = spi::query(
+        "SELECT c.namespace, i.name, (SELECT k FROM json_object_keys(i.keys) AS k LIMIT 1), \
+                (extract(epoch FROM now()) * 1000)::int8 - i.expire_after_s * 1000 \
+         FROM docshard_catalog.indexes i JOIN docshard_catalog.collections c ON c.id = i.collection_id \
+         WHERE i.expire_after_s IS NOT NULL ORDER BY i.id",
+        &[],
+    )?;
+    let index = |row: &spi::Row| Expiring {
+        namespace: row.text(0).to_owned(),
+        name: row.text(1).to_owned(),
+        path: row.text(2).to_owned(),
+        until: row.i64(3),
+    };
+    Ok(rows.iter().map(index).collect())
+}
+
+fn delete(index: &Expiring, patience: i64) -> Result<()> {
+    let _deadline = Deadline::after(patience);
+    let filter = json!({&index.path: {"$lte": {"$date": {"$numberLong": index.until.to_string()}}}}).to_string();
+    spi::query("SELECT docshard.delete_many($1, $2::json)", &[Param::Text(&index.namespace), Param::Text(&filter)])?;
+    Ok(())
+}
