@@ -116,7 +116,6 @@ fn drop_indexes(ns: &str, indexes: default!(Json, "'\"*\"'")) -> Json {
 
 /// The indexes of a collection, a row each.
 #[pg_extern(stable, parallel_unsafe, requires = ["catalog"])]
-#[expect(clippy::type_complexity, reason = "a row's columns")]
 fn list_indexes(
     ns: &str,
 ) -> TableIterator<
