@@ -100,8 +100,8 @@ impl<'a> Copy<'a> {
     fn throttle(&self, began: Instant, bytes_per_second: u64) {
         if bytes_per_second > 0 {
             let due = Duration::from_secs_f64(self.bytes as f64 / bytes_per_second as f64);
-            let ahead = due.saturating_sub(began.elapsed());
-            if !ahead.is_zero() {
+            // A sleep ends when anything sets the latch.
+            while let Some(ahead) = due.checked_sub(began.elapsed()).filter(|ahead| ahead.as_millis() > 0) {
                 sleep_ms(i64::try_from(ahead.as_millis()).unwrap_or(i64::MAX));
             }
         }

@@ -4,12 +4,14 @@ use super::abort::{Aborted, abort};
 use super::{MoveRequest, Outcome, RangeRequest, recovery};
 use crate::pg::background;
 use crate::pg::error::{Error, Result};
+use crate::pg::lock::{self, Mode, Tag};
 use docshard_core::error::Kind;
 use serde_json::{Value, json};
 
 const MOVE: &str = "move chunk";
 const MOVE_RANGE: &str = "move range";
 const RECOVER: &str = "recover moves";
+const COMPLETE: &str = "complete a move";
 const ABORT: &str = "abort a move";
 
 /// Makes the jobs known; called from `_PG_init`.
@@ -20,6 +22,7 @@ pub fn init() {
         Ok(json!([outcome_to_json(&outcome), moves]))
     });
     background::register(RECOVER, |_| Ok(json!(recovery::recover()?)));
+    background::register(COMPLETE, |id| Ok(json!(recovery::recover_one(id.as_i64().unwrap_or(0))?)));
     background::register(ABORT, |id| {
         let aborted = abort(id.as_i64().unwrap_or(0))?;
         Ok(json!([aborted.now, aborted.moved, aborted.unfinished]))
@@ -67,12 +70,28 @@ pub fn recover_and_wait() -> Result<i64> {
     Ok(left.as_i64().unwrap_or(0))
 }
 
-/// As [`recover_and_wait`], without waiting.
+/// Lets a background worker complete a decided move, without waiting for its end; unless a process works on it already, or
+/// somebody else is starting one: however many wait for the move, there is one worker for it. Runs in the caller's
+/// transaction.
 ///
 /// # Errors
 /// As [`recover_and_wait`].
-pub fn recover_in_background() -> Result<()> {
-    background::run_detached(RECOVER, "docshard: recovering moves", &Value::Null)
+pub fn complete_in_background(id: i64) -> Result<()> {
+    let helper = Tag::Helper(id);
+    if recovery::is_in_hands(id)? || !lock::try_acquire(helper, Mode::Exclusive) {
+        return Ok(());
+    }
+    // One may have been started since the look. Who starts one keeps the lock until the worker has the migration's, so
+    // that who gets this lock sees that. An ERROR gives it back with the transaction.
+    let started = recovery::is_in_hands(id).and_then(|in_hands| {
+        if in_hands {
+            return Ok(());
+        }
+        let title = "docshard: completing a move";
+        background::run_detached(COMPLETE, title, &json!(id), || recovery::is_in_hands(id))
+    });
+    lock::release(helper, Mode::Exclusive);
+    started
 }
 
 fn request_to_json(request: &MoveRequest) -> Value {

@@ -179,11 +179,11 @@ pub fn next_id() -> Result<i64> {
     rows.first().map(|row| row.i64(0)).ok_or_else(|| Error::new(Kind::InternalError, "no number for a migration"))
 }
 
-/// How long the present step has taken, in SQL.
-const STEP_MS: &str = "(extract(epoch FROM clock_timestamp() - step_at) * 1000)::int8";
+/// How long the present step has taken, in SQL; nothing if the clock was set back meanwhile.
+const STEP_MS: &str = "greatest(extract(epoch FROM clock_timestamp() - step_at) * 1000, 0)::int8";
 /// Notes how long the present step took, in SQL.
 const STEP_ENDS: &str = "step_at = clock_timestamp(), durations = durations || jsonb_build_object(step, \
-    coalesce((durations ->> step)::int8, 0) + (extract(epoch FROM clock_timestamp() - step_at) * 1000)::int8)";
+    coalesce((durations ->> step)::int8, 0) + greatest(extract(epoch FROM clock_timestamp() - step_at) * 1000, 0)::int8)";
 
 /// Compares and sets the state; false if the row is in another state than `from`.
 ///

@@ -47,6 +47,23 @@ pub fn recover_collection(namespace: &str) -> Result<usize> {
     recover_some(|record| record.namespace == namespace)
 }
 
+/// As [`recover`], for one attempt; where somebody else works on it, nothing is done.
+///
+/// # Errors
+/// As [`recover`].
+pub(super) fn recover_one(id: i64) -> Result<usize> {
+    recover_some(|record| record.id == id)
+}
+
+/// True if a process works on the attempt: its coordinator, or one that recovers it. Runs in the caller's transaction.
+///
+/// # Errors
+/// Internal ones.
+pub(super) fn is_in_hands(id: i64) -> Result<bool> {
+    // Taking the lock for a look could keep the one away who wants to recover.
+    Ok(!lock::holding_processes(Tag::Coordinator(id))?.is_empty())
+}
+
 fn recover_some(wanted: impl Fn(&Record) -> bool) -> Result<usize> {
     let mut left = 0;
     for found in transaction::run(record::unfinished)?.into_iter().filter(wanted) {
@@ -142,17 +159,17 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
     Ok(())
 }
 
-/// True if a move of the collection is decided but not yet in the map: then a stale answer is no error but a reason to
+/// The move of the collection that is decided but not yet in the map: then a stale answer is no error but a reason to
 /// wait. Runs in the caller's transaction.
 ///
 /// # Errors
 /// Internal ones.
-pub fn is_decided(collection: i32) -> Result<bool> {
+pub fn decided(collection: i32) -> Result<Option<i64>> {
     let rows = spi::query(
-        "SELECT 1 FROM docshard_catalog.migrations WHERE collection_id = $1 AND state = 'committed'",
+        "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state = 'committed'",
         &[Param::Int4(collection)],
     )?;
-    Ok(!rows.is_empty())
+    Ok(rows.first().map(|row| row.i64(0)))
 }
 
 /// True if something is under way that changes, or has just changed, at which version a shard is of the collection: a

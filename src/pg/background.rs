@@ -230,15 +230,16 @@ pub fn run(name: &str, title: &str, request: &Value) -> Result<Value> {
     }
 }
 
-/// Starts a job without waiting for it.
+/// Starts a job and waits until it `has_begun`, or has ended, but not for its answer.
 ///
 /// # Errors
-/// As [`run`], but for the job's.
-pub fn run_detached(name: &str, title: &str, request: &Value) -> Result<()> {
+/// As [`run`], but for the job's; those of `has_begun`, with which the job ends.
+pub fn run_detached(name: &str, title: &str, request: &Value, has_begun: impl Fn() -> Result<bool>) -> Result<()> {
     let segment = Segment::create(json!({"job": name, "request": request}).to_string().as_bytes())?;
     let mut worker = start(title, &segment)?;
     // The segment must live until the worker has mapped it, or has ended.
-    while !worker.has_ended()? && segment.header().started.load(Ordering::Acquire) == 0 {
+    let mapped = || segment.header().started.load(Ordering::Acquire) == 1;
+    while !worker.has_ended()? && !(mapped() && has_begun()?) {
         super::server::sleep_ms(5);
     }
     worker.ended = true;

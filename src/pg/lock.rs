@@ -13,6 +13,7 @@ const CLASS_TRANSACTION: u16 = 0xD0C3;
 const CLASS_WORKER: u16 = 0xD0C4;
 const CLASS_COORDINATOR: u16 = 0xD0C5;
 const CLASS_UPSERT: u16 = 0xD0C6;
+const CLASS_HELPER: u16 = 0xD0C7;
 
 /// What is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub enum Tag {
     Coordinator(i64),
     /// upserts that look for the same, on a shard
     Upsert(i64),
+    /// who starts a worker that is to complete a migration
+    Helper(i64),
 }
 
 /// How strongly.
@@ -50,6 +53,7 @@ impl Tag {
             Tag::Worker(role) => (CLASS_WORKER, 0, role as u32),
             Tag::Coordinator(id) => (CLASS_COORDINATOR, (id >> 32) as u32, id as u32),
             Tag::Upsert(number) => (CLASS_UPSERT, (number >> 32) as u32, number as u32),
+            Tag::Helper(id) => (CLASS_HELPER, (id >> 32) as u32, id as u32),
         };
         pg_sys::LOCKTAG {
             // SAFETY: MyDatabaseId is set once at the backend's start.
@@ -90,6 +94,13 @@ pub fn try_acquire(tag: Tag, mode: Mode) -> bool {
     // SAFETY: as above.
     let result = unsafe { pg_sys::LockAcquire(&locktag, lockmode(mode), false, true) };
     result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
+}
+
+/// Gives back what [`try_acquire`] took, before the end of the transaction. To be called in the same subtransaction.
+pub fn release(tag: Tag, mode: Mode) {
+    let locktag = tag.locktag();
+    // SAFETY: transaction-scoped; releasing what is not held is a warning.
+    unsafe { pg_sys::LockRelease(&locktag, lockmode(mode), false) };
 }
 
 /// As [`try_acquire`], kept until the process ends, beyond transactions.

@@ -9,7 +9,7 @@
 //! A write that is the local transaction's first at this shard, and goes to this shard alone, is sent without `BEGIN`:
 //! what a pipeline runs between two synchronisation points is one transaction of the shard. The pipeline stays open, its
 //! answers are asked for by a flush request, and the synchronisation point is sent in place of `COMMIT`. As long as it is
-//! not, the shard can't commit: an error or a lost connection rolls back, and so does `ROLLBACK` in the pipeline. Where
+//! not, the shard can't commit: an error or a lost connection rolls back, and so does `BEGIN` and `ROLLBACK` in the pipeline. Where
 //! more is needed (savepoints, PREPARE TRANSACTION, a text command) a `BEGIN` makes a transaction block of it, with all
 //! that it has done.
 //!
@@ -39,6 +39,8 @@ use std::time::{Duration, Instant};
 
 /// How long an abandoned answer may take to arrive before it is cancelled.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// Rolls an implicit transaction back. `ROLLBACK` alone would do, but the shard would warn that there is no transaction.
+const ROLL_BACK: &[&CStr] = &[c"BEGIN", c"ROLLBACK"];
 /// How long cleaning up may take before the connection is closed.
 pub(super) const CLEANUP: Duration = Duration::from_secs(5);
 
@@ -333,7 +335,7 @@ impl Connection {
 
     /// Sends what commits the remote transaction; to be followed by [`Connection::await_commit`].
     pub(super) fn send_commit(&mut self) -> Result<()> {
-        if self.implicit { self.send_sync(None) } else { self.send_text("COMMIT") }
+        if self.implicit { self.send_sync(&[]) } else { self.send_text("COMMIT") }
     }
 
     /// Awaits the outcome of what [`Connection::send_commit`] sent.
@@ -349,15 +351,15 @@ impl Connection {
     pub(super) fn send_rollback(&mut self) -> Result<()> {
         match (self.void, self.implicit) {
             (true, _) => Ok(()),
-            (_, true) => self.send_sync(Some(c"ROLLBACK")),
+            (_, true) => self.send_sync(ROLL_BACK),
             _ => self.send_text("ROLLBACK"),
         }
     }
 
-    /// Ends an implicit transaction, after a last command if one is given.
-    fn send_sync(&mut self, command: Option<&CStr>) -> Result<()> {
+    /// Ends an implicit transaction, after last commands.
+    fn send_sync(&mut self, commands: &[&CStr]) -> Result<()> {
         self.implicit = false;
-        let mut sent = command.is_none_or(|sql| self.plain(sql, &Encoded::default(), Step::Silent));
+        let mut sent = commands.iter().all(|sql| self.plain(sql, &Encoded::default(), Step::Silent));
         self.steps.push_back(Step::Sync);
         sent &= self.wire.pg.sync();
         if !sent || self.wire.sent().is_err() {
@@ -459,7 +461,7 @@ impl Connection {
             if self.implicit {
                 // Here a synchronisation point alone would commit.
                 (self.void, self.wrote) = (!self.batch.fresh, !self.batch.fresh);
-                drop(self.send_sync(Some(c"ROLLBACK")));
+                drop(self.send_sync(ROLL_BACK));
             } else {
                 self.steps.push_back(Step::Sync);
                 self.wire.pg.sync();
@@ -494,7 +496,7 @@ impl Connection {
                 // The shard has rolled an implicit transaction back, and skips what comes up to here. This is sent only
                 // now, as libpq takes an aborted pipeline's next command for the end of the one that failed.
                 if std::mem::take(&mut self.sync_due) {
-                    self.send_sync(None).map_err(Stop::Failed)?;
+                    self.send_sync(&[]).map_err(Stop::Failed)?;
                     continue;
                 }
                 break;

@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 
 /// How long a statement waits for a move that is being decided, before it gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often who waits for a decided move looks whether somebody completes it.
+const HELP: Duration = Duration::from_millis(500);
 /// As [`PATIENCE`], while the catalog knows of nothing under way that could end the disagreement.
 const DOUBT: Duration = Duration::from_secs(2);
 
@@ -121,7 +123,7 @@ impl RowStream {
 pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
     let started = Instant::now();
     let mut pause = 1;
-    let mut helped = false;
+    let mut helped: Option<Instant> = None;
     loop {
         let collection = cache::find(namespace)?;
         if collection.is_none() {
@@ -152,12 +154,14 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
         if cache::find(namespace)?.map(|c| c.revision) == assumed {
             sleep_ms(pause);
             pause = (pause * 2).min(50);
-            if pause == 50 && !helped {
-                helped = match complete_decided_move(namespace) {
+            // Again and again: the helper may die, too.
+            if pause == 50 && helped.is_none_or(|at| at.elapsed() >= HELP) {
+                helped = Some(Instant::now());
+                match complete_decided_move(namespace) {
                     // No background worker is free: one of others may complete it, else the next attempt.
-                    Err(error) if &error.sqlstate == b"53200" => false,
-                    completed => completed.map(|()| true)?,
-                };
+                    Err(error) if &error.sqlstate == b"53200" => {}
+                    completed => completed?,
+                }
             }
         }
     }
@@ -168,9 +172,9 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
 fn complete_decided_move(namespace: &str) -> Result<()> {
     if let Some(collection) = cache::find(namespace)?
         && is_superuser()
-        && recovery::is_decided(collection.id)?
+        && let Some(migration) = recovery::decided(collection.id)?
     {
-        jobs::recover_in_background()?;
+        jobs::complete_in_background(migration)?;
     }
     Ok(())
 }

@@ -250,3 +250,48 @@ fn stop_balancer_aborts_what_does_not_end_in_time() {
     cluster.router.psql("SELECT docshard.start_balancer()");
     wait_until("the shard is empty", PATIENCE, || owner(&cluster.router) == "shard1");
 }
+
+/// Answers of `remove_shard`: how far the removal is.
+fn remove_shard(cluster: &Cluster, name: &str) -> String {
+    cluster.router.value(&format!("SELECT docshard.remove_shard('{name}') ->> 'state'"))
+}
+
+#[test]
+fn a_shard_that_is_being_removed_and_a_move_wait_for_each_other() {
+    let cluster = cluster();
+    for at in STEPS {
+        let from = owner(&cluster.router);
+        let to = if from == "shard0" { "shard1" } else { "shard0" };
+        let (held, moving) = hold_at(&cluster, at, cluster.router.client());
+        // The recipient drains from now on; what is on its way still arrives.
+        assert_eq!(remove_shard(&cluster, to), "started", "{at}");
+        assert_eq!(remove_shard(&cluster, to), "ongoing", "{at}");
+        let mut client = cluster.router.client();
+        let another = format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 1}}', 'local')");
+        let error = client.batch_execute(&another).expect_err("a second move of the chunk");
+        let error = error.as_db_error().expect("an error of the server");
+        assert!(error.detail().is_some_and(|detail| detail.contains("117")), "{at}: {error:?}");
+        drop(held);
+        moving.join().expect("no panic").unwrap_or_else(|e| panic!("{at}: {e:?}"));
+        assert_eq!(owner(&cluster.router), to, "{at}");
+        assert_eq!(remove_shard(&cluster, to), "ongoing", "{at}: it has chunks");
+        cluster.router.psql(&format!("UPDATE docshard_catalog.shards SET draining = false WHERE name = '{to}'"));
+        check(&cluster, at);
+        assert_eq!(owner(&cluster.router), from, "{at}");
+    }
+    // The last chunk leaves a shard that is being removed.
+    if owner(&cluster.router) == "shard0" {
+        cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 1}}', 'shard1')"));
+    }
+    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {}}}', 'shard0')", DOCUMENTS - 1));
+    let (held, moving) = hold_at(&cluster, "handing over", cluster.router.client());
+    assert_eq!(remove_shard(&cluster, "shard1"), "started");
+    assert_eq!(remove_shard(&cluster, "shard1"), "ongoing", "a move is under way");
+    drop(held);
+    moving.join().expect("no panic").expect("a move off the shard");
+    wait_until("nothing is left of the move", PATIENCE, || remove_shard(&cluster, "shard1") == "completed");
+    let count = format!("SELECT docshard.count_documents('{NS}')");
+    assert_eq!(cluster.router.value::<i64>(&count), DOCUMENTS);
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.chunks WHERE shard <> 'shard0'"), 0);
+    assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM pg_prepared_xacts"), 0);
+}

@@ -381,6 +381,95 @@ fn a_shard_that_is_down_stops_nobody_else_and_is_told() {
 }
 
 #[test]
+fn what_a_shard_that_is_down_holds_is_remembered() {
+    let mut cluster = cluster(3);
+    let mut client = cluster.router.client();
+    client.batch_execute("SELECT docshard.stop_balancer()").unwrap();
+    load(&mut client, "t.c", 30_000);
+    for sql in [
+        "SELECT docshard.move_range('t.c', '{\"k\": 12000}', '{\"k\": {\"$maxKey\": 1}}', 'shard2')",
+        "SELECT docshard.split_at('t.c', json_build_object('k', k)) FROM generate_series(1000, 29000, 1000) k \
+          WHERE k <> 12000",
+        "SELECT docshard.disable_balancing('t.c'), docshard.start_balancer()",
+    ] {
+        client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    assert_eq!(spread(&cluster.router, "t.c"), [("shard0".to_owned(), 12_000), ("shard2".to_owned(), 18_000)]);
+    // Measuring such a small table reads all of it.
+    let scans = "SELECT coalesce(sum(seq_scan), 0)::int8 FROM pg_stat_user_tables WHERE relname ~ '^c\\d+$'";
+    let mut before = -1;
+    wait_until("all is measured", LONG, || {
+        std::thread::sleep(Duration::from_secs(2));
+        let now = cluster.shards[2].value::<i64>(scans);
+        std::mem::replace(&mut before, now) == now && now > 0
+    });
+    cluster.node("shard2").kill9();
+    client.batch_execute("SELECT docshard.enable_balancing('t.c')").unwrap();
+    let documents = |shard: &str| -> i64 {
+        let sql = "SELECT coalesce(sum(documents), 0)::int8 FROM docshard.migrations \
+                   WHERE recipient = $1 AND reason = 'balance' AND state = 'done' AND error IS NULL";
+        cluster.router.client().query_one(sql, &[&shard]).expect("a sum").get(0)
+    };
+    wait_until("what is too much goes to the third", LONG, || documents("shard1") > 0);
+    std::thread::sleep(Duration::from_secs(2));
+    // A third is 10,000. Who took the shard for empty, or left it out, would make the other two even.
+    let moved = documents("shard1");
+    assert!((1_000..=3_000).contains(&moved), "{moved}");
+    assert_eq!(documents("shard0"), 0);
+}
+
+#[test]
+fn a_clock_that_was_set_back_stops_nothing() {
+    let cluster = cluster(2);
+    let mut client = cluster.router.client();
+    load(&mut client, "t.c", 6_000);
+    wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 2) && is_quiet(&cluster.router));
+    // What the catalog would hold had all that happened before the clock went back by a day.
+    client
+        .batch_execute(
+            "UPDATE docshard_catalog.balancer_state SET last_round_at = now() + interval '1 day', \
+                    last_error = 'earlier', last_error_at = now() + interval '1 day'; \
+             UPDATE docshard_catalog.migrations SET started_at = started_at + interval '1 day', \
+                    step_at = step_at + interval '1 day', updated_at = updated_at + interval '1 day'; \
+             UPDATE docshard_catalog.changelog SET at = at + interval '1 day'",
+        )
+        .unwrap();
+    let future = "SELECT last_round_at > now() FROM docshard_catalog.balancer_state";
+    wait_until("a round is noted", LONG, || !cluster.router.value::<bool>(future));
+    let moves = || cluster.router.value::<i64>("SELECT count(*) FROM docshard.migrations");
+    let before = moves();
+    insert(&mut client, "t.c", 6_000, 18_000);
+    wait_until("it is even again", LONG, || {
+        count(&cluster.router, "t.c") == 18_000 && is_even(&spread(&cluster.router, "t.c"), 2) && moves() > before
+    });
+}
+
+#[test]
+fn a_move_is_throttled() {
+    let cluster = cluster(2);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute("SELECT docshard.stop_balancer(); SELECT docshard.set_setting('throttle_mb_per_s', '1')")
+        .unwrap();
+    load(&mut client, "t.c", 5_000);
+    client
+        .batch_execute(
+            "SELECT docshard.disable_balancing('t.c'); SELECT docshard.set_setting('chunk_size_mb', '64'); \
+             SELECT docshard.remove_shard('shard0'); SELECT docshard.start_balancer()",
+        )
+        .unwrap();
+    wait_until("the chunk is moved", LONG, || spread(&cluster.router, "t.c") == [("shard1".to_owned(), 5_000)]);
+    wait_until("it is noted", LONG, || is_quiet(&cluster.router));
+    let row = client
+        .query_one("SELECT bytes, (durations ->> 'cloning')::int8 FROM docshard.migrations WHERE documents = 5000", &[])
+        .expect("one move");
+    let (bytes, millis): (i64, i64) = (row.get(0), row.get(1));
+    assert!(bytes > 1 << 20, "{bytes}");
+    // One step has as many bytes as milliseconds allow, give or take what rounding loses.
+    assert!(millis + 10 >= bytes * 1000 / (1 << 20), "{bytes} bytes took {millis} ms");
+}
+
+#[test]
 fn a_recipient_with_a_full_disk_is_told_and_tried_again() {
     let cluster = cluster(2);
     let mut client = cluster.router.client();

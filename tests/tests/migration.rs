@@ -565,6 +565,112 @@ fn a_coordinator_that_dies_after_the_decision_is_replaced() {
 }
 
 #[test]
+fn however_many_wait_for_a_decided_move_one_worker_completes_it() {
+    const CLIENTS: usize = 12;
+    let mut cluster = cluster(1_000);
+    // Without a worker of its own, and telling of each that is started.
+    cluster.router.configure("shared_preload_libraries = ''\nlog_min_messages = debug1");
+    cluster.router.stop();
+    cluster.router.start();
+    let (mut holder, mover) = held_before_the_decision(&cluster);
+    let mut map = cluster.router.client();
+    map.batch_execute("BEGIN; SELECT FROM docshard_catalog.collections FOR UPDATE").unwrap();
+    holder.batch_execute("COMMIT").unwrap();
+    for shard in &cluster.shards {
+        wait_until("the shard has committed", Duration::from_secs(20), || {
+            shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts") == 0
+        });
+    }
+    kill_coordinator(&cluster.router);
+    mover.join().unwrap().expect_err("the coordinator was killed");
+    let mut map = cluster.router.client();
+    map.batch_execute("BEGIN; SELECT FROM docshard_catalog.collections FOR UPDATE").unwrap();
+
+    let readers: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = cluster.router.client();
+            thread::spawn(move || count(&mut client))
+        })
+        .collect();
+    let jobs = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard job'";
+    let started = || {
+        let log = cluster.router.log_tail(usize::MAX);
+        log.matches("starting background worker process \"docshard: completing a move\"").count()
+    };
+    wait_until("a worker waits for the map", Duration::from_secs(20), || cluster.router.value::<i64>(jobs) == 1);
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!((started(), cluster.router.value::<i64>(jobs)), (1, 1), "all wait for one worker");
+    // Should it die, one of them starts another.
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'docshard job'";
+    assert_eq!(cluster.router.value::<i64>(end), 1);
+    wait_until("another worker waits", Duration::from_secs(20), || {
+        started() == 2 && cluster.router.value::<i64>(jobs) == 1
+    });
+    map.batch_execute("COMMIT").unwrap();
+    for reader in readers {
+        assert_eq!(reader.join().unwrap(), 1_000);
+    }
+    assert_eq!(started(), 2);
+    recover(&cluster);
+    assert_eq!(owner(&cluster.router, 0), "shard1");
+    check_all(&cluster, 1_000);
+}
+
+#[test]
+fn moves_of_one_chunk_at_the_same_time() {
+    let cluster = cluster(2_000);
+    for round in 0..6 {
+        let movers: Vec<_> = ["shard0", "shard1", "local", "shard1"]
+            .into_iter()
+            .map(|to| {
+                let mut client = cluster.router.client();
+                thread::spawn(move || (to, move_chunk(&mut client, 0, to)))
+            })
+            .collect();
+        let mut moved = Vec::new();
+        for mover in movers {
+            match mover.join().expect("no panic") {
+                (to, Ok(_)) => moved.push(to),
+                (to, Err(error)) => {
+                    let error = error.as_db_error().unwrap_or_else(|| panic!("to {to}: {error:?}"));
+                    let detail = error.detail().unwrap_or_default();
+                    assert!(detail.contains("117"), "round {round}, to {to}: {error:?}");
+                }
+            }
+        }
+        assert!(!moved.is_empty(), "round {round}: nobody got anywhere");
+        assert!(moved.contains(&owner(&cluster.router, 0).as_str()), "round {round}: {moved:?}");
+        check_all(&cluster, 2_000);
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_in_a_move_makes_no_negative_durations() {
+    let cluster = cluster(1_000);
+    // So that there is a table to be locked.
+    move_chunk(&mut cluster.router.client(), 999, "shard1").expect("a move");
+    let (mut holder, mover) = held_while_copying(&cluster);
+    // What the catalog would hold had the clock gone back by a day since.
+    cluster.router.psql(
+        "UPDATE docshard_catalog.migrations SET step_at = step_at + interval '1 day', \
+                started_at = started_at + interval '1 day', updated_at = updated_at + interval '1 day' \
+         WHERE state <> 'done'",
+    );
+    holder.batch_execute("COMMIT").unwrap();
+    mover.join().unwrap().expect("a move");
+    let negative: i64 = cluster.router.value(
+        "SELECT count(*) FROM docshard_catalog.migrations m, jsonb_each_text(durations) AS d(step, ms) \
+         WHERE ms::int8 < 0 OR stall_ms < 0",
+    );
+    assert_eq!(negative, 0);
+    let cloning: i64 = cluster
+        .router
+        .value("SELECT (durations ->> 'cloning')::int8 FROM docshard_catalog.migrations ORDER BY id DESC LIMIT 1");
+    assert_eq!(cloning, 0);
+    check_all(&cluster, 1_000);
+}
+
+#[test]
 fn a_shard_that_crashes_around_the_decision_commits_later() {
     for victim in 0..2 {
         let mut cluster = cluster(20_000);

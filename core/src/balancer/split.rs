@@ -1,18 +1,25 @@
 //! Which chunks are too big, or lie in several zones.
 
 use super::{Cluster, Collection, Cut, MAX_PARTS, MIN_SPLIT_SIZE, Split, YOUNG_CHUNKS, homes};
+use crate::chunk_map::ShardId;
+use std::collections::HashSet;
 
 /// A chunk of more documents is split whatever its bytes: a hand-over stalls writers for as long as it takes to delete
 /// them.
 pub(super) const MAX_DOCUMENTS: u64 = 250_000;
 
-/// Every chunk to be cut.
+/// Every chunk to be cut; not those of shards that cannot take part now, for which nothing else may have to wait.
 pub(super) fn splits(cluster: &Cluster) -> Vec<Split> {
     let homes = homes(cluster);
+    let unavailable: HashSet<ShardId> =
+        cluster.shards.iter().filter(|shard| shard.unavailable).map(|shard| shard.id).collect();
     let mut splits = Vec::new();
     for (position, collection) in cluster.collections.iter().enumerate() {
         let limit = split_size(collection, homes);
         for (chunk, state) in collection.chunks.iter().enumerate() {
+            if unavailable.contains(&state.shard) {
+                continue;
+            }
             if state.straddles {
                 splits.push(Split { collection: position, chunk, cut: Cut::Zones });
                 continue;

@@ -206,6 +206,33 @@ fn unavailable_shards_rest() {
 }
 
 #[test]
+fn what_a_shard_that_is_down_cannot_split_keeps_nobody_else_from_moving() {
+    let mut chunks: Vec<_> = (0..6).map(|_| chunk(1, 100 * MB)).collect();
+    chunks.push(chunk(3, 900 * MB));
+    chunks.push(Chunk { straddles: true, ..chunk(3, 100 * MB) });
+    let mut cluster = cluster(3, chunks);
+    let splits = plan(&cluster).splits;
+    assert_eq!(splits.iter().map(|split| split.chunk).collect::<Vec<_>>(), [6, 7]);
+    cluster.shards[2].unavailable = true;
+    let plan = plan(&cluster);
+    assert_eq!(plan.splits, []);
+    assert!(plan.moves.iter().any(|step| (step.from, step.to) == (1, 2)), "{:?}", plan.moves);
+}
+
+#[test]
+fn what_a_shard_that_is_down_holds_counts() {
+    // 6 + 0 + 12 chunks of a size: a third is 6.
+    let chunks = (0..18).map(|i| chunk(if i < 6 { 1 } else { 3 }, MB)).collect();
+    let mut cluster = cluster(3, chunks);
+    cluster.shards[2].unavailable = true;
+    assert_eq!(plan(&cluster).moves, [], "the first has its part");
+    for chunk in cluster.collections[0].chunks.iter_mut().filter(|chunk| chunk.shard == 3) {
+        (chunk.bytes, chunk.documents) = (0, 0);
+    }
+    assert_ne!(plan(&cluster).moves, [], "if nobody remembered");
+}
+
+#[test]
 fn a_new_shard_takes_little_more_than_its_part() {
     let chunks: Vec<_> = (0..400).map(|i| chunk(i % 4 + 1, (40 + u64::from(i as u32) * 7 % 60) * MB)).collect();
     let mut cluster = cluster(5, chunks);
