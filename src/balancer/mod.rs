@@ -195,10 +195,9 @@ impl Balancer {
                 collection.chunks.iter().any(|chunk| chunk.shard == shard.id)
                     && !self.measured.fill(collection, shard.id, now)
             });
-            if due.is_empty() {
-                continue;
-            }
-            let at_once = transaction::run(|| sizes::measure_at_once(&due, collection, COUNTED_OFTEN_MB)).is_ok();
+            // Also where nobody is due there may be a shard that rests, below.
+            let at_once = due.is_empty()
+                || transaction::run(|| sizes::measure_at_once(&due, collection, COUNTED_OFTEN_MB)).is_ok();
             for shard in due {
                 let outcome = if at_once {
                     Ok(())
