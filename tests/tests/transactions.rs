@@ -147,6 +147,30 @@ fn rolled_back_here_is_rolled_back_there() {
 }
 
 #[test]
+fn a_single_write_is_rolled_back_without_a_warning() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    // Its only write goes to one shard, without BEGIN.
+    let error = client
+        .batch_execute(&format!(
+            "DO $$ BEGIN
+               PERFORM docshard.insert_one('{NS}', '{{\"_id\": 1, \"k\": 100}}');
+               RAISE EXCEPTION 'no';
+             END $$"
+        ))
+        .expect_err("it is raised");
+    assert_eq!(code(&error), "P0001", "{error:?}");
+    assert_eq!(stored(&cluster), [0, 0, 0]);
+    // The session goes on, and can write there.
+    insert(&mut client, &json!({"_id": 1, "k": 100})).unwrap();
+    assert_eq!(stored(&cluster), [0, 1, 0]);
+    for node in nodes(&cluster) {
+        let log = node.log_tail(usize::MAX);
+        assert!(!log.contains("no transaction in progress"), "{}: {log}", node.name);
+    }
+}
+
+#[test]
 fn a_deferred_error_at_commit_undoes_all_shards() {
     let cluster = cluster();
     let mut client = cluster.router.client();
