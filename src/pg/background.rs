@@ -239,7 +239,7 @@ pub fn run_detached(name: &str, title: &str, request: &Value, has_begun: impl Fn
     let mut worker = start(title, &segment)?;
     // The segment must live until the worker has mapped it, or has ended.
     let mapped = || segment.header().started.load(Ordering::Acquire) == 1;
-    while !worker.has_ended()? && !(mapped() && has_begun()?) {
+    while !(worker.has_ended()? || mapped() && has_begun()?) {
         super::server::sleep_ms(5);
     }
     worker.ended = true;

@@ -594,10 +594,15 @@ fn what_a_dead_backend_left_prepared_is_resolved_as_it_decided() {
     let cluster = cluster(1);
     wait_until("the worker stays", LONG, || worker(&cluster.router).is_some());
     cluster.shards[0].psql("CREATE TABLE left_over (n int)");
+    // The worker must not look between the two, nor may it be about to.
+    let mut client = cluster.router.client();
+    client.batch_execute("BEGIN; LOCK TABLE docshard_catalog.transactions").unwrap();
     let decided = leave_prepared(&cluster, 4_000_000_000, 1);
-    cluster.router.psql(&format!(
-        "INSERT INTO docshard_catalog.transactions (gid, server) VALUES ('{decided}', 'docshard_shard0')"
-    ));
+    client
+        .batch_execute(&format!(
+            "INSERT INTO docshard_catalog.transactions (gid, server) VALUES ('{decided}', 'docshard_shard0'); COMMIT"
+        ))
+        .unwrap();
     leave_prepared(&cluster, 4_000_000_001, 2);
     // Another cluster's is none of ours.
     let mut shard = cluster.shards[0].client();
