@@ -21,10 +21,12 @@ use docshard_core::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
-/// Documents that are sent before their shards are awaited: enough to make the round trip cheap, few enough that what
-/// has to be sent again, if a map was stale, is little.
-const BATCH_DOCUMENTS: usize = 10_000;
+/// Documents that go to one shard in one statement: enough to make the round trip cheap, few enough to keep memory flat.
+const BATCH_DOCUMENTS: usize = 2000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
+/// What is fed to shards before they are awaited: much, as the faster ones wait for the others then, but not so much that
+/// sending it again, if a map was stale, would take long.
+const FEED_BYTES: usize = 32 * 1024 * 1024;
 /// What is collected for a shard before it is sent: little at first, so that it begins early, then twice as much each
 /// time, since the more documents come together, the more of their index entries are neighbours.
 const FIRST_PIECE_BYTES: usize = 32 * 1024;
@@ -172,7 +174,7 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
     let mut pieces: BTreeMap<ShardId, (Vec<u8>, usize)> = BTreeMap::new();
     let (mut end, mut bytes) = (start, 0);
     let mut sent = Ok(());
-    while sent.is_ok() && end - start < BATCH_DOCUMENTS && bytes < BATCH_BYTES && incoming.has(end)? {
+    while sent.is_ok() && bytes < FEED_BYTES && incoming.has(end)? {
         let document = &incoming.made[end];
         let key = document.shard_key(collection)?;
         let shard = collection.map.find(&key).shard;
