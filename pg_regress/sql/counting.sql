@@ -26,8 +26,21 @@ SELECT docshard.count_documents('counting.c');
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT docshard.count_documents('counting.c');
 COMMIT;
+-- Row-level security hides from the count what it hides from a find.
+CREATE ROLE regress_counter;
+SELECT docshard.grant_access('regress_counter') IS NOT NULL AS granted;
+ALTER TABLE :documents ENABLE ROW LEVEL SECURITY;
+CREATE POLICY threes ON :documents FOR SELECT TO regress_counter USING ((doc ->> 'n')::int = 3);
+SET ROLE regress_counter;
+SELECT docshard.count_documents('counting.c'), (SELECT count(*) FROM docshard.find('counting.c')) AS found;
+RESET ROLE;
+SELECT docshard.count_documents('counting.c');
+DROP POLICY threes ON :documents;
+ALTER TABLE :documents DISABLE ROW LEVEL SECURITY;
 -- With a limit, and of nothing.
 SELECT docshard.count_documents('counting.c', '{}', '{"skip": 2000, "limit": 1000}');
 SELECT docshard.delete_many('counting.c', '{}') ->> 'deletedCount' AS deleted;
 SELECT docshard.count_documents('counting.c'), docshard.count_documents('counting.nothing');
 SELECT docshard.drop_database('counting') IS NOT NULL AS dropped;
+DROP OWNED BY regress_counter;
+DROP ROLE regress_counter;

@@ -168,7 +168,7 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
         &[Param::Int4(id)],
     )?;
     let indexes = spi::read(
-        "SELECT id, name, keys, is_unique, is_hidden, coalesce(expire_after_s, -1) \
+        "SELECT id, name, keys, is_unique, is_hidden, expire_after_s \
          FROM docshard_catalog.indexes WHERE collection_id = $1 ORDER BY id",
         &[Param::Int4(id)],
     )?;
@@ -184,7 +184,7 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
                 fields,
                 unique: i.bool(3),
                 hidden: i.bool(4),
-                expire_after_s: Some(i.i64(5)).filter(|seconds| *seconds >= 0),
+                expire_after_s: i.get(5).map(|_| i.i64(5)),
             })
         })
         .collect::<Result<Vec<_>>>()?;

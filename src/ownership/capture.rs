@@ -70,13 +70,16 @@ pub(super) fn note(collection: i32, captures: Vec<Capture>) {
     KNOWN.with_borrow_mut(|known| known.refresh().set(collection, captures));
 }
 
-/// Logs the change of a row's document where its key is captured. For a writer that has passed `lock_and_check` and
-/// whose writing fires no trigger.
+/// Logs the changes of the documents of these keys (skey, id) where they are captured. For a writer that has passed
+/// `lock_and_check` and whose writing fires no trigger.
 ///
 /// # Errors
 /// As the trigger.
-pub(super) fn changed(collection: i32, skey: &[u8], id: &[u8]) -> Result<()> {
-    if is_captured(collection)? { log_key(collection, skey, id) } else { Ok(()) }
+pub(super) fn changed<'a>(collection: i32, keys: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Result<()> {
+    if !is_captured(collection)? {
+        return Ok(());
+    }
+    keys.into_iter().try_for_each(|(skey, id)| log_key(collection, skey, id))
 }
 
 /// From now on this transaction's writes are not logged.

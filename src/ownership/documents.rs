@@ -56,9 +56,7 @@ pub fn insert(collection: i32, assumed: Placement, packed: &[u8]) -> Result<u64>
     let mut writer = Writer::open(table::oid(collection)?, Purpose::Insert, table::TRIGGER)?;
     writer.insert(&rows);
     if writer.leaves_out_trigger() {
-        for row in &rows {
-            capture::changed(collection, row.skey, row.id)?;
-        }
+        capture::changed(collection, rows.iter().map(|row| (row.skey, row.id)))?;
     }
     writer.finish();
     Ok(rows.len() as u64)
@@ -124,7 +122,7 @@ fn change_one<T>(
     if let Some((id, _)) = &done
         && writer.leaves_out_trigger()
     {
-        capture::changed(collection, skey, id)?;
+        capture::changed(collection, [(skey, id.as_slice())])?;
     }
     writer.finish();
     Ok(done.map(|(_, told)| told))

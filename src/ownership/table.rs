@@ -35,8 +35,13 @@ pub fn document(collection: i32, skey: &[u8], id: &[u8]) -> Result<Option<RawJso
 /// `InternalError` if the collection has no table here.
 pub fn count(collection: i32) -> Result<u64> {
     let (table, primary) = oids(collection)?;
-    // The smaller one, where there is a choice.
-    Ok(counting::rows(table, relation(collection, "_id").unwrap_or(primary)))
+    // The smaller one, where there is a choice. A row's `id` never changes, so a snapshot that is older than the index finds
+    // every row by it, too.
+    if let Some(count) = counting::rows(table, relation(collection, "_id").unwrap_or(primary)) {
+        return Ok(count);
+    }
+    let rows = spi::read(&format!("SELECT pg_catalog.count(*) FROM {}", name(collection)), &[])?;
+    Ok(rows.first().map_or(0, |row| row.i64(0).unsigned_abs()))
 }
 
 fn relation(collection: i32, suffix: &str) -> Result<Oid> {

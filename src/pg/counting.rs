@@ -3,6 +3,7 @@
 //! Counting everything is the one aggregate that every user of a document store asks for all the time. The executor takes
 //! two thirds of its time to hand on rows that nobody looks at.
 
+use super::permission;
 use pgrx::pg_sys;
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -25,26 +26,29 @@ unsafe extern "C-unwind" {
 /// Counts the rows that the active snapshot shows to the present user: by an index that has every row once, if most of the
 /// table is known to be visible to all, otherwise by reading the table.
 ///
-/// PostgreSQL's own error (42501) without the privilege to read the table.
-pub fn rows(table: pg_sys::Oid, index: pg_sys::Oid) -> u64 {
+/// None if row-level security hides rows from this user, which the executor is for. PostgreSQL's own error (42501) without
+/// the privilege to read the table.
+pub fn rows(table: pg_sys::Oid, index: pg_sys::Oid) -> Option<u64> {
     // SAFETY: the table, a heap, and its index exist (the caller looked them up in this transaction); all that is opened
     // is closed here, or by PostgreSQL's abort if an ERROR unwinds.
     unsafe {
         let rel = pg_sys::table_open(table, pg_sys::AccessShareLock as c_int);
-        let form = &*(*rel).rd_rel;
-        let answer = pg_sys::pg_class_aclcheck(table, pg_sys::GetUserId(), pg_sys::AclMode::from(pg_sys::ACL_SELECT));
-        if answer != pg_sys::AclResult::ACLCHECK_OK {
-            let kind = pg_sys::get_relkind_objtype(form.relkind);
-            pg_sys::aclcheck_error(answer, kind, form.relname.data.as_ptr());
+        permission::require(rel, pg_sys::ACL_SELECT);
+        if permission::hides_rows(rel) {
+            pg_sys::table_close(rel, pg_sys::AccessShareLock as c_int);
+            return None;
         }
         let slot = pg_sys::MakeSingleTupleTableSlot((*rel).rd_att, pg_sys::table_slot_callbacks(rel));
         // SERIALIZABLE wants every page of the table remembered that is relied on, which reading the table does at once.
         let serializable = pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as c_int;
-        let count =
-            if !serializable && mostly_visible(form) { by_index(rel, index, slot) } else { by_table(rel, slot) };
+        let count = if !serializable && mostly_visible(&*(*rel).rd_rel) {
+            by_index(rel, index, slot)
+        } else {
+            by_table(rel, slot)
+        };
         pg_sys::ExecDropSingleTupleTableSlot(slot);
         pg_sys::table_close(rel, pg_sys::AccessShareLock as c_int);
-        count
+        Some(count)
     }
 }
 

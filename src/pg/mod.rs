@@ -16,6 +16,7 @@ pub mod json;
 pub mod jsonb;
 pub mod lock;
 pub mod param;
+mod permission;
 pub mod process;
 pub mod rows;
 pub mod scan;

@@ -7,6 +7,7 @@
 
 use super::error::{Error, Result};
 use super::jsonb::{RawJsonb, new_varlena};
+use super::permission;
 use docshard_core::error::Kind;
 use pgrx::{FromDatum, pg_sys};
 use std::ffi::{CStr, c_int};
@@ -85,7 +86,7 @@ impl Writer {
             pg_sys::PreventCommandIfReadOnly(purpose.command().as_ptr());
             pg_sys::PreventCommandIfParallelMode(purpose.command().as_ptr());
             let rel = pg_sys::table_open(table, pg_sys::RowExclusiveLock as c_int);
-            permit(rel, table, purpose)?;
+            permit(rel, purpose)?;
             let estate = pg_sys::CreateExecutorState();
             let context = pg_sys::MemoryContextSwitchTo((*estate).es_query_cxt);
             let entry: *mut pg_sys::RangeTblEntry = pg_sys::palloc0(size_of::<pg_sys::RangeTblEntry>()).cast();
@@ -476,31 +477,22 @@ pub enum Change {
 }
 
 /// # Safety
-/// `rel` is open, and is the table of that number.
-unsafe fn permit(rel: pg_sys::Relation, table: pg_sys::Oid, purpose: Purpose) -> Result<()> {
+/// `rel` is open.
+unsafe fn permit(rel: pg_sys::Relation, purpose: Purpose) -> Result<()> {
     // SAFETY: promised by the caller.
     unsafe {
-        let form = &*(*rel).rd_rel;
-        let user = pg_sys::GetUserId();
         for privilege in [pg_sys::ACL_SELECT, pg_sys::ACL_INSERT, pg_sys::ACL_UPDATE, pg_sys::ACL_DELETE] {
-            if purpose.privileges() & privilege == 0 {
-                continue;
-            }
-            let answer = pg_sys::pg_class_aclcheck(table, user, pg_sys::AclMode::from(privilege));
-            if answer != pg_sys::AclResult::ACLCHECK_OK {
-                let kind = pg_sys::get_relkind_objtype(form.relkind);
-                pg_sys::aclcheck_error(answer, kind, form.relname.data.as_ptr());
+            if purpose.privileges() & privilege != 0 {
+                permission::require(rel, privilege);
             }
         }
-        if pg_sys::check_enable_rls(table, pg_sys::Oid::INVALID, false)
-            == pg_sys::CheckEnableRlsResult::RLS_ENABLED as c_int
-        {
+        if permission::hides_rows(rel) {
             return Err(Error::new(
                 Kind::IllegalOperation,
                 "a collection's table has row-level security, which docshard does not know",
             ));
         }
-        if form.relkind as u8 != pg_sys::RELKIND_RELATION || (*(*rel).rd_att).natts as usize != DOC + 1 {
+        if (*(*rel).rd_rel).relkind as u8 != pg_sys::RELKIND_RELATION || (*(*rel).rd_att).natts as usize != DOC + 1 {
             return Err(Error::new(
                 Kind::InternalError,
                 "a collection's table has other columns than docshard gave it",

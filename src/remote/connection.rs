@@ -9,9 +9,9 @@
 //! A write that is the local transaction's first at this shard, and goes to this shard alone, is sent without `BEGIN`:
 //! what a pipeline runs between two synchronisation points is one transaction of the shard. The pipeline stays open, its
 //! answers are asked for by a flush request, and the synchronisation point is sent in place of `COMMIT`. As long as it is
-//! not, the shard can't commit: an error or a lost connection rolls back, and so does `BEGIN` and `ROLLBACK` in the pipeline. Where
-//! more is needed (savepoints, PREPARE TRANSACTION, a text command) a `BEGIN` makes a transaction block of it, with all
-//! that it has done.
+//! not, the shard can't commit: an error or a lost connection rolls back, and so do `BEGIN` and `ROLLBACK` in the pipeline.
+//! Where more is needed (savepoints, PREPARE TRANSACTION, a text command) a `BEGIN` makes a transaction block of it, with
+//! all that it has done. How transactions end is in `ending`.
 //!
 //! # Invariants
 //! - A batch is sent only while `steps` is empty and no text command is active: an unfinished stream is spooled first.
@@ -21,6 +21,9 @@
 //!   block is open. It holds from a batch's sending until the transaction ends or becomes a block.
 //! - A connection that is `broken` is never used again; while `depth` > 0 it stays, so that commit sees it.
 
+mod ending;
+
+use self::ending::ROLL_BACK;
 use super::ffi::{self, Cancel, Local, PgResult, Status, Xact};
 use super::options::{self, Route};
 use super::param::{Encoded, Request, Statement};
@@ -39,8 +42,6 @@ use std::time::{Duration, Instant};
 
 /// How long an abandoned answer may take to arrive before it is cancelled.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Rolls an implicit transaction back. `ROLLBACK` alone would do, but the shard would warn that there is no transaction.
-const ROLL_BACK: &[&CStr] = &[c"BEGIN", c"ROLLBACK"];
 /// How long cleaning up may take before the connection is closed.
 pub(super) const CLEANUP: Duration = Duration::from_secs(5);
 
@@ -321,53 +322,6 @@ impl Connection {
         result
     }
 
-    /// Makes a transaction block of an implicit transaction, for what only blocks can.
-    pub(super) fn make_block(&mut self) -> Result<()> {
-        if !self.implicit || self.broken {
-            return Ok(());
-        }
-        let begin = Open::Block(Local { level: 1, one_snapshot: false, read_only: false });
-        if !self.pipeline(begin, std::iter::empty(), &mut Encoded::default())? || self.wire.sent().is_err() {
-            return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
-        }
-        self.drain(Limit::Served)
-    }
-
-    /// Sends what commits the remote transaction; to be followed by [`Connection::await_commit`].
-    pub(super) fn send_commit(&mut self) -> Result<()> {
-        if self.implicit { self.send_sync(&[]) } else { self.send_text("COMMIT") }
-    }
-
-    /// Awaits the outcome of what [`Connection::send_commit`] sent.
-    pub(super) fn await_commit(&mut self, limit: Limit) -> Result<()> {
-        if self.text_active {
-            return self.finish_text(Some("COMMIT"), limit);
-        }
-        // An error, at the latest that of the commit itself, comes before the synchronisation point.
-        self.drain(limit)
-    }
-
-    /// Sends what rolls the remote transaction back; to be followed by [`Connection::drain`].
-    pub(super) fn send_rollback(&mut self) -> Result<()> {
-        match (self.void, self.implicit) {
-            (true, _) => Ok(()),
-            (_, true) => self.send_sync(ROLL_BACK),
-            _ => self.send_text("ROLLBACK"),
-        }
-    }
-
-    /// Ends an implicit transaction, after last commands.
-    fn send_sync(&mut self, commands: &[&CStr]) -> Result<()> {
-        self.implicit = false;
-        let mut sent = commands.iter().all(|sql| self.plain(sql, &Encoded::default(), Step::Silent));
-        self.steps.push_back(Step::Sync);
-        sent &= self.wire.pg.sync();
-        if !sent || self.wire.sent().is_err() {
-            return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
-        }
-        Ok(())
-    }
-
     /// Refuses what cannot succeed.
     fn ready(&mut self, local: Local) -> Result<()> {
         if self.feeding {
@@ -604,32 +558,6 @@ impl Connection {
         }
     }
 
-    /// Rolls the remote transaction back if the last batch allows it, so that the request can be sent again.
-    pub(super) fn undo(&mut self) {
-        if self.batch.fresh && self.depth > 0 && !self.is_busy() && !self.broken {
-            self.rollback();
-        }
-    }
-
-    /// Rolls the remote transaction back, within bounds.
-    fn rollback(&mut self) {
-        let limit = Limit::Until(Instant::now() + CLEANUP);
-        if self.send_rollback().and_then(|()| self.drain(limit)).is_ok() {
-            self.ended();
-        } else {
-            self.broken = true;
-        }
-    }
-
-    /// The remote transaction is over.
-    pub(super) fn ended(&mut self) {
-        self.depth = 0;
-        self.wrote = false;
-        self.implicit = false;
-        self.void = false;
-        self.release_from = None;
-    }
-
     /// The connection is unusable from now on.
     fn break_down(&mut self, lost: &Lost) -> Error {
         self.broken = true;
@@ -783,28 +711,6 @@ impl Connection {
             Ok(None) => Err(self.break_down(&Lost::Broken(self.wire.pg.message()))),
             Err(lost) => Err(self.break_down(&lost)),
         }
-    }
-
-    /// The subtransaction at this level commits: its savepoint is released with whatever is sent next.
-    pub(super) fn commit_sub(&mut self, level: i32) {
-        for step in &mut self.steps {
-            if let Step::Open(depth) = *step
-                && depth >= level
-            {
-                *step = Step::Outlived(depth);
-            }
-        }
-        if self.depth >= level {
-            self.release_from = Some(self.release_from.map_or(level, |r| r.min(level)));
-            self.depth = level - 1;
-        }
-    }
-
-    /// The subtransaction at this level was aborted: sends what rolls it back. To be finished with `finish_text`.
-    pub(super) fn send_abort_sub(&mut self, level: i32) -> bool {
-        self.release_from = self.release_from.filter(|from| *from < level);
-        let sql = format!("ROLLBACK TO SAVEPOINT s{level}; RELEASE SAVEPOINT s{level}");
-        self.send_text(&sql).is_ok()
     }
 }
 

@@ -73,34 +73,38 @@ pub fn await_all(streams: &mut [Stream]) -> Result<()> {
 }
 
 /// Ends streams of which one failed; returns the error that counts.
-fn void(pool: &mut Pool, streams: &mut [Stream], mut error: Error) -> Error {
-    let deadline = Instant::now() + CLEANUP;
-    let mut cancels = Vec::new();
-    for stream in streams.iter_mut().filter(|s| s.is_live()) {
-        if let Some(connection) = pool.by_id(stream.connection) {
-            cancels.push((stream, connection.canceller().map(|c| c.send())));
-        }
-    }
-    for (stream, cancel) in cancels {
-        let Some(connection) = pool.by_id(stream.connection) else { continue };
-        if let Some(cancel) = cancel {
-            // A cancelled statement reports that; what counts is a report that came before.
-            if !ffi::await_cancel(&cancel, deadline) {
-                connection.broken = true;
-            } else if let Err(other) = connection.drain(Limit::Until(deadline))
-                && other.is_stale()
-                && !error.is_stale()
-            {
-                error = other;
-            }
-        }
-        stream.fail(&error);
-    }
+fn void(pool: &mut Pool, streams: &mut [Stream], error: Error) -> Error {
+    let live: Vec<u64> = streams.iter().filter(|s| s.is_live()).map(|s| s.connection).collect();
+    let error = cancel(pool, &live, error);
     for stream in streams {
         if let Some(connection) = pool.by_id(stream.connection) {
             connection.undo();
         }
         stream.fail(&error);
+    }
+    error
+}
+
+/// Cancels what runs on these connections, at the same time, and awaits its end; returns the error that counts: a stale one
+/// that had come before its statement was cancelled, otherwise the one given.
+fn cancel(pool: &mut Pool, connections: &[u64], mut error: Error) -> Error {
+    let deadline = Instant::now() + CLEANUP;
+    let mut cancels = Vec::new();
+    for id in connections {
+        if let Some(cancel) = pool.by_id(*id).and_then(|connection| connection.canceller()) {
+            cancels.push((*id, cancel.send()));
+        }
+    }
+    for (id, cancel) in cancels {
+        let Some(connection) = pool.by_id(id) else { continue };
+        if !ffi::await_cancel(&cancel, deadline) {
+            connection.broken = true;
+        } else if let Err(other) = connection.drain(Limit::Until(deadline))
+            && other.is_stale()
+            && !error.is_stale()
+        {
+            error = other;
+        }
     }
     error
 }
@@ -153,28 +157,17 @@ impl Feed {
     }
 
     /// Cancels what runs, and rolls back where nothing had been written before; returns the error that counts.
-    fn void(&self, pool: &mut Pool, mut error: Error) -> Error {
-        let deadline = Instant::now() + CLEANUP;
-        let mut cancels = Vec::new();
+    fn void(&self, pool: &mut Pool, error: Error) -> Error {
         for id in &self.connections {
             if let Some(connection) = pool.by_id(*id) {
                 connection.end_feed();
-                cancels.push((*id, connection.canceller().map(|cancel| cancel.send())));
             }
         }
-        for (id, cancel) in cancels {
-            let Some(connection) = pool.by_id(id) else { continue };
-            if let Some(cancel) = cancel {
-                if !ffi::await_cancel(&cancel, deadline) {
-                    connection.broken = true;
-                } else if let Err(other) = connection.drain(Limit::Until(deadline))
-                    && other.is_stale()
-                    && !error.is_stale()
-                {
-                    error = other;
-                }
+        let error = cancel(pool, &self.connections, error);
+        for id in &self.connections {
+            if let Some(connection) = pool.by_id(*id) {
+                connection.undo();
             }
-            connection.undo();
         }
         error
     }

@@ -221,10 +221,7 @@ impl Pool {
         for writer in self.writers() {
             writer.make_block()?;
         }
-        match () {
-            () if self.all_can_prepare()? => self.prepare().map(|()| true),
-            () => self.commit_one_by_one().map(|()| false),
-        }
+        if self.all_can_prepare()? { self.prepare().map(|()| true) } else { self.commit_one_by_one().map(|()| false) }
     }
 
     fn writers(&mut self) -> impl Iterator<Item = &mut Connection> {

@@ -540,11 +540,8 @@ fn a_coordinator_that_dies_after_preparing_is_taken_back() {
     check_all(&cluster, 20_000);
 }
 
-#[test]
-fn a_coordinator_that_dies_after_the_decision_is_replaced() {
-    let cluster = cluster(20_000);
-    let (mut holder, mover) = held_before_the_decision(&cluster);
-    // It will decide, commit on both shards, and wait for the map.
+/// Lets a held move decide and commit on both shards; it then waits for the map, as long as that client's transaction lasts.
+fn decided(cluster: &Cluster, holder: &mut Client) -> Client {
     let mut map = cluster.router.client();
     map.batch_execute("BEGIN; SELECT FROM docshard_catalog.collections FOR UPDATE").unwrap();
     holder.batch_execute("COMMIT").unwrap();
@@ -553,6 +550,14 @@ fn a_coordinator_that_dies_after_the_decision_is_replaced() {
             shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts") == 0
         });
     }
+    map
+}
+
+#[test]
+fn a_coordinator_that_dies_after_the_decision_is_replaced() {
+    let cluster = cluster(20_000);
+    let (mut holder, mover) = held_before_the_decision(&cluster);
+    let _map = decided(&cluster, &mut holder);
     // Who reads now has an old map, and waits for the new one.
     kill_coordinator(&cluster.router);
     mover.join().unwrap().expect_err("the coordinator was killed");
@@ -573,14 +578,7 @@ fn however_many_wait_for_a_decided_move_one_worker_completes_it() {
     cluster.router.stop();
     cluster.router.start();
     let (mut holder, mover) = held_before_the_decision(&cluster);
-    let mut map = cluster.router.client();
-    map.batch_execute("BEGIN; SELECT FROM docshard_catalog.collections FOR UPDATE").unwrap();
-    holder.batch_execute("COMMIT").unwrap();
-    for shard in &cluster.shards {
-        wait_until("the shard has committed", Duration::from_secs(20), || {
-            shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts") == 0
-        });
-    }
+    let _map = decided(&cluster, &mut holder);
     kill_coordinator(&cluster.router);
     mover.join().unwrap().expect_err("the coordinator was killed");
     let mut map = cluster.router.client();

@@ -1,0 +1,32 @@
+//! What the present user may do with an open table.
+
+use pgrx::pg_sys;
+use std::ffi::c_int;
+
+/// PostgreSQL's own error (42501) unless the user has the privilege, one of `ACL_SELECT`, `ACL_INSERT` ….
+///
+/// # Safety
+/// The relation is open.
+pub(super) unsafe fn require(rel: pg_sys::Relation, privilege: u32) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let form = &*(*rel).rd_rel;
+        let answer = pg_sys::pg_class_aclcheck((*rel).rd_id, pg_sys::GetUserId(), pg_sys::AclMode::from(privilege));
+        if answer != pg_sys::AclResult::ACLCHECK_OK {
+            let kind = pg_sys::get_relkind_objtype(form.relkind);
+            pg_sys::aclcheck_error(answer, kind, form.relname.data.as_ptr());
+        }
+    }
+}
+
+/// True if row-level security stands between the user and some of the rows.
+///
+/// # Safety
+/// The relation is open.
+pub(super) unsafe fn hides_rows(rel: pg_sys::Relation) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let answer = pg_sys::check_enable_rls((*rel).rd_id, pg_sys::Oid::INVALID, false);
+        answer == pg_sys::CheckEnableRlsResult::RLS_ENABLED as c_int
+    }
+}

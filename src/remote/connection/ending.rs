@@ -1,0 +1,110 @@
+//! How a connection's remote transaction ends: committed, rolled back, as a whole or to a savepoint; and how an implicit one
+//! becomes a block, which can do more.
+
+use super::super::ffi::Local;
+use super::super::param::Encoded;
+use super::super::wire::{Limit, Lost};
+use super::{CLEANUP, Connection, Open, Step};
+use crate::pg::error::Result;
+use std::ffi::CStr;
+use std::time::Instant;
+
+/// Rolls an implicit transaction back. `ROLLBACK` alone would do, but the shard would warn that there is no transaction.
+pub(super) const ROLL_BACK: &[&CStr] = &[c"BEGIN", c"ROLLBACK"];
+
+impl Connection {
+    /// Makes a transaction block of an implicit transaction, for what only blocks can.
+    pub(in crate::remote) fn make_block(&mut self) -> Result<()> {
+        if !self.implicit || self.broken {
+            return Ok(());
+        }
+        let begin = Open::Block(Local { level: 1, one_snapshot: false, read_only: false });
+        if !self.pipeline(begin, std::iter::empty(), &mut Encoded::default())? || self.wire.sent().is_err() {
+            return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
+        }
+        self.drain(Limit::Served)
+    }
+
+    /// Sends what commits the remote transaction; to be followed by [`Connection::await_commit`].
+    pub(in crate::remote) fn send_commit(&mut self) -> Result<()> {
+        if self.implicit { self.send_sync(&[]) } else { self.send_text("COMMIT") }
+    }
+
+    /// Awaits the outcome of what [`Connection::send_commit`] sent.
+    pub(in crate::remote) fn await_commit(&mut self, limit: Limit) -> Result<()> {
+        if self.text_active {
+            return self.finish_text(Some("COMMIT"), limit);
+        }
+        // An error, at the latest that of the commit itself, comes before the synchronisation point.
+        self.drain(limit)
+    }
+
+    /// Sends what rolls the remote transaction back; to be followed by [`Connection::drain`].
+    pub(in crate::remote) fn send_rollback(&mut self) -> Result<()> {
+        match (self.void, self.implicit) {
+            (true, _) => Ok(()),
+            (_, true) => self.send_sync(ROLL_BACK),
+            _ => self.send_text("ROLLBACK"),
+        }
+    }
+
+    /// Ends an implicit transaction, after last commands.
+    pub(super) fn send_sync(&mut self, commands: &[&CStr]) -> Result<()> {
+        self.implicit = false;
+        let mut sent = commands.iter().all(|sql| self.plain(sql, &Encoded::default(), Step::Silent));
+        self.steps.push_back(Step::Sync);
+        sent &= self.wire.pg.sync();
+        if !sent || self.wire.sent().is_err() {
+            return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
+        }
+        Ok(())
+    }
+
+    /// Rolls the remote transaction back if the last batch allows it, so that the request can be sent again.
+    pub(in crate::remote) fn undo(&mut self) {
+        if self.batch.fresh && self.depth > 0 && !self.is_busy() && !self.broken {
+            self.rollback();
+        }
+    }
+
+    /// Rolls the remote transaction back, within bounds.
+    pub(super) fn rollback(&mut self) {
+        let limit = Limit::Until(Instant::now() + CLEANUP);
+        if self.send_rollback().and_then(|()| self.drain(limit)).is_ok() {
+            self.ended();
+        } else {
+            self.broken = true;
+        }
+    }
+
+    /// The remote transaction is over.
+    pub(in crate::remote) fn ended(&mut self) {
+        self.depth = 0;
+        self.wrote = false;
+        self.implicit = false;
+        self.void = false;
+        self.release_from = None;
+    }
+
+    /// The subtransaction at this level commits: its savepoint is released with whatever is sent next.
+    pub(in crate::remote) fn commit_sub(&mut self, level: i32) {
+        for step in &mut self.steps {
+            if let Step::Open(depth) = *step
+                && depth >= level
+            {
+                *step = Step::Outlived(depth);
+            }
+        }
+        if self.depth >= level {
+            self.release_from = Some(self.release_from.map_or(level, |r| r.min(level)));
+            self.depth = level - 1;
+        }
+    }
+
+    /// The subtransaction at this level was aborted: sends what rolls it back. To be finished with `finish_text`.
+    pub(in crate::remote) fn send_abort_sub(&mut self, level: i32) -> bool {
+        self.release_from = self.release_from.filter(|from| *from < level);
+        let sql = format!("ROLLBACK TO SAVEPOINT s{level}; RELEASE SAVEPOINT s{level}");
+        self.send_text(&sql).is_ok()
+    }
+}
