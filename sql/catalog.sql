@@ -94,8 +94,12 @@ CREATE TABLE docshard_catalog.indexes (
     is_unique     boolean NOT NULL DEFAULT false,
     is_hidden     boolean NOT NULL DEFAULT false,
     expire_after_s bigint CHECK (expire_after_s BETWEEN 0 AND 2147483647),
+    is_sparse     boolean NOT NULL DEFAULT false,
+    partial_filter json CHECK (partial_filter IS NULL OR NOT is_sparse),
     PRIMARY KEY (collection_id, name)
 );
+COMMENT ON COLUMN docshard_catalog.indexes.is_sparse IS 'holds only documents that have at least one of its fields';
+COMMENT ON COLUMN docshard_catalog.indexes.partial_filter IS 'holds only documents that match this filter; null: all';
 COMMENT ON COLUMN docshard_catalog.indexes.is_hidden IS 'searches do not use it';
 COMMENT ON COLUMN docshard_catalog.indexes.expire_after_s IS 'documents are deleted so many seconds after the date in its field';
 COMMENT ON TABLE docshard_catalog.indexes IS 'Secondary indexes; on each shard they are named i<id>';

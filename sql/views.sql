@@ -58,7 +58,8 @@ COMMENT ON VIEW docshard.chunks IS 'Who owns which keys: from min up to but not 
 COMMENT ON COLUMN docshard.chunks.min_key IS 'the bound as it is compared: order by it';
 
 CREATE VIEW docshard.indexes AS
-SELECT c.namespace, i.name, i.keys, i.is_unique AS "unique", i.is_hidden AS hidden, i.expire_after_s, 'i' || i.id AS relation
+SELECT c.namespace, i.name, i.keys, i.is_unique AS "unique", i.is_hidden AS hidden, i.is_sparse AS sparse, i.partial_filter,
+       i.expire_after_s, 'i' || i.id AS relation
   FROM docshard_catalog.indexes i
   JOIN docshard_catalog.collections c ON c.id = i.collection_id;
 COMMENT ON VIEW docshard.indexes IS 'Secondary indexes; relation is the index in schema docshard_data of every shard';

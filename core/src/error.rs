@@ -80,6 +80,7 @@ kinds! {
     IndexNotFound = 27, "42704";
     PathNotViable = 28, "22023";
     CannotCreateIndex = 67, "42P17";
+    AmbiguousIndexKeyPattern = 181, "42725";
     AlreadyInitialized = 23, "42710";
     NotYetInitialized = 94, "55000";
     CannotBackfillArray = 34, "22023";

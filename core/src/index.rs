@@ -20,6 +20,42 @@ pub const ARRAY: &[u8] = &[0xFF];
 /// The most fields of an index, as in PostgreSQL and MongoDB.
 pub const MAX_FIELDS: usize = 32;
 
+/// Which documents an index holds, where it does not hold all.
+#[derive(Debug)]
+pub struct Partial {
+    /// the filter's text, always the same for the same filter
+    pub text: String,
+    /// the filter
+    pub filter: Filter,
+}
+
+impl Partial {
+    /// Parses a `partialFilterExpression`.
+    ///
+    /// # Errors
+    /// `TypeMismatch`, `CannotCreateIndex` for what it may not say, and what the filter's parser refuses.
+    pub fn parse(json: &serde_json::Value) -> Result<Partial> {
+        if !json.is_object() {
+            let message = format!("The field 'partialFilterExpression' must be an object, not {json}");
+            return Err(Error::new(Kind::TypeMismatch, message));
+        }
+        let filter = Filter::parse(json)?;
+        filter.check_partial()?;
+        Ok(Partial { text: json.to_string(), filter })
+    }
+
+    /// What a sparse index holds: documents that have at least one of its fields.
+    pub fn sparse(keys: &IndexKeys) -> Partial {
+        let exist = |(path, _): &(String, bool)| serde_json::json!({path: {"$exists": true}});
+        let json = match keys.fields.as_slice() {
+            [one] => exist(one),
+            several => serde_json::json!({"$or": several.iter().map(exist).collect::<Vec<_>>()}),
+        };
+        let filter = Filter::parse(&json).expect("made of paths that were checked");
+        Partial { text: json.to_string(), filter }
+    }
+}
+
 /// The keys of an index, such as `{"from": 1, "sent": -1}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexKeys {

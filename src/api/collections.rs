@@ -6,9 +6,11 @@ use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
 use crate::router::options::Options;
 use docshard_core::error::Kind;
+use docshard_core::index::Partial;
 use docshard_core::key::KeyPattern;
 use pgrx::prelude::*;
 use serde_json::json;
+use std::rc::Rc;
 
 fn answer(value: &serde_json::Value) -> Json {
     Json(value.to_string())
@@ -53,7 +55,7 @@ fn shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) -> Jso
 }
 
 /// Creates an index such as `{"from": 1, "sent": -1}` on every shard; answers its name. Options: name, unique, hidden,
-/// expireAfterSeconds.
+/// expireAfterSeconds, sparse, partialFilterExpression.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'")) -> String {
     let run = || -> Result<String> {
@@ -64,7 +66,7 @@ fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'")) -> String
     run().unwrap_or_else(|e| e.raise())
 }
 
-const INDEX_OPTIONS: &[&str] = &["name", "unique", "hidden", "expireAfterSeconds"];
+const INDEX_OPTIONS: &[&str] = &["name", "unique", "hidden", "expireAfterSeconds", "sparse", "partialFilterExpression"];
 
 fn create_one(ns: &str, keys: &str, options: &Options<'_>) -> Result<String> {
     let options = indexes::IndexOptions {
@@ -72,6 +74,8 @@ fn create_one(ns: &str, keys: &str, options: &Options<'_>) -> Result<String> {
         unique: options.boolean("unique")?.unwrap_or(false),
         hidden: options.boolean("hidden")?.unwrap_or(false),
         expire_after_s: options.integer("expireAfterSeconds")?,
+        sparse: options.boolean("sparse")?.unwrap_or(false),
+        partial: options.get("partialFilterExpression").map(Partial::parse).transpose()?.map(Rc::new),
     };
     indexes::create(ns, keys, &options)
 }
@@ -126,16 +130,19 @@ fn list_indexes(
         name!(is_unique, bool),
         name!(is_hidden, bool),
         name!(expire_after_s, Option<i64>),
+        name!(is_sparse, bool),
+        name!(partial_filter, Option<Json>),
     ),
 > {
     let run = || -> Result<Vec<_>> {
         namespace::split(ns)?;
         let collection = cache::get(ns)?;
         let of_id = Json(json!({"_id": 1}).to_string());
-        let mut rows = vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None)];
+        let mut rows = vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None, false, None)];
         rows.extend(collection.indexes.iter().map(|index| {
             let keys = Json(index.keys_json.clone());
-            (index.name.clone(), keys, index.unique, index.hidden, index.expire_after_s)
+            let partial = index.partial_filter().map(|text| Json(text.to_owned()));
+            (index.name.clone(), keys, index.unique, index.hidden, index.expire_after_s, index.sparse, partial)
         }));
         Ok(rows)
     };

@@ -103,10 +103,10 @@ fn drop_table(collection: i32) {
     table::drop(collection).unwrap_or_else(|e| e.raise());
 }
 
-/// Makes a secondary index of a collection's table.
+/// Makes a secondary index of a collection's table; of the documents that match `partial`, or of all.
 #[pg_extern(name = "create_index", schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn create_table_index(collection: i32, index: i32, keys: &str, is_unique: bool) {
-    table::create_index(collection, index, keys, is_unique).unwrap_or_else(|e| e.raise());
+fn create_table_index(collection: i32, index: i32, keys: &str, is_unique: bool, partial: Option<&str>) {
+    table::create_index(collection, index, keys, is_unique, partial).unwrap_or_else(|e| e.raise());
 }
 
 /// Drops a secondary index.

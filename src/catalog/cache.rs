@@ -13,6 +13,7 @@ use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
 use docshard_core::chunk_map::{Chunk, ChunkMap, ShardId};
 use docshard_core::error::Kind;
+use docshard_core::index::{IndexKeys, Partial};
 use docshard_core::key::KeyPattern;
 use docshard_core::sort::Sort;
 use std::cell::RefCell;
@@ -168,7 +169,7 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
         &[Param::Int4(id)],
     )?;
     let indexes = spi::read(
-        "SELECT id, name, keys, is_unique, is_hidden, expire_after_s \
+        "SELECT id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter \
          FROM docshard_catalog.indexes WHERE collection_id = $1 ORDER BY id",
         &[Param::Int4(id)],
     )?;
@@ -177,6 +178,11 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
         .map(|i| {
             let fields = Sort::parse(&parse_stored(i.text(2))?)?.fields;
             let keys_json = i.text(2).to_owned();
+            let sparse = i.bool(6);
+            let partial = match i.opt_text(7) {
+                Some(text) => Some(Partial::parse(&parse_stored(text)?)?),
+                None => sparse.then(|| Partial::sparse(&IndexKeys { fields: fields.clone() })),
+            };
             Ok(Index {
                 id: i.i32(0),
                 name: i.text(1).to_owned(),
@@ -184,6 +190,8 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
                 fields,
                 unique: i.bool(3),
                 hidden: i.bool(4),
+                sparse,
+                partial: partial.map(Rc::new),
                 expire_after_s: i.get(5).map(|_| i.i64(5)),
             })
         })

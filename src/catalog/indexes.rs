@@ -8,9 +8,10 @@ use crate::pg::param::Param;
 use crate::pg::{process, spi};
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
-use docshard_core::index::IndexKeys;
+use docshard_core::index::{IndexKeys, Partial};
 use docshard_core::key::KeyPattern;
 use serde_json::{Value as Json, json};
+use std::rc::Rc;
 
 /// The most indexes of a collection, the one on `_id` included: MongoDB's limit.
 const MAX_INDEXES: usize = 64;
@@ -21,7 +22,7 @@ const MAX_NAME: usize = 128;
 const MAX_EXPIRY_S: i64 = 2_147_483_647;
 
 /// What an index is besides its keys.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct IndexOptions<'a> {
     /// its name, unless MongoDB's default
     pub name: Option<&'a str>,
@@ -31,12 +32,17 @@ pub struct IndexOptions<'a> {
     pub hidden: bool,
     /// its documents are deleted so many seconds after the date in its field
     pub expire_after_s: Option<i64>,
+    /// it holds only documents that have at least one of its fields
+    pub sparse: bool,
+    /// it holds only documents that match this filter
+    pub partial: Option<Rc<Partial>>,
 }
 
 impl<'a> From<&'a Index> for IndexOptions<'a> {
     fn from(index: &'a Index) -> Self {
-        let Index { unique, hidden, expire_after_s, .. } = *index;
-        Self { name: Some(&index.name), unique, hidden, expire_after_s }
+        let Index { unique, hidden, expire_after_s, sparse, .. } = *index;
+        let partial = index.partial.clone().filter(|_| !sparse);
+        Self { name: Some(&index.name), unique, hidden, expire_after_s, sparse, partial }
     }
 }
 
@@ -47,12 +53,20 @@ impl IndexOptions<'_> {
         if self.hidden && of_id {
             return Err(Error::new(Kind::BadValue, "can't hide _id index"));
         }
+        let given = [
+            ("expireAfterSeconds", self.expire_after_s.is_some()),
+            ("sparse", self.sparse),
+            ("partialFilterExpression", self.partial.is_some()),
+        ];
+        if let Some((option, _)) = given.iter().find(|(_, given)| *given && of_id) {
+            let message = format!("The field '{option}' is not valid for an _id index specification");
+            return Err(Error::new(Kind::InvalidIndexSpecificationOption, message));
+        }
+        if self.sparse && self.partial.is_some() {
+            return refuse("cannot mix \"partialFilterExpression\" and \"sparse\" options".to_owned());
+        }
         match self.expire_after_s {
             None => Ok(()),
-            Some(_) if of_id => {
-                let message = "The field 'expireAfterSeconds' is not valid for an _id index specification";
-                Err(Error::new(Kind::InvalidIndexSpecificationOption, message))
-            }
             Some(_) if keys.fields.len() > 1 => {
                 refuse("TTL indexes are single-field indexes, compound indexes do not support TTL".to_owned())
             }
@@ -63,8 +77,22 @@ impl IndexOptions<'_> {
         }
     }
 
+    /// The filter of the documents that the index holds; None: all.
+    fn predicate(&self, keys: &IndexKeys) -> Option<Rc<Partial>> {
+        if self.sparse { Some(Rc::new(Partial::sparse(keys))) } else { self.partial.clone() }
+    }
+
+    fn partial_filter(&self) -> Option<&str> {
+        self.partial.as_deref().map(|partial| partial.text.as_str())
+    }
+
+    /// True if, over equal keys, these are the options that tell one index from another.
+    fn identify(&self, index: &Index) -> bool {
+        (self.unique, self.sparse, self.partial_filter()) == (index.unique, index.sparse, index.partial_filter())
+    }
+
     fn are_those_of(&self, index: &Index) -> bool {
-        (self.unique, self.hidden, self.expire_after_s) == (index.unique, index.hidden, index.expire_after_s)
+        self.identify(index) && (self.hidden, self.expire_after_s) == (index.hidden, index.expire_after_s)
     }
 }
 
@@ -122,8 +150,9 @@ fn build(
     options: &IndexOptions<'_>,
 ) -> Result<()> {
     let rows = spi::query(
-        "INSERT INTO docshard_catalog.indexes (collection_id, name, keys, is_unique, is_hidden, expire_after_s) \
-         VALUES ($1, $2, $3::text::json, $4, $5, nullif($6, -1)) RETURNING id",
+        "INSERT INTO docshard_catalog.indexes \
+           (collection_id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter) \
+         VALUES ($1, $2, $3::text::json, $4, $5, nullif($6, -1), $7, $8::text::json) RETURNING id",
         &[
             Param::Int4(collection.id),
             Param::Text(name),
@@ -131,14 +160,23 @@ fn build(
             Param::Bool(options.unique),
             Param::Bool(options.hidden),
             Param::Int8(options.expire_after_s.unwrap_or(-1)),
+            Param::Bool(options.sparse),
+            Param::OptText(options.partial_filter()),
         ],
     )?;
     let index = rows.first().map_or(0, |row| row.i32(0));
     let shards: Vec<ShardId> = collection.placements.keys().copied().collect();
+    let predicate = options.predicate(keys);
     run_on_all(
         &shards,
-        "SELECT docshard_internal.create_index($1, $2, $3, $4)",
-        &[Param::Int4(collection.id), Param::Int4(index), Param::Text(keys_json), Param::Bool(options.unique)],
+        "SELECT docshard_internal.create_index($1, $2, $3, $4, $5)",
+        &[
+            Param::Int4(collection.id),
+            Param::Int4(index),
+            Param::Text(keys_json),
+            Param::Bool(options.unique),
+            Param::OptText(predicate.as_deref().map(|partial| partial.text.as_str())),
+        ],
     )
     .map_err(|error| duplicate::translate_build(ns, name, &keys.fields, error))?;
     change::log("createIndex", Some(ns), &json!({"name": name, "unique": options.unique}))?;
@@ -170,7 +208,7 @@ fn conflicting(
             if same_keys && options.are_those_of(index) {
                 return Ok(Some(name.to_owned()));
             }
-            if same_keys && options.unique == index.unique {
+            if same_keys && options.identify(index) {
                 let message = "An equivalent index already exists with the same name but different options: ";
                 return Err(Error::new(Kind::IndexOptionsConflict, format!("{message}{name}")));
             }
@@ -178,7 +216,7 @@ fn conflicting(
                 format!("An existing index has the same name as the requested index: {name}, keys {}", index.keys_json);
             return Err(Error::new(Kind::IndexKeySpecsConflict, message));
         }
-        if same_keys {
+        if same_keys && options.identify(index) {
             let message = format!("Index already exists with a different name: {}", index.name);
             return Err(Error::new(Kind::IndexOptionsConflict, message));
         }
@@ -238,7 +276,10 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
 /// True for the unique index of a unique shard key.
 fn is_of_key(collection: &Collection, index: &Index) -> bool {
     let paths = index.fields.iter().map(|(path, _)| path);
-    collection.unique && index.unique && paths.eq(collection.key.fields.iter().map(|(path, _)| path))
+    collection.unique
+        && index.unique
+        && index.partial.is_none()
+        && paths.eq(collection.key.fields.iter().map(|(path, _)| path))
 }
 
 fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
@@ -246,10 +287,17 @@ fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
     if fields == [("_id".to_owned(), false)] {
         return Ok("_id_".to_owned());
     }
-    let found = collection.indexes.iter().find(|index| index.fields == fields);
-    found
-        .map(|index| index.name.clone())
-        .ok_or_else(|| Error::new(Kind::IndexNotFound, format!("can't find index with key: {keys}")))
+    let found: Vec<&str> =
+        collection.indexes.iter().filter(|index| index.fields == fields).map(|index| index.name.as_str()).collect();
+    match found.as_slice() {
+        [] => Err(Error::new(Kind::IndexNotFound, format!("can't find index with key: {keys}"))),
+        [name] => Ok((*name).to_owned()),
+        several => {
+            let message = format!("{} indexes found for key: {keys}", several.len());
+            let hint = format!("Identify it by its name instead: {}.", several.join(", "));
+            Err(Error::new(Kind::AmbiguousIndexKeyPattern, message).with_hint(hint))
+        }
+    }
 }
 
 /// Drops an index everywhere.

@@ -1,9 +1,11 @@
 //! What a router knows of a collection: one consistent reading of the catalog.
 
 use docshard_core::chunk_map::{ChunkMap, ShardId};
+use docshard_core::index::{IndexKeys, Partial};
 use docshard_core::key::KeyPattern;
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Where a shard is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +48,24 @@ pub struct Index {
     pub unique: bool,
     /// searches do not use it
     pub hidden: bool,
+    /// it holds only documents that have at least one of its fields
+    pub sparse: bool,
+    /// which documents it holds, also if it is sparse; None: all
+    pub partial: Option<Rc<Partial>>,
     /// its documents are deleted so many seconds after the date in its field
     pub expire_after_s: Option<i64>,
+}
+
+impl Index {
+    /// Its keys.
+    pub fn keys(&self) -> IndexKeys {
+        IndexKeys { fields: self.fields.clone() }
+    }
+
+    /// The filter of its `partialFilterExpression`, as text.
+    pub fn partial_filter(&self) -> Option<&str> {
+        self.partial.as_deref().filter(|_| !self.sparse).map(|partial| partial.text.as_str())
+    }
 }
 
 /// A collection, as one catalog snapshot shows it.

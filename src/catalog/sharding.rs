@@ -230,7 +230,7 @@ fn check_indexes(collection: &Collection, pattern: &KeyPattern) -> Result<()> {
         fields.len() >= paths.len() && fields.iter().zip(&paths).all(|((field, _), path)| field == path)
     };
     let by_id = paths == ["_id"];
-    if !by_id && !collection.indexes.iter().any(|index| starts(&index.fields)) {
+    if !by_id && !collection.indexes.iter().any(|index| index.partial.is_none() && starts(&index.fields)) {
         return Err(Error::new(
             Kind::InvalidOptions,
             format!(

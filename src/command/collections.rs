@@ -89,12 +89,14 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
     let before = cache::find(&namespace)?;
     for index in indexes {
         let fields = Fields::parse(index, "createIndexes.indexes", INDEX)?;
-        refuse(&fields, &["sparse", "partialFilterExpression", "collation", "wildcardProjection"])?;
+        refuse(&fields, &["collation", "wildcardProjection"])?;
         let options = json!({
             "name": fields.text("name"),
             "unique": fields.flag("unique"),
             "hidden": fields.flag("hidden"),
             "expireAfterSeconds": fields.get("expireAfterSeconds"),
+            "sparse": fields.flag("sparse"),
+            "partialFilterExpression": fields.get("partialFilterExpression"),
         });
         let params =
             [Param::Text(&namespace), Param::Text(&fields.json_or("key", "{}")), Param::Text(&options.to_string())];
@@ -137,6 +139,12 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
         }
         if index.hidden {
             shown["hidden"] = true.into();
+        }
+        if index.sparse {
+            shown["sparse"] = true.into();
+        }
+        if let Some(filter) = index.partial_filter() {
+            shown["partialFilterExpression"] = crate::pg::json::parse(filter)?;
         }
         if let Some(seconds) = index.expire_after_s {
             shown["expireAfterSeconds"] = seconds.into();

@@ -6,6 +6,7 @@
 use super::donor::{range, range_params};
 use super::record::{Record, names};
 use super::shard::Remote;
+use crate::catalog::cache;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
@@ -38,20 +39,17 @@ pub(super) fn place(recipient: &mut Remote, record: &Record, index_on_id: bool) 
             Param::Bool(index_on_id),
         ],
     )?;
-    let indexes = transaction::run(|| {
-        spi::query(
-            "SELECT id, keys, is_unique FROM docshard_catalog.indexes WHERE collection_id = $1 ORDER BY id",
-            &[Param::Int4(record.collection)],
-        )
-    })?;
-    for index in &indexes {
+    // None comes or goes while a move is registered.
+    let collection = transaction::run(|| cache::get(&record.namespace))?;
+    for index in &collection.indexes {
         recipient.query(
-            "SELECT docshard_internal.create_index($1, $2, $3::text, $4)",
+            "SELECT docshard_internal.create_index($1, $2, $3::text, $4, $5)",
             &[
                 Param::Int4(record.collection),
-                Param::Int4(index.i32(0)),
-                Param::Text(index.text(1)),
-                Param::Bool(index.bool(2)),
+                Param::Int4(index.id),
+                Param::Text(&index.keys_json),
+                Param::Bool(index.unique),
+                Param::OptText(index.partial.as_deref().map(|partial| partial.text.as_str())),
             ],
         )?;
     }

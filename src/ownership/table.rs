@@ -7,6 +7,7 @@ use crate::pg::param::Param;
 use crate::pg::scan::document_by_key;
 use crate::pg::server::relation_oid;
 use crate::pg::spi;
+use crate::pg::sql::quote_literal;
 use docshard_core::error::Kind;
 use docshard_core::index::IndexKeys;
 use pgrx::pg_sys::Oid;
@@ -114,28 +115,32 @@ fn has_relation(relation: &str) -> bool {
     relation_oid(c"docshard_data", &relation).is_some()
 }
 
-/// Makes a secondary index, if it is not there.
+/// Makes a secondary index, if it is not there; of the documents that match `partial`, a filter, or of all.
 ///
 /// # Errors
 /// As [`create`]; a unique index over equal keys is PostgreSQL's 23505.
-pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool) -> Result<()> {
+pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, partial: Option<&str>) -> Result<()> {
     if has_relation(&format!("i{index}")) {
         return Ok(());
     }
     let keys = IndexKeys::parse(&crate::pg::json::parse(keys_json)?)?;
     let function = if unique { "unique_index_key" } else { "index_key" };
-    let literal = keys_json.replace('\'', "''");
+    let literal = quote_literal(keys_json);
     let columns: Vec<_> = keys
         .fields
         .iter()
         .enumerate()
         .map(|(column, (_, descending))| {
             let direction = if *descending { " DESC" } else { "" };
-            format!("docshard_internal.{function}(doc, '{literal}'::text, {column}){direction}")
+            format!("docshard_internal.{function}(doc, {literal}::text, {column}){direction}")
         })
         .collect();
+    // What `router::condition` says word for word, so that the planner knows that the index holds all that it needs.
+    let predicate = partial
+        .map(|filter| format!(" WHERE docshard_internal.matches(doc, {}::text)", quote_literal(filter)))
+        .unwrap_or_default();
     spi::run_script(&format!(
-        "CREATE {} INDEX i{index} ON {} ({})",
+        "CREATE {} INDEX i{index} ON {} ({}){predicate}",
         if unique { "UNIQUE" } else { "" },
         name(collection),
         columns.join(", ")

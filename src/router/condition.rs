@@ -6,10 +6,11 @@
 //! (see `remote::connection`). Only the bounds of open ranges, which may hold nothing or everything, stand in the text,
 //! so that the shard's planner can tell which.
 
-use crate::catalog::model::Collection;
+use crate::catalog::model::{Collection, Index};
 use crate::pg::param::Param;
+use crate::pg::sql::quote_literal;
 use docshard_core::filter::Filter;
-use docshard_core::index::{ARRAY, IndexKeys};
+use docshard_core::index::ARRAY;
 use docshard_core::key::{KeyPattern, KeyRange, KeyRanges};
 use docshard_core::targeting;
 use std::fmt::Write;
@@ -150,19 +151,30 @@ impl Conditions {
     /// Conditions on the index that the filter constrains most.
     fn best_index(&mut self, collection: &Collection, filter: &Filter) {
         let score = |wanted: &Vec<KeyRanges>| (wanted.iter().filter(|ranges| are_points(ranges)).count(), wanted.len());
+        // A partial index serves also who wants all that it holds.
         let best = collection
             .indexes
             .iter()
-            .filter(|index| !index.hidden)
-            .map(|index| (index, IndexKeys { fields: index.fields.clone() }.wanted(filter)))
-            .filter(|(_, wanted)| !wanted.is_empty())
-            .max_by_key(|(index, wanted)| (score(wanted), index.unique, std::cmp::Reverse(index.id)));
+            .filter(|index| !index.hidden && holds_all(index, filter))
+            .map(|index| (index, index.keys().wanted(filter)))
+            .filter(|(index, wanted)| index.partial.is_some() || !wanted.is_empty())
+            .max_by_key(|(index, wanted)| {
+                (score(wanted), index.partial.is_some(), index.unique, std::cmp::Reverse(index.id))
+            });
         if let Some((index, wanted)) = best {
+            self.held_by(index);
             let narrow = wanted.first().is_some_and(are_points);
             for (column, ranges) in wanted.iter().enumerate() {
                 let expression = index_expression("t.doc", &index.keys_json, index.unique, column);
                 self.ranges(&expression, ranges, true, narrow);
             }
+        }
+    }
+
+    /// The condition of the documents that an index holds, word for word as the index was created with.
+    pub fn held_by(&mut self, index: &Index) {
+        if let Some(partial) = &index.partial {
+            self.terms.push(format!("docshard_internal.matches(t.doc, {}::text)", quote_literal(&partial.text)));
         }
     }
 
@@ -211,6 +223,11 @@ impl Conditions {
     }
 }
 
+/// True if the index holds every document that the filter matches.
+fn holds_all(index: &Index, filter: &Filter) -> bool {
+    index.partial.as_deref().is_none_or(|partial| filter.implies(&partial.filter))
+}
+
 fn are_points(ranges: &KeyRanges) -> bool {
     ranges.as_slice().iter().all(|range| range.as_point().is_some())
 }
@@ -228,5 +245,5 @@ fn literal(bytes: &[u8]) -> String {
 /// What an index's column is made of, as the index was created with.
 pub fn index_expression(doc: &str, keys_json: &str, unique: bool, column: usize) -> String {
     let function = if unique { "unique_index_key" } else { "index_key" };
-    format!("docshard_internal.{function}({doc}, '{}'::text, {column})", keys_json.replace('\'', "''"))
+    format!("docshard_internal.{function}({doc}, {}::text, {column})", quote_literal(keys_json))
 }

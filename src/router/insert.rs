@@ -15,7 +15,6 @@ use docshard_core::document::element::Element;
 use docshard_core::document::value::Value;
 use docshard_core::document::{normalise, raw};
 use docshard_core::error::Kind;
-use docshard_core::index::IndexKeys;
 use docshard_core::key::encode::encode;
 use docshard_core::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
 use std::cell::RefCell;
@@ -250,8 +249,12 @@ fn duplicate_among(collection: &Collection, batch: &[Storable], error: Error) ->
 fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result<Option<Error>> {
     let object = raw::document(&document.bytes).expect("checked when it was made");
     for index in collection.indexes.iter().filter(|index| index.unique) {
-        let keys = IndexKeys { fields: index.fields.clone() };
+        if index.partial.as_deref().is_some_and(|partial| !partial.filter.matches(object)) {
+            continue;
+        }
+        let keys = index.keys();
         let mut conditions = Conditions::new(collection);
+        conditions.held_by(index);
         for column in 0..keys.fields.len() {
             let key = conditions.param(Bound::Bytes(keys.unique_key(object, column)?));
             conditions.and(format!("{} = {key}", index_expression("t.doc", &index.keys_json, true, column)));

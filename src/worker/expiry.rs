@@ -11,7 +11,7 @@ use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::timeout::Deadline;
 use crate::pg::{process, spi, transaction};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use std::time::{Duration, Instant};
 
 /// How long a delete may take at first, and at most, in milliseconds.
@@ -37,6 +37,8 @@ struct Expiring {
     namespace: String,
     name: String,
     path: String,
+    /// the filter of a partial index: only what it holds expires
+    partial: Option<Json>,
     /// documents with an earlier date, or that very one, have expired; milliseconds since 1970
     until: i64,
 }
@@ -81,23 +83,31 @@ impl Expiry {
 fn expiring() -> Result<Vec<Expiring>> {
     let rows = spi::query(
         "SELECT c.namespace, i.name, (SELECT k FROM json_object_keys(i.keys) AS k LIMIT 1), \
-                (extract(epoch FROM now()) * 1000)::int8 - i.expire_after_s * 1000 \
+                (extract(epoch FROM now()) * 1000)::int8 - i.expire_after_s * 1000, i.partial_filter \
          FROM docshard_catalog.indexes i JOIN docshard_catalog.collections c ON c.id = i.collection_id \
          WHERE i.expire_after_s IS NOT NULL ORDER BY i.id",
         &[],
     )?;
-    let index = |row: &spi::Row| Expiring {
-        namespace: row.text(0).to_owned(),
-        name: row.text(1).to_owned(),
-        path: row.text(2).to_owned(),
-        until: row.i64(3),
+    let index = |row: &spi::Row| -> Result<Expiring> {
+        Ok(Expiring {
+            namespace: row.text(0).to_owned(),
+            name: row.text(1).to_owned(),
+            path: row.text(2).to_owned(),
+            until: row.i64(3),
+            partial: row.opt_text(4).map(crate::pg::json::parse).transpose()?,
+        })
     };
-    Ok(rows.iter().map(index).collect())
+    rows.iter().map(index).collect()
 }
 
 fn delete(index: &Expiring, patience: i64) -> Result<()> {
     let _deadline = Deadline::after(patience);
-    let filter = json!({&index.path: {"$lte": {"$date": {"$numberLong": index.until.to_string()}}}}).to_string();
+    let expired = json!({&index.path: {"$lte": {"$date": {"$numberLong": index.until.to_string()}}}});
+    let filter = match &index.partial {
+        Some(partial) => json!({"$and": [partial, expired]}),
+        None => expired,
+    };
+    let filter = filter.to_string();
     spi::query("SELECT docshard.delete_many($1, $2::json)", &[Param::Text(&index.namespace), Param::Text(&filter)])?;
     Ok(())
 }

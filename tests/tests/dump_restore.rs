@@ -38,6 +38,9 @@ fn prepare(cluster: &Cluster) {
            array_agg(jsonb_build_object('_id', k, 'k', k, 'n', k % 10, 'at', jsonb_build_object('$date', '2026-01-01T00:00:00Z'))))
          FROM generate_series(0, 299) k",
         "SELECT docshard.create_index('shop.things', '{\"n\": 1, \"k\": -1}')",
+        "SELECT docshard.create_index('shop.things', '{\"k\": 1, \"u\": 1}',
+           '{\"unique\": true, \"partialFilterExpression\": {\"u\": {\"$gt\": 5}}}')",
+        "SELECT docshard.create_index('shop.things', '{\"n\": 1}', '{\"sparse\": true}')",
         "SELECT docshard.split_at('shop.things', '{\"k\": 100}')",
         "SELECT docshard.split_at('shop.things', '{\"k\": 200}')",
         "SELECT docshard.move_chunk('shop.things', '{\"k\": 100}', 'shard0')",

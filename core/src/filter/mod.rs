@@ -5,11 +5,13 @@
 //! * [`matching`] evaluates it on a document.
 //! * [`position`] says which array element made it match.
 //! * [`bounds`] says which values of a field can match.
+//! * [`implication`] says whether one filter's matches are all another's, and what a partial index may ask for.
 //! * [`types`], [`modulo`], [`bits`] and [`regex`] are single operators: argument and test.
 //! * [`schema`] is `$jsonSchema`.
 
 mod bits;
 mod bounds;
+mod implication;
 mod matching;
 mod modulo;
 mod node;

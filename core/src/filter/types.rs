@@ -92,6 +92,11 @@ impl Types {
         TYPES.iter().position(|(known, _)| *known == alias).map(|position| Types(1 << position))
     }
 
+    /// True if each of the types is among the others.
+    pub fn is_subset_of(self, others: Types) -> bool {
+        self.0 & !others.0 == 0
+    }
+
     /// True if the value is of one of the types.
     pub fn contain(self, raw: RawValue<'_>) -> bool {
         let alias = match raw {

@@ -1,0 +1,146 @@
+//! Answers do not depend on indexes: random statements on random documents, with arrays, give the same with indexes of
+//! every kind and without, on shards that had the collection when the indexes were made and on one that got it later.
+
+use docshard_tests::Cluster;
+use fastrand::Rng;
+use postgres::Client;
+use serde_json::{Map, Value, json};
+
+const INDEXES: &str = r#"[
+    {"key": {"a": 1}}, {"key": {"a": -1, "b": 1}}, {"key": {"b": 1}, "name": "b sparse", "sparse": true},
+    {"key": {"b": 1}, "name": "b above", "partialFilterExpression": {"b": {"$gt": 2}}},
+    {"key": {"c.d": 1, "a": 1}, "sparse": true}, {"key": {"c": 1}, "partialFilterExpression": {"$or": [{"a": {"$in": [1, 2]}}, {"b": {"$type": "string"}}]}},
+    {"key": {"k": 1, "u": 1}, "unique": true, "partialFilterExpression": {"u": {"$exists": true}}},
+    {"key": {"u": 1}, "hidden": true}, {"key": {"c.d": -1}}]"#;
+
+fn scalar(rng: &mut Rng) -> Value {
+    match rng.u8(0..12) {
+        0..=5 => json!(rng.i64(0..5)),
+        6 | 7 => json!(["x", "y", "xy"][rng.usize(0..3)]),
+        8 => Value::Null,
+        9 => json!(f64::from(rng.u8(0..5)) + 0.5),
+        10 => json!(rng.bool()),
+        _ => json!({"d": rng.i64(0..4)}),
+    }
+}
+
+fn value(rng: &mut Rng) -> Value {
+    match rng.u8(0..10) {
+        0 | 1 => (0..rng.usize(0..3)).map(|_| scalar(rng)).collect(),
+        2 => json!({"d": scalar(rng)}),
+        _ => scalar(rng),
+    }
+}
+
+fn document(rng: &mut Rng, id: i64) -> Value {
+    let mut fields = Map::new();
+    fields.insert("_id".to_owned(), json!(id));
+    fields.insert("k".to_owned(), json!(id));
+    for name in ["a", "b", "c"] {
+        if rng.u8(0..4) > 0 {
+            fields.insert(name.to_owned(), value(rng));
+        }
+    }
+    if rng.u8(0..3) == 0 {
+        fields.insert("u".to_owned(), json!(rng.i64(0..1000)));
+    }
+    Value::Object(fields)
+}
+
+fn condition(rng: &mut Rng) -> Value {
+    match rng.u8(0..14) {
+        0..=2 => scalar(rng),
+        3..=6 => json!({["$gt", "$gte", "$lt", "$lte"][rng.usize(0..4)]: scalar(rng)}),
+        7 => json!({"$gte": rng.i64(0..3), "$lte": rng.i64(1..5)}),
+        8 => json!({"$in": (0..rng.usize(1..4)).map(|_| scalar(rng)).collect::<Vec<_>>()}),
+        9 => json!({"$exists": rng.bool()}),
+        10 => json!({"$ne": scalar(rng)}),
+        11 => json!({"$type": (["string", "number", "array", "null"][rng.usize(0..4)])}),
+        12 => json!({"$elemMatch": {"$gte": 1}}),
+        _ => json!({"$regex": "^x"}),
+    }
+}
+
+fn filter(rng: &mut Rng, depth: usize) -> Value {
+    if depth > 0 && rng.u8(0..4) == 0 {
+        let branches: Vec<_> = (0..rng.usize(1..3)).map(|_| filter(rng, depth - 1)).collect();
+        return json!({["$or", "$and", "$nor"][rng.usize(0..3)]: branches});
+    }
+    let paths = ["a", "b", "c", "c.d", "u", "k"];
+    let fields = (0..rng.usize(1..4)).map(|_| (paths[rng.usize(0..paths.len())].to_owned(), condition(rng)));
+    Value::Object(fields.collect())
+}
+
+/// What a statement answers for each collection.
+fn answers(client: &mut Client, sql: &str, filter: &Value) -> [Value; 2] {
+    ["answers.plain", "answers.indexed"].map(|ns| {
+        let row = client.query_one(sql, &[&ns, filter]);
+        row.unwrap_or_else(|e| panic!("{sql} {ns} {filter}: {e:?}")).get(0)
+    })
+}
+
+fn assert_same(client: &mut Client, what: &str, sql: &str, filter: &Value) {
+    let [plain, indexed] = answers(client, sql, filter);
+    assert_eq!(indexed, plain, "{what}: {sql} {filter}");
+}
+
+const FIND: &str =
+    "SELECT coalesce(jsonb_agg(d ORDER BY (d ->> '_id')::int), '[]') FROM docshard.find($1, $2::jsonb::json) d";
+const SORTED: &str = "SELECT coalesce(jsonb_agg(d), '[]') FROM docshard.find($1, $2::jsonb::json, \
+                      '{\"sort\": {\"a\": 1, \"_id\": -1}, \"limit\": 7}') d";
+const COUNT: &str = "SELECT to_jsonb(docshard.count_documents($1, $2::jsonb::json))";
+
+#[test]
+fn answers_do_not_depend_on_indexes() {
+    let cluster = Cluster::start(2);
+    let mut client = cluster.router.client();
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
+    let mut rng = Rng::with_seed(seed);
+    let what = format!("SEED={seed}");
+    client.batch_execute("SELECT docshard.stop_balancer(), docshard.enable_sharding('answers', 'shard0')").unwrap();
+    for ns in ["answers.plain", "answers.indexed"] {
+        client.execute("SELECT docshard.shard_collection($1, '{\"k\": 1}')", &[&ns]).unwrap();
+        if ns == "answers.indexed" {
+            client.execute(&format!("SELECT docshard.create_indexes($1, '{INDEXES}')"), &[&ns]).unwrap();
+        }
+        client.execute("SELECT docshard.split_at($1, '{\"k\": 300}')", &[&ns]).unwrap();
+    }
+    let documents: Vec<Value> = (0..600).map(|id| document(&mut rng, id)).collect();
+    for ns in ["answers.plain", "answers.indexed"] {
+        client.execute("SELECT docshard.insert_many($1, $2)", &[&ns, &documents]).unwrap();
+        // The other shard has neither table nor index until now.
+        client.execute("SELECT docshard.move_chunk($1, '{\"k\": 300}', 'shard1')", &[&ns]).unwrap();
+    }
+    let kinds = "SELECT string_agg(concat(i.indisunique, i.indpred IS NOT NULL), ' ' ORDER BY i.indexrelid::regclass::text) \
+                 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname ~ '^i[0-9]+$'";
+    let [donor, recipient] = [0, 1].map(|shard| cluster.shards[shard].value::<String>(kinds));
+    assert_eq!(donor, recipient);
+    assert_eq!(donor.matches("ft").count(), 4, "{donor}");
+    assert_eq!(donor.matches("tt").count(), 1, "{donor}");
+    for shard in &cluster.shards {
+        // Small tables are read without indexes, so that nothing would be tried.
+        shard.psql("ALTER SYSTEM SET enable_seqscan = off");
+        shard.psql("SELECT pg_reload_conf()");
+        shard.psql("ANALYZE");
+    }
+    drop(client);
+    let mut client = cluster.router.client();
+    for round in 0..150 {
+        let filter = filter(&mut rng, 2);
+        assert_same(&mut client, &what, FIND, &filter);
+        assert_same(&mut client, &what, COUNT, &filter);
+        if round % 4 == 0 {
+            assert_same(&mut client, &what, SORTED, &filter);
+        }
+        if round % 10 == 0 {
+            let set = json!({"$set": {["a", "b", "c"][rng.usize(0..3)]: value(&mut rng)}});
+            let sql = format!("SELECT docshard.update_many($1, $2::jsonb::json, '{set}')");
+            assert_same(&mut client, &what, &sql, &filter);
+        }
+        if round % 40 == 0 {
+            let few = json!({"$and": [filter, {"k": {"$lt": rng.i64(0..600)}}, {"a": {"$gte": 4}}]});
+            assert_same(&mut client, &what, "SELECT docshard.delete_many($1, $2::jsonb::json)", &few);
+        }
+    }
+    assert_same(&mut client, &what, FIND, &json!({}));
+}
