@@ -120,6 +120,7 @@ fn drop_indexes(ns: &str, indexes: default!(Json, "'\"*\"'")) -> Json {
 
 /// The indexes of a collection, a row each.
 #[pg_extern(stable, parallel_unsafe, requires = ["catalog"])]
+#[allow(clippy::type_complexity, reason = "the columns of a row")]
 fn list_indexes(
     ns: &str,
 ) -> TableIterator<
