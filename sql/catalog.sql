@@ -143,8 +143,12 @@ COMMENT ON COLUMN docshard_catalog.migrations.stall_ms IS 'how long writers to t
 COMMENT ON COLUMN docshard_catalog.migrations.durations IS 'milliseconds by step that has ended; step_at: when the present one began';
 COMMENT ON COLUMN docshard_catalog.migrations.role IS 'who started it: whose user mappings reach the shards';
 COMMENT ON COLUMN docshard_catalog.migrations.error IS 'why it was aborted, or what keeps it from its end';
--- One move of a collection at a time. What is left to clean (moved, aborted) stands in nobody's way.
-CREATE UNIQUE INDEX migrations_undecided ON docshard_catalog.migrations (collection_id) WHERE state IN ('running', 'committed');
+-- A shard takes part in one move of a collection at a time, as donor or as recipient: its version of the collection belongs
+-- to that move. What is left to clean (moved, aborted) stands in nobody's way.
+ALTER TABLE docshard_catalog.migrations ADD CONSTRAINT migrations_undecided EXCLUDE USING gist (
+    (int8multirange(int8range((collection_id::bigint << 31) + donor, (collection_id::bigint << 31) + donor, '[]'),
+                    int8range((collection_id::bigint << 31) + recipient, (collection_id::bigint << 31) + recipient, '[]')))
+    WITH &&) WHERE (state IN ('running', 'committed'));
 CREATE INDEX migrations_unfinished ON docshard_catalog.migrations (id) WHERE state <> 'done';
 
 CREATE TABLE docshard_catalog.transactions (

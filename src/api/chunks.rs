@@ -209,24 +209,37 @@ fn abort_migration(migration: i64) -> Json {
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// Ends the move of a chunk of a collection.
+/// Ends all moves of chunks of a collection.
 #[pg_extern(name = "abort_migration", volatile, parallel_unsafe, requires = ["catalog"])]
 fn abort_migration_of(ns: &str) -> Json {
     let run = || -> Result<Json> {
         check(ns)?;
         let collection = cache::get(ns)?;
-        let Some(migration) = migration::undecided(collection.id)? else {
-            return Err(Error::new(Kind::NoMatchingDocument, format!("no chunk of {ns} is being moved"))
-                .with_hint("The view docshard.migrations shows the moves under way, and those that ended."));
-        };
-        end_move(migration)
+        match migration::undecided(collection.id)?[..] {
+            [] => Err(Error::new(Kind::NoMatchingDocument, format!("no chunk of {ns} is being moved"))
+                .with_hint("The view docshard.migrations shows the moves under way, and those that ended.")),
+            [migration] => end_move(migration),
+            ref several => {
+                let ended = several.iter().map(|id| end_one(*id)).collect::<Result<Vec<_>>>()?;
+                let all = ended.iter().all(|answer| answer["aborted"] == true);
+                Ok(Json(json!({"ok": 1, "aborted": all, "migrations": ended}).to_string()))
+            }
+        }
     };
     run().unwrap_or_else(|e| e.raise())
 }
 
 fn end_move(migration: i64) -> Result<Json> {
+    let mut answer = json!({"ok": 1});
+    if let (Some(answer), serde_json::Value::Object(ended)) = (answer.as_object_mut(), end_one(migration)?) {
+        answer.extend(ended);
+    }
+    Ok(Json(answer.to_string()))
+}
+
+fn end_one(migration: i64) -> Result<serde_json::Value> {
     let ended = jobs::abort_and_wait(migration)?;
-    let mut answer = json!({"ok": 1, "migration": migration, "aborted": ended.now});
+    let mut answer = json!({"migration": migration, "aborted": ended.now});
     let note = match (ended.now, ended.moved) {
         (true, _) => None,
         (false, true) => Some("the move was decided already: the chunk is at its new shard"),
@@ -238,7 +251,7 @@ fn end_move(migration: i64) -> Result<Json> {
     if ended.unfinished {
         pgrx::warning!("what the move left on its shards is cleaned up when they can be reached");
     }
-    Ok(Json(answer.to_string()))
+    Ok(answer)
 }
 
 /// Completes or takes back moves whose process is gone, and removes what they left on shards; the balancer does it by

@@ -4,21 +4,22 @@
 //! 1. Moves that somebody left unfinished are recovered, also while the balancer is off.
 //! 2. The catalog is read, and every shard measured where PostgreSQL's statistics tell of changes; a shard that fails rests, and takes no part meanwhile.
 //! 3. Splits. Where a chunk has only one key, it is marked jumbo. After splits the round ends, and the next begins.
-//! 4. Moves, one after the other. A chunk is counted exactly before it moves; if it is not what it seemed, the policy
-//!    is asked again. After each plan the policy is asked again on what is known now, until it has no more moves.
-//!
+//! 4. Moves, of disjoint pairs of shards at the same time ([`moving`]). A chunk is counted exactly before it moves; if it is
+//!    not what it seemed, the policy is asked again. After each move the policy is asked again on what is known now, until it
+//!    has no more moves.
 //! 5. Where nothing is to be split or moved: tiny neighbours are merged, if they were tiny for long.
 //!
 //! Every step is a transaction of its own. INVARIANTS:
 //! * An error of a shard or of a collection makes that one rest, ever longer, and never stops the others. What a resting
 //!   shard holds counts as it was measured last.
-//! * While a step runs this process holds `Tag::Worker(STEP)`; it begins none while somebody holds
+//! * While steps run this process holds `Tag::Worker(STEP)`; it begins none while somebody holds
 //!   `Tag::Worker(STOP)`, nor while the balancer is off. So who takes STOP and then gets STEP knows that nothing moves.
 //! * A chunk that was moved is pinned for [`PIN`], or until shards or zones change.
 
 mod compliance;
 pub mod control;
 mod measured;
+mod moving;
 mod rest;
 mod steps;
 mod view;
@@ -32,7 +33,7 @@ use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::{process, transaction};
 pub use compliance::{CollectionStatus, collection_status};
 use control::STEP;
-use docshard_core::balancer::{self as policy, Cut, Reason};
+use docshard_core::balancer::{self as policy, Cut};
 use docshard_core::chunk_map::ShardId;
 use measured::Measured;
 use rest::Rests;
@@ -109,7 +110,7 @@ impl Balancer {
             return Ok(false);
         }
         self.measure(&mut view);
-        let plan = policy::plan(&self.describe(&view));
+        let plan = policy::plan(&self.describe(&view, &|_| false));
         let done = if !plan.splits.is_empty() {
             Ok(self.split(&view, &plan.splits))
         } else if plan.moves.is_empty() {
@@ -227,10 +228,10 @@ impl Balancer {
         }
     }
 
-    /// The cluster as the policy sees it.
-    fn describe(&self, view: &View) -> policy::Cluster {
+    /// The cluster as the policy sees it, with the shards that take part in a move already.
+    fn describe(&self, view: &View, busy: &dyn Fn(ShardId) -> bool) -> policy::Cluster {
         view.describe(&Known {
-            unavailable: &|shard| self.shards.rests(&shard),
+            unavailable: &|shard| busy(shard) || self.shards.rests(&shard),
             resting: &|collection| self.collections.rests(&collection),
             pinned: &|collection, min| self.pinned.contains_key(&(collection, min.to_vec())),
         })
@@ -260,80 +261,6 @@ impl Balancer {
             }
         }
         done
-    }
-
-    /// Moves until the policy is content, somebody wants it to stop, or measurements are old. True if anything moved.
-    fn balance(&mut self, view: &mut View, mut moves: Vec<policy::Move>) -> Result<bool> {
-        let measured = Instant::now();
-        let mut done = false;
-        let mut exact: Vec<(i32, Vec<u8>)> = Vec::new();
-        while !moves.is_empty() && measured.elapsed() < FRESH {
-            let mut surprised = false;
-            for step in moves {
-                let collection = &view.collections[step.collection];
-                let ends = [step.from, step.to];
-                if self.collections.rests(&collection.id) || ends.iter().any(|shard| self.shards.rests(shard)) {
-                    continue;
-                }
-                let Some(_step) = Step::begin() else { return Ok(done) };
-                let began = Instant::now();
-                let chunk = &collection.chunks[step.chunk];
-                let name = (collection.id, chunk.min.clone());
-                let outcome = if step.reason == Reason::Evenness && !exact.contains(&name) {
-                    exact.push(name.clone());
-                    steps::confirm(view, &step)
-                } else {
-                    Ok(None)
-                };
-                let outcome = match outcome {
-                    Ok(Some(size)) => Ok(Err(size)),
-                    Ok(None) => steps::run_move(view, &step).map(Ok),
-                    Err(error) => Err(error),
-                };
-                match outcome {
-                    Ok(Ok(bytes)) => {
-                        done = true;
-                        self.collections.succeeded(&collection.id);
-                        self.shards.succeeded(&step.from);
-                        self.shards.succeeded(&step.to);
-                        self.pinned.insert(name, Instant::now());
-                        view.collections[step.collection].chunks[step.chunk].shard = step.to;
-                        let pause = Self::pause(bytes, began.elapsed())?;
-                        if !pause.is_zero() {
-                            self.paused_until = Some(Instant::now() + pause);
-                            return Ok(done);
-                        }
-                    }
-                    Ok(Err((documents, bytes))) => {
-                        let chunk = &mut view.collections[step.collection].chunks[step.chunk];
-                        (chunk.documents, chunk.bytes) = (documents, bytes);
-                        surprised = true;
-                    }
-                    Err(error) => self.move_failed(view, &step, &error),
-                }
-            }
-            if !surprised && !done {
-                break;
-            }
-            moves = policy::plan(&self.describe(view)).moves;
-        }
-        Ok(done)
-    }
-
-    /// Lets the shard rest that could not be reached, or else the collection.
-    fn move_failed(&mut self, view: &View, step: &policy::Move, error: &Error) {
-        let collection = &view.collections[step.collection];
-        let names = |shard: &&std::rc::Rc<crate::catalog::model::Shard>| {
-            [step.from, step.to].contains(&shard.id)
-                && error.context.as_deref() == Some(&format!("shard \"{}\"", shard.name))
-        };
-        match view.shards.iter().find(names).filter(|_| is_connection_lost(error)) {
-            Some(shard) => {
-                self.shards.failed(shard.id, &error.message);
-                self.note(error, &format!("moving a chunk of {}: ", collection.namespace));
-            }
-            None => self.collection_failed(collection, error, "moving a chunk of"),
-        }
     }
 
     fn collection_failed(&mut self, collection: &Collection, error: &Error, what: &str) {

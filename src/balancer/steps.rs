@@ -4,8 +4,8 @@ use super::{View, control};
 use crate::catalog::change::{self, Locked};
 use crate::catalog::model::Shard;
 use crate::catalog::sizes::{self, Chunk, Collection};
-use crate::catalog::{chunks, settings, zones};
-use crate::migration::{self, MoveRequest};
+use crate::catalog::{chunks, zones};
+use crate::migration::MoveRequest;
 use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::{spi, transaction};
@@ -89,20 +89,17 @@ pub(super) fn confirm(view: &View, step: &policy::Move) -> Result<Option<(u64, u
     Ok((chunk.bytes.abs_diff(bytes) > chunk.bytes / 5 + 64 * 1024).then_some((documents, bytes)))
 }
 
-/// Moves a chunk; answers how many bytes that were.
-pub(super) fn run_move(view: &View, step: &policy::Move) -> Result<u64> {
+/// What is to be moved, at most so many bytes a second; 0 is no limit.
+pub(super) fn request(view: &View, step: &policy::Move, bytes_per_second: u64) -> MoveRequest {
     let collection = &view.collections[step.collection];
     let chunk = &collection.chunks[step.chunk];
-    let name = |id| view.shards.iter().find(|shard| shard.id == id).map_or("?", |shard| shard.name.as_str());
-    control::show(&format!("moving a chunk of {} from {} to {}", collection.namespace, name(step.from), name(step.to)));
-    let outcome = migration::run(&MoveRequest {
+    MoveRequest {
         namespace: collection.namespace.clone(),
         min: chunk.min.clone(),
         max: chunk.max.clone(),
         to: step.to,
         force_jumbo: step.reason != Reason::Evenness,
-        bytes_per_second: transaction::run(|| settings::integer("throttle_mb_per_s"))?.unsigned_abs() << 20,
+        bytes_per_second,
         reason: step.reason.name().into(),
-    })?;
-    Ok(u64::try_from(outcome.bytes).unwrap_or(0))
+    }
 }

@@ -71,16 +71,22 @@ pub const SETTINGS: &[Setting] = &[
         description: "until when the balancer works each day (HH:MM); may be after midnight; it needs both ends",
     },
     Setting {
+        name: "parallel_moves",
+        default: "8",
+        kind: SettingKind::Integer(1, 1000),
+        description: "the balancer moves at most so many chunks at a time, each between two shards of its own",
+    },
+    Setting {
         name: "throttle_mb_per_s",
         default: "0",
         kind: SettingKind::Integer(0, 1_000_000),
-        description: "the balancer copies at most so many MiB a second on average; 0: no limit",
+        description: "the balancer copies at most so many MiB a second on average, by all moves together; 0: no limit",
     },
     Setting {
         name: "pause_ms",
         default: "0",
         kind: SettingKind::Integer(0, 86_400_000),
-        description: "how long the balancer pauses after each move, in milliseconds",
+        description: "how long the balancer begins no move after one has ended, in milliseconds",
     },
     Setting {
         name: "merge_delay_s",

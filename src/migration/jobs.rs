@@ -38,6 +38,21 @@ pub fn move_and_wait(request: &MoveRequest) -> Result<Outcome> {
     Ok(outcome_from_json(&background::run(MOVE, &title, &request_to_json(request))?))
 }
 
+/// Starts a move in a background worker of its own, one of several; `what` comes back with its end, of which
+/// [`outcome`] tells.
+///
+/// # Errors
+/// `ExceededMemoryLimit` (53200) if no worker is free.
+pub fn start_move<T>(jobs: &mut background::Jobs<T>, request: &MoveRequest, what: T) -> Result<()> {
+    let title = format!("docshard: moving a chunk of {}", request.namespace);
+    jobs.start(MOVE, &title, &request_to_json(request), what)
+}
+
+/// What a move that [`start_move`] started came to.
+pub fn outcome(answer: &Value) -> Outcome {
+    outcome_from_json(answer)
+}
+
 /// As [`move_and_wait`], for a range; returns also how many moves that were.
 ///
 /// # Errors

@@ -131,15 +131,29 @@ pub fn unfinished() -> Result<Vec<Record>> {
     spi::query(&sql, &[])?.iter().map(from_row).collect()
 }
 
-/// The move of a collection that may still change who owns what; None if there is none. Whoever asks holds the
-/// collection's row locked.
+/// The moves of a collection that may still change who owns what, oldest first.
 ///
 /// # Errors
 /// Internal ones.
-pub fn undecided(collection: i32) -> Result<Option<i64>> {
+pub fn undecided(collection: i32) -> Result<Vec<i64>> {
     let rows = spi::query(
-        "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state IN ('running', 'committed')",
+        "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state IN ('running', 'committed') \
+         ORDER BY id",
         &[Param::Int4(collection)],
+    )?;
+    Ok(rows.iter().map(|row| row.i64(0)).collect())
+}
+
+/// The move of a collection in which one of these shards takes part, and which may still change who owns what; None if
+/// there is none. Whoever asks holds the collection's row locked.
+///
+/// # Errors
+/// Internal ones.
+pub fn undecided_at(collection: i32, shards: [ShardId; 2]) -> Result<Option<i64>> {
+    let rows = spi::query(
+        "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state IN ('running', 'committed') \
+         AND (donor IN ($2, $3) OR recipient IN ($2, $3)) ORDER BY id LIMIT 1",
+        &[Param::Int4(collection), Param::Int4(shards[0]), Param::Int4(shards[1])],
     )?;
     Ok(rows.first().map(|row| row.i64(0)))
 }

@@ -159,17 +159,17 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
     Ok(())
 }
 
-/// The move of the collection that is decided but not yet in the map: then a stale answer is no error but a reason to
+/// The moves of the collection that are decided but not yet in the map: then a stale answer is no error but a reason to
 /// wait. Runs in the caller's transaction.
 ///
 /// # Errors
 /// Internal ones.
-pub fn decided(collection: i32) -> Result<Option<i64>> {
+pub fn decided(collection: i32) -> Result<Vec<i64>> {
     let rows = spi::query(
-        "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state = 'committed'",
+        "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state = 'committed' ORDER BY id",
         &[Param::Int4(collection)],
     )?;
-    Ok(rows.first().map(|row| row.i64(0)))
+    Ok(rows.iter().map(|row| row.i64(0)).collect())
 }
 
 /// True if something is under way that changes, or has just changed, at which version a shard is of the collection: a

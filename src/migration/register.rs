@@ -227,7 +227,8 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
         if shards.first().is_none_or(|row| row.bool(0)) {
             refuse_draining(&*cache::shard(request.to)?)?;
         }
-        if let Some(other) = record::undecided(collection.id)? {
+        // Moves between other shards touch no version, no lock and no table of this one.
+        if let Some(other) = record::undecided_at(collection.id, [donor, request.to])? {
             return Err(conflict(&request.namespace, other));
         }
         let pattern = match &collection.key {
@@ -283,8 +284,8 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
     Ok(Registered { record, end, donor, recipient, puller, index_on_id, place, application })
 }
 
-/// The error of whoever must wait for a move of the collection.
-pub(super) fn conflict(namespace: &str, migration: i64) -> Error {
+/// The error of whoever must wait for a move of the collection in which one of the shards takes part.
+fn conflict(namespace: &str, migration: i64) -> Error {
     Error::new(
         Kind::ConflictingOperationInProgress,
         format!("a chunk of {namespace} is being moved (migration {migration})"),

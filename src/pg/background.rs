@@ -12,6 +12,7 @@ use super::transaction;
 use docshard_core::error::Kind;
 use pgrx::{pg_guard, pg_sys};
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::ffi::c_char;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -218,6 +219,11 @@ pub fn run(name: &str, title: &str, request: &Value) -> Result<Value> {
         }
         pgrx::check_for_interrupts!();
     }
+    answer_of(&segment, title)
+}
+
+/// What a job that has ended answered.
+fn answer_of(segment: &Segment, title: &str) -> Result<Value> {
     let Some(answer) = segment.answer() else {
         return Err(Error::new(Kind::OperationFailed, format!("the background worker \"{title}\" ended unexpectedly"))
             .with_hint("The server's log tells why."));
@@ -244,6 +250,119 @@ pub fn run_detached(name: &str, title: &str, request: &Value, has_begun: impl Fn
     }
     worker.ended = true;
     Ok(())
+}
+
+thread_local! {
+    /// The workers of all [`Jobs`] of this process, for [`stop_jobs`]; None before that is registered.
+    static UNDER_WAY: RefCell<Option<Vec<*mut pg_sys::BackgroundWorkerHandle>>> = const { RefCell::new(None) };
+}
+
+/// Ends what is under way when this process ends without unwinding.
+#[pg_guard]
+unsafe extern "C-unwind" fn stop_jobs(_code: i32, _argument: pg_sys::Datum) {
+    for handle in UNDER_WAY.take().unwrap_or_default() {
+        // SAFETY: a handle is in the list for as long as it is valid.
+        unsafe { pg_sys::TerminateBackgroundWorker(handle) };
+    }
+}
+
+fn under_way(change: impl FnOnce(&mut Vec<*mut pg_sys::BackgroundWorkerHandle>)) {
+    UNDER_WAY.with_borrow_mut(|handles| {
+        change(handles.get_or_insert_with(|| {
+            // SAFETY: once a process, and never taken back; the process's own list is all that it looks at.
+            unsafe { pg_sys::before_shmem_exit(Some(stop_jobs), pg_sys::Datum::from(0)) };
+            Vec::new()
+        }));
+    });
+}
+
+/// Jobs that run at the same time, each with what it is to its starter; for processes that work outside transactions. Those
+/// that have not ended when this is dropped, or when the process ends, are told to stop.
+pub struct Jobs<T>(Vec<UnderWay<T>>);
+
+struct UnderWay<T> {
+    what: T,
+    title: String,
+    segment: Segment,
+    worker: Worker,
+}
+
+impl<T> Default for Jobs<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Jobs<T> {
+    /// Starts a job; `what` comes back with its answer.
+    ///
+    /// # Errors
+    /// `ExceededMemoryLimit` (53200) if no worker is free.
+    pub fn start(&mut self, name: &str, title: &str, request: &Value, what: T) -> Result<()> {
+        let segment = Segment::create(json!({"job": name, "request": request}).to_string().as_bytes())?;
+        // SAFETY: a mapped segment; from now on it stays mapped until it is dropped, whatever transactions end.
+        unsafe { pg_sys::dsm_pin_mapping(segment.0) };
+        let worker = start(title, &segment)?;
+        under_way(|handles| handles.push(worker.handle));
+        self.0.push(UnderWay { what, title: title.to_owned(), segment, worker });
+        Ok(())
+    }
+
+    /// What is under way.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|job| &job.what)
+    }
+
+    /// How many are under way.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True if nothing is under way.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Tells all to stop; their ends are still to be awaited.
+    pub fn stop(&self) {
+        for job in &self.0 {
+            // SAFETY: a valid handle; the postmaster is asked to signal the worker.
+            unsafe { pg_sys::TerminateBackgroundWorker(job.worker.handle) };
+        }
+    }
+
+    /// Those that have ended since the last look, with their answers. The process's latch is set when one ends.
+    ///
+    /// # Errors
+    /// `InternalError` when the server is going down.
+    pub fn ended(&mut self) -> Result<Vec<(T, Result<Value>)>> {
+        let mut ended = Vec::new();
+        let mut at = 0;
+        while at < self.0.len() {
+            if !self.0[at].worker.has_ended()? {
+                at += 1;
+                continue;
+            }
+            let job = self.0.swap_remove(at);
+            job.forget();
+            ended.push((job.what, answer_of(&job.segment, &job.title)));
+        }
+        Ok(ended)
+    }
+}
+
+impl<T> UnderWay<T> {
+    /// Takes the worker off the list of those that are to be stopped.
+    fn forget(&self) {
+        under_way(|handles| handles.retain(|handle| *handle != self.worker.handle));
+    }
+}
+
+impl<T> Drop for Jobs<T> {
+    fn drop(&mut self) {
+        // Dropping a worker stops it.
+        self.0.iter().for_each(UnderWay::forget);
+    }
 }
 
 fn error_to_json(error: &Error) -> Value {

@@ -143,6 +143,12 @@ pub fn sleep(time: Duration) {
     pgrx::check_for_interrupts!();
 }
 
+/// How many background workers the server allows at a time, of all kinds.
+pub fn max_workers() -> usize {
+    // SAFETY: reads a variable that is set before any process is forked.
+    usize::try_from(unsafe { pg_sys::max_worker_processes }).unwrap_or(0)
+}
+
 /// Cancels what a process of this server does, as a user's cancel would: what it waits for raises an ERROR.
 pub fn cancel(pid: i32) {
     // SAFETY: a signal to a process that is gone, or to one that has nothing to cancel, does nothing; whether it is one of

@@ -157,7 +157,7 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
             // Again and again: the helper may die, too.
             if pause == 50 && helped.is_none_or(|at| at.elapsed() >= HELP) {
                 helped = Some(Instant::now());
-                match complete_decided_move(namespace) {
+                match complete_decided_moves(namespace) {
                     // No background worker is free: one of others may complete it, else the next attempt.
                     Err(error) if &error.sqlstate == b"53200" => {}
                     completed => completed?,
@@ -167,14 +167,15 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
     }
 }
 
-/// Completes a move that is decided but whose process is gone, where nobody else may do so soon: without preloading
+/// Completes moves that are decided but whose process is gone, where nobody else may do so soon: without preloading
 /// there is no worker. Completing is idempotent, and left to others by roles that may not.
-fn complete_decided_move(namespace: &str) -> Result<()> {
+fn complete_decided_moves(namespace: &str) -> Result<()> {
     if let Some(collection) = cache::find(namespace)?
         && is_superuser()
-        && let Some(migration) = recovery::decided(collection.id)?
     {
-        jobs::complete_in_background(migration)?;
+        for migration in recovery::decided(collection.id)? {
+            jobs::complete_in_background(migration)?;
+        }
     }
     Ok(())
 }

@@ -65,7 +65,7 @@ pub struct Shard {
     pub draining: bool,
     /// how many bytes it may hold
     pub max_bytes: Option<u64>,
-    /// it cannot take part now: unreachable, or its moves failed lately
+    /// it cannot take part now: unreachable, its moves failed lately, or it takes part in one already
     pub unavailable: bool,
     /// its zones
     pub zones: Vec<ZoneId>,
