@@ -5,6 +5,7 @@ use crate::pg::json::Json;
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
+use crate::pg::whole;
 use crate::router::insert::{self, Storable};
 use crate::router::modify::{self, Change, Modification, Updated};
 use crate::router::options::{CountOptions, FindOptions, Options};
@@ -30,7 +31,8 @@ fn number(n: i64) -> Value {
 
 /// Inserts one document; an `_id` is made where it is missing.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn insert_one(ns: &str, doc: RawJsonb, options: default!(Json, "'{}'")) -> RawJsonb {
+fn insert_one(ns: &str, doc: RawJsonb, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
+    let _call = whole::Call::of(fcinfo);
     let run = || -> Result<RawJsonb> {
         if options.0 != "{}" {
             Options::of(&options.parse()?, "insert_one", &["comment"])?;
@@ -263,7 +265,14 @@ fn run_update(ns: &str, filter: &Json, update: &Json, options: &Json, what: What
 
 /// Updates one document, named by the full shard key or by `_id`. Options: upsert, arrayFilters, sort.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn update_one(ns: &str, filter: Json, update: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+fn update_one(
+    ns: &str,
+    filter: Json,
+    update: Json,
+    options: default!(Json, "'{}'"),
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> RawJsonb {
+    let _call = whole::Call::of(fcinfo);
     run_update(ns, &filter, &update, &options, What::UpdateOne).unwrap_or_else(|e| e.raise())
 }
 
@@ -276,7 +285,14 @@ fn update_many(ns: &str, filter: Json, update: Json, options: default!(Json, "'{
 /// Replaces one document, named by the full shard key or by `_id`, or else by the new document's shard key. Options:
 /// upsert, sort.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn replace_one(ns: &str, filter: Json, replacement: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+fn replace_one(
+    ns: &str,
+    filter: Json,
+    replacement: Json,
+    options: default!(Json, "'{}'"),
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> RawJsonb {
+    let _call = whole::Call::of(fcinfo);
     run_update(ns, &filter, &replacement, &options, What::ReplaceOne).unwrap_or_else(|e| e.raise())
 }
 
@@ -291,7 +307,8 @@ fn run_delete(ns: &str, filter: &Json, options: &Json, many: bool) -> Result<Raw
 
 /// Deletes one document, named by the full shard key or by `_id`.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn delete_one(ns: &str, filter: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+fn delete_one(ns: &str, filter: Json, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
+    let _call = whole::Call::of(fcinfo);
     run_delete(ns, &filter, &options, false).unwrap_or_else(|e| e.raise())
 }
 

@@ -5,7 +5,7 @@ use super::model::{Place, Shard};
 use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::param::Param;
 use crate::pg::spi::{self, Row};
-use crate::remote;
+use crate::remote::{self, Share};
 use docshard_core::chunk_map::ShardId;
 
 /// Runs a statement on a shard; it commits or rolls back with the caller's transaction.
@@ -35,7 +35,8 @@ pub fn read_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) -
 fn ask(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize, write: bool) -> Result<Vec<Row>> {
     let Place::Remote(server) = shard.place else { return spi::query(sql, params) };
     let statement = remote::Statement { sql, params };
-    let mut streams = remote::start(&[remote::Request { server, preamble: None, statement, write, alone: false }])?;
+    let mut streams =
+        remote::start(&[remote::Request { server, preamble: None, statement, write, share: Share::Part }])?;
     remote::await_all(&mut streams)?;
     let mut rows = Vec::new();
     for stream in &mut streams {
@@ -63,7 +64,7 @@ pub fn read_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize)
             Place::Local => None,
             Place::Remote(server) => {
                 let statement = remote::Statement { sql, params };
-                Some(remote::Request { server, preamble: None, statement, write: false, alone: false })
+                Some(remote::Request { server, preamble: None, statement, write: false, share: Share::Part })
             }
         })
         .collect();
@@ -93,7 +94,7 @@ pub fn run_on_all(shards: &[ShardId], sql: &str, params: &[Param<'_>]) -> Result
             Place::Local => None,
             Place::Remote(server) => {
                 let statement = remote::Statement { sql, params };
-                Some(remote::Request { server, preamble: None, statement, write: true, alone: false })
+                Some(remote::Request { server, preamble: None, statement, write: true, share: Share::Part })
             }
         })
         .collect();

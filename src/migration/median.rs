@@ -7,7 +7,7 @@ use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi;
-use crate::remote;
+use crate::remote::{self, Share};
 use docshard_core::chunk_map::Chunk;
 use docshard_core::error::Kind;
 use docshard_core::key::KeyPattern;
@@ -48,8 +48,13 @@ fn first_bytes(chunk: &Chunk, sql: &str, params: &[Param<'_>]) -> Result<Option<
         Place::Local => Ok(spi::query(sql, params)?.first().and_then(|row| row.get(0).map(<[u8]>::to_vec))),
         Place::Remote(server) => {
             let statement = remote::Statement { sql, params };
-            let mut streams =
-                remote::start(&[remote::Request { server, preamble: None, statement, write: false, alone: false }])?;
+            let mut streams = remote::start(&[remote::Request {
+                server,
+                preamble: None,
+                statement,
+                write: false,
+                share: Share::Part,
+            }])?;
             remote::await_all(&mut streams)?;
             let mut found = None;
             for stream in &mut streams {

@@ -29,3 +29,4 @@ pub mod timeout;
 pub mod transaction;
 pub mod trigger;
 pub mod user;
+pub mod whole;

@@ -7,7 +7,7 @@
 use super::connection::Connection;
 use super::ffi::{self, Invalidated, Local};
 use super::options;
-use super::param::{Encoded, Request};
+use super::param::{Encoded, Request, Share};
 use super::stream::Stream;
 use super::transaction;
 use crate::pg::error::{Error, Result};
@@ -133,8 +133,12 @@ impl Pool {
     pub(super) fn send(&mut self, request: &Request<'_>, user: Oid, local: Local) -> Result<Stream> {
         let at = self.connection(request.server, user)?;
         self.used = true;
+        let decides = request.write
+            && request.share == Share::Whole
+            && !ffi::local_writes()
+            && self.connections.iter().all(|c| c.depth == 0 && !c.is_writer());
         let connection = &mut self.connections[at];
-        let progress = connection.send(request, local, &mut self.scratch)?;
+        let progress = connection.send(request, local, decides, &mut self.scratch)?;
         Ok(Stream::new(connection.id, self.epoch, progress))
     }
 
@@ -158,6 +162,9 @@ impl Pool {
     pub(super) fn next_epoch(&mut self) {
         self.epoch += 1;
         self.used = false;
+        for connection in &mut self.connections {
+            connection.release();
+        }
         self.sweep();
     }
 }

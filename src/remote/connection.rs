@@ -13,6 +13,8 @@
 //! Where more is needed (savepoints, PREPARE TRANSACTION, a text command) a `BEGIN` makes a transaction block of it, with
 //! all that it has done. How transactions end is in `ending`.
 //!
+//! A write that is the whole local transaction is sent with its synchronisation point, and commits at once: see `deciding`.
+//!
 //! # Invariants
 //! - A batch is sent only while `steps` is empty and no text command is active: an unfinished stream is spooled first.
 //! - `steps` is complete before anything is awaited. So whatever interrupts a wait, the connection can be drained.
@@ -21,12 +23,14 @@
 //!   block is open. It holds from a batch's sending until the transaction ends or becomes a block.
 //! - A connection that is `broken` is never used again; while `depth` > 0 it stays, so that commit sees it.
 
+mod deciding;
 mod ending;
 
+use self::deciding::Deciding;
 use self::ending::ROLL_BACK;
 use super::ffi::{self, Cancel, Local, PgResult, Status, Xact};
 use super::options::{self, Route};
-use super::param::{Encoded, Request, Statement};
+use super::param::{Encoded, Request, Share, Statement};
 use super::prepared::Prepared;
 use super::row::Spool;
 use super::wire::{Limit, Lost, Wire};
@@ -125,6 +129,8 @@ pub(super) struct Connection {
     sync_due: bool,
     /// the batch in flight may get further statements; its end has not been sent
     feeding: bool,
+    /// a write decides the local transaction, or has decided it
+    deciding: Option<Deciding>,
     /// whether the shard can prepare transactions, once known
     pub(super) two_phase: Option<bool>,
     /// savepoints from this one on belong to committed subtransactions; released with the next batch
@@ -171,6 +177,7 @@ impl Connection {
             void: false,
             sync_due: false,
             feeding: false,
+            deciding: None,
             two_phase: None,
             release_from: None,
             steps: VecDeque::new(),
@@ -225,24 +232,28 @@ impl Connection {
         !self.broken && self.wire.pg.is_open_and_quiet()
     }
 
-    /// Sends a request; its rows belong to what is returned.
+    /// Sends a request; its rows belong to what is returned. `decides`: the local transaction has done nothing so far, and this
+    /// is all of it.
     pub(super) fn send(
         &mut self,
         request: &Request<'_>,
         local: Local,
+        decides: bool,
         scratch: &mut Encoded,
     ) -> Result<Rc<RefCell<Progress>>> {
         self.ready(local)?;
-        let follows = request.write || self.depth > 0 || local.one_snapshot;
+        let decides = decides && self.depth == 0 && local.is_plain();
+        let follows = (request.write && !decides) || self.depth > 0 || local.one_snapshot;
         self.batch = self.describe(request.write, local);
         let implicit = self.implicit || (request.write && self.depth == 0);
-        let implicit = implicit && request.alone && local.level == 1 && !local.one_snapshot && !local.read_only;
+        let implicit = implicit && !decides && request.share != Share::Part && local.is_plain();
         let alone = request.preamble.is_none()
             && !self.purge
             && !implicit
             && !self.implicit
             && (!follows || (self.depth == local.level && self.release_from.is_none()));
         encode(scratch, &request.statement)?;
+        self.deciding = decides.then(Deciding::begin);
         let found = if alone { self.prepared.find(request.statement.sql, &scratch.types) } else { None };
         let sent = match found {
             Some(name) => {
@@ -272,8 +283,7 @@ impl Connection {
             self.batch = self.describe(true, local);
             self.current = None;
         }
-        let implicit = (self.implicit || self.depth == 0) && request.alone;
-        let implicit = implicit && local.level == 1 && !local.one_snapshot && !local.read_only;
+        let implicit = (self.implicit || self.depth == 0) && request.share != Share::Part && local.is_plain();
         let open = match (self.feeding, implicit) {
             (true, _) => Open::No,
             (false, true) => Open::Implicit,
@@ -412,6 +422,7 @@ impl Connection {
         if let Some(error) = refused {
             // What was given to libpq before can't be taken back.
             self.feeding = false;
+            self.deciding = None;
             if self.implicit {
                 // Here a synchronisation point alone would commit.
                 (self.void, self.wrote) = (!self.batch.fresh, !self.batch.fresh);
@@ -459,9 +470,14 @@ impl Connection {
                 self.row_mode = true;
                 self.wire.pg.single_row_mode();
             }
-            let result = match self.wire.result(limit) {
+            let patience = self.patience(limit);
+            let result = match self.wire.result(patience) {
                 Ok(result) => result,
-                Err(Lost::Late) => return Err(Stop::Late),
+                Err(Lost::Late) if matches!(patience, Limit::Outcome) => {
+                    self.pass_cancel_on();
+                    continue;
+                }
+                Err(Lost::Late) if !self.is_deciding() || matches!(limit, Limit::Until(_)) => return Err(Stop::Late),
                 Err(lost) => return Err(Stop::Failed(self.break_down(&lost))),
             };
             let Some(result) = result else {
@@ -495,8 +511,10 @@ impl Connection {
                 Status::Error => {
                     let error = self.wire.report(&result);
                     if result.is_fatal() || !self.wire.pg.is_good() {
-                        self.break_down(&Lost::Broken(String::new()));
-                        return Err(Stop::Failed(error));
+                        // Only the shard's own report says that nothing was committed.
+                        let in_doubt = self.is_deciding() && !result.is_fatal();
+                        let lost = self.break_down(&Lost::Broken(String::new()));
+                        return Err(Stop::Failed(if in_doubt { lost } else { error }));
                     }
                     self.failure.get_or_insert(error);
                     if std::mem::take(&mut self.implicit) {
@@ -517,9 +535,13 @@ impl Connection {
             }
         }
         match self.failure.take() {
-            None => Ok(None),
+            None => {
+                self.decided(true);
+                Ok(None)
+            }
             Some(error) => {
                 self.failed(&error);
+                self.decided(false);
                 Err(Stop::Failed(error))
             }
         }
@@ -532,7 +554,7 @@ impl Connection {
             Step::Prepare(number) => self.preparing.retain(|n| *n != number),
             Step::Main => {
                 self.affected = result.affected();
-                if self.batch.write {
+                if self.batch.write && !self.is_deciding() {
                     self.wrote = true;
                 }
             }
@@ -570,7 +592,8 @@ impl Connection {
         if self.batch.fresh && !self.wrote {
             self.ended();
         }
-        let error = self.wire.lost(lost);
+        let error = if self.is_deciding() { self.in_doubt() } else { self.wire.lost(lost) };
+        self.deciding = None;
         if let Some(current) = self.current.take() {
             let mut progress = current.borrow_mut();
             if matches!(progress.phase, Phase::Live) {

@@ -35,7 +35,7 @@ mod wire;
 
 pub use cache::forget;
 pub use options::{connection_options, parse_conninfo};
-pub use param::{Param, Request, Statement};
+pub use param::{Param, Request, Share, Statement};
 pub use row::Row;
 pub use session::Session;
 pub use stream::{Feed, Stream, await_all, start};

@@ -28,8 +28,19 @@ pub struct Request<'a> {
     pub statement: Statement<'a>,
     /// true opens the remote transaction that follows the local one, and makes the server a participant of its commit
     pub write: bool,
-    /// the statement that this belongs to concerns no other server: its commit will most often be the only one
-    pub alone: bool,
+    /// what it is to the local transaction
+    pub share: Share,
+}
+
+/// What a request is to the local transaction, as far as the caller knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// one of any number
+    Part,
+    /// the statement that it belongs to concerns no other server: its commit will most often be the only one
+    Alone,
+    /// as `Alone`, and if it succeeds the local transaction does nothing more but commit: it may do so first
+    Whole,
 }
 
 /// Parameters in the form that libpq takes. The pointers are good while the encoded parameters' referents are.

@@ -3,7 +3,8 @@
 //! # Commit
 //! Before the local commit, unfinished streams are ended and every written shard must be in a sound transaction. Then:
 //! - nothing written on shards: the remote transactions are ended;
-//! - one shard written and nothing here: its commit decides, one round trip;
+//! - one shard written and nothing here: its commit decides, one round trip; none where the statement that wrote was all of
+//!   the local transaction, and has committed at once;
 //! - else two-phase commit: all written shards prepare, the [`Coordinator`] writes the decision into the local
 //!   transaction, and after the local commit all are told to commit. What can't be told then is left to recovery;
 //! - else, where a shard can't prepare and `docshard.multi_shard_commit` allows it, one shard after the other.
@@ -412,6 +413,12 @@ impl Pool {
             }
         }
         self.finish_branches(BRANCHES.take(), "ROLLBACK", deadline);
+        for connection in &mut self.connections {
+            if connection.release() {
+                let shard = connection.wire.shard();
+                pgrx::warning!("what the failed statement wrote on shard \"{shard}\" is committed");
+            }
+        }
         self.next_epoch();
     }
 
@@ -444,14 +451,7 @@ fn await_commit(writer: &mut Connection) -> Result<()> {
             writer.ended();
             Ok(())
         }
-        Err(_) if writer.broken => Err(Error {
-            sqlstate: *b"08007",
-            message: format!("lost the connection to shard \"{}\" while it was committing", writer.wire.shard()),
-            detail: Some("Whether the transaction was committed is unknown.".into()),
-            hint: Some("Look at the data before you repeat the transaction.".into()),
-            context: None,
-            duplicate: None,
-        }),
+        Err(_) if writer.broken => Err(writer.in_doubt()),
         Err(error) => Err(error),
     }
 }

@@ -18,6 +18,8 @@ pub(super) enum Limit {
     Until(Instant),
     /// not beyond this moment; interrupts are served
     ServedUntil(Instant),
+    /// for ever, but a cancel that is held back ends the wait ([`Lost::Late`]); a shutdown is served by unwinding
+    Outcome,
 }
 
 /// Why there is no answer.
@@ -129,7 +131,7 @@ impl Wire {
                 return Err(Lost::Broken(self.pg.message()));
             }
             let deadline = match limit {
-                Limit::Served => None,
+                Limit::Served | Limit::Outcome => None,
                 Limit::Until(deadline) | Limit::ServedUntil(deadline) => Some(deadline),
             };
             let timeout = match deadline {
@@ -143,9 +145,13 @@ impl Wire {
             if !matches!(limit, Limit::Until(_)) {
                 ffi::check_for_interrupts();
             }
+            let canceled = matches!(limit, Limit::Outcome) && ffi::cancel_is_due();
             // What has arrived before a connection broke is still parsed; the next turn finds the connection bad.
             if !self.pg.consume() && self.pg.is_busy() {
                 return Err(Lost::Broken(self.pg.message()));
+            }
+            if canceled && self.pg.is_busy() {
+                return Err(Lost::Late);
             }
         }
     }

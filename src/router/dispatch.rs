@@ -18,7 +18,8 @@ use crate::pg::scan::Look;
 use crate::pg::server::{is_superuser, sleep_ms};
 use crate::pg::snapshot::{self, ActiveSnapshot};
 use crate::pg::spi;
-use crate::remote;
+use crate::pg::whole;
+use crate::remote::{self, Share};
 use docshard_core::chunk_map::{ShardId, Target};
 use docshard_core::error::Kind;
 use docshard_core::key::KeyRanges;
@@ -216,7 +217,7 @@ fn read_with(
     statement: &Statement,
     open_local: impl Fn(&[Param<'_>]) -> Result<RowStream>,
 ) -> Result<Vec<RowStream>> {
-    let mut streams = send(destinations, false, None, |d| statement.at_version(d.version))?.into_iter();
+    let mut streams = send(destinations, None, None, |d| statement.at_version(d.version))?.into_iter();
     let mut local = None;
     if let Some(destination) = destinations.iter().find(|d| d.shard.place == Place::Local) {
         let _snapshot = ActiveSnapshot::of_statement();
@@ -305,7 +306,7 @@ pub fn write(
 
     // First everybody locks and checks.
     if !single {
-        let mut streams = send(destinations, true, None, |d| lock.at_version(d.version))?;
+        let mut streams = send(destinations, WRITE, None, |d| lock.at_version(d.version))?;
         let checked = lock_local(collection, destinations, range).and_then(|()| remote::await_all(&mut streams));
         let drained = checked.and_then(|()| drain(&mut streams));
         if let Err(error) = drained {
@@ -331,7 +332,7 @@ pub fn write(
     let preamble = single.then_some(&lock);
     let run = || -> Result<Vec<Written>> {
         let mut streams =
-            send(destinations, true, preamble, |d| build(position(destinations, d)).into_version(d.version))?;
+            send(destinations, WRITE, preamble, |d| build(position(destinations, d)).into_version(d.version))?;
         let local = write_local(collection, destinations, &build)?;
         remote::await_all(&mut streams)?;
         collect(destinations, streams, local)
@@ -345,21 +346,29 @@ pub fn write(
 /// then it is a serialization failure. So the shard `local`, where nothing can be undone and a statement's stale answer
 /// would be an ERROR, is locked first and writes last.
 ///
+/// `is_last`: if it succeeds, the function that the user called writes nothing more. Where that is all of the transaction, a
+/// single shard commits at once.
+///
 /// # Errors
-/// As [`write`].
+/// As [`write`]; 08007 if it is not known whether a shard that was to commit at once has done so.
 pub fn write_checked(
     collection: &Collection,
     destinations: &[Destination],
     range: &LockRange,
+    is_last: bool,
     build: impl Fn(usize) -> Statement,
 ) -> Result<Vec<Written>> {
     let retryable = can_retry(destinations);
     lock_local(collection, destinations, range)?;
     let run = || -> Result<Vec<Written>> {
-        let mut streams = send(destinations, true, None, |d| build(position(destinations, d)).into_version(d.version))?;
+        let share = if is_last && whole::is_whole_transaction() { Share::Whole } else { Share::Alone };
+        let mut streams =
+            send(destinations, Some(share), None, |d| build(position(destinations, d)).into_version(d.version))?;
         remote::await_all(&mut streams)?;
         let local = write_local(collection, destinations, &build)?;
-        collect(destinations, streams, local)
+        let written = collect(destinations, streams, local)?;
+        fault::point("dispatch.answered")?;
+        Ok(written)
     };
     run().map_err(|error| failed(destinations, retryable, error))
 }
@@ -409,7 +418,7 @@ impl<'a> Feed<'a> {
             preamble: None,
             statement: remote::Statement { sql: &statement.sql, params: &Borrowed::new(&statement.params).params() },
             write: true,
-            alone: self.destinations.len() == 1,
+            share: if self.destinations.len() == 1 { Share::Alone } else { Share::Part },
         });
         sent.map_err(|error| failed(&self.destinations, self.retryable, error))
     }
@@ -533,8 +542,9 @@ pub fn write_locked(destination: &Destination, statement: &Statement) -> Result<
         }
         Place::Remote(server) => {
             let statement = remote::Statement { sql: &statement.sql, params: &params };
+            let share = Share::Alone;
             let mut streams =
-                remote::start(&[remote::Request { server, preamble: None, statement, write: true, alone: true }])?;
+                remote::start(&[remote::Request { server, preamble: None, statement, write: true, share }])?;
             remote::await_all(&mut streams)?;
             let mut written = Written::default();
             for mut stream in streams {
@@ -552,10 +562,14 @@ fn assumed(collection: &Collection, destination: &Destination) -> Placement {
     Placement { token: collection.token, version: destination.version }
 }
 
-/// Sends to every remote destination its statement, after `preamble` in the same round trip.
+/// What a write to one shard is, if nothing else is known.
+const WRITE: Option<Share> = Some(Share::Alone);
+
+/// Sends to every remote destination its statement, after `preamble` in the same round trip. A write says what it is to the
+/// transaction if it goes to one shard.
 fn send(
     destinations: &[Destination],
-    write: bool,
+    write: Option<Share>,
     preamble: Option<&Statement>,
     build: impl Fn(&Destination) -> Statement,
 ) -> Result<Vec<remote::Stream>> {
@@ -590,8 +604,8 @@ fn send(
                 .zip(before_params.as_ref())
                 .map(|(b, params)| remote::Statement { sql: &b.sql, params }),
             statement: remote::Statement { sql: &statement.sql, params },
-            write,
-            alone: batches.len() == 1,
+            write: write.is_some(),
+            share: write.filter(|_| batches.len() == 1).unwrap_or(Share::Part),
         })
         .collect();
     remote::start(&requests)

@@ -167,7 +167,8 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
     let feed = if incoming.has(start + 1)? { dispatch::Feed::open(collection)? } else { None };
     let Some(mut feed) = feed else {
         let end = incoming.batch_end(start)?;
-        insert_at_once(collection, &incoming.made[start..end])?;
+        let is_last = !incoming.has(end)?;
+        insert_at_once(collection, &incoming.made[start..end], is_last)?;
         return Ok(end);
     };
     let mut pieces: BTreeMap<ShardId, (Vec<u8>, usize)> = BTreeMap::new();
@@ -280,7 +281,7 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
 type Missing = (usize, Option<Error>);
 
 /// Inserts a batch, all of it or, with an error, nothing, by one statement a shard.
-fn insert_at_once(collection: &Collection, batch: &[Storable]) -> Result<()> {
+fn insert_at_once(collection: &Collection, batch: &[Storable], is_last: bool) -> Result<()> {
     let mut by_shard: BTreeMap<ShardId, Vec<u8>> = BTreeMap::new();
     let mut keys = Vec::with_capacity(batch.len());
     for document in batch {
@@ -291,7 +292,7 @@ fn insert_at_once(collection: &Collection, batch: &[Storable]) -> Result<()> {
     let destinations = place(collection, &by_shard)?;
     let range = LockRange::of(&KeyRanges::new(keys));
     let packed: Vec<RefCell<Vec<u8>>> = by_shard.into_values().map(RefCell::new).collect();
-    dispatch::write_checked(collection, &destinations, &range, |at| insertion(collection, packed[at].take()))
+    dispatch::write_checked(collection, &destinations, &range, is_last, |at| insertion(collection, packed[at].take()))
         .map_err(|error| duplicate_among(collection, batch, error))?;
     Ok(())
 }

@@ -145,7 +145,8 @@ fn update_once(collection: &Collection, change: &Change<'_>, collisions: &mut u3
         let range = LockRange::of(&aim.keys);
         if let Some(key) = aim.key(collection, change.query).filter(|_| !change.many) {
             let statement = update_by_key(collection, change, key);
-            let written = dispatch::write_checked(collection, &aim.destinations, &range, |_| statement.at_version(0))?;
+            let build = |_| statement.at_version(0);
+            let written = dispatch::write_checked(collection, &aim.destinations, &range, !change.upsert, build)?;
             for row in written.iter().flat_map(|written| &written.rows) {
                 updated.matched += row.i64(0).min(1);
                 updated.modified += (row.i64(0) - 1).max(0);
@@ -228,8 +229,8 @@ pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
             let range = LockRange::of(&aim.keys);
             if let Some(key) = aim.key(&collection, query).filter(|_| !many) {
                 let statement = delete_by_key(&collection, query, key);
-                let written =
-                    dispatch::write_checked(&collection, &aim.destinations, &range, |_| statement.at_version(0))?;
+                let build = |_| statement.at_version(0);
+                let written = dispatch::write_checked(&collection, &aim.destinations, &range, true, build)?;
                 let deleted = written.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).sum();
                 return Ok((deleted > 0 || !aim.is_looked_up()).then_some(deleted));
             }

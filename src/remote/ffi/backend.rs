@@ -113,6 +113,12 @@ impl Drop for HoldCancel {
     }
 }
 
+/// True if this process was asked to cancel, and has not served that.
+pub(in crate::remote) fn cancel_is_due() -> bool {
+    // SAFETY: main thread; a signal handler sets it.
+    unsafe { (&raw const pg_sys::QueryCancelPending).read_volatile() != 0 }
+}
+
 /// An anonymous temporary file of PostgreSQL: counted by `temp_file_limit`, deleted when closed.
 #[derive(Debug)]
 pub(in crate::remote) struct TempFile(NonNull<pg_sys::BufFile>);
@@ -169,6 +175,13 @@ pub(in crate::remote) struct Local {
     /// REPEATABLE READ or stricter
     pub(in crate::remote) one_snapshot: bool,
     pub(in crate::remote) read_only: bool,
+}
+
+impl Local {
+    /// True if a remote transaction that is begun without `BEGIN` is like it.
+    pub(in crate::remote) fn is_plain(self) -> bool {
+        self.level == 1 && !self.one_snapshot && !self.read_only
+    }
 }
 
 /// The local transaction's properties.

@@ -6,6 +6,7 @@ mod crashes;
 mod ddl;
 mod failover;
 mod switches;
+mod whole;
 mod writers;
 
 use docshard_tests::Fault;
