@@ -24,6 +24,7 @@ pub mod worker;
 pub extern "C-unwind" fn _PG_init() {
     pg::fault::init();
     remote::init_gucs();
+    router::hint::init();
     ownership::capture::init();
     migration::init();
     transactions::init();

@@ -81,6 +81,7 @@ kinds! {
     PathNotViable = 28, "22023";
     CannotCreateIndex = 67, "42P17";
     AmbiguousIndexKeyPattern = 181, "42725";
+    NoQueryExecutionPlans = 291, "55000";
     AlreadyInitialized = 23, "42710";
     NotYetInitialized = 94, "55000";
     CannotBackfillArray = 34, "22023";

@@ -37,7 +37,7 @@ SELECT docshard.bulk_write('bulk.c', '[]');
 SELECT docshard.bulk_write('bulk.c', '{}');
 SELECT docshard.bulk_write('bulk.c', '[{"insertOne": {"document": {"_id": 77}}}, {"insertTwo": {}}]');
 SELECT docshard.bulk_write('bulk.c', '[{"updateOne": {"filter": {}}}]');
-SELECT docshard.bulk_write('bulk.c', '[{"deleteOne": {"filter": {}, "hint": "x"}}]');
+SELECT docshard.bulk_write('bulk.c', '[{"deleteOne": {"filter": {}, "sort": {"a": 1}}}]');
 SELECT docshard.bulk_write('bulk.c', '[{"deleteOne": {"filter": {}}, "deleteMany": {"filter": {}}}]');
 SELECT docshard.bulk_write('bulk.c', '[{"deleteOne": {"filter": {}}}]', '{"orderd": true}');
 SELECT docshard.count_documents('bulk.c');

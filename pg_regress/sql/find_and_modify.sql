@@ -33,7 +33,7 @@ SELECT docshard.find_and_modify('fam.c', '{"query": {}}');
 SELECT docshard.find_and_modify('fam.c', '{"remove": true, "update": {"a": 1}}');
 SELECT docshard.find_and_modify('fam.c', '{"remove": true, "new": true}');
 SELECT docshard.find_and_modify('fam.c', '{"remove": true, "upsert": true}');
-SELECT docshard.find_and_modify('fam.c', '{"remove": true, "hint": {"a": 1}}');
+SELECT docshard.find_and_modify('fam.c', '{"remove": true, "maxTimeMS": 1}');
 SELECT docshard.find_and_modify('fam.c', '{"remove": 1}');
 SELECT docshard.find_one_and_update('fam.c', '{}', '{"a": 1}');
 SELECT docshard.find_one_and_replace('fam.c', '{}', '{"$set": {"a": 1}}');

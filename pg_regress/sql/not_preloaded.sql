@@ -53,6 +53,12 @@ SELECT docshard.start_balancer();
 SELECT s - 'lastRound' - 'lastError' - 'lastErrorAt' AS status FROM (SELECT docshard.balancer_status()::jsonb) AS b (s);
 SELECT docshard.stop_balancer();
 SELECT line FROM regexp_split_to_table(docshard.status(), E'\n') AS line WHERE line ~ 'running';
+-- A hint is obeyed by the first statement of a session, too, which has not loaded the library yet.
+SELECT docshard.create_index('shop.items', '{"n": 1}');
+SELECT c."table" AS items, i.relation AS by_n FROM docshard.collections c JOIN docshard.indexes i USING (namespace) WHERE namespace = 'shop.items'
+\gset
+\c -
+EXPLAIN (COSTS OFF) SELECT FROM :items WHERE docshard_internal.steers() AND docshard_internal.by_index(:'by_n'::text);
 SET docshard.multi_shard_commit = one_by_one;
 SELECT docshard.drop_database('shop'), docshard.drop_database('far');
 RESET docshard.multi_shard_commit;

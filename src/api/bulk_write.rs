@@ -53,11 +53,11 @@ struct Operation<'a> {
 /// Names of operations, and of their arguments; the first are required.
 const OPERATIONS: &[(&str, usize, &[&str])] = &[
     ("insertOne", 1, &["document"]),
-    ("updateOne", 2, &["filter", "update", "upsert", "arrayFilters", "sort", "collation", "let"]),
-    ("updateMany", 2, &["filter", "update", "upsert", "arrayFilters", "collation", "let"]),
-    ("replaceOne", 2, &["filter", "replacement", "upsert", "sort", "collation", "let"]),
-    ("deleteOne", 1, &["filter", "collation", "let"]),
-    ("deleteMany", 1, &["filter", "collation", "let"]),
+    ("updateOne", 2, &["filter", "update", "upsert", "arrayFilters", "sort", "hint", "collation", "let"]),
+    ("updateMany", 2, &["filter", "update", "upsert", "arrayFilters", "hint", "collation", "let"]),
+    ("replaceOne", 2, &["filter", "replacement", "upsert", "sort", "hint", "collation", "let"]),
+    ("deleteOne", 1, &["filter", "hint", "collation", "let"]),
+    ("deleteMany", 1, &["filter", "hint", "collation", "let"]),
 ];
 
 impl<'a> Operation<'a> {
@@ -86,7 +86,7 @@ impl<'a> Operation<'a> {
         let filter = self.arguments.get("filter").map_or_else(String::new, ToString::to_string);
         let variables = self.arguments.get("let").or(self.variables);
         let setting = options::setting(self.arguments.get("collation"), variables, &[&filter])?;
-        Query::parse_in(&filter, setting.as_ref())
+        Query::parse_in(&filter, setting.as_ref())?.hinted(self.arguments.get("hint"))
     }
 
     fn document(&self) -> Result<Storable> {

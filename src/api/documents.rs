@@ -146,10 +146,10 @@ fn find_parts(ns: &str, filter: &Json, options: &Json, operation: &str) -> Resul
     catalog::namespace::split(ns)?;
     let options =
         if options.0 == "{}" { FindOptions::default() } else { FindOptions::parse(&options.parse()?, operation)? };
-    Ok((Query::parse_in(&filter.0, options.setting.as_ref())?, options))
+    Ok((Query::parse_in(&filter.0, options.setting.as_ref())?.hinted(options.hint.as_ref())?, options))
 }
 
-/// The documents that match. Options: sort, projection, skip, limit, collation, let.
+/// The documents that match. Options: sort, projection, skip, limit, hint, collation, let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn find(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> SetOfIterator<'static, RawJsonb> {
     let run = || -> Result<read::Documents> {
@@ -160,7 +160,7 @@ fn find(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'"
     SetOfIterator::new(std::iter::from_fn(move || documents.next_document().unwrap_or_else(|e| e.raise())))
 }
 
-/// The first document that matches, or null. Options: sort, projection, skip, collation, let.
+/// The first document that matches, or null. Options: sort, projection, skip, hint, collation, let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn find_one(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> Option<RawJsonb> {
     let run = || -> Result<Option<RawJsonb>> {
@@ -171,19 +171,20 @@ fn find_one(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// How many documents match, exactly. Options: skip, limit, collation, let.
+/// How many documents match, exactly. Options: skip, limit, hint, collation, let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn count_documents(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> i64 {
     let run = || -> Result<i64> {
         catalog::namespace::split(ns)?;
         let options = CountOptions::parse(&options.parse()?)?;
-        read::count(ns, &Query::parse_in(&filter.0, options.setting.as_ref())?, &options)
+        let query = Query::parse_in(&filter.0, options.setting.as_ref())?.hinted(options.hint.as_ref())?;
+        read::count(ns, &query, &options)
     };
     run().unwrap_or_else(|e| e.raise())
 }
 
 /// The values that a field has in the documents that match, each once, in order. Arrays give their elements. Options:
-/// collation, let.
+/// hint, collation, let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn distinct(
     ns: &str,
@@ -194,8 +195,10 @@ fn distinct(
     let run = || -> Result<router::distinct::Values> {
         catalog::namespace::split(ns)?;
         let options = options.parse()?;
-        let setting = Options::of(&options, "distinct", &["collation", "let", "comment"])?.setting(&[&filter.0])?;
-        router::distinct::distinct(ns, field, &Query::parse_in(&filter.0, setting.as_ref())?)
+        let options = Options::of(&options, "distinct", &["hint", "collation", "let", "comment"])?;
+        let setting = options.setting(&[&filter.0])?;
+        let query = Query::parse_in(&filter.0, setting.as_ref())?.hinted(options.get("hint"))?;
+        router::distinct::distinct(ns, field, &query)
     };
     let mut values = run().unwrap_or_else(|e| e.raise());
     SetOfIterator::new(std::iter::from_fn(move || values.next_value().unwrap_or_else(|e| e.raise())))
@@ -238,13 +241,13 @@ fn run_update(ns: &str, filter: &Json, update: &Json, options: &Json, what: What
     };
     let json = options.parse()?;
     let known: &[&str] = match what {
-        What::UpdateOne => &["upsert", "arrayFilters", "sort", "collation", "let", "comment"],
-        What::UpdateMany => &["upsert", "arrayFilters", "collation", "let", "comment"],
-        What::ReplaceOne => &["upsert", "sort", "collation", "let", "comment"],
+        What::UpdateOne => &["upsert", "arrayFilters", "sort", "hint", "collation", "let", "comment"],
+        What::UpdateMany => &["upsert", "arrayFilters", "hint", "collation", "let", "comment"],
+        What::ReplaceOne => &["upsert", "sort", "hint", "collation", "let", "comment"],
     };
     let options = Options::of(&json, operation, known)?;
     let setting = options.setting(&[])?;
-    let query = Query::parse_in(&filter.0, setting.as_ref())?;
+    let query = Query::parse_in(&filter.0, setting.as_ref())?.hinted(options.get("hint"))?;
     let array_filters = options.get("arrayFilters").map(ToString::to_string);
     let style = if what == What::ReplaceOne { Style::Replacement } else { Style::Operators };
     let change = Change {
@@ -300,8 +303,9 @@ fn run_delete(ns: &str, filter: &Json, options: &Json, many: bool) -> Result<Raw
     catalog::namespace::split(ns)?;
     let operation = if many { "delete_many" } else { "delete_one" };
     let json = options.parse()?;
-    let setting = Options::of(&json, operation, &["collation", "let", "comment"])?.setting(&[])?;
-    let deleted = modify::delete(ns, &Query::parse_in(&filter.0, setting.as_ref())?, many)?;
+    let options = Options::of(&json, operation, &["hint", "collation", "let", "comment"])?;
+    let query = Query::parse_in(&filter.0, options.setting(&[])?.as_ref())?.hinted(options.get("hint"))?;
+    let deleted = modify::delete(ns, &query, many)?;
     result(vec![("deletedCount", number(deleted))])
 }
 

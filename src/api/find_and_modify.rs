@@ -22,10 +22,18 @@ fn find_one_and(
 ) -> Result<Option<RawJsonb>> {
     catalog::namespace::split(ns)?;
     let known: &[&str] = match update {
-        None => &["sort", "projection", "collation", "let", "comment"],
-        Some((_, Style::Replacement)) => {
-            &["sort", "projection", "upsert", "returnDocument", "returnNewDocument", "collation", "let", "comment"]
-        }
+        None => &["sort", "projection", "hint", "collation", "let", "comment"],
+        Some((_, Style::Replacement)) => &[
+            "sort",
+            "projection",
+            "upsert",
+            "returnDocument",
+            "returnNewDocument",
+            "hint",
+            "collation",
+            "let",
+            "comment",
+        ],
         Some(_) => &[
             "sort",
             "projection",
@@ -33,6 +41,7 @@ fn find_one_and(
             "returnDocument",
             "returnNewDocument",
             "arrayFilters",
+            "hint",
             "collation",
             "let",
             "comment",
@@ -42,7 +51,7 @@ fn find_one_and(
     let options = Options::of(&json, operation, known)?;
     let projected = options.get("projection").map(serde_json::Value::to_string).unwrap_or_default();
     let setting = options.setting(&[&projected])?;
-    let query = Query::parse_in(&filter.0, setting.as_ref())?;
+    let query = Query::parse_in(&filter.0, setting.as_ref())?.hinted(options.get("hint"))?;
     let array_filters = options.get("arrayFilters").map(ToString::to_string);
     let modification = update
         .map(|(text, style)| Modification::parse(&text.0, style, array_filters.as_deref(), &query))
@@ -119,6 +128,7 @@ fn find_and_modify(ns: &str, spec: Json) -> Option<RawJsonb> {
             "fields",
             "upsert",
             "arrayFilters",
+            "hint",
             "collation",
             "let",
             "comment",
@@ -147,7 +157,7 @@ fn find_and_modify(ns: &str, spec: Json) -> Option<RawJsonb> {
         let projected = options.get("fields").map(serde_json::Value::to_string).unwrap_or_default();
         let setting = options.setting(&[&projected])?;
         let filter = options.get("query").map_or_else(|| "{}".to_owned(), ToString::to_string);
-        let query = Query::parse_in(&filter, setting.as_ref())?;
+        let query = Query::parse_in(&filter, setting.as_ref())?.hinted(options.get("hint"))?;
         let array_filters = options.get("arrayFilters").map(ToString::to_string);
         let modification = update
             .map(|update| Modification::parse(&update.to_string(), Style::Either, array_filters.as_deref(), &query))

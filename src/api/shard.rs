@@ -22,6 +22,18 @@ fn at_version(collection: i32, token: i64, version: i64) -> bool {
     true
 }
 
+/// True. Says, while a statement is planned, which index is to be used: see `pg::planning`.
+#[pg_extern(schema = "docshard_internal", stable, parallel_safe, strict, requires = ["catalog"])]
+fn by_index(_index: &str) -> bool {
+    true
+}
+
+/// True. A constant, so that who plans a statement with it has loaded this library.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, requires = ["catalog"])]
+fn steers() -> bool {
+    true
+}
+
 /// How many documents of a collection this shard has, in the snapshot of the statement that asks.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
 fn count_all(collection: i32) -> i64 {

@@ -1,6 +1,5 @@
 //! count, distinct, findAndModify.
 
-use super::find::check_hint;
 use super::reply::{Node, Reply, integer};
 use super::request::Request;
 use super::write::sort_of;
@@ -20,13 +19,13 @@ use serde_json::Value as Json;
 pub fn count(request: &Request<'_>) -> Result<Reply> {
     let fields = &request.fields;
     let namespace = request.namespace()?;
-    check_hint(&namespace, fields.get("hint"))?;
     let filter = fields.json_or("query", "{}");
     let setting = options::setting(fields.get("collation"), None, &[&filter])?;
     // As in MongoDB: 0 is no limit, and a negative one means its size.
     let limit = fields.integer("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
-    let options = CountOptions { skip: fields.count("skip")?.unwrap_or(0), limit, setting };
-    let n = read::count(&namespace, &Query::parse_in(&filter, options.setting.as_ref())?, &options)?;
+    let options = CountOptions { skip: fields.count("skip")?.unwrap_or(0), limit, setting, hint: None };
+    let query = Query::parse_in(&filter, options.setting.as_ref())?.hinted(fields.get("hint"))?;
+    let n = read::count(&namespace, &query, &options)?;
     Ok(Reply::ok().with("n", integer(n)))
 }
 
@@ -34,10 +33,9 @@ pub fn count(request: &Request<'_>) -> Result<Reply> {
 pub fn distinct(request: &Request<'_>) -> Result<Reply> {
     let fields = &request.fields;
     let namespace = request.namespace()?;
-    check_hint(&namespace, fields.get("hint"))?;
     let filter = fields.json_or("query", "{}");
     let setting = options::setting(fields.get("collation"), None, &[&filter])?;
-    let query = Query::parse_in(&filter, setting.as_ref())?;
+    let query = Query::parse_in(&filter, setting.as_ref())?.hinted(fields.get("hint"))?;
     let mut found = router::distinct::distinct(&namespace, fields.text("key").unwrap_or_default(), &query)?;
     let (mut values, mut bytes) = (Vec::new(), 0);
     while let Some(value) = found.next_value()? {
@@ -56,7 +54,6 @@ pub fn distinct(request: &Request<'_>) -> Result<Reply> {
 pub fn find_and_modify(request: &Request<'_>) -> Result<Reply> {
     let fields = &request.fields;
     let namespace = request.namespace()?;
-    check_hint(&namespace, fields.get("hint"))?;
     let flag = |name| fields.flag(name).unwrap_or(false);
     let (remove, new, upsert) = (flag("remove"), flag("new"), flag("upsert"));
     let update = fields.get("update").map(Json::to_string);
@@ -74,7 +71,7 @@ pub fn find_and_modify(request: &Request<'_>) -> Result<Reply> {
     let filter = fields.json_or("query", "{}");
     let projected = fields.json_or("fields", "{}");
     let setting = options::setting(fields.get("collation"), fields.get("let"), &[&filter, &projected])?;
-    let query = Query::parse_in(&filter, setting.as_ref())?;
+    let query = Query::parse_in(&filter, setting.as_ref())?.hinted(fields.get("hint"))?;
     let array_filters = fields.get("arrayFilters").map(Json::to_string);
     let modification = update
         .map(|update| Modification::parse(&update, Style::Either, array_filters.as_deref(), &query))

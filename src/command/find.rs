@@ -3,18 +3,16 @@
 use super::cursors::{self, FIRST_BATCH, Opening};
 use super::reply::Reply;
 use super::request::{Fields, Request};
-use crate::catalog::cache;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::router::explain;
 use crate::router::options::FindOptions;
 use crate::router::read::{self, Query};
 use docshard_core::error::Kind;
-use docshard_core::index::IndexKeys;
 use serde_json::{Map, Value as Json, json};
 
 /// Fields of a find that are options of `docshard.find`.
-const OPTIONS: &[&str] = &["sort", "projection", "collation", "let"];
+const OPTIONS: &[&str] = &["sort", "projection", "hint", "collation", "let"];
 
 /// The options of a find as those of `docshard.find`.
 fn options_of(fields: &Fields<'_>) -> Result<Json> {
@@ -40,27 +38,6 @@ pub fn refuse(fields: &Fields<'_>, names: &[&str]) -> Result<()> {
     }
 }
 
-/// Checks that a hint names an index of the collection. PostgreSQL's planner chooses the index by itself.
-///
-/// # Errors
-/// `BadValue`.
-pub fn check_hint(namespace: &str, hint: Option<&Json>) -> Result<()> {
-    let Some(hint) = hint else { return Ok(()) };
-    let Some(collection) = cache::find(namespace)? else { return Ok(()) };
-    let known = match hint {
-        Json::String(name) => name == "_id_" || collection.indexes.iter().any(|index| index.name == *name),
-        Json::Object(keys) if keys.is_empty() || keys.contains_key("$natural") => true,
-        keys => {
-            let fields = IndexKeys::parse(keys)?.fields;
-            fields == [("_id".to_owned(), false)] || collection.indexes.iter().any(|index| index.fields == fields)
-        }
-    };
-    if known {
-        return Ok(());
-    }
-    Err(Error::new(Kind::BadValue, "error processing query: hint provided does not correspond to an existing index"))
-}
-
 /// find.
 pub fn find(request: &Request<'_>) -> Result<Reply> {
     let fields = &request.fields;
@@ -68,7 +45,6 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let filter = fields.json_or("filter", "{}");
     let options = options_of(fields)?;
-    check_hint(&namespace, fields.get("hint"))?;
     let batch = size(fields.count("batchSize")?, FIRST_BATCH);
     let limit = fields.count("limit")?.filter(|limit| *limit > 0);
     let single_batch = fields.flag("singleBatch").unwrap_or(false);
@@ -81,7 +57,8 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
     // What ends within one batch needs nothing that outlives the transaction.
     if batch > 0 && limit.is_some_and(|limit| usize::try_from(limit).is_ok_and(|limit| limit <= batch)) {
         let options = FindOptions::parse(&options, "find")?;
-        let mut documents = read::find(&namespace, &Query::parse_in(&filter, options.setting.as_ref())?, &options)?;
+        let query = Query::parse_in(&filter, options.setting.as_ref())?.hinted(options.hint.as_ref())?;
+        let mut documents = read::find(&namespace, &query, &options)?;
         let mut found = Vec::new();
         while let Some(document) = documents.next_document()? {
             found.push(document.bytes().to_vec());
@@ -153,6 +130,12 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
         let operation = inner.fields.array(list).first();
         operation.and_then(|operation| operation.get(field)).map_or_else(|| "{}".to_owned(), Json::to_string)
     };
+    let first_hint = |list: &str| inner.fields.array(list).first().and_then(|operation| operation.get("hint")).cloned();
+    let hint = match inner.spec.name {
+        "update" => first_hint("updates"),
+        "delete" => first_hint("deletes"),
+        _ => inner.fields.get("hint").cloned(),
+    };
     let (filter, options) = match inner.spec.name {
         "find" => (inner.fields.json_or("filter", "{}"), FindOptions::parse(&options_of(&inner.fields)?, "find")?),
         "count" | "distinct" | "findAndModify" => (inner.fields.json_or("query", "{}"), FindOptions::default()),
@@ -164,7 +147,8 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
             return Err(error.with_hint(format!("Commands that can be explained: {}.", known.join(", "))));
         }
     };
-    let plan = explain::find(&namespace()?, &Query::parse_in(&filter, options.setting.as_ref())?, &options)?;
+    let query = Query::parse_in(&filter, options.setting.as_ref())?.hinted(hint.as_ref())?;
+    let plan = explain::find(&namespace()?, &query, &options)?;
     Ok(Reply::of(json!({
         "queryPlanner": {
             "namespace": namespace()?,

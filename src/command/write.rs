@@ -5,7 +5,6 @@
 //! cut in halves until it stands alone.
 
 use super::failure::{self, WriteError};
-use super::find::check_hint;
 use super::reply::{Node, Reply, integer};
 use super::request::{Field, Fields, Request, Type, may, must};
 use crate::catalog::namespace::check_writable;
@@ -198,7 +197,6 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
 }
 
 fn update_one(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>) -> Result<modify::Updated> {
-    check_hint(namespace, operation.get("hint"))?;
     super::find::refuse(operation, &["c"])?;
     let query = query_of(operation, variables)?;
     let many = operation.flag("multi").unwrap_or(false);
@@ -226,7 +224,7 @@ fn update_one(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>)
 fn query_of(operation: &Fields<'_>, variables: Option<&Json>) -> Result<Query> {
     let filter = operation.json_or("q", "{}");
     let setting = options::setting(operation.get("collation"), variables, &[&filter])?;
-    Query::parse_in(&filter, setting.as_ref())
+    Query::parse_in(&filter, setting.as_ref())?.hinted(operation.get("hint"))
 }
 
 /// The field `sort`, and its text, under a setting; None for an empty one.
@@ -259,7 +257,6 @@ pub fn delete(request: &Request<'_>) -> Result<Reply> {
 }
 
 fn delete_one(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>) -> Result<i64> {
-    check_hint(namespace, operation.get("hint"))?;
     let many = match operation.integer("limit")? {
         Some(0) => true,
         Some(1) => false,

@@ -17,6 +17,7 @@ pub mod jsonb;
 pub mod lock;
 pub mod param;
 mod permission;
+pub mod planning;
 pub mod process;
 pub mod rows;
 pub mod scan;

@@ -6,6 +6,7 @@
 
 use super::condition::{Bound, Conditions};
 use super::dispatch::{self, Destination};
+use super::hint;
 use super::read::Query;
 use super::statement::Statement;
 use crate::catalog::model::Collection;
@@ -98,6 +99,9 @@ impl Aim {
     /// The one shard key that a write to one document can concern, and the one `_id`, if there is one; both encoded. None
     /// where it has to be searched for in other ways.
     pub fn key(&self, collection: &Collection, query: &Query) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        if query.hint.is_some() {
+            return None;
+        }
         let ids = query.filter.ranges_of("_id");
         let id = self.id.clone().or_else(|| match ids.as_slice() {
             [one] => one.as_point().map(<[u8]>::to_vec),
@@ -111,15 +115,18 @@ impl Aim {
     }
 
     /// The WHERE clause of its statement.
-    pub fn conditions(&self, collection: &Collection, query: &Query) -> Conditions {
-        let mut conditions = Conditions::of_filter(collection, &query.filter, &query.text);
+    ///
+    /// # Errors
+    /// Those of [`Conditions::of_query`].
+    pub fn conditions(&self, collection: &Collection, query: &Query) -> Result<Conditions> {
+        let mut conditions = Conditions::of_query(collection, query)?;
         for (column, key) in [("t.skey", &self.skey), ("t.id", &self.id)] {
             if let Some(key) = key {
                 let key = conditions.param(Bound::Bytes(key.clone()));
                 conditions.and(format!("{column} = {key}"));
             }
         }
-        conditions
+        Ok(conditions)
     }
 }
 
@@ -129,6 +136,7 @@ impl Aim {
 /// `ShardKeyNotFound` and `InvalidOptions` if it does not say which document; those of reading.
 pub fn aim(collection: &Collection, shot: &Shot<'_>) -> Result<Option<Aim>> {
     let query = shot.query;
+    hint::means(collection, query)?;
     let keys = query.keys(collection);
     let sharded = !collection.key.is_unsharded();
     let exact = targeting::exact_key(&collection.key, &query.filter).is_some();
@@ -155,7 +163,7 @@ pub fn aim(collection: &Collection, shot: &Shot<'_>) -> Result<Option<Aim>> {
 
 /// Looks for the one document.
 fn look_up(collection: &Collection, query: &Query, destinations: Vec<Destination>) -> Result<Option<Aim>> {
-    let conditions = Conditions::of_filter(collection, &query.filter, &query.text);
+    let conditions = Conditions::of_query(collection, query)?;
     let sql = format!("SELECT t.skey, t.id FROM {} t WHERE {} LIMIT 1", collection.table(), conditions.sql());
     let statement = Statement { sql, params: conditions.params };
     let streams = dispatch::read(collection, &destinations, &statement)?;

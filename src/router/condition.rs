@@ -6,7 +6,10 @@
 //! (see `remote::connection`). Only the bounds of open ranges, which may hold nothing or everything, stand in the text,
 //! so that the shard's planner can tell which.
 
+use super::hint::{self, Means};
+use super::read::Query;
 use crate::catalog::model::{Collection, Index};
+use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::sql::quote_literal;
 use docshard_core::filter::Filter;
@@ -96,18 +99,35 @@ impl Conditions {
     }
 
     /// The version check, the key conditions and the filter.
-    pub fn of_filter(collection: &Collection, filter: &Filter, filter_text: &str) -> Self {
+    ///
+    /// # Errors
+    /// Those of [`hint::means`]; `NoQueryExecutionPlans` if there must be a key condition and is none.
+    pub fn of_query(collection: &Collection, query: &Query) -> Result<Self> {
+        let (filter, means) = (&query.filter, hint::means(collection, query)?);
         let mut conditions = Self::new(collection);
-        if filter.is_empty() {
-            return conditions;
+        let alone = conditions.terms.len();
+        match means {
+            Means::Natural => {}
+            _ if filter.is_empty() => {}
+            Means::Index(index) => conditions.index(index, &index.keys().wanted(filter)),
+            Means::Id => {
+                conditions.keys(&collection.key, filter);
+            }
+            Means::Free | Means::Indexed => {
+                if !conditions.keys(&collection.key, filter) {
+                    conditions.best_index(collection, filter);
+                }
+            }
         }
-        let exact = conditions.keys(&collection.key, filter);
-        if !exact {
-            conditions.best_index(collection, filter);
+        if matches!(means, Means::Indexed) && conditions.terms.len() == alone {
+            return Err(hint::refuse_scan(collection));
         }
-        let text = conditions.param(Bound::Text(filter_text.to_owned()));
-        conditions.terms.push(format!("docshard_internal.matches(t.doc, {text})"));
-        conditions
+        conditions.terms.extend(means.term());
+        if !filter.is_empty() {
+            let text = conditions.param(Bound::Text(query.text.clone()));
+            conditions.terms.push(format!("docshard_internal.matches(t.doc, {text})"));
+        }
+        Ok(conditions)
     }
 
     /// A further parameter; answers its `$n`.
@@ -162,12 +182,17 @@ impl Conditions {
                 (score(wanted), index.partial.is_some(), index.unique, std::cmp::Reverse(index.id))
             });
         if let Some((index, wanted)) = best {
-            self.held_by(index);
-            let narrow = wanted.first().is_some_and(are_points);
-            for (column, ranges) in wanted.iter().enumerate() {
-                let expression = index_expression("t.doc", &index.keys_json, index.unique, column);
-                self.ranges(&expression, ranges, true, narrow);
-            }
+            self.index(index, &wanted);
+        }
+    }
+
+    /// Conditions on an index, of which these keys are wanted.
+    fn index(&mut self, index: &Index, wanted: &[KeyRanges]) {
+        self.held_by(index);
+        let narrow = wanted.first().is_some_and(are_points);
+        for (column, ranges) in wanted.iter().enumerate() {
+            let expression = index_expression("t.doc", &index.keys_json, index.unique, column);
+            self.ranges(&expression, ranges, true, narrow);
         }
     }
 

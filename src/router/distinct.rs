@@ -55,7 +55,7 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
             None => Vec::new(),
             Some(collection) => {
                 let destinations = query.destinations(&collection)?;
-                dispatch::read(&collection, &destinations, &statement(&collection, field, query))?
+                dispatch::read(&collection, &destinations, &statement(&collection, field, query)?)?
             }
         };
         Ok(Values { rows: Merged::new(streams, Order::Ascending), last: None })
@@ -64,8 +64,8 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
 
 /// Few values of many documents are told apart by hashing before they are sorted. Of those that are equal and look
 /// different, such as `2` and a decimal `2.00`, the shortest is taken.
-fn statement(collection: &Collection, field: &str, query: &Query) -> Statement {
-    let mut conditions = Conditions::of_filter(collection, &query.filter, &query.text);
+fn statement(collection: &Collection, field: &str, query: &Query) -> Result<Statement> {
+    let mut conditions = Conditions::of_query(collection, query)?;
     let field = conditions.param(Bound::Text(field.to_owned()));
     let setting = conditions.param(Bound::Text(query.setting.as_ref().map(ToString::to_string).unwrap_or_default()));
     let sql = format!(
@@ -75,5 +75,5 @@ fn statement(collection: &Collection, field: &str, query: &Query) -> Statement {
         collection.table(),
         conditions.sql()
     );
-    Statement { sql, params: conditions.params }
+    Ok(Statement { sql, params: conditions.params })
 }

@@ -22,7 +22,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Jso
         let keys = query.keys(&collection);
         let destinations = query.destinations(&collection)?;
         let single = destinations.len() == 1;
-        let (statement, _) = statement::find(&collection, &query.filter, &query.text, options, single);
+        let (statement, _) = statement::find(&collection, query, options, single)?;
         let explained =
             Statement { sql: format!("EXPLAIN (COSTS OFF) {}", statement.sql), params: statement.params.clone() };
         let mut shards = Vec::new();

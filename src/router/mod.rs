@@ -2,6 +2,7 @@
 //!
 //! * [`options`]: the drivers' options of each operation.
 //! * [`condition`], [`statement`]: the SQL that a shard runs; few shapes, values as parameters, so that it is prepared.
+//! * [`hint`]: which index a statement is to be run with.
 //! * [`dispatch`]: sends, checks versions, runs again with a fresh map when a shard answered that the map was stale.
 //! * [`merge`]: several shards' answers as one, in order.
 //! * [`aim`]: which shards, and which document, a write goes to.
@@ -18,6 +19,7 @@ pub mod dispatch;
 pub mod distinct;
 pub mod explain;
 pub mod find_and_modify;
+pub mod hint;
 pub mod insert;
 pub mod measure;
 pub mod merge;

@@ -152,7 +152,7 @@ fn update_once(collection: &Collection, change: &Change<'_>, collisions: &mut u3
                 updated.modified += (row.i64(0) - 1).max(0);
             }
         } else {
-            let statement = update_statement(collection, change, &aim);
+            let statement = update_statement(collection, change, &aim)?;
             let written = dispatch::write(collection, &aim.destinations, &range, |_| statement.at_version(0))?;
             for row in written.iter().flat_map(|written| &written.rows) {
                 updated.matched += row.i64(0);
@@ -195,8 +195,8 @@ fn delete_by_key(collection: &Collection, query: &Query, key: (Vec<u8>, Option<V
 
 /// Matches and locks, applies, writes what changed; answers how many matched and how many changed. Joined by the primary
 /// key, not by ctid: a row that another transaction has just changed is found again by its key.
-fn update_statement(collection: &Collection, change: &Change<'_>, aim: &Aim) -> Statement {
-    let mut conditions = aim.conditions(collection, change.query);
+fn update_statement(collection: &Collection, change: &Change<'_>, aim: &Aim) -> Result<Statement> {
+    let mut conditions = aim.conditions(collection, change.query)?;
     let update = conditions.param(Bound::Text(change.modification.text.clone()));
     let fixed =
         conditions.param(Bound::TextArray(collection.key.fields.iter().map(|(path, _)| path.clone()).collect()));
@@ -212,7 +212,7 @@ fn update_statement(collection: &Collection, change: &Change<'_>, aim: &Aim) -> 
          SELECT (SELECT count(*) FROM matched), (SELECT count(*) FROM changed)",
         conditions.sql()
     );
-    Statement { sql, params: conditions.params }
+    Ok(Statement { sql, params: conditions.params })
 }
 
 /// Deletes documents; answers how many.
@@ -234,7 +234,7 @@ pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
                 let deleted = written.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).sum();
                 return Ok((deleted > 0 || !aim.is_looked_up()).then_some(deleted));
             }
-            let conditions = aim.conditions(&collection, query);
+            let conditions = aim.conditions(&collection, query)?;
             let table = collection.table();
             let sql = if many {
                 format!("DELETE FROM {table} t WHERE {}", conditions.sql())

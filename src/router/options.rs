@@ -148,6 +148,8 @@ pub struct FindOptions {
     pub skip: u64,
     /// documents to return at most; None: all
     pub limit: Option<u64>,
+    /// the index to use
+    pub hint: Option<Json>,
 }
 
 impl FindOptions {
@@ -157,8 +159,8 @@ impl FindOptions {
     /// `UnknownOption`, `TypeMismatch`, `BadValue`.
     pub fn parse(json: &Json, operation: &str) -> Result<Self> {
         let known: &[&str] = match operation {
-            "find_one" => &["sort", "projection", "skip", "collation", "let", "comment"],
-            _ => &["sort", "projection", "skip", "limit", "collation", "let", "comment"],
+            "find_one" => &["sort", "projection", "skip", "hint", "collation", "let", "comment"],
+            _ => &["sort", "projection", "skip", "limit", "hint", "collation", "let", "comment"],
         };
         let options = Options::of(json, operation, known)?;
         let projection = options.get("projection").map(Json::to_string);
@@ -175,7 +177,7 @@ impl FindOptions {
             .map_err(|_| Error::new(Kind::Location51024, format!("skip must be non-negative, but received: {skip}")))?;
         // As in MongoDB: 0 is no limit, and a negative one means its size.
         let limit = options.integer("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
-        Ok(Self { sort, projection, positional, setting, skip, limit })
+        Ok(Self { sort, projection, positional, setting, skip, limit, hint: options.get("hint").cloned() })
     }
 }
 
@@ -188,6 +190,8 @@ pub struct CountOptions {
     pub limit: Option<u64>,
     /// the statement's collation, variables and time, as `Setting::to_json` writes them
     pub setting: Option<Json>,
+    /// the index to use
+    pub hint: Option<Json>,
 }
 
 impl CountOptions {
@@ -196,7 +200,7 @@ impl CountOptions {
     /// # Errors
     /// `UnknownOption`, `TypeMismatch`, `BadValue`.
     pub fn parse(json: &Json) -> Result<Self> {
-        let options = Options::of(json, "count_documents", &["skip", "limit", "collation", "let", "comment"])?;
+        let options = Options::of(json, "count_documents", &["skip", "limit", "hint", "collation", "let", "comment"])?;
         let count = |name: &str| -> Result<Option<u64>> {
             let Some(n) = options.integer(name)? else { return Ok(None) };
             u64::try_from(n)
@@ -207,6 +211,7 @@ impl CountOptions {
         if limit == Some(0) {
             return Err(Error::new(Kind::BadValue, "the limit must be positive"));
         }
-        Ok(Self { skip: count("skip")?.unwrap_or(0), limit, setting: options.setting(&[])? })
+        let hint = options.get("hint").cloned();
+        Ok(Self { skip: count("skip")?.unwrap_or(0), limit, setting: options.setting(&[])?, hint })
     }
 }

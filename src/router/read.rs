@@ -2,6 +2,7 @@
 
 use super::config;
 use super::dispatch::{self, Destination, with_fresh_map};
+use super::hint;
 use super::merge::Merged;
 use super::options::{self, CountOptions, FindOptions};
 use super::statement;
@@ -24,6 +25,8 @@ pub struct Query {
     pub text: String,
     /// the statement's collation, variables and time, as `Setting::to_json` writes them
     pub setting: Option<Json>,
+    /// the index that it is to be run with: its name, its keys, or `{"$natural": 1}`
+    pub hint: Option<Json>,
 }
 
 impl Query {
@@ -47,7 +50,15 @@ impl Query {
             fields["now"] = Json::from(options::now());
         }
         let filter = Filter::parse_in(&json, &options::parsed_setting(setting.as_ref())?)?;
-        Ok(Self { filter, text: wrapped(text, setting.as_ref(), None), setting })
+        Ok(Self { filter, text: wrapped(text, setting.as_ref(), None), setting, hint: None })
+    }
+
+    /// The same, with a hint.
+    ///
+    /// # Errors
+    /// `FailedToParse` for what is neither name nor keys.
+    pub fn hinted(self, hint: Option<&Json>) -> Result<Self> {
+        Ok(Self { hint: hint::parse(hint)?, ..self })
     }
 
     /// The shard keys that matching documents can have.
@@ -61,8 +72,9 @@ impl Query {
     /// The shards that can hold matching documents.
     ///
     /// # Errors
-    /// As [`dispatch::destinations`].
+    /// As [`dispatch::destinations`]; those of [`hint::means`], also if there are none.
     pub fn destinations(&self, collection: &Collection) -> Result<Vec<Destination>> {
+        hint::means(collection, self)?;
         dispatch::destinations(collection, &self.keys(collection))
     }
 }
@@ -116,7 +128,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
             return Ok(none());
         }
         let single = destinations.len() == 1;
-        let (statement, order) = statement::find(&collection, &query.filter, &query.text, options, single);
+        let (statement, order) = statement::find(&collection, query, options, single)?;
         let streams = dispatch::read(&collection, &destinations, &statement)?;
         Ok(Documents {
             rows: Merged::new(streams, order),
@@ -137,7 +149,7 @@ pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i
         }
         let Some(collection) = collection else { return Ok(0) };
         let destinations = query.destinations(&collection)?;
-        let statement = statement::count(&collection, &query.filter, &query.text, options);
+        let statement = statement::count(&collection, query, options)?;
         sum(dispatch::read(&collection, &destinations, &statement)?)
     })?;
     let after_skip = counted.saturating_sub(i64::try_from(options.skip).unwrap_or(i64::MAX)).max(0);

@@ -89,7 +89,7 @@ fn write_once(collection: &Collection, write: &OneWrite<'_>, collisions: &mut u3
         operation: write.operation,
     };
     if let Some(aim) = aim(collection, &shot)? {
-        let statement = statement(collection, write, &aim);
+        let statement = statement(collection, write, &aim)?;
         let range = LockRange::of(&aim.keys);
         let written = dispatch::write(collection, &aim.destinations, &range, |_| statement.at_version(0))?;
         let found = written.iter().zip(&aim.destinations).find_map(|(w, d)| w.rows.first().map(|row| (row, d)));
@@ -142,8 +142,8 @@ const MODIFIED: usize = 4;
 const MOVES: usize = 5;
 
 /// Locks and changes the document; answers one row, or none.
-fn statement(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Statement {
-    let mut conditions = aim.conditions(collection, write.query);
+fn statement(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result<Statement> {
+    let mut conditions = aim.conditions(collection, write.query)?;
     let table = collection.table();
     let order = match write.sort {
         Some(sort) => order_by(collection, &write.query.filter, sort, &mut conditions),
@@ -178,7 +178,7 @@ fn statement(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Statem
             )
         }
     };
-    Statement { sql, params: conditions.params }
+    Ok(Statement { sql, params: conditions.params })
 }
 
 /// An SQL condition for a document that leaves its place.

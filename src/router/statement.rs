@@ -2,7 +2,9 @@
 
 use super::condition::{Bound, Conditions, VERSION_PARAM};
 use super::options::{CountOptions, FindOptions};
+use super::read::Query;
 use crate::catalog::model::Collection;
+use crate::pg::error::Result;
 use docshard_core::filter::Filter;
 use docshard_core::key::pattern::FieldKind;
 use docshard_core::setting::wrapped;
@@ -42,14 +44,17 @@ pub enum Order {
 }
 
 /// The SELECT of a find, and the order of its rows. A single target skips by itself; several send what skipping may need.
+///
+/// # Errors
+/// Those of [`Conditions::of_query`].
 pub fn find(
     collection: &Collection,
-    filter: &Filter,
-    filter_text: &str,
+    query: &Query,
     options: &FindOptions,
     single_target: bool,
-) -> (Statement, Order) {
-    let mut conditions = Conditions::of_filter(collection, filter, filter_text);
+) -> Result<(Statement, Order)> {
+    let (filter, filter_text) = (&query.filter, query.text.as_str());
+    let mut conditions = Conditions::of_query(collection, query)?;
     let document = match &options.projection {
         Some(projection) => {
             let filter = options.positional.then_some(filter_text);
@@ -92,15 +97,18 @@ pub fn find(
     if single_target && options.skip > 0 {
         sql += &format!(" OFFSET {}", options.skip.min(i64::MAX as u64));
     }
-    (Statement { sql, params: conditions.params }, order)
+    Ok((Statement { sql, params: conditions.params }, order))
 }
 
 /// The SELECT of a count: one row with the number of documents, at most skip + limit of them.
-pub fn count(collection: &Collection, filter: &Filter, filter_text: &str, options: &CountOptions) -> Statement {
-    let conditions = Conditions::of_filter(collection, filter, filter_text);
+///
+/// # Errors
+/// Those of [`Conditions::of_query`].
+pub fn count(collection: &Collection, query: &Query, options: &CountOptions) -> Result<Statement> {
+    let conditions = Conditions::of_query(collection, query)?;
     let from = format!("FROM {} t WHERE {}", collection.table(), conditions.sql());
     let sql = match options.limit {
-        None if filter.is_empty() => {
+        None if query.filter.is_empty() && query.hint.is_none() => {
             format!("SELECT docshard_internal.count_all({}) WHERE {}", collection.id, conditions.sql())
         }
         None => format!("SELECT count(*) {from}"),
@@ -109,7 +117,7 @@ pub fn count(collection: &Collection, filter: &Filter, filter_text: &str, option
             format!("SELECT count(*) FROM (SELECT {from} LIMIT {most}) AS few")
         }
     };
-    Statement { sql, params: conditions.params }
+    Ok(Statement { sql, params: conditions.params })
 }
 
 /// The ORDER BY of a statement at one shard.

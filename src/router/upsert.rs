@@ -44,7 +44,7 @@ pub fn insert(collection: &Collection, query: &Query, update: &Update) -> Result
     // An update may have given the document another shard key than the filter's, at another shard: nothing to look for there.
     let here: Vec<ShardId> = destinations.iter().map(|d| d.shard.id).collect();
     let looks = query.destinations(collection)?.iter().all(|d| here.contains(&d.shard.id));
-    let statement = statement(collection, query, &document, &skey, looks);
+    let statement = statement(collection, query, &document, &skey, looks)?;
     let written = dispatch::write(collection, &destinations, &range, |_| statement.at_version(0))
         .map_err(|error| duplicate::translate(collection, error))?;
     let row = written.iter().flat_map(|written| &written.rows).next();
@@ -56,10 +56,15 @@ pub fn insert(collection: &Collection, query: &Query, update: &Update) -> Result
 }
 
 /// Answers how many were inserted, and how many match the filter (at most one is looked for).
-fn statement(collection: &Collection, query: &Query, document: &Storable, skey: &[u8], looks: bool) -> Statement {
+fn statement(
+    collection: &Collection,
+    query: &Query,
+    document: &Storable,
+    skey: &[u8],
+    looks: bool,
+) -> Result<Statement> {
     let table = collection.table();
-    let mut conditions =
-        if looks { Conditions::of_filter(collection, &query.filter, &query.text) } else { Conditions::new(collection) };
+    let mut conditions = if looks { Conditions::of_query(collection, query)? } else { Conditions::new(collection) };
     let found = if looks {
         format!("SELECT count(*) AS n FROM (SELECT FROM {table} t WHERE {} LIMIT 1) AS one", conditions.sql())
     } else {
@@ -75,7 +80,7 @@ fn statement(collection: &Collection, query: &Query, document: &Storable, skey: 
            WHERE found.n = 0 AND {check} ON CONFLICT DO NOTHING RETURNING 1) \
          SELECT (SELECT count(*) FROM inserted), found.n FROM found"
     );
-    Statement { sql, params: conditions.params }
+    Ok(Statement { sql, params: conditions.params })
 }
 
 /// The lock of all upserts that demand the same values.

@@ -108,6 +108,8 @@ fn delete(index: &Expiring, patience: i64) -> Result<()> {
         None => expired,
     };
     let filter = filter.to_string();
+    // The index may be hidden, and then nothing serves the filter.
+    spi::query("SELECT pg_catalog.set_config('docshard.notablescan', 'off', true)", &[])?;
     spi::query("SELECT docshard.delete_many($1, $2::json)", &[Param::Text(&index.namespace), Param::Text(&filter)])?;
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Answers do not depend on indexes: random statements on random documents, with arrays, give the same with indexes of
-//! every kind and without, on shards that had the collection when the indexes were made and on one that got it later.
+//! every kind and without, with hints and without, on shards that had the collection when the indexes were made and on one that got it later.
 
 use docshard_tests::Cluster;
 use fastrand::Rng;
@@ -90,6 +90,25 @@ const SORTED: &str = "SELECT coalesce(jsonb_agg(d), '[]') FROM docshard.find($1,
                       '{\"sort\": {\"a\": 1, \"_id\": -1}, \"limit\": 7}') d";
 const COUNT: &str = "SELECT to_jsonb(docshard.count_documents($1, $2::jsonb::json))";
 
+const HINTED: &str = "SELECT coalesce(jsonb_agg(d ORDER BY (d ->> '_id')::int), '[]') \
+                      FROM docshard.find($1, $2::jsonb::json, json_build_object('hint', $3::jsonb)) d";
+
+/// The same with a hint, unless it is refused as the index may lack something; true if it is obeyed.
+fn obeys(client: &mut Client, what: &str, filter: &Value, hint: &Value) -> bool {
+    let plain: Value = client.query_one(FIND, &[&"answers.plain", filter]).unwrap().get(0);
+    match client.query_one(HINTED, &[&"answers.indexed", filter, hint]) {
+        Ok(row) => {
+            assert_eq!(row.get::<_, Value>(0), plain, "{what}: {filter}, hint {hint}");
+            true
+        }
+        Err(error) => {
+            let refused = error.as_db_error().map(|error| error.message().contains("which the filter does not demand"));
+            assert_eq!(refused, Some(true), "{what}: {filter}, hint {hint}: {error:?}");
+            false
+        }
+    }
+}
+
 #[test]
 fn answers_do_not_depend_on_indexes() {
     let cluster = Cluster::start(2);
@@ -125,10 +144,24 @@ fn answers_do_not_depend_on_indexes() {
     }
     drop(client);
     let mut client = cluster.router.client();
+    let hints = [
+        json!("a_1"),
+        json!("a_-1_b_1"),
+        json!("b sparse"),
+        json!("b above"),
+        json!("c_1"),
+        json!("k_1_u_1"),
+        json!({"c.d": -1}),
+        json!("_id_"),
+        json!({"$natural": 1}),
+    ];
+    let mut obeyed = 0;
     for round in 0..150 {
         let filter = filter(&mut rng, 2);
         assert_same(&mut client, &what, FIND, &filter);
         assert_same(&mut client, &what, COUNT, &filter);
+        let hint = &hints[rng.usize(0..hints.len())];
+        obeyed += usize::from(obeys(&mut client, &what, &filter, hint));
         if round % 4 == 0 {
             assert_same(&mut client, &what, SORTED, &filter);
         }
@@ -143,4 +176,5 @@ fn answers_do_not_depend_on_indexes() {
         }
     }
     assert_same(&mut client, &what, FIND, &json!({}));
+    assert!(obeyed > 30, "{what}: {obeyed} hints obeyed");
 }

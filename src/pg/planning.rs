@@ -1,0 +1,164 @@
+//! Steering PostgreSQL's planner: a statement may say in its WHERE which of a table's indexes it is to be run with.
+//!
+//! `docshard_internal.by_index(name)` is true for every row; what it says is read while the statement is planned. First
+//! all other indexes are hidden from the planner, then all ways to read the table that use none are taken away. If the
+//! index serves no condition, all of it is read. An answer never depends on this: what cannot be obeyed (the index is not
+//! there, or holds some rows only and the planner does not know that they are enough) is planned as if nothing was said.
+//!
+//! A statement also calls `docshard_internal.steers()`, a constant: who computes it while planning loads this library,
+//! and so these hooks, before the first table is looked at.
+
+use pgrx::{FromDatum, PgList, pg_guard, pg_sys};
+use std::ffi::CStr;
+use std::sync::OnceLock;
+
+/// Says nothing but that an index must be used where one can be.
+pub const ANY: &str = "*";
+/// No index is to be used.
+pub const NONE: &str = "";
+
+/// Says which of a table's indexes, by their names, a mark means.
+pub type Choice = fn(mark: &str, index: &str) -> bool;
+
+struct Hooks {
+    choice: Choice,
+    relation_info: pg_sys::get_relation_info_hook_type,
+    pathlist: pg_sys::set_rel_pathlist_hook_type,
+}
+
+static HOOKS: OnceLock<Hooks> = OnceLock::new();
+
+/// Begins to steer; called from `_PG_init`.
+pub fn init(choice: Choice) {
+    // SAFETY: a backend has one thread; the hooks that were there before are called by ours.
+    unsafe {
+        let hooks =
+            Hooks { choice, relation_info: pg_sys::get_relation_info_hook, pathlist: pg_sys::set_rel_pathlist_hook };
+        if HOOKS.set(hooks).is_ok() {
+            pg_sys::get_relation_info_hook = Some(choose_indexes);
+            pg_sys::set_rel_pathlist_hook = Some(choose_paths);
+        }
+    }
+}
+
+/// Hides the indexes that the statement does not want.
+#[pg_guard]
+unsafe extern "C-unwind" fn choose_indexes(
+    root: *mut pg_sys::PlannerInfo,
+    table: pg_sys::Oid,
+    inherited: bool,
+    rel: *mut pg_sys::RelOptInfo,
+) {
+    let Some(hooks) = HOOKS.get() else { return };
+    // SAFETY: PostgreSQL calls this with a planner's state and a relation of it, whose list of indexes is its own; the
+    // list is replaced by a shorter one in the same memory context.
+    unsafe {
+        if let Some(next) = hooks.relation_info {
+            next(root, table, inherited, rel);
+        }
+        if (*rel).indexlist.is_null() {
+            return;
+        }
+        let Some(mark) = mark(root).filter(|mark| mark != ANY) else { return };
+        let mut wanted = PgList::<pg_sys::IndexOptInfo>::new();
+        for index in PgList::<pg_sys::IndexOptInfo>::from_pg((*rel).indexlist).iter_ptr() {
+            let name = pg_sys::get_rel_name((*index).indexoid);
+            if !name.is_null() && CStr::from_ptr(name).to_str().is_ok_and(|name| (hooks.choice)(&mark, name)) {
+                wanted.push(index);
+            }
+        }
+        (*rel).indexlist = wanted.into_pg();
+    }
+}
+
+/// Takes away the ways to read the table that use no index, where the statement wants one.
+#[pg_guard]
+unsafe extern "C-unwind" fn choose_paths(
+    root: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    number: pg_sys::Index,
+    entry: *mut pg_sys::RangeTblEntry,
+) {
+    let Some(hooks) = HOOKS.get() else { return };
+    // SAFETY: as above. The paths that were found so far are kept aside, untouched, and put back if there are no others.
+    unsafe {
+        if let Some(next) = hooks.pathlist {
+            next(root, rel, number, entry);
+        }
+        if (*rel).indexlist.is_null() || (*entry).rtekind != pg_sys::RTEKind::RTE_RELATION {
+            return;
+        }
+        let Some(mark) = mark(root) else { return };
+        let before = ((*rel).pathlist, (*rel).partial_pathlist);
+        (*rel).pathlist = std::ptr::null_mut();
+        (*rel).partial_pathlist = std::ptr::null_mut();
+        pg_sys::create_index_paths(root, rel);
+        if (*rel).pathlist.is_null() && mark != ANY {
+            for index in PgList::<pg_sys::IndexOptInfo>::from_pg((*rel).indexlist).iter_ptr() {
+                if ((*index).indpred.is_null() || (*index).predOK) && (*index).amoptionalkey {
+                    pg_sys::add_path(rel, whole(root, index).cast());
+                }
+            }
+        }
+        if (*rel).pathlist.is_null() {
+            ((*rel).pathlist, (*rel).partial_pathlist) = before;
+        }
+    }
+}
+
+/// Reading all of an index.
+///
+/// # Safety
+/// The index is one of a relation that is being planned.
+unsafe fn whole(root: *mut pg_sys::PlannerInfo, index: *mut pg_sys::IndexOptInfo) -> *mut pg_sys::IndexPath {
+    let none = std::ptr::null_mut();
+    let forward = pg_sys::ScanDirection::ForwardScanDirection;
+    // SAFETY: promised by the caller; empty lists are null.
+    unsafe { pg_sys::create_index_path(root, index, none, none, none, none, forward, false, none.cast(), 1.0, false) }
+}
+
+/// What the statement says, among the conditions of its WHERE that are joined by AND.
+///
+/// # Safety
+/// `root` is a planner's state.
+unsafe fn mark(root: *mut pg_sys::PlannerInfo) -> Option<String> {
+    // SAFETY: promised by the caller; a node's tag says what it is.
+    unsafe {
+        let parse = (*root).parse;
+        if parse.is_null() || (*parse).jointree.is_null() {
+            return None;
+        }
+        let quals = (*(*parse).jointree).quals;
+        if quals.is_null() || (*quals).type_ != pg_sys::NodeTag::T_List {
+            return None;
+        }
+        PgList::<pg_sys::Node>::from_pg(quals.cast()).iter_ptr().find_map(|qual| said_by(qual))
+    }
+}
+
+/// The argument of `docshard_internal.by_index`, if the condition is a call of it.
+///
+/// # Safety
+/// `qual` is a node.
+unsafe fn said_by(qual: *mut pg_sys::Node) -> Option<String> {
+    // SAFETY: promised by the caller; a node's tag says what it is, and the names are null or end with a zero byte.
+    unsafe {
+        if qual.is_null() || (*qual).type_ != pg_sys::NodeTag::T_FuncExpr {
+            return None;
+        }
+        let call = qual.cast::<pg_sys::FuncExpr>();
+        let arguments = PgList::<pg_sys::Node>::from_pg((*call).args);
+        let argument = arguments.get_ptr(0).filter(|_| arguments.len() == 1)?;
+        if (*argument).type_ != pg_sys::NodeTag::T_Const {
+            return None;
+        }
+        let value = argument.cast::<pg_sys::Const>();
+        if (*value).consttype != pg_sys::TEXTOID || (*value).constisnull {
+            return None;
+        }
+        let is = |name: *mut std::ffi::c_char, wanted: &CStr| !name.is_null() && CStr::from_ptr(name) == wanted;
+        let ours = is(pg_sys::get_func_name((*call).funcid), c"by_index")
+            && is(pg_sys::get_namespace_name(pg_sys::get_func_namespace((*call).funcid)), c"docshard_internal");
+        if ours { String::from_datum((*value).constvalue, false) } else { None }
+    }
+}

@@ -1,0 +1,155 @@
+//! Which index a statement is to be run with: what its `hint` says, and `docshard.notablescan`.
+//!
+//! A hint is obeyed, by steering the planners of the shards (see `pg::planning`), or refused. It never changes an answer:
+//! a sparse or partial index that may lack a document which the filter matches is refused, where MongoDB would leave the
+//! document out.
+
+use super::read::Query;
+use crate::catalog::model::{Collection, Index};
+use crate::pg::error::{Error, Result};
+use crate::pg::planning;
+use docshard_core::error::Kind;
+use docshard_core::filter::Filter;
+use docshard_core::index::IndexKeys;
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+use serde_json::Value as Json;
+
+static NOTABLESCAN: GucSetting<bool> = GucSetting::<bool>::new(false);
+
+/// Defines the setting, and begins to steer; called from `_PG_init`.
+pub fn init() {
+    GucRegistry::define_bool_guc(
+        c"docshard.notablescan",
+        c"Refuses statements that would have to look at every document of a collection.",
+        c"A filter must give a condition for an index; an empty filter is not refused.",
+        &NOTABLESCAN,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
+    planning::init(is_meant);
+}
+
+/// The indexes of a collection's table that serve `_id` and the shard key, as a mark for the planner.
+const OF_KEYS: &str = "_id";
+
+/// True if a mark means the index of that name on a shard: `i<id>`, or for `_id` what is no secondary index.
+fn is_meant(mark: &str, index: &str) -> bool {
+    mark == index || mark == OF_KEYS && index.starts_with('c')
+}
+
+/// What a statement is to be run with.
+#[derive(Debug)]
+pub enum Means<'a> {
+    /// whatever the planner likes
+    Free,
+    /// no index
+    Natural,
+    /// the index on `_id`
+    Id,
+    /// a secondary index
+    Index(&'a Index),
+    /// an index that serves a condition of the filter; there must be one
+    Indexed,
+}
+
+impl Means<'_> {
+    /// The condition that tells the planner, unless it is free.
+    pub fn term(&self) -> Option<String> {
+        let mark = match self {
+            Means::Free => return None,
+            Means::Natural => planning::NONE.to_owned(),
+            Means::Id => OF_KEYS.to_owned(),
+            Means::Index(index) => format!("i{}", index.id),
+            Means::Indexed => planning::ANY.to_owned(),
+        };
+        Some(format!("docshard_internal.steers() AND docshard_internal.by_index('{mark}'::text)"))
+    }
+}
+
+/// Checks a hint's form; `{}` is none.
+///
+/// # Errors
+/// `FailedToParse`.
+pub fn parse(hint: Option<&Json>) -> Result<Option<Json>> {
+    match hint {
+        None | Some(Json::Null) => Ok(None),
+        Some(Json::Object(keys)) if keys.is_empty() => Ok(None),
+        Some(hint @ (Json::String(_) | Json::Object(_))) => Ok(Some(hint.clone())),
+        Some(_) => Err(Error::new(Kind::FailedToParse, "hint must be a string or an object")),
+    }
+}
+
+/// What a statement is to be run with.
+///
+/// # Errors
+/// `BadValue` for a hint that names no index, or a hidden one; `IndexNotFound` for keys that several indexes have;
+/// `NoQueryExecutionPlans` for an index that may lack what the filter matches.
+pub fn means<'a>(collection: &'a Collection, query: &Query) -> Result<Means<'a>> {
+    let notablescan = NOTABLESCAN.get();
+    let Some(hint) = &query.hint else {
+        return Ok(if notablescan && !query.filter.is_empty() { Means::Indexed } else { Means::Free });
+    };
+    if is_natural(hint)? {
+        if notablescan {
+            return Err(no_plan("hint $natural is not allowed, because 'notablescan' is enabled"));
+        }
+        return Ok(Means::Natural);
+    }
+    let visible = collection.indexes.iter().filter(|index| !index.hidden);
+    let found: Vec<&Index> = match hint {
+        Json::String(name) if name == "_id_" => return Ok(Means::Id),
+        Json::String(name) => visible.filter(|index| index.name == *name).collect(),
+        keys => {
+            let fields = IndexKeys::parse(keys).map(|keys| keys.fields).unwrap_or_default();
+            if fields == [("_id".to_owned(), false)] {
+                return Ok(Means::Id);
+            }
+            visible.filter(|index| index.fields == fields).collect()
+        }
+    };
+    match found.as_slice() {
+        [] => {
+            let message = "error processing query: hint provided does not correspond to an existing index";
+            Err(Error::new(Kind::BadValue, message))
+        }
+        [index] => {
+            if let Some(partial) = lacking(index, &query.filter) {
+                let message = format!(
+                    "error processing query: the index {} holds only documents that match {partial}, which the filter \
+                     does not demand",
+                    index.name
+                );
+                return Err(Error::new(Kind::NoQueryExecutionPlans, message));
+            }
+            Ok(Means::Index(index))
+        }
+        [one, other, ..] => {
+            let message = "Hint matched multiple indexes, must hint by index name. Matched";
+            Err(Error::new(Kind::IndexNotFound, format!("{message}: {} and {}", one.name, other.name)))
+        }
+    }
+}
+
+/// The filter of what the index holds, unless that is all that a filter matches.
+fn lacking<'a>(index: &'a Index, filter: &Filter) -> Option<&'a str> {
+    let partial = index.partial.as_deref()?;
+    (!filter.implies(&partial.filter)).then_some(partial.text.as_str())
+}
+
+fn is_natural(hint: &Json) -> Result<bool> {
+    let Some(direction) = hint.as_object().and_then(|keys| keys.get("$natural")) else { return Ok(hint == "$natural") };
+    match direction.as_f64() {
+        Some(1.0 | -1.0) if hint.as_object().is_some_and(|keys| keys.len() == 1) => Ok(true),
+        _ => Err(Error::new(Kind::BadValue, "$natural hint may only accept 1 or -1, and no other field beside it")),
+    }
+}
+
+fn no_plan(message: &str) -> Error {
+    Error::new(Kind::NoQueryExecutionPlans, format!("error processing query: {message}"))
+}
+
+/// The error of a filter that no index serves.
+pub fn refuse_scan(collection: &Collection) -> Error {
+    no_plan(&format!("No indexed plans available for {}, and running with 'notablescan'", collection.namespace))
+        .with_hint("Create an index on a field of the filter, or set docshard.notablescan off.")
+}
