@@ -9,6 +9,9 @@ SELECT docshard.create_index('idxo.c', '{"at": 1}', '{"expireAfterSeconds": 60}'
 SELECT docshard.create_index('idxo.c', '{"a": 1}', '{"hidden": true}');
 -- All or none.
 SELECT docshard.create_indexes('idxo.c', '[{"key": {"x": 1}}, {"key": {"a": 0}}]');
+SELECT docshard.create_indexes('idxo.c', '[{"key": {"x": 1}}, {"key": {"x": 1}}]');
+SELECT docshard.run_command('idxo', '{"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x"}, {"key": {"x": 1}, "name": "x"}]}');
+SELECT docshard.create_indexes('idxo.c', '[{"key": {"a": 1}}, {"key": {"a": 1}}]');
 SELECT docshard.create_indexes('idxo.c', '[]');
 SELECT docshard.create_indexes('idxo.c', '{"key": {"x": 1}}');
 SELECT docshard.create_indexes('idxo.c', '[{"name": "x"}]');

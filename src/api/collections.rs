@@ -1,5 +1,6 @@
 //! Administration of collections and indexes.
 
+use crate::catalog::indexes::Made;
 use crate::catalog::sharding::{self, ShardOptions};
 use crate::catalog::{cache, collections, indexes, namespace, shards};
 use crate::pg::error::{Error, Result};
@@ -93,11 +94,15 @@ fn create_indexes(ns: &str, indexes: Json) -> Vec<String> {
             return Err(Error::new(Kind::BadValue, "Must specify at least one index to create"));
         }
         let known = [&["key"], INDEX_OPTIONS].concat();
-        let create = |index: &serde_json::Value| {
+        namespace::split(ns)?;
+        let mut made = Made::none(ns)?;
+        let create = |index: &serde_json::Value| -> Result<String> {
             let options = Options::of(index, "create_indexes", &known)?;
             let missing =
                 || Error::new(Kind::FailedToParse, "The 'key' field is a required property of an index specification");
-            create_one(ns, &options.get("key").ok_or_else(missing)?.to_string(), &options)
+            let name = create_one(ns, &options.get("key").ok_or_else(missing)?.to_string(), &options)?;
+            made.add(&name)?;
+            Ok(name)
         };
         wanted.iter().map(create).collect()
     };

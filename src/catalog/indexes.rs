@@ -142,6 +142,39 @@ pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<S
     Ok(name)
 }
 
+/// The indexes that one call makes: none twice.
+#[derive(Debug)]
+pub struct Made {
+    before: Vec<String>,
+    made: Vec<String>,
+}
+
+impl Made {
+    /// None yet.
+    ///
+    /// # Errors
+    /// Internal ones.
+    pub fn none(ns: &str) -> Result<Self> {
+        let collection = cache::find(ns)?;
+        let names = collection.iter().flat_map(|collection| &collection.indexes).map(|index| index.name.clone());
+        Ok(Self { before: names.chain(["_id_".to_owned()]).collect(), made: Vec::new() })
+    }
+
+    /// Takes one more into account.
+    ///
+    /// # Errors
+    /// `IndexAlreadyExists` if the same call has made it already.
+    pub fn add(&mut self, name: &str) -> Result<()> {
+        if self.made.iter().any(|made| made == name) {
+            return Err(Error::new(Kind::IndexAlreadyExists, format!("Identical index already exists: {name}")));
+        }
+        if !self.before.iter().any(|before| before == name) {
+            self.made.push(name.to_owned());
+        }
+        Ok(())
+    }
+}
+
 fn build(
     collection: &Collection,
     ns: &str,

@@ -5,6 +5,7 @@ use super::find::{listing, refuse};
 use super::reply::{Node, Reply, integer};
 use super::request::{Field, Fields, Request, Type, may, must};
 use crate::catalog::model::Collection;
+use crate::catalog::indexes::Made;
 use crate::catalog::{cache, namespace};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
@@ -87,6 +88,7 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
         return Err(Error::new(Kind::BadValue, "Must specify at least one index to create"));
     }
     let before = cache::find(&namespace)?;
+    let mut made = Made::none(&namespace)?;
     for index in indexes {
         let fields = Fields::parse(index, "createIndexes.indexes", INDEX)?;
         refuse(&fields, &["collation", "wildcardProjection"])?;
@@ -100,7 +102,8 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
         });
         let params =
             [Param::Text(&namespace), Param::Text(&fields.json_or("key", "{}")), Param::Text(&options.to_string())];
-        spi::query("SELECT docshard.create_index($1, $2::json, $3::json)", &params)?;
+        let rows = spi::query("SELECT docshard.create_index($1, $2::json, $3::json)", &params)?;
+        made.add(rows.first().map_or("", |row| row.text(0)))?;
     }
     let (was, is) = (before.as_ref().map_or(1, |c| count_of_indexes(c)), count_of_indexes(&*cache::get(&namespace)?));
     let mut answer = json!({

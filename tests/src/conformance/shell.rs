@@ -300,10 +300,9 @@ impl Shell {
     }
 
     fn run_create_indexes(&mut self, namespace: &str, command: &Map<String, Value>) -> Result<Answer, Failure> {
-        for index in command["indexes"].as_array().into_iter().flatten().filter_map(Value::as_object) {
-            let key = index.get("key").cloned().unwrap_or(Value::Null);
-            self.call("create_index", namespace, &[&key, &rest(index, &["key", "v"])])?;
-        }
+        let indexes = command["indexes"].as_array().into_iter().flatten().filter_map(Value::as_object);
+        let indexes: Value = indexes.map(|index| rest(index, &["v"])).collect();
+        self.call("create_indexes", namespace, &[&indexes])?;
         Ok(Answer::Response(json!({"ok": 1})))
     }
 }

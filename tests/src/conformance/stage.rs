@@ -174,10 +174,14 @@ impl Stage {
         for index in indexes {
             let key = &index["key"];
             let unique = index["unique"] == true || index["unique"].as_i64().is_some_and(|unique| unique != 0);
+            let sparse = index["sparse"] == true || index["sparse"].as_i64().is_some_and(|sparse| sparse != 0);
+            let options = json!({
+                "unique": unique, "sparse": sparse, "partialFilterExpression": index["partialFilterExpression"],
+            });
             // An index changes no answer, so one that docshard does not have is left out.
             let _ = self
                 .shell
-                .call("create_index", &namespace, &[key, &json!({"unique": unique})])
+                .call("create_index", &namespace, &[key, &options])
                 .or_else(|_| self.shell.call("create_index", &namespace, &[key]));
         }
         Ok(namespace)
