@@ -5,10 +5,12 @@ use crate::catalog::sharding::{self, ShardOptions};
 use crate::catalog::{cache, collections, indexes, namespace, shards};
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
+use crate::router::index_stats::{self, IndexStats};
 use crate::router::options::Options;
 use docshard_core::error::Kind;
 use docshard_core::index::Partial;
 use docshard_core::key::KeyPattern;
+use pgrx::datum::TimestampWithTimeZone;
 use pgrx::prelude::*;
 use serde_json::json;
 use std::rc::Rc;
@@ -154,3 +156,47 @@ fn list_indexes(
     };
     TableIterator::new(run().unwrap_or_else(|e| e.raise()))
 }
+
+/// How often each index of a collection is used, and how large it is: a row a shard and index.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+#[allow(clippy::type_complexity, reason = "the columns of a row")]
+fn index_stats(
+    ns: &str,
+) -> TableIterator<
+    'static,
+    (
+        name!(shard, String),
+        name!(name, String),
+        name!(keys, Json),
+        name!(accesses, i64),
+        name!(bytes, i64),
+        name!(since, Option<TimestampWithTimeZone>),
+    ),
+> {
+    let run = || -> Result<Vec<_>> {
+        namespace::split(ns)?;
+        shards::check_router()?;
+        let row = |index: IndexStats| {
+            let since = index.since.and_then(|since| TimestampWithTimeZone::try_from(since).ok());
+            (index.shard, index.name, Json(index.keys_json), index.accesses, index.bytes, since)
+        };
+        Ok(index_stats::of(ns)?.into_iter().map(row).collect())
+    };
+    TableIterator::new(run().unwrap_or_else(|e| e.raise()))
+}
+
+extension_sql!(
+    r#"
+CREATE VIEW docshard.index_usage AS
+SELECT c.namespace, s.name, s.keys::text::json AS keys, s.accesses, s.bytes, s.since, s.shards
+  FROM docshard_catalog.collections c
+ CROSS JOIN LATERAL (
+       SELECT i.name, i.keys::text AS keys, pg_catalog.sum(i.accesses)::bigint AS accesses, pg_catalog.sum(i.bytes)::bigint AS bytes,
+              pg_catalog.min(i.since) AS since, pg_catalog.count(*) AS shards
+         FROM docshard.index_stats(c.namespace) i GROUP BY i.name, i.keys::text) s;
+COMMENT ON VIEW docshard.index_usage IS 'How often indexes are used and how large they are, all shards together; asks the shards';
+COMMENT ON COLUMN docshard.index_usage.since IS 'the earliest time since which a shard counts accesses; null: since the index was made';
+"#,
+    name = "index_usage",
+    requires = [index_stats]
+);

@@ -1,0 +1,86 @@
+//! How often and since when the indexes of a collection are used, and how large they are, shard by shard.
+
+use super::condition::Conditions;
+use super::dispatch::{self, with_fresh_map};
+use super::statement::Statement;
+use crate::catalog::model::Collection;
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+use docshard_core::key::KeyRanges;
+use serde_json::{Value as Json, json};
+
+/// An index on a shard.
+#[derive(Clone, Debug)]
+pub struct IndexStats {
+    /// the shard's name
+    pub shard: String,
+    /// the index's name; several of PostgreSQL's may serve `_id_`
+    pub name: String,
+    /// its keys, such as `{"from": 1}`
+    pub keys_json: String,
+    /// how many scans PostgreSQL has begun with it: one for each range of keys that is looked up
+    pub accesses: i64,
+    /// its bytes on disk
+    pub bytes: i64,
+    /// since when accesses are counted, in microseconds since 2000; None: since the index was made there
+    pub since: Option<i64>,
+}
+
+impl IndexStats {
+    /// The index `name` on a shard, not accessed yet.
+    fn new(shard: &str, name: &str, keys_json: &str) -> Self {
+        let (name, keys_json) = (name.to_owned(), keys_json.to_owned());
+        Self { shard: shard.to_owned(), name, keys_json, accesses: 0, bytes: 0, since: None }
+    }
+}
+
+/// The statistics of every index on every shard that has chunks of the collection, by shard, in the order of the indexes.
+///
+/// # Errors
+/// `NamespaceNotFound`; as `read::find`.
+pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
+    let found = with_fresh_map(namespace, |collection| {
+        let Some(collection) = collection else { return Ok(None) };
+        let destinations = dispatch::destinations(&collection, &KeyRanges::all())?;
+        let conditions = Conditions::new(&collection);
+        let sql = format!(
+            "SELECT pg_catalog.json_build_array(r.relname, pg_catalog.pg_stat_get_numscans(r.oid), \
+                    pg_catalog.pg_relation_size(r.oid))::text, \
+                    (extract(epoch FROM pg_catalog.pg_stat_get_db_stat_reset_time(d.oid) \
+                       - '2000-01-01 00:00:00+00'::timestamptz) * 1000000)::int8 \
+             FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid, pg_catalog.pg_database d \
+             WHERE i.indrelid = '{}'::regclass AND d.datname = pg_catalog.current_database() AND {}",
+            collection.table(),
+            conditions.sql()
+        );
+        let statement = Statement { sql, params: conditions.params };
+        let streams = dispatch::read(&collection, &destinations, &statement)?;
+        let mut stats = Vec::new();
+        for (destination, mut stream) in destinations.iter().zip(streams) {
+            let mut indexes = all(&collection, &destination.shard.name);
+            while let Some(row) = stream.next_row()? {
+                let found: Json = serde_json::from_slice(row.get(0).unwrap_or_default()).unwrap_or_default();
+                let relation = found[0].as_str().unwrap_or_default();
+                // What is no secondary index serves `_id` and the shard key. One may just have come or gone.
+                let known = collection.indexes.iter().position(|index| format!("i{}", index.id) == relation);
+                let Some(at) = known.map(|at| at + 1).or_else(|| relation.starts_with('c').then_some(0)) else {
+                    continue;
+                };
+                let index = &mut indexes[at];
+                index.accesses += found[1].as_i64().unwrap_or(0);
+                index.bytes += found[2].as_i64().unwrap_or(0);
+                index.since = row.get(1).map(|_| row.i64(1));
+            }
+            stats.extend(indexes);
+        }
+        Ok(Some(stats))
+    })?;
+    found.ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")))
+}
+
+/// Every index of a collection, the one on `_id` first.
+fn all(collection: &Collection, shard: &str) -> Vec<IndexStats> {
+    let of_id = IndexStats::new(shard, "_id_", &json!({"_id": 1}).to_string());
+    let secondary = collection.indexes.iter().map(|index| IndexStats::new(shard, &index.name, &index.keys_json));
+    std::iter::once(of_id).chain(secondary).collect()
+}
