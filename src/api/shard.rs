@@ -2,7 +2,7 @@
 
 use super::required;
 use crate::ownership::placement::{Placement, check};
-use crate::ownership::{capture, documents, leaving, table, writing};
+use crate::ownership::{arriving, capture, documents, leaving, table, writing};
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::json;
@@ -151,6 +151,13 @@ COMMENT ON VIEW docshard_data.capture_changes IS 'Keys that changed in a capture
     name = "capture_changes",
     requires = [current_document]
 );
+
+/// Loads a batch of what a move has pulled into the collection's table; returns how many documents that were.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn load_arrived(migration: i64, collection: i32, batch: i32) -> i64 {
+    let loaded = arriving::load(migration, collection, batch).unwrap_or_else(|e| e.raise());
+    i64::try_from(loaded).unwrap_or(i64::MAX)
+}
 
 /// Notes, for a move, where the documents of a range are; returns how many.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]

@@ -137,17 +137,24 @@ pub(super) fn forget_changes(donor: &mut Remote, record: &Record, applied: &[i64
     Ok(())
 }
 
-/// Finds out where the range's documents are, so that T removes them quickly. Afterwards [`forget_changes`] must be called
-/// in the same session.
-pub(super) fn note_leaving(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
+/// Begins to find out where the range's documents are, so that T removes them quickly; [`finish_noting`] waits for it. From
+/// then on [`forget_changes`] must be called in the same session.
+pub(super) fn start_noting(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
     if fault::is_off("exact_log") {
         return Ok(());
     }
-    donor.query(
+    donor.start(
         "SELECT docshard_internal.note_leaving($1, $2, $3, $4)",
         &[Param::Int8(record.id), Param::Int4(record.collection), Param::Bytea(&record.min), Param::OptBytea(end)],
-    )?;
-    Ok(())
+    )
+}
+
+/// Waits for what [`start_noting`] began.
+pub(super) fn finish_noting(donor: &mut Remote) -> Result<()> {
+    if fault::is_off("exact_log") {
+        return Ok(());
+    }
+    donor.finish().map(drop)
 }
 
 /// Begins T and takes the migration's lock exclusively, queueing only briefly; false if that was too short.

@@ -171,14 +171,17 @@ pub(super) fn begin_load(recipient: &mut Remote, record: &Record, end: Option<&[
 /// documents may have had the same unique value one after the other. The later one is left out: it has changed since the
 /// log began, so a round will bring it.
 pub(super) fn load(recipient: &mut Remote, record: &Record, batch: i32, documents: i64, unique: bool) -> Result<i64> {
-    let (staging, target) = (names::staging(record), table::name(record.collection));
-    let conflict = if unique { "ON CONFLICT DO NOTHING" } else { "" };
-    let sql = format!(
-        "WITH come AS (INSERT INTO {target} (skey, id, doc) SELECT skey, id, doc FROM {staging} WHERE batch = $1 \
-         {conflict} RETURNING 1) SELECT count(*) FROM come"
-    );
-    let loaded = recipient.number(&sql, &[Param::Int4(batch)])?.unwrap_or(0);
-    if loaded != documents && !unique {
+    if unique {
+        let (staging, target) = (names::staging(record), table::name(record.collection));
+        let sql = format!(
+            "WITH come AS (INSERT INTO {target} (skey, id, doc) SELECT skey, id, doc FROM {staging} WHERE batch = $1 \
+             ON CONFLICT DO NOTHING RETURNING 1) SELECT count(*) FROM come"
+        );
+        return Ok(recipient.number(&sql, &[Param::Int4(batch)])?.unwrap_or(0));
+    }
+    let params = [Param::Int8(record.id), Param::Int4(record.collection), Param::Int4(batch)];
+    let loaded = recipient.number("SELECT docshard_internal.load_arrived($1, $2, $3)", &params)?.unwrap_or(0);
+    if loaded != documents {
         return Err(Error::new(
             Kind::OperationFailed,
             format!("{documents} documents were pulled but {loaded} loaded; nothing was changed"),

@@ -8,10 +8,12 @@
 //! * Every write first passes [`writing::lock_and_check`].
 //! * [`documents`] inserts, and changes single documents, in one call with that check.
 //! * [`capture`] logs the keys that change in a range that is being moved away.
+//! * [`arriving`] loads what a move has pulled.
 //! * [`leaving`] removes such a range when it has been moved.
 //! * [`measure`] tells how much is here, and where it can be cut.
 //! * [`table`] makes and drops the collection's table together with its placement.
 
+pub mod arriving;
 pub mod capture;
 pub mod documents;
 pub mod leaving;

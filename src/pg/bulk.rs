@@ -6,6 +6,15 @@
 use pgrx::pg_sys;
 use std::ffi::c_int;
 
+// Not in pgrx's bindings; called with a guard, so that an ERROR unwinds.
+unsafe extern "C-unwind" {
+    fn HeapTupleSatisfiesVisibility(
+        tuple: *mut pg_sys::HeapTupleData,
+        snapshot: pg_sys::Snapshot,
+        buffer: pg_sys::Buffer,
+    ) -> bool;
+}
+
 /// A row's place: block and line, as `tidsend` writes them.
 pub const PLACE_BYTES: usize = 6;
 
@@ -41,47 +50,102 @@ pub fn is_plain(table: pg_sys::Oid) -> bool {
 /// The caller has excluded everybody who might change such a row. Fires no trigger.
 pub fn delete(table: pg_sys::Oid, places: Places<'_>, wanted: impl Fn(&[u8]) -> bool) -> u64 {
     let mut deleted = 0;
-    // SAFETY: the table is a heap ([`is_plain`]) and stays locked until the transaction ends. A tuple is read while its
-    // buffer is pinned by `heap_fetch`, which checks that the place is one of a row that the snapshot sees; such a row is
-    // not pruned before `heap_delete`. At most 8 columns are deformed into arrays of that size.
+    let mut lines = Vec::new();
+    let mut places = places.iter().peekable();
+    // SAFETY: the table is a heap ([`is_plain`]) and stays locked until the transaction ends. Each of its pages is pinned as
+    // long as one of its tuples is in use: such a tuple, which the snapshot sees, is neither pruned nor moved.
     unsafe {
         let rel = pg_sys::table_open(table, pg_sys::RowExclusiveLock as i32);
         assert!((*(*rel).rd_att).natts <= 8, "a table of docshard's own");
         let blocks = pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM);
         let snapshot = pg_sys::GetActiveSnapshot();
         let command = pg_sys::GetCurrentCommandId(true);
-        for (at, (block, line)) in places.iter().enumerate() {
-            if at % 1024 == 0 {
-                pgrx::check_for_interrupts!();
+        while let Some((block, line)) = places.next() {
+            lines.clear();
+            lines.push(line);
+            while let Some((_, line)) = places.next_if(|(next, _)| *next == block) {
+                lines.push(line);
             }
             if block >= blocks {
                 continue;
             }
-            let mut tuple = pg_sys::HeapTupleData::default();
-            pgrx::itemptr::item_pointer_set_all(&mut tuple.t_self, block, line);
-            let mut buffer = pg_sys::InvalidBuffer as pg_sys::Buffer;
-            if !pg_sys::heap_fetch(rel, snapshot, &mut tuple, &mut buffer, false) {
-                continue;
+            pgrx::check_for_interrupts!();
+            let buffer = pg_sys::ReadBuffer(rel, block);
+            for mut tuple in visible(rel, buffer, block, &lines, snapshot) {
+                if !wanted(first_column(rel, &mut tuple)) {
+                    continue;
+                }
+                let mut failure = pg_sys::TM_FailureData::default();
+                let place = &raw mut tuple.t_self;
+                let no_crosscheck = std::ptr::null_mut();
+                let result = pg_sys::heap_delete(rel, place, command, no_crosscheck, true, &mut failure, false);
+                deleted += u64::from(result == pg_sys::TM_Result::TM_Ok);
             }
-            let mut values = [pg_sys::Datum::from(0); 8];
-            let mut nulls = [false; 8];
-            pg_sys::heap_deform_tuple(&mut tuple, (*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
-            let key = pg_sys::pg_detoast_datum_packed(values[0].cast_mut_ptr());
-            let bytes = std::slice::from_raw_parts(pgrx::vardata_any(key).cast::<u8>(), pgrx::varsize_any_exhdr(key));
-            let wanted = wanted(bytes);
             pg_sys::ReleaseBuffer(buffer);
-            if !wanted {
-                continue;
-            }
-            let mut failure = pg_sys::TM_FailureData::default();
-            let place = &raw mut tuple.t_self;
-            let no_crosscheck = std::ptr::null_mut();
-            let result = pg_sys::heap_delete(rel, place, command, no_crosscheck, true, &mut failure, false);
-            deleted += u64::from(result == pg_sys::TM_Result::TM_Ok);
         }
         pg_sys::table_close(rel, pg_sys::NoLock as i32);
     }
     deleted
+}
+
+/// Those of a page's tuples that the snapshot sees. They are where they are in the page.
+///
+/// # Safety
+/// The buffer holds that block of the table and is pinned, for as long as the tuples are used.
+unsafe fn visible(
+    rel: pg_sys::Relation,
+    buffer: pg_sys::Buffer,
+    block: u32,
+    lines: &[u16],
+    snapshot: pg_sys::Snapshot,
+) -> Vec<pg_sys::HeapTupleData> {
+    /// What `ItemIdIsNormal` compares.
+    const LP_NORMAL: u32 = 1;
+    // SAFETY: promised by the caller; the page is locked while its lines are looked at, and whether a line has a tuple is
+    // looked at first. What raises, of which there is hardly anything, unwinds from the boundary with the lock, which
+    // PostgreSQL's abort gives back.
+    unsafe {
+        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as c_int);
+        let page = pg_sys::BufferGetPage(buffer);
+        let most = pg_sys::PageGetMaxOffsetNumber(page);
+        // Made outside the boundary, so that nothing inside has to be dropped.
+        let mut tuples = Vec::with_capacity(lines.len());
+        pg_sys::ffi::pg_guard_ffi_boundary(|| {
+            for line in lines.iter().copied().filter(|line| (1..=most).contains(line)) {
+                let item = pg_sys::PageGetItemId(page, line);
+                if (*item).lp_flags() != LP_NORMAL {
+                    continue;
+                }
+                let mut tuple = pg_sys::HeapTupleData {
+                    t_len: (*item).lp_len(),
+                    t_tableOid: (*rel).rd_id,
+                    t_data: pg_sys::PageGetItem(page, item).cast(),
+                    ..Default::default()
+                };
+                pgrx::itemptr::item_pointer_set_all(&mut tuple.t_self, block, line);
+                if HeapTupleSatisfiesVisibility(&mut tuple, snapshot, buffer) {
+                    tuples.push(tuple);
+                }
+            }
+        });
+        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_UNLOCK as c_int);
+        tuples
+    }
+}
+
+/// The first column of a tuple of the table, a bytea that is not null.
+///
+/// # Safety
+/// The tuple is valid for as long as what this returns is used. At most 8 columns.
+unsafe fn first_column(rel: pg_sys::Relation, tuple: &mut pg_sys::HeapTupleData) -> &[u8] {
+    // SAFETY: promised by the caller; what has to be detoasted is in PostgreSQL's memory, which outlives the tuple.
+    unsafe {
+        let mut values = [pg_sys::Datum::from(0); 8];
+        let mut nulls = [false; 8];
+        pg_sys::heap_deform_tuple(tuple, (*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
+        let key = pg_sys::pg_detoast_datum_packed(values[0].cast_mut_ptr());
+        std::slice::from_raw_parts(pgrx::vardata_any(key).cast::<u8>(), pgrx::varsize_any_exhdr(key))
+    }
 }
 
 /// Writes those of the pages at these places into the WAL whose next change would do so, and waits for the disk: so the

@@ -158,6 +158,12 @@ impl Writer {
 
     /// Inserts the rows. A key that is taken, here or among them, is PostgreSQL's 23505.
     pub fn insert(&mut self, rows: &[Row<'_>]) {
+        self.insert_by(CHUNK, rows);
+    }
+
+    /// As [`Writer::insert`], with the index entries of so many rows made at once. The more there are, the closer
+    /// neighbours are in an index of another order; their rows are held in memory meanwhile.
+    pub fn insert_by(&mut self, chunk: usize, rows: &[Row<'_>]) {
         // SAFETY: see the type's invariants; slots are of the table's kind. `permit` saw that there are three columns.
         unsafe {
             let per_row = rows.len() == 1 || (self.fires && (*(*self.info).ri_TrigDesc).trig_insert_before_row);
@@ -170,9 +176,9 @@ impl Writer {
                 }
                 return;
             }
-            let slots = self.slots(rows.len().min(CHUNK));
+            let slots = self.slots(rows.len().min(chunk));
             let constrained = !(*(*self.rel).rd_att).constr.is_null();
-            for rows in rows.chunks(CHUNK) {
+            for rows in rows.chunks(chunk) {
                 let mut slots = slots[..rows.len()].to_vec();
                 for (slot, row) in slots.iter().zip(rows) {
                     store(*slot, row);
@@ -237,16 +243,15 @@ impl Writer {
                         Entry::new(index, info, *slot, self.estate)
                     })
                     .collect();
-                entries.sort_by(|a, b| a.order().cmp(&b.order()));
+                entries.sort_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| a.order().cmp(&b.order())));
                 let unique = if (*(*index).rd_index).indisunique {
                     pg_sys::IndexUniqueCheck::UNIQUE_CHECK_YES
                 } else {
                     pg_sys::IndexUniqueCheck::UNIQUE_CHECK_NO
                 };
                 for entry in &mut entries {
-                    let (values, nulls) = (&raw mut (*entry.datums).0, &raw mut (*entry.datums).1);
                     let tid = &raw mut (*entry.slot).tts_tid;
-                    pg_sys::index_insert(index, values.cast(), nulls.cast(), tid, self.rel, unique, false, info);
+                    pg_sys::index_insert(index, entry.values, entry.nulls, tid, self.rel, unique, false, info);
                 }
                 pg_sys::MemoryContextSwitchTo(former);
                 self.reset_row();
@@ -411,14 +416,14 @@ impl Writer {
     }
 }
 
-/// The values of an index entry, and which of them are null.
-type Datums = ([pg_sys::Datum; pg_sys::INDEX_MAX_KEYS as usize], [bool; pg_sys::INDEX_MAX_KEYS as usize]);
-
 /// An index entry that is to be made.
 struct Entry {
     slot: *mut pg_sys::TupleTableSlot,
-    /// in PostgreSQL's memory, as are the keys
-    datums: *mut Datums,
+    /// one a column, in PostgreSQL's memory, as are the keys
+    values: *mut pg_sys::Datum,
+    nulls: *mut bool,
+    /// how the first key begins, so that most comparisons look no further
+    prefix: u64,
     /// the first columns, as far as they are bytea: any order is right, this one is fast
     keys: [(*const u8, usize); 2],
 }
@@ -434,18 +439,24 @@ impl Entry {
     ) -> Self {
         // SAFETY: promised by the caller; an index has at least one column.
         unsafe {
-            let datums: *mut Datums = pg_sys::palloc0(size_of::<Datums>()).cast();
-            pg_sys::FormIndexDatum(info, slot, estate, (&raw mut (*datums).0).cast(), (&raw mut (*datums).1).cast());
+            // Only as much as there are columns: entries that are far apart in memory cost more than anything else here.
+            let count = (*info).ii_NumIndexAttrs as usize;
+            let values: *mut pg_sys::Datum = pg_sys::palloc0(count * (size_of::<pg_sys::Datum>() + 1)).cast();
+            let nulls: *mut bool = values.add(count).cast();
+            pg_sys::FormIndexDatum(info, slot, estate, values, nulls);
             let mut keys = [(std::ptr::NonNull::<u8>::dangling().as_ptr().cast_const(), 0); 2];
             let columns =
                 std::slice::from_raw_parts((*(*index).rd_att).attrs.as_ptr(), (*(*index).rd_att).natts as usize);
             for (at, key) in keys.iter_mut().enumerate().take(columns.len()) {
-                if columns[at].atttypid == pg_sys::BYTEAOID && !(*datums).1[at] {
-                    let value = pg_sys::pg_detoast_datum_packed((*datums).0[at].cast_mut_ptr());
+                if columns[at].atttypid == pg_sys::BYTEAOID && !*nulls.add(at) {
+                    let value = pg_sys::pg_detoast_datum_packed((*values.add(at)).cast_mut_ptr());
                     *key = (pgrx::vardata_any(value).cast(), pgrx::varsize_any_exhdr(value));
                 }
             }
-            Self { slot, datums, keys }
+            let mut prefix = [0; 8];
+            let length = keys[0].1.min(prefix.len());
+            prefix[..length].copy_from_slice(std::slice::from_raw_parts(keys[0].0, length));
+            Self { slot, values, nulls, prefix: u64::from_be_bytes(prefix), keys }
         }
     }
 

@@ -21,14 +21,22 @@ impl Columns<'_> {
     }
     /// A bytea column, owned; None for null.
     pub fn bytes(&self, column: usize) -> Option<Vec<u8>> {
+        (!self.nulls[column]).then(|| {
+            let mut bytes = Vec::new();
+            self.append(column, &mut bytes);
+            bytes
+        })
+    }
+    /// Adds the bytes of a bytea column, or of a jsonb one, to others; a null has none.
+    pub fn append(&self, column: usize, to: &mut Vec<u8>) {
         if self.nulls[column] {
-            return None;
+            return;
         }
-        // SAFETY: a non-null bytea datum is a varlena that lives as long as the row.
+        // SAFETY: a non-null bytea or jsonb datum is a varlena that lives as long as the row.
         unsafe {
             let packed = pg_sys::pg_detoast_datum_packed(self.values[column].cast_mut_ptr());
             let length = pgrx::varsize_any_exhdr(packed);
-            Some(std::slice::from_raw_parts(pgrx::vardata_any(packed).cast::<u8>(), length).to_vec())
+            to.extend_from_slice(std::slice::from_raw_parts(pgrx::vardata_any(packed).cast::<u8>(), length));
         }
     }
 }

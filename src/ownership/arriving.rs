@@ -1,0 +1,48 @@
+//! Documents that a move has pulled into its staging table are put into the collection's, without executor, plan and
+//! trigger, as inserts of many documents are: see [`super::documents`].
+
+use super::table;
+use crate::pg::error::{Error, Result};
+use crate::pg::rows::{Purpose, Row, Writer};
+use crate::pg::scan::{Look, by_int4};
+use crate::pg::server::relation_oid;
+use docshard_core::document::normalise;
+use docshard_core::error::Kind;
+use std::ffi::CString;
+
+/// The columns of a staging table: batch, seq, skey, id, doc.
+const SKEY: usize = 2;
+
+/// Loads a batch of a migration's staging table; returns how many documents that were.
+///
+/// Nothing is captured: the caller's transaction is the move's own, [`super::capture::bypass`].
+///
+/// # Errors
+/// `InternalError` if there is no such table; a key that is taken is PostgreSQL's 23505.
+pub fn load(migration: i64, collection: i32, batch: i32) -> Result<u64> {
+    let relation = |suffix: &str| {
+        let name = CString::new(format!("m{migration}_staging{suffix}")).expect("a name without a zero byte");
+        relation_oid(c"docshard_data", &name)
+            .ok_or_else(|| Error::new(Kind::InternalError, format!("migration {migration} has no staging table here")))
+    };
+    // One behind the other, and where each part of each ends.
+    let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+    by_int4(relation("")?, relation("_batch_idx")?, batch, Look::Active, |row| {
+        ends.push([SKEY, SKEY + 1, SKEY + 2].map(|column| {
+            row.append(column, &mut bytes);
+            bytes.len()
+        }));
+    });
+    let mut rows = Vec::with_capacity(ends.len());
+    let mut start = 0;
+    for [skey, id, doc] in ends {
+        let row = Row { skey: &bytes[start..skey], id: &bytes[skey..id], doc: &bytes[id..doc] };
+        normalise::check_stored(row.doc)?;
+        rows.push(row);
+        start = doc;
+    }
+    let mut writer = Writer::open(table::oid(collection)?, Purpose::Insert, table::TRIGGER)?;
+    writer.insert_by(rows.len().max(1), &rows);
+    writer.finish();
+    Ok(rows.len() as u64)
+}
