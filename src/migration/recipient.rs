@@ -14,8 +14,9 @@ use crate::pg::sql::quote_ident;
 use crate::pg::{spi, transaction};
 use docshard_core::error::Kind;
 
-/// How many bytes of documents are pulled, and held by postgres_fdw, at once.
-const BATCH_BYTES: i64 = 8 << 20;
+/// How many bytes of documents are pulled, and held by postgres_fdw, at once: little enough to stay in a processor's caches,
+/// and for R to have something to do soon; enough for neighbours in indexes of another order to come together.
+const BATCH_BYTES: i64 = 2 << 20;
 
 /// True if the collection has a unique index of its own, beside the primary key.
 pub(super) fn has_unique_index(record: &Record) -> Result<bool> {
@@ -58,7 +59,7 @@ pub(super) fn place(recipient: &mut Remote, record: &Record, index_on_id: bool) 
 
 /// How many documents of about `size` bytes are pulled at once.
 pub(super) fn batch_rows(size: i64) -> i64 {
-    (BATCH_BYTES / size.max(1)).clamp(10, 10_000)
+    (BATCH_BYTES / size.max(1)).clamp(10, 5_000)
 }
 
 /// Makes the foreign tables over the donor's table and over what is captured there, and the staging table; and reads from

@@ -40,20 +40,7 @@ impl Moving {
     /// If that fails.
     pub fn with_chunk(chunk: i64, beside: i64) -> Self {
         let moving = Self { cluster: Cluster::start(2), documents: chunk + beside, chunk };
-        for sql in [
-            "SELECT docshard.stop_balancer()".to_owned(),
-            "SELECT docshard.enable_sharding('test', 'shard0')".to_owned(),
-            format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
-            format!(
-                "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k, 'n', 0))) \
-                 FROM generate_series(0, {}) k",
-                chunk + beside - 1
-            ),
-            format!("SELECT docshard.split_at('{NS}', '{{\"k\": {chunk}}}')"),
-            format!("SELECT docshard.split_at('{NS}', '{{\"k\": {}}}')", chunk + beside / 2),
-        ] {
-            moving.run(&sql);
-        }
+        create(&moving.cluster, "shard0", chunk + beside, "'n', 0", [chunk, chunk + beside / 2]);
         moving.move_to("shard0").expect("a move");
         moving.move_chunk(chunk, "shard1").expect("a move");
         moving.move_chunk(chunk + beside - 1, "shard0").expect("a move");
@@ -85,8 +72,7 @@ impl Moving {
     /// # Errors
     /// What the router answers.
     pub fn move_chunk(&self, k: i64, to: &str) -> Result<Value, postgres::Error> {
-        let sql = format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {k}}}', '{to}')");
-        self.cluster.router.try_client()?.query_one(&sql, &[])?.try_get(0)
+        move_chunk(&mut self.cluster.router.try_client()?, k, to)
     }
 
     /// Moves the chunk that moves.
@@ -104,11 +90,7 @@ impl Moving {
 
     /// The shard that owns the chunk that moves, in the catalog.
     pub fn owner(&self) -> String {
-        self.cluster.router.value(&format!(
-            "SELECT s.name FROM docshard_catalog.chunks c JOIN docshard_catalog.shards s ON s.id = c.shard_id \
-             JOIN docshard_catalog.collections n ON n.id = c.collection_id WHERE n.namespace = '{NS}' \
-             ORDER BY min LIMIT 1"
-        ))
+        owner(&self.cluster.router, 0)
     }
 
     /// The other shard than the owner.
@@ -126,7 +108,7 @@ impl Moving {
 
     /// The collection's table on shards, qualified.
     pub fn table(&self) -> String {
-        self.cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"))
+        table(&self.cluster)
     }
 
     /// The field of a document, as a client sees it; None if there is no such document.
@@ -144,9 +126,7 @@ impl Moving {
     /// # Panics
     /// If the catalog cannot be read.
     pub fn step(&self) -> String {
-        let sql = "SELECT step FROM docshard_catalog.migrations WHERE state <> 'done'";
-        let row = self.cluster.router.client().query_opt(sql, &[]).expect("a query");
-        row.map_or_else(String::new, |row| row.get(0))
+        step(&self.cluster.router)
     }
 
     /// Waits until that many backends of a shard wait for one of docshard's own locks.
@@ -159,25 +139,7 @@ impl Moving {
 
     /// Ends what coordinators left, as soon as all servers are there.
     pub fn recover(&self) {
-        let mut last = String::new();
-        wait_until("recovery", PATIENCE, || {
-            let ended = self.cluster.router.try_client().and_then(|mut client| {
-                client.execute("SELECT docshard.recover_moves()", &[])?;
-                let sql = "SELECT state || ' ' || step || coalesce(' ' || error, '') FROM docshard_catalog.migrations \
-                           WHERE state <> 'done'";
-                client.query(sql, &[])
-            });
-            let now = match ended {
-                Ok(rows) if rows.is_empty() => return true,
-                Ok(rows) => rows[0].get(0),
-                Err(error) => format!("{error:?}"),
-            };
-            if now != last {
-                eprintln!("recovery: {now}");
-                last = now;
-            }
-            false
-        });
+        recover(&self.cluster);
     }
 
     /// Nothing of a move is left anywhere.
@@ -185,21 +147,7 @@ impl Moving {
     /// # Panics
     /// If something is.
     pub fn check_clean(&self) {
-        let unfinished = "SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'";
-        assert_eq!(self.cluster.router.value::<i64>(unfinished), 0, "unfinished moves");
-        let sql = LEFTOVERS.map(|(_, sql)| format!("({sql})")).join(", ");
-        for node in std::iter::once(&self.cluster.router).chain(&self.cluster.shards) {
-            let mut client = node.client();
-            let row = client.query_one(&format!("SELECT {sql}"), &[]).expect("a query");
-            for (column, (what, _)) in LEFTOVERS.iter().enumerate() {
-                assert_eq!(row.get::<_, i64>(column), 0, "{what} left on {}", node.name);
-            }
-            // A writer may log more after the move has been cleaned up.
-            wait_until("the log is swept", PATIENCE, || {
-                let sql = "SELECT count(*) FROM docshard_data.capture_log";
-                client.query_one(sql, &[]).expect("a query").get::<_, i64>(0) == 0
-            });
-        }
+        check_clean(&self.cluster);
     }
 
     /// How many documents of the moving chunk each shard's table holds, whoever owns them.
@@ -242,6 +190,132 @@ const LEFTOVERS: [(&str, &str); 3] = [
         "SELECT count(*) FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ '^m[0-9]'",
     ),
 ];
+
+/// The router and the shards.
+pub fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
+    std::iter::once(&cluster.router).chain(&cluster.shards)
+}
+
+/// Makes the collection, with so many documents `{_id: k, k: k}` of some more fields, as `jsonb_build_object` takes them, and
+/// splits it at these keys. All of it is on the database's primary shard. The balancer is off.
+///
+/// # Panics
+/// If that fails.
+pub fn create(cluster: &Cluster, primary: &str, documents: i64, fields: &str, splits: impl IntoIterator<Item = i64>) {
+    let mut client = cluster.router.client();
+    let mut run = |sql: &str| client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    run("SELECT docshard.stop_balancer()");
+    run(&format!("SELECT docshard.enable_sharding('test', '{primary}')"));
+    run(&format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"));
+    run(&format!(
+        "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k, {fields}))) \
+         FROM generate_series(0, {documents} - 1) k"
+    ));
+    for k in splits {
+        run(&format!("SELECT docshard.split_at('{NS}', '{{\"k\": {k}}}')"));
+    }
+}
+
+/// Moves the chunk of a key.
+///
+/// # Errors
+/// What the router answers.
+pub fn move_chunk(client: &mut Client, k: i64, to: &str) -> Result<Value, postgres::Error> {
+    client.query_one(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {k}}}', '{to}')"), &[])?.try_get(0)
+}
+
+/// As [`move_chunk`], in a thread and a connection of its own.
+pub fn start_move(cluster: &Cluster, k: i64, to: &'static str) -> Pending<Value> {
+    let mut client = cluster.router.client();
+    thread::spawn(move || move_chunk(&mut client, k, to))
+}
+
+/// The shard that owns a key, in the catalog.
+pub fn owner(router: &Node, k: i64) -> String {
+    router.value(&format!(
+        "SELECT s.name FROM docshard_catalog.chunks c JOIN docshard_catalog.shards s ON s.id = c.shard_id \
+         JOIN docshard_catalog.collections n ON n.id = c.collection_id WHERE n.namespace = '{NS}' \
+         AND min <= docshard_internal.shard_key('{{\"k\": {k}}}', '{{\"k\": 1}}') ORDER BY min DESC LIMIT 1"
+    ))
+}
+
+/// The collection's table on shards, qualified.
+pub fn table(cluster: &Cluster) -> String {
+    cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"))
+}
+
+/// The step of the only move under way; empty if there is none.
+///
+/// # Panics
+/// If the catalog cannot be read.
+pub fn step(router: &Node) -> String {
+    let sql = "SELECT step FROM docshard_catalog.migrations WHERE state <> 'done'";
+    router.client().query_opt(sql, &[]).expect("a query").map_or_else(String::new, |row| row.get(0))
+}
+
+/// Keeps moves to a shard that has the collection's table from loading what they have pulled, while this transaction lasts.
+///
+/// # Panics
+/// If the table cannot be locked.
+pub fn keep_from_loading(cluster: &Cluster, shard: &Node) -> Client {
+    let mut client = shard.client();
+    client.batch_execute(&format!("BEGIN; LOCK TABLE {} IN SHARE MODE", table(cluster))).expect("the lock");
+    client
+}
+
+/// Ends what coordinators left, as soon as all servers are there.
+pub fn recover(cluster: &Cluster) {
+    let mut last = String::new();
+    wait_until("recovery", PATIENCE, || {
+        let ended = cluster.router.try_client().and_then(|mut client| {
+            client.execute("SELECT docshard.recover_moves()", &[])?;
+            let sql = "SELECT state || ' ' || step || coalesce(' ' || error, '') FROM docshard_catalog.migrations \
+                       WHERE state <> 'done'";
+            client.query(sql, &[])
+        });
+        let now = match ended {
+            Ok(rows) if rows.is_empty() => return true,
+            Ok(rows) => rows[0].get(0),
+            Err(error) => format!("{error:?}"),
+        };
+        if now != last {
+            eprintln!("recovery: {now}");
+            last = now;
+        }
+        false
+    });
+}
+
+/// Nothing of a move is left anywhere.
+///
+/// # Panics
+/// If something is.
+pub fn check_clean(cluster: &Cluster) {
+    let unfinished = "SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'";
+    assert_eq!(cluster.router.value::<i64>(unfinished), 0, "unfinished moves");
+    let sql = LEFTOVERS.map(|(_, sql)| format!("({sql})")).join(", ");
+    for node in nodes(cluster) {
+        let mut client = node.client();
+        let row = client.query_one(&format!("SELECT {sql}"), &[]).expect("a query");
+        for (column, (what, _)) in LEFTOVERS.iter().enumerate() {
+            assert_eq!(row.get::<_, i64>(column), 0, "{what} left on {}", node.name);
+        }
+        // A writer may log more after the move has been cleaned up.
+        wait_until("the log is swept", PATIENCE, || {
+            let sql = "SELECT count(*) FROM docshard_data.capture_log";
+            client.query_one(sql, &[]).expect("a query").get::<_, i64>(0) == 0
+        });
+    }
+}
+
+/// How many documents lie in the collection's tables, whoever owns them.
+pub fn in_tables(cluster: &Cluster) -> i64 {
+    let table = table(cluster);
+    nodes(cluster)
+        .filter(|node| node.value(&format!("SELECT to_regclass('{table}') IS NOT NULL")))
+        .map(|node| node.value::<i64>(&format!("SELECT count(*) FROM {table}")))
+        .sum()
+}
 
 /// All documents, counted by a scatter.
 ///

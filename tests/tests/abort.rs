@@ -1,47 +1,26 @@
 //! Ending a move before its time, by every way there is, at every step.
 
+use docshard_tests::moving::{
+    NS, Pending, check_clean, count, create, keep_from_loading, move_chunk, owner, step, table,
+};
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::{Client, NoTls};
 use serde_json::Value;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
-const NS: &str = "test.moved";
 const DOCUMENTS: i64 = 1_000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-type Move = JoinHandle<Result<Value, postgres::Error>>;
+type Move = Pending<Value>;
 
 /// A router and two shards with a collection of two chunks, both on `shard0`; the balancer is off.
 fn cluster() -> Cluster {
     let cluster = Cluster::start(2);
-    let mut client = cluster.router.client();
-    for sql in [
-        "SELECT docshard.stop_balancer()".to_owned(),
-        "SELECT docshard.enable_sharding('test', 'shard0')".to_owned(),
-        format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
-        format!(
-            "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k))) \
-             FROM generate_series(0, {}) k",
-            DOCUMENTS - 1
-        ),
-        format!("SELECT docshard.split_at('{NS}', '{{\"k\": {}}}')", DOCUMENTS / 2),
-        // So that the collection has a table there.
-        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {}}}', 'shard1')", DOCUMENTS - 1),
-    ] {
-        client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-    }
+    create(&cluster, "shard0", DOCUMENTS, "'n', 0", [DOCUMENTS / 2]);
+    // So that the collection has a table there.
+    move_chunk(&mut cluster.router.client(), DOCUMENTS - 1, "shard1").expect("a move");
     cluster
-}
-
-/// The step of the only move under way.
-fn step(node: &Node) -> String {
-    let sql = "SELECT step FROM docshard.migrations WHERE state <> 'done'";
-    node.client().query_opt(sql, &[]).expect("a query").map_or_else(String::new, |row| row.get(0))
-}
-
-fn owner(node: &Node) -> String {
-    node.value(&format!("SELECT shard FROM docshard.chunks WHERE namespace = '{NS}' ORDER BY min_key LIMIT 1"))
 }
 
 /// What keeps a move at a step, as long as it lives.
@@ -62,26 +41,20 @@ fn write_into_the_chunk(cluster: &Cluster) -> Client {
 
 /// Begins a move of the first chunk, and holds it at a step.
 fn hold_at(cluster: &Cluster, at: &str, mut mover: Client) -> (Held, Move) {
-    let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections");
-    let to = if owner(&cluster.router) == "shard0" { "shard1" } else { "shard0" };
+    let to = if owner(&cluster.router, 0) == "shard0" { "shard1" } else { "shard0" };
     let (donor, recipient) = if to == "shard1" { (0, 1) } else { (1, 0) };
-    let start = move || {
-        thread::spawn(move || {
-            let sql = format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 1}}', '{to}')");
-            Ok(mover.query_one(&sql, &[])?.get(0))
-        })
-    };
+    let start = move || thread::spawn(move || move_chunk(&mut mover, 1, to));
     let recipient = &cluster.shards[recipient];
     let (held, moving) = match at {
         // The donor's sample of documents waits.
         "preparing the recipient" => {
-            let held = open(&cluster.shards[donor], &format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"));
+            let held = open(&cluster.shards[donor], &format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", table(cluster)));
             (vec![held], start())
         }
         "waiting for writers" => (vec![write_into_the_chunk(cluster)], start()),
-        "cloning" => (vec![open(recipient, &format!("LOCK TABLE {table} IN SHARE MODE"))], start()),
+        "cloning" => (vec![keep_from_loading(cluster, recipient)], start()),
         _ => {
-            let mut lock = open(recipient, &format!("LOCK TABLE {table} IN SHARE MODE"));
+            let mut lock = keep_from_loading(cluster, recipient);
             let moving = start();
             wait_until("cloning", PATIENCE, || step(&cluster.router) == "cloning");
             let writer = write_into_the_chunk(cluster);
@@ -97,23 +70,13 @@ fn hold_at(cluster: &Cluster, at: &str, mut mover: Client) -> (Held, Move) {
 fn check(cluster: &Cluster, at: &str) {
     let unfinished = "SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'";
     wait_until(&format!("{at}: the end"), PATIENCE, || cluster.router.value::<i64>(unfinished) == 0);
-    for node in std::iter::once(&cluster.router).chain(&cluster.shards) {
-        for leftover in [
-            "SELECT count(*) FROM pg_prepared_xacts",
-            "SELECT count(*) FROM docshard_data.capture",
-            "SELECT count(*) FROM docshard_data.capture_log",
-            "SELECT count(*) FROM pg_class WHERE relname ~ '^m[0-9]+_'",
-        ] {
-            wait_until(&format!("{at}: {leftover} at {}", node.name), PATIENCE, || node.value::<i64>(leftover) == 0);
-        }
-    }
-    let count = format!("SELECT docshard.count_documents('{NS}')");
-    assert_eq!(cluster.router.value::<i64>(&count), DOCUMENTS, "{at}");
-    let before = owner(&cluster.router);
-    let to = if before == "shard0" { "shard1" } else { "shard0" };
-    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 1}}', '{to}')"));
-    assert_eq!(owner(&cluster.router), to, "{at}: a later move");
-    assert_eq!(cluster.router.value::<i64>(&count), DOCUMENTS, "{at}: a later move");
+    check_clean(cluster);
+    let mut client = cluster.router.client();
+    assert_eq!(count(&mut client), DOCUMENTS, "{at}");
+    let to = if owner(&cluster.router, 0) == "shard0" { "shard1" } else { "shard0" };
+    move_chunk(&mut client, 1, to).unwrap_or_else(|e| panic!("{at}: a later move: {e:?}"));
+    assert_eq!(owner(&cluster.router, 0), to, "{at}: a later move");
+    assert_eq!(count(&mut client), DOCUMENTS, "{at}: a later move");
 }
 
 fn error_of(moving: Move) -> (String, String) {
@@ -126,7 +89,7 @@ fn error_of(moving: Move) -> (String, String) {
 fn abort_migration_ends_a_move_at_any_step() {
     let cluster = cluster();
     for at in STEPS {
-        let before = owner(&cluster.router);
+        let before = owner(&cluster.router, 0);
         let (held, moving) = hold_at(&cluster, at, cluster.router.client());
         let answer: Value = if at == "cloning" {
             cluster.router.value("SELECT docshard.abort_migration(max(id)) FROM docshard.migrations")
@@ -139,7 +102,7 @@ fn abort_migration_ends_a_move_at_any_step() {
         assert!(message.contains("aborted on request"), "{at}: {message}");
         let why: String = cluster.router.value("SELECT error FROM docshard.migrations ORDER BY id DESC LIMIT 1");
         assert!(why.contains("aborted on request"), "{at}: {why}");
-        assert_eq!(owner(&cluster.router), before, "{at}");
+        assert_eq!(owner(&cluster.router, 0), before, "{at}");
         drop(held);
         check(&cluster, at);
     }
@@ -170,7 +133,7 @@ fn a_move_that_is_decided_is_completed_by_abort_migration() {
     assert_eq!(answer["aborted"], false, "{answer}");
     assert!(answer["note"].as_str().is_some_and(|note| note.contains("decided already")), "{answer}");
     moving.join().expect("no panic").expect("the move went through");
-    assert_eq!(owner(&cluster.router), "shard1");
+    assert_eq!(owner(&cluster.router, 0), "shard1");
     check(&cluster, "after the decision");
 }
 
@@ -178,7 +141,7 @@ fn a_move_that_is_decided_is_completed_by_abort_migration() {
 fn a_cancel_ends_a_move_at_any_step() {
     let cluster = cluster();
     for at in STEPS {
-        let before = owner(&cluster.router);
+        let before = owner(&cluster.router, 0);
         let client = cluster.router.client();
         let cancel = client.cancel_token();
         let (held, moving) = hold_at(&cluster, at, client);
@@ -193,7 +156,7 @@ fn a_cancel_ends_a_move_at_any_step() {
 fn a_statement_timeout_ends_a_move_at_any_step() {
     let cluster = cluster();
     for at in STEPS {
-        let before = owner(&cluster.router);
+        let before = owner(&cluster.router, 0);
         let mut client = cluster.router.client();
         client.batch_execute("SET statement_timeout = '3s'").unwrap();
         let (held, moving) = hold_at(&cluster, at, client);
@@ -209,7 +172,7 @@ fn a_statement_timeout_ends_a_move_at_any_step() {
 fn a_client_that_is_terminated_takes_its_move_along() {
     let cluster = cluster();
     for at in STEPS {
-        let before = owner(&cluster.router);
+        let before = owner(&cluster.router, 0);
         let mut client = cluster.router.client();
         let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
         let (held, moving) = hold_at(&cluster, at, client);
@@ -226,7 +189,7 @@ fn a_client_that_is_terminated_takes_its_move_along() {
 fn check_unmoved(cluster: &Cluster, at: &str, before: &str) {
     let unfinished = "SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'";
     wait_until(&format!("{at}: the end"), PATIENCE, || cluster.router.value::<i64>(unfinished) == 0);
-    assert_eq!(owner(&cluster.router), before, "{at}");
+    assert_eq!(owner(&cluster.router, 0), before, "{at}");
     check(cluster, at);
 }
 
@@ -235,8 +198,7 @@ fn stop_balancer_aborts_what_does_not_end_in_time() {
     let cluster = cluster();
     cluster.router.psql("INSERT INTO docshard_catalog.settings VALUES ('balancer_interval_ms', '200')");
     // Nobody may write there: whatever the balancer clones to this shard waits.
-    let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections");
-    let held = open(&cluster.shards[1], &format!("LOCK TABLE {table} IN SHARE MODE"));
+    let held = keep_from_loading(&cluster, &cluster.shards[1]);
     cluster.router.psql(
         "SELECT docshard.remove_shard('shard0'); SELECT docshard.remove_shard('local'); SELECT docshard.start_balancer()",
     );
@@ -244,11 +206,11 @@ fn stop_balancer_aborts_what_does_not_end_in_time() {
     let answer: Value = cluster.router.value("SELECT docshard.stop_balancer(100)");
     assert_eq!((&answer["stopped"], &answer["aborted"]), (&true.into(), &1.into()), "{answer}");
     drop(held);
-    assert_eq!(owner(&cluster.router), "shard0");
+    assert_eq!(owner(&cluster.router, 0), "shard0");
     let error: String = cluster.router.value("SELECT docshard.balancer_status() ->> 'lastError'");
     assert!(error.contains("aborted on request"), "{error}");
     cluster.router.psql("SELECT docshard.start_balancer()");
-    wait_until("the shard is empty", PATIENCE, || owner(&cluster.router) == "shard1");
+    wait_until("the shard is empty", PATIENCE, || owner(&cluster.router, 0) == "shard1");
 }
 
 /// Answers of `remove_shard`: how far the removal is.
@@ -260,7 +222,7 @@ fn remove_shard(cluster: &Cluster, name: &str) -> String {
 fn a_shard_that_is_being_removed_and_a_move_wait_for_each_other() {
     let cluster = cluster();
     for at in STEPS {
-        let from = owner(&cluster.router);
+        let from = owner(&cluster.router, 0);
         let to = if from == "shard0" { "shard1" } else { "shard0" };
         let (held, moving) = hold_at(&cluster, at, cluster.router.client());
         // The recipient drains from now on; what is on its way still arrives.
@@ -273,14 +235,14 @@ fn a_shard_that_is_being_removed_and_a_move_wait_for_each_other() {
         assert!(error.detail().is_some_and(|detail| detail.contains("117")), "{at}: {error:?}");
         drop(held);
         moving.join().expect("no panic").unwrap_or_else(|e| panic!("{at}: {e:?}"));
-        assert_eq!(owner(&cluster.router), to, "{at}");
+        assert_eq!(owner(&cluster.router, 0), to, "{at}");
         assert_eq!(remove_shard(&cluster, to), "ongoing", "{at}: it has chunks");
         cluster.router.psql(&format!("UPDATE docshard_catalog.shards SET draining = false WHERE name = '{to}'"));
         check(&cluster, at);
-        assert_eq!(owner(&cluster.router), from, "{at}");
+        assert_eq!(owner(&cluster.router, 0), from, "{at}");
     }
     // The last chunk leaves a shard that is being removed.
-    if owner(&cluster.router) == "shard0" {
+    if owner(&cluster.router, 0) == "shard0" {
         cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 1}}', 'shard1')"));
     }
     cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {}}}', 'shard0')", DOCUMENTS - 1));

@@ -1,5 +1,8 @@
 //! Moves of chunks: while others read and write, cancelled, and with servers killed at any moment.
 
+use docshard_tests::moving::{
+    NS, check_clean, count, create, in_tables, keep_from_loading, move_chunk, owner, recover, start_move, step,
+};
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;
 use serde_json::Value;
@@ -8,86 +11,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const NS: &str = "test.moved";
-
 /// A router and two shards with a collection of `documents` documents, `k` from 0, in the chunks below and from `k` =
 /// half of them; both on `shard0`.
 fn cluster(documents: i64) -> Cluster {
     let cluster = Cluster::start(2);
+    create(&cluster, "local", documents, "'pad', repeat('x', 200)", [documents / 2]);
     let mut client = cluster.router.client();
-    for sql in [
-        "SELECT docshard.stop_balancer()".to_owned(),
-        "SELECT docshard.enable_sharding('test', 'local')".to_owned(),
-        format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
-        format!(
-            "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k, 'pad', repeat('x', 200)))) \
-             FROM generate_series(0, {}) k",
-            documents - 1
-        ),
-        format!("SELECT docshard.split_at('{NS}', '{{\"k\": {}}}')", documents / 2),
-    ] {
-        client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-    }
     for k in [0, documents - 1] {
         move_chunk(&mut client, k, "shard0").expect("a move");
     }
     assert_eq!(count(&mut client), documents);
     cluster
-}
-
-fn count(client: &mut Client) -> i64 {
-    client.query_one(&format!("SELECT docshard.count_documents('{NS}')"), &[]).expect("a count").get(0)
-}
-
-fn move_chunk(client: &mut Client, k: i64, to: &str) -> Result<Value, postgres::Error> {
-    let sql = format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {k}}}', '{to}')");
-    Ok(client.query_one(&sql, &[])?.get(0))
-}
-
-fn owner(node: &Node, k: i64) -> String {
-    let sql = format!(
-        "SELECT s.name FROM docshard_catalog.chunks c JOIN docshard_catalog.shards s ON s.id = c.shard_id \
-         WHERE min <= docshard_internal.shard_key('{{\"k\": {k}}}', '{{\"k\": 1}}') ORDER BY min DESC LIMIT 1"
-    );
-    node.value(&sql)
-}
-
-fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
-    std::iter::once(&cluster.router).chain(&cluster.shards)
-}
-
-/// Nothing of a move is left anywhere.
-fn check_clean(cluster: &Cluster) {
-    let unfinished: i64 =
-        cluster.router.value("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'");
-    assert_eq!(unfinished, 0, "unfinished moves");
-    for node in nodes(cluster) {
-        for (what, sql) in [
-            ("prepared transactions", "SELECT count(*) FROM pg_prepared_xacts WHERE gid LIKE 'docshard_m%'"),
-            ("captures", "SELECT count(*) FROM docshard_data.capture"),
-            (
-                "staging tables",
-                "SELECT count(*) FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ '^m[0-9]'",
-            ),
-        ] {
-            assert_eq!(node.value::<i64>(sql), 0, "{what} left on {}", node.name);
-        }
-        // A writer may log more after the move has been cleaned up.
-        wait_until("the log is swept", Duration::from_secs(60), || {
-            node.value::<i64>("SELECT count(*) FROM docshard_data.capture_log") == 0
-        });
-    }
-}
-
-/// How many documents lie in the collection's tables, whoever owns them.
-fn in_tables(cluster: &Cluster) -> i64 {
-    let id: i32 =
-        cluster.router.value(&format!("SELECT id FROM docshard_catalog.collections WHERE namespace = '{NS}'"));
-    let exists = format!("SELECT to_regclass('docshard_data.c{id}') IS NOT NULL");
-    nodes(cluster)
-        .filter(|node| node.value(&exists))
-        .map(|node| node.value::<i64>(&format!("SELECT count(*) FROM docshard_data.c{id}")))
-        .sum()
 }
 
 /// Nothing of a move is left, no document is lost or doubled.
@@ -201,24 +135,10 @@ fn writes_wait_for_the_move_and_succeed() {
 /// A move of the chunk with `k` = 0 to `shard1` that has begun to copy and gets no further, until the returned client's
 /// transaction ends.
 fn held_while_copying(cluster: &Cluster) -> (Client, thread::JoinHandle<Result<Value, postgres::Error>>) {
-    let mut client = cluster.router.client();
-    let table: String =
-        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
-    let mut holder = cluster.shards[1].client();
-    holder.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN SHARE MODE")).unwrap();
-    let mover = thread::spawn(move || move_chunk(&mut client, 0, "shard1"));
-    wait_until("cloning", Duration::from_secs(20), || step(cluster) == "cloning");
+    let holder = keep_from_loading(cluster, &cluster.shards[1]);
+    let mover = start_move(cluster, 0, "shard1");
+    wait_until("cloning", Duration::from_secs(20), || step(&cluster.router) == "cloning");
     (holder, mover)
-}
-
-/// The step of the only move under way.
-fn step(cluster: &Cluster) -> String {
-    cluster
-        .router
-        .client()
-        .query_opt("SELECT step FROM docshard.migrations WHERE state <> 'done'", &[])
-        .expect("a query")
-        .map_or_else(String::new, |row| row.get(0))
 }
 
 #[test]
@@ -263,7 +183,7 @@ fn writes_go_on_while_a_chunk_is_copied() {
     wait_until("every writer writes on", Duration::from_secs(9), || {
         done.iter().zip(&before).all(|(now, before)| now.load(Ordering::SeqCst) >= before + 10)
     });
-    assert_eq!(step(&cluster), "cloning", "the move did not wait for this test");
+    assert_eq!(step(&cluster.router), "cloning", "the move did not wait for this test");
     holder.batch_execute("COMMIT").unwrap();
     let answer = mover.join().unwrap().expect("a move");
     assert_eq!(owner(&cluster.router, 0), "shard1");
@@ -342,10 +262,10 @@ fn every_way_to_write_is_captured() {
     // One that is prepared keeps its locks, and postpones the hand-over.
     direct.batch_execute(&format!("BEGIN; {}; PREPARE TRANSACTION 'prepared by a user'", set(20))).unwrap();
     holder.batch_execute("COMMIT").unwrap();
-    wait_until("handing over", Duration::from_secs(20), || step(&cluster) == "handing over");
+    wait_until("handing over", Duration::from_secs(20), || step(&cluster.router) == "handing over");
     run(&mark(21));
     thread::sleep(Duration::from_millis(300));
-    assert_eq!(step(&cluster), "handing over");
+    assert_eq!(step(&cluster.router), "handing over");
     run(&mark(22));
     direct.batch_execute("COMMIT PREPARED 'prepared by a user'").unwrap();
     mover.join().unwrap().expect("a move");
@@ -514,16 +434,6 @@ fn kill_coordinator(node: &Node) {
     // All sessions of that server end with it, and it starts anew.
     thread::sleep(Duration::from_millis(200));
     wait_until("the router is back", Duration::from_secs(60), || node.try_client().is_ok());
-}
-
-/// Waits until nothing is unfinished; the router's worker may be at it too.
-fn recover(cluster: &Cluster) {
-    wait_until("recovery", Duration::from_secs(60), || {
-        let Ok(mut client) = cluster.router.try_client() else { return false };
-        let unfinished = "SELECT FROM docshard_catalog.migrations WHERE state <> 'done'";
-        client.execute("SELECT docshard.recover_moves()", &[]).is_ok()
-            && client.query(unfinished, &[]).is_ok_and(|rows| rows.is_empty())
-    });
 }
 
 #[test]

@@ -1,34 +1,27 @@
 //! Moves between shards that are apart go on at the same time: by hand, and as the balancer plans them.
 
-use docshard_tests::moving::sqlstate;
+use docshard_tests::moving::{
+    NS, check_clean, count, create, in_tables, increment, keep_from_loading, move_chunk, owner, recover, sqlstate,
+    start_move, table,
+};
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;
 use serde_json::Value;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
-const NS: &str = "t.c";
-const CHUNKS: i32 = 16;
-const DOCUMENTS: i32 = 8_000;
+const CHUNKS: i64 = 16;
+const DOCUMENTS: i64 = 8_000;
 
 /// Documents of about 400 bytes with keys 0 … in equal chunks: seven on each of `shard0` and `shard1`, one on each of `shard2`
 /// and `shard3`. The balancer is off.
 fn cluster() -> Cluster {
     let cluster = Cluster::start(4);
-    let mut client = cluster.router.client();
-    let mut run = |sql: &str| client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-    run("SELECT docshard.stop_balancer(); SELECT docshard.set_setting('balancer_interval_ms', '200')");
-    run("SELECT docshard.set_setting('chunk_size_mb', '1'); SELECT docshard.enable_sharding('t', 'shard0')");
-    run("SELECT docshard.remove_shard('local')");
-    run(&format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"));
-    run(&format!(
-        "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k, 'n', 0, 'text', \
-         repeat(md5(k::text), 12)))) FROM generate_series(0, {DOCUMENTS} - 1) AS k"
-    ));
-    for chunk in 1..CHUNKS {
-        run(&format!("SELECT docshard.split_at('{NS}', '{{\"k\": {}}}')", key(chunk)));
-    }
+    let text = "'n', 0, 'text', repeat(md5(k::text), 12)";
+    create(&cluster, "shard0", DOCUMENTS, text, (1..CHUNKS).map(key));
+    run(&cluster.router, "SELECT docshard.set_setting('balancer_interval_ms', '200')");
+    run(&cluster.router, "SELECT docshard.set_setting('chunk_size_mb', '1'), docshard.remove_shard('local')");
     for chunk in 0..CHUNKS {
         let to = match chunk {
             0..7 => "shard0",
@@ -36,111 +29,68 @@ fn cluster() -> Cluster {
             14 => "shard2",
             _ => "shard3",
         };
-        run(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {}}}', '{to}')", key(chunk)));
+        move_chunk(&mut cluster.router.client(), key(chunk), to).expect("a move");
     }
     cluster
 }
 
 /// The least key of a chunk.
-fn key(chunk: i32) -> i32 {
+fn key(chunk: i64) -> i64 {
     chunk * (DOCUMENTS / CHUNKS)
 }
 
-fn start_move(cluster: &Cluster, chunk: i32, to: &str) -> JoinHandle<Result<Value, postgres::Error>> {
-    let (mut client, sql) = (cluster.router.client(), move_sql(chunk, to));
-    thread::spawn(move || client.query_one(&sql, &[])?.try_get(0))
-}
-
-fn move_sql(chunk: i32, to: &str) -> String {
-    format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {}}}', '{to}')", key(chunk))
-}
-
-/// Keeps moves to a shard from loading what they have pulled.
 fn hold(cluster: &Cluster, shard: usize) -> Client {
-    let table: String =
-        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
-    let mut client = cluster.shards[shard].client();
-    client.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN SHARE MODE")).expect("the lock");
-    client
+    keep_from_loading(cluster, &cluster.shards[shard])
 }
 
 fn running(node: &Node) -> i64 {
     node.value("SELECT count(*) FROM docshard.migrations WHERE state = 'running' AND step = 'cloning'")
 }
 
-fn owner(node: &Node, chunk: i32) -> String {
-    node.value(&format!(
-        "SELECT shard FROM docshard.chunks WHERE namespace = '{NS}' ORDER BY min_key OFFSET {chunk} LIMIT 1"
-    ))
-}
-
 /// Every document is there once, at the shard that owns it, and nothing is left of moves.
 fn check(cluster: &Cluster) {
-    wait_until("nothing is left of moves", LONG, || {
-        cluster.router.value("SELECT NOT EXISTS (SELECT FROM docshard_catalog.migrations WHERE state <> 'done')")
-    });
-    let table: String =
-        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
-    let mut sum = 0;
+    recover(cluster);
+    check_clean(cluster);
     for shard in &cluster.shards {
-        let here: i64 = shard.value(&format!("SELECT count(*) FROM {table}"));
+        let here: i64 = shard.value(&format!("SELECT count(*) FROM {}", table(cluster)));
         let owned: i64 = cluster.router.value(&format!(
             "SELECT coalesce(sum(documents), 0)::bigint FROM docshard.get_shard_distribution('{NS}') WHERE shard = '{}'",
             shard.name
         ));
         assert_eq!(here, owned, "{}", shard.name);
-        sum += here;
-        let left: i64 = shard.value(
-            "SELECT (SELECT count(*) FROM docshard_data.capture) + (SELECT count(*) FROM docshard_data.capture_log) \
-             + (SELECT count(*) FROM pg_prepared_xacts)",
-        );
-        assert_eq!(left, 0, "{}", shard.name);
     }
-    assert_eq!(sum, i64::from(DOCUMENTS));
-    for k in (0..DOCUMENTS).step_by(97) {
-        let found: i64 =
-            cluster.router.value(&format!("SELECT docshard.count_documents('{NS}', '{{\"k\": {k}}}')::bigint"));
-        assert_eq!(found, 1, "{k}");
-    }
-}
-
-fn count(cluster: &Cluster) -> i64 {
-    cluster.router.value(&format!("SELECT docshard.count_documents('{NS}', '{{}}')"))
-}
-
-fn increment(cluster: &Cluster, chunk: i32) {
-    let sql = format!("SELECT docshard.update_one('{NS}', '{{\"k\": {}}}', '{{\"$inc\": {{\"n\": 1}}}}')", key(chunk));
-    cluster.router.client().batch_execute(&sql).expect("an update");
+    assert_eq!(in_tables(cluster), DOCUMENTS);
+    let sql = format!("SELECT count(DISTINCT d->>'_id') FROM docshard.find('{NS}', '{{}}') d");
+    assert_eq!(cluster.router.value::<i64>(&sql), DOCUMENTS);
 }
 
 #[test]
 fn moves_of_one_collection_between_other_shards_do_not_wait_for_each_other() {
     let cluster = cluster();
     let mut holder = hold(&cluster, 2);
-    let first = start_move(&cluster, 0, "shard2");
+    let first = start_move(&cluster, key(0), "shard2");
     wait_until("it clones", LONG, || running(&cluster.router) == 1);
 
     // Another pair of shards: it goes through, also the writes to it, and what reads both.
-    start_move(&cluster, 7, "shard3").join().unwrap().expect("a move between other shards");
-    assert_eq!(owner(&cluster.router, 7), "shard3");
-    assert_eq!(owner(&cluster.router, 0), "shard0");
-    increment(&cluster, 0);
-    increment(&cluster, 7);
-    assert_eq!(count(&cluster), i64::from(DOCUMENTS));
+    start_move(&cluster, key(7), "shard3").join().unwrap().expect("a move between other shards");
+    assert_eq!(owner(&cluster.router, key(7)), "shard3");
+    assert_eq!(owner(&cluster.router, key(0)), "shard0");
+    run(&cluster.router, &increment(key(0)));
+    run(&cluster.router, &increment(key(7)));
+    assert_eq!(count(&mut cluster.router.client()), DOCUMENTS);
 
     // One that meets it is refused, as donor or as recipient on either side.
     for (chunk, to) in [(1, "shard1"), (8, "shard0"), (8, "shard2"), (14, "shard3")] {
-        let error = cluster.router.client().batch_execute(&move_sql(chunk, to)).expect_err("the shard is taken");
+        let error = move_chunk(&mut cluster.router.client(), key(chunk), to).expect_err("the shard is taken");
         assert_eq!(sqlstate(&error), "55006", "{chunk} to {to}: {error:?}");
     }
     holder.batch_execute("ROLLBACK").expect("the lock is given back");
     first.join().unwrap().expect("the first move");
-    assert_eq!(owner(&cluster.router, 0), "shard2");
+    assert_eq!(owner(&cluster.router, key(0)), "shard2");
     for chunk in [0, 7] {
-        let n: i32 = cluster
-            .router
-            .value(&format!("SELECT (docshard.find_one('{NS}', '{{\"k\": {}}}') ->> 'n')::int", key(chunk)));
-        assert_eq!(n, 1);
+        let n: String =
+            cluster.router.value(&format!("SELECT docshard.find_one('{NS}', '{{\"k\": {}}}') ->> 'n'", key(chunk)));
+        assert_eq!(n, "1");
     }
     check(&cluster);
 }
@@ -149,7 +99,7 @@ fn moves_of_one_collection_between_other_shards_do_not_wait_for_each_other() {
 fn abort_migration_by_namespace_ends_all_of_them() {
     let cluster = cluster();
     let holders = [hold(&cluster, 2), hold(&cluster, 3)];
-    let moves = [start_move(&cluster, 0, "shard2"), start_move(&cluster, 7, "shard3")];
+    let moves = [start_move(&cluster, key(0), "shard2"), start_move(&cluster, key(7), "shard3")];
     wait_until("both clone", LONG, || running(&cluster.router) == 2);
     let answer: Value = cluster.router.value(&format!("SELECT docshard.abort_migration('{NS}')"));
     assert_eq!(answer["aborted"], true, "{answer}");
@@ -158,7 +108,7 @@ fn abort_migration_by_namespace_ends_all_of_them() {
         moving.join().unwrap().expect_err("it was aborted");
     }
     drop(holders);
-    assert_eq!([0, 7].map(|chunk| owner(&cluster.router, chunk)), ["shard0", "shard1"]);
+    assert_eq!([0, 7].map(|chunk| owner(&cluster.router, key(chunk))), ["shard0", "shard1"]);
     check(&cluster);
 }
 
@@ -187,8 +137,8 @@ fn the_balancer_moves_between_several_pairs_of_shards_at_a_time() {
     run(&cluster.router, "SELECT docshard.start_balancer()");
     wait_until("two chunks move", LONG, || running(&cluster.router) == 2);
     let action = status(&cluster.router)["action"].to_string();
-    assert!(action.contains("moving chunks of t.c from"), "{action}");
-    assert_eq!(count(&cluster), i64::from(DOCUMENTS));
+    assert!(action.contains("moving chunks of test.moved from"), "{action}");
+    assert_eq!(count(&mut cluster.router.client()), DOCUMENTS);
     drop(holders);
     wait_until("it is even", LONG, || is_even(&cluster.router));
     assert_eq!(status(&cluster.router)["lastError"], Value::Null);
