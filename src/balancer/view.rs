@@ -3,11 +3,12 @@
 use crate::catalog::model::Shard;
 use crate::catalog::sizes::{self, Collection};
 use crate::catalog::{cache, settings, zones};
+use crate::migration;
 use crate::pg::error::Result;
 use docshard_core::balancer as policy;
 use docshard_core::chunk_map::ShardId;
 use docshard_core::zone::ZoneMap;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 const MB: u64 = 1 << 20;
@@ -19,6 +20,8 @@ pub(super) struct View {
     chunk_size_mb: u64,
     zones: HashMap<String, ZoneMap>,
     zones_of_shards: HashMap<ShardId, Vec<String>>,
+    /// take part in a move that somebody else began
+    in_move: HashSet<ShardId>,
 }
 
 /// What moves work towards: shards, and which zones are where.
@@ -49,6 +52,7 @@ impl View {
             chunk_size_mb: settings::integer("chunk_size_mb")?.unsigned_abs(),
             zones: zones::all()?,
             zones_of_shards: zones::of_shards()?,
+            in_move: migration::shards_of_undecided()?.into_iter().collect(),
         })
     }
 
@@ -72,7 +76,7 @@ impl View {
             id: shard.id,
             draining: shard.draining,
             max_bytes: shard.max_size_mb.map(|mb| u64::from(mb.unsigned_abs()) * MB),
-            unavailable: (known.unavailable)(shard.id),
+            unavailable: self.in_move.contains(&shard.id) || (known.unavailable)(shard.id),
             zones: self.zones_of_shards.get(&shard.id).unwrap_or(&none).iter().map(|zone| number(zone)).collect(),
         });
         let shards = shards.collect();

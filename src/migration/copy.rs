@@ -43,8 +43,6 @@ pub(super) struct Copy<'a> {
     batch: i32,
     rounds: i32,
     lag: usize,
-    /// how many keys the rounds have applied
-    pub(super) changes: usize,
     /// documents that R holds, and the bytes that came for them
     pub(super) documents: i64,
     pub(super) bytes: i64,
@@ -73,7 +71,6 @@ impl<'a> Copy<'a> {
             batch: 0,
             rounds: 0,
             lag: 0,
-            changes: 0,
             documents: 0,
             bytes: 0,
             noted,
@@ -146,7 +143,6 @@ impl<'a> Copy<'a> {
         donor::forget_changes(self.donor, self.record, &applied)?;
         self.rounds += 1;
         self.lag = applied.len();
-        self.changes += applied.len();
         self.note()
     }
 

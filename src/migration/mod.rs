@@ -10,8 +10,8 @@
 //! 3. Capture: the donor commits a capture row. From now on writers to the range share the migration's lock. Then wait,
 //!    by watching, for the transactions that held the collection's lock before.
 //! 4. Clone: S pulls into a staging table, batch by batch. R loads from there, in one transaction that nobody sees.
-//!    Meanwhile the row trigger, [`crate::ownership::capture`], logs the keys that change in the range; and T's session finds
-//!    out where the documents are that it is to delete ([`crate::ownership::leaving`]).
+//!    Meanwhile the row trigger, [`crate::ownership::capture`], logs the keys that change in the range; and T's session
+//!    writes the pages of the documents that it is to delete into the WAL ([`crate::ownership::leaving`]).
 //! 5. Catch up: S pulls the logged keys with their present documents, R applies them; again and again, until a round is
 //!    small.
 //! 6. Hand over: T takes the migration's lock exclusively, which it asks for only while nobody stays in the way: now
@@ -65,13 +65,7 @@ pub use donor::exclude_writers_to_range;
 pub use jobs::init;
 pub use median::median;
 pub use range::RangeRequest;
-pub use record::{undecided, undecided_of_balancer};
-
-/// With more changes than that since it was noted where the documents are, that is noted again: those that changed are
-/// searched for while writers wait.
-const MANY_CHANGES: usize = 500;
-/// After a clone that took so long a checkpoint may have come, so that pages have to be written into the WAL again.
-const LONG_CLONE: Duration = Duration::from_secs(5);
+pub use record::{shards_of_undecided, undecided, undecided_of_balancer};
 
 /// What is to be moved.
 #[derive(Clone, Debug)]
@@ -180,19 +174,18 @@ fn attempt(registered: Registered, bytes_per_second: u64) -> Result<Decided> {
 
     step("cloning")?;
     let mut copy = Copy::new(&record, end, &mut donor, &mut recipient, &mut puller, rows, unique);
-    // T's session has nothing else to do meanwhile.
-    let noted = Instant::now();
+    // T's session has nothing else to do meanwhile: most of the work is writing pages into the WAL, and done once. What it
+    // finds is found again below, as late as can be, so that the comparison of counts also tells of documents that came
+    // without being captured.
     donor::start_noting(copy.donor, &record, end)?;
     copy.clone_range(bytes_per_second)?;
     fault::point("move.cloned")?;
     step("catching up")?;
     donor::finish_noting(copy.donor)?;
     copy.catch_up()?;
-    if copy.changes > MANY_CHANGES || noted.elapsed() > LONG_CLONE {
-        donor::start_noting(copy.donor, &record, end)?;
-        donor::finish_noting(copy.donor)?;
-        copy.catch_up()?;
-    }
+    donor::start_noting(copy.donor, &record, end)?;
+    donor::finish_noting(copy.donor)?;
+    copy.catch_up()?;
     copy.note_now()?;
     fault::point("move.caught_up")?;
 

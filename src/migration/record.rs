@@ -122,6 +122,18 @@ pub fn undecided_of_balancer() -> Result<Vec<i64>> {
     Ok(rows.iter().map(|row| row.i64(0)).collect())
 }
 
+/// The shards that take part in moves which may still change who owns what.
+///
+/// # Errors
+/// Internal ones.
+pub fn shards_of_undecided() -> Result<Vec<ShardId>> {
+    let rows = spi::query(
+        "SELECT unnest(ARRAY[donor, recipient]) FROM docshard_catalog.migrations WHERE state IN ('running', 'committed')",
+        &[],
+    )?;
+    Ok(rows.iter().map(|row| row.i32(0)).collect())
+}
+
 /// Every row that is not done, oldest first.
 ///
 /// # Errors

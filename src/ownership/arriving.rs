@@ -3,6 +3,7 @@
 
 use super::table;
 use crate::pg::error::{Error, Result};
+use crate::pg::lock;
 use crate::pg::rows::{Purpose, Row, Writer};
 use crate::pg::scan::{Look, by_int4};
 use crate::pg::server::relation_oid;
@@ -25,9 +26,11 @@ pub fn load(migration: i64, collection: i32, batch: i32) -> Result<u64> {
         relation_oid(c"docshard_data", &name)
             .ok_or_else(|| Error::new(Kind::InternalError, format!("migration {migration} has no staging table here")))
     };
+    let (staging, index) = (relation("")?, relation("_batch_idx")?);
+    lock::keep_relation(staging);
     // One behind the other, and where each part of each ends.
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
-    by_int4(relation("")?, relation("_batch_idx")?, batch, Look::Active, |row| {
+    by_int4(staging, index, batch, Look::Active, |row| {
         ends.push([SKEY, SKEY + 1, SKEY + 2].map(|column| {
             row.append(column, &mut bytes);
             bytes.len()

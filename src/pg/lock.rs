@@ -81,6 +81,12 @@ pub fn acquire(tag: Tag, mode: Mode) {
     unsafe { pg_sys::LockAcquire(&locktag, lockmode(mode), false, false) };
 }
 
+/// Keeps a table as it is until the transaction ends: nobody drops it meanwhile.
+pub fn keep_relation(relation: pg_sys::Oid) {
+    // SAFETY: waits as every reader does; transaction-scoped. If the relation is gone, what opens it next says so.
+    unsafe { pg_sys::LockRelationOid(relation, pg_sys::AccessShareLock as pg_sys::LOCKMODE) };
+}
+
 /// True if this process holds the lock in that mode.
 pub fn is_held(tag: Tag, mode: Mode) -> bool {
     let locktag = tag.locktag();

@@ -873,7 +873,7 @@ impl Shuffler {
             }
             if let Some(client) = &mut client {
                 let collection = rng.u8(0..NAMESPACES.len() as u8);
-                let sql = if rng.u32(0..5) < 2 || collection == self.reserved.load(Ordering::SeqCst) {
+                let sql = if rng.u32(0..5) < 2 || (collection == self.reserved.load(Ordering::SeqCst) && rng.bool()) {
                     split_or_merge(&mut rng, self.keys, collection)
                 } else {
                     let to = ["local", "shard0", "shard1", "shard2"][rng.usize(0..4)];

@@ -201,6 +201,28 @@ fn the_moves_of_a_balancer_that_is_terminated_end_with_it() {
 }
 
 #[test]
+fn the_balancer_leaves_shards_alone_that_take_part_in_a_move_by_hand() {
+    let cluster = cluster();
+    let holder = hold(&cluster, 2);
+    let by_hand = start_move(&cluster, key(0), "shard2");
+    wait_until("it clones", LONG, || running(&cluster.router) == 1);
+    run(&cluster.router, "SELECT docshard.start_balancer()");
+    wait_until("other shards balance", LONG, || owned(&cluster, "shard3") > 1);
+    assert_eq!(status(&cluster.router)["lastError"], Value::Null);
+    assert_eq!(running(&cluster.router), 1);
+    drop(holder);
+    by_hand.join().unwrap().expect("the move by hand");
+    wait_until("it is even", LONG, || is_even(&cluster.router));
+    assert_eq!(status(&cluster.router)["lastError"], Value::Null);
+    run(&cluster.router, "SELECT docshard.stop_balancer()");
+    check(&cluster);
+}
+
+fn owned(cluster: &Cluster, shard: &str) -> i64 {
+    cluster.router.value(&format!("SELECT count(*) FROM docshard.chunks WHERE shard = '{shard}'"))
+}
+
+#[test]
 fn where_workers_run_out_there_are_fewer_moves_at_a_time() {
     let mut cluster = cluster();
     // PostgreSQL's own worker, docshard's launcher and the database's worker leave one, where two moves may begin.
