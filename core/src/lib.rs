@@ -29,5 +29,7 @@ pub mod index;
 
 pub mod targeting;
 
+pub mod plan;
+
 pub mod balancer;
 pub mod migration;

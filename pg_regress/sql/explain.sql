@@ -31,6 +31,37 @@ SELECT * FROM targets('{"recipient": {"$in": []}}');
 SELECT * FROM targets('{"recipient": null}');
 SELECT docshard.explain('ex.inbox', '{"from": "user1"}') ->> 'reason' AS reason;
 SELECT docshard.explain('ex.inbox', '{"recipient": "user1"}') ->> 'reason' AS reason;
+-- The shards' plans in MongoDB's words, and what running them takes.
+CREATE FUNCTION plans(filter json, options json DEFAULT '{}', OUT shard text, OUT plan json) RETURNS SETOF record LANGUAGE sql AS $$
+  SELECT s ->> 'shard', s -> 'winningPlan' FROM docshard.explain('ex.inbox', filter, options) e, json_array_elements(e -> 'shards') s
+$$;
+SET docshard.notablescan = on;
+SELECT * FROM plans('{"recipient": "user4", "sent": 104}');
+SELECT * FROM plans('{"_id": 104}');
+RESET docshard.notablescan;
+SELECT * FROM plans('{"from": "user1"}', '{"hint": "from_1"}');
+SELECT * FROM plans('{"likes": 1}', '{"hint": {"$natural": 1}, "sort": {"likes": 1}, "limit": 2}');
+CREATE FUNCTION run(filter json, options json DEFAULT '{}', verbosity text DEFAULT 'executionStats', OUT returned text, OUT keys text, OUT documents text, OUT shards text) LANGUAGE sql AS $$
+  SELECT e #>> '{executionStats,nReturned}', e #>> '{executionStats,totalKeysExamined}', e #>> '{executionStats,totalDocsExamined}',
+         (SELECT string_agg(format('%s: %s of %s', s ->> 'shardName', s ->> 'nReturned', s ->> 'totalDocsExamined'), ', ')
+            FROM json_array_elements(e #> '{executionStats,shards}') s)
+    FROM docshard.explain('ex.inbox', filter, options, verbosity) e
+$$;
+SELECT * FROM run('{"recipient": "user4", "sent": 104}');
+SELECT * FROM run('{"from": "user1"}', '{"hint": "from_1"}');
+SELECT * FROM run('{"from": "user1"}', '{"hint": {"$natural": 1}, "skip": 5, "limit": 20}', 'allPlansExecution');
+SELECT * FROM run('{"recipient": {"$in": []}}');
+SELECT * FROM run('{}', '{}', 'queryPlanner');
+SELECT e #>> '{executionStats,executionSuccess}' AS success, (e #>> '{executionStats,executionTimeMillis}')::int < 60000 AS in_time,
+       e #>> '{executionStats,shards,0,executionStages,stage}' AS stage, e #>> '{executionStats,shards,0,executionStages,docsExamined}' AS documents
+  FROM docshard.explain('ex.inbox', '{"recipient": "user4", "sent": 104}', '{}', 'executionStats') e;
+SELECT docshard.explain('ex.inbox', '{}', '{}', 'everything');
+\echo :LAST_ERROR_SQLSTATE
+SELECT (r #> '{executionStats,nReturned}') AS returned, r #> '{executionStats,totalDocsExamined}' IS NOT NULL AS documents
+  FROM docshard.run_command('ex', '{"explain": {"delete": "inbox", "deletes": [{"q": {"from": "user1"}, "limit": 0}]}, "verbosity": "executionStats"}') r;
+SELECT docshard.count_documents('ex.inbox', '{"from": "user1"}') AS still_there;
+DROP FUNCTION plans;
+DROP FUNCTION run;
 -- What is not there, and what is not sharded.
 SELECT docshard.explain('ex.none');
 SELECT docshard.insert_one('ex.plain', '{"_id": 1}') -> 'insertedId' AS id;

@@ -214,12 +214,19 @@ fn estimated_document_count(ns: &str) -> i64 {
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// What a find would do: targeted shards and why, chunks, the shards' SQL and their plans.
+/// What a find would do: targeted shards and why, chunks, the shards' SQL and their plans. With the verbosity
+/// "executionStats" it is done, and what that took is told too.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn explain(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> Json {
+fn explain(
+    ns: &str,
+    filter: default!(Json, "'{}'"),
+    options: default!(Json, "'{}'"),
+    verbosity: default!(&str, "'queryPlanner'"),
+) -> Json {
     let run = || -> Result<Json> {
+        let verbosity = router::explain::Verbosity::parse(verbosity)?;
         let (query, options) = find_parts(ns, &filter, &options, "explain")?;
-        let explained = router::explain::find(ns, &query, &options)?;
+        let explained = router::explain::find(ns, &query, &options, verbosity)?;
         Ok(Json(router::explain::pretty(&explained)))
     };
     run().unwrap_or_else(|e| e.raise())

@@ -5,7 +5,7 @@ use super::reply::Reply;
 use super::request::{Fields, Request};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
-use crate::router::explain;
+use crate::router::explain::{self, Verbosity};
 use crate::router::options::FindOptions;
 use crate::router::read::{self, Query};
 use docshard_core::error::Kind;
@@ -111,19 +111,10 @@ pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Vec<u8>>) 
     Ok(cursors::open_over(&opening, documents)?.reply("firstBatch", namespace))
 }
 
-/// explain: which shards a command for documents would ask, and why.
+/// explain: which shards a command for documents would ask, and why. Writes are not done, whatever the verbosity: what is
+/// explained is how their documents are found.
 pub fn explain(request: &Request<'_>) -> Result<Reply> {
-    match request.fields.text("verbosity") {
-        None | Some("queryPlanner") => {}
-        Some(other @ ("executionStats" | "allPlansExecution")) => {
-            return Err(Error::new(Kind::NotImplemented, format!("the verbosity '{other}' is not supported"))
-                .with_hint("Use queryPlanner."));
-        }
-        Some(other) => {
-            let message = format!("verbosity string must be one of the known ones, not '{other}'");
-            return Err(Error::new(Kind::BadValue, message));
-        }
-    }
+    let verbosity = request.fields.text("verbosity").map(Verbosity::parse).transpose()?.unwrap_or_default();
     let inner = Request::parse(request.db, request.target())?;
     let namespace = || inner.namespace();
     let first = |list: &str, field: &str| -> String {
@@ -148,14 +139,19 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
         }
     };
     let query = Query::parse_in(&filter, options.setting.as_ref())?.hinted(hint.as_ref())?;
-    let plan = explain::find(&namespace()?, &query, &options)?;
-    Ok(Reply::of(json!({
+    let mut plan = explain::find(&namespace()?, &query, &options, verbosity)?;
+    let run = plan.as_object_mut().and_then(|plan| plan.remove("executionStats"));
+    let mut reply = json!({
         "queryPlanner": {
             "namespace": namespace()?,
             "parsedQuery": { "text": filter },
             "winningPlan": plan,
         },
-        "serverInfo": super::information::server()?,
-        "command": { "text": request.target().to_string() },
-    })))
+    });
+    if let Some(run) = run {
+        reply["executionStats"] = run;
+    }
+    reply["serverInfo"] = super::information::server()?;
+    reply["command"] = json!({ "text": request.target().to_string() });
+    Ok(Reply::of(reply))
 }

@@ -1,20 +1,53 @@
-//! What a find would do: which shards and why, the statement each gets, and each shard's own plan.
+//! What a find would do: which shards and why, the statement each gets, and each shard's own plan; and, if it is run, what
+//! that took.
 
-use super::dispatch::{self, with_fresh_map};
+use super::dispatch::{self, Destination, with_fresh_map};
 use super::options::FindOptions;
 use super::read::Query;
 use super::statement::{self, Statement};
 use crate::catalog::model::Collection;
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
 use docshard_core::key::encode::{decode, prefix_successor};
 use docshard_core::key::{KeyRange, KeyRanges};
-use serde_json::{Value as Json, json};
+use docshard_core::plan::{self, Examined};
+use serde_json::{Map, Value as Json, json};
+use std::time::Instant;
+
+/// How much is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verbosity {
+    /// what would be done
+    #[default]
+    Planned,
+    /// it is done, and what that took
+    Run,
+}
+
+impl Verbosity {
+    /// Reads MongoDB's name for it. Plans that PostgreSQL's planner has rejected are not known, so `allPlansExecution` tells
+    /// no more than `executionStats`.
+    ///
+    /// # Errors
+    /// `BadValue`.
+    pub fn parse(name: &str) -> Result<Self> {
+        match name {
+            "queryPlanner" => Ok(Self::Planned),
+            "executionStats" | "allPlansExecution" => Ok(Self::Run),
+            other => Err(Error::new(
+                Kind::BadValue,
+                format!("Enumeration value '{other}' for field 'explain.verbosity' is not a valid value."),
+            )
+            .with_hint("It is one of queryPlanner, executionStats, allPlansExecution.")),
+        }
+    }
+}
 
 /// Explains a find.
 ///
 /// # Errors
 /// As `read::find`; `NamespaceNotFound`.
-pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Json> {
+pub fn find(namespace: &str, query: &Query, options: &FindOptions, verbosity: Verbosity) -> Result<Json> {
     with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
             return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
@@ -23,24 +56,46 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Jso
         let destinations = query.destinations(&collection)?;
         let single = destinations.len() == 1;
         let (statement, _) = statement::find(&collection, query, options, single)?;
-        let explained =
-            Statement { sql: format!("EXPLAIN (COSTS OFF) {}", statement.sql), params: statement.params.clone() };
+        let texts = plans(&collection, &destinations, &statement, "COSTS OFF")?;
+        let began = Instant::now();
+        let form = match verbosity {
+            Verbosity::Planned => "COSTS OFF, FORMAT JSON",
+            Verbosity::Run => "COSTS OFF, FORMAT JSON, ANALYZE, TIMING OFF",
+        };
+        let trees = plans(&collection, &destinations, &statement, form)?;
+        let milliseconds = began.elapsed().as_secs_f64() * 1000.0;
         let mut shards = Vec::new();
-        let streams = dispatch::explain(&collection, &destinations, &explained)?;
-        for (destination, mut stream) in destinations.iter().zip(streams) {
-            let mut plan = Vec::new();
-            while let Some(row) = stream.next_row()? {
-                plan.push(Json::from(String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned()));
+        let mut runs = Vec::new();
+        let (mut returned, mut examined) = (0, Examined::default());
+        for ((destination, text), tree) in destinations.iter().zip(texts).zip(trees) {
+            let tree: Json = serde_json::from_str(&tree.concat()).unwrap_or_default();
+            let (root, took) = (&tree[0]["Plan"], &tree[0]["Execution Time"]);
+            let stages = plan::stages(root, &|index| known(&collection, index));
+            if verbosity == Verbosity::Run {
+                let (rows, looked_at) = (plan::returned(root), plan::examined(root));
+                returned += rows;
+                examined = Examined {
+                    keys: examined.keys + looked_at.keys,
+                    documents: examined.documents + looked_at.documents,
+                };
+                let mut run = Map::from_iter([("shardName".to_owned(), destination.shard.name.as_str().into())]);
+                run.extend(plan::statistics(rows, took.as_f64().unwrap_or(0.0), looked_at));
+                run.insert("executionStages".into(), stages.clone());
+                runs.push(Json::Object(run));
             }
-            shards.push(json!({
+            let mut shard = json!({
                 "shard": destination.shard.name,
                 "chunks": destination.chunks,
                 "version": destination.version,
-                "plan": plan,
-            }));
+            });
+            if verbosity == Verbosity::Planned {
+                shard["winningPlan"] = stages;
+            }
+            shard["plan"] = text.into();
+            shards.push(shard);
         }
         let targeted: usize = destinations.iter().map(|d| d.chunks).sum();
-        Ok(json!({
+        let mut explained = json!({
             "namespace": namespace,
             "shardKey": if collection.key.is_unsharded() { Json::Null } else { collection.key.to_json() },
             "stage": match destinations.len() { 0 => "EOF", 1 => "SINGLE_SHARD", _ if options.sort.is_some() => "SHARD_MERGE_SORT", _ => "SHARD_MERGE" },
@@ -52,8 +107,58 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Jso
             "totalChunks": collection.map.chunks().len(),
             "sql": statement.sql,
             "shards": shards,
-        }))
+        });
+        if verbosity == Verbosity::Run {
+            // Several shards send what skipping may need, and the router skips.
+            let skipped = if single { returned } else { returned.saturating_sub(options.skip) };
+            let returned = options.limit.map_or(skipped, |limit| skipped.min(limit));
+            let mut statistics = plan::statistics(returned, milliseconds, examined);
+            statistics.insert("shards".into(), runs.into());
+            explained["executionStats"] = Json::Object(statistics);
+        }
+        Ok(explained)
     })
+}
+
+/// What EXPLAIN prints at every destination, by lines.
+fn plans(
+    collection: &Collection,
+    destinations: &[Destination],
+    statement: &Statement,
+    form: &str,
+) -> Result<Vec<Vec<String>>> {
+    let sql = format!("EXPLAIN ({form}) {}", statement.sql);
+    let explained = Statement { sql, params: statement.params.clone() };
+    let mut all = Vec::new();
+    for mut stream in dispatch::explain(collection, destinations, &explained)? {
+        let mut lines = Vec::new();
+        while let Some(row) = stream.next_row()? {
+            lines.push(String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned());
+        }
+        all.push(lines);
+    }
+    Ok(all)
+}
+
+/// What users know of an index of a collection's table: its name and its keys.
+fn known(collection: &Collection, index: &str) -> Map<String, Json> {
+    let secondary = collection.indexes.iter().find(|one| format!("i{}", one.id) == index);
+    let (name, keys) = match secondary {
+        Some(one) => (one.name.clone(), serde_json::from_str(&one.keys_json).unwrap_or_default()),
+        None if index.ends_with("_pkey") && !collection.key.is_unsharded() => {
+            let keys = collection.key.to_json();
+            let parts = keys.as_object().into_iter().flatten();
+            let parts: Vec<String> = parts.map(|(path, kind)| format!("{path}_{}", word(kind))).collect();
+            (parts.join("_"), keys)
+        }
+        None => ("_id_".to_owned(), json!({"_id": 1})),
+    };
+    Map::from_iter([("indexName".to_owned(), name.into()), ("keyPattern".to_owned(), keys)])
+}
+
+/// `1` or `hashed`, as in the names of indexes.
+fn word(kind: &Json) -> String {
+    kind.as_str().map_or_else(|| kind.to_string(), str::to_owned)
 }
 
 fn reason(collection: &Collection, keys: &KeyRanges, targets: usize) -> String {

@@ -1,0 +1,211 @@
+//! PostgreSQL's plans in MongoDB's words.
+//!
+//! What comes in is what `EXPLAIN (FORMAT JSON)` prints, with or without `ANALYZE`; what goes out are MongoDB's stages, each
+//! with its `inputStage` or `inputStages`. Steps that only hand rows on have no stage of their own.
+
+use serde_json::{Map, Value as Json, json};
+
+/// What running a plan took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Examined {
+    /// entries of indexes that were looked at
+    pub keys: u64,
+    /// documents that were fetched and looked at
+    pub documents: u64,
+}
+
+/// A plan's stages. `index` tells of an index of PostgreSQL's what is known of it: its `indexName`, `keyPattern` ….
+pub fn stages(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
+    let inputs: Vec<Json> = inputs(plan).map(|input| stages(input, index)).collect();
+    let kind = plan["Node Type"].as_str().unwrap_or_default();
+    let mut stage = Map::new();
+    let other;
+    let name = match kind {
+        "Seq Scan" => "COLLSCAN",
+        "Index Scan" | "Bitmap Heap Scan" => "FETCH",
+        "Index Only Scan" => "PROJECTION_COVERED",
+        "Bitmap Index Scan" => return scan(plan, index),
+        "BitmapOr" | "Append" => "OR",
+        "BitmapAnd" => "AND_HASH",
+        "Sort" | "Incremental Sort" => "SORT",
+        "Merge Append" => "SORT_MERGE",
+        "Limit" => "LIMIT",
+        "Aggregate" => "GROUP",
+        // Rows pass, most often after the check of the shard's version.
+        _ if inputs.len() == 1 => return inputs.into_iter().next().unwrap_or_default(),
+        "Result" => "EOF",
+        _ => {
+            other = kind.to_uppercase().replace(' ', "_");
+            other.as_str()
+        }
+    };
+    stage.insert("stage".into(), name.into());
+    if was_run(plan) {
+        stage.insert("nReturned".into(), returned(plan).into());
+        if matches!(name, "COLLSCAN" | "FETCH" | "PROJECTION_COVERED") {
+            stage.insert("docsExamined".into(), own(plan).documents.into());
+        }
+    }
+    for field in ["Sort Key", "Presorted Key"] {
+        if let (Some(keys), "SORT") = (plan.get(field), name) {
+            stage.insert(if field == "Sort Key" { "sortKey" } else { "presortedKey" }.into(), keys.clone());
+        }
+    }
+    if matches!(kind, "Index Scan" | "Index Only Scan") {
+        stage.insert("inputStage".into(), scan(plan, index));
+    }
+    let mut inputs = inputs.into_iter();
+    match (inputs.next(), inputs.next()) {
+        (Some(only), None) => drop(stage.insert("inputStage".into(), only)),
+        (Some(first), Some(second)) => {
+            let all: Vec<Json> = [first, second].into_iter().chain(inputs).collect();
+            stage.insert("inputStages".into(), all.into());
+        }
+        _ => {}
+    }
+    Json::Object(stage)
+}
+
+/// What a plan that was run has looked at. PostgreSQL does not count index entries whose document it need not look at, as
+/// it is deleted.
+pub fn examined(plan: &Json) -> Examined {
+    inputs(plan).map(examined).fold(own(plan), |sum, input| Examined {
+        keys: sum.keys + input.keys,
+        documents: sum.documents + input.documents,
+    })
+}
+
+/// How many rows a step that was run has handed on.
+pub fn returned(plan: &Json) -> u64 {
+    counted(plan, "Actual Rows")
+}
+
+fn was_run(plan: &Json) -> bool {
+    plan.get("Actual Rows").is_some()
+}
+
+/// The scan of an index, by itself.
+fn scan(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
+    let mut stage = Map::new();
+    stage.insert("stage".into(), "IXSCAN".into());
+    stage.extend(index(plan["Index Name"].as_str().unwrap_or_default()));
+    let direction = plan["Scan Direction"].as_str().unwrap_or("Forward").to_lowercase();
+    stage.insert("direction".into(), direction.into());
+    if was_run(plan) {
+        let keys = own(plan).keys;
+        stage.insert("nReturned".into(), keys.into());
+        stage.insert("keysExamined".into(), keys.into());
+    }
+    Json::Object(stage)
+}
+
+/// What a step has looked at itself.
+fn own(plan: &Json) -> Examined {
+    let read: u64 = ["Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck"]
+        .iter()
+        .map(|field| counted(plan, field))
+        .sum();
+    match plan["Node Type"].as_str().unwrap_or_default() {
+        "Index Scan" => Examined { keys: read, documents: read },
+        "Index Only Scan" => Examined { keys: read, documents: counted(plan, "Heap Fetches") },
+        "Bitmap Index Scan" => Examined { keys: read, documents: 0 },
+        "Seq Scan" | "Bitmap Heap Scan" => Examined { keys: 0, documents: read },
+        _ => Examined::default(),
+    }
+}
+
+/// A number that PostgreSQL gives as the average of all runs of a step.
+fn counted(plan: &Json, field: &str) -> u64 {
+    let average = plan[field].as_f64().unwrap_or(0.0);
+    let runs = plan["Actual Loops"].as_f64().unwrap_or(0.0);
+    // Both are small, and neither is negative.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let total = (average * runs).round() as u64;
+    // Heap fetches are a sum already.
+    if field == "Heap Fetches" { plan[field].as_u64().unwrap_or(0) } else { total }
+}
+
+/// The steps whose rows a step works on.
+fn inputs(plan: &Json) -> impl Iterator<Item = &Json> {
+    let all = plan["Plans"].as_array().map_or(&[][..], Vec::as_slice);
+    all.iter().filter(|input| !matches!(input["Parent Relationship"].as_str(), Some("InitPlan" | "SubPlan")))
+}
+
+/// What a plan and its run came to, as MongoDB's `executionStats` begins.
+pub fn statistics(returned: u64, milliseconds: f64, examined: Examined) -> Map<String, Json> {
+    let fields = json!({
+        "executionSuccess": true,
+        "nReturned": returned,
+        "executionTimeMillis": milliseconds.round(),
+        "totalKeysExamined": examined.keys,
+        "totalDocsExamined": examined.documents,
+    });
+    let Json::Object(mut fields) = fields else { return Map::new() };
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time that somebody waited for")]
+    fields.insert("executionTimeMillis".into(), (milliseconds.round() as u64).into());
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(name: &str) -> Map<String, Json> {
+        let Json::Object(fields) = json!({"indexName": format!("<{name}>")}) else { unreachable!() };
+        fields
+    }
+
+    #[test]
+    fn an_index_scan_fetches() {
+        let plan = json!({"Node Type": "Limit", "Actual Rows": 2, "Actual Loops": 1, "Plans": [{
+            "Node Type": "Result", "One-Time Filter": "at_version(1, $1, $2)", "Actual Rows": 2, "Actual Loops": 1, "Plans": [{
+                "Node Type": "Index Scan", "Scan Direction": "Backward", "Index Name": "i7", "Actual Rows": 2,
+                "Actual Loops": 1, "Rows Removed by Filter": 3}]}]});
+        assert_eq!(
+            stages(&plan, &known),
+            json!({"stage": "LIMIT", "nReturned": 2, "inputStage": {"stage": "FETCH", "nReturned": 2, "docsExamined": 5,
+                "inputStage": {"stage": "IXSCAN", "indexName": "<i7>", "direction": "backward", "nReturned": 5,
+                    "keysExamined": 5}}})
+        );
+        assert_eq!(examined(&plan), Examined { keys: 5, documents: 5 });
+        assert_eq!(returned(&plan), 2);
+    }
+
+    #[test]
+    fn a_plan_that_was_not_run_has_no_numbers() {
+        let plan = json!({"Node Type": "Sort", "Sort Key": ["k"], "Plans": [{"Node Type": "Seq Scan"}]});
+        let stage = json!({"stage": "SORT", "sortKey": ["k"], "inputStage": {"stage": "COLLSCAN"}});
+        assert_eq!(stages(&plan, &known), stage);
+        assert_eq!(stages(&json!({"Node Type": "Result"}), &known), json!({"stage": "EOF"}));
+    }
+
+    #[test]
+    fn a_bitmap_is_the_scans_that_made_it() {
+        let scan = |name: &str| json!({"Node Type": "Bitmap Index Scan", "Index Name": name, "Actual Rows": 4, "Actual Loops": 1});
+        let plan = json!({"Node Type": "Bitmap Heap Scan", "Actual Rows": 6, "Actual Loops": 1,
+            "Rows Removed by Index Recheck": 1, "Plans": [
+                {"Node Type": "BitmapOr", "Actual Rows": 0, "Actual Loops": 1, "Plans": [scan("i1"), scan("i2")]}]});
+        let stage = stages(&plan, &known);
+        assert_eq!(stage["stage"], "FETCH");
+        assert_eq!(stage["inputStage"]["stage"], "OR");
+        assert_eq!(stage["inputStage"]["inputStages"][1]["indexName"], "<i2>");
+        assert_eq!(examined(&plan), Examined { keys: 8, documents: 7 });
+    }
+
+    #[test]
+    fn repeated_steps_count_each_time_and_covered_ones_fetch_little() {
+        let plan = json!({"Node Type": "Index Only Scan", "Index Name": "i1", "Actual Rows": 3, "Actual Loops": 5,
+            "Heap Fetches": 2});
+        assert_eq!(examined(&plan), Examined { keys: 15, documents: 2 });
+        assert_eq!(stages(&plan, &known)["stage"], "PROJECTION_COVERED");
+    }
+
+    #[test]
+    fn what_decides_a_parameter_is_no_stage() {
+        let plan = json!({"Node Type": "Seq Scan", "Actual Rows": 1, "Actual Loops": 1, "Plans": [
+            {"Node Type": "Result", "Parent Relationship": "InitPlan", "Actual Rows": 1, "Actual Loops": 1}]});
+        let stage = json!({"stage": "COLLSCAN", "nReturned": 1, "docsExamined": 1});
+        assert_eq!(stages(&plan, &known), stage);
+        assert_eq!(Json::Object(statistics(1, 0.6, examined(&plan)))["executionTimeMillis"], 1);
+    }
+}
