@@ -48,7 +48,8 @@ CREATE FUNCTION run(filter json, options json DEFAULT '{}', verbosity text DEFAU
     FROM docshard.explain('ex.inbox', filter, options, verbosity) e
 $$;
 SELECT * FROM run('{"recipient": "user4", "sent": 104}');
-SELECT * FROM run('{"from": "user1"}', '{"hint": "from_1"}');
+-- Entries of documents that were moved away may still be in an index.
+SELECT returned, keys::int >= documents::int AS keys, documents, shards FROM run('{"from": "user1"}', '{"hint": "from_1"}');
 SELECT * FROM run('{"from": "user1"}', '{"hint": {"$natural": 1}, "skip": 5, "limit": 20}', 'allPlansExecution');
 SELECT * FROM run('{"recipient": {"$in": []}}');
 SELECT * FROM run('{}', '{}', 'queryPlanner');
