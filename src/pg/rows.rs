@@ -68,6 +68,7 @@ pub struct Writer {
     info: *mut pg_sys::ResultRelInfo,
     /// it has triggers that are fired
     fires: bool,
+    purpose: Purpose,
     /// the caller's trigger is there, and not fired
     left_out: bool,
 }
@@ -118,10 +119,17 @@ impl Writer {
                 pg_sys::ExecOpenIndices(info, false);
             }
             if fires {
+                // So that triggers are given this table, and do not open it once more.
+                (*estate).es_opened_result_relations = pg_sys::lappend(null_mut(), info.cast());
                 pg_sys::AfterTriggerBeginQuery();
+                match purpose {
+                    Purpose::Insert => pg_sys::ExecBSInsertTriggers(estate, info),
+                    Purpose::Update => pg_sys::ExecBSUpdateTriggers(estate, info),
+                    Purpose::Delete => pg_sys::ExecBSDeleteTriggers(estate, info),
+                }
             }
             pg_sys::MemoryContextSwitchTo(context);
-            Ok(Self { rel, estate, info, fires, left_out })
+            Ok(Self { rel, estate, info, fires, purpose, left_out })
         }
     }
 
@@ -406,6 +414,11 @@ impl Writer {
         // SAFETY: see the type's invariants; nothing of it is used afterwards.
         unsafe {
             if self.fires {
+                match self.purpose {
+                    Purpose::Insert => pg_sys::ExecASInsertTriggers(self.estate, self.info, null_mut()),
+                    Purpose::Update => pg_sys::ExecASUpdateTriggers(self.estate, self.info, null_mut()),
+                    Purpose::Delete => pg_sys::ExecASDeleteTriggers(self.estate, self.info, null_mut()),
+                }
                 pg_sys::AfterTriggerEndQuery(self.estate);
             }
             pg_sys::ExecCloseIndices(self.info);

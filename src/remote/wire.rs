@@ -141,7 +141,9 @@ impl Wire {
                     left => left.as_millis() as i64 + 1,
                 },
             };
-            self.pg.wait(self.unflushed, timeout);
+            if !self.pg.wait(self.unflushed, timeout) {
+                return Err(Lost::Late);
+            }
             if !matches!(limit, Limit::Until(_)) {
                 ffi::check_for_interrupts();
             }
@@ -234,8 +236,11 @@ pub(super) fn flush_all<'a>(wires: impl Iterator<Item = &'a mut Wire>) {
         for wire in &pending {
             set.add(wire.pg.socket(), true, true);
         }
-        set.wait(-1);
+        let goes_on = set.wait(-1);
         drop(set);
+        if !goes_on {
+            return;
+        }
         ffi::check_for_interrupts();
         for wire in &mut pending {
             if wire.push().is_err() {

@@ -7,7 +7,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 
-/// Sockets to wait for, together with the backend's latch; the postmaster's death ends the process.
+/// Sockets to wait for, together with the backend's latch; the postmaster's death ends the process, unless it is in the middle
+/// of ending a transaction.
 #[derive(Debug)]
 pub(in crate::remote) struct WaitSet {
     set: NonNull<pg_sys::WaitEventSet>,
@@ -29,7 +30,7 @@ impl WaitSet {
             let set = Self { set: NonNull::new_unchecked(set), sockets: Vec::with_capacity(sockets) };
             let raw = set.set.as_ptr();
             pg_sys::AddWaitEventToSet(raw, pg_sys::WL_LATCH_SET, -1, pg_sys::MyLatch, null_mut());
-            pg_sys::AddWaitEventToSet(raw, pg_sys::WL_EXIT_ON_PM_DEATH, -1, null_mut(), null_mut());
+            pg_sys::AddWaitEventToSet(raw, pg_sys::WL_POSTMASTER_DEATH, -1, null_mut(), null_mut());
             set
         }
     }
@@ -56,21 +57,29 @@ impl WaitSet {
         }
     }
 
-    /// Waits; negative is for ever. Resets the latch, so the caller must look at interrupts afterwards.
-    pub(in crate::remote) fn wait(&mut self, timeout_ms: i64) {
-        let mut events = [pg_sys::WaitEvent::default(); 2];
-        // SAFETY: owned, main thread; the array has two elements.
+    /// Waits; negative is for ever. Resets the latch, so the caller must look at interrupts afterwards. False: the postmaster
+    /// is gone, and there is no more waiting. The local transaction's outcome may be written already, and exiting aborts:
+    /// so where interrupts are held, the process goes on to the end of that.
+    pub(in crate::remote) fn wait(&mut self, timeout_ms: i64) -> bool {
+        let mut events = [pg_sys::WaitEvent::default(); 3];
+        // SAFETY: owned, main thread; the array has three elements.
         unsafe {
             let found = pg_sys::WaitEventSetWait(
                 self.set.as_ptr(),
                 timeout_ms.max(-1),
                 events.as_mut_ptr(),
-                2,
+                3,
                 pg_sys::PG_WAIT_EXTENSION,
             );
-            if events.iter().take(usize::try_from(found).unwrap_or(0)).any(|e| e.events & pg_sys::WL_LATCH_SET != 0) {
+            let events = &events[..usize::try_from(found).unwrap_or(0)];
+            if events.iter().any(|e| e.events & pg_sys::WL_LATCH_SET != 0) {
                 pg_sys::ResetLatch(pg_sys::MyLatch);
             }
+            let gone = events.iter().any(|e| e.events & pg_sys::WL_POSTMASTER_DEATH != 0);
+            if gone && pg_sys::InterruptHoldoffCount == 0 {
+                pg_sys::proc_exit(1);
+            }
+            !gone
         }
     }
 }

@@ -375,12 +375,12 @@ impl PgConn {
         }
     }
 
-    /// Waits until the socket is readable, writable if `write`, the latch is set or the time is over.
-    pub(in crate::remote) fn wait(&mut self, write: bool, timeout_ms: i64) {
-        if let Some(wait) = &mut self.wait {
-            wait.set(0, true, write);
-            wait.wait(timeout_ms);
-        }
+    /// Waits until the socket is readable, writable if `write`, the latch is set or the time is over. False as of
+    /// [`WaitSet::wait`].
+    pub(in crate::remote) fn wait(&mut self, write: bool, timeout_ms: i64) -> bool {
+        let Some(wait) = &mut self.wait else { return true };
+        wait.set(0, true, write);
+        wait.wait(timeout_ms)
     }
 
     /// What it takes to cancel the connection's running statement; None if the connection is not open.
