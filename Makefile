@@ -11,7 +11,7 @@ deps: ## install what is missing: Debian packages, cargo-pgrx 0.18.1
 	@.ci/deps
 
 build: deps ## build the extension, optimised
-	. .ci/lib.sh && cargo build --release
+	cargo build --release
 
 install: deps ## build the extension and install it into the local PostgreSQL 15
 	@.ci/install

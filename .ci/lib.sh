@@ -16,10 +16,6 @@ export PATH=$top/.pgrx/tools/bin:$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 USER=${USER:-$(id -un)}
 export USER
 
-# What cargo-pgrx gives cargo when it builds an extension. Cargo keeps what it builds with other flags apart, so all of its
-# work gets them, and dependencies are built once.
-export RUSTFLAGS=${RUSTFLAGS--C link-arg=-Wl,--no-gc-sections}
-
 am_root() { [ "$(id -u)" = 0 ]; }
 
 die() {
