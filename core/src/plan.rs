@@ -3,7 +3,8 @@
 //! What comes in is what `EXPLAIN (FORMAT JSON)` prints, with or without `ANALYZE`; what goes out are MongoDB's stages, each
 //! with its `inputStage` or `inputStages`. Steps that only hand rows on have no stage of their own.
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
+use std::ops::Add;
 
 /// What running a plan took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,6 +13,14 @@ pub struct Examined {
     pub keys: u64,
     /// documents that were fetched and looked at
     pub documents: u64,
+}
+
+impl Add for Examined {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { keys: self.keys + other.keys, documents: self.documents + other.documents }
+    }
 }
 
 /// A plan's stages. `index` tells of an index of PostgreSQL's what is known of it: its `indexName`, `keyPattern` ….
@@ -69,10 +78,7 @@ pub fn stages(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
 /// What a plan that was run has looked at. PostgreSQL does not count index entries whose document it need not look at, as
 /// it is deleted.
 pub fn examined(plan: &Json) -> Examined {
-    inputs(plan).map(examined).fold(own(plan), |sum, input| Examined {
-        keys: sum.keys + input.keys,
-        documents: sum.documents + input.documents,
-    })
+    inputs(plan).map(examined).fold(own(plan), Add::add)
 }
 
 /// How many rows a step that was run has handed on.
@@ -107,7 +113,7 @@ fn own(plan: &Json) -> Examined {
         .sum();
     match plan["Node Type"].as_str().unwrap_or_default() {
         "Index Scan" => Examined { keys: read, documents: read },
-        "Index Only Scan" => Examined { keys: read, documents: counted(plan, "Heap Fetches") },
+        "Index Only Scan" => Examined { keys: read, documents: plan["Heap Fetches"].as_u64().unwrap_or(0) },
         "Bitmap Index Scan" => Examined { keys: read, documents: 0 },
         "Seq Scan" | "Bitmap Heap Scan" => Examined { keys: 0, documents: read },
         _ => Examined::default(),
@@ -120,9 +126,9 @@ fn counted(plan: &Json, field: &str) -> u64 {
     let runs = plan["Actual Loops"].as_f64().unwrap_or(0.0);
     // Both are small, and neither is negative.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let total = (average * runs).round() as u64;
-    // Heap fetches are a sum already.
-    if field == "Heap Fetches" { plan[field].as_u64().unwrap_or(0) } else { total }
+    {
+        (average * runs).round() as u64
+    }
 }
 
 /// The steps whose rows a step works on.
@@ -132,23 +138,20 @@ fn inputs(plan: &Json) -> impl Iterator<Item = &Json> {
 }
 
 /// What a plan and its run came to, as MongoDB's `executionStats` begins.
-pub fn statistics(returned: u64, milliseconds: f64, examined: Examined) -> Map<String, Json> {
-    let fields = json!({
-        "executionSuccess": true,
-        "nReturned": returned,
-        "executionTimeMillis": milliseconds.round(),
-        "totalKeysExamined": examined.keys,
-        "totalDocsExamined": examined.documents,
-    });
-    let Json::Object(mut fields) = fields else { return Map::new() };
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time that somebody waited for")]
-    fields.insert("executionTimeMillis".into(), (milliseconds.round() as u64).into());
-    fields
+pub fn statistics(returned: u64, milliseconds: u64, examined: Examined) -> Map<String, Json> {
+    Map::from_iter([
+        ("executionSuccess".to_owned(), true.into()),
+        ("nReturned".to_owned(), returned.into()),
+        ("executionTimeMillis".to_owned(), milliseconds.into()),
+        ("totalKeysExamined".to_owned(), examined.keys.into()),
+        ("totalDocsExamined".to_owned(), examined.documents.into()),
+    ])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn known(name: &str) -> Map<String, Json> {
         let Json::Object(fields) = json!({"indexName": format!("<{name}>")}) else { unreachable!() };
@@ -206,6 +209,6 @@ mod tests {
             {"Node Type": "Result", "Parent Relationship": "InitPlan", "Actual Rows": 1, "Actual Loops": 1}]});
         let stage = json!({"stage": "COLLSCAN", "nReturned": 1, "docsExamined": 1});
         assert_eq!(stages(&plan, &known), stage);
-        assert_eq!(Json::Object(statistics(1, 0.6, examined(&plan)))["executionTimeMillis"], 1);
+        assert_eq!(Json::Object(statistics(1, 1, examined(&plan)))["executionTimeMillis"], 1);
     }
 }

@@ -15,7 +15,7 @@ use docshard_core::document::{ext_json, raw, write};
 use docshard_core::error::Kind;
 use docshard_core::key::KeyPattern;
 use pgrx::prelude::*;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 /// The shard key of the document `find`, which must have all its fields.
 fn key_of(pattern: &KeyPattern, find: &Json) -> Result<Vec<u8>> {
@@ -230,23 +230,23 @@ fn abort_migration_of(ns: &str) -> Json {
 }
 
 fn end_move(migration: i64) -> Result<Json> {
-    let mut answer = json!({"ok": 1});
-    if let (Some(answer), serde_json::Value::Object(ended)) = (answer.as_object_mut(), end_one(migration)?) {
-        answer.extend(ended);
-    }
-    Ok(Json(answer.to_string()))
+    let mut answer = Map::from_iter([("ok".to_owned(), 1.into())]);
+    answer.extend(end_one(migration)?);
+    Ok(Json(Value::Object(answer).to_string()))
 }
 
-fn end_one(migration: i64) -> Result<serde_json::Value> {
+/// Ends a move; answers what is told of it.
+fn end_one(migration: i64) -> Result<Map<String, Value>> {
     let ended = jobs::abort_and_wait(migration)?;
-    let mut answer = json!({"migration": migration, "aborted": ended.now});
+    let mut answer =
+        Map::from_iter([("migration".to_owned(), migration.into()), ("aborted".to_owned(), ended.now.into())]);
     let note = match (ended.now, ended.moved) {
         (true, _) => None,
         (false, true) => Some("the move was decided already: the chunk is at its new shard"),
         (false, false) => Some("the move had ended without moving the chunk"),
     };
     if let Some(note) = note {
-        answer["note"] = note.into();
+        answer.insert("note".to_owned(), note.into());
     }
     if ended.unfinished {
         pgrx::warning!("what the move left on its shards is cleaned up when they can be reached");

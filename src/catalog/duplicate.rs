@@ -41,7 +41,7 @@ pub fn translate(collection: &Collection, error: Error) -> Error {
     }
     let relation = error.message.split('"').nth(1).unwrap_or_default();
     let keys = keys_of(&error);
-    let translated = match collection.indexes.iter().find(|index| format!("i{}", index.id) == relation) {
+    let translated = match collection.index_of(relation) {
         Some(index) => of_index(&collection.namespace, &index.name, &index.fields, keys),
         None => {
             let id = keys.and_then(|mut keys| keys.pop()).map(|id| vec![id]);

@@ -1,5 +1,6 @@
 //! What a router knows of a collection: one consistent reading of the catalog.
 
+use crate::ownership::table;
 use docshard_core::chunk_map::{ChunkMap, ShardId};
 use docshard_core::index::{IndexKeys, Partial};
 use docshard_core::key::KeyPattern;
@@ -94,6 +95,18 @@ pub struct Collection {
 impl Collection {
     /// The collection's table on every shard.
     pub fn table(&self) -> String {
-        crate::ownership::table::name(self.id)
+        table::name(self.id)
+    }
+
+    /// The secondary index that a relation of that name is on a shard; None if it is none that the catalog knows.
+    pub fn index_of(&self, relation: &str) -> Option<&Index> {
+        self.indexes.iter().find(|index| table::index_name(index.id) == relation)
+    }
+
+    /// True if a relation of that name serves `_id` or the shard key on a shard.
+    pub fn is_of_keys(&self, relation: &str) -> bool {
+        relation
+            .strip_prefix('c')
+            .is_some_and(|rest| rest.strip_prefix(&self.id.to_string()).is_some_and(|rest| rest.starts_with('_')))
     }
 }

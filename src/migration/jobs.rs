@@ -35,7 +35,7 @@ pub fn init() {
 /// As [`super::run`].
 pub fn move_and_wait(request: &MoveRequest) -> Result<Outcome> {
     let title = format!("docshard: moving a chunk of {}", request.namespace);
-    Ok(outcome_from_json(&background::run(MOVE, &title, &request_to_json(request))?))
+    Ok(outcome(&background::run(MOVE, &title, &request_to_json(request))?))
 }
 
 /// Starts a move in a background worker of its own, one of several; `what` comes back with its end, of which
@@ -48,11 +48,6 @@ pub fn start_move<T>(jobs: &mut background::Jobs<T>, request: &MoveRequest, what
     jobs.start(MOVE, &title, &request_to_json(request), what)
 }
 
-/// What a move that [`start_move`] started came to.
-pub fn outcome(answer: &Value) -> Outcome {
-    outcome_from_json(answer)
-}
-
 /// As [`move_and_wait`], for a range; returns also how many moves that were.
 ///
 /// # Errors
@@ -62,7 +57,7 @@ pub fn move_range_and_wait(request: &RangeRequest) -> Result<(Outcome, i64)> {
     let RangeRequest { namespace, min, max, to, force_jumbo } = request;
     let request = json!({"namespace": namespace, "min": min, "max": max, "to": to, "force": force_jumbo});
     let answer = background::run(MOVE_RANGE, &title, &request)?;
-    Ok((outcome_from_json(&answer[0]), answer[1].as_i64().unwrap_or(0)))
+    Ok((outcome(&answer[0]), answer[1].as_i64().unwrap_or(0)))
 }
 
 /// Ends a move, in a background worker, unless it is decided: then waits for its completion.
@@ -126,7 +121,8 @@ fn outcome_to_json(outcome: &Outcome) -> Value {
     json!({"moved": moved, "documents": documents, "bytes": bytes, "millis": millis})
 }
 
-fn outcome_from_json(json: &Value) -> Outcome {
+/// What a move came to, from the answer of its job.
+pub fn outcome(json: &Value) -> Outcome {
     let number = |name: &str| json[name].as_i64().unwrap_or(0);
     Outcome {
         moved: json["moved"] == true,

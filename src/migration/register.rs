@@ -7,6 +7,7 @@ use crate::catalog::model::Shard;
 use crate::catalog::shards::cluster_id;
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
 use crate::catalog::{cache, change};
+use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
@@ -139,7 +140,7 @@ fn indexes(collection: i32, recipient: ShardId) -> Result<Vec<(String, String)>>
         &[Param::Int4(collection)],
     )?;
     let table = (format!("c{collection}"), String::new());
-    let indexes = rows.iter().map(|row| (format!("i{}", row.i32(0)), row.text(1).to_owned()));
+    let indexes = rows.iter().map(|row| (table::index_name(row.i32(0)), row.text(1).to_owned()));
     Ok(std::iter::once(table).chain(indexes).collect())
 }
 

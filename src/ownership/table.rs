@@ -67,6 +67,11 @@ pub fn oids(collection: i32) -> Result<(Oid, Oid)> {
     Ok((oid(collection)?, relation(collection, "_pkey")?))
 }
 
+/// The relation of a secondary index on every shard, in the schema `docshard_data`.
+pub fn index_name(index: i32) -> String {
+    format!("i{index}")
+}
+
 /// The table's qualified name.
 pub fn name(collection: i32) -> String {
     format!("docshard_data.c{collection}")
@@ -120,7 +125,7 @@ fn has_relation(relation: &str) -> bool {
 /// # Errors
 /// As [`create`]; a unique index over equal keys is PostgreSQL's 23505.
 pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, partial: Option<&str>) -> Result<()> {
-    if has_relation(&format!("i{index}")) {
+    if has_relation(&index_name(index)) {
         return Ok(());
     }
     let keys = IndexKeys::parse(&crate::pg::json::parse(keys_json)?)?;
@@ -140,8 +145,9 @@ pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, 
         .map(|filter| format!(" WHERE docshard_internal.matches(doc, {}::text)", quote_literal(filter)))
         .unwrap_or_default();
     spi::run_script(&format!(
-        "CREATE {} INDEX i{index} ON {} ({}){predicate}",
+        "CREATE {} INDEX {} ON {} ({}){predicate}",
         if unique { "UNIQUE" } else { "" },
+        index_name(index),
         name(collection),
         columns.join(", ")
     ))
@@ -152,10 +158,10 @@ pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, 
 /// # Errors
 /// As [`create`].
 pub fn drop_index(index: i32) -> Result<()> {
-    if !has_relation(&format!("i{index}")) {
+    if !has_relation(&index_name(index)) {
         return Ok(());
     }
-    spi::run_script(&format!("DROP INDEX docshard_data.i{index}"))
+    spi::run_script(&format!("DROP INDEX docshard_data.{}", index_name(index)))
 }
 
 /// Drops the table and its placement; does nothing if they are not there.

@@ -63,7 +63,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions, verbosity: Ve
             Verbosity::Run => "COSTS OFF, FORMAT JSON, ANALYZE, TIMING OFF",
         };
         let trees = plans(&collection, &destinations, &statement, form)?;
-        let milliseconds = began.elapsed().as_secs_f64() * 1000.0;
+        let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let mut shards = Vec::new();
         let mut runs = Vec::new();
         let (mut returned, mut examined) = (0, Examined::default());
@@ -74,12 +74,9 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions, verbosity: Ve
             if verbosity == Verbosity::Run {
                 let (rows, looked_at) = (plan::returned(root), plan::examined(root));
                 returned += rows;
-                examined = Examined {
-                    keys: examined.keys + looked_at.keys,
-                    documents: examined.documents + looked_at.documents,
-                };
+                examined = examined + looked_at;
                 let mut run = Map::from_iter([("shardName".to_owned(), destination.shard.name.as_str().into())]);
-                run.extend(plan::statistics(rows, took.as_f64().unwrap_or(0.0), looked_at));
+                run.extend(plan::statistics(rows, took.as_f64().unwrap_or(0.0).round() as u64, looked_at));
                 run.insert("executionStages".into(), stages.clone());
                 runs.push(Json::Object(run));
             }
@@ -142,8 +139,7 @@ fn plans(
 
 /// What users know of an index of a collection's table: its name and its keys.
 fn known(collection: &Collection, index: &str) -> Map<String, Json> {
-    let secondary = collection.indexes.iter().find(|one| format!("i{}", one.id) == index);
-    let (name, keys) = match secondary {
+    let (name, keys) = match collection.index_of(index) {
         Some(one) => (one.name.clone(), serde_json::from_str(&one.keys_json).unwrap_or_default()),
         None if index.ends_with("_pkey") && !collection.key.is_unsharded() => {
             let keys = collection.key.to_json();

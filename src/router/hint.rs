@@ -6,6 +6,7 @@
 
 use super::read::Query;
 use crate::catalog::model::{Collection, Index};
+use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::planning;
 use docshard_core::error::Kind;
@@ -59,7 +60,7 @@ impl Means<'_> {
             Means::Free => return None,
             Means::Natural => planning::NONE.to_owned(),
             Means::Id => OF_KEYS.to_owned(),
-            Means::Index(index) => format!("i{}", index.id),
+            Means::Index(index) => table::index_name(index.id),
             Means::Indexed => planning::ANY.to_owned(),
         };
         Some(format!("docshard_internal.steers() AND docshard_internal.by_index('{mark}'::text)"))

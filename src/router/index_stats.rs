@@ -61,12 +61,13 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
             while let Some(row) = stream.next_row()? {
                 let found: Json = serde_json::from_slice(row.get(0).unwrap_or_default()).unwrap_or_default();
                 let relation = found[0].as_str().unwrap_or_default();
-                // What is no secondary index serves `_id` and the shard key. One may just have come or gone.
-                let known = collection.indexes.iter().position(|index| format!("i{}", index.id) == relation);
-                let Some(at) = known.map(|at| at + 1).or_else(|| relation.starts_with('c').then_some(0)) else {
-                    continue;
+                let name = match collection.index_of(relation) {
+                    Some(index) => index.name.as_str(),
+                    None if collection.is_of_keys(relation) => "_id_",
+                    // It has just come or gone.
+                    None => continue,
                 };
-                let index = &mut indexes[at];
+                let Some(index) = indexes.iter_mut().find(|index| index.name == name) else { continue };
                 index.accesses += found[1].as_i64().unwrap_or(0);
                 index.bytes += found[2].as_i64().unwrap_or(0);
                 index.since = row.get(1).map(|_| row.i64(1));

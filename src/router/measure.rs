@@ -91,9 +91,11 @@ fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
     let mut named: Vec<(String, i64)> = vec![("_id_".to_owned(), 0)];
     for (relation, size) in &sizes {
         let size = size.as_i64().unwrap_or(0);
-        match collection.indexes.iter().find(|index| format!("i{}", index.id) == *relation) {
+        match collection.index_of(relation) {
             Some(index) => named.push((index.name.clone(), size)),
-            None => named[0].1 += size,
+            None if collection.is_of_keys(relation) => named[0].1 += size,
+            // It has just come or gone.
+            None => {}
         }
     }
     named

@@ -339,6 +339,39 @@ fn a_shard_lost_after_it_prepared_commits_when_it_is_back() {
 }
 
 #[test]
+fn a_router_lost_while_it_tells_the_shards_has_committed() {
+    let mut cluster = cluster();
+    accounts(&mut cluster.router.client());
+    let mut holder = cluster.router.client();
+    holder.batch_execute("BEGIN; LOCK TABLE docshard_catalog.transactions IN EXCLUSIVE MODE").unwrap();
+    let mut client = cluster.router.client();
+    let transfer = thread::spawn(move || transfer(&mut client, 100, 200));
+    wait_until("both shards have prepared", Duration::from_secs(30), || prepared(&cluster) == 2);
+    // They do not answer any more, so it waits with what it has decided.
+    let sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'docshard'";
+    let frozen: Vec<(usize, u32)> = (0..2)
+        .flat_map(|shard| {
+            let rows = cluster.shards[shard].client().query(sessions, &[]).expect("sessions");
+            rows.into_iter().map(move |row| (shard, row.get::<_, i32>(0).unsigned_abs()))
+        })
+        .collect();
+    frozen.iter().for_each(|(shard, pid)| cluster.shards[*shard].freeze(*pid));
+    holder.batch_execute("COMMIT").unwrap();
+    wait_until("it is decided", Duration::from_secs(30), || {
+        cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.transactions") > 0
+    });
+    cluster.router.kill9();
+    // What it had to tell the client is of no interest; it may not abort what is committed.
+    let _ = transfer.join().expect("the transfer does not panic");
+    let log = cluster.router.log_tail(50);
+    assert!(!log.contains("PANIC"), "{log}");
+    frozen.iter().for_each(|(shard, pid)| cluster.shards[*shard].thaw(*pid));
+    cluster.router.start();
+    all_resolved(&cluster);
+    assert_eq!(balances(&mut cluster.router.client()), [100, 99, 101]);
+}
+
+#[test]
 fn a_router_lost_before_it_decided_takes_all_back() {
     let mut cluster = cluster();
     accounts(&mut cluster.router.client());
