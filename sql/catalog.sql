@@ -35,6 +35,7 @@ CREATE TABLE docshard_catalog.collections (
     database      text NOT NULL REFERENCES docshard_catalog.databases ON UPDATE CASCADE,
     key           json,
     is_unique     boolean NOT NULL DEFAULT false,
+    collation_spec json,
     token         bigint NOT NULL,
     version       bigint NOT NULL DEFAULT 1,
     revision      bigint NOT NULL DEFAULT 1,
@@ -43,6 +44,7 @@ CREATE TABLE docshard_catalog.collections (
     created_at    timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE docshard_catalog.collections IS 'Collections; key is null for an unsharded one';
+COMMENT ON COLUMN docshard_catalog.collections.collation_spec IS 'what statements compare strings by that name no collation; null: simple';
 COMMENT ON COLUMN docshard_catalog.collections.version IS 'last ownership version given out; never reused';
 COMMENT ON COLUMN docshard_catalog.collections.token IS 'random: tells two collections of one name and number apart';
 COMMENT ON COLUMN docshard_catalog.collections.revision IS 'advanced with every change that cached chunk maps must notice';
@@ -96,10 +98,12 @@ CREATE TABLE docshard_catalog.indexes (
     expire_after_s bigint CHECK (expire_after_s BETWEEN 0 AND 2147483647),
     is_sparse     boolean NOT NULL DEFAULT false,
     partial_filter json CHECK (partial_filter IS NULL OR NOT is_sparse),
+    collation_spec json,
     PRIMARY KEY (collection_id, name)
 );
 COMMENT ON COLUMN docshard_catalog.indexes.is_sparse IS 'holds only documents that have at least one of its fields';
 COMMENT ON COLUMN docshard_catalog.indexes.partial_filter IS 'holds only documents that match this filter; null: all';
+COMMENT ON COLUMN docshard_catalog.indexes.collation_spec IS 'what its strings are ordered by; null: simple';
 COMMENT ON COLUMN docshard_catalog.indexes.is_hidden IS 'searches do not use it';
 COMMENT ON COLUMN docshard_catalog.indexes.expire_after_s IS 'documents are deleted so many seconds after the date in its field';
 COMMENT ON TABLE docshard_catalog.indexes IS 'Secondary indexes; on each shard they are named i<id>';

@@ -40,7 +40,7 @@ COMMENT ON VIEW docshard.databases IS 'Databases; unsharded collections live on 
 CREATE VIEW docshard.collections AS
 SELECT c.namespace, c.database, c.key IS NOT NULL AS sharded, c.key, c.is_unique AS "unique", c.balance, c.chunk_size_mb,
        (SELECT count(*) FROM docshard_catalog.chunks k WHERE k.collection_id = c.id) AS chunks,
-       'docshard_data.c' || c.id AS "table", c.version, c.created_at
+       'docshard_data.c' || c.id AS "table", c.version, c.created_at, c.collation_spec AS "collation"
   FROM docshard_catalog.collections c;
 COMMENT ON VIEW docshard.collections IS 'Collections; key is the shard key, null for an unsharded one';
 COMMENT ON COLUMN docshard.collections.namespace IS 'join with chunks, indexes, migrations, changelog';
@@ -59,7 +59,7 @@ COMMENT ON COLUMN docshard.chunks.min_key IS 'the bound as it is compared: order
 
 CREATE VIEW docshard.indexes AS
 SELECT c.namespace, i.name, i.keys, i.is_unique AS "unique", i.is_hidden AS hidden, i.is_sparse AS sparse, i.partial_filter,
-       i.expire_after_s, 'i' || i.id AS relation
+       i.expire_after_s, i.collation_spec AS "collation", 'i' || i.id AS relation
   FROM docshard_catalog.indexes i
   JOIN docshard_catalog.collections c ON c.id = i.collection_id;
 COMMENT ON VIEW docshard.indexes IS 'Secondary indexes; relation is the index in schema docshard_data of every shard';

@@ -3,8 +3,8 @@
 //! A collation is ICU's, by locale and options; `{"locale": "simple"}` is none at all. Its sort keys stand in for
 //! strings wherever keys are compared as bytes, so that a sort under a collation is merged like any other.
 //!
-//! INVARIANT: under a collation no condition on strings narrows a search by their stored keys, which are in the order
-//! of bytes.
+//! INVARIANT: a condition on strings narrows a search by stored keys only if both have the same collation. Shard keys,
+//! `_id` and most indexes have none: their strings are in the order of bytes.
 
 use crate::document::ext_json;
 use crate::document::number::Number;
@@ -14,13 +14,15 @@ use icu_collator::options::{AlternateHandling, CaseLevel, CollatorOptions, MaxVa
 use icu_collator::preferences::{CollationCaseFirst, CollationNumericOrdering};
 use icu_collator::{CollatorBorrowed, CollatorPreferences};
 use icu_locale_core::Locale;
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use std::cmp::Ordering;
 use std::fmt;
 
 /// A collation other than `simple`.
 pub struct Collator {
     icu: CollatorBorrowed<'static>,
+    /// every option with its value, in MongoDB's order
+    definition: Json,
 }
 
 impl fmt::Debug for Collator {
@@ -28,6 +30,15 @@ impl fmt::Debug for Collator {
         f.debug_tuple("Collator").field(&self.icu.resolved_options()).finish()
     }
 }
+
+/// Two are one if every option is, given or by default.
+impl PartialEq for Collator {
+    fn eq(&self, other: &Self) -> bool {
+        self.definition == other.definition
+    }
+}
+
+impl Eq for Collator {}
 
 /// The locales that MongoDB documents; those of a language follow it. Source: MongoDB's manual, "Collation Locales".
 const LOCALES: &[&str] = &[
@@ -198,19 +209,18 @@ impl Collator {
             let message = "BSON field 'collation.locale' is missing but a required field";
             return Err(Error::new(Kind::Location40414, message));
         };
-        let options = options(fields)?;
-        let case_first = match string(fields, "caseFirst")? {
+        let (options, strength) = options(fields)?;
+        let first = string(fields, "caseFirst")?;
+        let case_first = match first {
             None => None,
             Some("off") => Some(CollationCaseFirst::False),
             Some("upper") => Some(CollationCaseFirst::Upper),
             Some("lower") => Some(CollationCaseFirst::Lower),
             Some(other) => return Err(invalid("caseFirst", other)),
         };
-        let numeric = match boolean(fields, "numericOrdering")? {
-            Some(true) => CollationNumericOrdering::True,
-            _ => CollationNumericOrdering::False,
-        };
-        boolean(fields, "normalization")?;
+        let numeric = boolean(fields, "numericOrdering")? == Some(true);
+        let numeric_ordering = if numeric { CollationNumericOrdering::True } else { CollationNumericOrdering::False };
+        let normalization = boolean(fields, "normalization")?.unwrap_or(false);
         string(fields, "version")?;
         if boolean(fields, "backwards")? == Some(true) && locale != "fr_CA" {
             return Err(Error::new(Kind::NotImplemented, "the collation option backwards is not supported"));
@@ -220,10 +230,26 @@ impl Collator {
         }
         let mut preferences = CollatorPreferences::from(&parse_locale(locale)?);
         preferences.case_first = case_first;
-        preferences.numeric_ordering = Some(numeric);
+        preferences.numeric_ordering = Some(numeric_ordering);
         let icu = CollatorBorrowed::try_new(preferences, options)
             .map_err(|error| Error::new(Kind::BadValue, format!("the collation cannot be made: {error}")))?;
-        Ok(Some(Collator { icu }))
+        let definition = json!({
+            "locale": locale,
+            "caseLevel": options.case_level == Some(CaseLevel::On),
+            "caseFirst": first.unwrap_or("off"),
+            "strength": strength,
+            "numericOrdering": numeric,
+            "alternate": string(fields, "alternate")?.unwrap_or("non-ignorable"),
+            "maxVariable": string(fields, "maxVariable")?.unwrap_or("punct"),
+            "normalization": normalization,
+            "backwards": locale == "fr_CA",
+        });
+        Ok(Some(Collator { icu, definition }))
+    }
+
+    /// Every option with its value, as [`Collator::parse`] reads it.
+    pub fn definition(&self) -> &Json {
+        &self.definition
     }
 
     /// Compares two strings.
@@ -258,7 +284,8 @@ fn parse_locale(name: &str) -> Result<Locale> {
     tag.parse().map_err(|_| unknown())
 }
 
-fn options(fields: &Map<String, Json>) -> Result<CollatorOptions> {
+/// The options that the library takes, and the strength as a number.
+fn options(fields: &Map<String, Json>) -> Result<(CollatorOptions, i64)> {
     let mut options = CollatorOptions::default();
     let strength = match fields.get("strength") {
         None | Some(Json::Null) => 3,
@@ -290,7 +317,7 @@ fn options(fields: &Map<String, Json>) -> Result<CollatorOptions> {
         Some("space") => MaxVariable::Space,
         Some(other) => return Err(invalid("maxVariable", other)),
     });
-    Ok(options)
+    Ok((options, strength))
 }
 
 fn string<'a>(fields: &'a Map<String, Json>, name: &str) -> Result<Option<&'a str>> {
@@ -324,7 +351,6 @@ fn invalid(name: &str, value: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn collator(json: Json) -> Collator {
         Collator::parse(&json).unwrap().unwrap()
@@ -376,6 +402,14 @@ mod tests {
                 assert_eq!(key(a).cmp(&key(b)), collator.compare(a, b), "{a} {b}");
             }
         }
+    }
+
+    #[test]
+    fn two_are_one_if_every_option_is() {
+        let brief = collator(json!({"locale": "en", "strength": 2}));
+        assert_eq!(brief, collator(brief.definition().clone()));
+        assert_eq!(brief, collator(json!({"strength": 2.0, "locale": "en", "caseFirst": "off"})));
+        assert_ne!(brief, collator(json!({"locale": "en"})));
     }
 
     #[test]

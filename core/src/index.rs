@@ -4,15 +4,18 @@
 //! array anywhere on one of the index's paths has [`ARRAY`] in every column: a search asks for the wanted keys and for
 //! that mark, and the filter, run on what is found, decides. So an array at an indexed path never loses an answer.
 
+use crate::collation::Collator;
 use crate::document::element::Element;
 use crate::document::raw::{RawObject, RawValue};
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
 use crate::filter::Filter;
-use crate::key::encode::{encode, encode_value};
+use crate::key::encode::{encode, encode_under, encode_value};
 use crate::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
 use crate::path;
+use crate::setting::{self, Setting};
 use crate::sort::Sort;
+use std::sync::Arc;
 
 /// Stands in every column for a document with an array on one of the index's paths: above every key.
 pub const ARRAY: &[u8] = &[0xFF];
@@ -23,25 +26,32 @@ pub const MAX_FIELDS: usize = 32;
 /// Which documents an index holds, where it does not hold all.
 #[derive(Debug)]
 pub struct Partial {
-    /// the filter's text, always the same for the same filter
+    /// the filter's text with its collation, always the same for the same filter
     pub text: String,
+    /// the filter's text as users know it
+    pub expression: String,
     /// the filter
     pub filter: Filter,
 }
 
 impl Partial {
-    /// Parses a `partialFilterExpression`.
+    /// Parses a `partialFilterExpression`, which compares strings under the index's collation.
     ///
     /// # Errors
     /// `TypeMismatch`, `CannotCreateIndex` for what it may not say, and what the filter's parser refuses.
-    pub fn parse(json: &serde_json::Value) -> Result<Partial> {
+    pub fn parse(json: &serde_json::Value, collation: Option<&Collator>) -> Result<Partial> {
         if !json.is_object() {
             let message = format!("The field 'partialFilterExpression' must be an object, not {json}");
             return Err(Error::new(Kind::TypeMismatch, message));
         }
-        let filter = Filter::parse(json)?;
+        let setting = collation.and_then(|collator| Setting::to_json(Some(collator.definition()), None, None));
+        let filter = match &setting {
+            None => Filter::parse(json)?,
+            Some(setting) => Filter::parse_in(json, &Setting::parse(setting)?)?,
+        };
         filter.check_partial()?;
-        Ok(Partial { text: json.to_string(), filter })
+        let expression = json.to_string();
+        Ok(Partial { text: setting::wrapped(&expression, setting.as_ref(), None), expression, filter })
     }
 
     /// What a sparse index holds: documents that have at least one of its fields.
@@ -52,7 +62,8 @@ impl Partial {
             several => serde_json::json!({"$or": several.iter().map(exist).collect::<Vec<_>>()}),
         };
         let filter = Filter::parse(&json).expect("made of paths that were checked");
-        Partial { text: json.to_string(), filter }
+        let text = json.to_string();
+        Partial { expression: text.clone(), text, filter }
     }
 }
 
@@ -61,6 +72,8 @@ impl Partial {
 pub struct IndexKeys {
     /// dotted path, and true for descending
     pub fields: Vec<(String, bool)>,
+    /// what its strings are ordered by; None for their bytes
+    pub collation: Option<Arc<Collator>>,
 }
 
 impl IndexKeys {
@@ -96,7 +109,28 @@ impl IndexKeys {
         let sort = Sort::parse(json).map_err(|_| {
             refuse(format!("bad index key pattern {json}: values in the index key pattern must be 1 or -1"))
         })?;
-        Ok(IndexKeys { fields: sort.fields })
+        Ok(IndexKeys { fields: sort.fields, collation: None })
+    }
+
+    /// The same keys, with strings ordered by a collation.
+    #[must_use]
+    pub fn under(self, collation: Option<Arc<Collator>>) -> IndexKeys {
+        IndexKeys { collation, ..self }
+    }
+
+    /// What an index on a shard is made with, as text: the keys, and the collation if there is one.
+    pub fn definition(keys: &str, collation: Option<&Collator>) -> String {
+        let setting = collation.and_then(|collator| Setting::to_json(Some(collator.definition()), None, None));
+        setting::wrapped(keys, setting.as_ref(), None)
+    }
+
+    /// Parses what [`definition`](Self::definition) wrote.
+    ///
+    /// # Errors
+    /// As [`IndexKeys::parse`]; those of [`Setting::parse`].
+    pub fn read(json: &serde_json::Value) -> Result<IndexKeys> {
+        let (setting, keys) = setting::unwrapped(json)?;
+        Ok(IndexKeys::parse(keys)?.under(setting.collator().cloned()))
     }
 
     /// MongoDB's default name: `from_1_sent_-1`.
@@ -117,7 +151,10 @@ impl IndexKeys {
         for (at, (field, _)) in self.fields.iter().enumerate() {
             match path::resolve(document, field) {
                 Some(RawValue::Array(_)) => return ARRAY.to_vec(),
-                Some(value) if at == column => encode(&Element::of(value), &mut key),
+                Some(value) if at == column => match &self.collation {
+                    None => encode(&Element::of(value), &mut key),
+                    Some(collator) => encode_under(&Element::of(value), collator, &mut key),
+                },
                 None if at == column => encode_value(&Value::Null, &mut key),
                 _ => {}
             }
@@ -155,7 +192,7 @@ impl IndexKeys {
         let limit = self.column_limit();
         let mut wanted = Vec::new();
         for (field, _) in &self.fields {
-            let ranges = filter.ranges_of(field);
+            let ranges = filter.ranges_under(field, self.collation.as_deref());
             if ranges.is_all() {
                 break;
             }

@@ -7,6 +7,7 @@ use docshard_core::document::order::{Class, compare_values};
 use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
+use docshard_core::index::{ARRAY, IndexKeys};
 use docshard_core::key::encode::{encode_value, prefix_successor};
 use docshard_core::key::{KeyRange, KeyRanges};
 use proptest::prelude::*;
@@ -539,6 +540,14 @@ fn any_filter() -> impl Strategy<Value = Json> {
     })
 }
 
+fn collation() -> impl Strategy<Value = Json> {
+    proptest::sample::select(vec![
+        json!({"locale": "simple"}),
+        json!({"locale": "en", "strength": 1}),
+        json!({"locale": "en", "caseFirst": "upper"}),
+    ])
+}
+
 fn at_path<'a>(json: &'a Json, path: &str) -> Option<&'a Json> {
     path.split('.').try_fold(json, |json, name| json.as_object()?.get(name))
 }
@@ -575,6 +584,24 @@ proptest! {
             if let Some(equal) = parsed.equality_of(&path) {
                 prop_assert_eq!(encoded(docshard_core::document::ext_json::to_json(&equal)), key);
             }
+        }
+    }
+
+    /// Whatever collations statement and index have, what matches is among the keys that are wanted.
+    #[test]
+    fn indexes_under_collations_never_under_select(
+        filter in any_filter(),
+        against in any_document(scalar(), true),
+        path in path(),
+        of_statement in collation(),
+        of_index in collation(),
+    ) {
+        let filter = Filter::read(&json!({"$setting": {"collation": of_statement}, "$of": filter})).unwrap();
+        let keys = IndexKeys::read(&json!({"$setting": {"collation": of_index}, "$of": {path: 1}})).unwrap();
+        let stored = bytes(&against);
+        let key = keys.key(document(&stored), 0);
+        if filter.matches(document(&stored)) && key != ARRAY {
+            prop_assert!(keys.wanted(&filter).iter().all(|wanted| wanted.contains(&key)), "{:?}", key);
         }
     }
 

@@ -71,7 +71,7 @@ proptest! {
         partial in filter(false),
         against in proptest::collection::vec(docs(), 12),
     ) {
-        let partial = Partial::parse(&partial).unwrap();
+        let partial = Partial::parse(&partial, None).unwrap();
         // Half of the queries demand what the index does, and more.
         for query in [query.clone(), json!({"$and": [query, serde_json::from_str::<Json>(&partial.text).unwrap()]})] {
             let parsed = Filter::parse(&query).unwrap();
@@ -107,7 +107,7 @@ proptest! {
 
 #[test]
 fn what_a_query_demands_in_so_many_words_is_implied() {
-    let partial = Partial::parse(&json!({"state": "open", "n": {"$gt": 5}})).unwrap();
+    let partial = Partial::parse(&json!({"state": "open", "n": {"$gt": 5}}), None).unwrap();
     let query = Filter::parse(&json!({"state": "open", "n": {"$gte": 7}, "who": "ann"})).unwrap();
     assert!(query.implies(&partial.filter));
     let query = Filter::parse(&json!({"state": "open", "n": {"$gte": 5}})).unwrap();

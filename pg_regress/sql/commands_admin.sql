@@ -13,7 +13,6 @@ FROM jsonb_each(run('adm', '{"listCommands": 1}') -> 'commands') AS c (command, 
 SELECT run('adm', '{"create": "c"}');
 SELECT run('adm', '{"createIndexes": "c", "indexes": [{"key": {"a": 1, "b": -1}, "name": "ab"}, {"key": {"c": 1}, "name": "c_1", "unique": true, "background": true}]}');
 SELECT run('adm', '{"createIndexes": "c", "indexes": [{"key": {"c": 1}, "name": "c_1", "unique": true}]}');
-SELECT run('adm', '{"createIndexes": "new", "indexes": [{"key": {"c": 1}, "name": "c_1", "collation": {"locale": "fr"}}]}');
 SELECT run('adm', '{"listIndexes": "c"}');
 SELECT run('adm', '{"dropIndexes": "c", "index": {"a": 1, "b": -1}}'), run('adm', '{"dropIndexes": "c", "index": "*"}'), run('adm', '{"dropIndexes": "c", "index": "_id_"}');
 SELECT run('adm', '{"listCollections": 1}') #> '{cursor,firstBatch,0}' #- '{info,uuid}';

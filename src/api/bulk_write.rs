@@ -82,10 +82,10 @@ impl<'a> Operation<'a> {
         }
     }
 
-    fn query(&self) -> Result<Query> {
+    fn query(&self, ns: &str) -> Result<Query> {
         let filter = self.arguments.get("filter").map_or_else(String::new, ToString::to_string);
         let variables = self.arguments.get("let").or(self.variables);
-        let setting = options::setting(self.arguments.get("collation"), variables, &[&filter])?;
+        let setting = options::setting(ns, self.arguments.get("collation"), variables, &[&filter])?;
         Query::parse_in(&filter, setting.as_ref())?.hinted(self.arguments.get("hint"))
     }
 
@@ -95,7 +95,7 @@ impl<'a> Operation<'a> {
     }
 
     fn update(&self, ns: &str) -> Result<modify::Updated> {
-        let query = self.query()?;
+        let query = self.query(ns)?;
         let (field, style) = match self.name {
             "replaceOne" => ("replacement", Style::Replacement),
             _ => ("update", Style::Operators),
@@ -137,7 +137,7 @@ impl Totals {
                 self.inserted.extend(inserted.into_iter().map(|document| (index.to_string(), document.id)));
             }
             "deleteOne" | "deleteMany" => {
-                self.deleted += modify::delete(ns, &operation.query()?, operation.name == "deleteMany")?;
+                self.deleted += modify::delete(ns, &operation.query(ns)?, operation.name == "deleteMany")?;
             }
             _ => {
                 let done = operation.update(ns)?;

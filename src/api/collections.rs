@@ -7,6 +7,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
 use crate::router::index_stats::{self, IndexStats};
 use crate::router::options::Options;
+use docshard_core::collation::Collator;
 use docshard_core::error::Kind;
 use docshard_core::index::Partial;
 use docshard_core::key::KeyPattern;
@@ -19,13 +20,16 @@ fn answer(value: &serde_json::Value) -> Json {
     Json(value.to_string())
 }
 
-/// Creates an unsharded collection on its database's primary shard.
+/// Creates an unsharded collection on its database's primary shard. Option: collation, by which statements compare
+/// strings that name none.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_collection(ns: &str, options: default!(Json, "'{}'")) -> Json {
     let run = || -> Result<Json> {
         shards::check_router()?;
-        Options::of(&options.parse()?, "create_collection", &[])?;
-        collections::create(ns)?;
+        let json = options.parse()?;
+        let options = Options::of(&json, "create_collection", &["collation"])?;
+        let collation = options.get("collation").map(Collator::parse).transpose()?.flatten();
+        collections::create(ns, collation.as_ref())?;
         Ok(answer(&json!({"ok": 1})))
     };
     run().unwrap_or_else(|e| e.raise())
@@ -38,7 +42,7 @@ fn drop_collection(ns: &str) -> bool {
 }
 
 /// Shards a collection by `key`, such as `{"recipient": 1, "sent": 1}` or `{"user_name": "hashed"}`.
-/// Options: unique, numInitialChunks.
+/// Options: unique, numInitialChunks, collation, which can only be simple.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) -> Json {
     let run = || -> Result<Json> {
@@ -46,10 +50,16 @@ fn shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) -> Jso
         namespace::split(ns)?;
         let pattern = KeyPattern::parse(&key.parse()?)?;
         let json = options.parse()?;
-        let options = Options::of(&json, "shard_collection", &["unique", "numInitialChunks"])?;
+        let options = Options::of(&json, "shard_collection", &["unique", "numInitialChunks", "collation"])?;
+        let collation = options.get("collation");
+        if let Some(other) = collation.map(Collator::parse).transpose()?.flatten() {
+            let message = "The collation for shardCollection must be {locale: 'simple'}, but found: ";
+            return Err(Error::new(Kind::BadValue, format!("{message}{}", other.definition())));
+        }
         let options = ShardOptions {
             unique: options.boolean("unique")?.unwrap_or(false),
             initial_chunks: options.integer("numInitialChunks")?,
+            simple_collation: collation.is_some(),
         };
         sharding::shard(ns, &pattern, &options)?;
         Ok(answer(&json!({"collectionsharded": ns, "ok": 1})))
@@ -58,7 +68,7 @@ fn shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) -> Jso
 }
 
 /// Creates an index such as `{"from": 1, "sent": -1}` on every shard; answers its name. Options: name, unique, hidden,
-/// expireAfterSeconds, sparse, partialFilterExpression.
+/// expireAfterSeconds, sparse, partialFilterExpression, collation.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'")) -> String {
     let run = || -> Result<String> {
@@ -69,16 +79,20 @@ fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'")) -> String
     run().unwrap_or_else(|e| e.raise())
 }
 
-const INDEX_OPTIONS: &[&str] = &["name", "unique", "hidden", "expireAfterSeconds", "sparse", "partialFilterExpression"];
+const INDEX_OPTIONS: &[&str] =
+    &["name", "unique", "hidden", "expireAfterSeconds", "sparse", "partialFilterExpression", "collation"];
 
 fn create_one(ns: &str, keys: &str, options: &Options<'_>) -> Result<String> {
+    let collation = indexes::collation(ns, options.get("collation"))?;
+    let partial = options.get("partialFilterExpression");
     let options = indexes::IndexOptions {
         name: options.text("name")?,
         unique: options.boolean("unique")?.unwrap_or(false),
         hidden: options.boolean("hidden")?.unwrap_or(false),
         expire_after_s: options.integer("expireAfterSeconds")?,
         sparse: options.boolean("sparse")?.unwrap_or(false),
-        partial: options.get("partialFilterExpression").map(Partial::parse).transpose()?.map(Rc::new),
+        partial: partial.map(|json| Partial::parse(json, collation.as_deref())).transpose()?.map(Rc::new),
+        collation,
     };
     indexes::create(ns, keys, &options)
 }
@@ -140,17 +154,20 @@ fn list_indexes(
         name!(expire_after_s, Option<i64>),
         name!(is_sparse, bool),
         name!(partial_filter, Option<Json>),
+        name!(collation, Option<Json>),
     ),
 > {
     let run = || -> Result<Vec<_>> {
         namespace::split(ns)?;
         let collection = cache::get(ns)?;
         let of_id = Json(json!({"_id": 1}).to_string());
-        let mut rows = vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None, false, None)];
+        let mut rows = vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None, false, None, None)];
         rows.extend(collection.indexes.iter().map(|index| {
             let keys = Json(index.keys_json.clone());
             let partial = index.partial_filter().map(|text| Json(text.to_owned()));
-            (index.name.clone(), keys, index.unique, index.hidden, index.expire_after_s, index.sparse, partial)
+            let collation = index.collation.as_deref().map(|collator| Json(collator.definition().to_string()));
+            let name = index.name.clone();
+            (name, keys, index.unique, index.hidden, index.expire_after_s, index.sparse, partial, collation)
         }));
         Ok(rows)
     };

@@ -144,8 +144,10 @@ fn insert_select(ns: &str, query: &str) -> RawJsonb {
 
 fn find_parts(ns: &str, filter: &Json, options: &Json, operation: &str) -> Result<(Query, FindOptions)> {
     catalog::namespace::split(ns)?;
-    let options =
-        if options.0 == "{}" { FindOptions::default() } else { FindOptions::parse(&options.parse()?, operation)? };
+    let options = match options.0.as_str() {
+        "{}" => FindOptions::none(ns)?,
+        _ => FindOptions::parse(ns, &options.parse()?, operation)?,
+    };
     Ok((Query::parse_in(&filter.0, options.setting.as_ref())?.hinted(options.hint.as_ref())?, options))
 }
 
@@ -176,7 +178,7 @@ fn find_one(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'
 fn count_documents(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> i64 {
     let run = || -> Result<i64> {
         catalog::namespace::split(ns)?;
-        let options = CountOptions::parse(&options.parse()?)?;
+        let options = CountOptions::parse(ns, &options.parse()?)?;
         let query = Query::parse_in(&filter.0, options.setting.as_ref())?.hinted(options.hint.as_ref())?;
         read::count(ns, &query, &options)
     };
@@ -196,7 +198,7 @@ fn distinct(
         catalog::namespace::split(ns)?;
         let options = options.parse()?;
         let options = Options::of(&options, "distinct", &["hint", "collation", "let", "comment"])?;
-        let setting = options.setting(&[&filter.0])?;
+        let setting = options.setting(ns, &[&filter.0])?;
         let query = Query::parse_in(&filter.0, setting.as_ref())?.hinted(options.get("hint"))?;
         router::distinct::distinct(ns, field, &query)
     };
@@ -253,7 +255,7 @@ fn run_update(ns: &str, filter: &Json, update: &Json, options: &Json, what: What
         What::ReplaceOne => &["upsert", "sort", "hint", "collation", "let", "comment"],
     };
     let options = Options::of(&json, operation, known)?;
-    let setting = options.setting(&[])?;
+    let setting = options.setting(ns, &[])?;
     let query = Query::parse_in(&filter.0, setting.as_ref())?.hinted(options.get("hint"))?;
     let array_filters = options.get("arrayFilters").map(ToString::to_string);
     let style = if what == What::ReplaceOne { Style::Replacement } else { Style::Operators };
@@ -311,7 +313,7 @@ fn run_delete(ns: &str, filter: &Json, options: &Json, many: bool) -> Result<Raw
     let operation = if many { "delete_many" } else { "delete_one" };
     let json = options.parse()?;
     let options = Options::of(&json, operation, &["hint", "collation", "let", "comment"])?;
-    let query = Query::parse_in(&filter.0, options.setting(&[])?.as_ref())?.hinted(options.get("hint"))?;
+    let query = Query::parse_in(&filter.0, options.setting(ns, &[])?.as_ref())?.hinted(options.get("hint"))?;
     let deleted = modify::delete(ns, &query, many)?;
     result(vec![("deletedCount", number(deleted))])
 }

@@ -122,7 +122,7 @@ fn distinct_values(
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
 fn index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     let run = || -> Result<Vec<u8>> {
-        let index = compiled(fcinfo, keys, |text| -> Result<IndexKeys> { Ok(IndexKeys::parse(&json(text)?)?) })?;
+        let index = compiled(fcinfo, keys, |text| -> Result<IndexKeys> { Ok(IndexKeys::read(&json(text)?)?) })?;
         Ok(index.key(document(&doc)?, usize::try_from(position).unwrap_or(0)))
     };
     run().unwrap_or_else(|e| e.raise())
@@ -132,7 +132,7 @@ fn index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionC
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
 fn unique_index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     let run = || -> Result<Vec<u8>> {
-        let index = compiled(fcinfo, keys, |text| -> Result<IndexKeys> { Ok(IndexKeys::parse(&json(text)?)?) })?;
+        let index = compiled(fcinfo, keys, |text| -> Result<IndexKeys> { Ok(IndexKeys::read(&json(text)?)?) })?;
         Ok(index.unique_key(document(&doc)?, usize::try_from(position).unwrap_or(0))?)
     };
     run().unwrap_or_else(|e| e.raise())

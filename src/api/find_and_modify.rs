@@ -50,7 +50,7 @@ fn find_one_and(
     let json = options.parse()?;
     let options = Options::of(&json, operation, known)?;
     let projected = options.get("projection").map(serde_json::Value::to_string).unwrap_or_default();
-    let setting = options.setting(&[&projected])?;
+    let setting = options.setting(ns, &[&projected])?;
     let query = Query::parse_in(&filter.0, setting.as_ref())?.hinted(options.get("hint"))?;
     let array_filters = options.get("arrayFilters").map(ToString::to_string);
     let modification = update
@@ -155,7 +155,7 @@ fn find_and_modify(ns: &str, spec: Json) -> Option<RawJsonb> {
             return Err(Error::new(Kind::FailedToParse, conflict));
         }
         let projected = options.get("fields").map(serde_json::Value::to_string).unwrap_or_default();
-        let setting = options.setting(&[&projected])?;
+        let setting = options.setting(ns, &[&projected])?;
         let filter = options.get("query").map_or_else(|| "{}".to_owned(), ToString::to_string);
         let query = Query::parse_in(&filter, setting.as_ref())?.hinted(options.get("hint"))?;
         let array_filters = options.get("arrayFilters").map(ToString::to_string);

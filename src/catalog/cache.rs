@@ -12,13 +12,14 @@ use crate::pg::server::{foreign_server_oid, relation_oid};
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
 use docshard_core::chunk_map::{Chunk, ChunkMap, ShardId};
+use docshard_core::collation::Collator;
 use docshard_core::error::Kind;
 use docshard_core::index::{IndexKeys, Partial};
 use docshard_core::key::KeyPattern;
-use docshard_core::sort::Sort;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 struct Entry {
     checked_at: u64,
@@ -145,7 +146,7 @@ pub fn shard_named(name: &str) -> Result<Rc<Shard>> {
 fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Collection>>> {
     let _snapshot = ActiveSnapshot::latest();
     let rows = spi::read(
-        "SELECT id, token, revision, key, is_unique FROM docshard_catalog.collections WHERE namespace = $1",
+        "SELECT id, token, revision, key, is_unique, collation_spec FROM docshard_catalog.collections WHERE namespace = $1",
         &[Param::Text(namespace)],
     )?;
     let Some(row) = rows.first() else { return Ok(None) };
@@ -169,25 +170,28 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
         &[Param::Int4(id)],
     )?;
     let indexes = spi::read(
-        "SELECT id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter \
+        "SELECT id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter, collation_spec \
          FROM docshard_catalog.indexes WHERE collection_id = $1 ORDER BY id",
         &[Param::Int4(id)],
     )?;
     let indexes = indexes
         .iter()
         .map(|i| {
-            let fields = Sort::parse(&parse_stored(i.text(2))?)?.fields;
             let keys_json = i.text(2).to_owned();
+            let collation = parse_collation(i.opt_text(8))?;
+            let keys = IndexKeys::parse(&parse_stored(&keys_json)?)?;
             let sparse = i.bool(6);
             let partial = match i.opt_text(7) {
-                Some(text) => Some(Partial::parse(&parse_stored(text)?)?),
-                None => sparse.then(|| Partial::sparse(&IndexKeys { fields: fields.clone() })),
+                Some(text) => Some(Partial::parse(&parse_stored(text)?, collation.as_deref())?),
+                None => sparse.then(|| Partial::sparse(&keys)),
             };
             Ok(Index {
                 id: i.i32(0),
                 name: i.text(1).to_owned(),
+                definition: IndexKeys::definition(&keys_json, collation.as_deref()),
                 keys_json,
-                fields,
+                fields: keys.fields,
+                collation,
                 unique: i.bool(3),
                 hidden: i.bool(4),
                 sparse,
@@ -201,12 +205,20 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
         namespace: namespace.to_owned(),
         key,
         unique: row.bool(4),
+        collation: parse_collation(row.opt_text(5))?,
         token,
         revision,
         map: ChunkMap::new(chunks)?,
         placements: placements.iter().map(|p| (p.i32(0), p.i64(1))).collect(),
         indexes,
     })))
+}
+
+fn parse_collation(stored: Option<&str>) -> Result<Option<Arc<Collator>>> {
+    Ok(match stored {
+        Some(text) => Collator::parse(&parse_stored(text)?)?.map(Arc::new),
+        None => None,
+    })
 }
 
 fn parse_stored(text: &str) -> Result<serde_json::Value> {

@@ -8,6 +8,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi;
 use docshard_core::chunk_map::ShardId;
+use docshard_core::collation::Collator;
 use docshard_core::error::Kind;
 use docshard_core::key::KeyPattern;
 use serde_json::json;
@@ -18,16 +19,17 @@ fn random_token() -> i64 {
         ^ i64::from(std::process::id())
 }
 
-/// Creates an unsharded collection on its database's primary shard.
+/// Creates an unsharded collection on its database's primary shard. Statements that name no collation compare strings by
+/// its own.
 ///
 /// # Errors
 /// `NamespaceExists`, `InvalidNamespace`.
-pub fn create(name: &str) -> Result<()> {
+pub fn create(name: &str, collation: Option<&Collator>) -> Result<()> {
     namespace::split(name)?;
     if cache::find(name)?.is_some() {
         return Err(Error::new(Kind::NamespaceExists, format!("Collection {name} already exists.")));
     }
-    create_unsharded(name)
+    create_unsharded(name, collation)
 }
 
 /// Creates the collection that a write to an unknown namespace asks for, as MongoDB does.
@@ -40,29 +42,41 @@ pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
         return Err(Error::new(Kind::Unauthorized, format!("not authorized to create the collection {name}"))
             .with_hint("An administrator can: docshard.create_collection()."));
     }
-    create_unsharded(name)?;
+    create_unsharded(name, None)?;
     cache::get(name)
 }
 
-fn create_unsharded(name: &str) -> Result<()> {
+fn create_unsharded(name: &str, collation: Option<&Collator>) -> Result<()> {
     check_router()?;
     let (database, _) = namespace::split(name)?;
     let primary = databases::ensure(database, None)?;
     let pattern = KeyPattern::unsharded();
     // Somebody else may create it at the same moment: one of both does, the other finds it.
-    let Some(id) = insert_row(name, database, None)? else { return Ok(()) };
+    let Some(id) = insert_row(name, database, None, collation)? else { return Ok(()) };
     lay_out(id, &pattern, &[(pattern.min_bound(), pattern.max_bound(), primary)])?;
     change::log("createCollection", Some(name), &json!({"primary": cache::shard(primary)?.name}))?;
     change::touch(id)
 }
 
 /// Inserts the collection's row; None if it is there already.
-pub(super) fn insert_row(name: &str, database: &str, key: Option<&KeyPattern>) -> Result<Option<i32>> {
+pub(super) fn insert_row(
+    name: &str,
+    database: &str,
+    key: Option<&KeyPattern>,
+    collation: Option<&Collator>,
+) -> Result<Option<i32>> {
     let key = key.map(|key| key.to_json().to_string());
+    let collation = collation.map(|collator| collator.definition().to_string());
     let rows = spi::query(
-        "INSERT INTO docshard_catalog.collections (namespace, database, key, token) \
-         VALUES ($1, $2, $3::text::json, $4) ON CONFLICT (namespace) DO NOTHING RETURNING id",
-        &[Param::Text(name), Param::Text(database), Param::OptText(key.as_deref()), Param::Int8(random_token())],
+        "INSERT INTO docshard_catalog.collections (namespace, database, key, token, collation_spec) \
+         VALUES ($1, $2, $3::text::json, $4, $5::text::json) ON CONFLICT (namespace) DO NOTHING RETURNING id",
+        &[
+            Param::Text(name),
+            Param::Text(database),
+            Param::OptText(key.as_deref()),
+            Param::Int8(random_token()),
+            Param::OptText(collation.as_deref()),
+        ],
     )?;
     Ok(rows.first().map(|row| row.i32(0)))
 }

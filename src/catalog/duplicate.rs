@@ -2,10 +2,12 @@
 
 use super::model::Collection;
 use crate::pg::error::{DuplicateKey, Error};
+use docshard_core::collation::Collator;
 use docshard_core::document::ext_json;
 use docshard_core::document::number::Number;
 use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
+use docshard_core::index::IndexKeys;
 use docshard_core::key::encode::decode;
 
 /// SQLSTATE `unique_violation`.
@@ -34,17 +36,27 @@ pub fn of_index(namespace: &str, index: &str, fields: &[(String, bool)], values:
     Error { duplicate: Some(Box::new(duplicate)), ..Error::new(Kind::DuplicateKey, message) }
 }
 
+/// What MongoDB calls an index by in this error.
+pub fn title(index: &str, collation: Option<&Collator>) -> String {
+    match collation {
+        None => index.to_owned(),
+        Some(collator) => format!("{index} collation: {}", collator.definition()),
+    }
+}
+
 /// A violated unique index, which PostgreSQL names by its relation, in MongoDB's words; any other error as it is.
 pub fn translate(collection: &Collection, error: Error) -> Error {
     if &error.sqlstate != UNIQUE_VIOLATION || error.message.starts_with("E11000") {
         return error;
     }
     let relation = error.message.split('"').nth(1).unwrap_or_default();
-    let keys = keys_of(&error);
     let translated = match collection.index_of(relation) {
-        Some(index) => of_index(&collection.namespace, &index.name, &index.fields, keys),
+        Some(index) => {
+            let title = title(&index.name, index.collation.as_deref());
+            of_index(&collection.namespace, &title, &index.fields, keys_of(&error, index.collation.is_some()))
+        }
         None => {
-            let id = keys.and_then(|mut keys| keys.pop()).map(|id| vec![id]);
+            let id = keys_of(&error, false).and_then(|mut keys| keys.pop()).map(|id| vec![id]);
             of_index(&collection.namespace, "_id_", &[("_id".to_owned(), false)], id)
         }
     };
@@ -52,11 +64,13 @@ pub fn translate(collection: &Collection, error: Error) -> Error {
 }
 
 /// A unique index that could not be built, in MongoDB's words; any other error as it is.
-pub fn translate_build(namespace: &str, index: &str, fields: &[(String, bool)], error: Error) -> Error {
+pub fn translate_build(namespace: &str, index: &str, keys: &IndexKeys, error: Error) -> Error {
     if &error.sqlstate != UNIQUE_VIOLATION {
         return error;
     }
-    Error { context: error.context.clone(), ..of_index(namespace, index, fields, keys_of(&error)) }
+    let (title, collated) = (title(index, keys.collation.as_deref()), keys.collation.is_some());
+    let values = keys_of(&error, collated);
+    Error { context: error.context.clone(), ..of_index(namespace, &title, &keys.fields, values) }
 }
 
 /// True if the violated index is the primary key of the collection's table, that of shard key and `_id`.
@@ -69,9 +83,19 @@ pub fn last_encoded(error: &Error) -> Option<Vec<u8>> {
     encoded_keys(error)?.pop()
 }
 
-/// The keys that PostgreSQL's DETAIL tells of. It tells nothing to who may not read them.
-fn keys_of(error: &Error) -> Option<Vec<Value>> {
-    encoded_keys(error)?.iter().map(|key| Some(decode(key).ok()?.0)).collect()
+/// The keys that PostgreSQL's DETAIL tells of. It tells nothing to who may not read them. Sort keys, which stand for
+/// strings in an index with a collation, cannot be read; MongoDB shows them so, too.
+fn keys_of(error: &Error, collated: bool) -> Option<Vec<Value>> {
+    let readable =
+        |key: &[u8]| decode(key).ok().map(|(value, _)| value).filter(|value| !(collated && value.has_strings()));
+    let hexadecimal = |key: &[u8]| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let keys = encoded_keys(error)?;
+    keys.iter()
+        .map(|key| match readable(key) {
+            Some(value) => Some(value),
+            None => collated.then(|| Value::String(format!("0x{}", hexadecimal(key)))),
+        })
+        .collect()
 }
 
 /// The encoded keys of `Key (…)=(\x…, \x…) already exists.`

@@ -7,11 +7,13 @@ use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::{process, spi};
 use docshard_core::chunk_map::ShardId;
+use docshard_core::collation::Collator;
 use docshard_core::error::Kind;
 use docshard_core::index::{IndexKeys, Partial};
 use docshard_core::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The most indexes of a collection, the one on `_id` included: MongoDB's limit.
 const MAX_INDEXES: usize = 64;
@@ -36,13 +38,16 @@ pub struct IndexOptions<'a> {
     pub sparse: bool,
     /// it holds only documents that match this filter
     pub partial: Option<Rc<Partial>>,
+    /// what its strings are ordered by; None for their bytes
+    pub collation: Option<Arc<Collator>>,
 }
 
 impl<'a> From<&'a Index> for IndexOptions<'a> {
     fn from(index: &'a Index) -> Self {
         let Index { unique, hidden, expire_after_s, sparse, .. } = *index;
         let partial = index.partial.clone().filter(|_| !sparse);
-        Self { name: Some(&index.name), unique, hidden, expire_after_s, sparse, partial }
+        let collation = index.collation.clone();
+        Self { name: Some(&index.name), unique, hidden, expire_after_s, sparse, partial, collation }
     }
 }
 
@@ -83,16 +88,30 @@ impl IndexOptions<'_> {
     }
 
     fn partial_filter(&self) -> Option<&str> {
-        self.partial.as_deref().map(|partial| partial.text.as_str())
+        self.partial.as_deref().map(|partial| partial.expression.as_str())
     }
 
     /// True if, over equal keys, these are the options that tell one index from another.
     fn identify(&self, index: &Index) -> bool {
-        (self.unique, self.sparse, self.partial_filter()) == (index.unique, index.sparse, index.partial_filter())
+        (self.unique, self.sparse, self.partial_filter(), &self.collation)
+            == (index.unique, index.sparse, index.partial_filter(), &index.collation)
     }
 
     fn are_those_of(&self, index: &Index) -> bool {
         self.identify(index) && (self.hidden, self.expire_after_s) == (index.hidden, index.expire_after_s)
+    }
+}
+
+/// The collation of an index that is asked for: the one given, else the collection's.
+///
+/// # Errors
+/// Those of [`Collator::parse`].
+pub fn collation(ns: &str, given: Option<&Json>) -> Result<Option<Arc<Collator>>> {
+    match given {
+        Some(json) if !json.as_object().is_some_and(serde_json::Map::is_empty) => {
+            Ok(Collator::parse(json)?.map(Arc::new))
+        }
+        _ => Ok(cache::find(ns)?.and_then(|collection| collection.collation.clone())),
     }
 }
 
@@ -104,7 +123,7 @@ impl IndexOptions<'_> {
 pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<String> {
     namespace::split(ns)?;
     let parsed = crate::pg::json::parse(keys_json)?;
-    let keys = IndexKeys::parse(&parsed)?;
+    let keys = IndexKeys::parse(&parsed)?.under(options.collation.clone());
     let keys_json = parsed.to_string();
     options.check(&keys)?;
     let name = options.name.map_or_else(|| keys.default_name(), str::to_owned);
@@ -116,6 +135,10 @@ pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<S
         collections::create_implicitly(ns)?;
     }
     if keys.fields == [("_id".to_owned(), false)] {
+        if cache::get(ns)?.collation != options.collation {
+            let message = "The _id index must have the same collation as the collection";
+            return Err(Error::new(Kind::BadValue, message));
+        }
         return Ok("_id_".to_owned());
     }
     if name == "_id_" {
@@ -182,10 +205,11 @@ fn build(
     (keys, keys_json): (&IndexKeys, &str),
     options: &IndexOptions<'_>,
 ) -> Result<()> {
+    let collation = options.collation.as_deref().map(|collator| collator.definition().to_string());
     let rows = spi::query(
         "INSERT INTO docshard_catalog.indexes \
-           (collection_id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter) \
-         VALUES ($1, $2, $3::text::json, $4, $5, nullif($6, -1), $7, $8::text::json) RETURNING id",
+           (collection_id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter, collation_spec) \
+         VALUES ($1, $2, $3::text::json, $4, $5, nullif($6, -1), $7, $8::text::json, $9::text::json) RETURNING id",
         &[
             Param::Int4(collection.id),
             Param::Text(name),
@@ -195,6 +219,7 @@ fn build(
             Param::Int8(options.expire_after_s.unwrap_or(-1)),
             Param::Bool(options.sparse),
             Param::OptText(options.partial_filter()),
+            Param::OptText(collation.as_deref()),
         ],
     )?;
     let index = rows.first().map_or(0, |row| row.i32(0));
@@ -206,12 +231,12 @@ fn build(
         &[
             Param::Int4(collection.id),
             Param::Int4(index),
-            Param::Text(keys_json),
+            Param::Text(&IndexKeys::definition(keys_json, options.collation.as_deref())),
             Param::Bool(options.unique),
             Param::OptText(predicate.as_deref().map(|partial| partial.text.as_str())),
         ],
     )
-    .map_err(|error| duplicate::translate_build(ns, name, &keys.fields, error))?;
+    .map_err(|error| duplicate::translate_build(ns, name, keys, error))?;
     change::log("createIndex", Some(ns), &json!({"name": name, "unique": options.unique}))?;
     if options.expire_after_s.is_some() {
         process::wake_at_commit();
@@ -262,14 +287,16 @@ fn check_unique(pattern: &KeyPattern, keys: &IndexKeys, keys_json: &str) -> Resu
     let prefixed = pattern.hashed_field().is_none()
         && keys.fields.len() >= pattern.fields.len()
         && pattern.fields.iter().zip(&keys.fields).all(|((path, _), (field, _))| path == field);
-    if pattern.is_unsharded() || prefixed {
+    if pattern.is_unsharded() || prefixed && keys.collation.is_none() {
         return Ok(());
     }
-    Err(Error::new(
-        Kind::CannotCreateIndex,
-        format!("cannot create unique index over {keys_json} with shard key pattern {}", pattern.to_json()),
-    )
-    .with_hint("A unique index of a sharded collection starts with the fields of its (not hashed) shard key."))
+    let hint = if keys.collation.is_some() {
+        "A unique index of a sharded collection has the collation {\"locale\": \"simple\"}."
+    } else {
+        "A unique index of a sharded collection starts with the fields of its (not hashed) shard key."
+    };
+    let message = format!("cannot create unique index over {keys_json} with shard key pattern {}", pattern.to_json());
+    Err(Error::new(Kind::CannotCreateIndex, message).with_hint(hint))
 }
 
 /// Drops indexes everywhere: those of these names, that of these keys (an object), or all (`"*"`) but the one on `_id` and

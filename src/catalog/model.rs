@@ -2,11 +2,13 @@
 
 use crate::ownership::table;
 use docshard_core::chunk_map::{ChunkMap, ShardId};
+use docshard_core::collation::Collator;
 use docshard_core::index::{IndexKeys, Partial};
 use docshard_core::key::KeyPattern;
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Where a shard is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +45,12 @@ pub struct Index {
     pub name: String,
     /// its keys as given, such as `{"from": 1, "sent": -1}`
     pub keys_json: String,
+    /// what it was made with on shards: its keys and its collation
+    pub definition: String,
     /// dotted path, and true for descending
     pub fields: Vec<(String, bool)>,
+    /// what its strings are ordered by; None for their bytes
+    pub collation: Option<Arc<Collator>>,
     /// no two documents with the same keys
     pub unique: bool,
     /// searches do not use it
@@ -60,12 +66,12 @@ pub struct Index {
 impl Index {
     /// Its keys.
     pub fn keys(&self) -> IndexKeys {
-        IndexKeys { fields: self.fields.clone() }
+        IndexKeys { fields: self.fields.clone(), collation: self.collation.clone() }
     }
 
     /// The filter of its `partialFilterExpression`, as text.
     pub fn partial_filter(&self) -> Option<&str> {
-        self.partial.as_deref().filter(|_| !self.sparse).map(|partial| partial.text.as_str())
+        self.partial.as_deref().filter(|_| !self.sparse).map(|partial| partial.expression.as_str())
     }
 }
 
@@ -80,6 +86,8 @@ pub struct Collection {
     pub key: KeyPattern,
     /// no two documents with the same shard key
     pub unique: bool,
+    /// what statements compare strings by that name no collation
+    pub collation: Option<Arc<Collator>>,
     /// tells it from another collection of the same number
     pub token: i64,
     /// advanced with every change

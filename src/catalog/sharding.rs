@@ -1,7 +1,7 @@
 //! Sharding a collection: an empty one starts with chunks where they belong, one with documents is split where it is.
 
 use super::collections::{drop_but_zones, insert_row, lay_out, refuse_while_moving};
-use super::model::{Collection, Shard};
+use super::model::{Collection, Index, Shard};
 use super::nodes::{query_on, run_on};
 use super::{cache, change, databases, indexes, namespace, settings, zones};
 use crate::pg::error::{Error, Result};
@@ -25,6 +25,8 @@ pub struct ShardOptions {
     pub unique: bool,
     /// how many chunks an empty hashed collection starts with
     pub initial_chunks: Option<i64>,
+    /// it was said that shard keys compare by bytes, as they always do: a collection with a collation must be told so
+    pub simple_collation: bool,
 }
 
 /// Shards a collection, which may have documents already.
@@ -72,17 +74,25 @@ pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result
             ),
         ));
     }
+    if let Some(collation) = existing.as_ref().and_then(|collection| collection.collation.as_ref())
+        && !options.simple_collation
+    {
+        let message = format!(
+            "Collection has default collation: {}. Must specify collation {{locale: 'simple'}}",
+            collation.definition()
+        );
+        return Err(Error::new(Kind::BadValue, message));
+    }
     let zones = zones::adopt(name, pattern)?;
     let id = match existing {
         Some(collection) if shard_existing(&collection, pattern, options, &zones)? => collection.id,
         existing => {
             if let Some(collection) = existing {
                 // It is empty: it starts anew.
-                let indexes = collection.indexes.clone();
                 drop_but_zones(name)?;
-                shard_new(name, database, pattern, options, (&shards, &zones), &indexes)?
+                shard_new(name, database, pattern, options, (&shards, &zones), Some(&collection))?
             } else {
-                shard_new(name, database, pattern, options, (&shards, &zones), &[])?
+                shard_new(name, database, pattern, options, (&shards, &zones), None)?
             }
         }
     };
@@ -101,17 +111,18 @@ fn usable_shards() -> Result<Vec<Rc<Shard>>> {
 }
 
 /// An empty sharded collection: a hashed one starts with chunks on every shard, another with one on the primary shard,
-/// and one with zones with chunks on their shards.
+/// and one with zones with chunks on their shards. What the collection was before, it keeps.
 fn shard_new(
     name: &str,
     database: &str,
     pattern: &KeyPattern,
     options: &ShardOptions,
     (shards, zones): (&[Rc<Shard>], &ZoneMap),
-    kept_indexes: &[super::model::Index],
+    former: Option<&Collection>,
 ) -> Result<i32> {
     let primary = databases::ensure(database, None)?;
-    let Some(id) = insert_row(name, database, Some(pattern))? else {
+    let collation = former.and_then(|former| former.collation.as_deref());
+    let Some(id) = insert_row(name, database, Some(pattern), collation)? else {
         return Err(Error::new(Kind::ConflictingOperationInProgress, format!("{name} was created at the same moment")));
     };
     let mut bounds = Vec::new();
@@ -127,7 +138,7 @@ fn shard_new(
         set_unique(id)?;
         indexes::create_for_unique_key(name, pattern)?;
     }
-    for index in kept_indexes {
+    for index in former.iter().flat_map(|former| &former.indexes) {
         indexes::create(name, &index.keys_json, &index.into())?;
     }
     Ok(id)
@@ -230,7 +241,8 @@ fn check_indexes(collection: &Collection, pattern: &KeyPattern) -> Result<()> {
         fields.len() >= paths.len() && fields.iter().zip(&paths).all(|((field, _), path)| field == path)
     };
     let by_id = paths == ["_id"];
-    if !by_id && !collection.indexes.iter().any(|index| index.partial.is_none() && starts(&index.fields)) {
+    let serves = |index: &Index| index.partial.is_none() && index.collation.is_none() && starts(&index.fields);
+    if !by_id && !collection.indexes.iter().any(serves) {
         return Err(Error::new(
             Kind::InvalidOptions,
             format!(
@@ -239,13 +251,14 @@ fn check_indexes(collection: &Collection, pattern: &KeyPattern) -> Result<()> {
             ),
         )
         .with_hint(format!(
-            "SELECT docshard.create_index('{}', '{}');",
+            "SELECT docshard.create_index('{}', '{}'{});",
             collection.namespace,
-            index_hint(&paths)
+            index_hint(&paths),
+            if collection.collation.is_some() { ", '{\"collation\": {\"locale\": \"simple\"}}'" } else { "" }
         )));
     }
     for index in collection.indexes.iter().filter(|index| index.unique) {
-        if pattern.hashed_field().is_some() || !starts(&index.fields) {
+        if pattern.hashed_field().is_some() || !starts(&index.fields) || index.collation.is_some() {
             return Err(Error::new(
                 Kind::InvalidOptions,
                 format!(

@@ -100,18 +100,15 @@ pub fn flush_router_config(_request: &Request<'_>) -> Result<Reply> {
 /// shardCollection.
 pub fn shard_collection(request: &Request<'_>) -> Result<Reply> {
     super::find::refuse(&request.fields, &["timeseries", "presplitHashedZones"])?;
-    if let Some(collation) = request.fields.get("collation")
-        && collation.get("locale") != Some(&json!("simple"))
-    {
-        let message = "the collation for shardCollection must be {locale: 'simple'}";
-        return Err(Error::new(Kind::BadValue, message));
-    }
     let mut options = Map::new();
     if let Some(unique) = request.fields.flag("unique") {
         options.insert("unique".to_owned(), unique.into());
     }
     if let Some(chunks) = request.fields.integer("numInitialChunks")? {
         options.insert("numInitialChunks".to_owned(), chunks.into());
+    }
+    if let Some(collation) = request.fields.get("collation") {
+        options.insert("collation".to_owned(), collation.clone());
     }
     let (key, options) = (request.fields.json_or("key", "{}"), Json::Object(options).to_string());
     call(

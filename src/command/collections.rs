@@ -23,18 +23,13 @@ pub fn create(request: &Request<'_>) -> Result<Reply> {
     let fields = &request.fields;
     refuse(
         fields,
-        &[
-            "capped",
-            "timeseries",
-            "validator",
-            "viewOn",
-            "pipeline",
-            "collation",
-            "expireAfterSeconds",
-            "clusteredIndex",
-        ],
+        &["capped", "timeseries", "validator", "viewOn", "pipeline", "expireAfterSeconds", "clusteredIndex"],
     )?;
-    call("SELECT docshard.create_collection($1)", &[Param::Text(&request.namespace()?)])
+    let options = fields.get("collation").map_or_else(|| json!({}), |collation| json!({"collation": collation}));
+    call(
+        "SELECT docshard.create_collection($1, $2::json)",
+        &[Param::Text(&request.namespace()?), Param::Text(&options.to_string())],
+    )
 }
 
 fn count_of_indexes(collection: &Collection) -> i64 {
@@ -91,7 +86,7 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
     let mut made = Made::none(&namespace)?;
     for index in indexes {
         let fields = Fields::parse(index, "createIndexes.indexes", INDEX)?;
-        refuse(&fields, &["collation", "wildcardProjection"])?;
+        refuse(&fields, &["wildcardProjection"])?;
         let options = json!({
             "name": fields.text("name"),
             "unique": fields.flag("unique"),
@@ -99,6 +94,7 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
             "expireAfterSeconds": fields.get("expireAfterSeconds"),
             "sparse": fields.flag("sparse"),
             "partialFilterExpression": fields.get("partialFilterExpression"),
+            "collation": fields.get("collation"),
         });
         let params =
             [Param::Text(&namespace), Param::Text(&fields.json_or("key", "{}")), Param::Text(&options.to_string())];
@@ -149,6 +145,9 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
         if let Some(filter) = index.partial_filter() {
             shown["partialFilterExpression"] = crate::pg::json::parse(filter)?;
         }
+        if let Some(collator) = &index.collation {
+            shown["collation"] = collator.definition().clone();
+        }
         if let Some(seconds) = index.expire_after_s {
             shown["expireAfterSeconds"] = seconds.into();
         }
@@ -181,7 +180,7 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
     }
     let rows = spi::query(
         "SELECT pg_catalog.substr(namespace, pg_catalog.length(database) + 2), \
-                docshard_internal.collection_uuid(id, token)::text \
+                docshard_internal.collection_uuid(id, token)::text, collation_spec \
          FROM docshard_catalog.collections WHERE database = $1 ORDER BY namespace",
         &[Param::Text(request.db)],
     )?;
@@ -189,7 +188,10 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
         let mut shown = json!({"name": row.text(0), "type": "collection"});
         if !name_only {
             let uuid = crate::pg::json::parse(row.text(1))?;
-            shown["options"] = json!({});
+            shown["options"] = match row.opt_text(2) {
+                Some(collation) => json!({"collation": crate::pg::json::parse(collation)?}),
+                None => json!({}),
+            };
             shown["info"] = json!({"readOnly": false, "uuid": uuid});
             shown["idIndex"] = json!({"v": 2, "key": {"_id": 1}, "name": "_id_"});
         }

@@ -20,7 +20,7 @@ pub fn count(request: &Request<'_>) -> Result<Reply> {
     let fields = &request.fields;
     let namespace = request.namespace()?;
     let filter = fields.json_or("query", "{}");
-    let setting = options::setting(fields.get("collation"), None, &[&filter])?;
+    let setting = options::setting(&namespace, fields.get("collation"), None, &[&filter])?;
     // As in MongoDB: 0 is no limit, and a negative one means its size.
     let limit = fields.integer("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
     let options = CountOptions { skip: fields.count("skip")?.unwrap_or(0), limit, setting, hint: None };
@@ -34,7 +34,7 @@ pub fn distinct(request: &Request<'_>) -> Result<Reply> {
     let fields = &request.fields;
     let namespace = request.namespace()?;
     let filter = fields.json_or("query", "{}");
-    let setting = options::setting(fields.get("collation"), None, &[&filter])?;
+    let setting = options::setting(&namespace, fields.get("collation"), None, &[&filter])?;
     let query = Query::parse_in(&filter, setting.as_ref())?.hinted(fields.get("hint"))?;
     let mut found = router::distinct::distinct(&namespace, fields.text("key").unwrap_or_default(), &query)?;
     let (mut values, mut bytes) = (Vec::new(), 0);
@@ -70,7 +70,7 @@ pub fn find_and_modify(request: &Request<'_>) -> Result<Reply> {
     }
     let filter = fields.json_or("query", "{}");
     let projected = fields.json_or("fields", "{}");
-    let setting = options::setting(fields.get("collation"), fields.get("let"), &[&filter, &projected])?;
+    let setting = options::setting(&namespace, fields.get("collation"), fields.get("let"), &[&filter, &projected])?;
     let query = Query::parse_in(&filter, setting.as_ref())?.hinted(fields.get("hint"))?;
     let array_filters = fields.get("arrayFilters").map(Json::to_string);
     let modification = update

@@ -56,7 +56,7 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
     };
     // What ends within one batch needs nothing that outlives the transaction.
     if batch > 0 && limit.is_some_and(|limit| usize::try_from(limit).is_ok_and(|limit| limit <= batch)) {
-        let options = FindOptions::parse(&options, "find")?;
+        let options = FindOptions::parse(&namespace, &options, "find")?;
         let query = Query::parse_in(&filter, options.setting.as_ref())?.hinted(options.hint.as_ref())?;
         let mut documents = read::find(&namespace, &query, &options)?;
         let mut found = Vec::new();
@@ -128,7 +128,10 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
         _ => inner.fields.get("hint").cloned(),
     };
     let (filter, options) = match inner.spec.name {
-        "find" => (inner.fields.json_or("filter", "{}"), FindOptions::parse(&options_of(&inner.fields)?, "find")?),
+        "find" => (
+            inner.fields.json_or("filter", "{}"),
+            FindOptions::parse(&namespace()?, &options_of(&inner.fields)?, "find")?,
+        ),
         "count" | "distinct" | "findAndModify" => (inner.fields.json_or("query", "{}"), FindOptions::default()),
         "update" => (first("updates", "q"), FindOptions::default()),
         "delete" => (first("deletes", "q"), FindOptions::default()),

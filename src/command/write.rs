@@ -198,7 +198,7 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
 
 fn update_one(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>) -> Result<modify::Updated> {
     super::find::refuse(operation, &["c"])?;
-    let query = query_of(operation, variables)?;
+    let query = query_of(namespace, operation, variables)?;
     let many = operation.flag("multi").unwrap_or(false);
     if many && operation.get("sort").is_some() {
         return Err(Error::new(Kind::FailedToParse, "Cannot specify sort with multi=true"));
@@ -221,9 +221,9 @@ fn update_one(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>)
 }
 
 /// The filter of an operation, with its collation and the command's variables.
-fn query_of(operation: &Fields<'_>, variables: Option<&Json>) -> Result<Query> {
+fn query_of(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>) -> Result<Query> {
     let filter = operation.json_or("q", "{}");
-    let setting = options::setting(operation.get("collation"), variables, &[&filter])?;
+    let setting = options::setting(namespace, operation.get("collation"), variables, &[&filter])?;
     Query::parse_in(&filter, setting.as_ref())?.hinted(operation.get("hint"))
 }
 
@@ -265,5 +265,5 @@ fn delete_one(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>)
             return Err(Error::new(Kind::FailedToParse, message));
         }
     };
-    modify::delete(namespace, &query_of(operation, variables)?, many)
+    modify::delete(namespace, &query_of(namespace, operation, variables)?, many)
 }

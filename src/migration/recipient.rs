@@ -48,7 +48,7 @@ pub(super) fn place(recipient: &mut Remote, record: &Record, index_on_id: bool) 
             &[
                 Param::Int4(record.collection),
                 Param::Int4(index.id),
-                Param::Text(&index.keys_json),
+                Param::Text(&index.definition),
                 Param::Bool(index.unique),
                 Param::OptText(index.partial.as_deref().map(|partial| partial.text.as_str())),
             ],

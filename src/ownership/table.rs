@@ -128,7 +128,7 @@ pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, 
     if has_relation(&index_name(index)) {
         return Ok(());
     }
-    let keys = IndexKeys::parse(&crate::pg::json::parse(keys_json)?)?;
+    let keys = IndexKeys::read(&crate::pg::json::parse(keys_json)?)?;
     let function = if unique { "unique_index_key" } else { "index_key" };
     let literal = quote_literal(keys_json);
     let columns: Vec<_> = keys

@@ -7,6 +7,7 @@
 use super::condition::{Bound, Conditions};
 use super::dispatch::{self, Destination};
 use super::hint;
+use super::options;
 use super::read::Query;
 use super::statement::Statement;
 use crate::catalog::model::Collection;
@@ -147,7 +148,7 @@ pub fn aim(collection: &Collection, shot: &Shot<'_>) -> Result<Option<Aim>> {
     if shot.many || !sharded || exact {
         return Ok((!destinations.is_empty()).then_some(Aim { destinations, keys, skey: None, id: None }));
     }
-    if query.filter.equality_of("_id").is_some() {
+    if query.filter.equality_of("_id").is_some() || names_one_id(collection, query)? {
         return look_up(collection, query, destinations);
     }
     match shot.replacement {
@@ -159,6 +160,13 @@ pub fn aim(collection: &Collection, shot: &Shot<'_>) -> Result<Option<Aim>> {
         }
         _ => Err(shot.operation.untargeted(collection)),
     }
+}
+
+/// True for an equality on `_id` under the collection's own collation, as in MongoDB under that only.
+fn names_one_id(collection: &Collection, query: &Query) -> Result<bool> {
+    let (Some(own), Some(setting)) = (&collection.collation, &query.setting) else { return Ok(false) };
+    let alike = options::parsed_setting(Some(setting))?.collator() == Some(own);
+    Ok(alike && query.filter.demands_one("_id"))
 }
 
 /// Looks for the one document.

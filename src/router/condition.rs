@@ -191,7 +191,7 @@ impl Conditions {
         self.held_by(index);
         let narrow = wanted.first().is_some_and(are_points);
         for (column, ranges) in wanted.iter().enumerate() {
-            let expression = index_expression("t.doc", &index.keys_json, index.unique, column);
+            let expression = index_expression("t.doc", &index.definition, index.unique, column);
             self.ranges(&expression, ranges, true, narrow);
         }
     }
@@ -268,7 +268,7 @@ fn literal(bytes: &[u8]) -> String {
 }
 
 /// What an index's column is made of, as the index was created with.
-pub fn index_expression(doc: &str, keys_json: &str, unique: bool, column: usize) -> String {
+pub fn index_expression(doc: &str, definition: &str, unique: bool, column: usize) -> String {
     let function = if unique { "unique_index_key" } else { "index_key" };
-    format!("docshard_internal.{function}({doc}, {}::text, {column})", quote_literal(keys_json))
+    format!("docshard_internal.{function}({doc}, {}::text, {column})", quote_literal(definition))
 }

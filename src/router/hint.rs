@@ -134,7 +134,7 @@ pub fn means<'a>(collection: &'a Collection, query: &Query) -> Result<Means<'a>>
 /// The filter of what the index holds, unless that is all that a filter matches.
 fn lacking<'a>(index: &'a Index, filter: &Filter) -> Option<&'a str> {
     let partial = index.partial.as_deref()?;
-    (!filter.implies(&partial.filter)).then_some(partial.text.as_str())
+    (!filter.implies(&partial.filter)).then_some(partial.expression.as_str())
 }
 
 fn is_natural(hint: &Json) -> Result<bool> {

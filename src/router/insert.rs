@@ -258,7 +258,7 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
         conditions.held_by(index);
         for column in 0..keys.fields.len() {
             let key = conditions.param(Bound::Bytes(keys.unique_key(object, column)?));
-            conditions.and(format!("{} = {key}", index_expression("t.doc", &index.keys_json, true, column)));
+            conditions.and(format!("{} = {key}", index_expression("t.doc", &index.definition, true, column)));
         }
         let own =
             (conditions.param(Bound::Bytes(skey.to_vec())), conditions.param(Bound::Bytes(document.id_key.clone())));
@@ -270,7 +270,8 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
             if stream.next_row()?.is_some() {
                 while stream.next_row()?.is_some() {}
                 let values = Some(keys.values(object));
-                return Ok(Some(duplicate::of_index(&collection.namespace, &index.name, &index.fields, values)));
+                let title = duplicate::title(&index.name, index.collation.as_deref());
+                return Ok(Some(duplicate::of_index(&collection.namespace, &title, &index.fields, values)));
             }
         }
     }

@@ -1,6 +1,8 @@
 //! The options of operations, as drivers name them. What is not known is refused, never ignored.
 
+use crate::catalog::cache;
 use crate::pg::error::{Error, Result};
+use docshard_core::collation::Collator;
 use docshard_core::document::ext_json;
 use docshard_core::document::number::Number;
 use docshard_core::document::value::Value;
@@ -79,13 +81,13 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// What the statement says for all its parts: the options `collation` and `let`, and the time if one of the texts
-    /// asks for it; None if nothing.
+    /// What a statement over a collection says for all its parts: the options `collation` and `let`, and the time if one
+    /// of the texts asks for it; None if nothing.
     ///
     /// # Errors
     /// Those of [`Setting::parse`].
-    pub fn setting(&self, texts: &[&str]) -> Result<Option<Json>> {
-        setting(self.get("collation"), self.get("let"), texts)
+    pub fn setting(&self, namespace: &str, texts: &[&str]) -> Result<Option<Json>> {
+        setting(namespace, self.get("collation"), self.get("let"), texts)
     }
 
     /// An integer, also as an integral double or in Extended JSON.
@@ -102,12 +104,20 @@ impl<'a> Options<'a> {
     }
 }
 
-/// As [`Options::setting`], of a collation and variables.
+/// As [`Options::setting`], of a collation and variables. Without a collation, the collection's own counts.
 ///
 /// # Errors
 /// Those of [`Setting::parse`].
-pub fn setting(collation: Option<&Json>, variables: Option<&Json>, texts: &[&str]) -> Result<Option<Json>> {
-    let collation = collation.filter(|json| !json.as_object().is_some_and(serde_json::Map::is_empty));
+pub fn setting(
+    namespace: &str,
+    collation: Option<&Json>,
+    variables: Option<&Json>,
+    texts: &[&str],
+) -> Result<Option<Json>> {
+    let given = collation.filter(|json| !json.as_object().is_some_and(serde_json::Map::is_empty));
+    let collection = if given.is_none() { cache::find(namespace)? } else { None };
+    let own = collection.as_ref().and_then(|collection| collection.collation.as_deref());
+    let collation = given.or_else(|| own.map(Collator::definition));
     let asks = |text: &str| text.contains("$$NOW");
     let timed = texts.iter().any(|text| asks(text)) || variables.is_some_and(|json| asks(&json.to_string()));
     let json = Setting::to_json(collation, variables, timed.then(now));
@@ -153,18 +163,26 @@ pub struct FindOptions {
 }
 
 impl FindOptions {
+    /// Those of a find without options.
+    ///
+    /// # Errors
+    /// Internal ones.
+    pub fn none(namespace: &str) -> Result<Self> {
+        Ok(Self { setting: setting(namespace, None, None, &[])?, ..Self::default() })
+    }
+
     /// Parses the options of `find`, `find_one`, `explain`.
     ///
     /// # Errors
     /// `UnknownOption`, `TypeMismatch`, `BadValue`.
-    pub fn parse(json: &Json, operation: &str) -> Result<Self> {
+    pub fn parse(namespace: &str, json: &Json, operation: &str) -> Result<Self> {
         let known: &[&str] = match operation {
             "find_one" => &["sort", "projection", "skip", "hint", "collation", "let", "comment"],
             _ => &["sort", "projection", "skip", "limit", "hint", "collation", "let", "comment"],
         };
         let options = Options::of(json, operation, known)?;
         let projection = options.get("projection").map(Json::to_string);
-        let setting = options.setting(&[projection.as_deref().unwrap_or_default()])?;
+        let setting = options.setting(namespace, &[projection.as_deref().unwrap_or_default()])?;
         let sort = options.sort("sort", setting.as_ref())?;
         let parsed = match options.get("projection") {
             Some(spec) => Some(Projection::parse_in(spec, &parsed_setting(setting.as_ref())?)?),
@@ -199,7 +217,7 @@ impl CountOptions {
     ///
     /// # Errors
     /// `UnknownOption`, `TypeMismatch`, `BadValue`.
-    pub fn parse(json: &Json) -> Result<Self> {
+    pub fn parse(namespace: &str, json: &Json) -> Result<Self> {
         let options = Options::of(json, "count_documents", &["skip", "limit", "hint", "collation", "let", "comment"])?;
         let count = |name: &str| -> Result<Option<u64>> {
             let Some(n) = options.integer(name)? else { return Ok(None) };
@@ -212,6 +230,6 @@ impl CountOptions {
             return Err(Error::new(Kind::BadValue, "the limit must be positive"));
         }
         let hint = options.get("hint").cloned();
-        Ok(Self { skip: count("skip")?.unwrap_or(0), limit, setting: options.setting(&[])?, hint })
+        Ok(Self { skip: count("skip")?.unwrap_or(0), limit, setting: options.setting(namespace, &[])?, hint })
     }
 }

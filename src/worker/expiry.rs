@@ -39,6 +39,8 @@ struct Expiring {
     path: String,
     /// the filter of a partial index: only what it holds expires
     partial: Option<Json>,
+    /// what it compares strings by
+    collation: Json,
     /// documents with an earlier date, or that very one, have expired; milliseconds since 1970
     until: i64,
 }
@@ -83,7 +85,7 @@ impl Expiry {
 fn expiring() -> Result<Vec<Expiring>> {
     let rows = spi::query(
         "SELECT c.namespace, i.name, (SELECT k FROM json_object_keys(i.keys) AS k LIMIT 1), \
-                (extract(epoch FROM now()) * 1000)::int8 - i.expire_after_s * 1000, i.partial_filter \
+                (extract(epoch FROM now()) * 1000)::int8 - i.expire_after_s * 1000, i.partial_filter, i.collation_spec \
          FROM docshard_catalog.indexes i JOIN docshard_catalog.collections c ON c.id = i.collection_id \
          WHERE i.expire_after_s IS NOT NULL ORDER BY i.id",
         &[],
@@ -95,6 +97,7 @@ fn expiring() -> Result<Vec<Expiring>> {
             path: row.text(2).to_owned(),
             until: row.i64(3),
             partial: row.opt_text(4).map(crate::pg::json::parse).transpose()?,
+            collation: row.opt_text(5).map_or_else(|| Ok(json!({"locale": "simple"})), crate::pg::json::parse)?,
         })
     };
     rows.iter().map(index).collect()
@@ -110,6 +113,10 @@ fn delete(index: &Expiring, patience: i64) -> Result<()> {
     let filter = filter.to_string();
     // The index may be hidden, and then nothing serves the filter.
     spi::query("SELECT pg_catalog.set_config('docshard.notablescan', 'off', true)", &[])?;
-    spi::query("SELECT docshard.delete_many($1, $2::json)", &[Param::Text(&index.namespace), Param::Text(&filter)])?;
+    let options = json!({"collation": index.collation}).to_string();
+    spi::query(
+        "SELECT docshard.delete_many($1, $2::json, $3::json)",
+        &[Param::Text(&index.namespace), Param::Text(&filter), Param::Text(&options)],
+    )?;
     Ok(())
 }

@@ -62,6 +62,15 @@ impl Value {
             Value::MaxKey => "maxKey",
         }
     }
+    /// True for a string, and for what contains one: a collation may make it equal to others.
+    pub fn has_strings(&self) -> bool {
+        match self {
+            Value::String(_) | Value::Symbol(_) => true,
+            Value::Array(items) => items.iter().any(Value::has_strings),
+            Value::Object(fields) => fields.iter().any(|(_, value)| value.has_strings()),
+            _ => false,
+        }
+    }
 }
 
 fn copy(element: &Element<'_>, levels: usize) -> Value {

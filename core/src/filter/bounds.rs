@@ -1,34 +1,40 @@
 //! What a filter says about a field: the encoded values it allows, and the equalities it demands.
 //!
+//! Stored keys have a collation of their own, or none: `stored` is theirs. Of a condition with another one, strings say
+//! only that they are strings.
+//!
 //! RULE: ranges may hold more than what matches, never less, for documents without arrays on the field's path. What is
 //! not understood allows everything.
 
-use super::node::{Node, Range, Side, Test, has_strings};
+use super::node::{Node, Range, Side, Test};
 use super::regex::Pattern;
+use crate::collation::Collator;
 use crate::document::number::Number;
 use crate::document::order::Class;
 use crate::document::value::Value;
-use crate::key::encode::{encode_value, prefix_successor};
+use crate::key::encode::{encode_value, encode_value_under, prefix_successor};
 use crate::key::{KeyRange, KeyRanges};
 
 impl Node {
     /// The encodings that the field can have in a matching document.
-    pub fn ranges_of(&self, path: &str) -> KeyRanges {
+    pub fn ranges_of(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
         match self {
             Node::And(nodes) => {
-                nodes.iter().fold(KeyRanges::all(), |ranges, node| ranges.intersect(&node.ranges_of(path)))
+                nodes.iter().fold(KeyRanges::all(), |ranges, node| ranges.intersect(&node.ranges_of(path, stored)))
             }
-            Node::Or(nodes) => nodes.iter().fold(KeyRanges::none(), |ranges, node| ranges.union(&node.ranges_of(path))),
+            Node::Or(nodes) => {
+                nodes.iter().fold(KeyRanges::none(), |ranges, node| ranges.union(&node.ranges_of(path, stored)))
+            }
             Node::Not(node) => match &**node {
-                Node::Leaf(leaf, Test::Exists) if leaf == path => point(&Value::Null),
+                Node::Leaf(leaf, Test::Exists) if leaf == path => point(&Value::Null, stored),
                 _ => KeyRanges::all(),
             },
-            Node::Leaf(leaf, test) if leaf == path => test.ranges(),
+            Node::Leaf(leaf, test) if leaf == path => test.ranges(stored),
             Node::Expression(expression, collator) => expression
                 .required_equalities()
                 .into_iter()
-                .filter(|(field, value)| *field == path && !(collator.is_some() && has_strings(value)))
-                .fold(KeyRanges::all(), |ranges, (_, value)| ranges.intersect(&point(value))),
+                .filter(|(field, value)| *field == path && (collator.as_deref() == stored || !value.has_strings()))
+                .fold(KeyRanges::all(), |ranges, (_, value)| ranges.intersect(&point(value, stored))),
             Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => KeyRanges::all(),
         }
     }
@@ -61,58 +67,62 @@ impl Node {
     }
 }
 
+/// The collation of stored keys; None for the order of bytes.
+type Stored<'c> = Option<&'c Collator>;
+
 impl Test {
-    fn ranges(&self) -> KeyRanges {
+    fn ranges(&self, stored: Stored<'_>) -> KeyRanges {
+        match self {
+            Test::Collated(test, collator) => test.ranges_under(Some(collator), stored),
+            test => test.ranges_under(None, stored),
+        }
+    }
+
+    /// The encodings that pass the test, which compares strings under `collation`.
+    fn ranges_under(&self, collation: Stored<'_>, stored: Stored<'_>) -> KeyRanges {
+        let alike = collation == stored;
+        let of_value = |value: &Value| match Class::of(value) {
+            Class::Array => KeyRanges::all(),
+            class if !alike && value.has_strings() => whole(class),
+            _ => point(value, stored),
+        };
+        let matched_by = |pattern: &Pattern| {
+            let strings = if stored.is_none() { starting_with(pattern.prefix()) } else { whole(Class::String) };
+            strings.union(&point(&pattern.value(), None))
+        };
         match self {
             Test::Exists => KeyRanges::all(),
             Test::Never => KeyRanges::none(),
-            Test::Null => point(&Value::Null),
-            Test::Equal(Value::Array(_)) => KeyRanges::all(),
-            Test::Equal(value) => point(value),
-            Test::In(set) if set.values.iter().any(|value| matches!(value, Value::Array(_))) => KeyRanges::all(),
+            Test::Null => point(&Value::Null, None),
+            Test::Equal(value) => of_value(value),
             Test::In(set) => {
-                let null = set.null.then_some(&Value::Null);
-                let points = null.into_iter().chain(&set.values).map(|value| KeyRange::point(&encoded(value)));
-                let points = KeyRanges::new(points.collect());
-                set.patterns.iter().fold(points, |ranges, pattern| ranges.union(&matched_by(pattern)))
+                let null = set.null.then(|| point(&Value::Null, None));
+                let parts = null.into_iter().chain(set.values.iter().map(of_value));
+                let parts = parts.chain(set.patterns.iter().map(matched_by));
+                KeyRanges::new(parts.flat_map(|part| part.as_slice().to_vec()).collect())
             }
-            Test::Range(range) => range.ranges(),
+            Test::Range(range) if !alike && range.bound.has_strings() => {
+                if range.class == Some(Class::Array) {
+                    KeyRanges::all()
+                } else {
+                    whole(Class::of(&range.bound))
+                }
+            }
+            Test::Range(range) => range.ranges(stored),
             Test::Regex(pattern) => matched_by(pattern),
-            Test::Collated(test, _) => test.collated_ranges(),
             Test::Type(_)
             | Test::Modulo(_)
             | Test::Bits(_)
             | Test::Size(_)
             | Test::ElementDocument(_)
-            | Test::ElementValue(_) => KeyRanges::all(),
-        }
-    }
-}
-
-impl Test {
-    /// Equal strings may have any encodings: all of their class come into question.
-    fn collated_ranges(&self) -> KeyRanges {
-        let of_value = |value: &Value| match Class::of(value) {
-            Class::Array => KeyRanges::all(),
-            class if has_strings(value) => {
-                KeyRanges::new(vec![KeyRange { lo: vec![class as u8], hi: prefix_successor(&[class as u8]) }])
-            }
-            _ => point(value),
-        };
-        match self {
-            Test::Equal(value) => of_value(value),
-            Test::Range(range) => of_value(&range.bound),
-            Test::In(set) => {
-                let rest = Test::one_of(if set.null { vec![Value::Null] } else { Vec::new() }, set.patterns.clone());
-                set.values.iter().fold(rest.ranges(), |ranges, value| ranges.union(&of_value(value)))
-            }
-            _ => KeyRanges::all(),
+            | Test::ElementValue(_)
+            | Test::Collated(..) => KeyRanges::all(),
         }
     }
 }
 
 impl Range {
-    fn ranges(&self) -> KeyRanges {
+    fn ranges(&self, stored: Stored<'_>) -> KeyRanges {
         let everything = match self.side {
             Side::GreaterOrEqual => matches!(self.bound, Value::MinKey),
             Side::LessOrEqual => matches!(self.bound, Value::MaxKey),
@@ -121,14 +131,14 @@ impl Range {
         if everything || self.class == Some(Class::Array) {
             return KeyRanges::all();
         }
-        let bound = encoded(&self.bound);
+        let bound = encoded(&self.bound, stored);
         let edge =
             if self.side.is_inclusive() == self.side.is_upper() { prefix_successor(&bound) } else { Some(bound) };
         let range = if self.side.is_upper() {
             let lo = match self.class {
                 None => Some(Vec::new()),
                 // NaN stands below every number, and no range holds it.
-                Some(Class::Number) => prefix_successor(&encoded(&Value::Number(Number::Double(f64::NAN)))),
+                Some(Class::Number) => prefix_successor(&encoded(&Value::Number(Number::Double(f64::NAN)), None)),
                 Some(class) => Some(vec![class as u8]),
             };
             lo.map(|lo| KeyRange { lo, hi: edge })
@@ -140,21 +150,29 @@ impl Range {
     }
 }
 
-/// The strings that start with the pattern's literal prefix, and the pattern itself.
-fn matched_by(pattern: &Pattern) -> KeyRanges {
-    let mut lo = encoded(&Value::String(pattern.prefix().to_owned()));
+/// The strings that start with a prefix.
+fn starting_with(prefix: &str) -> KeyRanges {
+    let mut lo = encoded(&Value::String(prefix.to_owned()), None);
     // Without its end mark, a string's encoding is a prefix of every longer string's.
     lo.pop();
     let hi = prefix_successor(&lo);
-    KeyRanges::new(vec![KeyRange { lo, hi }, KeyRange::point(&encoded(&pattern.value()))])
+    KeyRanges::new(vec![KeyRange { lo, hi }])
 }
 
-fn encoded(value: &Value) -> Vec<u8> {
+/// Every value of a class.
+fn whole(class: Class) -> KeyRanges {
+    KeyRanges::new(vec![KeyRange { lo: vec![class as u8], hi: prefix_successor(&[class as u8]) }])
+}
+
+fn encoded(value: &Value, stored: Stored<'_>) -> Vec<u8> {
     let mut key = Vec::new();
-    encode_value(value, &mut key);
+    match stored {
+        None => encode_value(value, &mut key),
+        Some(collator) => encode_value_under(value, collator, &mut key),
+    }
     key
 }
 
-fn point(value: &Value) -> KeyRanges {
-    KeyRanges::new(vec![KeyRange::point(&encoded(value))])
+fn point(value: &Value, stored: Stored<'_>) -> KeyRanges {
+    KeyRanges::new(vec![KeyRange::point(&encoded(value, stored))])
 }

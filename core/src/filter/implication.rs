@@ -6,8 +6,9 @@
 
 use super::Filter;
 use super::node::{Node, Range, Test};
-use crate::document::order::{Class, compare_values};
+use crate::document::order::{Class, compare_values, compare_views};
 use crate::document::value::Value;
+use crate::document::view::View;
 use crate::error::{Error, Kind, Result};
 
 impl Filter {
@@ -78,6 +79,13 @@ fn test_implies(test: &Test, wanted: &Test) -> bool {
     match (test, wanted) {
         (Test::Never, _) => true,
         (Test::Collated(test, _), Test::Exists) => test_implies(test, wanted),
+        (Test::Collated(test, collator), Test::Collated(wanted, other)) => match (&**test, &**wanted) {
+            (Test::Equal(value), Test::Equal(wanted)) => {
+                collator == other
+                    && compare_views(&View::of_value(value), &View::of_value(wanted), Some(collator)).is_eq()
+            }
+            _ => false,
+        },
         (Test::Collated(..), _) | (_, Test::Collated(..)) => false,
         (Test::In(set), _) if set.patterns.is_empty() => {
             (!set.null || test_implies(&Test::Null, wanted)) && set.values.iter().all(|value| accepts(wanted, value))

@@ -21,6 +21,7 @@ mod regex;
 mod schema;
 mod types;
 
+use crate::collation::Collator;
 use crate::document::raw::{RawArray, RawObject, RawValue};
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
@@ -91,7 +92,12 @@ impl Filter {
     /// The encodings of one field's value (a field that holds no array anywhere on its path) that a matching document
     /// can have; everything where the analysis does not know better. A missing field is the encoding of null.
     pub fn ranges_of(&self, path: &str) -> KeyRanges {
-        self.root.ranges_of(path)
+        self.root.ranges_of(path, None)
+    }
+
+    /// As [`ranges_of`](Self::ranges_of), where stored strings are in the order of a collation.
+    pub fn ranges_under(&self, path: &str, stored: Option<&Collator>) -> KeyRanges {
+        self.root.ranges_of(path, stored)
     }
 
     /// The paths of the fields that the filter constrains: those whose [`ranges_of`](Self::ranges_of) is not everything,
@@ -119,6 +125,11 @@ impl Filter {
         let mut values = values.into_iter();
         let first = values.next()?;
         values.all(|value| value == first).then_some(first)
+    }
+
+    /// True if the field must equal one value, under whatever collation.
+    pub fn demands_one(&self, path: &str) -> bool {
+        self.equalities().iter().any(|(field, _)| *field == path)
     }
 
     /// The fields and values that an upsert takes from the filter's equalities, in order.

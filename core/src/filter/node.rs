@@ -165,9 +165,9 @@ impl Test {
     pub fn under(self, collator: Option<&Arc<Collator>>) -> Test {
         let Some(collator) = collator else { return self };
         let sensitive = match &self {
-            Test::Equal(value) => has_strings(value),
-            Test::In(set) => set.values.iter().any(has_strings),
-            Test::Range(range) => has_strings(&range.bound),
+            Test::Equal(value) => value.has_strings(),
+            Test::In(set) => set.values.iter().any(Value::has_strings),
+            Test::Range(range) => range.bound.has_strings(),
             _ => false,
         };
         if sensitive { Test::Collated(Box::new(self), Arc::clone(collator)) } else { self }
@@ -189,15 +189,5 @@ impl Test {
             Test::In(Set { values, null: false, .. }) if values.len() == 1 => Some(values[0].clone()),
             _ => None,
         }
-    }
-}
-
-/// True for a string, and for what contains one.
-pub(super) fn has_strings(value: &Value) -> bool {
-    match value {
-        Value::String(_) | Value::Symbol(_) => true,
-        Value::Array(items) => items.iter().any(has_strings),
-        Value::Object(fields) => fields.iter().any(|(_, value)| has_strings(value)),
-        _ => false,
     }
 }

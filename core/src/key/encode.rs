@@ -52,9 +52,14 @@ pub fn encode_value(value: &Value, out: &mut Vec<u8>) {
 }
 
 /// Appends the encoding of a value whose strings are in the order of a collation: their sort keys stand for them.
-/// It cannot be decoded, and is no key of anything that is stored.
+/// It cannot be decoded. Only indexes with that collation store it.
 pub(crate) fn encode_under(element: &Element<'_>, collator: &Collator, out: &mut Vec<u8>) {
     encode_with(&View::of_element(element), MAX_RECURSION, Some(collator), out);
+}
+
+/// As [`encode_under`], of an owned value.
+pub(crate) fn encode_value_under(value: &Value, collator: &Collator, out: &mut Vec<u8>) {
+    encode_with(&View::of_value(value), MAX_RECURSION, Some(collator), out);
 }
 
 fn encode_view(view: &View<'_>, levels: usize, out: &mut Vec<u8>) {

@@ -33,7 +33,7 @@ pub fn read(bytes: &[u8]) -> Json {
 pub fn scalar() -> impl Strategy<Value = Json> + Clone {
     prop_oneof![
         4 => (-2..4i64).prop_map(Json::from),
-        3 => proptest::sample::select(vec!["", "a", "b"]).prop_map(Json::from),
+        3 => proptest::sample::select(vec!["", "a", "A", "b"]).prop_map(Json::from),
         1 => Just(Json::Null),
         1 => any::<bool>().prop_map(Json::from),
         3 => proptest::sample::select(vec![
