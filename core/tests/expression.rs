@@ -43,6 +43,17 @@ fn operators_mean_what_they_mean_in_mongodb() {
     ]
     .map(|(path, expected)| (Json::from(path), expected));
     let operators = [
+        // Percentiles.
+        (json!({"$median": {"input": "$a", "method": "approximate"}}), json!(2.0)),
+        (json!({"$median": {"input": [1, 2, "x", 4, null, 3], "method": "discrete"}}), json!(2.0)),
+        (json!({"$median": {"input": [1, 2, 4, 3], "method": "continuous"}}), json!(2.5)),
+        (json!({"$median": {"input": "$n", "method": "approximate"}}), json!(7.0)),
+        (json!({"$median": {"input": "$s", "method": "approximate"}}), json!(null)),
+        (
+            json!({"$percentile": {"input": "$a", "p": [0, 0.5, 0.9, 1], "method": "approximate"}}),
+            json!([1.0, 2.0, 3.0, 3.0]),
+        ),
+        (json!({"$percentile": {"input": "$none", "p": [0.1], "method": "approximate"}}), json!([null])),
         // Arithmetic and its promotions.
         (json!({"$add": [1, 2, 3.5]}), json!(6.5)),
         (json!({"$add": [0.1, 0.2, 0.3]}), json!(0.6)),
@@ -245,6 +256,16 @@ fn errors_have_mongodbs_codes() {
         (json!({"$noSuch": 1}), 168),
         (json!({"$add": [1], "$subtract": [1, 2]}), 15983),
         (json!("$"), 16872),
+        (json!({"$median": {"input": "$a"}}), 40414),
+        (json!({"$median": {"input": "$a", "method": "exact"}}), 2),
+        (json!({"$median": "$a"}), 7436100),
+        (json!({"$median": {"input": "$a", "method": "approximate", "p": [1]}}), 40415),
+        (json!({"$percentile": {"input": "$a", "method": "approximate"}}), 40414),
+        (json!({"$percentile": {"input": "$a", "p": 0.5, "method": "approximate"}}), 7750301),
+        (json!({"$percentile": {"input": "$a", "p": [], "method": "approximate"}}), 7750301),
+        (json!({"$percentile": {"input": "$a", "p": [1.5], "method": "approximate"}}), 7750301),
+        (json!({"$percentile": {"input": "$a", "p": ["x"], "method": "approximate"}}), 7750302),
+        (json!({"$top": {"output": "$a", "sortBy": {"a": 1}}}), 168),
         (json!("$a..b"), 15998),
         (json!("$$nobody"), 17276),
         (json!("$$_x"), 9),

@@ -22,6 +22,7 @@ mod object;
 pub(crate) mod operand;
 mod operators;
 mod parse;
+mod percentile;
 mod regex;
 mod set;
 mod string;

@@ -4,8 +4,8 @@ use super::node::{Call, Node};
 use super::operand::Operand;
 use super::parse::Parser;
 use super::{
-    accumulator, arithmetic, array, bits, boolean, convert, date, date_arithmetic, date_format, object, regex, set,
-    string, trigonometry, variable,
+    accumulator, arithmetic, array, bits, boolean, convert, date, date_arithmetic, date_format, object, percentile,
+    regex, set, string, trigonometry, variable,
 };
 use crate::error::{Error, Kind, Result};
 use serde_json::Value as Json;
@@ -121,23 +121,12 @@ const TABLES: &[&[Operator]] = &[
     date_format::OPERATORS,
     object::OPERATORS,
     accumulator::OPERATORS,
+    percentile::OPERATORS,
     variable::OPERATORS,
 ];
 
 /// MongoDB's operators that are not understood.
-const NOT_SUPPORTED: &[&str] = &[
-    "$function",
-    "$accumulator",
-    "$meta",
-    "$toHashedIndexKey",
-    "$percentile",
-    "$median",
-    "$bottom",
-    "$bottomN",
-    "$top",
-    "$topN",
-    "$encStrStartsWith",
-];
+const NOT_SUPPORTED: &[&str] = &["$function", "$meta", "$toHashedIndexKey", "$encStrStartsWith"];
 
 /// The operator of that name.
 pub(super) fn find(name: &str) -> Option<&'static Operator> {
