@@ -226,6 +226,11 @@ const KEYWORDS: &[Keyword] = &[
     }),
     ("encrypt", |keywords, rules| {
         check_encryption(keywords, "encrypt", ENCRYPT)?;
+        if let Some(other) =
+            ["type", "bsonType", "encryptMetadata"].iter().find(|name| keywords.fields.contains_key(**name))
+        {
+            return Err(failed(format!("$jsonSchema keyword 'encrypt' cannot be used in conjunction with '{other}'")));
+        }
         rules.push(Rule::Encrypted);
         Ok(())
     }),

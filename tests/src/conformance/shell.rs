@@ -174,13 +174,16 @@ impl Shell {
         if !self.has("run_command") {
             return Err(Failure::new("there is no run_command"));
         }
-        let (database, collection) = namespace.split_once('.').expect("a namespace has a dot");
+        let (mut database, collection) = namespace.split_once('.').expect("a namespace has a dot");
         let mut command = command.clone();
         if let Some((name, target)) = command.iter().next().map(|(name, target)| (name.clone(), target.clone()))
             && target.is_string()
         {
             let full = name.to_lowercase().ends_with("shardcollection");
             command[&name] = json!(if full { namespace } else { collection });
+            if full {
+                database = "admin";
+            }
         }
         let wanted = command.clone();
         let sql = "SELECT docshard.run_command($1::text, $2::text::json)::text";
