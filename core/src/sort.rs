@@ -29,7 +29,7 @@ pub struct Sort {
 const MAX_FIELDS: usize = 32;
 
 /// The encoding of an empty array at the end of a path: between MinKey and null.
-const EMPTY_ARRAY: u8 = 0x18;
+pub(crate) const EMPTY_ARRAY: u8 = 0x18;
 
 impl Sort {
     /// Parses `{"sent": -1}`; `{}` keeps documents as they come.

@@ -78,7 +78,7 @@ fn appended(prefix: &[u8], value: &[u8], kind: FieldKind) -> Vec<u8> {
 ///
 /// An end of the range may lie right behind a value's encoding, inside the keys that go on from that value; it then
 /// moves behind all of them, since either all or none of them are meant.
-fn under(prefix: &[u8], range: &KeyRange) -> KeyRange {
+pub(crate) fn under(prefix: &[u8], range: &KeyRange) -> KeyRange {
     let lo = match behind_value(&range.lo) {
         Some(successor) => appended(prefix, &successor, FieldKind::Ranged),
         None => appended(prefix, &range.lo, FieldKind::Ranged),

@@ -32,4 +32,26 @@ SELECT ns, docshard.update_many(ns, '{"v": {"$gte": 4, "$lte": 6}}', '{"$set": {
        docshard.delete_many(ns, '{"d.x": 7}') -> 'deletedCount' AS deleted
   FROM (VALUES ('arr.plain'), ('arr.indexed')) AS c (ns);
 DROP FUNCTION ids;
+-- A document with an array is found by its elements, in an index of their own; so is one whose value is too long for the other.
+SELECT docshard.create_index('arr.mail', '{"to": 1, "sent": -1}');
+SELECT docshard.insert_many('arr.mail', (SELECT array_agg(jsonb_build_object('_id', n, 'to', jsonb_build_array('u' || n % 500, 'u' || n % 301), 'sent', n)) FROM generate_series(1, 3000) n)) -> 'insertedCount' AS inserted;
+SELECT docshard.insert_one('arr.mail', jsonb_build_object('_id', 0, 'to', repeat('long', 500), 'sent', 1)) -> 'insertedId' AS long;
+SELECT filter, stats -> 'nReturned' AS returned, stats -> 'totalDocsExamined' AS documents, jsonb_path_query_array(stats::jsonb, '$.**.isMultiKey') AS multikey
+  FROM unnest(ARRAY['{"to": "u7"}', '{"to": "u7", "sent": 7}', '{"to": {"$in": ["u7", "u8"]}, "sent": {"$gt": 500, "$lte": 508}}', '{"to": {"$regex": "^u49[89]"}}',
+         '{"to": ["u9", "u9"]}', '{"sent": 7, "to": "nobody"}']::json[]) AS filter, LATERAL (SELECT docshard.explain('arr.mail', filter, '{"hint": "to_1_sent_-1"}', 'executionStats') -> 'executionStats') AS e (stats);
+SELECT d -> '_id' AS id FROM docshard.find('arr.mail', json_build_object('to', repeat('long', 500)), '{"hint": "to_1_sent_-1"}') d;
+SELECT d -> '_id' AS id FROM docshard.find('arr.mail', '{"to": {"$regex": "^longlong"}, "sent": 1}', '{"hint": "to_1_sent_-1"}') d;
+SELECT name, keys FROM docshard.list_indexes('arr.mail');
+SELECT name, bytes > 100000 AS large FROM docshard.index_stats('arr.mail');
+-- Arrays side by side: never two in one index.
+SELECT docshard.insert_one('arr.mail', '{"to": ["ann"], "sent": [1, 2]}');
+SELECT docshard.update_one('arr.mail', '{"_id": 5}', '{"$set": {"sent": []}}');
+SELECT docshard.insert_one('arr.two', '{"a": [1], "b": {"c": [2]}}') -> 'acknowledged' AS inserted;
+SELECT docshard.create_index('arr.two', '{"a": 1, "b.c": 1}');
+SELECT docshard.insert_one('arr.two', '{"a": [{"b": [1]}, {"c": [2]}]}') -> 'acknowledged' AS inserted;
+SELECT docshard.create_index('arr.two', '{"a.b": 1, "a.c": 1}');
+SELECT docshard.insert_one('arr.two', '{"a": [{"b": [1], "c": [2]}]}');
+SELECT docshard.drop_index('arr.mail', 'to_1_sent_-1');
+SELECT count(*) AS indexes FROM pg_class c JOIN pg_index i ON c.oid = i.indexrelid
+ WHERE i.indrelid = (SELECT "table"::regclass FROM docshard.collections WHERE namespace = 'arr.mail') AND c.relname LIKE 'i%';
 SELECT docshard.drop_database('arr');

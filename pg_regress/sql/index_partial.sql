@@ -16,7 +16,7 @@ SELECT jsonb_build_object('_id', n, 'n', n % 50, 'state', CASE n % 10 WHEN 0 THE
 INSERT INTO documents VALUES
   ('{"_id": 1, "opt": null}'), ('{"_id": 2, "opt": []}'), ('{"_id": 3, "opt": [null, 1]}'), ('{"_id": 4, "b": {"c": 5}}'),
   ('{"_id": 5, "a": 5}'), ('{"_id": 6, "b": [{"c": 5}, {}]}'), ('{"_id": 7, "b": []}'), ('{"_id": 8, "state": ["open", "closed"], "n": [1, 20]}'),
-  ('{"_id": 9, "state": "back\\slash"}'), ('{"_id": 10, "state": null, "n": null}'), ('{"_id": 11, "a": [1, 5], "b": {"c": [5]}}');
+  ('{"_id": 9, "state": "back\\slash"}'), ('{"_id": 10, "state": null, "n": null}'), ('{"_id": 11, "a": [1, 5], "b": {"c": 5}}');
 SELECT ns, docshard.insert_many(ns, array_agg(doc)) -> 'insertedCount' AS inserted
   FROM documents, (VALUES ('idxp.plain'), ('idxp.c')) AS c (ns) GROUP BY ns ORDER BY ns;
 DO $$ DECLARE name text; BEGIN

@@ -8,7 +8,6 @@ use docshard_core::distinct::Distinct;
 use docshard_core::document::{normalise, raw};
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
-use docshard_core::index::IndexKeys;
 use docshard_core::key::KeyPattern;
 use docshard_core::projection::Projection;
 use docshard_core::setting::Setting;
@@ -21,7 +20,7 @@ use std::cell::RefCell;
 type Result<T> = crate::pg::error::Result<T>;
 
 /// A jsonb argument as a document.
-fn document(doc: &RawJsonb) -> Result<raw::RawObject<'_>> {
+pub(super) fn document(doc: &RawJsonb) -> Result<raw::RawObject<'_>> {
     raw::document(doc.bytes()).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))
 }
 
@@ -116,26 +115,6 @@ fn distinct_values(
         })
     };
     TableIterator::new(run().unwrap_or_else(|e| e.raise()))
-}
-
-/// What one column of an index stores of the document; `keys` are the index's.
-#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
-fn index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
-    let run = || -> Result<Vec<u8>> {
-        let index = compiled(fcinfo, keys, |text| -> Result<IndexKeys> { Ok(IndexKeys::read(&json(text)?)?) })?;
-        Ok(index.key(document(&doc)?, usize::try_from(position).unwrap_or(0)))
-    };
-    run().unwrap_or_else(|e| e.raise())
-}
-
-/// As `index_key`, for a unique index.
-#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
-fn unique_index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
-    let run = || -> Result<Vec<u8>> {
-        let index = compiled(fcinfo, keys, |text| -> Result<IndexKeys> { Ok(IndexKeys::read(&json(text)?)?) })?;
-        Ok(index.unique_key(document(&doc)?, usize::try_from(position).unwrap_or(0))?)
-    };
-    run().unwrap_or_else(|e| e.raise())
 }
 
 /// jsonb as its own bytes: how documents travel, without a detour through text.

@@ -106,9 +106,11 @@ impl Collection {
         table::name(self.id)
     }
 
-    /// The secondary index that a relation of that name is on a shard; None if it is none that the catalog knows.
+    /// The secondary index that a relation of that name is on a shard, or whose entries it has; None if it is none that the
+    /// catalog knows.
     pub fn index_of(&self, relation: &str) -> Option<&Index> {
-        self.indexes.iter().find(|index| table::index_name(index.id) == relation)
+        let id = table::index_of(relation)?;
+        self.indexes.iter().find(|index| index.id == id)
     }
 
     /// True if a relation of that name serves `_id` or the shard key on a shard.

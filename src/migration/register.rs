@@ -136,12 +136,18 @@ fn indexes(collection: i32, recipient: ShardId) -> Result<Vec<(String, String)>>
         return Ok(Vec::new());
     }
     let rows = spi::query(
-        "SELECT id, name FROM docshard_catalog.indexes WHERE collection_id = $1 ORDER BY id",
+        "SELECT id, name, is_unique FROM docshard_catalog.indexes WHERE collection_id = $1 ORDER BY id",
         &[Param::Int4(collection)],
     )?;
-    let table = (format!("c{collection}"), String::new());
-    let indexes = rows.iter().map(|row| (table::index_name(row.i32(0)), row.text(1).to_owned()));
-    Ok(std::iter::once(table).chain(indexes).collect())
+    let mut needed = vec![(format!("c{collection}"), String::new())];
+    for row in &rows {
+        let (id, name) = (row.i32(0), row.text(1));
+        needed.push((table::index_name(id), name.to_owned()));
+        if !row.bool(2) {
+            needed.push((table::entries_name(id), name.to_owned()));
+        }
+    }
+    Ok(needed)
 }
 
 fn check_indexes(recipient: &mut Remote, needed: &[(String, String)], namespace: &str) -> Result<()> {

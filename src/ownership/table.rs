@@ -120,10 +120,15 @@ fn has_relation(relation: &str) -> bool {
     relation_oid(c"docshard_data", &relation).is_some()
 }
 
+/// The name of a secondary index's entries: see `docshard_core::index`. A unique index has none.
+pub fn entries_name(index: i32) -> String {
+    format!("i{index}_entries")
+}
+
 /// Makes a secondary index, if it is not there; of the documents that match `partial`, a filter, or of all.
 ///
 /// # Errors
-/// As [`create`]; a unique index over equal keys is PostgreSQL's 23505.
+/// As [`create`]; a unique index over equal keys is PostgreSQL's 23505; `CannotIndexParallelArrays`.
 pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, partial: Option<&str>) -> Result<()> {
     if has_relation(&index_name(index)) {
         return Ok(());
@@ -141,16 +146,27 @@ pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, 
         })
         .collect();
     // What `router::condition` says word for word, so that the planner knows that the index holds all that it needs.
-    let predicate = partial
-        .map(|filter| format!(" WHERE docshard_internal.matches(doc, {}::text)", quote_literal(filter)))
-        .unwrap_or_default();
-    spi::run_script(&format!(
-        "CREATE {} INDEX {} ON {} ({}){predicate}",
+    let held = partial.map(|filter| format!("docshard_internal.matches(doc, {}::text)", quote_literal(filter)));
+    let table = name(collection);
+    let predicate = held.as_ref().map(|held| format!(" WHERE {held}")).unwrap_or_default();
+    let mut script = format!(
+        "CREATE {} INDEX {} ON {table} ({}){predicate}",
         if unique { "UNIQUE" } else { "" },
         index_name(index),
-        name(collection),
         columns.join(", ")
-    ))
+    );
+    if !unique {
+        let apart = format!("docshard_internal.has_index_entries(doc, {literal}::text)");
+        let predicate: Vec<String> = [apart].into_iter().chain(held).collect();
+        // Entries that wait in a list would be read by every search.
+        script += &format!(
+            "; CREATE INDEX {} ON {table} USING gin (docshard_internal.index_entries(doc, {literal}::text) \
+             docshard_internal.entry_ops) WITH (fastupdate = off) WHERE {}",
+            entries_name(index),
+            predicate.join(" AND ")
+        );
+    }
+    spi::run_script(&script)
 }
 
 /// Drops a secondary index, if it is there.
@@ -158,10 +174,17 @@ pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, 
 /// # Errors
 /// As [`create`].
 pub fn drop_index(index: i32) -> Result<()> {
-    if !has_relation(&index_name(index)) {
-        return Ok(());
+    for relation in [index_name(index), entries_name(index)] {
+        if has_relation(&relation) {
+            spi::run_script(&format!("DROP INDEX docshard_data.{relation}"))?;
+        }
     }
-    spi::run_script(&format!("DROP INDEX docshard_data.{}", index_name(index)))
+    Ok(())
+}
+
+/// The number of the secondary index that a relation of this name is, or holds the entries of.
+pub fn index_of(relation: &str) -> Option<i32> {
+    relation.strip_prefix('i')?.trim_end_matches("_entries").parse().ok()
 }
 
 /// Drops the table and its placement; does nothing if they are not there.

@@ -10,6 +10,7 @@ pub mod epoch;
 pub mod error;
 pub mod fault;
 pub mod fn_cache;
+pub mod gin;
 pub mod held;
 pub mod invalidation;
 pub mod json;

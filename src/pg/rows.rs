@@ -236,7 +236,7 @@ impl Writer {
                 .map(|at| (*(*self.info).ri_IndexRelationDescs.add(at), *(*self.info).ri_IndexRelationInfo.add(at)))
                 .collect();
             let simple = |&(index, info): &(pg_sys::Relation, *mut pg_sys::IndexInfo)| {
-                (*info).ii_Predicate.is_null() && (*info).ii_ExclusionOps.is_null() && (*(*index).rd_index).indimmediate
+                (*info).ii_ExclusionOps.is_null() && (*(*index).rd_index).indimmediate
             };
             if !indexes.iter().all(simple) {
                 return false;
@@ -246,9 +246,9 @@ impl Writer {
                 let former = pg_sys::MemoryContextSwitchTo((*context).ecxt_per_tuple_memory);
                 let mut entries: Vec<_> = slots
                     .iter()
-                    .map(|slot| {
+                    .filter_map(|slot| {
                         (*context).ecxt_scantuple = *slot;
-                        Entry::new(index, info, *slot, self.estate)
+                        holds(info, context, self.estate).then(|| Entry::new(index, info, *slot, self.estate))
                     })
                     .collect();
                 entries.sort_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| a.order().cmp(&b.order())));
@@ -426,6 +426,27 @@ impl Writer {
             pg_sys::FreeExecutorState(self.estate);
             pg_sys::table_close(self.rel, pg_sys::NoLock as c_int);
         }
+    }
+}
+
+/// True if the index holds the context's row: all rows, unless it is partial.
+///
+/// # Safety
+/// The info is of an index of the table whose row is the context's scan tuple; the context is the state's for a row, and
+/// its memory the current one.
+unsafe fn holds(info: *mut pg_sys::IndexInfo, context: *mut pg_sys::ExprContext, estate: *mut pg_sys::EState) -> bool {
+    // SAFETY: promised by the caller; the prepared predicate lives as long as the state, as the executor keeps it.
+    unsafe {
+        if (*info).ii_Predicate.is_null() {
+            return true;
+        }
+        if (*info).ii_PredicateState.is_null() {
+            (*info).ii_PredicateState = pg_sys::ExecPrepareQual((*info).ii_Predicate, estate);
+        }
+        let predicate = (*info).ii_PredicateState;
+        let mut is_null = false;
+        let evaluate = (*predicate).evalfunc.expect("a prepared expression");
+        evaluate(predicate, context, &mut is_null).value() != 0
     }
 }
 

@@ -13,7 +13,7 @@ use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::sql::quote_literal;
 use docshard_core::filter::Filter;
-use docshard_core::index::ARRAY;
+use docshard_core::index::{APART, Wanted};
 use docshard_core::key::{KeyPattern, KeyRange, KeyRanges};
 use docshard_core::targeting;
 use std::fmt::Write;
@@ -159,41 +159,76 @@ impl Conditions {
             let keys = targeting::key_ranges(pattern, filter);
             let first = pattern.fields.first().map_or_else(KeyRanges::all, |(path, _)| filter.ranges_of(path));
             narrow |= are_points(&first);
-            self.ranges("t.skey", &keys, false, narrow);
+            let skeys = self.ranges("t.skey", &keys, false, narrow);
+            self.terms.extend(skeys);
             if ids.is_all() {
                 return !keys.is_all();
             }
         }
-        self.ranges("t.id", &ids, false, narrow);
+        let ids = self.ranges("t.id", &ids, false, narrow);
+        self.terms.extend(ids);
         true
     }
 
     /// Conditions on the index that the filter constrains most.
     fn best_index(&mut self, collection: &Collection, filter: &Filter) {
-        let score = |wanted: &Vec<KeyRanges>| (wanted.iter().filter(|ranges| are_points(ranges)).count(), wanted.len());
         // A partial index serves also who wants all that it holds.
         let best = collection
             .indexes
             .iter()
             .filter(|index| !index.hidden && holds_all(index, filter))
             .map(|index| (index, index.keys().wanted(filter)))
-            .filter(|(index, wanted)| index.partial.is_some() || !wanted.is_empty())
+            .filter(|(index, wanted)| index.partial.is_some() || !wanted.is_all())
             .max_by_key(|(index, wanted)| {
-                (score(wanted), index.partial.is_some(), index.unique, std::cmp::Reverse(index.id))
+                (wanted.score(), index.partial.is_some(), index.unique, std::cmp::Reverse(index.id))
             });
         if let Some((index, wanted)) = best {
             self.index(index, &wanted);
         }
     }
 
-    /// Conditions on an index, of which these keys are wanted.
-    fn index(&mut self, index: &Index, wanted: &[KeyRanges]) {
+    /// Conditions on an index, of which these keys are wanted: those in its b-tree, or among its entries.
+    fn index(&mut self, index: &Index, wanted: &Wanted) {
         self.held_by(index);
-        let narrow = wanted.first().is_some_and(are_points);
-        for (column, ranges) in wanted.iter().enumerate() {
-            let expression = index_expression("t.doc", &index.definition, index.unique, column);
-            self.ranges(&expression, ranges, true, narrow);
+        if wanted.is_all() {
+            return;
         }
+        let columns = self.columns(index, wanted).join(" AND ");
+        let term = match self.entries(index, wanted) {
+            Some(entries) => format!("({columns} OR {entries})"),
+            None => columns,
+        };
+        self.terms.push(term);
+    }
+
+    /// What the keys in the b-tree must be.
+    fn columns(&mut self, index: &Index, wanted: &Wanted) -> Vec<String> {
+        let narrow = wanted.columns.first().is_some_and(are_points);
+        let mut terms = Vec::new();
+        for (column, ranges) in wanted.columns.iter().enumerate() {
+            let expression = index_expression("t.doc", &index.definition, index.unique, column);
+            terms.extend(self.ranges(&expression, ranges, true, narrow));
+        }
+        terms
+    }
+
+    /// What the entries must be, where the index has some: word for word as it was created with.
+    fn entries(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
+        if index.unique {
+            return None;
+        }
+        if wanted.entries.is_all() {
+            let first = index_expression("t.doc", &index.definition, false, 0);
+            return Some(format!("{first} = {}", literal(APART)));
+        }
+        let end = |range: &KeyRange| range.hi.clone().unwrap_or_else(|| APART.to_vec());
+        let flat = wanted.entries.as_slice().iter().flat_map(|range| [range.lo.clone(), end(range)]).collect();
+        let ranges = self.param(Bound::BytesArray(flat));
+        let keys = quote_literal(&index.definition);
+        Some(format!(
+            "docshard_internal.has_index_entries(t.doc, {keys}::text) AND \
+             docshard_internal.index_entries(t.doc, {keys}::text) OPERATOR(docshard_internal.@~) {ranges}::bytea[]"
+        ))
     }
 
     /// The condition of the documents that an index holds, word for word as the index was created with.
@@ -203,36 +238,36 @@ impl Conditions {
         }
     }
 
-    /// The ranges of a column; `narrow` if few rows come into question for other reasons.
-    fn ranges(&mut self, column: &str, ranges: &KeyRanges, or_array: bool, narrow: bool) {
+    /// The condition of a column's ranges, if there is one; `narrow` if few rows come into question for other reasons, and
+    /// `below` if what stands apart is left out.
+    fn ranges(&mut self, column: &str, ranges: &KeyRanges, below: bool, narrow: bool) -> Option<String> {
         if ranges.is_all() {
-            return;
+            return None;
         }
         let slice = ranges.as_slice();
         let points: Option<Vec<Vec<u8>>> = slice.iter().map(|range| range.as_point().map(<[u8]>::to_vec)).collect();
-        match points {
-            Some(mut points) => {
-                if or_array {
-                    points.push(ARRAY.to_vec());
-                }
-                if points.len() == 1 {
-                    let point = self.param(Bound::Bytes(points.swap_remove(0)));
-                    self.terms.push(format!("{column} = {point}"));
-                } else {
-                    let points = self.param(Bound::BytesArray(points));
-                    self.terms.push(format!("{column} = ANY ({points}::bytea[])"));
-                }
+        Some(match points {
+            Some(mut points) if points.len() == 1 => {
+                let point = self.param(Bound::Bytes(points.swap_remove(0)));
+                format!("{column} = {point}")
+            }
+            Some(points) => {
+                let points = self.param(Bound::BytesArray(points));
+                format!("{column} = ANY ({points}::bytea[])")
             }
             None => {
                 let hull = ranges.hull();
                 let few = if slice.len() <= MAX_RANGES { slice } else { hull.as_slice() };
-                let mut alternatives: Vec<String> = few.iter().map(|range| self.range(column, range, narrow)).collect();
-                if or_array {
-                    alternatives.push(format!("{column} = '\\xff'::bytea"));
+                let end = |range: &KeyRange| range.hi.clone().or_else(|| below.then(|| APART.to_vec()));
+                let few: Vec<KeyRange> =
+                    few.iter().map(|range| KeyRange { lo: range.lo.clone(), hi: end(range) }).collect();
+                let alternatives: Vec<String> = few.iter().map(|range| self.range(column, range, narrow)).collect();
+                match alternatives.as_slice() {
+                    [only] => only.clone(),
+                    several => format!("({})", several.join(" OR ")),
                 }
-                self.terms.push(format!("({})", alternatives.join(" OR ")));
             }
-        }
+        })
     }
 
     fn range(&mut self, column: &str, range: &KeyRange, narrow: bool) -> String {

@@ -6,6 +6,7 @@ use super::options::FindOptions;
 use super::read::Query;
 use super::statement::{self, Statement};
 use crate::catalog::model::Collection;
+use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use docshard_core::key::encode::{decode, prefix_successor};
@@ -149,7 +150,11 @@ fn known(collection: &Collection, index: &str) -> Map<String, Json> {
         }
         None => ("_id_".to_owned(), json!({"_id": 1})),
     };
-    Map::from_iter([("indexName".to_owned(), name.into()), ("keyPattern".to_owned(), keys)])
+    let mut known = Map::from_iter([("indexName".to_owned(), name.into()), ("keyPattern".to_owned(), keys)]);
+    if collection.index_of(index).is_some_and(|one| table::entries_name(one.id) == index) {
+        known.insert("isMultiKey".to_owned(), true.into());
+    }
+    known
 }
 
 /// `1` or `hashed`, as in the names of indexes.

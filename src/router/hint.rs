@@ -33,9 +33,11 @@ pub fn init() {
 /// The indexes of a collection's table that serve `_id` and the shard key, as a mark for the planner.
 const OF_KEYS: &str = "_id";
 
-/// True if a mark means the index of that name on a shard: `i<id>`, or for `_id` what is no secondary index.
+/// True if a mark means the index of that name on a shard: `i<id>` and its entries, or for `_id` what is no secondary
+/// index.
 fn is_meant(mark: &str, index: &str) -> bool {
-    mark == index || mark == OF_KEYS && index.starts_with('c')
+    let secondary = || table::index_of(index).is_some_and(|id| table::index_name(id) == mark);
+    mark == OF_KEYS && index.starts_with('c') || secondary()
 }
 
 /// What a statement is to be run with.

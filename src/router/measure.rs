@@ -92,7 +92,10 @@ fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
     for (relation, size) in &sizes {
         let size = size.as_i64().unwrap_or(0);
         match collection.index_of(relation) {
-            Some(index) => named.push((index.name.clone(), size)),
+            Some(index) => match named.iter_mut().find(|(known, _)| *known == index.name) {
+                Some((_, sum)) => *sum += size,
+                None => named.push((index.name.clone(), size)),
+            },
             None if collection.is_of_keys(relation) => named[0].1 += size,
             // It has just come or gone.
             None => {}

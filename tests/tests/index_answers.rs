@@ -11,7 +11,8 @@ const INDEXES: &str = r#"[
     {"key": {"b": 1}, "name": "b above", "partialFilterExpression": {"b": {"$gt": 2}}},
     {"key": {"c.d": 1, "a": 1}, "sparse": true}, {"key": {"c": 1}, "partialFilterExpression": {"$or": [{"a": {"$in": [1, 2]}}, {"b": {"$type": "string"}}]}},
     {"key": {"k": 1, "u": 1}, "unique": true, "partialFilterExpression": {"u": {"$exists": true}}},
-    {"key": {"u": 1}, "hidden": true}, {"key": {"c.d": -1}}]"#;
+    {"key": {"u": 1}, "hidden": true}, {"key": {"c.d": -1}}, {"key": {"c.d": 1, "c.e": -1, "b": 1}}, {"key": {"a.0": 1, "b": -1}},
+    {"key": {"b": -1, "c.0.d": 1}}]"#;
 
 fn scalar(rng: &mut Rng) -> Value {
     match rng.u8(0..12) {
@@ -24,23 +25,39 @@ fn scalar(rng: &mut Rng) -> Value {
     }
 }
 
-fn value(rng: &mut Rng) -> Value {
+/// A value without an array.
+fn single(rng: &mut Rng) -> Value {
     match rng.u8(0..10) {
-        0 | 1 => (0..rng.usize(0..3)).map(|_| scalar(rng)).collect(),
-        2 => json!({"d": scalar(rng)}),
+        0 | 1 => json!({"d": scalar(rng), "e": scalar(rng)}),
         _ => scalar(rng),
     }
 }
 
+/// An array, of anything; below `d` there may be a further one.
+fn array(rng: &mut Rng) -> Value {
+    let element = |rng: &mut Rng| match rng.u8(0..10) {
+        0 | 1 => json!({"d": scalar(rng), "e": scalar(rng)}),
+        2 => json!({"d": (0..rng.usize(0..3)).map(|_| scalar(rng)).collect::<Vec<_>>(), "e": scalar(rng)}),
+        3 => (0..rng.usize(0..3)).map(|_| single(rng)).collect(),
+        _ => scalar(rng),
+    };
+    (0..rng.usize(0..4)).map(|_| element(rng)).collect()
+}
+
+/// Values of `a`, `b` and `c`, of which one at most has arrays: two in one index would be refused.
+fn values(rng: &mut Rng) -> Map<String, Value> {
+    let array_at = rng.usize(0..6);
+    let field = |(at, name): (usize, &str)| {
+        let value = if at == array_at { array(rng) } else { single(rng) };
+        (rng.u8(0..4) > 0).then(|| (name.to_owned(), value))
+    };
+    ["a", "b", "c"].into_iter().enumerate().filter_map(field).collect()
+}
+
 fn document(rng: &mut Rng, id: i64) -> Value {
-    let mut fields = Map::new();
+    let mut fields = values(rng);
     fields.insert("_id".to_owned(), json!(id));
     fields.insert("k".to_owned(), json!(id));
-    for name in ["a", "b", "c"] {
-        if rng.u8(0..4) > 0 {
-            fields.insert(name.to_owned(), value(rng));
-        }
-    }
     if rng.u8(0..3) == 0 {
         fields.insert("u".to_owned(), json!(rng.i64(0..1000)));
     }
@@ -48,7 +65,11 @@ fn document(rng: &mut Rng, id: i64) -> Value {
 }
 
 fn condition(rng: &mut Rng) -> Value {
-    match rng.u8(0..14) {
+    match rng.u8(0..18) {
+        14 => array(rng),
+        15 => json!({"$elemMatch": {"d": scalar(rng), "e": {"$lte": scalar(rng)}}}),
+        16 => json!({"$elemMatch": {"$gte": scalar(rng), "$lt": scalar(rng)}}),
+        17 => json!({"$in": [array(rng), scalar(rng)]}),
         0..=2 => scalar(rng),
         3..=6 => json!({["$gt", "$gte", "$lt", "$lte"][rng.usize(0..4)]: scalar(rng)}),
         7 => json!({"$gte": rng.i64(0..3), "$lte": rng.i64(1..5)}),
@@ -66,7 +87,7 @@ fn filter(rng: &mut Rng, depth: usize) -> Value {
         let branches: Vec<_> = (0..rng.usize(1..3)).map(|_| filter(rng, depth - 1)).collect();
         return json!({["$or", "$and", "$nor"][rng.usize(0..3)]: branches});
     }
-    let paths = ["a", "b", "c", "c.d", "u", "k"];
+    let paths = ["a", "a.0", "b", "c", "c.d", "c.e", "c.0.d", "u", "k"];
     let fields = (0..rng.usize(1..4)).map(|_| (paths[rng.usize(0..paths.len())].to_owned(), condition(rng)));
     Value::Object(fields.collect())
 }
@@ -166,8 +187,10 @@ fn answers_do_not_depend_on_indexes() {
             assert_same(&mut client, &what, SORTED, &filter);
         }
         if round % 10 == 0 {
-            let set = json!({"$set": {["a", "b", "c"][rng.usize(0..3)]: value(&mut rng)}});
-            let sql = format!("SELECT docshard.update_many($1, $2::jsonb::json, '{set}')");
+            let literals = values(&mut rng).into_iter().map(|(name, value)| (name, json!({"$literal": value})));
+            let set: Map<String, Value> = literals.chain([("w".to_owned(), json!(round))]).collect();
+            let pipeline = json!([{"$unset": ["a", "b", "c"]}, {"$set": set}]);
+            let sql = format!("SELECT docshard.update_many($1, $2::jsonb::json, '{pipeline}')");
             assert_same(&mut client, &what, &sql, &filter);
         }
         if round % 40 == 0 {

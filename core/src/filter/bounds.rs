@@ -14,6 +14,7 @@ use crate::document::order::Class;
 use crate::document::value::Value;
 use crate::key::encode::{encode_value, encode_value_under, prefix_successor};
 use crate::key::{KeyRange, KeyRanges};
+use crate::sort::EMPTY_ARRAY;
 
 impl Node {
     /// The encodings that the field can have in a matching document.
@@ -36,6 +37,27 @@ impl Node {
                 .filter(|(field, value)| *field == path && (collator.as_deref() == stored || !value.has_strings()))
                 .fold(KeyRanges::all(), |ranges, (_, value)| ranges.intersect(&point(value, stored))),
             Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => KeyRanges::all(),
+        }
+    }
+
+    /// The encodings of which a matching document has one, where arrays may be on the path. What several conditions demand
+    /// may be met by several elements, so the narrowest stands alone.
+    pub fn ranges_of_one(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
+        match self {
+            Node::And(nodes) => {
+                let each = nodes.iter().map(|node| node.ranges_of_one(path, stored));
+                each.min_by_key(width).unwrap_or_else(KeyRanges::all)
+            }
+            Node::Or(nodes) => {
+                nodes.iter().fold(KeyRanges::none(), |ranges, node| ranges.union(&node.ranges_of_one(path, stored)))
+            }
+            Node::Not(node) => match &**node {
+                Node::Leaf(leaf, Test::Exists) if leaf == path => point(&Value::Null, stored),
+                _ => KeyRanges::all(),
+            },
+            Node::Leaf(leaf, test) if leaf == path => test.ranges_of_one(stored),
+            // An expression takes an array as a whole.
+            Node::Expression(..) | Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => KeyRanges::all(),
         }
     }
 
@@ -70,19 +92,37 @@ impl Node {
 /// The collation of stored keys; None for the order of bytes.
 type Stored<'c> = Option<&'c Collator>;
 
+/// What the ranges are those of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// the only value that the path leads to
+    Value,
+    /// one of those that it leads to: elements of arrays, also of the one at its end
+    Element,
+}
+
 impl Test {
     fn ranges(&self, stored: Stored<'_>) -> KeyRanges {
         match self {
-            Test::Collated(test, collator) => test.ranges_under(Some(collator), stored),
-            test => test.ranges_under(None, stored),
+            Test::Collated(test, collator) => test.ranges_under(Some(collator), stored, Found::Value),
+            test => test.ranges_under(None, stored, Found::Value),
+        }
+    }
+
+    /// The encodings of which an array that passes has one among its elements; those of a single value that passes.
+    fn ranges_of_one(&self, stored: Stored<'_>) -> KeyRanges {
+        match self {
+            Test::Collated(test, collator) => test.ranges_under(Some(collator), stored, Found::Element),
+            test => test.ranges_under(None, stored, Found::Element),
         }
     }
 
     /// The encodings that pass the test, which compares strings under `collation`.
-    fn ranges_under(&self, collation: Stored<'_>, stored: Stored<'_>) -> KeyRanges {
+    fn ranges_under(&self, collation: Stored<'_>, stored: Stored<'_>, found: Found) -> KeyRanges {
         let alike = collation == stored;
         let of_value = |value: &Value| match Class::of(value) {
-            Class::Array => KeyRanges::all(),
+            Class::Array if found == Found::Value || !alike && value.has_strings() => KeyRanges::all(),
+            Class::Array => of_element_or_array(value, stored),
             class if !alike && value.has_strings() => whole(class),
             _ => point(value, stored),
         };
@@ -101,6 +141,10 @@ impl Test {
                 let parts = parts.chain(set.patterns.iter().map(matched_by));
                 KeyRanges::new(parts.flat_map(|part| part.as_slice().to_vec()).collect())
             }
+            // An array as a whole lies between MinKey and MaxKey.
+            Test::Range(range) if found == Found::Element && range.class.is_none() => KeyRanges::all(),
+            // All tests are of the same element.
+            Test::ElementValue(node) if found == Found::Element => node.ranges_of("", stored),
             Test::Range(range) if !alike && range.bound.has_strings() => {
                 if range.class == Some(Class::Array) {
                     KeyRanges::all()
@@ -162,6 +206,26 @@ fn starting_with(prefix: &str) -> KeyRanges {
 /// Every value of a class.
 fn whole(class: Class) -> KeyRanges {
     KeyRanges::new(vec![KeyRange { lo: vec![class as u8], hi: prefix_successor(&[class as u8]) }])
+}
+
+/// What equality to an array demands of an element: to be its first, or to be that array.
+fn of_element_or_array(value: &Value, stored: Stored<'_>) -> KeyRanges {
+    let first = match value {
+        Value::Array(items) => items.first().map_or_else(|| vec![EMPTY_ARRAY], |first| encoded(first, stored)),
+        _ => Vec::new(),
+    };
+    point(value, stored).union(&KeyRanges::new(vec![KeyRange::point(&first)]))
+}
+
+/// How much ranges hold, roughly: nothing, single keys and how many, ranges, everything.
+fn width(ranges: &KeyRanges) -> (u8, usize) {
+    let slice = ranges.as_slice();
+    match slice {
+        [] => (0, 0),
+        _ if ranges.is_all() => (3, 0),
+        _ if slice.iter().all(|range| range.as_point().is_some()) => (1, slice.len()),
+        _ => (2, slice.len()),
+    }
 }
 
 fn encoded(value: &Value, stored: Stored<'_>) -> Vec<u8> {

@@ -173,6 +173,11 @@ impl Test {
         if sensitive { Test::Collated(Box::new(self), Arc::clone(collator)) } else { self }
     }
 
+    /// True if nothing but arrays can pass.
+    pub fn accepts_only_arrays(&self) -> bool {
+        matches!(self, Test::Equal(Value::Array(_)) | Test::Size(_) | Test::ElementDocument(_) | Test::ElementValue(_))
+    }
+
     /// True if equal values may have different encodings.
     pub fn is_collated(&self) -> bool {
         matches!(self, Test::Collated(..))

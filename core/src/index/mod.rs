@@ -1,8 +1,15 @@
-//! What a plain b-tree index stores of a document, and which of its keys a filter can want.
+//! What an index stores of a document, and which of its keys a filter can want.
 //!
-//! Each column holds the key of one field's value, cut to a length that a b-tree page surely holds. A document with an
-//! array anywhere on one of the index's paths has [`ARRAY`] in every column: a search asks for the wanted keys and for
-//! that mark, and the filter, run on what is found, decides. So an array at an indexed path never loses an answer.
+//! An index is two of PostgreSQL's. A b-tree has a column for each field, with the key of its value: that is exact, and in
+//! the order that sorts ask for. But a document with an array anywhere on one of the index's paths, or with a value too
+//! long for a page of a b-tree, stands [`APART`] there, above every key; its keys, one for each element of the array, are
+//! [`entries`] of a second, inverted index, which holds such documents alone. A search looks in both ([`wanted`]), and the
+//! filter, run on what is found, decides.
+
+mod entries;
+mod wanted;
+
+pub use wanted::Wanted;
 
 use crate::collation::Collator;
 use crate::document::element::Element;
@@ -10,15 +17,15 @@ use crate::document::raw::{RawObject, RawValue};
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
 use crate::filter::Filter;
-use crate::key::encode::{encode, encode_under, encode_value};
-use crate::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
+use crate::key::MAX_KEY_BYTES;
+use crate::key::encode::{encode, encode_under};
 use crate::path;
 use crate::setting::{self, Setting};
 use crate::sort::Sort;
 use std::sync::Arc;
 
-/// Stands in every column for a document with an array on one of the index's paths: above every key.
-pub const ARRAY: &[u8] = &[0xFF];
+/// Stands in every column of the b-tree for a document whose keys are entries: above every key.
+pub const APART: &[u8] = &[0xFF];
 
 /// The most fields of an index, as in PostgreSQL and MongoDB.
 pub const MAX_FIELDS: usize = 32;
@@ -140,26 +147,39 @@ impl IndexKeys {
         parts.join("_")
     }
 
-    /// The longest key of a column, in bytes.
+    /// Keys of a column are shorter, in bytes.
     fn column_limit(&self) -> usize {
         (MAX_KEY_BYTES / self.fields.len()).min(1024)
     }
 
-    /// What one column stores of a document.
+    /// True if the document's keys are entries: there is an array on one of the paths, or a value that is too long.
+    pub fn is_apart(&self, document: RawObject<'_>) -> bool {
+        let limit = self.column_limit();
+        self.fields.iter().any(|(path, _)| match path::resolve(document, path) {
+            None | Some(RawValue::Null | RawValue::Bool(_)) => false,
+            Some(RawValue::Array(_)) => true,
+            // No byte of a string makes more than two of its encoding, unless it is that under a collation.
+            Some(RawValue::String(text)) if self.collation.is_none() && 2 * text.len() + 2 < limit => false,
+            Some(value) => self.encoded(value).len() >= limit,
+        })
+    }
+
+    /// What one column of the b-tree stores of a document.
     pub fn key(&self, document: RawObject<'_>, column: usize) -> Vec<u8> {
+        if self.is_apart(document) { APART.to_vec() } else { self.value_key(document, column) }
+    }
+
+    fn value_key(&self, document: RawObject<'_>, column: usize) -> Vec<u8> {
+        let field = self.fields.get(column).and_then(|(path, _)| path::resolve(document, path));
+        self.encoded(field.unwrap_or(RawValue::Null))
+    }
+
+    fn encoded(&self, value: RawValue<'_>) -> Vec<u8> {
         let mut key = Vec::new();
-        for (at, (field, _)) in self.fields.iter().enumerate() {
-            match path::resolve(document, field) {
-                Some(RawValue::Array(_)) => return ARRAY.to_vec(),
-                Some(value) if at == column => match &self.collation {
-                    None => encode(&Element::of(value), &mut key),
-                    Some(collator) => encode_under(&Element::of(value), collator, &mut key),
-                },
-                None if at == column => encode_value(&Value::Null, &mut key),
-                _ => {}
-            }
+        match &self.collation {
+            None => encode(&Element::of(value), &mut key),
+            Some(collator) => encode_under(&Element::of(value), collator, &mut key),
         }
-        key.truncate(self.column_limit());
         key
     }
 
@@ -169,58 +189,21 @@ impl IndexKeys {
         self.fields.iter().map(|(path, _)| at(path).unwrap_or(Value::Null)).collect()
     }
 
-    /// What one column of a unique index stores: as [`IndexKeys::key`], but nothing may be cut or marked.
+    /// What one column of a unique index stores: as [`IndexKeys::key`], but no document may stand apart.
     ///
     /// # Errors
     /// `NotImplemented` for an array on one of the paths; `KeyTooLong`.
     pub fn unique_key(&self, document: RawObject<'_>, column: usize) -> Result<Vec<u8>> {
-        let key = self.key(document, column);
-        if key == ARRAY {
-            let message = "a unique index over an array is not supported yet";
-            return Err(Error::new(Kind::NotImplemented, message));
+        if !self.is_apart(document) {
+            return Ok(self.value_key(document, column));
         }
-        if key.len() >= self.column_limit() {
-            let message = format!("index key is too long: at most {} bytes a field here", self.column_limit());
-            return Err(Error::new(Kind::KeyTooLong, message));
+        let is_array = |path: &str| matches!(path::resolve(document, path), Some(RawValue::Array(_)));
+        if self.fields.iter().any(|(path, _)| is_array(path)) {
+            return Err(Error::new(Kind::NotImplemented, "a unique index over an array is not supported yet"));
         }
-        Ok(key)
+        let message = format!("index key is too long: at most {} bytes a field here", self.column_limit());
+        Err(Error::new(Kind::KeyTooLong, message))
     }
-
-    /// The keys wanted of the leading columns, one entry a column: equalities, ended by at most one range. Empty if
-    /// the filter says nothing of the first field.
-    pub fn wanted(&self, filter: &Filter) -> Vec<KeyRanges> {
-        let limit = self.column_limit();
-        let mut wanted = Vec::new();
-        for (field, _) in &self.fields {
-            let ranges = filter.ranges_under(field, self.collation.as_deref());
-            if ranges.is_all() {
-                break;
-            }
-            let points = ranges.as_slice().iter().all(|range| range.as_point().is_some());
-            wanted.push(KeyRanges::new(ranges.as_slice().iter().map(|range| cut(range, limit)).collect()));
-            if !points {
-                break;
-            }
-        }
-        wanted
-    }
-}
-
-/// The range of cut keys that covers the keys of a range.
-fn cut(range: &KeyRange, limit: usize) -> KeyRange {
-    if let Some(point) = range.as_point() {
-        return KeyRange::point(&point[..point.len().min(limit)]);
-    }
-    let lo = range.lo[..range.lo.len().min(limit)].to_vec();
-    let hi = match &range.hi {
-        Some(hi) if hi.len() > limit => {
-            let mut above = hi[..limit].to_vec();
-            above.push(0);
-            Some(above)
-        }
-        other => other.clone(),
-    };
-    KeyRange { lo, hi }
 }
 
 #[cfg(test)]
@@ -244,24 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn an_array_on_any_path_marks_every_column() {
-        let doc = stored(json!({"from": "ann", "to": ["bob", "cid"]}));
+    fn arrays_and_long_values_stand_apart_in_every_column() {
         let index = keys(json!({"from": 1, "to": 1}));
-        let doc = raw::document(&doc).unwrap();
-        assert_eq!(index.key(doc, 0), ARRAY);
-        assert_eq!(index.key(doc, 1), ARRAY);
-        assert_eq!(index.unique_key(doc, 0).unwrap_err().kind, Kind::NotImplemented);
-    }
-
-    #[test]
-    fn long_values_are_cut_alike_in_keys_and_in_what_is_wanted() {
-        let long = "x".repeat(5000);
-        let index = keys(json!({"s": 1}));
-        let doc = stored(json!({"s": long}));
-        let stored_key = index.key(raw::document(&doc).unwrap(), 0);
-        for filter in [json!({"s": long}), json!({"s": {"$gte": long}}), json!({"s": {"$lte": long}})] {
-            let wanted = index.wanted(&Filter::parse(&filter).unwrap());
-            assert!(wanted[0].contains(&stored_key), "{filter}");
+        for (to, kind) in [(json!(["bob", "cid"]), Kind::NotImplemented), (json!("x".repeat(5000)), Kind::KeyTooLong)] {
+            let doc = stored(json!({"from": "ann", "to": to}));
+            let doc = raw::document(&doc).unwrap();
+            assert_eq!(index.key(doc, 0), APART);
+            assert_eq!(index.key(doc, 1), APART);
+            assert_eq!(index.unique_key(doc, 0).unwrap_err().kind, kind);
         }
     }
 

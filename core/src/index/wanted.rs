@@ -1,0 +1,213 @@
+//! Which keys of an index a filter can want.
+//!
+//! RULE: every document that the filter matches has a wanted key, in the b-tree or among the entries.
+
+use super::IndexKeys;
+use super::entries::Tag;
+use crate::filter::Filter;
+use crate::key::encode::prefix_successor;
+use crate::key::{KeyRange, KeyRanges};
+use crate::{path, targeting};
+
+/// More ranges of entries than this are widened.
+const MAX_ENTRY_RANGES: usize = 1000;
+
+/// What a search looks for in an index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// the keys in the b-tree's leading columns: equalities, ended by at most one range. Empty: all
+    pub columns: Vec<KeyRanges>,
+    /// the keys among the entries
+    pub entries: KeyRanges,
+}
+
+impl Wanted {
+    /// True if the filter says nothing of the index's first field.
+    pub fn is_all(&self) -> bool {
+        self.columns.is_empty()
+    }
+
+    /// How many leading columns are given by equality, and how many are given at all.
+    pub fn score(&self) -> (usize, usize) {
+        (self.columns.iter().filter(|ranges| are_points(ranges)).count(), self.columns.len())
+    }
+}
+
+impl IndexKeys {
+    /// The keys that a filter wants.
+    pub fn wanted(&self, filter: &Filter) -> Wanted {
+        let mut columns = Vec::new();
+        for (field, _) in &self.fields {
+            let ranges = self.without_array(filter, field);
+            if ranges.is_all() {
+                break;
+            }
+            let points = are_points(&ranges);
+            columns.push(ranges);
+            if !points {
+                break;
+            }
+        }
+        Wanted { columns, entries: self.wanted_entries(filter) }
+    }
+
+    /// The keys of a field that a filter wants where no array is on its path. Only an array is equal to an array.
+    fn without_array(&self, filter: &Filter, field: &str) -> KeyRanges {
+        if filter.demands_array(field) {
+            return KeyRanges::none();
+        }
+        filter.ranges_under(field, self.collation.as_deref())
+    }
+
+    /// The entries that a filter wants: each of the fields may lead through the array, or none of them.
+    fn wanted_entries(&self, filter: &Filter) -> KeyRanges {
+        let mut all =
+            vec![self.composed(|field| Some(Demand { of: self.without_array(filter, field), meets_alone: false }))];
+        let mut tags = vec![Tag::NoArray];
+        for (at, (field, _)) in self.fields.iter().enumerate() {
+            let head = path::split(field).0;
+            if self.first_with_head(head) != at {
+                continue;
+            }
+            all.push(self.composed_through(head, filter));
+            tags.push(Tag::ArrayAt(at));
+        }
+        if all.iter().all(|composed| composed.depth == 0) {
+            return KeyRanges::all();
+        }
+        let tagged = tags.iter().zip(&all).flat_map(|(tag, composed)| {
+            let prefix = [tag.byte()];
+            composed.ranges.as_slice().iter().map(move |range| tagged(&prefix, range))
+        });
+        KeyRanges::new(tagged.collect())
+    }
+
+    /// What is wanted of documents with an array on the paths that begin with `head`.
+    fn composed_through(&self, head: &str, filter: &Filter) -> Composed {
+        let demand = |field: &str| Demand { of: self.without_array(filter, field), meets_alone: false };
+        let goes_through = |field: &str| path::split(field).0 == head;
+        // What is demanded of several fields may be met by several elements.
+        let mut best = self.composed(|field| {
+            let one = || Demand { of: filter.ranges_of_one(field, self.collation.as_deref()), meets_alone: true };
+            Some(if goes_through(field) { one() } else { demand(field) })
+        });
+        for (prefix, part) in filter.element_parts().into_iter().filter(|(prefix, _)| goes_through(prefix)) {
+            let mut seen: Vec<&str> = Vec::new();
+            let composed = self.composed(|field| {
+                if !goes_through(field) {
+                    return Some(demand(field));
+                }
+                // One element meets all that is demanded of fields below it.
+                let below = field.strip_prefix(prefix)?.strip_prefix('.')?;
+                // To `$elemMatch` alone an element that is an array is a document, whose names are positions.
+                let named = below.split('.').any(|component| path::array_index(component).is_some());
+                let inner = path::split(below).0;
+                if named || seen.contains(&inner) {
+                    return None;
+                }
+                seen.push(inner);
+                Some(Demand { of: part.ranges_of_one(below, self.collation.as_deref()), meets_alone: false })
+            });
+            if composed.depth > best.depth {
+                best = composed;
+            }
+        }
+        best
+    }
+
+    /// The keys that start with the prefix and go on with an encoding in the range.
+    fn below(&self, prefix: &[u8], range: &KeyRange) -> KeyRange {
+        if let Some(point) = range.as_point() {
+            let lo = [prefix, point].concat();
+            return KeyRange { hi: prefix_successor(&lo), lo };
+        }
+        if self.collation.is_none() {
+            return targeting::under(prefix, range);
+        }
+        // Where a value ends cannot be told; a range that ends right behind one is taken to end behind all that go on from it.
+        let end = |hi: &Vec<u8>| match hi.split_last() {
+            Some((0, value)) => prefix_successor(&[prefix, value].concat()),
+            _ => Some([prefix, hi].concat()),
+        };
+        KeyRange {
+            lo: [prefix, &range.lo].concat(),
+            hi: range.hi.as_ref().map_or_else(|| prefix_successor(prefix), end),
+        }
+    }
+
+    /// The keys made of what is demanded of each field, as far as something is.
+    fn composed<'a>(&'a self, mut demand: impl FnMut(&'a str) -> Option<Demand>) -> Composed {
+        let limit = self.column_limit();
+        let mut prefixes = vec![Vec::new()];
+        let mut depth = 0;
+        let mut met = false;
+        for (field, _) in &self.fields {
+            let Some(demanded) = demand(field).filter(|demanded| !demanded.of.is_all()) else { break };
+            if met && demanded.meets_alone {
+                break;
+            }
+            met |= demanded.meets_alone;
+            depth += 1;
+            let ranges = KeyRanges::new(demanded.of.as_slice().iter().map(|range| cut(range, limit)).collect());
+            let fits = prefixes.len().saturating_mul(ranges.as_slice().len()) <= MAX_ENTRY_RANGES;
+            let points: Option<Vec<&[u8]>> = ranges.as_slice().iter().map(KeyRange::as_point).collect();
+            match points.filter(|points| fits && points.iter().all(|point| point.len() < limit)) {
+                Some(points) => {
+                    let append =
+                        |prefix: &Vec<u8>| points.iter().map(|point| [prefix, *point].concat()).collect::<Vec<_>>();
+                    prefixes = prefixes.iter().flat_map(append).collect();
+                }
+                None => {
+                    let hull = KeyRanges::new(ranges.hull().into_iter().collect());
+                    let few = if fits { &ranges } else { &hull };
+                    let under = |prefix: &Vec<u8>| {
+                        few.as_slice().iter().map(|range| self.below(prefix, range)).collect::<Vec<_>>()
+                    };
+                    return Composed { ranges: KeyRanges::new(prefixes.iter().flat_map(under).collect()), depth };
+                }
+            }
+        }
+        let starting = |prefix: &Vec<u8>| KeyRange { lo: prefix.clone(), hi: prefix_successor(prefix) };
+        Composed { ranges: KeyRanges::new(prefixes.iter().map(starting).collect()), depth }
+    }
+}
+
+/// What is demanded of a field.
+struct Demand {
+    of: KeyRanges,
+    /// whichever element meets it need not meet another such demand
+    meets_alone: bool,
+}
+
+/// Ranges of whole keys, and how many columns they are made of.
+struct Composed {
+    ranges: KeyRanges,
+    depth: usize,
+}
+
+/// The range behind a tag.
+fn tagged(tag: &[u8], range: &KeyRange) -> KeyRange {
+    let hi = range.hi.as_ref().map_or_else(|| prefix_successor(tag), |hi| Some([tag, hi].concat()));
+    KeyRange { lo: [tag, &range.lo].concat(), hi }
+}
+
+fn are_points(ranges: &KeyRanges) -> bool {
+    ranges.as_slice().iter().all(|range| range.as_point().is_some())
+}
+
+/// The range of cut keys that covers the keys of a range.
+fn cut(range: &KeyRange, limit: usize) -> KeyRange {
+    if let Some(point) = range.as_point() {
+        return KeyRange::point(&point[..point.len().min(limit)]);
+    }
+    let lo = range.lo[..range.lo.len().min(limit)].to_vec();
+    let hi = match &range.hi {
+        Some(hi) if hi.len() > limit => {
+            let mut above = hi[..limit].to_vec();
+            above.push(0);
+            Some(above)
+        }
+        other => other.clone(),
+    };
+    KeyRange { lo, hi }
+}

@@ -1,0 +1,168 @@
+//! What a filter wants of an index are keys that every document it matches has, wherever there are arrays.
+
+mod common;
+
+use common::{any_document, bytes, object};
+use docshard_core::document::raw;
+use docshard_core::error::Kind;
+use docshard_core::filter::Filter;
+use docshard_core::index::{APART, IndexKeys};
+use docshard_core::setting::Setting;
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+
+fn operand() -> impl Strategy<Value = Json> + Clone {
+    let few = vec![
+        json!(0),
+        json!(1),
+        json!(2.5),
+        json!("a"),
+        json!("A"),
+        json!(["a", "B"]),
+        json!("x".repeat(1500)),
+        json!(null),
+        json!(true),
+        json!({"$minKey": 1}),
+        json!({"$maxKey": 1}),
+        json!([]),
+        json!([1]),
+        json!([1, [0]]),
+        json!({"b": 1}),
+        json!({"b": [1, 2], "c": 0}),
+        json!([{"b": 1, "c": 0}, {"b": 0}, {"c": [1]}]),
+        json!([{"b": [0, 1], "c": 1}, 1, [{"b": 1}]]),
+    ];
+    proptest::sample::select(few)
+}
+
+fn condition() -> impl Strategy<Value = Json> {
+    let names = vec!["$eq", "$gt", "$gte", "$lt", "$lte", "$ne"];
+    let compare = (proptest::sample::select(names), operand()).prop_map(|(name, operand)| json!({name: operand}));
+    let both = (operand(), operand()).prop_map(|(low, high)| json!({"$gte": low, "$lte": high}));
+    let member = proptest::collection::vec(operand(), 0..3).prop_map(|operands| json!({"$in": operands}));
+    let of_values = both.clone().prop_map(|inner| json!({"$elemMatch": inner}));
+    let of_documents = (operand(), operand(), any::<bool>()).prop_map(|(b, c, missing)| {
+        let c = if missing { json!({"$exists": false}) } else { c };
+        json!({"$elemMatch": {"b": {"$gte": b}, "c": c}})
+    });
+    let rest = proptest::sample::select(vec![
+        json!({"$exists": false}),
+        json!({"$exists": true}),
+        json!({"$size": 1}),
+        json!({"$not": {"$lt": 1}}),
+        json!({"$type": "array"}),
+        json!({"$regex": "^a"}),
+    ]);
+    prop_oneof![6 => compare, 2 => both, 2 => member, 2 => of_values, 3 => of_documents, 2 => rest]
+}
+
+fn filter() -> impl Strategy<Value = Json> {
+    let path = || proptest::sample::select(vec!["a", "a.b", "a.c", "a.0", "a.0.b", "b"]).prop_map(str::to_owned);
+    let fields = proptest::collection::vec((path(), condition()), 1..4).prop_map(object);
+    fields.prop_recursive(2, 6, 2, |inner| {
+        (proptest::sample::select(vec!["$and", "$or", "$nor"]), proptest::collection::vec(inner, 1..3))
+            .prop_map(|(name, branches)| json!({name: branches}))
+    })
+}
+
+fn indexes() -> Vec<IndexKeys> {
+    let keys = [
+        json!({"a": 1}),
+        json!({"a": -1, "b": 1}),
+        json!({"b": 1, "a": 1}),
+        json!({"a.b": 1, "a.c": 1, "b": 1}),
+        json!({"b": -1, "a.c": 1, "a.b": 1}),
+        json!({"a.0": 1}),
+        json!({"a.0.b": 1, "a.0.c": 1}),
+        json!({"a.0": 1, "a.b": 1}),
+    ];
+    let plain = keys.iter().map(|keys| IndexKeys::parse(keys).unwrap());
+    let collation = setting().collator().cloned();
+    plain.flat_map(|keys| [keys.clone(), keys.under(collation.clone())]).collect()
+}
+
+fn setting() -> Setting {
+    Setting::parse(&json!({"collation": {"locale": "en", "strength": 2}})).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn a_matching_document_has_a_wanted_key(
+        query in filter(),
+        collated in any::<bool>(),
+        documents in proptest::collection::vec(any_document(operand(), true), 12),
+    ) {
+        let setting = if collated { setting() } else { Setting::default() };
+        let filter = Filter::parse_in(&query, &setting).unwrap();
+        for json in &documents {
+            let bytes = bytes(json);
+            let document = raw::document(&bytes).unwrap();
+            if !filter.matches(document) {
+                continue;
+            }
+            for index in indexes() {
+                let wanted = index.wanted(&filter);
+                if index.is_apart(document) {
+                    prop_assert_eq!(index.key(document, 0), APART);
+                    match index.entries(document) {
+                        Ok(entries) => prop_assert!(
+                            entries.iter().any(|entry| wanted.entries.contains(entry)),
+                            "{} {} {:?}", query, json, index
+                        ),
+                        Err(error) => prop_assert_eq!(error.kind, Kind::CannotIndexParallelArrays),
+                    }
+                } else {
+                    for (column, ranges) in wanted.columns.iter().enumerate() {
+                        prop_assert!(ranges.contains(&index.key(document, column)), "{} {} {:?}", query, json, index);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn wants(keys: &Json, filter: &Json, document: &Json) -> bool {
+    let index = IndexKeys::parse(keys).unwrap();
+    let wanted = index.wanted(&Filter::parse(filter).unwrap());
+    let bytes = bytes(document);
+    let entries = index.entries(raw::document(&bytes).unwrap()).unwrap();
+    entries.iter().any(|entry| wanted.entries.contains(entry))
+}
+
+#[test]
+fn what_is_wanted_is_narrow() {
+    let keys = json!({"to": 1, "sent": 1});
+    let letter = json!({"to": ["ann", "bob"], "sent": 7});
+    for (filter, wanted) in [
+        (json!({"to": "bob"}), true),
+        (json!({"to": "cid"}), false),
+        (json!({"to": "bob", "sent": 7}), true),
+        (json!({"to": "bob", "sent": 8}), false),
+        (json!({"to": "bob", "sent": {"$gt": 7}}), false),
+        (json!({"to": "bob", "sent": {"$gte": 7}}), true),
+        (json!({"to": {"$in": ["bob", "cid"]}, "sent": {"$lt": 9}}), true),
+        (json!({"to": {"$regex": "^bo"}}), true),
+        (json!({"to": {"$regex": "^x"}}), false),
+        (json!({"to": ["ann", "bob"]}), true),
+        (json!({"to": ["bob"], "sent": 8}), false),
+        (json!({"to": "bob", "sent": {"$gt": 7, "$lt": 9}}), false),
+        (json!({"to": "bob", "sent": {"$gt": 5, "$lt": 7}}), false),
+        (json!({"to": "bob", "sent": {"$gt": 5, "$lt": 8}}), true),
+    ] {
+        assert_eq!(wants(&keys, &filter, &letter), wanted, "{filter}");
+    }
+    let keys = json!({"items.sku": 1, "items.qty": 1});
+    let order = json!({"items": [{"sku": "a", "qty": 1}, {"sku": "b", "qty": 2}]});
+    for (filter, wanted) in [
+        (json!({"items": {"$elemMatch": {"sku": "a", "qty": 1}}}), true),
+        (json!({"items": {"$elemMatch": {"sku": "a", "qty": 2}}}), false),
+        (json!({"items.sku": "a", "items.qty": 2}), true),
+        (json!({"items.sku": "c", "items.qty": 2}), false),
+    ] {
+        assert_eq!(wants(&keys, &filter, &order), wanted, "{filter}");
+    }
+    assert!(wants(&json!({"v": 1}), &json!({"v": {"$elemMatch": {"$gt": 1, "$lt": 4}}}), &json!({"v": [0, 3]})));
+    assert!(!wants(&json!({"v": 1}), &json!({"v": {"$elemMatch": {"$gt": 1, "$lt": 3}}}), &json!({"v": [0, 3]})));
+}

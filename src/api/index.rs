@@ -1,0 +1,109 @@
+//! What indexes are made of: the functions of their keys, and the operator class of entries.
+
+use super::engine::document;
+use crate::pg::fn_cache::compiled;
+use crate::pg::gin;
+use crate::pg::json::parse as json;
+use crate::pg::jsonb::RawJsonb;
+use docshard_core::index::IndexKeys;
+use pgrx::datum::Internal;
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+
+type Result<T> = crate::pg::error::Result<T>;
+
+/// Calls `run` with the index whose keys are given.
+fn with_index<T>(fcinfo: pg_sys::FunctionCallInfo, keys: &str, run: impl FnOnce(&IndexKeys) -> Result<T>) -> T {
+    let index = compiled(fcinfo, keys, |text| -> Result<IndexKeys> { Ok(IndexKeys::read(&json(text)?)?) });
+    index.and_then(run).unwrap_or_else(|e| e.raise())
+}
+
+/// What one column of an index stores of the document; `keys` are the index's.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
+fn index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
+    with_index(fcinfo, keys, |index| Ok(index.key(document(&doc)?, usize::try_from(position).unwrap_or(0))))
+}
+
+/// As `index_key`, for a unique index.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
+fn unique_index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
+    with_index(fcinfo, keys, |index| Ok(index.unique_key(document(&doc)?, usize::try_from(position).unwrap_or(0))?))
+}
+
+/// True if the document's keys in an index are entries: it has arrays, or values that are too long for columns.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
+fn has_index_entries(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> bool {
+    with_index(fcinfo, keys, |index| Ok(index.is_apart(document(&doc)?)))
+}
+
+/// The document's entries in an index, one for each element of its array.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 50, requires = ["schemas"])]
+fn index_entries(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<Vec<u8>> {
+    with_index(fcinfo, keys, |index| Ok(index.entries(document(&doc)?)?))
+}
+
+/// The ranges in `lo, hi, lo, hi, …`.
+fn pairs<'r>(ranges: &'r Array<'_, &[u8]>) -> Vec<(&'r [u8], &'r [u8])> {
+    let flat: Vec<&'r [u8]> = ranges.iter().flatten().collect();
+    flat.chunks_exact(2).map(|range| (range[0], range[1])).collect()
+}
+
+/// True if one of the entries lies in one of the ranges, which are `lo, hi, lo, hi, …`, `hi` excluded.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 10, requires = ["schemas"])]
+fn entries_meet(entries: Array<'_, &[u8]>, ranges: Array<'_, &[u8]>) -> bool {
+    let ranges = pairs(&ranges);
+    entries.iter().flatten().any(|entry| ranges.iter().any(|(lo, hi)| *lo <= entry && entry < *hi))
+}
+
+/// `extractQuery` of the operator class.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+fn entries_search(
+    ranges: Array<'_, &[u8]>,
+    count: Internal,
+    _strategy: i16,
+    partial: Internal,
+    extra: Internal,
+    _nulls: Internal,
+    _mode: Internal,
+) -> Internal {
+    gin::search(&pairs(&ranges), gin::Search { count, partial, extra })
+}
+
+/// `comparePartial` of the operator class: 0 in the range, 1 beyond it.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+fn entries_compare(_lo: &[u8], key: &[u8], _strategy: i16, extra: Internal) -> i32 {
+    i32::from(gin::is_beyond(key, extra))
+}
+
+/// `consistent` of the operator class.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+fn entries_met(
+    met: Internal,
+    _strategy: i16,
+    _ranges: Array<'_, &[u8]>,
+    keys: i32,
+    _extra: Internal,
+    recheck: Internal,
+    _query_keys: Internal,
+    _nulls: Internal,
+) -> bool {
+    gin::is_met(met, keys, recheck)
+}
+
+extension_sql!(
+    r#"
+CREATE OPERATOR docshard_internal.@~ (
+    LEFTARG = bytea[], RIGHTARG = bytea[], FUNCTION = docshard_internal.entries_meet, RESTRICT = contsel, JOIN = contjoinsel);
+COMMENT ON OPERATOR docshard_internal.@~ (bytea[], bytea[]) IS 'an entry lies in a range';
+CREATE OPERATOR CLASS docshard_internal.entry_ops FOR TYPE bytea[] USING gin AS
+    OPERATOR 1 docshard_internal.@~ (bytea[], bytea[]),
+    FUNCTION 1 pg_catalog.byteacmp(bytea, bytea),
+    FUNCTION 2 pg_catalog.ginarrayextract(anyarray, internal, internal),
+    FUNCTION 3 docshard_internal.entries_search(bytea[], internal, smallint, internal, internal, internal, internal),
+    FUNCTION 4 docshard_internal.entries_met(internal, smallint, bytea[], int, internal, internal, internal, internal),
+    FUNCTION 5 docshard_internal.entries_compare(bytea, bytea, smallint, internal),
+    STORAGE bytea;
+"#,
+    name = "entry_ops",
+    requires = [entries_meet, entries_search, entries_compare, entries_met]
+);
