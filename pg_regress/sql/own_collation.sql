@@ -38,8 +38,8 @@ SELECT name, keys, "collation" FROM docshard.list_indexes('own.c') ORDER BY name
 SELECT name, "collation" FROM docshard.indexes WHERE namespace = 'own.c' ORDER BY name;
 SELECT jsonb_pretty(docshard.run_command('own', '{"listIndexes": "c"}') #> '{cursor,firstBatch,1}');
 CREATE FUNCTION pg_temp.plan(filter json, options json DEFAULT '{}') RETURNS TABLE (stage jsonb, index jsonb) AS $$
-  SELECT jsonb_path_query(docshard.explain('own.c', filter, options)::jsonb, '$.**.winningPlan') #> '{inputStage,stage}',
-         jsonb_path_query(docshard.explain('own.c', filter, options)::jsonb, '$.**.indexName')
+  SELECT plan #> '{inputStage,stage}', jsonb_path_query_first(plan, 'strict $.**.indexName')
+    FROM jsonb_path_query(docshard.explain('own.c', filter, options)::jsonb, '$.**.winningPlan') AS plan
 $$ LANGUAGE sql;
 SET enable_seqscan = off;
 SELECT * FROM pg_temp.plan('{"name": "ada"}');
