@@ -12,7 +12,7 @@ use crate::catalog::model::{Collection, Index};
 use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::sql::quote_literal;
-use docshard_core::filter::Filter;
+use docshard_core::filter::{Filter, Part};
 use docshard_core::index::{APART, Wanted};
 use docshard_core::key::{KeyPattern, KeyRange, KeyRanges};
 use docshard_core::targeting;
@@ -123,11 +123,16 @@ impl Conditions {
             return Err(hint::refuse_scan(collection));
         }
         conditions.terms.extend(means.term());
-        if !filter.is_empty() {
-            let text = conditions.param(Bound::Text(query.text.clone()));
-            conditions.terms.push(format!("docshard_internal.matches(t.doc, {text})"));
-        }
+        conditions.matches(query);
         Ok(conditions)
+    }
+
+    /// The filter itself.
+    pub fn matches(&mut self, query: &Query) {
+        if !query.filter.is_empty() {
+            let text = self.param(Bound::Text(query.text.clone()));
+            self.terms.push(format!("docshard_internal.matches(t.doc, {text})"));
+        }
     }
 
     /// A further parameter; answers its `$n`.
@@ -147,7 +152,7 @@ impl Conditions {
     }
 
     /// Conditions on `skey` and `id`; true if they single out few rows, so that no other index is wanted.
-    fn keys(&mut self, pattern: &KeyPattern, filter: &Filter) -> bool {
+    pub fn keys(&mut self, pattern: &KeyPattern, filter: &Filter) -> bool {
         let ids = filter.ranges_of("_id");
         let mut narrow = false;
         if pattern.is_unsharded() {
@@ -172,19 +177,28 @@ impl Conditions {
 
     /// Conditions on the index that the filter constrains most.
     fn best_index(&mut self, collection: &Collection, filter: &Filter) {
-        // A partial index serves also who wants all that it holds.
-        let best = collection
-            .indexes
-            .iter()
-            .filter(|index| !index.hidden && holds_all(index, filter))
-            .map(|index| (index, index.keys().wanted(filter)))
-            .filter(|(index, wanted)| index.partial.is_some() || !wanted.is_all())
-            .max_by_key(|(index, wanted)| {
-                (wanted.score(), index.partial.is_some(), index.unique, std::cmp::Reverse(index.id))
-            });
-        if let Some((index, wanted)) = best {
-            self.index(index, &wanted);
+        if let Some((index, wanted)) = best_of(collection, filter, |_, _| false) {
+            return self.index(index, &wanted);
         }
+        for parts in filter.part().alternatives() {
+            if let Some(term) = self.alternatives(collection, &parts) {
+                return self.terms.push(term);
+            }
+        }
+    }
+
+    /// The condition of filters joined by `$or`, each on an index of its own; None if one of them has none.
+    fn alternatives(&mut self, collection: &Collection, parts: &[Part<'_>]) -> Option<String> {
+        let best = parts.iter().map(|part| {
+            let whole = collection.indexes.iter().filter(|index| !index.hidden && index.partial.is_none());
+            whole
+                .map(|index| (index, index.keys().wanted_by(*part)))
+                .filter(|(_, wanted)| !wanted.is_all())
+                .max_by_key(|(index, wanted)| (wanted.score(), index.unique, std::cmp::Reverse(index.id)))
+        });
+        let best: Vec<(&Index, Wanted)> = best.collect::<Option<_>>()?;
+        let terms: Vec<String> = best.iter().filter_map(|(index, wanted)| self.in_either(index, wanted)).collect();
+        Some(format!("({})", terms.join(" OR ")))
     }
 
     /// Conditions on an index, of which these keys are wanted: those in its b-tree, or among its entries.
@@ -193,27 +207,36 @@ impl Conditions {
         if wanted.is_all() {
             return;
         }
-        let columns = self.columns(index, wanted).join(" AND ");
-        let term = match self.entries(index, wanted) {
-            Some(entries) => format!("({columns} OR {entries})"),
-            None => columns,
-        };
-        self.terms.push(term);
+        let term = self.in_either(index, wanted);
+        self.terms.extend(term);
     }
 
-    /// What the keys in the b-tree must be.
-    fn columns(&mut self, index: &Index, wanted: &Wanted) -> Vec<String> {
+    /// That the wanted keys are in the b-tree or among the entries.
+    fn in_either(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
+        let tree = self.in_tree(index, wanted)?;
+        Some(match self.among_entries(index, wanted) {
+            Some(entries) => format!("({tree} OR {entries})"),
+            None => tree,
+        })
+    }
+
+    /// What the keys in the b-tree must be, so that none stands apart; None if that is true of all.
+    pub fn in_tree(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
         let narrow = wanted.columns.first().is_some_and(are_points);
         let mut terms = Vec::new();
         for (column, ranges) in wanted.columns.iter().enumerate() {
             let expression = index_expression("t.doc", &index.definition, index.unique, column);
             terms.extend(self.ranges(&expression, ranges, true, narrow));
         }
-        terms
+        if terms.is_empty() && !index.unique {
+            let first = index_expression("t.doc", &index.keys_json, false, 0);
+            terms.push(format!("{first} < {}", literal(APART)));
+        }
+        (!terms.is_empty()).then(|| terms.join(" AND "))
     }
 
     /// What the entries must be, where the index has some: word for word as it was created with.
-    fn entries(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
+    pub fn among_entries(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
         if index.unique {
             return None;
         }
@@ -281,6 +304,27 @@ impl Conditions {
             None => format!("{column} >= {lo}"),
         }
     }
+}
+
+/// The index that the filter constrains most, of those that it constrains as much one that is `ordered`; also an ordered one
+/// that it does not constrain, and a partial one that holds all that it matches.
+pub fn best_of<'a>(
+    collection: &'a Collection,
+    filter: &Filter,
+    ordered: impl Fn(&Index, &Wanted) -> bool,
+) -> Option<(&'a Index, Wanted)> {
+    let usable = collection.indexes.iter().filter(|index| !index.hidden && holds_all(index, filter));
+    let rated = usable.map(|index| {
+        let wanted = index.keys().wanted(filter);
+        let ordered = ordered(index, &wanted);
+        (index, wanted, ordered)
+    });
+    let best = rated.filter(|(index, wanted, ordered)| index.partial.is_some() || !wanted.is_all() || *ordered);
+    let best = best.max_by_key(|(index, wanted, ordered)| {
+        let (equal, given) = wanted.score();
+        (equal, *ordered, given, index.partial.is_some(), index.unique, std::cmp::Reverse(index.id))
+    });
+    best.map(|(index, wanted, _)| (index, wanted))
 }
 
 /// True if the index holds every document that the filter matches.

@@ -2,6 +2,7 @@
 //!
 //! * [`options`]: the drivers' options of each operation.
 //! * [`condition`], [`statement`]: the SQL that a shard runs; few shapes, values as parameters, so that it is prepared.
+//! * [`halves`]: how a find with a limit goes by an index that has two parts.
 //! * [`hint`]: which index a statement is to be run with.
 //! * [`dispatch`]: sends, checks versions, runs again with a fresh map when a shard answered that the map was stale.
 //! * [`merge`]: several shards' answers as one, in order.
@@ -19,6 +20,7 @@ pub mod dispatch;
 pub mod distinct;
 pub mod explain;
 pub mod find_and_modify;
+pub mod halves;
 pub mod hint;
 pub mod index_stats;
 pub mod insert;

@@ -1,6 +1,7 @@
 //! The SELECT that a shard runs for a find or a count.
 
 use super::condition::{Bound, Conditions, VERSION_PARAM};
+use super::halves;
 use super::options::{CountOptions, FindOptions};
 use super::read::Query;
 use crate::catalog::model::Collection;
@@ -53,17 +54,12 @@ pub fn find(
     options: &FindOptions,
     single_target: bool,
 ) -> Result<(Statement, Order)> {
-    let (filter, filter_text) = (&query.filter, query.text.as_str());
+    if let Some(found) = find_by_halves(collection, query, options, single_target)? {
+        return Ok(found);
+    }
+    let filter = &query.filter;
     let mut conditions = Conditions::of_query(collection, query)?;
-    let document = match &options.projection {
-        Some(projection) => {
-            let filter = options.positional.then_some(filter_text);
-            let text = wrapped(projection, options.setting.as_ref(), filter);
-            let projection = conditions.param(Bound::Text(text));
-            format!("docshard_internal.project(t.doc, {projection})")
-        }
-        None => "t.doc".to_owned(),
-    };
+    let document = projected("t.doc", query, options, &mut conditions);
     let (key, order) = match &options.sort {
         None => (None, Order::None),
         Some((sort, text)) => {
@@ -98,6 +94,62 @@ pub fn find(
         sql += &format!(" OFFSET {}", options.skip.min(i64::MAX as u64));
     }
     Ok((Statement { sql, params: conditions.params }, order))
+}
+
+/// As [`find`], if there is a limit and a secondary index that serves filter and sort: see [`halves`].
+fn find_by_halves(
+    collection: &Collection,
+    query: &Query,
+    options: &FindOptions,
+    single_target: bool,
+) -> Result<Option<(Statement, Order)>> {
+    let Some(limit) = options.limit else { return Ok(None) };
+    if let Some((sort, _)) = &options.sort
+        && column_order(collection, &query.filter, sort).is_some()
+    {
+        return Ok(None);
+    }
+    let sort = options.sort.as_ref().map(|(sort, _)| sort);
+    let Some((mut conditions, halves)) = halves::of_query(collection, query, sort)? else { return Ok(None) };
+    let document = projected("d.doc", query, options, &mut conditions);
+    let key = options.sort.as_ref().map(|(_, text)| {
+        let text = conditions.param(Bound::Text(text.clone()));
+        format!("docshard_internal.sort_key(t.doc, {text}) AS key")
+    });
+    let columns: Vec<String> = ["t.doc".to_owned()].into_iter().chain(key.clone()).collect();
+    let (columns, table) = (columns.join(", "), collection.table());
+    let most = limit.saturating_add(options.skip).min(i64::MAX as u64);
+    let order = halves.order.map(|order| format!(" ORDER BY {order}")).unwrap_or_default();
+    let mut found = format!("(SELECT {columns} FROM {table} t WHERE {}{order} LIMIT {most})", halves.tree);
+    if let Some(entries) = halves.entries {
+        let order = if key.is_some() { " ORDER BY key" } else { "" };
+        found += &format!(" UNION ALL (SELECT {columns} FROM {table} t WHERE {entries}{order} LIMIT {most})");
+    }
+    let (told, order) = match (key, single_target) {
+        (None, _) => ("", ""),
+        (Some(_), true) => ("", " ORDER BY d.key"),
+        (Some(_), false) => (", d.key", " ORDER BY d.key"),
+    };
+    let sql = match single_target && options.skip > 0 {
+        true => format!("LIMIT {} OFFSET {}", limit.min(i64::MAX as u64), options.skip.min(i64::MAX as u64)),
+        false => format!("LIMIT {most}"),
+    };
+    let sql = format!("SELECT docshard_internal.pack({document}){told} FROM ({found}) AS d{order} {sql}");
+    let order = if sort.is_some() { Order::Ascending } else { Order::None };
+    Ok(Some((Statement { sql, params: conditions.params }, order)))
+}
+
+/// What a find answers of a document.
+fn projected(document: &str, query: &Query, options: &FindOptions, conditions: &mut Conditions) -> String {
+    match &options.projection {
+        Some(projection) => {
+            let filter = options.positional.then_some(query.text.as_str());
+            let text = wrapped(projection, options.setting.as_ref(), filter);
+            let projection = conditions.param(Bound::Text(text));
+            format!("docshard_internal.project({document}, {projection})")
+        }
+        None => document.to_owned(),
+    }
 }
 
 /// The SELECT of a count: one row with the number of documents, at most skip + limit of them.

@@ -100,28 +100,9 @@ impl Filter {
         self.root.ranges_of(path, stored)
     }
 
-    /// As [`ranges_under`](Self::ranges_under), for documents with arrays on the path: one of the values that it leads to lies
-    /// inside. Those are the elements of an array at its end, and `EMPTY_ARRAY` of an empty one; and null if there is none.
-    pub(crate) fn ranges_of_one(&self, path: &str, stored: Option<&Collator>) -> KeyRanges {
-        self.root.ranges_of_one(path, stored)
-    }
-
-    /// True if a matching document has an array at the path, or several there.
-    pub(crate) fn demands_array(&self, path: &str) -> bool {
-        let mut demanded = false;
-        self.root.required(&mut |leaf, test| demanded |= leaf == path && test.accepts_only_arrays());
-        demanded
-    }
-
-    /// The conditions that an element of the array at a path must match as a document, for every matching document.
-    pub(crate) fn element_parts(&self) -> Vec<(&str, ElementPart<'_>)> {
-        let mut parts = Vec::new();
-        self.root.required(&mut |path, test| {
-            if let Test::ElementDocument(root) = test {
-                parts.push((path, ElementPart { root }));
-            }
-        });
-        parts
+    /// All of it.
+    pub fn part(&self) -> Part<'_> {
+        Part { root: &self.root }
     }
 
     /// The paths of the fields that the filter constrains: those whose [`ranges_of`](Self::ranges_of) is not everything,
@@ -189,16 +170,49 @@ impl Filter {
     }
 }
 
-/// What `$elemMatch` demands of an element.
-#[derive(Clone, Copy)]
-pub(crate) struct ElementPart<'a> {
+/// A filter, one of those that an `$or` joins, or what `$elemMatch` demands of an element, taken as a document.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
     root: &'a Node,
 }
 
-impl ElementPart<'_> {
-    /// As [`Filter::ranges_of_one`], with paths below the element.
-    pub(crate) fn ranges_of_one(&self, path: &str, stored: Option<&Collator>) -> KeyRanges {
+impl<'a> Part<'a> {
+    /// As [`Filter::ranges_under`].
+    pub(crate) fn ranges_under(self, path: &str, stored: Option<&Collator>) -> KeyRanges {
+        self.root.ranges_of(path, stored)
+    }
+
+    /// As [`ranges_under`](Self::ranges_under), for documents with arrays on the path: one of the values that it leads to lies
+    /// inside. Those are the elements of an array at its end, and `EMPTY_ARRAY` of an empty one; and null if there is none.
+    pub(crate) fn ranges_of_one(self, path: &str, stored: Option<&Collator>) -> KeyRanges {
         self.root.ranges_of_one(path, stored)
+    }
+
+    /// True if a matching document has an array at the path, or several there.
+    pub(crate) fn demands_array(self, path: &str) -> bool {
+        let mut demanded = false;
+        self.root.required(&mut |leaf, test| demanded |= leaf == path && test.accepts_only_arrays());
+        demanded
+    }
+
+    /// The conditions that an element of the array at a path must match as a document, for every matching document.
+    pub(crate) fn element_parts(self) -> Vec<(&'a str, Part<'a>)> {
+        let mut parts = Vec::new();
+        self.root.required(&mut |path, test| {
+            if let Test::ElementDocument(root) = test {
+                parts.push((path, Part { root }));
+            }
+        });
+        parts
+    }
+
+    /// The filters that each `$or` joins that every matching document passes.
+    pub fn alternatives(self) -> Vec<Vec<Part<'a>>> {
+        match self.root {
+            Node::And(nodes) => nodes.iter().flat_map(|root| Part { root }.alternatives()).collect(),
+            Node::Or(nodes) => vec![nodes.iter().map(|root| Part { root }).collect()],
+            _ => Vec::new(),
+        }
     }
 }
 

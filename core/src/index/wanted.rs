@@ -4,7 +4,7 @@
 
 use super::IndexKeys;
 use super::entries::Tag;
-use crate::filter::Filter;
+use crate::filter::{Filter, Part};
 use crate::key::encode::prefix_successor;
 use crate::key::{KeyRange, KeyRanges};
 use crate::{path, targeting};
@@ -27,6 +27,11 @@ impl Wanted {
         self.columns.is_empty()
     }
 
+    /// True if one key alone is wanted of a column of the b-tree.
+    pub fn is_fixed(&self, column: usize) -> bool {
+        matches!(self.columns.get(column).map(KeyRanges::as_slice), Some([range]) if range.as_point().is_some())
+    }
+
     /// How many leading columns are given by equality, and how many are given at all.
     pub fn score(&self) -> (usize, usize) {
         (self.columns.iter().filter(|ranges| are_points(ranges)).count(), self.columns.len())
@@ -36,6 +41,11 @@ impl Wanted {
 impl IndexKeys {
     /// The keys that a filter wants.
     pub fn wanted(&self, filter: &Filter) -> Wanted {
+        self.wanted_by(filter.part())
+    }
+
+    /// The keys that a part of a filter wants.
+    pub fn wanted_by(&self, filter: Part<'_>) -> Wanted {
         let mut columns = Vec::new();
         for (field, _) in &self.fields {
             let ranges = self.without_array(filter, field);
@@ -52,7 +62,7 @@ impl IndexKeys {
     }
 
     /// The keys of a field that a filter wants where no array is on its path. Only an array is equal to an array.
-    fn without_array(&self, filter: &Filter, field: &str) -> KeyRanges {
+    fn without_array(&self, filter: Part<'_>, field: &str) -> KeyRanges {
         if filter.demands_array(field) {
             return KeyRanges::none();
         }
@@ -60,7 +70,7 @@ impl IndexKeys {
     }
 
     /// The entries that a filter wants: each of the fields may lead through the array, or none of them.
-    fn wanted_entries(&self, filter: &Filter) -> KeyRanges {
+    fn wanted_entries(&self, filter: Part<'_>) -> KeyRanges {
         let mut all =
             vec![self.composed(|field| Some(Demand { of: self.without_array(filter, field), meets_alone: false }))];
         let mut tags = vec![Tag::NoArray];
@@ -83,7 +93,7 @@ impl IndexKeys {
     }
 
     /// What is wanted of documents with an array on the paths that begin with `head`.
-    fn composed_through(&self, head: &str, filter: &Filter) -> Composed {
+    fn composed_through(&self, head: &str, filter: Part<'_>) -> Composed {
         let demand = |field: &str| Demand { of: self.without_array(filter, field), meets_alone: false };
         let goes_through = |field: &str| path::split(field).0 == head;
         // What is demanded of several fields may be met by several elements.
