@@ -82,11 +82,22 @@ SELECT docshard.count_documents('tx.c', '{"_id": 1}');
 FETCH 1 FROM c;
 COMMIT;
 SELECT docshard.find('tx.c', '{"_id": {"$lte": 30}}', '{"sort": {"_id": 1}}') LIMIT 2;
--- Two-phase commit of one's own is refused where other nodes were written.
+-- Two-phase commit of one's own: what was written is neither seen nor lost until it is decided.
 BEGIN;
 SELECT docshard.update_many('tx.c', '{}', '{"$set": {"v": 7}}') -> 'modifiedCount' AS modified;
 PREPARE TRANSACTION 'mine';
-\echo :LAST_ERROR_SQLSTATE
 SELECT docshard.count_documents('tx.c', '{"v": 7}');
+COMMIT PREPARED 'mine';
+SELECT docshard.count_documents('tx.c', '{"v": 7}');
+BEGIN;
+SELECT docshard.update_many('tx.c', '{}', '{"$set": {"v": 8}}') -> 'modifiedCount' AS modified;
+PREPARE TRANSACTION 'mine';
+ROLLBACK PREPARED 'mine';
+SELECT docshard.count_documents('tx.c', '{"v": 8}');
+-- One that only reads.
+BEGIN;
+SELECT docshard.count_documents('tx.c');
+PREPARE TRANSACTION 'mine';
+COMMIT PREPARED 'mine';
 SELECT docshard.drop_database('tx');
 SELECT count(*) FROM pg_prepared_xacts;

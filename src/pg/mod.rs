@@ -31,4 +31,5 @@ pub mod timeout;
 pub mod transaction;
 pub mod trigger;
 pub mod user;
+pub mod utility;
 pub mod whole;

@@ -11,6 +11,10 @@
 //!
 //! No shard commits before all statements on all shards have succeeded.
 //!
+//! # PREPARE TRANSACTION
+//! All written shards prepare, and the decision is written, as above; but it is part of what the client prepares here. So
+//! its COMMIT PREPARED decides, and its ROLLBACK PREPARED leaves no decision. The [`Coordinator`] tells the shards then.
+//!
 //! # Abort
 //! What runs is cancelled, answers are drained, transactions rolled back (prepared ones too), all within [`CLEANUP`];
 //! a connection that takes longer is closed. Nothing raises there.
@@ -39,8 +43,9 @@ pub trait Coordinator {
         Ok("0".into())
     }
     /// Writes the decision into the local transaction, after all shards have prepared. It runs in the local
-    /// pre-commit with a snapshot; an error aborts the transaction everywhere.
-    fn decide(&self, gids: &[(Oid, String)]) -> Result<()>;
+    /// pre-commit with a snapshot; an error aborts the transaction everywhere. If it does not commit `at_once` but is
+    /// being prepared, other transactions may run for long before it ends.
+    fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()>;
     /// The shards have committed these. Called after the local commit: no access to tables, no errors.
     fn finished(&self, gids: &[(Oid, String)]);
 }
@@ -118,7 +123,15 @@ fn on_event(event: Event) {
     }
     let done = match event {
         Event::PreCommit => pre_commit(),
-        Event::PrePrepare => with_pool(|pool| pool.refuse_prepare()),
+        Event::PrePrepare => pre_prepare(),
+        Event::Prepared => {
+            BRANCHES.take();
+            drop(with_pool(|pool| {
+                pool.next_epoch();
+                Ok(())
+            }));
+            Ok(())
+        }
         Event::Committed => {
             committed();
             Ok(())
@@ -145,13 +158,18 @@ fn on_event(event: Event) {
 }
 
 fn pre_commit() -> Result<()> {
-    let prepared = with_pool(Pool::pre_commit)?;
-    if !prepared {
-        return Ok(());
-    }
+    if with_pool(Pool::pre_commit)? { decide(true) } else { Ok(()) }
+}
+
+/// The client prepares the local transaction, to end it later.
+fn pre_prepare() -> Result<()> {
+    if with_pool(Pool::pre_prepare)? { decide(false) } else { Ok(()) }
+}
+
+fn decide(at_once: bool) -> Result<()> {
     let gids = gids(&BRANCHES.with_borrow(Vec::clone));
     match COORDINATOR.get() {
-        Some(coordinator) => ffi::with_snapshot(|| coordinator.decide(&gids)),
+        Some(coordinator) => ffi::with_snapshot(|| coordinator.decide(&gids, at_once)),
         None => Err(no_coordinator()),
     }
 }
@@ -189,6 +207,44 @@ fn no_coordinator() -> Error {
 impl Pool {
     /// Brings the remote transactions to where the local commit decides. True if shards have prepared.
     fn pre_commit(&mut self) -> Result<bool> {
+        self.make_sound()?;
+        match self.writers().count() {
+            0 => self.end_readers(&[]).map(|()| false),
+            1 if !ffi::local_writes() => self.commit_single().map(|()| false),
+            _ => self.commit_several(),
+        }
+    }
+
+    /// Brings the remote transactions to where the local PREPARE TRANSACTION leaves the decision to later. True if shards
+    /// have prepared.
+    fn pre_prepare(&mut self) -> Result<bool> {
+        self.make_sound()?;
+        if self.writers().next().is_none() {
+            return self.end_readers(&[]).map(|()| false);
+        }
+        for writer in self.writers() {
+            writer.make_block()?;
+        }
+        if !self.all_can_prepare()? {
+            let names = self.unable_to_prepare();
+            return Err(Error::new(
+                Kind::IllegalOperation,
+                format!("cannot prepare the transaction, as shard \"{names}\" prepares none"),
+            )
+            .with_hint("Set max_prepared_transactions above 0 there, and restart it."));
+        }
+        self.prepare().map(|()| true)
+    }
+
+    /// Writers that cannot prepare transactions, by name.
+    fn unable_to_prepare(&mut self) -> String {
+        let names: Vec<_> =
+            self.writers().filter(|w| w.two_phase == Some(false)).map(|w| w.wire.shard().to_owned()).collect();
+        names.join("\", \"")
+    }
+
+    /// Ends what is still being read, and makes sure that all written shards can commit.
+    fn make_sound(&mut self) -> Result<()> {
         self.end_streams()?;
         for writer in self.writers() {
             // Looking now tells a shard that is gone from one that vanishes while it commits.
@@ -210,11 +266,7 @@ impl Pool {
                 });
             }
         }
-        match self.writers().count() {
-            0 => self.end_readers(&[]).map(|()| false),
-            1 if !ffi::local_writes() => self.commit_single().map(|()| false),
-            _ => self.commit_several(),
-        }
+        Ok(())
     }
 
     /// Prepares the writers, or commits one after the other. True if they have prepared.
@@ -295,14 +347,10 @@ impl Pool {
     /// Commits one writer after the other.
     fn commit_one_by_one(&mut self) -> Result<()> {
         if MULTI_SHARD_COMMIT.get() != MultiShardCommit::OneByOne {
-            let names: Vec<_> =
-                self.writers().filter(|w| w.two_phase == Some(false)).map(|w| w.wire.shard().to_owned()).collect();
+            let names = self.unable_to_prepare();
             return Err(Error::new(
                 Kind::IllegalOperation,
-                format!(
-                    "cannot commit on several shards, as shard \"{}\" prepares no transactions",
-                    names.join("\", \"")
-                ),
+                format!("cannot commit on several shards, as shard \"{names}\" prepares no transactions"),
             )
             .with_hint(
                 "Set max_prepared_transactions above 0 there, or docshard.multi_shard_commit to one_by_one here, which \
@@ -380,17 +428,6 @@ impl Pool {
             self.by_id(branch.connection).is_some_and(|c| c.finish_text(Some(&tag), Limit::Until(deadline)).is_ok())
         });
         sent
-    }
-
-    fn refuse_prepare(&mut self) -> Result<()> {
-        self.stop(|c| c.depth == 0);
-        if self.connections.iter().all(|c| c.depth == 0) {
-            return Ok(());
-        }
-        Err(Error::new(
-            Kind::OperationNotSupportedInTransaction,
-            "cannot PREPARE a transaction that has operated on docshard shards",
-        ))
     }
 
     /// The local transaction was aborted.

@@ -7,6 +7,9 @@
 //! 3. *After the local commit* the shards are told. Rows whose shards have committed are removed by this backend's next
 //!    such transaction, or by [`resolve_all`].
 //!
+//! A client's PREPARE TRANSACTION does 1 and 2: lock and rows are then part of what is prepared here, and outlive a restart.
+//! After its COMMIT PREPARED or ROLLBACK PREPARED, [`prepared`] tells the shards.
+//!
 //! [`resolve_all`] finishes what was left behind by a crash or a lost connection. A prepared transaction of this
 //! cluster whose lock is free has no living originator: with a row it is committed, without one it is rolled back.
 //!
@@ -16,6 +19,7 @@
 //! * A row is removed only if, after it was seen, its shard was seen without the prepared transaction: a row appears
 //!   only after the PREPARE.
 
+mod prepared;
 mod resolve;
 
 use crate::pg::error::{Error, Result};
@@ -34,6 +38,7 @@ pub use resolve::resolve_all;
 /// Called from `_PG_init`.
 pub fn init() {
     remote::set_coordinator(&Router);
+    prepared::init();
 }
 
 struct Router;
@@ -55,9 +60,10 @@ impl Coordinator for Router {
         Ok(format!("{}{transaction:08x}", cluster_token()?))
     }
 
-    fn decide(&self, gids: &[(Oid, String)]) -> Result<()> {
+    fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()> {
         fault::point("decide.prepared")?;
-        let finished = FINISHED.take();
+        // Rows that a prepared transaction has deleted would be in the way of whoever wants to remove them.
+        let finished = if at_once { FINISHED.take() } else { Vec::new() };
         let finished: Vec<&str> = finished.iter().map(String::as_str).collect();
         // This very transaction may have dropped a server, by remove_shard: nobody could resolve it there later.
         let names: Vec<String> = gids
@@ -98,9 +104,22 @@ fn cluster_token() -> Result<String> {
     Ok(format!("{:016x}", row.i64(0)))
 }
 
+/// What the names of the prepared transactions of one local transaction begin with.
+fn gid_prefix(transaction: u32) -> Result<String> {
+    Ok(format!("docshard_{}{transaction:08x}_", cluster_token()?))
+}
+
 /// The originator's local transaction id in a prepared transaction's name; None if the name is another cluster's, or
 /// of something else.
 fn originator(gid: &str, cluster: &str) -> Option<u32> {
     let rest = gid.strip_prefix("docshard_")?.strip_prefix(cluster)?;
     u32::from_str_radix(rest.get(..8)?, 16).ok()
+}
+
+/// The decided transactions of a server, as they are now.
+fn decisions(server: &str) -> Result<Vec<String>> {
+    let _snapshot = ActiveSnapshot::latest();
+    let rows =
+        spi::read("SELECT gid FROM docshard_catalog.transactions WHERE server = $1::name", &[Param::Text(server)])?;
+    Ok(rows.iter().map(|row| row.text(0).to_owned()).collect())
 }

@@ -1,6 +1,6 @@
 //! Finishing transactions whose originator is gone.
 
-use super::{cluster_token, originator};
+use super::{cluster_token, decisions, originator};
 use crate::catalog::cache;
 use crate::catalog::model::{Place, Shard};
 use crate::catalog::nodes::read_on;
@@ -80,11 +80,4 @@ fn resolve(shard: &Shard) -> Result<u64> {
         }
     }
     Ok(done)
-}
-
-/// The decided transactions of a server, as they are now.
-fn decisions(server: &str) -> Result<Vec<String>> {
-    let rows =
-        spi::query("SELECT gid FROM docshard_catalog.transactions WHERE server = $1::name", &[Param::Text(server)])?;
-    Ok(rows.iter().map(|row| row.text(0).to_owned()).collect())
 }

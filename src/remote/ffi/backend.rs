@@ -323,6 +323,7 @@ pub(in crate::remote) enum Event {
     /// may raise
     PrePrepare,
     Committed,
+    Prepared,
     Aborted,
     /// a subtransaction, at this level, is about to commit
     PreCommitSub(i32),
@@ -356,7 +357,8 @@ unsafe extern "C-unwind" fn on_xact(event: pg_sys::XactEvent::Type, _arg: *mut c
     match event {
         pg_sys::XactEvent::XACT_EVENT_PRE_COMMIT => tell(Event::PreCommit),
         pg_sys::XactEvent::XACT_EVENT_PRE_PREPARE => tell(Event::PrePrepare),
-        pg_sys::XactEvent::XACT_EVENT_COMMIT | pg_sys::XactEvent::XACT_EVENT_PREPARE => tell(Event::Committed),
+        pg_sys::XactEvent::XACT_EVENT_COMMIT => tell(Event::Committed),
+        pg_sys::XactEvent::XACT_EVENT_PREPARE => tell(Event::Prepared),
         pg_sys::XactEvent::XACT_EVENT_ABORT => tell(Event::Aborted),
         _ => {}
     }
