@@ -223,6 +223,18 @@ CREATE TABLE docshard_data.capture_log (
 );
 COMMENT ON TABLE docshard_data.capture_log IS 'Keys that changed in a captured range and have not been copied since';
 
+CREATE TABLE docshard_data.capture_parts (
+    migration_id  bigint NOT NULL,
+    part          bigint NOT NULL,
+    collection_id int NOT NULL,
+    skey          bytea NOT NULL,
+    id            bytea,
+    next_skey     bytea,
+    next_id       bytea,
+    PRIMARY KEY (migration_id, part)
+);
+COMMENT ON TABLE docshard_data.capture_parts IS 'Into which parts a captured range is divided to be copied: each begins at a key and ends before the next one''s; null is before all ids, or after all keys';
+
 -- A restored router is a copy of the dumped one: what CREATE EXTENSION put there gives way, in whatever order tables are
 -- restored. The first shard, `local`, is known by its time, which is the cluster's.
 CREATE FUNCTION docshard_internal.restore_replaces() RETURNS trigger

@@ -2,7 +2,7 @@
 
 use super::required;
 use crate::ownership::placement::{Placement, check};
-use crate::ownership::{arriving, capture, documents, leaving, table, writing};
+use crate::ownership::{arriving, capture, documents, leaving, parts, table, writing};
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::json;
@@ -150,6 +150,53 @@ COMMENT ON VIEW docshard_data.capture_changes IS 'Keys that changed in a capture
 "#,
     name = "capture_changes",
     requires = [current_document]
+);
+
+/// Divides the range of a move into parts of so many documents; returns how many parts.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn divide_leaving(migration: i64, collection: i32, lo: &[u8], hi: Option<&[u8]>, documents: i64) -> i64 {
+    parts::divide(migration, collection, lo, hi, documents).unwrap_or_else(|e| e.raise())
+}
+
+/// The documents of a part, packed, in the snapshot of the statement that asks.
+#[pg_extern(schema = "docshard_internal", stable, parallel_safe, requires = ["catalog"])]
+fn pack_part(
+    collection: i32,
+    skey: &[u8],
+    id: Option<&[u8]>,
+    next_skey: Option<&[u8]>,
+    next_id: Option<&[u8]>,
+) -> TableIterator<'static, (name!(documents, i64), name!(packed, String))> {
+    let packed = parts::pack(collection, (skey, id), (next_skey, next_id)).unwrap_or_else(|e| e.raise());
+    TableIterator::new(packed)
+}
+
+/// A packed part that has arrived, its documents checked.
+#[pg_extern(schema = "docshard_internal", immutable, strict, parallel_safe)]
+fn receive_part(packed: &str) -> Vec<u8> {
+    parts::receive(packed).unwrap_or_else(|e| e.raise())
+}
+
+/// The documents of a packed part.
+#[pg_extern(schema = "docshard_internal", immutable, strict, parallel_safe)]
+fn unpack_part(
+    packed: &[u8],
+) -> TableIterator<'static, (name!(skey, Vec<u8>), name!(id, Vec<u8>), name!(doc, RawJsonb))> {
+    let rows = parts::unpack(packed).unwrap_or_else(|e| e.raise());
+    let rows: Vec<_> =
+        rows.iter().map(|row| (row.skey.to_vec(), row.id.to_vec(), RawJsonb::from_bytes(row.doc))).collect();
+    TableIterator::new(rows)
+}
+
+extension_sql!(
+    r#"
+CREATE VIEW docshard_data.capture_packed AS
+SELECT migration_id, part, documents, packed
+  FROM docshard_data.capture_parts, LATERAL docshard_internal.pack_part(collection_id, skey, id, next_skey, next_id);
+COMMENT ON VIEW docshard_data.capture_packed IS 'The documents of a captured range as they are now, part by part, packed';
+"#,
+    name = "capture_packed",
+    requires = [pack_part]
 );
 
 /// Loads a batch of what a move has pulled into the collection's table; returns how many documents that were.

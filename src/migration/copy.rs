@@ -1,6 +1,6 @@
 //! Copying a range while others write to it: the clone, and rounds that catch up with what changed meanwhile.
 //!
-//! S pulls and commits into the staging table, batch by batch; R loads a batch while S pulls the next. No batch and no
+//! S pulls and commits into the staging table, part by part; R loads one while S pulls the next. No batch and no
 //! round holds a snapshot on the donor for longer than it reads.
 //!
 //! INVARIANT: after a round, R holds the range as the donor had it in the round's snapshot: what was read before and
@@ -9,7 +9,7 @@
 //! equal to the donor.
 
 use super::donor;
-use super::recipient::{self, Place};
+use super::recipient;
 use super::record::{self, Record};
 use super::shard::Remote;
 use crate::pg::error::Result;
@@ -36,8 +36,8 @@ pub(super) struct Copy<'a> {
     pub(super) recipient: &'a mut Remote,
     /// S
     puller: &'a mut Remote,
-    /// documents a batch
-    rows: i64,
+    /// how many parts the range has
+    parts: i64,
     /// the recipient's table has a unique index beside its primary key
     unique: bool,
     batch: i32,
@@ -56,7 +56,7 @@ impl<'a> Copy<'a> {
         donor: &'a mut Remote,
         recipient: &'a mut Remote,
         puller: &'a mut Remote,
-        rows: i64,
+        parts: i64,
         unique: bool,
     ) -> Self {
         let noted = Instant::now();
@@ -66,7 +66,7 @@ impl<'a> Copy<'a> {
             donor,
             recipient,
             puller,
-            rows,
+            parts,
             unique,
             batch: 0,
             rounds: 0,
@@ -111,29 +111,23 @@ impl<'a> Copy<'a> {
     pub(super) fn clone_range(&mut self, bytes_per_second: u64) -> Result<()> {
         let began = Instant::now();
         recipient::begin_load(self.recipient, self.record, self.end)?;
-        let mut after: Option<Place> = None;
-        self.batch += 1;
-        recipient::start_pull(self.puller, self.record, self.end, after.as_ref(), self.batch, self.rows)?;
-        loop {
+        let parts = i32::try_from(self.parts).unwrap_or(i32::MAX);
+        recipient::start_pull(self.puller, self.record, 1)?;
+        for part in 1..=parts {
             let pulled = recipient::finish_pull(self.puller)?;
-            let full = pulled.documents >= self.rows;
-            let here = self.batch;
-            after = pulled.last;
-            if full {
-                self.batch += 1;
-                recipient::start_pull(self.puller, self.record, self.end, after.as_ref(), self.batch, self.rows)?;
+            self.batch = part;
+            if part < parts {
+                recipient::start_pull(self.puller, self.record, part + 1)?;
             }
             if pulled.documents > 0 {
-                self.documents += recipient::load(self.recipient, self.record, here, pulled.documents, self.unique)?;
+                self.documents += recipient::load(self.recipient, self.record, part, pulled.documents, self.unique)?;
                 self.bytes += pulled.bytes;
                 self.note()?;
                 fault::point("move.cloning")?;
                 self.throttle(began, bytes_per_second);
             }
-            if !full {
-                return Ok(());
-            }
         }
+        Ok(())
     }
 
     /// Copies what has changed since the last round, or the clone.

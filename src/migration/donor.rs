@@ -57,6 +57,25 @@ pub(super) fn estimate(donor: &mut Remote, record: &Record, end: Option<&[u8]>) 
     Ok(plan.and_then(|plan| plan[0]["Plan"]["Plan Rows"].as_i64()).unwrap_or(0))
 }
 
+/// Begins to divide the range into parts of so many documents, each to be pulled at once; [`finish_dividing`] waits for it.
+pub(super) fn start_dividing(donor: &mut Remote, record: &Record, end: Option<&[u8]>, documents: i64) -> Result<()> {
+    donor.start(
+        "SELECT docshard_internal.divide_leaving($1, $2, $3, $4, $5)",
+        &[
+            Param::Int8(record.id),
+            Param::Int4(record.collection),
+            Param::Bytea(&record.min),
+            Param::OptBytea(end),
+            Param::Int8(documents),
+        ],
+    )
+}
+
+/// How many parts there are, numbered from 1.
+pub(super) fn finish_dividing(donor: &mut Remote) -> Result<i64> {
+    Ok(donor.finish()?.first().and_then(|row| row.i64(0)).unwrap_or(0))
+}
+
 /// Tells writers to the range of the move: committed at once.
 pub(super) fn begin_capture(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
     donor.query(

@@ -6,10 +6,11 @@
 //!
 //! # Steps
 //! 1. [`register`]: the attempt, *running*, durable before any side effect; its coordinator holds a lock on it.
-//! 2. The recipient gets the collection's table and indexes, and a foreign table over the donor's.
+//! 2. The recipient gets the collection's table and indexes, and foreign tables over what the donor packs and captures.
+//!    Meanwhile the donor divides the range into parts.
 //! 3. Capture: the donor commits a capture row. From now on writers to the range share the migration's lock. Then wait,
 //!    by watching, for the transactions that held the collection's lock before.
-//! 4. Clone: S pulls into a staging table, batch by batch. R loads from there, in one transaction that nobody sees.
+//! 4. Clone: S pulls into a staging table, part by part ([`crate::ownership::parts`]). R loads from there, in one transaction that nobody sees.
 //!    Meanwhile the row trigger, [`crate::ownership::capture`], logs the keys that change in the range; and T's session
 //!    writes the pages of the documents that it is to delete into the WAL ([`crate::ownership::leaving`]).
 //! 5. Catch up: S pulls the logged keys with their present documents, R applies them; again and again, until a round is
@@ -147,18 +148,20 @@ fn attempt(registered: Registered, bytes_per_second: u64) -> Result<Decided> {
 
     fault::point("move.registered")?;
     step("preparing the recipient")?;
+    let end = end.as_deref();
+    let rows = recipient::batch_rows(donor::size_of_documents(&mut donor, &record, end)?);
+    let estimated = donor::estimate(&mut donor, &record, end)?;
+    donor::check_version(&mut donor, &record, record.donor_version)?;
+    donor::start_dividing(&mut donor, &record, end, rows)?;
     if place {
         recipient::place(&mut recipient, &record, index_on_id)?;
         register::placed(&record)?;
     }
     fault::point("move.placed")?;
-    donor::check_version(&mut donor, &record, record.donor_version)?;
     donor::check_version(&mut recipient, &record, record.recipient_version)?;
-    let end = end.as_deref();
-    let rows = recipient::batch_rows(donor::size_of_documents(&mut donor, &record, end)?);
-    let estimated = donor::estimate(&mut donor, &record, end)?;
     recipient::prepare_staging(&mut puller, &record, &donor.server, rows)?;
     let unique = recipient::has_unique_index(&record)?;
+    let parts = donor::finish_dividing(&mut donor)?;
     fault::point("move.staged")?;
 
     transaction::run(|| {
@@ -173,7 +176,7 @@ fn attempt(registered: Registered, bytes_per_second: u64) -> Result<Decided> {
     fault::point("move.writers_gone")?;
 
     step("cloning")?;
-    let mut copy = Copy::new(&record, end, &mut donor, &mut recipient, &mut puller, rows, unique);
+    let mut copy = Copy::new(&record, end, &mut donor, &mut recipient, &mut puller, parts, unique);
     // T's session has nothing else to do meanwhile: most of the work is writing pages into the WAL, and done once. What it
     // finds is found again below, as late as can be, so that the comparison of counts also tells of documents that came
     // without being captured.

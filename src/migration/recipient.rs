@@ -14,8 +14,8 @@ use crate::pg::sql::quote_ident;
 use crate::pg::{spi, transaction};
 use docshard_core::error::Kind;
 
-/// How many bytes of documents are pulled, and held by postgres_fdw, at once: little enough to stay in a processor's caches,
-/// and for R to have something to do soon; enough for neighbours in indexes of another order to come together.
+/// How many bytes of documents make a part, which is pulled, held by postgres_fdw and loaded at once: little enough to stay
+/// in a processor's caches, and for R to have something to do soon; enough for neighbours in indexes of another order to come together.
 const BATCH_BYTES: i64 = 2 << 20;
 
 /// True if the collection has a unique index of its own, beside the primary key.
@@ -66,21 +66,21 @@ pub(super) fn batch_rows(size: i64) -> i64 {
 /// the donor, so that a recipient that cannot reach it is found out before anybody waits.
 pub(super) fn prepare_staging(puller: &mut Remote, record: &Record, donor_server: &str, rows: i64) -> Result<()> {
     let (source, changes, staging) = (names::source(record), names::changes(record), names::staging(record));
-    let donors = table::name(record.collection);
-    let (remote_table, server) = (donors.trim_start_matches("docshard_data."), quote_ident(donor_server));
-    // Asynchronous reads would mix the parts that `start_pull` wants one after the other.
-    let options = format!("schema_name 'docshard_data', fetch_size '{rows}', async_capable 'false'");
+    let server = quote_ident(donor_server);
+    let options = "schema_name 'docshard_data', async_capable 'false'";
     puller.execute(&format!(
         "DROP FOREIGN TABLE IF EXISTS {source}, {changes}; DROP TABLE IF EXISTS {staging}; \
-         CREATE FOREIGN TABLE {source} (skey bytea, id bytea, doc jsonb) SERVER {server} \
-         OPTIONS ({options}, table_name '{remote_table}'); \
+         CREATE FOREIGN TABLE {source} (migration_id bigint, part bigint, documents bigint, packed text) \
+         SERVER {server} OPTIONS ({options}, fetch_size '1', table_name 'capture_packed'); \
          CREATE FOREIGN TABLE {changes} (migration_id bigint, seq bigint, skey bytea, id bytea, doc jsonb) \
-         SERVER {server} OPTIONS ({options}, table_name 'capture_changes'); \
-         CREATE UNLOGGED TABLE {staging} (batch int, seq bigint, skey bytea, id bytea, doc jsonb); \
+         SERVER {server} OPTIONS ({options}, fetch_size '{rows}', table_name 'capture_changes'); \
+         CREATE UNLOGGED TABLE {staging} \
+         (batch int, seq bigint, skey bytea, id bytea, doc jsonb, documents bigint, packed bytea); \
+         ALTER TABLE {staging} ALTER packed SET STORAGE EXTERNAL; \
          CREATE INDEX ON {staging} (batch)",
     ))?;
     let reached =
-        puller.query(&format!("SELECT 1 FROM {source} WHERE skey >= $1 LIMIT 1"), &[Param::Bytea(&record.min)]);
+        puller.query(&format!("SELECT 1 FROM {changes} WHERE migration_id = $1 LIMIT 1"), &[Param::Int8(record.id)]);
     reached.map(drop).map_err(|mut error| {
         error.message = format!("the recipient cannot read from the donor: {}", error.message);
         let hint =
@@ -89,53 +89,26 @@ pub(super) fn prepare_staging(puller: &mut Remote, record: &Record, donor_server
     })
 }
 
-/// Where a document stands in the order of the table.
-pub(super) struct Place {
-    skey: Vec<u8>,
-    id: Vec<u8>,
-}
-
 /// A batch that arrived.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Pulled {
     pub(super) documents: i64,
     pub(super) bytes: i64,
-    pub(super) last: Option<Place>,
 }
 
-/// S: begins to pull into the staging table the next documents of the range behind `after`, at most `rows`.
-pub(super) fn start_pull(
-    puller: &mut Remote,
-    record: &Record,
-    end: Option<&[u8]>,
-    after: Option<&Place>,
-    batch: i32,
-    rows: i64,
-) -> Result<()> {
+/// S: begins to pull a part of the range into the staging table, as a batch of that number.
+pub(super) fn start_pull(puller: &mut Remote, record: &Record, part: i32) -> Result<()> {
     let (source, staging) = (names::source(record), names::staging(record));
-    let part = format!("SELECT skey, id, doc FROM {source} WHERE");
-    let (next, params) = match after {
-        None => (format!("{part} {} ORDER BY skey, id LIMIT {rows}", range(end)), range_params(record, end)),
-        // First what is left of the key, then the next keys: each is a scan of the index from there.
-        Some(place) => {
-            let below_end = if end.is_some() { "AND skey < $3" } else { "" };
-            let next = format!(
-                "SELECT * FROM ((SELECT * FROM ({part} skey = $1 AND id > $2 ORDER BY id LIMIT {rows}) AS same) \
-                 UNION ALL (SELECT * FROM ({part} skey > $1 {below_end} ORDER BY skey, id LIMIT {rows}) AS above)) \
-                 AS next LIMIT {rows}"
-            );
-            let params = [&place.skey, &place.id].map(|bytes| Param::Bytea(bytes));
-            (next, params.into_iter().chain(end.map(Param::Bytea)).collect())
-        }
-    };
+    // Three lengths precede a document; three values of a row are stored with a byte each at least.
+    let overhead = 12 - 3;
     puller.start(
         &format!(
-            "WITH come AS (INSERT INTO {staging} (batch, skey, id, doc) SELECT {batch}, * FROM ({next}) AS pulled \
-             RETURNING skey, id, pg_column_size(skey) + pg_column_size(id) + pg_column_size(doc) AS size), \
-             last AS (SELECT skey, id FROM come ORDER BY skey DESC, id DESC LIMIT 1) \
-             SELECT (SELECT count(*) FROM come), (SELECT coalesce(sum(size), 0)::int8 FROM come), \
-                    (SELECT skey FROM last), (SELECT id FROM last)"
+            "WITH come AS (INSERT INTO {staging} (batch, documents, packed) \
+             SELECT {part}, documents, docshard_internal.receive_part(packed) FROM {source} WHERE migration_id = $1 AND part = $2 \
+             RETURNING documents, octet_length(packed) - {overhead} * documents AS size) \
+             SELECT coalesce(sum(documents), 0)::int8, coalesce(sum(size), 0)::int8 FROM come"
         ),
-        &params,
+        &[Param::Int8(record.id), Param::Int8(part.into())],
     )
 }
 
@@ -143,8 +116,7 @@ pub(super) fn start_pull(
 pub(super) fn finish_pull(puller: &mut Remote) -> Result<Pulled> {
     let rows = puller.finish()?;
     let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "a count without an answer"))?;
-    let place = row.get(2).zip(row.get(3)).map(|(skey, id)| Place { skey: skey.to_vec(), id: id.to_vec() });
-    Ok(Pulled { documents: row.i64(0).unwrap_or(0), bytes: row.i64(1).unwrap_or(0), last: place })
+    Ok(Pulled { documents: row.i64(0).unwrap_or(0), bytes: row.i64(1).unwrap_or(0) })
 }
 
 /// R: begins, and makes sure that nothing of the range is here.
@@ -175,8 +147,9 @@ pub(super) fn load(recipient: &mut Remote, record: &Record, batch: i32, document
     if unique {
         let (staging, target) = (names::staging(record), table::name(record.collection));
         let sql = format!(
-            "WITH come AS (INSERT INTO {target} (skey, id, doc) SELECT skey, id, doc FROM {staging} WHERE batch = $1 \
-             ON CONFLICT DO NOTHING RETURNING 1) SELECT count(*) FROM come"
+            "WITH come AS (INSERT INTO {target} (skey, id, doc) SELECT came.skey, came.id, came.doc \
+             FROM {staging} AS staging, LATERAL docshard_internal.unpack_part(staging.packed) AS came \
+             WHERE staging.batch = $1 ON CONFLICT DO NOTHING RETURNING 1) SELECT count(*) FROM come"
         );
         return Ok(recipient.number(&sql, &[Param::Int4(batch)])?.unwrap_or(0));
     }

@@ -124,7 +124,8 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
         .collect();
     let captures: Vec<i64> = shard
         .query(
-            "SELECT migration_id FROM docshard_data.capture UNION SELECT migration_id FROM docshard_data.capture_log",
+            "SELECT migration_id FROM docshard_data.capture UNION SELECT migration_id FROM docshard_data.capture_log \
+             UNION SELECT migration_id FROM docshard_data.capture_parts",
             &[],
         )?
         .iter()
@@ -148,7 +149,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
         shard.execute(&format!("ROLLBACK PREPARED {}", crate::pg::sql::quote_literal(gid)))?;
     }
     for id in captures.iter().filter(|id| !alive.contains(id)) {
-        for table in ["capture", "capture_log"] {
+        for table in ["capture", "capture_log", "capture_parts"] {
             shard.query(&format!("DELETE FROM docshard_data.{table} WHERE migration_id = $1"), &[Param::Int8(*id)])?;
         }
     }

@@ -229,7 +229,7 @@ fn clean(record: &Record, cluster: i64) -> Result<()> {
         let mut shard = shard::connect(record.donor, record, "docshard recovery")?;
         end_attempt(&mut shard, record, cluster, &names::donor_gid(cluster, record.id))?;
         // A writer that saw the capture may log more until it ends; that is left to the sweep.
-        for table in ["capture", "capture_log"] {
+        for table in ["capture", "capture_log", "capture_parts"] {
             let sql = format!("DELETE FROM docshard_data.{table} WHERE migration_id = $1");
             shard.query(&sql, &[Param::Int8(record.id)])?;
         }

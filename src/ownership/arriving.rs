@@ -1,18 +1,17 @@
 //! Documents that a move has pulled into its staging table are put into the collection's, without executor, plan and
 //! trigger, as inserts of many documents are: see [`super::documents`].
 
-use super::table;
+use super::{parts, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::lock;
-use crate::pg::rows::{Purpose, Row, Writer};
+use crate::pg::rows::{Purpose, Writer};
 use crate::pg::scan::{Look, by_int4};
 use crate::pg::server::relation_oid;
-use docshard_core::document::normalise;
 use docshard_core::error::Kind;
 use std::ffi::CString;
 
-/// The columns of a staging table: batch, seq, skey, id, doc.
-const SKEY: usize = 2;
+/// The column of a staging table with packed documents: batch, seq, skey, id, doc, documents, packed.
+const PACKED: usize = 6;
 
 /// Loads a batch of a migration's staging table; returns how many documents that were.
 ///
@@ -28,22 +27,9 @@ pub fn load(migration: i64, collection: i32, batch: i32) -> Result<u64> {
     };
     let (staging, index) = (relation("")?, relation("_batch_idx")?);
     lock::keep_relation(staging);
-    // One behind the other, and where each part of each ends.
-    let (mut bytes, mut ends) = (Vec::new(), Vec::new());
-    by_int4(staging, index, batch, Look::Active, |row| {
-        ends.push([SKEY, SKEY + 1, SKEY + 2].map(|column| {
-            row.append(column, &mut bytes);
-            bytes.len()
-        }));
-    });
-    let mut rows = Vec::with_capacity(ends.len());
-    let mut start = 0;
-    for [skey, id, doc] in ends {
-        let row = Row { skey: &bytes[start..skey], id: &bytes[skey..id], doc: &bytes[id..doc] };
-        normalise::check_stored(row.doc)?;
-        rows.push(row);
-        start = doc;
-    }
+    let mut packed = Vec::new();
+    by_int4(staging, index, batch, Look::Active, |row| row.append(PACKED, &mut packed));
+    let rows = parts::unpack(&packed)?;
     let mut writer = Writer::open(table::oid(collection)?, Purpose::Insert, table::TRIGGER)?;
     writer.insert_by(rows.len().max(1), &rows);
     writer.finish();

@@ -9,8 +9,8 @@
 //! written by a change that is in the log or was forgotten since, and the same process forgot it. A mistake would show: the
 //! move counts what it removes.
 
-use super::table;
-use crate::pg::bulk::{self, Places};
+use super::{parts, table};
+use crate::pg::bulk::{self, PLACE_BYTES, Places};
 use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::server::relation_oid;
@@ -20,7 +20,7 @@ use std::ffi::CString;
 
 /// At most so many documents are noted (6 bytes each), so that memory does not grow with the chunk; others are searched for
 /// when they are removed.
-const MOST_PLACES: i64 = 4_000_000;
+const MOST_PLACES: usize = 4_000_000;
 /// With more changes than this, what was noted is of little worth.
 const MOST_CHANGES: usize = 20_000;
 
@@ -58,19 +58,20 @@ fn oid_of(collection: i32) -> Option<pgrx::pg_sys::Oid> {
 pub fn note(migration: i64, collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<i64> {
     LEAVING.set(None);
     let Some(oid) = oid_of(collection).filter(|oid| bulk::is_plain(*oid)) else { return Ok(0) };
-    let sql = format!(
-        "SELECT pg_catalog.count(*), pg_catalog.string_agg(pg_catalog.tidsend(ctid), ''::bytea ORDER BY ctid) \
-         FROM (SELECT ctid FROM {} WHERE {} LIMIT {}) AS places",
-        table::name(collection),
-        range(hi),
-        MOST_PLACES + 1,
-    );
-    let rows = spi::query(&sql, &params(lo, hi))?;
-    let Some(row) = rows.first().filter(|row| row.i64(0) <= MOST_PLACES && row.get(1).is_some()) else { return Ok(0) };
-    let places = row.bytes(1);
+    let mut places: Vec<[u8; PLACE_BYTES]> = Vec::new();
+    let all = parts::visit(collection, lo, hi, |row| {
+        places.push(row.place());
+        places.len() <= MOST_PLACES
+    })?;
+    if !all || places.is_empty() {
+        return Ok(0);
+    }
+    places.sort_unstable();
+    let count = i64::try_from(places.len()).unwrap_or(i64::MAX);
+    let places = places.into_flattened();
     bulk::log_pages(oid, Places(&places));
     LEAVING.set(Some(Leaving { migration, places, changed: Vec::new() }));
-    Ok(row.i64(0))
+    Ok(count)
 }
 
 /// Removes rows from the log of a move, which have been copied: exactly these.

@@ -10,6 +10,7 @@
 //! * [`capture`] logs the keys that change in a range that is being moved away.
 //! * [`arriving`] loads what a move has pulled.
 //! * [`leaving`] removes such a range when it has been moved.
+//! * [`parts`] divides such a range, and packs and unpacks its documents.
 //! * [`measure`] tells how much is here, and where it can be cut.
 //! * [`table`] makes and drops the collection's table together with its placement.
 
@@ -18,6 +19,7 @@ pub mod capture;
 pub mod documents;
 pub mod leaving;
 pub mod measure;
+pub mod parts;
 pub mod placement;
 pub mod table;
 pub mod writing;

@@ -196,7 +196,7 @@ pub fn drop(collection: i32) -> Result<()> {
         spi::run_script(&format!("DROP TABLE {}", name(collection)))?;
     }
     spi::execute("DELETE FROM docshard_data.placement WHERE collection_id = $1", &[Param::Int4(collection)])?;
-    for table in ["capture", "capture_log"] {
+    for table in ["capture", "capture_log", "capture_parts"] {
         spi::execute(
             &format!("DELETE FROM docshard_data.{table} WHERE collection_id = $1"),
             &[Param::Int4(collection)],

@@ -12,6 +12,7 @@ unsafe extern "C-unwind" {
 pub struct Columns<'a> {
     values: &'a [pg_sys::Datum],
     nulls: &'a [bool],
+    place: pg_sys::ItemPointerData,
 }
 
 impl Columns<'_> {
@@ -26,6 +27,12 @@ impl Columns<'_> {
             self.append(column, &mut bytes);
             bytes
         })
+    }
+    /// Where the row is, as `tidsend` writes it: block and line.
+    pub fn place(&self) -> [u8; 6] {
+        let pg_sys::BlockIdData { bi_hi, bi_lo } = self.place.ip_blkid;
+        let [[a, b], [c, d], [e, f]] = [bi_hi, bi_lo, self.place.ip_posid].map(u16::to_be_bytes);
+        [a, b, c, d, e, f]
     }
     /// Adds the bytes of a bytea column, or of a jsonb one, to others; a null has none.
     pub fn append(&self, column: usize, to: &mut Vec<u8>) {
@@ -80,13 +87,75 @@ pub fn by_int4(relation: pg_sys::Oid, index: pg_sys::Oid, key: i32, look: Look, 
             let mut values = [pg_sys::Datum::from(0); 8];
             let mut nulls = [false; 8];
             pg_sys::heap_deform_tuple(tuple, desc, values.as_mut_ptr(), nulls.as_mut_ptr());
-            visit(Columns { values: &values[..columns], nulls: &nulls[..columns] });
+            visit(Columns { values: &values[..columns], nulls: &nulls[..columns], place: (*tuple).t_self });
         }
         pg_sys::systable_endscan(scan);
         if look == Look::Latest {
             pg_sys::UnregisterSnapshot(snapshot);
         }
         pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+    }
+}
+
+/// What a column of an index must be.
+#[derive(Clone, Copy, Debug)]
+pub enum Bound<'a> {
+    /// equal to it
+    Is(&'a [u8]),
+    /// equal or greater
+    From(&'a [u8]),
+    /// greater
+    Above(&'a [u8]),
+}
+
+/// Calls `visit` with each row of `relation` that the active snapshot shows and whose first columns, those of `index`, all
+/// of them bytea, are as said; in the order of the index, until `visit` says false. False if it did.
+pub fn by_key(
+    relation: pg_sys::Oid,
+    index: pg_sys::Oid,
+    bounds: &[Bound<'_>],
+    mut visit: impl FnMut(Columns<'_>) -> bool,
+) -> bool {
+    assert!(bounds.len() <= 2, "a key of docshard's own");
+    // SAFETY: as in `by_int4`; an ordered scan of a b-tree takes any of these operators.
+    unsafe {
+        let rel = pg_sys::table_open(relation, pg_sys::AccessShareLock as i32);
+        let index_rel = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
+        let mut scan_keys: [pg_sys::ScanKeyData; 2] = std::mem::zeroed();
+        for (column, bound) in bounds.iter().enumerate() {
+            let (strategy, function, key) = match *bound {
+                Bound::Is(key) => (pg_sys::BTEqualStrategyNumber, pg_sys::F_BYTEAEQ, key),
+                Bound::From(key) => (pg_sys::BTGreaterEqualStrategyNumber, pg_sys::F_BYTEAGE, key),
+                Bound::Above(key) => (pg_sys::BTGreaterStrategyNumber, pg_sys::F_BYTEAGT, key),
+            };
+            pg_sys::ScanKeyInit(
+                &mut scan_keys[column],
+                column as i16 + 1,
+                strategy as u16,
+                pg_sys::Oid::from(function),
+                pg_sys::Datum::from(new_varlena(key)),
+            );
+        }
+        let snapshot = pg_sys::GetActiveSnapshot();
+        let slot = pg_sys::table_slot_create(rel, std::ptr::null_mut());
+        let scan = pg_sys::index_beginscan(rel, index_rel, snapshot, bounds.len() as i32, 0);
+        pg_sys::index_rescan(scan, scan_keys.as_mut_ptr(), bounds.len() as i32, std::ptr::null_mut(), 0);
+        let mut goes_on = true;
+        while goes_on && pg_sys::index_getnext_slot(scan, pg_sys::ScanDirection::ForwardScanDirection, slot) {
+            pgrx::check_for_interrupts!();
+            pg_sys::slot_getsomeattrs_int(slot, (*(*rel).rd_att).natts);
+            let columns = (*slot).tts_nvalid as usize;
+            goes_on = visit(Columns {
+                values: std::slice::from_raw_parts((*slot).tts_values, columns),
+                nulls: std::slice::from_raw_parts((*slot).tts_isnull, columns),
+                place: (*slot).tts_tid,
+            });
+        }
+        pg_sys::index_endscan(scan);
+        pg_sys::ExecDropSingleTupleTableSlot(slot);
+        pg_sys::index_close(index_rel, pg_sys::AccessShareLock as i32);
+        pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+        goes_on
     }
 }
 
