@@ -1,6 +1,6 @@
 //! What clients do, each statement in its steps: as `src/ownership` and `src/router` do it.
 
-use crate::world::{A, B, Logged, Op, Reader, Rows, Side, Txn, World, Writer};
+use crate::world::{A, Answer, B, Floor, Logged, Op, Others, Reader, Rows, Second, Side, Txn, World, Writer};
 use crate::{Mechanism, Protocol};
 
 fn side(new: bool) -> Side {
@@ -105,12 +105,15 @@ impl Protocol {
         let mut next = world.clone();
         next.reader = match world.reader {
             Reader::Done => return None,
-            Reader::Idle if at == Side::Donor => Reader::Mapped { new: world.map },
+            Reader::Idle if at == Side::Donor => {
+                Reader::Mapped { new: world.map, second: world.second == Some(Second::Moved) }
+            }
             // Asked by a client now; the map may be of long ago.
-            Reader::Mapped { new } if at == Side::Donor => {
+            Reader::Mapped { new, second } if at == Side::Donor => {
                 let floor = world.floor(&self.writers);
                 if self.scatter {
-                    Reader::Scattered { new, floor, donor: None, recipient: None }
+                    let others = world.second.map(|_| Others { new: second, donor: None, recipient: None });
+                    Reader::Scattered { new, floor, donor: None, recipient: None, others }
                 } else {
                     Reader::Asked { new, floor, checked: false }
                 }
@@ -131,31 +134,65 @@ impl Protocol {
                     Reader::Done
                 }
             }
-            Reader::Scattered { new, floor, mut donor, mut recipient } => {
+            Reader::Scattered { new, floor, mut donor, mut recipient, others } => {
                 let answer = if at == Side::Donor { &mut donor } else { &mut recipient };
                 if answer.is_some() {
                     return None;
                 }
                 *answer = Some(if self.is_current(world, at, new) { Ok(world.shard(at).rows) } else { Err(()) });
-                match (donor, recipient) {
-                    (Some(Ok(donor)), Some(Ok(recipient))) => {
-                        next.wrong = next.wrong.or(judge(floor, donor, recipient));
-                        Reader::Done
-                    }
-                    (Some(donor), Some(recipient)) if self.is_off(Mechanism::ConfirmFirst) => {
-                        // It uses what it has got.
-                        let (donor, recipient) = (donor.unwrap_or_default(), recipient.unwrap_or_default());
-                        next.wrong = next.wrong.or(judge(floor, donor, recipient));
-                        Reader::Done
-                    }
-                    // One is stale: the answers of all are void.
-                    (Some(_), Some(_)) => Reader::Idle,
-                    _ => Reader::Scattered { new, floor, donor, recipient },
-                }
+                self.gather(&mut next, new, floor, donor, recipient, others)
             }
             _ => return None,
         };
         Some(next)
+    }
+
+    /// The next step of a scatter at a shard of the second move.
+    pub(crate) fn read_other(&self, world: &World, at: Side) -> Option<World> {
+        let mut next = world.clone();
+        let Reader::Scattered { new, floor, donor, recipient, others: Some(mut others) } = world.reader else {
+            return None;
+        };
+        let second = world.second?;
+        let answer = if at == Side::Donor { &mut others.donor } else { &mut others.recipient };
+        if answer.is_some() {
+            return None;
+        }
+        let current = second.has_moved(at) == others.new || self.is_off(Mechanism::VersionCheck);
+        *answer = Some(if current { Ok(second.has_document(at)) } else { Err(()) });
+        next.reader = self.gather(&mut next, new, floor, donor, recipient, Some(others));
+        Some(next)
+    }
+
+    /// Where a scatter is that has these answers: content with them, or back at the beginning, or waiting for others.
+    fn gather(
+        &self,
+        next: &mut World,
+        new: bool,
+        floor: Floor,
+        donor: Answer,
+        recipient: Answer,
+        others: Option<Others>,
+    ) -> Reader {
+        let waiting = Reader::Scattered { new, floor, donor, recipient, others };
+        let (Some(donor), Some(recipient)) = (donor, recipient) else { return waiting };
+        let (others_donor, others_recipient) = match others {
+            // There is no second chunk: as if it was where it should be.
+            None => (Ok(true), Ok(false)),
+            Some(Others { donor: Some(donor), recipient: Some(recipient), .. }) => (donor, recipient),
+            Some(_) => return waiting,
+        };
+        let stale = donor.is_err() || recipient.is_err() || others_donor.is_err() || others_recipient.is_err();
+        // The answers of all are void, or it uses what it has got.
+        if stale && !self.is_off(Mechanism::ConfirmFirst) {
+            return Reader::Idle;
+        }
+        let there = u8::from(others_donor == Ok(true)) + u8::from(others_recipient == Ok(true));
+        next.wrong = next.wrong.or(judge(floor, donor.unwrap_or_default(), recipient.unwrap_or_default()));
+        if there != 1 {
+            next.wrong = next.wrong.or(Some("a scatter saw a document of another chunk twice, or not at all"));
+        }
+        Reader::Done
     }
 }
 

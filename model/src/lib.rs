@@ -5,6 +5,9 @@
 //! of `src/migration`, `src/ownership` and `src/router`, each as fine as another process can get in between. A mechanism
 //! can be left out, to see what it is good for: [`Mechanism`].
 //!
+//! A second move at the same time, of another chunk between two other shards, is there in the steps that others see: both in
+//! full would be the square of the states, and nothing but the map and who reads with it knows of both.
+//!
 //! Left out is what the database guarantees (a commit is durable, a snapshot is one), and what has no part in who owns what:
 //! sizes, indexes, REPEATABLE READ. A crash is short: nodes are back at once, as without them nothing goes on.
 
@@ -15,7 +18,7 @@ pub mod world;
 use docshard_core::migration::State;
 use stateright::{Model, Property};
 use std::collections::HashMap;
-use world::{B, Op, Pc, Reader, Recovery, Shard, Side, Txn, World, Writer};
+use world::{B, Op, Pc, Reader, Recovery, Second, Shard, Side, Txn, World, Writer};
 
 /// What keeps the protocol right; a test leaves one out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,6 +62,8 @@ pub struct Protocol {
     pub crashes: u8,
     /// the coordinator may be taken for dead while it lives, and comes back
     pub take_over: bool,
+    /// another chunk moves at the same time, between two other shards, which a scatter reads too
+    pub second: bool,
     /// the document `B` is there from the start
     pub present: bool,
     /// what is left out
@@ -88,6 +93,12 @@ pub enum Event {
     Write(usize),
     /// the reader takes a step, at that shard
     Read(Side),
+    /// the reader takes a step, at that shard of the second move
+    ReadOther(Side),
+    /// the second move takes a step that others see
+    Second,
+    /// the second move is taken back
+    AbortSecond,
 }
 
 impl Protocol {
@@ -101,6 +112,7 @@ impl Protocol {
             && matches!(world.pc, Pc::Settle | Pc::Dead)
             && world.writers.iter().all(|writer| writer.has_ended())
             && world.reader == Reader::Done
+            && world.second.is_none_or(|second| matches!(second, Second::Moved | Second::Aborted))
     }
 
     /// The number of states, and one from which no way leads to an end; None if there always is one. So no move stays
@@ -157,6 +169,7 @@ impl Model for Protocol {
         vec![World {
             state: State::Running,
             map: false,
+            second: self.second.then_some(Second::Running),
             donor: shard(rows),
             recipient: shard([None; 2]),
             capture: false,
@@ -205,6 +218,13 @@ impl Model for Protocol {
         if self.take_over && !world.taken_over {
             events.push(Event::TakeOver);
         }
+        if let Some(second) = world.second {
+            events.extend([Event::ReadOther(Side::Donor), Event::ReadOther(Side::Recipient)]);
+            events.extend(second.next().map(|_| Event::Second));
+            if second == Second::Running {
+                events.push(Event::AbortSecond);
+            }
+        }
         if self.may_recover(world) {
             events.push(Event::Recover);
         }
@@ -243,6 +263,9 @@ impl Model for Protocol {
             Event::Recover => next = self.recover(world),
             Event::Write(number) => return self.write(world, number),
             Event::Read(side) => return self.read(world, side),
+            Event::ReadOther(side) => return self.read_other(world, side),
+            Event::Second => next.second = world.second.and_then(Second::next),
+            Event::AbortSecond => next.second = Some(Second::Aborted),
         }
         Some(next)
     }

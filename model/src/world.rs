@@ -163,6 +163,61 @@ pub struct Floor {
 /// What a part of a scatter answered: None, not yet; an error, that the map is stale; or the rows.
 pub type Answer = Option<Result<Rows, ()>>;
 
+/// What others see of a second move, of another chunk of the collection between two other shards, at the same time. How it
+/// gets there is as with the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Second {
+    /// before its decision
+    Running,
+    /// decided: both of its shards have prepared
+    Committed,
+    /// its donor has committed
+    DonorDone,
+    /// its recipient has, too
+    BothDone,
+    /// the map says so
+    Moved,
+    /// taken back
+    Aborted,
+}
+
+impl Second {
+    /// Its shard is at the version of the move, rows and all.
+    pub fn has_moved(self, at: Side) -> bool {
+        match at {
+            Side::Donor => matches!(self, Second::DonorDone | Second::BothDone | Second::Moved),
+            Side::Recipient => matches!(self, Second::BothDone | Second::Moved),
+        }
+    }
+
+    /// The only document of its chunk is in the table of that shard.
+    pub fn has_document(self, at: Side) -> bool {
+        self.has_moved(at) == (at == Side::Recipient)
+    }
+
+    /// The next of its steps that others see; None at its end.
+    pub fn next(self) -> Option<Self> {
+        Some(match self {
+            Second::Running => Second::Committed,
+            Second::Committed => Second::DonorDone,
+            Second::DonorDone => Second::BothDone,
+            Second::BothDone => Second::Moved,
+            Second::Moved | Second::Aborted => return None,
+        })
+    }
+}
+
+/// What a scatter has from the shards of the second move: whether the document is there, or an error, that the map is stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Others {
+    /// the map says that the second move is over
+    pub new: bool,
+    /// what its donor answered
+    pub donor: Option<Result<bool, ()>>,
+    /// what its recipient answered
+    pub recipient: Option<Result<bool, ()>>,
+}
+
 /// Where a reader is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reader {
@@ -174,6 +229,8 @@ pub enum Reader {
     Mapped {
         /// as a writer's
         new: bool,
+        /// of the same moment: the second move is over
+        second: bool,
     },
     /// a point read has been asked for
     Asked {
@@ -194,6 +251,8 @@ pub enum Reader {
         donor: Answer,
         /// what the recipient answered
         recipient: Answer,
+        /// what the other shards answered, if there is a second move
+        others: Option<Others>,
     },
 }
 
@@ -273,6 +332,8 @@ pub struct World {
     pub state: State,
     /// the map says that the recipient owns the chunk
     pub map: bool,
+    /// a move of another chunk, if there is one
+    pub second: Option<Second>,
     /// the donor
     pub donor: Shard,
     /// the recipient

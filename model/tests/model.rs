@@ -61,6 +61,19 @@ fn two_writers_and_a_scatter_and_a_crash() {
     }
 }
 
+/// Another chunk moves between two other shards meanwhile, and a scatter reads all four with one map.
+#[test]
+fn a_second_move_under_a_scatter() {
+    for (writers, present, crashes) in
+        [(vec![Update], false, 1), (vec![Insert], false, 0), (vec![Delete], true, 0), (vec![], false, 2)]
+    {
+        let what = format!("{writers:?}, a second move, scatter, {crashes} crashes");
+        let protocol =
+            Protocol { writers, reader: true, scatter: true, second: true, present, crashes, ..Protocol::default() };
+        holds(&what, &protocol);
+    }
+}
+
 #[test]
 fn crashes_of_the_recovery_too() {
     let protocol = Protocol { writers: vec![Update], crashes: 4, ..Protocol::default() };
@@ -93,6 +106,7 @@ fn every_move_resolves() {
         ("a crash", Protocol { writers: vec![Update], crashes: 1, reader: true, ..Protocol::default() }),
         ("two crashes", Protocol { writers: vec![Update], crashes: 2, ..Protocol::default() }),
         ("a scatter", Protocol { reader: true, scatter: true, crashes: 1, ..Protocol::default() }),
+        ("a second move", Protocol { reader: true, scatter: true, second: true, ..Protocol::default() }),
         ("a coordinator that comes back", Protocol { crashes: 1, take_over: true, ..Protocol::default() }),
     ] {
         resolves(what, &protocol);
