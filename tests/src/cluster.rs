@@ -179,8 +179,19 @@ impl Node {
         let mut standby = standby;
         standby.0.psql("SELECT pg_promote()");
         standby.0.stop();
-        self.data.clone_from(&standby.0.data);
+        let old = std::mem::replace(&mut self.data, standby.0.data.clone());
+        let _ = fs::remove_dir_all(old);
         self.start();
+    }
+
+    /// Does without a standby again.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn dismiss(&self, standby: Standby) {
+        self.psql("ALTER SYSTEM RESET synchronous_standby_names");
+        self.psql("SELECT pg_reload_conf()");
+        drop(standby);
     }
 
     /// Puts an old copy of its data in the place of its present data.

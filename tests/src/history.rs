@@ -251,6 +251,14 @@ impl History {
 }
 
 impl Action {
+    /// The key that it is about, if it is one.
+    pub fn key(&self) -> Option<Key> {
+        match self {
+            Self::Insert(document) | Self::Append(document, _) | Self::Delete(document) => Some(document.key),
+            Self::AppendMany(..) => None,
+        }
+    }
+
     /// True if it is about the key.
     pub fn touches(&self, key: Key) -> bool {
         match self {

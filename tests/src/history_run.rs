@@ -1,7 +1,7 @@
 //! A run: a cluster behind proxies, clients at work, chunks that split, merge and move, and accidents; and what must be
 //! true once everything is well again.
 
-use crate::cluster::{Cluster, Node};
+use crate::cluster::{Cluster, Node, Standby};
 use crate::history::Key;
 use crate::history_check::{Violation, check};
 use crate::nemesis::{Accident, Step, Strike, Victim};
@@ -41,6 +41,13 @@ pub struct Run {
     shuffling: Option<JoinHandle<()>>,
     began: Instant,
     log: String,
+}
+
+/// A node that is to fail over, in its part of a move, and its standby.
+struct Reserve {
+    part: Victim,
+    node: String,
+    standby: Standby,
 }
 
 /// Changes chunks at random.
@@ -194,8 +201,9 @@ impl Run {
     pub fn strike(&mut self, strike: Strike) {
         let collection = self.rng.u8(0..NAMESPACES.len() as u8);
         self.shuffler.reserved.store(collection, Ordering::SeqCst);
+        let mut reserve = self.reserve(strike.accident);
         for attempt in 0..4 {
-            let Some((target, mover)) = self.begin_move(collection, strike.step) else {
+            let Some((target, mover)) = self.begin_move(collection, strike.step, reserve.as_ref()) else {
                 thread::sleep(Duration::from_millis(100));
                 continue;
             };
@@ -211,18 +219,37 @@ impl Run {
                     target.donor,
                     target.recipient
                 ));
-                self.happen(strike.accident, &target);
+                match reserve.take() {
+                    Some(Reserve { node, standby, .. }) => self.node(&node).fail_over(standby),
+                    None => self.happen(strike.accident, &target),
+                }
                 *self.hits.entry(strike).or_default() += 1;
             }
             self.heal();
             self.wait_for_end(&target);
             let answer = mover.join().expect("who asks for a move does not panic");
             self.note(&format!("migration {} ended: {answer}", target.id));
-            if reached == Some(strike.step) || attempt == 3 {
+            // There is one standby.
+            let spent = matches!(strike.accident, Accident::FailOver(_)) && reserve.is_none();
+            if reached == Some(strike.step) || spent || attempt == 3 {
                 break;
             }
         }
+        if let Some(Reserve { node, standby, .. }) = reserve {
+            self.note("no move came to where it was to be struck");
+            self.node(&node).dismiss(standby);
+        }
         self.shuffler.reserved.store(u8::MAX, Ordering::SeqCst);
+    }
+
+    /// A standby for a server that is to fail over: it must be there before the move begins.
+    fn reserve(&mut self, accident: Accident) -> Option<Reserve> {
+        let Accident::FailOver(part) = accident else { return None };
+        let names: Vec<String> = self.proxies.keys().filter(|name| *name != "local").cloned().collect();
+        let node =
+            if part == Victim::Router { "local".to_owned() } else { names[self.rng.usize(0..names.len())].clone() };
+        let standby = self.node(&node).standby();
+        Some(Reserve { part, node, standby })
     }
 
     /// Slows down what the sides of a move are told.
@@ -239,10 +266,22 @@ impl Run {
     }
 
     /// Asks for a move of some chunk, and waits until it is registered.
-    fn begin_move(&mut self, collection: u8, step: Step) -> Option<(Target, JoinHandle<String>)> {
+    fn begin_move(
+        &mut self,
+        collection: u8,
+        step: Step,
+        reserve: Option<&Reserve>,
+    ) -> Option<(Target, JoinHandle<String>)> {
         let ns = NAMESPACES[usize::from(collection)];
         let mut client = self.patient_session();
-        let k = self.rng.u32(0..self.workload.size().keys);
+        let mut k = self.rng.u32(0..self.workload.size().keys);
+        // A donor or recipient that is named must be it.
+        let donor_wanted = reserve.filter(|reserve| reserve.part == Victim::Donor).map(|reserve| reserve.node.clone());
+        let recipient_wanted =
+            reserve.filter(|reserve| reserve.part == Victim::Recipient).map(|reserve| reserve.node.clone());
+        if let Some(donor) = &donor_wanted {
+            k = self.key_on(&mut client, collection, donor)?;
+        }
         let key = format!("docshard_internal.shard_key('{{\"k\": {k}}}', '{}')", PATTERNS[usize::from(collection)]);
         let donor: String = client
             .query_opt(
@@ -252,7 +291,10 @@ impl Run {
             .ok()??
             .get(0);
         let names: Vec<&String> = self.proxies.keys().filter(|name| **name != donor).collect();
-        let recipient = names[self.rng.usize(0..names.len())].clone();
+        let recipient = recipient_wanted.clone().unwrap_or_else(|| names[self.rng.usize(0..names.len())].clone());
+        if recipient == donor {
+            return None;
+        }
         let last: i64 =
             client.query_one("SELECT coalesce(max(id), 0) FROM docshard_catalog.migrations", &[]).ok()?.get(0);
         // A move of somebody else's will do.
@@ -263,6 +305,12 @@ impl Run {
             &[],
         );
         if let Some(row) = running.ok()? {
+            let has = |column: usize, wanted: &Option<String>| {
+                wanted.as_ref().is_none_or(|name| *name == row.get::<_, String>(column))
+            };
+            if !has(1, &donor_wanted) || !has(2, &recipient_wanted) {
+                return None;
+            }
             let target = Target { id: row.get(0), collection, donor: row.get(1), recipient: row.get(2), k };
             self.slow(&target, SLOW);
             return Some((target, thread::spawn(|| "somebody else's".to_owned())));
@@ -296,6 +344,20 @@ impl Run {
         let answer = mover.join().expect("who asks for a move does not panic");
         self.note(&format!("no move to strike at {step:?}: {answer}"));
         None
+    }
+
+    /// A key whose document, if there is one, is on that shard.
+    fn key_on(&mut self, client: &mut Client, collection: u8, shard: &str) -> Option<u32> {
+        let (ns, pattern) = (NAMESPACES[usize::from(collection)], PATTERNS[usize::from(collection)]);
+        let sql = format!(
+            "SELECT k::int8 FROM generate_series(0, {}) k, docshard_internal.shard_key(jsonb_build_object('k', k), \
+             '{pattern}') key JOIN docshard.chunks c ON c.namespace = '{ns}' AND c.shard = '{shard}' \
+             AND key >= c.min_key AND key < c.max_key ORDER BY k",
+            self.workload.size().keys - 1
+        );
+        let rows = client.query(&sql, &[]).inspect_err(|error| self.note(&format!("{sql}: {}", said(error)))).ok()?;
+        let keys: Vec<u32> = rows.iter().map(|row| row.get::<_, i64>(0) as u32).collect();
+        self.rng.choice(&keys).copied()
     }
 
     /// Waits until a move is at a step, or after it; returns where it is, None if it is over.
@@ -438,6 +500,8 @@ impl Run {
                 self.node(&name(victim)).crash();
                 self.node(&name(victim)).start();
             }
+            // Strikes with its standby: see `Run::reserve`.
+            Accident::FailOver(_) => {}
             Accident::Restart(victim) => {
                 self.node(&name(victim)).stop();
                 self.node(&name(victim)).start();
@@ -684,6 +748,7 @@ impl Run {
                 ("prepared transactions", "SELECT gid FROM pg_prepared_xacts".to_owned()),
                 ("captures", "SELECT migration_id::text FROM docshard_data.capture".to_owned()),
                 ("captured changes", "SELECT DISTINCT migration_id::text FROM docshard_data.capture_log".to_owned()),
+                ("parts", "SELECT DISTINCT migration_id::text FROM docshard_data.capture_parts".to_owned()),
                 (
                     "staging tables",
                     "SELECT relname::text FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace \

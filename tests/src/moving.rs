@@ -182,9 +182,10 @@ impl Moving {
 }
 
 /// What a move must not leave on a node.
-const LEFTOVERS: [(&str, &str); 3] = [
+const LEFTOVERS: [(&str, &str); 4] = [
     ("prepared transactions", "SELECT count(*) FROM pg_prepared_xacts WHERE gid LIKE 'docshard_m%'"),
     ("captures", "SELECT count(*) FROM docshard_data.capture"),
+    ("parts", "SELECT count(*) FROM docshard_data.capture_parts"),
     (
         "staging tables",
         "SELECT count(*) FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ '^m[0-9]'",

@@ -29,6 +29,8 @@ pub enum Accident {
     Restart(Victim),
     /// one without writing anything, `-m immediate`
     RestartAtOnce(Victim),
+    /// all processes of the server are killed, and a synchronous standby takes its place and its address
+    FailOver(Victim),
     /// a process of the move is ended by pg_terminate_backend
     EndSession(Victim),
     /// its statement is cancelled by pg_cancel_backend
@@ -142,6 +144,7 @@ impl Accident {
                 Self::Crash(victim),
                 Self::Restart(victim),
                 Self::RestartAtOnce(victim),
+                Self::FailOver(victim),
                 Self::EndSession(victim),
                 Self::CancelSession(victim),
                 Self::Pause(victim),

@@ -228,6 +228,24 @@ enum Belief {
     Unsure,
 }
 
+/// A transaction that a client has prepared, to end it later, perhaps in another session.
+struct Prepared {
+    gid: String,
+    place: usize,
+    /// which way it is to end
+    commits: bool,
+    /// somebody told that it is prepared
+    surely: bool,
+    /// somebody was asked to end it, and did not answer
+    asked: bool,
+    /// the own key that comes or goes in it, what was known of it before, and what it is to be
+    tended: Option<(Key, Belief, Belief)>,
+    /// what it has locked
+    keys: BTreeSet<Key>,
+    /// steps of the client until it ends
+    patience: u32,
+}
+
 struct Worker {
     all: Arc<Workload>,
     number: u32,
@@ -237,6 +255,9 @@ struct Worker {
     next_life: BTreeMap<Key, u32>,
     /// the server warned that a decision is still under way
     warned: Arc<AtomicBool>,
+    prepared: Vec<Prepared>,
+    /// names of those that were not there, and nobody had told that they were: they may come late
+    late: Vec<String>,
 }
 
 type Answer<T> = Result<T, Trouble>;
@@ -244,7 +265,9 @@ type Answer<T> = Result<T, Trouble>;
 impl Worker {
     fn new(all: Arc<Workload>, number: u32, port: u16) -> Self {
         let rng = Rng::with_seed(all.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
-        Self { all, number, port, rng, beliefs: BTreeMap::new(), next_life: BTreeMap::new(), warned: Arc::default() }
+        let (beliefs, next_life) = Default::default();
+        let (prepared, late) = Default::default();
+        Self { all, number, port, rng, beliefs, next_life, warned: Arc::default(), prepared, late }
     }
 
     fn run(mut self) {
@@ -253,7 +276,11 @@ impl Worker {
             // First said, then looked: see `Workload::rests`.
             self.all.working.fetch_add(1, Ordering::SeqCst);
             if self.all.pause.load(Ordering::SeqCst) {
-                client = None;
+                // It does not rest before they have ended.
+                drop(client.take());
+                while !self.all.stop.load(Ordering::SeqCst) && !self.ends_all_prepared() {
+                    thread::sleep(Duration::from_millis(50));
+                }
                 self.all.working.fetch_sub(1, Ordering::SeqCst);
                 thread::sleep(Duration::from_millis(20));
                 continue;
@@ -262,7 +289,10 @@ impl Worker {
                 client = self.connect();
             }
             match &mut client {
-                Some(client) => drop(self.step(client)),
+                Some(client) => {
+                    self.end_prepared(client);
+                    drop(self.step(client));
+                }
                 None => thread::sleep(Duration::from_millis(50)),
             }
             let pause = self.rng.u64(1..8);
@@ -367,12 +397,17 @@ impl Worker {
         Range { collection, from: k, to: (k + width).min(self.all.size.keys) }
     }
 
+    /// True if the client would wait for itself there.
+    fn has_prepared(&self, key: Key) -> bool {
+        self.prepared.iter().any(|prepared| prepared.keys.contains(&key))
+    }
+
     /// A document that is believed to be there.
     fn any_document(&mut self) -> Option<Document> {
         for _ in 0..20 {
             let key = self.any_key();
             let life = self.all.life(key).load(Ordering::SeqCst);
-            if life > 0 {
+            if life > 0 && !self.has_prepared(key) {
                 return Some(Document { key, life });
             }
         }
@@ -581,6 +616,9 @@ impl Worker {
 
     fn append_many(&mut self, client: &mut Client) -> Answer<()> {
         let range = self.any_range(24);
+        if self.prepared.iter().any(|prepared| prepared.keys.iter().any(|key| range.contains(*key))) {
+            return Ok(());
+        }
         let (id, delta) = (self.all.recorder.number(), self.rng.i64(-9..10));
         let update = format!("{{\"$push\": {{\"ops\": {id}}}, \"$inc\": {{\"n\": {delta}}}}}");
         let ns = NAMESPACES[usize::from(range.collection)];
@@ -619,6 +657,9 @@ impl Worker {
 
     /// Inserts or deletes a key of one's own, or looks what became of it.
     fn tend(&mut self, client: &mut Client, key: Key) -> Answer<()> {
+        if self.has_prepared(key) {
+            return Ok(());
+        }
         let id = self.all.recorder.number();
         match *self.beliefs.entry(key).or_insert(Belief::Absent) {
             Belief::Unsure => {
@@ -684,7 +725,7 @@ impl Worker {
         // One of the client's own keys may come and go in it.
         let key = self.own_key();
         let belief = *self.beliefs.entry(key).or_insert(Belief::Absent);
-        if !documents.iter().any(|document| document.key == key) && self.rng.u32(0..3) == 0 {
+        if !self.has_prepared(key) && !documents.iter().any(|document| document.key == key) && self.rng.u32(0..3) == 0 {
             match belief {
                 Belief::Absent => {
                     let document = self.new_life(key);
@@ -711,6 +752,15 @@ impl Worker {
         }
         let commits = run.is_ok() && self.rng.u32(0..8) > 0;
         let place = self.all.recorder.begin(id, self.number, actions.clone());
+        if run.is_ok() && self.prepared.len() < 2 && self.rng.u32(0..8) == 0 {
+            let after = match actions.last() {
+                Some(Action::Insert(document)) => Belief::Alive(document.life),
+                Some(Action::Delete(_)) => Belief::Absent,
+                _ => belief,
+            };
+            let keys = actions.iter().filter_map(Action::key).collect();
+            return self.prepare(client, id, place, commits, keys, tended.then_some((key, belief, after)));
+        }
         let outcome = if commits {
             match self.rows(client, "COMMIT") {
                 Ok(_) => self.done(),
@@ -734,6 +784,115 @@ impl Worker {
             }
         }
         run
+    }
+
+    /// Prepares the client's transaction, instead of ending it.
+    fn prepare(
+        &mut self,
+        client: &mut Client,
+        id: u64,
+        place: usize,
+        commits: bool,
+        keys: BTreeSet<Key>,
+        tended: Option<(Key, Belief, Belief)>,
+    ) -> Answer<()> {
+        let gid = format!("history-{}-{id}", self.number);
+        let answer = self.rows(client, &format!("PREPARE TRANSACTION '{gid}'"));
+        self.all.note("prepare");
+        let patience = if self.rng.u32(0..10) == 0 { 30 } else { self.rng.u32(0..6) };
+        let mut prepared = Prepared { gid, place, commits, surely: true, asked: false, tended, keys, patience };
+        match &answer {
+            Ok(_) => {}
+            Err(Trouble::Unknown) => prepared.surely = false,
+            Err(Trouble::Failed(_)) => {
+                self.prepared_ended(&prepared, Outcome::Failed);
+                return answer.map(drop);
+            }
+        }
+        self.prepared.push(prepared);
+        answer.map(drop)
+    }
+
+    /// Ends a transaction that was prepared some steps ago, in whatever session there is now.
+    fn end_prepared(&mut self, client: &mut Client) {
+        let Some(mut first) = self.prepared.pop() else { return };
+        if first.patience > 0 {
+            first.patience -= 1;
+            self.prepared.push(first);
+        } else if let Some(outcome) = self.try_to_end(client, &mut first) {
+            self.prepared_ended(&first, outcome);
+        } else {
+            self.prepared.insert(0, first);
+        }
+    }
+
+    /// Asks for the end of a prepared transaction; None if it is not known whether it has ended.
+    fn try_to_end(&mut self, client: &mut Client, prepared: &mut Prepared) -> Option<Outcome> {
+        self.warned.store(false, Ordering::SeqCst);
+        let verb = if prepared.commits { "COMMIT" } else { "ROLLBACK" };
+        let answer = client.simple_query(&format!("{verb} PREPARED '{}'", prepared.gid));
+        self.all.note("end of a prepared transaction");
+        let Err(error) = answer else {
+            return Some(if prepared.commits { self.done() } else { Outcome::Failed });
+        };
+        // Undefined: nobody has it. Everything else, also that it is busy, is no answer.
+        if error.code().is_none_or(|code| code.code() != "42704") {
+            prepared.asked = true;
+            self.all.note("end of a prepared transaction unknown");
+            return None;
+        }
+        match (prepared.surely, prepared.asked) {
+            (true, false) => {
+                self.all.surprise(format!("{} was prepared, and is gone", prepared.gid));
+                Some(Outcome::Maybe)
+            }
+            // The question that was not answered has ended it; perhaps not all shards have been told.
+            (true, true) if prepared.commits => Some(Outcome::Decided),
+            (false, true) if prepared.commits => {
+                self.late.push(prepared.gid.clone());
+                Some(Outcome::Maybe)
+            }
+            (surely, _) => {
+                if !surely {
+                    self.late.push(prepared.gid.clone());
+                }
+                Some(Outcome::Failed)
+            }
+        }
+    }
+
+    fn prepared_ended(&mut self, prepared: &Prepared, outcome: Outcome) {
+        self.ended(prepared.place, outcome, None);
+        if let Some((key, before, after)) = prepared.tended {
+            // What was found out meanwhile may be of a moment before its end.
+            self.believe(
+                key,
+                match outcome {
+                    Outcome::Done => after,
+                    Outcome::Failed => before,
+                    Outcome::Decided | Outcome::Maybe => Belief::Unsure,
+                },
+            );
+        }
+    }
+
+    /// Ends all that is prepared, and rolls back what was prepared late; false if that has to be tried again.
+    fn ends_all_prepared(&mut self) -> bool {
+        if self.prepared.is_empty() && self.late.is_empty() {
+            return true;
+        }
+        let Some(mut client) = self.connect() else { return false };
+        for mut prepared in std::mem::take(&mut self.prepared) {
+            match self.try_to_end(&mut client, &mut prepared) {
+                Some(outcome) => self.prepared_ended(&prepared, outcome),
+                None => self.prepared.push(prepared),
+            }
+        }
+        for gid in &self.late {
+            // Most often there is none.
+            let _ = client.simple_query(&format!("ROLLBACK PREPARED '{gid}'"));
+        }
+        self.prepared.is_empty()
     }
 
     /// The statements of a transaction; `actions` are those that were done and not taken back.

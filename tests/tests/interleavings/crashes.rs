@@ -1,7 +1,7 @@
 //! A move whose coordinator, sessions or servers die or stall.
 
 use crate::{AFTER_THE_DECISION, BEFORE_THE_DECISION, with_old_map};
-use docshard_tests::moving::{Moving, NS, PATIENCE, count, delete, increment};
+use docshard_tests::moving::{Moving, NS, PATIENCE, count, delete, increment, nodes};
 use docshard_tests::{Fault, wait_until};
 use postgres::NoTls;
 use std::sync::Arc;
@@ -249,5 +249,48 @@ fn i13_a_users_prepared_transaction_stays_in_the_way_through_a_restart_of_the_do
         assert_eq!(moving.field(k, "n").as_deref(), Some("1"), "document {k}");
     }
     assert_eq!(count(&mut moving.cluster.router.client()), 200);
+    moving.check();
+}
+
+#[test]
+fn i13_a_transaction_that_a_user_prepared_on_the_router_outlives_all_its_nodes() {
+    let mut moving = Moving::start(200);
+    let mut client = moving.cluster.router.client();
+    for (name, commits) in [("one", true), ("two", false)] {
+        // Document 110 is on the other shard.
+        client
+            .batch_execute(&format!("BEGIN; {}; {}; PREPARE TRANSACTION '{name}'", increment(4), increment(110)))
+            .expect("a user's own transaction");
+        let mover = moving.start_move("shard1");
+        wait_until("the move waits", PATIENCE, || moving.step() == "waiting for writers");
+        for node in ["shard0", "shard1", "router"] {
+            moving.cluster.node(node).crash();
+            moving.cluster.node(node).start();
+        }
+        mover.join().unwrap().expect_err("its sessions are gone");
+        moving.recover();
+        client = moving.cluster.router.client();
+        let recovered =
+            |moving: &Moving| moving.cluster.router.client().batch_execute("SELECT docshard.recover_moves()");
+        recovered(&moving).expect("nothing to recover, or done");
+        // Nobody decides it but the user.
+        let prepared = |moving: &Moving| -> i64 {
+            nodes(&moving.cluster).map(|node| node.value::<i64>("SELECT count(*) FROM pg_prepared_xacts")).sum()
+        };
+        assert_eq!(prepared(&moving), 3, "on the router and on both shards");
+        let expected = moving.field(4, "n");
+        let verb = if commits { "COMMIT" } else { "ROLLBACK" };
+        client.batch_execute(&format!("{verb} PREPARED '{name}'")).expect("it is prepared");
+        assert_eq!(prepared(&moving), 0, "the shards have been told");
+        for k in [4, 110] {
+            let before: i64 = expected.as_deref().unwrap_or("0").parse().expect("a number");
+            let now: i64 = moving.field(k, "n").as_deref().unwrap_or("0").parse().expect("a number");
+            assert_eq!(now, if commits { before + 1 } else { before }, "document {k}, {verb}");
+        }
+        moving.move_to("shard1").expect("nobody is in the way any more");
+        moving.check();
+        moving.move_to("shard0").expect("a move back");
+    }
+    assert_eq!(count(&mut client), 200);
     moving.check();
 }

@@ -62,8 +62,14 @@ fn i14_a_catalog_that_fails_over_after_the_decision_completes_the_move() {
 #[test]
 fn i14_a_node_restored_from_before_a_move_is_refused() {
     let mut moving = Moving::start(200);
-    for victim in ["shard0", "shard1", "router"] {
+    for part in ["donor", "recipient", "router"] {
         let to = moving.other();
+        let victim = match part {
+            "donor" => moving.owner(),
+            "recipient" => to.clone(),
+            _ => "router".to_owned(),
+        };
+        let victim = victim.as_str();
         let old = moving.cluster.node(victim).backup();
         moving.move_to(&to).expect("a move");
         moving.run(&increment(1));
@@ -85,11 +91,11 @@ fn i14_a_node_restored_from_before_a_move_is_refused() {
                 && moving.owner() != victim
                 && victim != "router";
             match answered {
-                Ok(()) => assert!(asks_only_another, "{what} with {victim} restored was not refused"),
+                Ok(()) => assert!(asks_only_another, "{what} with the {part} restored was not refused"),
                 Err(error) => {
                     let error = error.as_db_error().expect("an error of the server").clone();
                     let hint = error.hint().unwrap_or_default();
-                    assert!(hint.contains("backup"), "{what} with {victim} restored: {error:?}");
+                    assert!(hint.contains("backup"), "{what} with the {part} restored: {error:?}");
                 }
             }
         }

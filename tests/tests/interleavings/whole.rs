@@ -15,8 +15,13 @@ fn what_is_a_whole_transaction_is_committed_with_the_shards_answer() {
         (format!("SELECT to_jsonb(({}))", delete(5, 5)), false),
     ] {
         let before = stored(&moving);
+        let mut witness = moving.cluster.router.client();
         moving.cluster.router.arm("dispatch.answered", Fault::Kill);
         moving.spawn(sql.as_str()).join().unwrap().expect_err("its process was killed");
+        // Until the server has noticed it still takes connections, and then breaks them.
+        wait_until("all of the router's sessions are ended", docshard_tests::moving::PATIENCE, || {
+            witness.batch_execute("SELECT").is_err()
+        });
         wait_until("the router is back", docshard_tests::moving::PATIENCE, || {
             moving.cluster.router.try_client().is_ok()
         });
