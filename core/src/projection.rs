@@ -86,7 +86,9 @@ impl Projection {
     /// `Location31253` and `Location31254` for a mixture, `Location31252` for an expression beside exclusions,
     /// `Location31249` and `Location31250` for a path that collides with another, `Location51270` for `{"a": {}}`,
     /// `Location28724` for `$slice`, `Location31274` and `Location31275` for `$elemMatch`, `Location31276` for a second
-    /// positional path, those of field paths, of filters and of expressions, `NotImplemented` for `$meta`.
+    /// positional path, `Location31255` and `Location31256` for one beside `$elemMatch`, `Location31271`,
+    /// `Location31308`, `Location31394` and `Location31395` for one that is out of place, `Location31310` for a literal
+    /// beside exclusions, `Location31325` for an unknown operator, those of field paths, of filters and of expressions, `NotImplemented` for `$meta`.
     pub fn parse(json: &Json) -> Result<Projection> {
         Projection::parse_in(json, &Setting::default())
     }
@@ -419,17 +421,35 @@ struct Parser<'p> {
     /// what the operators ask for if nothing else decides
     fallback: Option<Mode>,
     positional: bool,
+    /// true if there is an `$elemMatch`
+    element: bool,
     fields: Tree,
 }
 
+const POSITION_AND_ELEMENT: &str = "Cannot specify positional operator and $elemMatch.";
+
 impl<'p> Parser<'p> {
     fn new(setting: &'p Setting, dialect: Dialect) -> Parser<'p> {
-        Parser { setting, dialect, mode: None, id: None, fallback: None, positional: false, fields: Tree::new() }
+        Parser {
+            setting,
+            dialect,
+            mode: None,
+            id: None,
+            fallback: None,
+            positional: false,
+            element: false,
+            fields: Tree::new(),
+        }
     }
 
     fn field(&mut self, path: String, value: &Json) -> Result<()> {
-        if let Some(array) = path.strip_suffix(".$").filter(|_| self.dialect == Dialect::Find) {
-            return self.positional(array, value);
+        if self.dialect == Dialect::Find {
+            if let Some(array) = path.strip_suffix(".$") {
+                return self.positional(array, value);
+            }
+            if path.contains(".$.") {
+                return Err(misplaced_position());
+            }
         }
         path::check_field_path(&path)?;
         let mode = match value {
@@ -448,6 +468,12 @@ impl<'p> Parser<'p> {
             Json::Number(_) => mode_of(is_nonzero(value)?),
             Json::Object(fields) if fields.keys().next().is_some_and(|name| name.starts_with("$number")) => {
                 mode_of(is_nonzero(value)?)
+            }
+            Json::Object(fields) => {
+                if let Some(name) = single_operator(fields).filter(|name| !Expression::is_known(name)) {
+                    return Err(Error::new(Kind::Location31325, format!("Unknown expression {name}")));
+                }
+                return self.computed(&path, value);
             }
             value => return self.computed(&path, value),
         };
@@ -483,8 +509,16 @@ impl<'p> Parser<'p> {
         if path == "_id" {
             self.id = Some(Mode::Include);
         } else if *self.mode.get_or_insert(Mode::Include) != Mode::Include {
-            let message = format!("Cannot use expression other than $meta in exclusion projection, at {path}");
-            return Err(Error::new(Kind::Location31252, message));
+            return Err(match value {
+                Json::Object(fields) if single_operator(fields).is_some_and(Expression::is_known) => Error::new(
+                    Kind::Location31252,
+                    format!("Cannot use expression other than $meta in exclusion projection, at {path}"),
+                ),
+                _ => Error::new(
+                    Kind::Location31310,
+                    format!("Cannot use an expression {path}: {value} in an exclusion projection"),
+                ),
+            });
         }
         self.add(path, Node::Computed(Box::new(expression)))
     }
@@ -494,11 +528,32 @@ impl<'p> Parser<'p> {
         path::check_field_path(&path)?;
         match value {
             Json::Object(fields) if is_document(fields) && !fields.is_empty() => {
-                fields.iter().try_for_each(|(name, value)| self.added(format!("{path}.{name}"), value))
+                fields.iter().try_for_each(|(name, value)| {
+                    if name.contains('.') {
+                        let message = format!("cannot use dotted field name '{name}' in a sub object, at {path}");
+                        return Err(Error::new(Kind::Location40183, message));
+                    }
+                    self.added(format!("{path}.{name}"), value)
+                })
             }
             value => {
+                if let Json::Object(fields) = value
+                    && fields.len() > 1
+                    && is_plain(fields)
+                {
+                    let message = format!(
+                        "an expression specification must contain exactly one field, the name of the expression. Found \
+                         {} fields, at {path}",
+                        fields.len()
+                    );
+                    return Err(Error::new(Kind::Location40181, message));
+                }
                 let expression = Expression::parse(value, self.setting)?;
-                self.add(&path, Node::Computed(Box::new(expression)))
+                self.add(&path, Node::Computed(Box::new(expression))).map_err(|collision| Error {
+                    kind: Kind::Location40176,
+                    message: format!("specification contains two conflicting paths: {}", collision.message),
+                    ..collision
+                })
             }
         }
     }
@@ -506,18 +561,28 @@ impl<'p> Parser<'p> {
     /// `{"array.$": 1}`.
     fn positional(&mut self, array: &str, value: &Json) -> Result<()> {
         if array.is_empty() || array.ends_with(".$") || array.contains(".$.") {
-            let message = "Positional projection may only be used at the end of a path, and once in it";
-            return Err(Error::new(Kind::Location31394, message));
+            return Err(misplaced_position());
         }
         path::check_field_path(array)?;
-        let included = match value {
-            Json::Bool(included) => *included,
-            Json::Number(_) => is_nonzero(value)?,
-            _ => false,
+        let included = match ext_json::from_json(value) {
+            Ok(Value::Bool(included)) => included,
+            Ok(number @ Value::Number(_)) => number != Value::Number(Number::Int(0)),
+            _ if value.is_object() => {
+                let message =
+                    format!("positional projection cannot be used with an expression or sub object, at {array}");
+                return Err(Error::new(Kind::Location31271, message));
+            }
+            _ => {
+                let message = format!("positional projection cannot be used with a literal, at {array}");
+                return Err(Error::new(Kind::Location31308, message));
+            }
         };
         if !included {
-            let message = format!("positional projection cannot be used with exclusion or a literal, at {array}");
+            let message = format!("positional projection cannot be used with exclusion, at {array}");
             return Err(Error::new(Kind::Location31395, message));
+        }
+        if self.element {
+            return Err(Error::new(Kind::Location31256, POSITION_AND_ELEMENT));
         }
         if std::mem::replace(&mut self.positional, true) {
             let message = "Cannot specify more than one positional projection per query.";
@@ -539,6 +604,10 @@ impl<'p> Parser<'p> {
                     let message = "Cannot use $elemMatch projection on a nested field";
                     return Err(Error::new(Kind::Location31275, message));
                 }
+                if self.positional {
+                    return Err(Error::new(Kind::Location31255, POSITION_AND_ELEMENT));
+                }
+                self.element = true;
                 self.fallback.get_or_insert(Mode::Include);
                 self.add(path, Node::Element(ElementCondition::parse(argument, self.setting)?))
             }
@@ -594,6 +663,22 @@ impl<'p> Parser<'p> {
         }
         Ok(Projection { mode, fields, collator: setting.collator().cloned(), filter: None, positional })
     }
+}
+
+fn misplaced_position() -> Error {
+    let message = "Positional projection may only be used at the end of a path, and once in it, for example: a.b.$";
+    Error::new(Kind::Location31394, message)
+}
+
+/// The name of an operator that stands alone and is no value of an extended type.
+fn single_operator(fields: &Map<String, Json>) -> Option<&str> {
+    let name = fields.keys().next().filter(|name| fields.len() == 1 && name.starts_with('$'))?;
+    is_plain(fields).then_some(name.as_str())
+}
+
+/// True for an object that is not a value of an extended type, well-formed or not.
+fn is_plain(fields: &Map<String, Json>) -> bool {
+    matches!(ext_json::extended_value(fields), Ok(None))
 }
 
 /// True for a document that is neither an operator nor a value of an extended type.

@@ -35,7 +35,8 @@ impl Sort {
     /// Parses `{"sent": -1}`; `{}` keeps documents as they come.
     ///
     /// # Errors
-    /// `BadValue` for a direction other than 1 and -1 and for more than 32 fields, those of field paths,
+    /// `Location15974` for a direction that is no number, `Location15975` for one other than 1 and -1, `BadValue` for more
+    /// than 32 fields, those of field paths,
     /// `NotImplemented` for `{"$meta": …}` and `$natural`.
     pub fn parse(json: &Json) -> Result<Sort> {
         Sort::parse_in(json, &Setting::default())
@@ -101,7 +102,10 @@ fn is_descending(path: &str, direction: &Json) -> Result<bool> {
         Json::Number(_) => ext_json::from_json(direction)?,
         Json::Object(fields) if extended_number(fields) => ext_json::from_json(direction)?,
         _ => {
-            return Err(Error::new(Kind::BadValue, format!("Illegal key in $sort specification: {path}: {direction}")));
+            return Err(Error::new(
+                Kind::Location15974,
+                format!("Illegal key in $sort specification: {path}: {direction}"),
+            ));
         }
     };
     [(1, false), (-1, true)]
@@ -109,7 +113,7 @@ fn is_descending(path: &str, direction: &Json) -> Result<bool> {
         .find_map(|(sign, descending)| (direction == Value::Number(Number::Int(sign))).then_some(descending))
         .ok_or_else(|| {
             let message = "$sort key ordering must be 1 (for ascending) or -1 (for descending)";
-            Error::new(Kind::BadValue, message)
+            Error::new(Kind::Location15975, message)
         })
 }
 

@@ -63,7 +63,11 @@ fn what_no_pipeline_may_do() {
         (json!([{"$replaceWith": "$a"}]), 40228),
         (json!([{"$replaceRoot": 1}]), 40229),
         (json!([{"$replaceWith": {"$arrayToObject": [[[{"$literal": "$x"}, 1]]]}}]), 52),
-        (json!([{"$set": {"a": 1, "a.b": 1}}]), 31249),
+        (json!([{"$set": {"a": 1, "a.b": 1}}]), 40176),
+        (json!([{"$addFields": {"a.b": 1, "a": {"b": 2}}}]), 40176),
+        (json!([{"$set": {"a": {"$add": [1, 2], "b": 1}}}]), 40181),
+        (json!([{"$set": {"a": {"b.c": 1}}}]), 40183),
+        (json!([{"$project": {"a": {"$nope": 1}}}]), 31325),
     ] {
         let error = updated(&pipeline, &json!({"_id": 1, "a": 2})).expect_err(&pipeline.to_string());
         assert_eq!(error.kind.code(), code, "{pipeline}: {error}");

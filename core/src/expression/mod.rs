@@ -57,6 +57,11 @@ impl Expression {
         Ok(Expression { root: parse::expression(json, setting)? })
     }
 
+    /// True for the name of an operator of MongoDB's, such as `$add`.
+    pub(crate) fn is_known(name: &str) -> bool {
+        operators::is_known(name)
+    }
+
     /// The value, if it depends on nothing. Missing is null.
     pub fn constant(&self) -> Option<Value> {
         match &self.root {

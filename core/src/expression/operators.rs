@@ -133,6 +133,11 @@ pub(super) fn find(name: &str) -> Option<&'static Operator> {
     TABLES.iter().flat_map(|table| table.iter()).find(|operator| operator.name == name)
 }
 
+/// True for an operator of MongoDB's, understood or not.
+pub(super) fn is_known(name: &str) -> bool {
+    NOT_SUPPORTED.contains(&name) || find(name).is_some()
+}
+
 /// The error for a name that is no operator's.
 pub(super) fn unknown(name: &str) -> Error {
     if NOT_SUPPORTED.contains(&name) {
