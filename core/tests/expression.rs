@@ -54,6 +54,39 @@ fn operators_mean_what_they_mean_in_mongodb() {
             json!([1.0, 2.0, 3.0, 3.0]),
         ),
         (json!({"$percentile": {"input": "$none", "p": [0.1], "method": "approximate"}}), json!([null])),
+        // Texts of dates in words, and zones by their abbreviations.
+        (json!({"$dateFromString": {"dateString": "July 4th, 2017"}}), json!({"$date": "2017-07-04T00:00:00Z"})),
+        (json!({"$dateFromString": {"dateString": "July 4th, 2017 11am"}}), json!({"$date": "2017-07-04T11:00:00Z"})),
+        (
+            json!({"$dateFromString": {"dateString": "July 1st, 2017 12:39pm"}}),
+            json!({"$date": "2017-07-01T12:39:00Z"}),
+        ),
+        (
+            json!({"$dateFromString": {"dateString": "July 4th, 2017 12:39:30 BST"}}),
+            json!({"$date": "2017-07-04T11:39:30Z"}),
+        ),
+        (
+            json!({"$dateFromString": {"dateString": "2017-07-14T12:02:44.771 CEST"}}),
+            json!({"$date": "2017-07-14T10:02:44.771Z"}),
+        ),
+        (
+            json!({"$dateFromString": {"dateString": "2017-07-14T12:02:44.771 L"}}),
+            json!({"$date": "2017-07-14T01:02:44.771Z"}),
+        ),
+        (
+            json!({"$dateFromString": {"dateString": "2017-07-14T12:02:44 P", "format": "%Y-%m-%dT%H:%M:%S %z"}}),
+            json!({"$date": "2017-07-14T15:02:44Z"}),
+        ),
+        (
+            json!({"$dateFromString": {"dateString": "2017-07-04T11:56.02.8"}}),
+            json!({"$date": "2017-07-04T11:56:02.8Z"}),
+        ),
+        (json!({"$toInt": "+5"}), json!(5)),
+        (
+            json!({"$map": {"input": {"$regexFindAll": {"input": "abc", "regex": "b*"}}, "in": "$$this.idx"}}),
+            json!([0, 1, 2]),
+        ),
+        (json!({"$size": [{"$regexFindAll": {"input": "", "regex": "x*"}}]}), json!(1)),
         // Arithmetic and its promotions.
         (json!({"$add": [1, 2, 3.5]}), json!(6.5)),
         (json!({"$add": [0.1, 0.2, 0.3]}), json!(0.6)),
@@ -291,10 +324,18 @@ fn errors_have_mongodbs_codes() {
         (json!({"$year": {"date": "$date", "timezone": "Nowhere/Land"}}), 40485),
         (json!({"$dateToString": {"date": "$date", "format": "%q"}}), 18536),
         (json!({"$dateFromString": {"dateString": "no date"}}), 241),
+        (json!({"$dateFromString": {"dateString": "July 4th"}}), 241),
+        (json!({"$dateFromString": {"dateString": "2017-07-12T22:23:55 Europe/Amsterdam"}}), 241),
+        (json!({"$dateFromString": {"dateString": "2017-07-12T22:23:55 EST", "timezone": "UTC"}}), 241),
+        (json!({"$dateFromString": {"dateString": "12/31/2018", "format": "%m/%d/%G"}}), 241),
+        (json!({"$dateFromString": {"dateString": "Week 1, 2018", "format": "Week %V, %Y"}}), 241),
         (json!({"$dateTrunc": {"date": "$date", "unit": "eon"}}), 9),
         (json!({"$switch": {"branches": [{"case": false, "then": 1}]}}), 40066),
         (json!({"$cond": {"if": true, "else": 1}}), 17081),
         (json!({"$let": {"vars": {"A": 1}, "in": 1}}), 9),
+        (json!({"$let": {"vars": 5, "in": 1}}), 10065),
+        (json!({"$dateFromParts": {"year": 2020, "isoWeek": 1}}), 40489),
+        (json!({"$dateFromParts": {"isoWeekYear": 2020, "month": 1}}), 40525),
         (json!({"$map": {"input": "$n", "in": 1}}), 16883),
         (json!({"$mergeObjects": ["$n"]}), 40400),
         (json!({"$getField": "$n"}), 5654600),

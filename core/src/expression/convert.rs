@@ -180,7 +180,7 @@ fn integer(value: &Value, target: &Target, least: i64, greatest: i64) -> Result<
             }
         }
         Value::String(text) => match text.parse::<i64>() {
-            Ok(integer) if fits(integer) && !text.starts_with('+') => integer,
+            Ok(integer) if fits(integer) => integer,
             _ => return failed(format!("Failed to parse number '{text}'")),
         },
         Value::Date(millis) if target.name == "long" => *millis,

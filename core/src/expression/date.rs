@@ -294,7 +294,7 @@ fn from_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     let (natural, iso) = ((0..3).any(|index| call.given(index)), (8..11).any(|index| call.given(index)));
     if natural && iso {
         let message = "$dateFromParts does not allow mixing natural dates with ISO dates";
-        return fail(Kind::Location40489, message);
+        return fail(if call.given(0) { Kind::Location40489 } else { Kind::Location40525 }, message);
     }
     if !call.given(if iso { 8 } else { 0 }) {
         let message = "$dateFromParts requires either 'year' or 'isoWeekYear' to be present";

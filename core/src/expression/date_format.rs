@@ -188,6 +188,7 @@ fn conversion_failure<T>(message: impl Into<String>) -> Result<T> {
 /// The forms that a text without a given format is tried in, in turn, before what it says of its zone.
 const FORMS: &[&str] = &[
     "%Y-%m-%dT%H:%M:%S%.f",
+    "%Y-%m-%dT%H:%M.%S%.f",
     "%Y-%m-%dT%H:%M",
     "%Y-%m-%d %H:%M:%S%.f",
     "%Y-%m-%d %H:%M",
@@ -207,7 +208,11 @@ const FORMS: &[&str] = &[
     "%b %d, %Y %I:%M:%S %p",
     "%b %d, %Y %H:%M:%S",
     "%b %d, %Y",
+    "%B %d, %Y %I:%M:%S %p",
     "%B %d, %Y %I:%M %p",
+    "%B %d, %Y %I %p",
+    "%B %d, %Y %H:%M:%S",
+    "%B %d, %Y %H:%M",
     "%B %d, %Y",
     "%b %d %Y",
     "%Y-%m",
@@ -215,7 +220,8 @@ const FORMS: &[&str] = &[
 
 /// Reads a date in one of the usual forms; the zone counts where the text names none.
 pub(super) fn parse_date(text: &str, zone: &TimeZone, zone_given: bool) -> Result<i64> {
-    let trimmed = text.trim();
+    let plain = without_ordinals(text.trim());
+    let trimmed = plain.as_str();
     for form in FORMS {
         let Ok((parsed, used)) = BrokenDownTime::parse_prefix(form, trimmed) else { continue };
         let rest = trimmed[used..].trim_start();
@@ -248,14 +254,68 @@ pub(super) fn parse_date(text: &str, zone: &TimeZone, zone_given: bool) -> Resul
     conversion_failure(format!("Error parsing date string '{text}'"))
 }
 
-/// A zone behind a date: `Z`, an offset, `GMT+02:00`, or a name.
+/// The text with `4th` and its like as bare numbers, and half days such as `11am` apart from theirs.
+fn without_ordinals(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        let digits = rest[start..].bytes().take_while(u8::is_ascii_digit).count();
+        let end = start + digits;
+        plain.push_str(&rest[..end]);
+        rest = &rest[end..];
+        let suffix = rest.get(..2).filter(|_| rest[2..].chars().next().is_none_or(|next| !next.is_alphanumeric()));
+        match suffix.map(str::to_ascii_lowercase).as_deref() {
+            Some("st" | "nd" | "rd" | "th") if digits < 3 => rest = &rest[2..],
+            Some("am" | "pm") => plain.push(' '),
+            _ => {}
+        }
+    }
+    plain.push_str(rest);
+    plain
+}
+
+/// Abbreviations of zones that are no names of zones, in hours from UTC.
+const ABBREVIATIONS: &[(&str, i8)] = &[
+    ("BST", 1),
+    ("CET", 1),
+    ("CEST", 2),
+    ("EET", 2),
+    ("EEST", 3),
+    ("MSK", 3),
+    ("EST", -5),
+    ("EDT", -4),
+    ("CST", -6),
+    ("CDT", -5),
+    ("MST", -7),
+    ("MDT", -6),
+    ("PST", -8),
+    ("PDT", -7),
+];
+
+/// The zone of a military letter: `A` to `M` east of UTC without `J`, `N` to `Y` west of it.
+fn military(letter: char) -> Option<i8> {
+    match letter.to_ascii_uppercase() {
+        letter @ 'A'..='I' => Some(letter as i8 - 'A' as i8 + 1),
+        letter @ 'K'..='M' => Some(letter as i8 - 'A' as i8),
+        letter @ 'N'..='Y' => Some('M' as i8 - letter as i8),
+        _ => None,
+    }
+}
+
+/// A zone behind a date: `Z`, an offset, `GMT+02:00`, or an abbreviation; names of places are for the argument.
 fn zone_suffix(text: &str) -> Option<TimeZone> {
     let offset = text.strip_prefix("GMT").or_else(|| text.strip_prefix("UTC")).filter(|rest| !rest.is_empty());
     let name = offset.unwrap_or(text);
     if name.eq_ignore_ascii_case("z") {
         return Some(utc());
     }
-    date::zone_of(name).ok()
+    let abbreviated = ABBREVIATIONS.iter().find(|(short, _)| name.eq_ignore_ascii_case(short)).map(|(_, hours)| *hours);
+    let mut letters = name.chars();
+    let hours = abbreviated.or_else(|| letters.next().filter(|_| letters.next().is_none()).and_then(military));
+    match hours {
+        Some(hours) => Some(TimeZone::fixed(jiff::tz::offset(hours))),
+        None => date::zone_of(name).ok().filter(|_| name.starts_with(['+', '-']) || ["UTC", "GMT"].contains(&name)),
+    }
 }
 
 /// What a format has read so far.
@@ -366,6 +426,10 @@ impl Read {
     fn date(&self) -> Option<Date> {
         let small = |value: i64| i8::try_from(value).ok();
         if let Some(year) = self.iso_year {
+            // Natural and ISO dates do not mix.
+            if self.year.or(self.month).or(self.day).or(self.day_of_year).is_some() {
+                return None;
+            }
             let day = Weekday::from_monday_one_offset(small(self.iso_day.unwrap_or(1))?).ok()?;
             let first = ISOWeekDate::new(i16::try_from(year).ok()?, 1, day).ok()?.date();
             // A week too many is in the next year.

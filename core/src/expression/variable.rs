@@ -66,7 +66,7 @@ fn parse_let(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     let variables = named.required("vars", Kind::Location16876)?;
     let inside = named.required("in", Kind::Location16877)?;
     let Json::Object(variables) = variables else {
-        return Err(Error::new(Kind::FailedToParse, "invalid parameter: expected an object (vars)"));
+        return Err(Error::new(Kind::Location10065, "invalid parameter: expected an object (vars)"));
     };
     let mut nodes = Vec::with_capacity(variables.len() + 1);
     for (name, json) in variables {

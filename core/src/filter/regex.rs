@@ -131,11 +131,20 @@ impl Pattern {
     }
 
     /// Where the pattern and its groups are found, one match after the other: starts and ends in bytes, the whole match
-    /// first. A search that steps back too often ends them with `Location51156`.
+    /// first. A search that steps back too often ends them with `Location51156`. As in MongoDB an empty match may follow
+    /// another at once, and the end of a text that is not empty is not searched.
     pub fn captures_in<'t>(&'t self, text: &'t str) -> impl Iterator<Item = Result<Vec<Option<(usize, usize)>>>> + 't {
-        self.regex.captures_iter(text).map(|captures| {
-            let captures = captures.map_err(|_| given_up())?;
-            Ok(captures.iter().map(|group| group.map(|group| (group.start(), group.end()))).collect())
+        let mut next = Some(0);
+        std::iter::from_fn(move || {
+            let captures = match self.regex.captures_from_pos(text, next.take()?) {
+                Ok(captures) => captures?,
+                Err(_) => return Some(Err(given_up())),
+            };
+            let groups: Vec<_> = captures.iter().map(|group| group.map(|group| (group.start(), group.end()))).collect();
+            let (start, end) = groups.first().copied().flatten()?;
+            let skipped = if start == end { text[end..].chars().next().map_or(1, char::len_utf8) } else { 0 };
+            next = Some(end + skipped).filter(|position| *position < text.len());
+            Some(Ok(groups))
         })
     }
 }
@@ -157,7 +166,9 @@ fn literal_prefix(source: &str) -> String {
 
 /// The pattern in the engine's dialect.
 fn translated(source: &str, multi_line: bool, extended: bool) -> String {
-    let mut translation = Translation { rest: source, out: String::with_capacity(source.len() + 16) };
+    // They ask for what is so anyway: patterns and texts are UTF-8.
+    let rest = ["(*UTF8)", "(*UTF)"].iter().find_map(|verb| source.strip_prefix(verb)).unwrap_or(source);
+    let mut translation = Translation { rest, out: String::with_capacity(source.len() + 16) };
     translation.pattern(multi_line, extended);
     translation.out
 }
