@@ -180,12 +180,17 @@ fn paths_that_lead_nowhere() {
         (set("a.1500002"), json!({"a": [1]}), Kind::CannotBackfillArray, "1500000"),
         (set("a.99999999999999999999"), json!({"a": [1]}), Kind::PathNotViable, "Cannot create"),
         (set("a.b.$[].c"), json!({}), Kind::BadValue, "must exist in the document in order to apply array updates"),
-        (set("$[].c"), json!({}), Kind::DollarPrefixedFieldName, "'$[]'"),
         (
             set("a.$"),
             json!({"a": [1]}),
             Kind::BadValue,
             "The positional operator did not find the match needed from the query.",
+        ),
+        (
+            json!({"$set": {"$[].a": 1}}),
+            json!({}),
+            Kind::BadValue,
+            "Cannot have array filter identifier (i.e. '$[<id>]') element in the first position in path '$[].a'",
         ),
         (
             set("$.a"),

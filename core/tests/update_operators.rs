@@ -401,6 +401,17 @@ fn pull() {
     let regex = json!({"$regularExpression": {"pattern": "^x", "options": ""}});
     let pull = |argument: Json| json!({"$pull": {"a": argument}});
     check(vec![
+        (
+            pull(json!({"$or": [{"x": 1}, {"y": {"$gt": 1}}]})),
+            json!({"a": [{"x": 1}, {"y": 2}, {"y": 1}, 1]}),
+            Some(json!({"a": [{"y": 1}, 1]})),
+        ),
+        (
+            pull(json!({"$and": [{"x": 1}, {"y": 2}]})),
+            json!({"a": [{"x": 1, "y": 2}, {"x": 1}]}),
+            Some(json!({"a": [{"x": 1}]})),
+        ),
+        (pull(json!({"$nor": [{"x": 1}]})), json!({"a": [{"x": 1}, {"x": 2}, 3]}), Some(json!({"a": [{"x": 1}, 3]}))),
         (pull(json!(1)), json!({"a": [1, 2, 1.0]}), Some(json!({"a": [2]}))),
         (pull(json!([1])), json!({"a": [1, [1]]}), Some(json!({"a": [1]}))),
         (pull(json!(null)), json!({"a": [null, 1]}), Some(json!({"a": [1]}))),

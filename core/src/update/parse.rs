@@ -307,8 +307,14 @@ fn check_path(path: &str) -> Result<()> {
             let message = format!("Cannot have positional (i.e. '$') element in the first position in path '{path}'");
             return Err(bad_value(message));
         }
-        if name.starts_with("$[") && name.ends_with(']') && position > 0 {
-            continue;
+        if name.starts_with("$[") && name.ends_with(']') {
+            if position > 0 {
+                continue;
+            }
+            let message = format!(
+                "Cannot have array filter identifier (i.e. '$[<id>]') element in the first position in path '{path}'"
+            );
+            return Err(bad_value(message));
         }
         if name.starts_with('$') && (position == 0 || !is_reference(name)) {
             return Err(dollar_prefixed(name, path));
