@@ -40,6 +40,13 @@ fn count_all(collection: i32) -> i64 {
     table::count(collection).unwrap_or_else(|e| e.raise()).cast_signed()
 }
 
+/// How many documents of a collection on this shard match a filter, in the snapshot of the statement that asks, where no
+/// index narrows the search.
+#[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
+fn count_matching(collection: i32, filter: &str) -> i64 {
+    table::count_matching(collection, filter).unwrap_or_else(|e| e.raise()).cast_signed()
+}
+
 /// Takes the locks that a write to `[lo, hi)` needs and checks the version under them; null means no bound.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn lock_and_check(collection: i32, token: i64, version: i64, lo: Option<&[u8]>, hi: Option<&[u8]>) -> bool {

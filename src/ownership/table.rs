@@ -3,6 +3,7 @@
 use crate::pg::counting;
 use crate::pg::error::{Error, Result};
 use crate::pg::jsonb::RawJsonb;
+use crate::pg::matching;
 use crate::pg::param::Param;
 use crate::pg::scan::document_by_key;
 use crate::pg::server::relation_oid;
@@ -42,6 +43,23 @@ pub fn count(collection: i32) -> Result<u64> {
         return Ok(count);
     }
     let rows = spi::read(&format!("SELECT pg_catalog.count(*) FROM {}", name(collection)), &[])?;
+    Ok(rows.first().map_or(0, |row| row.i64(0).unsigned_abs()))
+}
+
+/// The position of the documents among the table's columns: see [`create`].
+const DOC: i32 = 3;
+
+/// How many documents match a filter, in the active snapshot.
+///
+/// # Errors
+/// As [`count`]; those of the filter.
+pub fn count_matching(collection: i32, filter: &str) -> Result<u64> {
+    if let Some(count) = matching::rows(oid(collection)?, DOC, filter)? {
+        return Ok(count);
+    }
+    let table = name(collection);
+    let sql = format!("SELECT pg_catalog.count(*) FROM {table} WHERE docshard_internal.matches(doc, $1)");
+    let rows = spi::read(&sql, &[Param::Text(filter)])?;
     Ok(rows.first().map_or(0, |row| row.i64(0).unsigned_abs()))
 }
 

@@ -5,18 +5,46 @@ use pgrx::datum::{Datum, UnboxDatum};
 use pgrx::pgrx_sql_entity_graph::impl_sql_translatable;
 use pgrx::{FromDatum, IntoDatum, pg_sys};
 
-/// A jsonb datum, detoasted, in PostgreSQL's memory: valid as long as the memory context it lives in.
+/// True if a datum's bytes are right behind its header, be that one of four bytes or of one: nothing is compressed or
+/// elsewhere.
+///
+/// # Safety
+/// The pointer is a varlena's.
+#[inline]
+pub(super) unsafe fn is_plain(datum: *const pg_sys::varlena) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe { pgrx::varatt_is_4b_u(datum) || pgrx::varatt_is_1b(datum) && !pgrx::varatt_is_1b_e(datum) }
+}
+
+/// The bytes behind the header of a plain datum.
+///
+/// # Safety
+/// As [`is_plain`], which is true; the datum stays where it is as long as the bytes are used.
+#[inline]
+pub(super) unsafe fn plain_bytes<'d>(datum: *const pg_sys::varlena) -> &'d [u8] {
+    // SAFETY: promised by the caller.
+    unsafe { std::slice::from_raw_parts(pgrx::vardata_any(datum).cast(), pgrx::varsize_any_exhdr(datum)) }
+}
+
+/// The datum itself if it is plain, else a copy that is.
+///
+/// # Safety
+/// The pointer is a varlena's.
+#[inline]
+unsafe fn plain(datum: *mut pg_sys::varlena) -> *mut pg_sys::varlena {
+    // SAFETY: promised by the caller.
+    unsafe { if is_plain(datum) { datum } else { pg_sys::pg_detoast_datum(datum) } }
+}
+
+/// A jsonb datum, neither compressed nor elsewhere, in PostgreSQL's memory: valid as long as the memory context it lives in.
 #[derive(Clone, Copy, Debug)]
 pub struct RawJsonb(*mut pg_sys::varlena);
 
 impl RawJsonb {
     /// The root container's bytes, behind the varlena header.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the pointer is a detoasted varlena with a 4-byte header (pg_detoast_datum, or `from_bytes`).
-        unsafe {
-            let length = pgrx::varsize_any_exhdr(self.0);
-            std::slice::from_raw_parts(pgrx::vardata_any(self.0).cast(), length)
-        }
+        // SAFETY: the pointer is a plain varlena's (`plain`, or `from_bytes`).
+        unsafe { plain_bytes(self.0) }
     }
 
     /// A new jsonb datum in the current memory context. The bytes must be a container as PostgreSQL writes it.
@@ -43,7 +71,7 @@ impl FromDatum for RawJsonb {
             return None;
         }
         // SAFETY: a non-null jsonb datum is a varlena.
-        Some(RawJsonb(unsafe { pg_sys::pg_detoast_datum(datum.cast_mut_ptr()) }))
+        Some(RawJsonb(unsafe { plain(datum.cast_mut_ptr()) }))
     }
 }
 
@@ -73,7 +101,7 @@ unsafe impl UnboxDatum for RawJsonb {
         Self: 'src,
     {
         // SAFETY: a non-null jsonb datum is a varlena.
-        RawJsonb(unsafe { pg_sys::pg_detoast_datum(datum.sans_lifetime().cast_mut_ptr()) })
+        RawJsonb(unsafe { plain(datum.sans_lifetime().cast_mut_ptr()) })
     }
 }
 

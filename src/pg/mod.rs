@@ -16,6 +16,7 @@ pub mod invalidation;
 pub mod json;
 pub mod jsonb;
 pub mod lock;
+pub mod matching;
 pub mod param;
 mod permission;
 pub mod planning;

@@ -82,6 +82,8 @@ const MAX_RANGES: usize = 16;
 #[derive(Debug)]
 pub struct Conditions {
     terms: Vec<String>,
+    /// the `$n` of the filter, if nothing else narrows the search: every document is looked at
+    scanned_by: Option<String>,
     /// the statement's parameters; the first two are the collection's token and the shard's version
     pub params: Vec<Bound>,
 }
@@ -94,6 +96,7 @@ impl Conditions {
     pub fn new(collection: &Collection) -> Self {
         Self {
             terms: vec![format!("docshard_internal.at_version({}, $1, $2)", collection.id)],
+            scanned_by: None,
             params: vec![Bound::Int8(collection.token), Bound::Int8(0)],
         }
     }
@@ -122,8 +125,11 @@ impl Conditions {
         if matches!(means, Means::Indexed) && conditions.terms.len() == alone {
             return Err(hint::refuse_scan(collection));
         }
+        let free = conditions.terms.len() == alone && matches!(means, Means::Free);
         conditions.terms.extend(means.term());
         conditions.matches(query);
+        conditions.scanned_by =
+            free.then(|| format!("${}", conditions.params.len())).filter(|_| !query.filter.is_empty());
         Ok(conditions)
     }
 
@@ -133,6 +139,11 @@ impl Conditions {
             let text = self.param(Bound::Text(query.text.clone()));
             self.terms.push(format!("docshard_internal.matches(t.doc, {text})"));
         }
+    }
+
+    /// The version check, and the filter's `$n`, if these two are all and PostgreSQL may do as it likes.
+    pub fn of_scan(&self) -> Option<(&str, &str)> {
+        Some((self.terms.first()?, self.scanned_by.as_deref()?))
     }
 
     /// A further parameter; answers its `$n`.

@@ -163,7 +163,12 @@ pub fn count(collection: &Collection, query: &Query, options: &CountOptions) -> 
         None if query.filter.is_empty() && query.hint.is_none() => {
             format!("SELECT docshard_internal.count_all({}) WHERE {}", collection.id, conditions.sql())
         }
-        None => format!("SELECT count(*) {from}"),
+        None => match conditions.of_scan() {
+            Some((check, filter)) => {
+                format!("SELECT docshard_internal.count_matching({}, {filter}::text) WHERE {check}", collection.id)
+            }
+            None => format!("SELECT count(*) {from}"),
+        },
         Some(limit) => {
             let most = limit.saturating_add(options.skip).min(i64::MAX as u64);
             format!("SELECT count(*) FROM (SELECT {from} LIMIT {most}) AS few")
