@@ -58,7 +58,9 @@ RESET ROLE;
 REVOKE ALL ON :table FROM regress_cm;
 ALTER TABLE :table DISABLE ROW LEVEL SECURITY;
 SET ROLE regress_cm;
+\set VERBOSITY sqlstate
 SELECT docshard.count_documents('cm.c', '{"n": 7}');
+\set VERBOSITY default
 RESET ROLE;
 DROP POLICY few ON :table;
 DROP OWNED BY regress_cm;

@@ -165,6 +165,33 @@ pub extern "C-unwind" fn docshard_match_in_parallel(_segment: *mut pg_sys::dsm_s
     searched.unwrap_or_else(|error| error.raise());
 }
 
+/// Asks for the row after the next of the scan's page, so that it is in the processor's cache when its turn comes: rows are
+/// looked at faster than memory answers.
+///
+/// # Safety
+/// The scan is one of a heap, and has just yielded a row.
+#[inline]
+unsafe fn fetch_ahead(scan: pg_sys::HeapScanDesc) {
+    /// Bytes that come from memory at once.
+    const LINE: usize = 64;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: promised by the caller: the page is pinned, and the positions are those of rows on it. Nothing is read.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let at = (*scan).rs_cindex + 2;
+        if at < (*scan).rs_ntuples && (*scan).rs_cbuf > 0 {
+            let page = pg_sys::BufferBlocks.add(((*scan).rs_cbuf - 1) as usize * pg_sys::BLCKSZ as usize);
+            let header: *const pg_sys::PageHeaderData = page.cast();
+            let position = usize::from((*scan).rs_vistuples[at as usize]) - 1;
+            let item = *(&raw const (*header).pd_linp).cast::<pg_sys::ItemIdData>().add(position);
+            let row = page.add(item.lp_off() as usize);
+            for line in 0..(item.lp_len() as usize).div_ceil(LINE) {
+                _mm_prefetch::<_MM_HINT_T0>(row.add(line * LINE).cast());
+            }
+        }
+    }
+}
+
 /// What ended a search before its end.
 enum End {
     Error(Error),
@@ -184,6 +211,7 @@ unsafe fn search(rel: pg_sys::Relation, scan: pg_sys::TableScanDesc, column: c_i
         let count = pg_sys::ffi::pg_guard_ffi_boundary(|| {
             let mut count = 0;
             while heap_getnextslot(scan, pg_sys::ScanDirection::ForwardScanDirection, slot) {
+                fetch_ahead(scan.cast());
                 slot_getsomeattrs_int(slot, column);
                 let stored: *mut pg_sys::varlena = (*(*slot).tts_values.add(column as usize - 1)).cast_mut_ptr();
                 let document = if is_plain(stored) { stored } else { pg_detoast_datum(stored) };
