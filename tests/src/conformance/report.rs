@@ -65,11 +65,12 @@ impl Report {
         outcomes: impl IntoIterator<Item = (Way, Outcome)>,
     ) {
         let mut classes = Vec::new();
-        let mut stale = excuses.ids().any(|excused| excused == id);
+        // Stale is an excuse for a way that was run, of which none was needed.
+        let mut needed = false;
         for (way, outcome) in outcomes {
             let outcome = match (excuses.of(id, way), outcome) {
                 (Some(class), Outcome::Failed(_)) => {
-                    stale = false;
+                    needed = true;
                     Outcome::Excused(class)
                 }
                 (class, outcome) => {
@@ -82,6 +83,7 @@ impl Report {
                 self.complaints.push(format!("{id} @{}: {what}", way.name()));
             }
         }
+        let stale = !needed && !classes.is_empty();
         if stale && classes.contains(&Class::Known) {
             self.notes.push(format!("{id}: passes now"));
         } else if stale {
