@@ -20,6 +20,9 @@ SELECT docshard.create_index('idxr.c', (SELECT json_object_agg('f' || n, 1) FROM
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.create_index('idxr.c', '{"a": 1}', '{"bits": 26}');
 \echo :LAST_ERROR_SQLSTATE
+SELECT docshard.create_index('idxr.c', '{"a": "btree"}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.run_command('idxr', '{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a", "bytes": 26}]}') ->> 'code' AS code;
 SELECT docshard.create_index('idxr.c', '{"a": 1}', '{"name": ""}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.create_index('idxr.c', '{"a": 1}', '{"name": "_id_"}');

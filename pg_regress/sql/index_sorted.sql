@@ -4,7 +4,8 @@ SELECT docshard.create_index('srt.c', '{"sent": 1}');
 SELECT docshard.insert_many('srt.c', (SELECT array_agg(jsonb_build_object('_id', n, 'from', 'u' || n % 10, 'sent', n / 20, 'n', -n)) FROM generate_series(1, 5000) n)) -> 'insertedCount' AS inserted;
 SELECT docshard.insert_many('srt.c', ARRAY['{"_id": 6000, "from": ["u1", "u2"], "sent": 200, "n": 1}', '{"_id": 6001, "from": "u1", "sent": [0, 240], "n": 2}',
   '{"_id": 6002, "from": "u1", "n": 3}']::jsonb[]) -> 'insertedCount' AS inserted;
-SELECT 'ANALYZE ' || "table" FROM docshard.collections WHERE namespace = 'srt.c' \gexec
+SELECT "table" FROM docshard.collections WHERE namespace = 'srt.c' \gset
+ANALYZE :table;
 CREATE FUNCTION pg_temp.found(filter json, options json) RETURNS TABLE (ids text, examined text, in_memory bigint) LANGUAGE sql AS $$
   SELECT (SELECT string_agg(d ->> '_id', ' ' ORDER BY n) FROM docshard.find('srt.c', filter, options) WITH ORDINALITY AS f (d, n)),
          docshard.explain('srt.c', filter, options, 'executionStats') #>> '{executionStats,totalDocsExamined}',

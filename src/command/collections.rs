@@ -85,6 +85,11 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
     let before = cache::find(&namespace)?;
     let mut made = Made::none(&namespace)?;
     for index in indexes {
+        let is_known = |name: &str| INDEX.iter().any(|field| field.name == name);
+        if let Some(name) = index.as_object().and_then(|fields| fields.keys().find(|name| !is_known(name))) {
+            let message = format!("The field '{name}' is not valid for an index specification");
+            return Err(Error::new(Kind::InvalidIndexSpecificationOption, message));
+        }
         let fields = Fields::parse(index, "createIndexes.indexes", INDEX)?;
         refuse(&fields, &["wildcardProjection"])?;
         let options = json!({

@@ -27,6 +27,9 @@ use std::sync::Arc;
 /// Stands in every column of the b-tree for a document whose keys are entries: above every key.
 pub const APART: &[u8] = &[0xFF];
 
+/// MongoDB's kinds of index that are not here.
+const KINDS: &[&str] = &["hashed", "text", "2d", "2dsphere", "columnstore"];
+
 /// The most fields of an index, as in PostgreSQL and MongoDB.
 pub const MAX_FIELDS: usize = 32;
 
@@ -98,8 +101,11 @@ impl IndexKeys {
         }
         for (path, direction) in fields {
             if let serde_json::Value::String(kind) = direction {
-                let kind_error = format!("indexes of type \"{kind}\" are not supported yet");
-                return Err(Error::new(Kind::NotImplemented, kind_error));
+                return Err(if KINDS.contains(&kind.as_str()) {
+                    Error::new(Kind::NotImplemented, format!("indexes of type \"{kind}\" are not supported yet"))
+                } else {
+                    refuse(format!("Unknown index plugin '{kind}'"))
+                });
             }
             if path.is_empty() || path.split('.').any(str::is_empty) {
                 return Err(refuse("index keys cannot contain an empty field".to_owned()));
