@@ -388,7 +388,7 @@ mod naive {
                 (Value::String(text), "b$") => text.ends_with('b'),
                 (Value::String(_), "") => true,
                 (Value::String(text), "[ab]") => text.contains(['a', 'b']),
-                (Value::String(text), _) => text.len() <= 1,
+                (Value::String(text), _) => matches!(text.as_str(), "" | "a" | "b"),
                 _ => false,
             },
             _ => unreachable!("{name}"),

@@ -51,6 +51,10 @@ SELECT docshard.find('own.c', '{"name": "ada"}', '{"hint": "name_1", "collation"
 SELECT docshard.find('own.c', '{"name": "Ada"}', '{"hint": "name_1", "collation": {"locale": "simple"}}');
 SELECT docshard.find('own.c', '{"name": {"$regex": "^b"}}', '{"hint": "name_1"}');
 RESET enable_seqscan;
+-- What is too long for the b-tree under a collation alone stands apart once.
+SELECT docshard.insert_one('own.c', jsonb_build_object('_id', 9, 'name', repeat('xy', 350))) -> 'insertedId' AS id;
+SELECT docshard.find('own.c', '{}', '{"sort": {"name": 1}, "limit": 10, "projection": {"_id": 1}}');
+SELECT docshard.count_documents('own.c', '{"name": {"$gt": "x"}}');
 -- A unique one is unique under it.
 SELECT docshard.create_index('own.u', '{"mail": 1}', '{"unique": true, "collation": {"locale": "en", "strength": 1}}');
 SELECT docshard.insert_one('own.u', '{"_id": 1, "mail": "jose"}');

@@ -240,7 +240,7 @@ impl Conditions {
             terms.extend(self.ranges(&expression, ranges, true, narrow));
         }
         if terms.is_empty() && !index.unique {
-            let first = index_expression("t.doc", &index.keys_json, false, 0);
+            let first = index_expression("t.doc", &index.definition, false, 0);
             terms.push(format!("{first} < {}", literal(APART)));
         }
         (!terms.is_empty()).then(|| terms.join(" AND "))
