@@ -14,14 +14,11 @@ use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::rows::Row;
 use crate::pg::scan::{self, Bound, Columns};
-use crate::pg::server::relation_oid;
 use crate::pg::spi;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use docshard_core::document::normalise;
 use docshard_core::error::Kind;
-use pgrx::pg_sys::Oid;
-use std::ffi::CString;
 
 /// Bytes of documents that are packed into one value, if they are not one document's: a part that has grown since it was
 /// divided becomes several.
@@ -62,14 +59,6 @@ pub fn divide(migration: i64, collection: i32, lo: &[u8], hi: Option<&[u8]>, doc
     Ok(i64::try_from(inserted.processed).unwrap_or(i64::MAX))
 }
 
-/// The collection's table and its primary key.
-fn relations(collection: i32) -> Result<(Oid, Oid)> {
-    let index = CString::new(format!("c{collection}_pkey")).expect("a name without a zero byte");
-    let index = relation_oid(c"docshard_data", &index)
-        .ok_or_else(|| Error::new(Kind::InternalError, format!("collection {collection} has no table here")))?;
-    Ok((table::oid(collection)?, index))
-}
-
 /// Calls `each` with the rows of a range, in the order of their keys and the active snapshot, until it says false; false
 /// if it did.
 ///
@@ -81,7 +70,7 @@ pub(super) fn visit(
     hi: Option<&[u8]>,
     mut each: impl FnMut(&Columns<'_>) -> bool,
 ) -> Result<bool> {
-    let (relation, index) = relations(collection)?;
+    let (relation, index) = table::oids(collection)?;
     let (mut key, mut stopped) = (Vec::new(), false);
     scan::by_key(relation, index, &[Bound::From(lo)], |row| {
         key.clear();
@@ -105,7 +94,7 @@ pub fn pack(
     (skey, id): (&[u8], Option<&[u8]>),
     (next_skey, next_id): (Option<&[u8]>, Option<&[u8]>),
 ) -> Result<Vec<(i64, String)>> {
-    let (relation, index) = relations(collection)?;
+    let (relation, index) = table::oids(collection)?;
     let mut packed: Vec<(i64, Vec<u8>)> = vec![(0, Vec::new())];
     let mut take = |columns: Columns<'_>| {
         let (documents, bytes) = packed.last_mut().expect("there is one");

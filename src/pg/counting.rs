@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 
 // Called once a row, inside one guard for all of them.
 unsafe extern "C-unwind" {
-    fn heap_getnextslot(
+    pub(super) fn heap_getnextslot(
         scan: pg_sys::TableScanDesc,
         direction: pg_sys::ScanDirection::Type,
         slot: *mut pg_sys::TupleTableSlot,

@@ -4,6 +4,7 @@
 //! A filter that no index serves looks at every document, and of what that takes the executor's part is the larger one:
 //! handing on each row, calling a function for it, counting it.
 
+use super::counting::heap_getnextslot;
 use super::error::{Error, Result};
 use super::jsonb::{is_plain, plain_bytes};
 use super::{json, permission};
@@ -18,11 +19,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 // Called once a row, inside one guard for all of them.
 unsafe extern "C-unwind" {
-    fn heap_getnextslot(
-        scan: pg_sys::TableScanDesc,
-        direction: pg_sys::ScanDirection::Type,
-        slot: *mut pg_sys::TupleTableSlot,
-    ) -> bool;
     fn slot_getsomeattrs_int(slot: *mut pg_sys::TupleTableSlot, attnum: c_int);
     fn pg_detoast_datum(datum: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
     fn pfree(pointer: *mut c_void);

@@ -106,7 +106,31 @@ impl Conditions {
     /// # Errors
     /// Those of [`hint::means`]; `NoQueryExecutionPlans` if there must be a key condition and is none.
     pub fn of_query(collection: &Collection, query: &Query) -> Result<Self> {
-        let (filter, means) = (&query.filter, hint::means(collection, query)?);
+        let means = hint::means(collection, query)?;
+        Self::of_keys(collection, query, &means).map_or_else(|| Self::beyond_keys(collection, query, &means), Ok)
+    }
+
+    /// The version check, conditions on shard key and `_id`, and the filter; None unless those single out few rows, so that
+    /// no other index is wanted.
+    pub fn of_keys(collection: &Collection, query: &Query, means: &Means<'_>) -> Option<Self> {
+        if query.filter.is_empty() || !matches!(means, Means::Free | Means::Indexed) {
+            return None;
+        }
+        let mut conditions = Self::new(collection);
+        if !conditions.keys(&collection.key, &query.filter) {
+            return None;
+        }
+        conditions.terms.extend(means.term());
+        conditions.matches(query);
+        Some(conditions)
+    }
+
+    /// As [`of_query`](Self::of_query), where [`of_keys`](Self::of_keys) has none.
+    ///
+    /// # Errors
+    /// `NoQueryExecutionPlans` if there must be a key condition and is none.
+    pub fn beyond_keys(collection: &Collection, query: &Query, means: &Means<'_>) -> Result<Self> {
+        let filter = &query.filter;
         let mut conditions = Self::new(collection);
         let alone = conditions.terms.len();
         match means {
@@ -116,11 +140,7 @@ impl Conditions {
             Means::Id => {
                 conditions.keys(&collection.key, filter);
             }
-            Means::Free | Means::Indexed => {
-                if !conditions.keys(&collection.key, filter) {
-                    conditions.best_index(collection, filter);
-                }
-            }
+            Means::Free | Means::Indexed => conditions.best_index(collection, filter),
         }
         if matches!(means, Means::Indexed) && conditions.terms.len() == alone {
             return Err(hint::refuse_scan(collection));
@@ -163,7 +183,7 @@ impl Conditions {
     }
 
     /// Conditions on `skey` and `id`; true if they single out few rows, so that no other index is wanted.
-    pub fn keys(&mut self, pattern: &KeyPattern, filter: &Filter) -> bool {
+    fn keys(&mut self, pattern: &KeyPattern, filter: &Filter) -> bool {
         let ids = filter.ranges_of("_id");
         let mut narrow = false;
         if pattern.is_unsharded() {

@@ -6,10 +6,9 @@
 //! is read without a sort either. The entries are in no order, and are sorted; a document is in one of the two.
 
 use super::condition::{Conditions, best_of};
-use super::hint::{self, Means};
+use super::hint::Means;
 use super::read::Query;
 use crate::catalog::model::{Collection, Index};
-use crate::pg::error::Result;
 use docshard_core::index::Wanted;
 use docshard_core::sort::Sort;
 
@@ -24,27 +23,25 @@ pub struct Halves {
     pub entries: Option<String>,
 }
 
-/// The searches, and all conditions' parameters; None if there is no such index, or its order is not the sort's.
-///
-/// # Errors
-/// Those of [`hint::means`].
-pub fn of_query(collection: &Collection, query: &Query, sort: Option<&Sort>) -> Result<Option<(Conditions, Halves)>> {
-    let means = hint::means(collection, query)?;
+/// The searches, and all conditions' parameters; None if there is no such index, or its order is not the sort's. Of a filter
+/// that the conditions on keys do not decide: see [`Conditions::of_keys`].
+pub fn of_query(
+    collection: &Collection,
+    query: &Query,
+    means: &Means<'_>,
+    sort: Option<&Sort>,
+) -> Option<(Conditions, Halves)> {
     let filter = &query.filter;
     let found = match means {
-        Means::Index(index) => Some((index, index.keys().wanted(filter))),
-        Means::Free if Conditions::new(collection).keys(&collection.key, filter) => None,
+        Means::Index(index) => Some((*index, index.keys().wanted(filter))),
         Means::Free => best_of(collection, filter, |index, wanted| order(index, wanted, sort).is_some()),
         Means::Natural | Means::Id | Means::Indexed => None,
     };
-    let Some((index, wanted)) = found else { return Ok(None) };
+    let (index, wanted) = found?;
     let order = match sort {
-        None if wanted.is_all() => return Ok(None),
+        None if wanted.is_all() => return None,
         None => None,
-        Some(_) => match order(index, &wanted, sort) {
-            Some(order) => Some(order),
-            None => return Ok(None),
-        },
+        Some(_) => Some(order(index, &wanted, sort)?),
     };
     let mut conditions = Conditions::new(collection);
     conditions.held_by(index);
@@ -53,7 +50,7 @@ pub fn of_query(collection: &Collection, query: &Query, sort: Option<&Sort>) -> 
     let both = conditions.sql();
     let tree = conditions.in_tree(index, &wanted).map_or_else(|| both.clone(), |tree| format!("{tree} AND {both}"));
     let entries = conditions.among_entries(index, &wanted).map(|entries| format!("{entries} AND {both}"));
-    Ok(Some((conditions, Halves { tree, order, entries })))
+    Some((conditions, Halves { tree, order, entries }))
 }
 
 /// The ORDER BY by which the documents of an index's b-tree come as the sort demands, if it is the order of its columns: of

@@ -2,6 +2,7 @@
 
 use super::condition::{Bound, Conditions, VERSION_PARAM};
 use super::halves;
+use super::hint::{self, Means};
 use super::options::{CountOptions, FindOptions};
 use super::read::Query;
 use crate::catalog::model::Collection;
@@ -54,11 +55,14 @@ pub fn find(
     options: &FindOptions,
     single_target: bool,
 ) -> Result<(Statement, Order)> {
-    if let Some(found) = find_by_halves(collection, query, options, single_target)? {
-        return Ok(found);
-    }
-    let filter = &query.filter;
-    let mut conditions = Conditions::of_query(collection, query)?;
+    let (filter, means) = (&query.filter, hint::means(collection, query)?);
+    let mut conditions = match Conditions::of_keys(collection, query, &means) {
+        Some(conditions) => conditions,
+        None => match find_by_halves(collection, query, &means, options, single_target) {
+            Some(found) => return Ok(found),
+            None => Conditions::beyond_keys(collection, query, &means)?,
+        },
+    };
     let document = projected("t.doc", query, options, &mut conditions);
     let (key, order) = match &options.sort {
         None => (None, Order::None),
@@ -100,17 +104,18 @@ pub fn find(
 fn find_by_halves(
     collection: &Collection,
     query: &Query,
+    means: &Means<'_>,
     options: &FindOptions,
     single_target: bool,
-) -> Result<Option<(Statement, Order)>> {
-    let Some(limit) = options.limit else { return Ok(None) };
+) -> Option<(Statement, Order)> {
+    let limit = options.limit?;
     if let Some((sort, _)) = &options.sort
         && column_order(collection, &query.filter, sort).is_some()
     {
-        return Ok(None);
+        return None;
     }
     let sort = options.sort.as_ref().map(|(sort, _)| sort);
-    let Some((mut conditions, halves)) = halves::of_query(collection, query, sort)? else { return Ok(None) };
+    let (mut conditions, halves) = halves::of_query(collection, query, means, sort)?;
     let document = projected("d.doc", query, options, &mut conditions);
     let key = options.sort.as_ref().map(|(_, text)| {
         let text = conditions.param(Bound::Text(text.clone()));
@@ -136,7 +141,7 @@ fn find_by_halves(
     };
     let sql = format!("SELECT docshard_internal.pack({document}){told} FROM ({found}) AS d{order} {sql}");
     let order = if sort.is_some() { Order::Ascending } else { Order::None };
-    Ok(Some((Statement { sql, params: conditions.params }, order)))
+    Some((Statement { sql, params: conditions.params }, order))
 }
 
 /// What a find answers of a document.

@@ -104,15 +104,18 @@ fn cluster_token() -> Result<String> {
     Ok(format!("{:016x}", row.i64(0)))
 }
 
+/// What the names of all transactions begin with that a router prepares at shards.
+const GID: &str = "docshard_";
+
 /// What the names of the prepared transactions of one local transaction begin with.
 fn gid_prefix(transaction: u32) -> Result<String> {
-    Ok(format!("docshard_{}{transaction:08x}_", cluster_token()?))
+    Ok(format!("{GID}{}{transaction:08x}_", cluster_token()?))
 }
 
 /// The originator's local transaction id in a prepared transaction's name; None if the name is another cluster's, or
 /// of something else.
 fn originator(gid: &str, cluster: &str) -> Option<u32> {
-    let rest = gid.strip_prefix("docshard_")?.strip_prefix(cluster)?;
+    let rest = gid.strip_prefix(GID)?.strip_prefix(cluster)?;
     u32::from_str_radix(rest.get(..8)?, 16).ok()
 }
 

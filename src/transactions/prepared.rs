@@ -3,7 +3,7 @@
 //! INVARIANT: nothing here decides. What the command did to the rows of `docshard_catalog.transactions` is durable before a
 //! shard is told, so whoever does not get through leaves it to [`super::resolve_all`].
 
-use super::{decisions, gid_prefix};
+use super::{GID, decisions, gid_prefix};
 use crate::catalog::cache;
 use crate::catalog::model::{Place, Shard};
 use crate::pg::error::Result;
@@ -24,6 +24,10 @@ pub(super) fn init() {
 
 /// The local id of a prepared transaction of this database, where the database is a router's.
 fn before(gid: &str) -> Option<u32> {
+    // A router's part of a transaction at this shard: that is told by the router, and has no shards of its own.
+    if gid.starts_with(GID) {
+        return None;
+    }
     server::relation_oid(c"docshard_catalog", c"transactions")?;
     let _snapshot = ActiveSnapshot::latest();
     let rows = spi::read(
