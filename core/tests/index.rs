@@ -132,6 +132,29 @@ fn wants(keys: &Json, filter: &Json, document: &Json) -> bool {
 }
 
 #[test]
+fn directions_are_the_signs_of_numbers() {
+    for (direction, descending) in [
+        (json!(1), false),
+        (json!(5), false),
+        (json!(0.5), false),
+        (json!({"$numberDouble": "Infinity"}), false),
+        (json!(-1), true),
+        (json!({"$numberDecimal": "-2.5"}), true),
+    ] {
+        let keys = IndexKeys::parse(&json!({"a": direction})).unwrap();
+        assert_eq!(keys.fields, [("a".to_owned(), descending)], "{direction}");
+    }
+    for malformed in [json!(0), json!(-0.0), json!({"$numberDouble": "NaN"}), json!(true), json!(null), json!({"b": 1})]
+    {
+        assert_eq!(
+            IndexKeys::parse(&json!({"a": malformed})).unwrap_err().kind,
+            Kind::CannotCreateIndex,
+            "{malformed}"
+        );
+    }
+}
+
+#[test]
 fn what_is_wanted_is_narrow() {
     let keys = json!({"to": 1, "sent": 1});
     let letter = json!({"to": ["ann", "bob"], "sent": 7});

@@ -262,9 +262,9 @@ fn each_malformed_pattern_has_its_own_error() {
         (json!({"a": "hashed", "b": "hashed"}), Kind::BadValue),
         (json!({"a": 1, "a.b": 1}), Kind::BadValue),
         (json!({"a.b.c": 1, "a": 1}), Kind::BadValue),
-        (json!({"a..b": 1}), Kind::EmptyFieldName),
-        (json!({"": 1}), Kind::EmptyFieldName),
-        (json!({"a.$b": 1}), Kind::DollarPrefixedFieldName),
+        (json!({"a..b": 1}), Kind::BadValue),
+        (json!({"": 1}), Kind::BadValue),
+        (json!({"a.$b": 1}), Kind::BadValue),
     ] {
         let error = KeyPattern::parse(&malformed).unwrap_err();
         assert_eq!(error.kind, kind, "{malformed}: {error}");

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{any_document, bytes, document, object};
+use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
 use docshard_core::index::{IndexKeys, Partial};
 use proptest::prelude::*;
@@ -112,4 +113,20 @@ fn what_a_query_demands_in_so_many_words_is_implied() {
     assert!(query.implies(&partial.filter));
     let query = Filter::parse(&json!({"state": "open", "n": {"$gte": 5}})).unwrap();
     assert!(!query.implies(&partial.filter));
+}
+
+#[test]
+fn what_a_partial_index_may_not_say() {
+    for (json, kind) in [
+        (json!({"a": {"$ne": 1}}), Kind::CannotCreateIndex),
+        (json!({"a": {"$exists": false}}), Kind::CannotCreateIndex),
+        (json!({"$nor": [{"a": 1}]}), Kind::CannotCreateIndex),
+        (json!({"a": {"$size": 1}}), Kind::CannotCreateIndex),
+        (json!({"$expr": {"$eq": ["$a", 1]}}), Kind::QueryFeatureNotAllowed),
+        (json!({"$and": [{"$expr": true}]}), Kind::QueryFeatureNotAllowed),
+        (json!({"$nonsense": 1}), Kind::BadValue),
+        (json!(5), Kind::TypeMismatch),
+    ] {
+        assert_eq!(Partial::parse(&json, None).unwrap_err().kind, kind, "{json}");
+    }
 }

@@ -356,6 +356,30 @@ fn upserts() {
     }
 }
 
+#[test]
+fn expressions_have_no_place_in_what_an_update_looks_for() {
+    for refused in [
+        json!({"$pull": {"a": {"$expr": {"$eq": ["$b", 1]}}}}),
+        json!({"$pull": {"a": {"b": 1, "$expr": true}}}),
+        json!({"$pull": {"a": {"$jsonSchema": {}}}}),
+    ] {
+        assert_eq!(Update::parse(&refused).unwrap_err().kind, Kind::QueryFeatureNotAllowed, "{refused}");
+    }
+    let filters = [json!({"i.b": 5, "$expr": true})];
+    let error = Update::parse_with_array_filters(&json!({"$set": {"a.$[i]": 1}}), &filters).unwrap_err();
+    assert_eq!(error.kind, Kind::QueryFeatureNotAllowed);
+    for filter in
+        [json!({"$expr": true}), json!({"a": 1, "$or": [{"b": 1}, {"$and": [{"$expr": {"$gt": ["$a", 1]}}]}]})]
+    {
+        assert_eq!(
+            Filter::parse(&filter).unwrap().check_upsert().unwrap_err().kind,
+            Kind::QueryFeatureNotAllowed,
+            "{filter}"
+        );
+    }
+    assert!(Filter::parse(&json!({"a": {"$eq": 1}, "$or": [{"b": 1}]})).unwrap().check_upsert().is_ok());
+}
+
 /// A second, simpler reading of `$set`, `$unset` and `$inc`: one path after the other, on JSON.
 mod naive {
     use super::*;

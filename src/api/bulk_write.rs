@@ -3,7 +3,9 @@
 //! Each operation runs in a subtransaction, so that one that fails leaves nothing behind and those before it stay.
 //! Inserts that follow one another go together, and one by one where that fails.
 
+use super::documents::write_error;
 use crate::catalog;
+use crate::command::failure::is_of_one_operation;
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
 use crate::pg::jsonb::RawJsonb;
@@ -22,25 +24,6 @@ use serde_json::Value as Document;
 
 /// The most operations of a call: MongoDB's number.
 const MAX_OPERATIONS: usize = 100_000;
-
-/// MongoDB's code of an error: docshard's say it in their detail.
-fn code(error: &Error) -> i64 {
-    let said = error.detail.as_deref().and_then(|detail| detail.strip_prefix("MongoDB error ")?.split_once(' '));
-    match said.and_then(|(code, _)| code.parse().ok()) {
-        Some(code) => code,
-        None if &error.sqlstate == b"23505" => Kind::DuplicateKey.code().into(),
-        None => Kind::InternalError.code().into(),
-    }
-}
-
-/// True if the operation is to blame, so that the others may do better. Else the whole call fails: a connection, the
-/// transaction, the server's resources or state, a privilege, a lock.
-fn is_of_one_operation(error: &Error) -> bool {
-    let state = &error.sqlstate;
-    !matches!(&state[..2], b"08" | b"25" | b"40" | b"53" | b"57" | b"58" | b"XX")
-        && state != b"42501"
-        && state != b"55P03"
-}
 
 /// One of a call's operations: its name, as the drivers have it, and its arguments.
 struct Operation<'a> {
@@ -168,13 +151,7 @@ impl Totals {
     }
 
     fn note(&mut self, index: usize, error: &Error) {
-        let mut fields = vec![
-            ("index".to_owned(), number(index)),
-            ("code".to_owned(), Value::Number(Number::Int(code(error)))),
-            ("errmsg".to_owned(), Value::String(error.message.clone())),
-        ];
-        fields.extend(error.duplicate_fields());
-        self.errors.push(Value::Object(fields));
+        self.errors.push(write_error(index, error));
     }
 
     fn answer(self) -> Result<RawJsonb> {

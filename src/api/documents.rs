@@ -1,5 +1,7 @@
 //! Documents: insert, find, count, update, delete.
 
+use crate::command::failure;
+use crate::command::write::insert_each;
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
 use crate::pg::jsonb::RawJsonb;
@@ -45,8 +47,9 @@ fn insert_one(ns: &str, doc: RawJsonb, options: default!(Json, "'{}'"), fcinfo: 
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// Inserts many documents, a batch a shard. Options: ordered (default true). With `ordered: false` documents whose key
-/// is taken are left out and reported in `writeErrors`; otherwise the first of them fails the statement.
+/// Inserts many documents, a batch a shard. Options: ordered (default true). With `ordered: false` documents that are
+/// refused, or whose key is taken, are left out and reported in `writeErrors`; otherwise the first of them fails the
+/// statement.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json, "'{}'")) -> RawJsonb {
     let run = || -> Result<RawJsonb> {
@@ -58,52 +61,68 @@ fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json
                 "Write batch sizes must be between 1 and 100000. Got 0 operations.",
             ));
         }
-        let mut docs = docs.iter().enumerate();
-        let mut next = || -> Result<Option<Storable>> {
-            let Some((index, doc)) = docs.next() else { return Ok(None) };
-            let doc = doc.ok_or_else(|| Error::null(format!("document {index} is null")))?;
+        let mut docs = docs.iter().enumerate().map(|(index, doc)| -> Result<(usize, RawJsonb)> {
+            Ok((index, doc.ok_or_else(|| Error::null(format!("document {index} is null")))?))
+        });
+        if !ordered {
+            return insert_unordered(ns, docs);
+        }
+        let documents = insert::insert(ns, &mut || {
+            let Some((index, doc)) = docs.next().transpose()? else { return Ok(None) };
             Storable::new(doc.bytes())
                 .map(Some)
                 .map_err(|e| Error { message: format!("document {index}: {}", e.message), ..e })
-        };
-        let (documents, errors) = if ordered {
-            (insert::insert(ns, &mut next)?, Vec::new())
-        } else {
-            let mut documents = Vec::new();
-            while let Some(document) = next()? {
-                documents.push(document);
-            }
-            let errors = insert::insert_unordered(ns, &documents)?;
-            (documents, errors)
-        };
-        let mut failed = errors.iter().map(|error| error.index).collect::<Vec<_>>();
-        failed.sort_unstable();
-        let inserted = documents.len() - errors.len();
-        let write_errors = errors
-            .iter()
-            .map(|error| {
-                let mut fields = vec![
-                    ("index".to_owned(), number(error.index as i64)),
-                    ("code".to_owned(), number(Kind::DuplicateKey.code().into())),
-                    ("errmsg".to_owned(), Value::String(error.error.message.clone())),
-                ];
-                fields.extend(error.error.duplicate_fields());
-                Value::Object(fields)
-            })
-            .collect::<Vec<_>>();
-        let ids = documents
-            .into_iter()
-            .enumerate()
-            .filter(|(index, _)| failed.binary_search(index).is_err())
-            .map(|(_, document)| document.id)
-            .collect();
-        let mut fields = vec![("insertedCount", number(inserted as i64)), ("insertedIds", Value::Array(ids))];
-        if !write_errors.is_empty() {
-            fields.push(("writeErrors", Value::Array(write_errors)));
-        }
-        result(fields)
+        })?;
+        let inserted = documents.len() as i64;
+        let ids = documents.into_iter().map(|document| document.id).collect();
+        result(vec![("insertedCount", number(inserted)), ("insertedIds", Value::Array(ids))])
     };
     run().unwrap_or_else(|e| e.raise())
+}
+
+/// Inserts what can be; the others are reported.
+fn insert_unordered(ns: &str, docs: impl Iterator<Item = Result<(usize, RawJsonb)>>) -> Result<RawJsonb> {
+    let mut documents = Vec::new();
+    let mut positions = Vec::new();
+    let mut errors: Vec<(usize, Error)> = Vec::new();
+    for doc in docs {
+        let (index, doc) = doc?;
+        match Storable::new(doc.bytes()) {
+            Ok(document) => {
+                documents.push(document);
+                positions.push(index);
+            }
+            Err(error) => errors.push((index, error)),
+        }
+    }
+    let mut failed = Vec::new();
+    let inserted = insert_each(ns, &documents, false, &mut failed)?;
+    failed.sort_unstable_by_key(|(at, _)| *at);
+    let ids = documents
+        .into_iter()
+        .enumerate()
+        .filter(|(at, _)| failed.binary_search_by_key(at, |(at, _)| *at).is_err())
+        .map(|(_, document)| document.id)
+        .collect();
+    let mut fields = vec![("insertedCount", number(inserted)), ("insertedIds", Value::Array(ids))];
+    errors.extend(failed.into_iter().map(|(at, error)| (positions[at], error)));
+    errors.sort_unstable_by_key(|(index, _)| *index);
+    if !errors.is_empty() {
+        let errors = errors.iter().map(|(index, error)| write_error(*index, error));
+        fields.push(("writeErrors", Value::Array(errors.collect())));
+    }
+    result(fields)
+}
+
+/// An element of `writeErrors`.
+pub fn write_error(index: usize, error: &Error) -> Value {
+    let mut fields = vec![
+        ("index".to_owned(), number(index as i64)),
+        ("code".to_owned(), number(failure::code(error).0)),
+        ("errmsg".to_owned(), Value::String(error.message.clone())),
+    ];
+    fields.extend(error.duplicate_fields());
+    Value::Object(fields)
 }
 
 /// Inserts the documents that a query returns in its first column, jsonb or what casts to it, without holding them all in memory.

@@ -76,8 +76,11 @@ fn emptiest_shard() -> Result<ShardId> {
 /// Enables sharding of a database: MongoDB's step before `shard_collection`, which does it by itself.
 ///
 /// # Errors
-/// As [`ensure`].
+/// As [`ensure`]; `InvalidOptions` for MongoDB's own databases.
 pub fn enable_sharding(name: &str, primary: Option<&str>) -> Result<()> {
+    if namespace::is_reserved(name) {
+        return Err(Error::new(Kind::InvalidOptions, format!("Cannot manually create or shard the '{name}' database")));
+    }
     ensure(name, primary)?;
     let changed = spi::execute(
         "UPDATE docshard_catalog.databases SET partitioned = true WHERE name = $1 AND NOT partitioned",

@@ -59,6 +59,7 @@ impl IndexOptions<'_> {
             return Err(Error::new(Kind::BadValue, "can't hide _id index"));
         }
         let given = [
+            ("unique", self.unique),
             ("expireAfterSeconds", self.expire_after_s.is_some()),
             ("sparse", self.sparse),
             ("partialFilterExpression", self.partial.is_some()),
@@ -118,7 +119,7 @@ pub fn collation(ns: &str, given: Option<&Json>) -> Result<Option<Arc<Collator>>
 /// Creates an index on every shard; answers its name. The same index again is no change.
 ///
 /// # Errors
-/// `CannotCreateIndex`, `IndexKeySpecsConflict`, `IndexOptionsConflict`, `InvalidIndexSpecificationOption`,
+/// `BadValue`, `CannotCreateIndex`, `IndexKeySpecsConflict`, `IndexOptionsConflict`, `InvalidIndexSpecificationOption`,
 /// `ConflictingOperationInProgress`, `DuplicateKey`.
 pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<String> {
     namespace::split(ns)?;
@@ -127,8 +128,11 @@ pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<S
     let keys_json = parsed.to_string();
     options.check(&keys)?;
     let name = options.name.map_or_else(|| keys.default_name(), str::to_owned);
-    if name.is_empty() || name == "*" || name.len() > MAX_NAME {
-        let message = format!("an index's name has 1 to {MAX_NAME} bytes and is not \"*\": \"{name}\"");
+    if name == "*" {
+        return Err(Error::new(Kind::BadValue, "The index name '*' is not valid."));
+    }
+    if name.is_empty() || name.len() > MAX_NAME {
+        let message = format!("an index's name has 1 to {MAX_NAME} bytes: \"{name}\"");
         return Err(Error::new(Kind::CannotCreateIndex, message));
     }
     if cache::find(ns)?.is_none() {

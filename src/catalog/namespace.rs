@@ -28,6 +28,11 @@ pub fn check_writable(namespace: &str) -> Result<()> {
     ))
 }
 
+/// True for the databases that MongoDB keeps for itself, and shards nothing in.
+pub fn is_reserved(database: &str) -> bool {
+    ["admin", "local"].contains(&database)
+}
+
 /// Checks the name of a database.
 ///
 /// # Errors

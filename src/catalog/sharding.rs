@@ -35,6 +35,9 @@ pub struct ShardOptions {
 /// A malformed or unfit key, missing index, documents without the key: each its own.
 pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result<()> {
     let (database, _) = namespace::split(name)?;
+    if namespace::is_reserved(database) {
+        return Err(Error::new(Kind::IllegalOperation, format!("can't shard a collection of '{database}'")));
+    }
     let hashed = pattern.hashed_field();
     if options.unique && hashed.is_some() {
         return Err(Error::new(

@@ -3,7 +3,7 @@
 
 use super::reply::{Node, Reply};
 use super::request::{Request, Type};
-use crate::catalog::{change, chunks};
+use crate::catalog::{cache, change, chunks};
 use crate::migration;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
@@ -151,6 +151,14 @@ pub fn move_chunk(request: &Request<'_>) -> Result<Reply> {
     let (ns, to) = (request.target_text(), text(request, "to"));
     let options = json!({"forceJumbo": request.fields.flag("forceJumbo").unwrap_or(false)}).to_string();
     if let Some((min, max)) = bounds(request)? {
+        let collection = cache::get(ns)?;
+        if !collection.key.is_unsharded() {
+            let (lo, hi) = (collection.key.bound_from_json(min)?, collection.key.bound_from_json(max)?);
+            let chunk = collection.map.find(&lo);
+            if (&chunk.min, &chunk.max) != (&lo, &hi) {
+                return Err(no_such_chunk(ns));
+            }
+        }
         return move_bounds(ns, &min.to_string(), &max.to_string(), &to, &options);
     }
     let find = request.fields.json_or("find", "{}");

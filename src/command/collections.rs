@@ -3,7 +3,7 @@
 use super::cluster::{call, call_json};
 use super::find::{listing, refuse};
 use super::reply::{Node, Reply, integer};
-use super::request::{Field, Fields, Request, Type, may, must};
+use super::request::{Field, Fields, Request, Type, may, number};
 use crate::catalog::indexes::Made;
 use crate::catalog::model::Collection;
 use crate::catalog::{cache, namespace};
@@ -21,6 +21,7 @@ use std::rc::Rc;
 /// create.
 pub fn create(request: &Request<'_>) -> Result<Reply> {
     let fields = &request.fields;
+    check_create(fields)?;
     refuse(
         fields,
         &["capped", "timeseries", "validator", "viewOn", "pipeline", "expireAfterSeconds", "clusteredIndex"],
@@ -30,6 +31,48 @@ pub fn create(request: &Request<'_>) -> Result<Reply> {
         "SELECT docshard.create_collection($1, $2::json)",
         &[Param::Text(&request.namespace()?), Param::Text(&options.to_string())],
     )
+}
+
+/// Checks options that say nothing by themselves, or nothing but what is so anyway.
+fn check_create(fields: &Fields<'_>) -> Result<()> {
+    let invalid = |message: &str| Err(Error::new(Kind::InvalidOptions, message));
+    let is_capped = fields.flag("capped").unwrap_or(false);
+    if is_capped && fields.get("size").is_none() {
+        return invalid("the 'size' field is required when 'capped' is true");
+    }
+    if !is_capped && (fields.get("size").is_some() || fields.get("max").is_some()) {
+        return invalid("the 'capped' field needs to be true when either the 'size' or 'max' fields are present");
+    }
+    if fields.get("pipeline").is_some() && fields.get("viewOn").is_none() {
+        return invalid("'pipeline' requires 'viewOn' to also be specified");
+    }
+    let clustered = fields.get("timeseries").is_some() || fields.get("clusteredIndex").is_some();
+    if fields.get("expireAfterSeconds").is_some() && !clustered {
+        return invalid("'expireAfterSeconds' is for time-series collections and those with a 'clusteredIndex'");
+    }
+    if fields.flag("autoIndexId") == Some(false) {
+        return invalid("the _id index cannot be left out: 'autoIndexId' cannot be false");
+    }
+    let values: [(&str, &[&str]); 2] =
+        [("validationLevel", &["off", "strict", "moderate"]), ("validationAction", &["error", "warn", "errorAndLog"])];
+    for (name, known) in values {
+        if let Some(given) = fields.text(name).filter(|given| !known.contains(given)) {
+            let message = format!("Enumeration value '{given}' for field 'create.{name}' is not a valid value.");
+            return Err(Error::new(Kind::BadValue, message));
+        }
+    }
+    match fields.get("idIndex").map(|index| index.get("key").unwrap_or(&Json::Null)) {
+        Some(Json::Object(key))
+            if key.len() == 1 && key.get("_id").and_then(number).is_some_and(|n| n.to_f64() == 1.0) =>
+        {
+            Ok(())
+        }
+        None => Ok(()),
+        Some(key) => {
+            let message = format!("The field 'key' for an _id index must be {{_id: 1}}, but got {key}");
+            Err(Error::new(Kind::BadValue, message))
+        }
+    }
 }
 
 fn count_of_indexes(collection: &Collection) -> i64 {
@@ -56,8 +99,8 @@ pub fn drop_database(request: &Request<'_>) -> Result<Reply> {
 
 /// An element of `indexes`. What asks for more than a plain index is passed on, for `create_index` to judge.
 const INDEX: &[Field] = &[
-    must("key", Type::Object),
-    must("name", Type::String),
+    may("key", Type::Object),
+    may("name", Type::String),
     may("unique", Type::Bool),
     may("background", Type::Bool),
     may("v", Type::Integer),
@@ -65,7 +108,7 @@ const INDEX: &[Field] = &[
     may("sparse", Type::Bool),
     may("hidden", Type::Bool),
     may("partialFilterExpression", Type::Object),
-    may("expireAfterSeconds", Type::Integer),
+    may("expireAfterSeconds", Type::Any),
     may("collation", Type::Object),
     may("weights", Type::Object),
     may("default_language", Type::String),
@@ -74,6 +117,29 @@ const INDEX: &[Field] = &[
     may("2dsphereIndexVersion", Type::Integer),
     may("wildcardProjection", Type::Object),
 ];
+
+/// Checks what MongoDB has other codes for than for the fields of commands.
+fn check_index(fields: &Fields<'_>) -> Result<()> {
+    if let Some(name) = ["key", "name"].iter().find(|name| fields.get(name).is_none()) {
+        let message = format!("The '{name}' field is a required property of an index specification");
+        return Err(Error::new(Kind::FailedToParse, message));
+    }
+    if let Some(given) = fields.get("expireAfterSeconds").filter(|given| number(given).is_none()) {
+        let message = format!("TTL index 'expireAfterSeconds' option must be numeric, not {given}");
+        return Err(Error::new(Kind::CannotCreateIndex, message));
+    }
+    let Some(version) = fields.get("v").and_then(number) else { return Ok(()) };
+    match version.as_i64() {
+        Some(2) => Ok(()),
+        Some(1) if fields.get("collation").is_none() => Ok(()),
+        Some(1) => Err(Error::new(Kind::CannotCreateIndex, "an index of version 1 has no collation")),
+        Some(n) => {
+            let message = format!("Invalid index specification: cannot create an index with v={n}");
+            Err(Error::new(Kind::CannotCreateIndex, message))
+        }
+        None => Err(Error::new(Kind::BadValue, "Index version must be representable as a 32-bit integer")),
+    }
+}
 
 /// createIndexes.
 pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
@@ -91,12 +157,13 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
             return Err(Error::new(Kind::InvalidIndexSpecificationOption, message));
         }
         let fields = Fields::parse(index, "createIndexes.indexes", INDEX)?;
+        check_index(&fields)?;
         refuse(&fields, &["wildcardProjection"])?;
         let options = json!({
             "name": fields.text("name"),
             "unique": fields.flag("unique"),
             "hidden": fields.flag("hidden"),
-            "expireAfterSeconds": fields.get("expireAfterSeconds"),
+            "expireAfterSeconds": fields.truncated("expireAfterSeconds"),
             "sparse": fields.flag("sparse"),
             "partialFilterExpression": fields.get("partialFilterExpression"),
             "collation": fields.get("collation"),
@@ -252,7 +319,7 @@ fn collections_of(database: &str) -> Result<Vec<Rc<Collection>>> {
 
 /// What the bytes in an answer are divided by.
 fn scale(request: &Request<'_>) -> Result<i64> {
-    match request.fields.integer("scale")? {
+    match request.fields.truncated("scale") {
         None => Ok(1),
         Some(n) if n > 0 => Ok(n),
         Some(n) => {

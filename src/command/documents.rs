@@ -1,7 +1,7 @@
 //! count, distinct, findAndModify.
 
 use super::reply::{Node, Reply, integer};
-use super::request::Request;
+use super::request::{Request, number};
 use super::write::sort_of;
 use crate::pg::error::{Error, Result};
 use crate::router;
@@ -21,12 +21,22 @@ pub fn count(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let filter = fields.json_or("query", "{}");
     let setting = options::setting(&namespace, fields.get("collation"), None, &[&filter])?;
-    // As in MongoDB: 0 is no limit, and a negative one means its size.
-    let limit = fields.integer("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
+    let limit = fields.get("limit").map(count_limit).transpose()?.filter(|limit| *limit > 0);
     let options = CountOptions { skip: fields.count("skip")?.unwrap_or(0), limit, setting, hint: None };
     let query = Query::parse_in(&filter, options.setting.as_ref())?.hinted(fields.get("hint"))?;
     let n = read::count(&namespace, &query, &options)?;
     Ok(Reply::ok().with("n", integer(n)))
+}
+
+/// The limit of a count: 0 is none, and a negative one means its size, as in MongoDB. Unlike other numbers of commands it
+/// has to be an integer.
+fn count_limit(json: &Json) -> Result<u64> {
+    let number = number(json).ok_or_else(|| Error::new(Kind::BadValue, "limit value is not a valid number"))?;
+    match number.as_i64() {
+        None => Err(Error::new(Kind::FailedToParse, format!("Expected an integer, but found: limit: {json}"))),
+        Some(i64::MIN) => Err(Error::new(Kind::BadValue, "the limit of a count cannot be the smallest of integers")),
+        Some(n) => Ok(n.unsigned_abs()),
+    }
 }
 
 /// distinct.

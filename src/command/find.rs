@@ -78,6 +78,9 @@ fn size(given: Option<u64>, otherwise: usize) -> usize {
 pub fn get_more(request: &Request<'_>) -> Result<Reply> {
     let id = request.fields.integer("getMore")?.unwrap_or(0);
     let namespace = format!("{}.{}", request.db, request.fields.text("collection").unwrap_or_default());
+    if request.fields.text("collection") == Some("") {
+        return Err(Error::new(Kind::InvalidNamespace, "Collection names cannot be empty"));
+    }
     let limit = request.fields.count("batchSize")?.filter(|n| *n > 0).map(|n| size(Some(n), 0));
     Ok(cursors::next(id, &namespace, limit)?.reply("nextBatch", &namespace))
 }

@@ -28,10 +28,6 @@ pub enum Type {
     Object,
     /// an array
     Array,
-    /// an object or an array
-    ObjectOrArray,
-    /// an object or a string
-    ObjectOrString,
 }
 
 impl Type {
@@ -44,8 +40,6 @@ impl Type {
             Type::Integer | Type::Count => number(json).is_some(),
             Type::Object => json.is_object(),
             Type::Array => json.is_array(),
-            Type::ObjectOrArray => json.is_object() || json.is_array(),
-            Type::ObjectOrString => json.is_object() || json.is_string(),
         }
     }
 
@@ -57,8 +51,6 @@ impl Type {
             Type::Integer | Type::Count => "'[int, long, double, decimal]'",
             Type::Object => "'object'",
             Type::Array => "'array'",
-            Type::ObjectOrArray => "'[object, array]'",
-            Type::ObjectOrString => "'[string, object]'",
         }
     }
 }
@@ -160,12 +152,17 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// An integer that is not negative.
+    /// A number without its fraction.
+    pub fn truncated(&self, name: &str) -> Option<i64> {
+        self.get(name).and_then(number).map(|number| number.to_i64_truncated())
+    }
+
+    /// An integer that is not negative; a fraction is cut off.
     ///
     /// # Errors
-    /// `BadValue` for a fraction, `Location51024` for a negative one.
+    /// `Location51024` for a negative one.
     pub fn count(&self, name: &str) -> Result<Option<u64>> {
-        let Some(n) = self.integer(name)? else { return Ok(None) };
+        let Some(n) = self.truncated(name) else { return Ok(None) };
         u64::try_from(n).map(Some).map_err(|_| {
             let message = format!("BSON field '{name}' value must be >= 0, actual value '{n}'");
             Error::new(Kind::Location51024, message)
@@ -275,7 +272,7 @@ impl<'a> Request<'a> {
 }
 
 /// A number in any form of Extended JSON.
-fn number(json: &Json) -> Option<Number> {
+pub fn number(json: &Json) -> Option<Number> {
     match json {
         Json::Number(_) | Json::Object(_) => match ext_json::from_json(json) {
             Ok(Value::Number(number)) => Some(number),

@@ -6,7 +6,7 @@
 
 use super::failure::{self, WriteError};
 use super::reply::{Node, Reply, integer};
-use super::request::{Field, Fields, Request, Type, may, must};
+use super::request::{Field, Fields, Request, Type, may, must, number};
 use crate::catalog::namespace::check_writable;
 use crate::pg::error::{Error, Result};
 use crate::pg::subtransaction::attempt;
@@ -28,23 +28,19 @@ pub const MAX_BATCH: usize = 100_000;
 /// An element of `updates`.
 const UPDATE: &[Field] = &[
     must("q", Type::Object),
-    must("u", Type::ObjectOrArray),
+    must("u", Type::Any),
     may("c", Type::Object),
     may("upsert", Type::StrictBool),
     may("multi", Type::StrictBool),
     may("arrayFilters", Type::Array),
     may("collation", Type::Object),
-    may("hint", Type::ObjectOrString),
+    may("hint", Type::Any),
     may("sort", Type::Object),
 ];
 
 /// An element of `deletes`.
-const DELETE: &[Field] = &[
-    must("q", Type::Object),
-    must("limit", Type::Integer),
-    may("collation", Type::Object),
-    may("hint", Type::ObjectOrString),
-];
+const DELETE: &[Field] =
+    &[must("q", Type::Object), must("limit", Type::Integer), may("collation", Type::Object), may("hint", Type::Any)];
 
 /// The namespace, the operations, and whether the first that fails ends the batch.
 fn batch<'a>(request: &Request<'a>, field: &str) -> Result<(String, &'a [Json], bool)> {
@@ -107,7 +103,7 @@ pub fn insert(request: &Request<'_>) -> Result<Reply> {
         }
     }
     let mut failed = Vec::new();
-    let inserted = put(&namespace, &storable, 0, ordered, &mut failed)?;
+    let inserted = insert_each(&namespace, &storable, ordered, &mut failed)?;
     // Of an ordered batch, what comes before in it counts.
     if ordered && !failed.is_empty() {
         errors.clear();
@@ -115,6 +111,20 @@ pub fn insert(request: &Request<'_>) -> Result<Reply> {
     errors.extend(failed.into_iter().map(|(at, error)| WriteError { index: positions[at], error }));
     errors.sort_by_key(|failed| failed.index);
     Ok(finish(Reply::ok().with("n", integer(inserted)), &errors))
+}
+
+/// Inserts documents; answers how many were inserted, and notes those that were not, by their positions: the first only if
+/// `ordered`.
+///
+/// # Errors
+/// What is no single document's fault.
+pub fn insert_each(
+    namespace: &str,
+    documents: &[Storable],
+    ordered: bool,
+    failed: &mut Vec<(usize, Error)>,
+) -> Result<i64> {
+    put(namespace, documents, 0, ordered, failed)
 }
 
 /// Inserts documents, the first of which is number `start` of the batch; answers how many were inserted, and notes
@@ -257,11 +267,12 @@ pub fn delete(request: &Request<'_>) -> Result<Reply> {
 }
 
 fn delete_one(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>) -> Result<i64> {
-    let many = match operation.integer("limit")? {
+    let limit = operation.get("limit").unwrap_or(&Json::Null);
+    let many = match number(limit).and_then(|number| number.as_i64()) {
         Some(0) => true,
         Some(1) => false,
-        other => {
-            let message = format!("The limit field in delete objects must be 0 or 1. Got {}", other.unwrap_or(0));
+        _ => {
+            let message = format!("The limit field in delete objects must be 0 or 1. Got {limit}");
             return Err(Error::new(Kind::FailedToParse, message));
         }
     };

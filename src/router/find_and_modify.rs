@@ -72,9 +72,15 @@ pub struct Found {
 /// Finds and modifies. Concurrent calls on one document come one after the other; none is lost.
 ///
 /// # Errors
-/// `ShardKeyNotFound` if the filter gives neither the full shard key nor `_id` of a sharded collection; those of
+/// `BadValue` for a positional projection of the state after; `ShardKeyNotFound` if the filter gives neither the full shard key nor `_id` of a sharded collection; those of
 /// [`single::write`].
 pub fn find_and_modify(namespace: &str, operation: &FindAndModify<'_>) -> Result<Found> {
+    let after = operation.returned == Returned::After && operation.modification.is_some();
+    // Changed, the document may no longer have the element by which it was found.
+    if after && operation.projection.as_ref().is_some_and(Projection::is_positional) {
+        let message = "cannot use a positional projection and return the new document";
+        return Err(Error::new(Kind::BadValue, message));
+    }
     let write = OneWrite {
         query: operation.query,
         sort: operation.sort.as_ref(),
@@ -84,10 +90,7 @@ pub fn find_and_modify(namespace: &str, operation: &FindAndModify<'_>) -> Result
         operation: Operation::FindAndModify,
     };
     let written = single::write(namespace, &write)?;
-    let document = match operation.returned {
-        Returned::After if operation.modification.is_some() => written.after,
-        _ => written.before,
-    };
+    let document = if after { written.after } else { written.before };
     let document = match (document, &operation.projection) {
         (Some(document), Some(projection)) => Some(project(&document, projection)?),
         (document, _) => document,

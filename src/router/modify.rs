@@ -76,10 +76,13 @@ pub(super) const ATTEMPTS: usize = 20;
 /// Runs an update.
 ///
 /// # Errors
-/// Targeting errors, `ImmutableField`, `InvalidOptions` if an update of many would change a shard key, `DuplicateKey`,
+/// Targeting errors, `QueryFeatureNotAllowed`, `ImmutableField`, `InvalidOptions` if an update of many would change a shard key, `DuplicateKey`,
 /// stale maps beyond patience, whatever the shards raise.
 pub fn update(namespace: &str, change: &Change<'_>) -> Result<Updated> {
     check_writable(namespace)?;
+    if change.upsert {
+        change.query.filter.check_upsert()?;
+    }
     let mut collisions = 0;
     for _ in 0..ATTEMPTS {
         let mut alone = false;

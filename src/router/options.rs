@@ -90,6 +90,18 @@ impl<'a> Options<'a> {
         setting(namespace, self.get("collation"), self.get("let"), texts)
     }
 
+    /// A number without its fraction.
+    ///
+    /// # Errors
+    /// `TypeMismatch`.
+    pub fn truncated(&self, name: &str) -> Result<Option<i64>> {
+        let Some(json) = self.get(name) else { return Ok(None) };
+        match ext_json::from_json(json)? {
+            Value::Number(number) => Ok(Some(number.to_i64_truncated())),
+            _ => Err(mismatch(name, "a number", json)),
+        }
+    }
+
     /// An integer, also as an integral double or in Extended JSON.
     ///
     /// # Errors
@@ -190,11 +202,11 @@ impl FindOptions {
         };
         let positional = parsed.as_ref().is_some_and(Projection::is_positional);
         let projection = projection.filter(|_| parsed.is_some_and(|parsed| !parsed.is_identity()));
-        let skip = options.integer("skip")?.unwrap_or(0);
+        let skip = options.truncated("skip")?.unwrap_or(0);
         let skip = u64::try_from(skip)
             .map_err(|_| Error::new(Kind::Location51024, format!("skip must be non-negative, but received: {skip}")))?;
         // As in MongoDB: 0 is no limit, and a negative one means its size.
-        let limit = options.integer("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
+        let limit = options.truncated("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
         Ok(Self { sort, projection, positional, setting, skip, limit, hint: options.get("hint").cloned() })
     }
 }

@@ -59,9 +59,12 @@ pub struct OneWritten {
 /// Writes to one document.
 ///
 /// # Errors
-/// Targeting errors, `ImmutableField`, `DuplicateKey`, stale maps beyond patience, whatever the shards raise.
+/// Targeting errors, `QueryFeatureNotAllowed`, `ImmutableField`, `DuplicateKey`, stale maps beyond patience, whatever the shards raise.
 pub fn write(namespace: &str, write: &OneWrite<'_>) -> Result<OneWritten> {
     check_writable(namespace)?;
+    if write.upsert {
+        write.query.filter.check_upsert()?;
+    }
     let mut collisions = 0;
     for _ in 0..ATTEMPTS {
         let done = with_fresh_map(namespace, |collection| {

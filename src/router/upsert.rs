@@ -14,6 +14,7 @@ use crate::catalog::duplicate;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
 use docshard_core::chunk_map::ShardId;
+use docshard_core::document::{normalise, raw};
 use docshard_core::key::encode::{encode_value, hash_encoded};
 use docshard_core::key::{KeyRange, KeyRanges};
 use docshard_core::update::Update;
@@ -34,7 +35,9 @@ pub enum Upserted {
 /// # Errors
 /// Those of [`Update::upsert`] and of inserting; stale maps.
 pub fn insert(collection: &Collection, query: &Query, update: &Update) -> Result<Upserted> {
-    let document = Box::new(Storable::new(&update.upsert(&query.filter)?)?);
+    let made = update.upsert(&query.filter)?;
+    raw::document(&made).and_then(|document| document.get("_id")).map_or(Ok(()), normalise::check_id)?;
+    let document = Box::new(Storable::new(&made)?);
     let skey = document.shard_key(collection)?;
     let keys = KeyRanges::new(vec![KeyRange::point(&skey)]);
     let destinations = dispatch::destinations(collection, &keys)?;

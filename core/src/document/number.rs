@@ -321,6 +321,11 @@ impl Number {
         }
     }
 
+    /// The value without its fraction, as near as 64 bits come to it; 0 for NaN. MongoDB reads numbers of documents so.
+    pub fn to_i64_truncated(&self) -> i64 {
+        self.as_i64().unwrap_or_else(|| self.to_f64() as i64)
+    }
+
     /// The value as a 64-bit integer, if it is one, in any of the types.
     pub fn as_i64(&self) -> Option<i64> {
         match self {

@@ -4,8 +4,8 @@
 //! the others. Leaves are compared test by test: a leaf says yes if one value that its path reaches passes, so a test that
 //! implies another does so with arrays on the path, too.
 
-use super::Filter;
 use super::node::{Node, Range, Test};
+use super::{Filter, parse};
 use crate::document::order::{Class, compare_values, compare_views};
 use crate::document::value::Value;
 use crate::document::view::View;
@@ -21,8 +21,11 @@ impl Filter {
     /// `$type`, joined by `$and` and `$or`.
     ///
     /// # Errors
-    /// `CannotCreateIndex`.
+    /// `CannotCreateIndex`; `QueryFeatureNotAllowed` for `$expr`.
     pub fn check_partial(&self) -> Result<()> {
+        if self.has_expression {
+            return Err(parse::not_allowed("$expr"));
+        }
         check_partial(&self.root)
     }
 }

@@ -36,6 +36,7 @@ pub(crate) use types::type_of_code;
 #[derive(Debug)]
 pub struct Filter {
     root: Node,
+    has_expression: bool,
 }
 
 impl Filter {
@@ -53,7 +54,7 @@ impl Filter {
     /// # Errors
     /// Those of [`Filter::parse`], and of expressions.
     pub fn parse_in(json: &serde_json::Value, setting: &Setting) -> Result<Filter> {
-        Ok(Filter { root: parse::filter(json, setting)? })
+        Ok(Filter { root: parse::filter(json, setting)?, has_expression: parse::has_expression(json) })
     }
 
     /// Reads a filter on its way to a shard, in the setting it was given.
@@ -67,7 +68,7 @@ impl Filter {
 
     /// Parses a condition on an array's elements that are documents, in a setting: `$expr` and its like are not allowed.
     pub(crate) fn of_elements(json: &serde_json::Value, setting: &Setting) -> Result<Filter> {
-        Ok(Filter { root: parse::element_filter(json, setting)? })
+        Ok(Filter { root: parse::element_filter(json, setting)?, has_expression: false })
     }
 
     /// True if the filter is `{}`.
@@ -135,6 +136,14 @@ impl Filter {
     /// True if the field must equal one value, under whatever collation.
     pub fn demands_one(&self, path: &str) -> bool {
         self.equalities().iter().any(|(field, _)| *field == path)
+    }
+
+    /// Refuses a filter that no upsert can have: what `$expr` demands of a new document's fields cannot be told.
+    ///
+    /// # Errors
+    /// `QueryFeatureNotAllowed`.
+    pub fn check_upsert(&self) -> Result<()> {
+        if self.has_expression { Err(parse::not_allowed("$expr")) } else { Ok(()) }
     }
 
     /// The fields and values that an upsert takes from the filter's equalities, in order.

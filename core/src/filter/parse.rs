@@ -38,14 +38,24 @@ struct Field<'a> {
 #[derive(Clone, Copy)]
 struct Context<'a> {
     depth: usize,
-    /// true for a condition on the whole document, where `$expr` and its like may stand
-    top: bool,
+    place: Place,
     setting: &'a Setting,
+}
+
+/// What a part of a filter is a condition on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// the whole document, where `$expr` and its like may stand
+    Document,
+    /// what an update or an array filter looks for, which takes no `$expr`
+    Sought,
+    /// an array's element
+    Element,
 }
 
 impl<'a> Context<'a> {
     fn new(setting: &'a Setting) -> Context<'a> {
-        Context { depth: 0, top: true, setting }
+        Context { depth: 0, place: Place::Document, setting }
     }
 
     /// The same, one level of logic deeper.
@@ -55,7 +65,7 @@ impl<'a> Context<'a> {
 
     /// Inside an array's element.
     fn inside(self) -> Context<'a> {
-        Context { depth: self.depth + 1, top: false, ..self }
+        Context { depth: self.depth + 1, place: Place::Element, ..self }
     }
 }
 
@@ -175,7 +185,7 @@ pub(super) fn element_filter(json: &Json, setting: &Setting) -> Result<Node> {
     if !is_shallow(json, MAX_JSON_DEPTH) {
         return Err(too_deep());
     }
-    document(json, Context { top: false, ..Context::new(setting) })
+    document(json, Context { place: Place::Sought, ..Context::new(setting) })
 }
 
 /// True for operators, such as `{"$gt": 5}`, and regular expressions.
@@ -485,7 +495,26 @@ fn sample_rate(name: &str, argument: &Json, context: Context<'_>) -> Result<Node
 }
 
 fn only_at_top(name: &str, context: Context<'_>) -> Result<()> {
-    if context.top { Ok(()) } else { Err(bad_value(format!("{name} can only be applied to the top-level document"))) }
+    match context.place {
+        Place::Document => Ok(()),
+        Place::Sought => Err(not_allowed(name)),
+        Place::Element => Err(bad_value(format!("{name} can only be applied to the top-level document"))),
+    }
+}
+
+pub(super) fn not_allowed(name: &str) -> Error {
+    Error::new(Kind::QueryFeatureNotAllowed, format!("{name} is not allowed in this context"))
+}
+
+/// True if a filter that has been parsed has an `$expr`, also one that came to a constant.
+pub(super) fn has_expression(json: &Json) -> bool {
+    json.as_object().is_some_and(|fields| {
+        fields.iter().any(|(name, argument)| match (name.as_str(), argument) {
+            ("$expr", _) => true,
+            ("$and" | "$or" | "$nor", Json::Array(branches)) => branches.iter().any(has_expression),
+            _ => false,
+        })
+    })
 }
 
 fn no_javascript() -> Error {

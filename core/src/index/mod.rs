@@ -13,6 +13,7 @@ pub use wanted::Wanted;
 
 use crate::collation::Collator;
 use crate::document::element::Element;
+use crate::document::ext_json;
 use crate::document::raw::{RawObject, RawValue};
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
@@ -21,7 +22,6 @@ use crate::key::MAX_KEY_BYTES;
 use crate::key::encode::{encode, encode_under};
 use crate::path;
 use crate::setting::{self, Setting};
-use crate::sort::Sort;
 use std::sync::Arc;
 
 /// Stands in every column of the b-tree for a document whose keys are entries: above every key.
@@ -119,10 +119,14 @@ impl IndexKeys {
         if fields.len() > MAX_FIELDS {
             return Err(refuse(format!("index keys have {} fields, at most {MAX_FIELDS}", fields.len())));
         }
-        let sort = Sort::parse(json).map_err(|_| {
-            refuse(format!("bad index key pattern {json}: values in the index key pattern must be 1 or -1"))
-        })?;
-        Ok(IndexKeys { fields: sort.fields, collation: None })
+        let fields = fields.iter().map(|(path, direction)| match ext_json::from_json(direction)? {
+            Value::Number(number) if number.to_f64() > 0.0 => Ok((path.clone(), false)),
+            Value::Number(number) if number.to_f64() < 0.0 => Ok((path.clone(), true)),
+            _ => Err(refuse(format!(
+                "bad index key pattern {json}: values in the index key pattern must be numbers above or below 0"
+            ))),
+        });
+        Ok(IndexKeys { fields: fields.collect::<Result<_>>()?, collation: None })
     }
 
     /// The same keys, with strings ordered by a collation.

@@ -37,7 +37,7 @@ impl KeyPattern {
     /// Parses a pattern; each way of being malformed has its own error.
     ///
     /// # Errors
-    /// `TypeMismatch`, `BadValue`, `EmptyFieldName`, `DollarPrefixedFieldName`, as MongoDB answers `shardCollection`.
+    /// `TypeMismatch`, `BadValue`, as MongoDB answers `shardCollection`.
     pub fn parse(json: &Json) -> Result<KeyPattern> {
         let Json::Object(members) = json else {
             return Err(Error::new(Kind::TypeMismatch, format!("A shard key pattern must be an object, not {json}")));
@@ -259,16 +259,10 @@ fn bad(message: impl Into<String>) -> Error {
 fn check_path(path: &str) -> Result<()> {
     for name in path.split('.') {
         if name.is_empty() {
-            return Err(Error::new(
-                Kind::EmptyFieldName,
-                format!("The shard key's path '{path}' has an empty field name"),
-            ));
+            return Err(bad(format!("The shard key's path '{path}' has an empty field name")));
         }
         if name.starts_with('$') {
-            return Err(Error::new(
-                Kind::DollarPrefixedFieldName,
-                format!("The shard key's path '{path}' has a field name that starts with '$'"),
-            ));
+            return Err(bad(format!("The shard key's path '{path}' has a field name that starts with '$'")));
         }
     }
     Ok(())

@@ -269,8 +269,8 @@ fn equal(a: RawValue<'_>, b: RawValue<'_>, strings: Strings<'_>) -> bool {
 impl Pull {
     /// Parses a value, operators on values, or a filter of documents, in a statement's setting.
     pub fn parse(argument: &Json, setting: &Setting) -> Result<Pull> {
-        let combines = |name: &String| ["$and", "$or", "$nor"].contains(&name.as_str());
-        if argument.as_object().is_some_and(|fields| fields.keys().any(combines)) {
+        let of_document = |name: &String| ["$and", "$or", "$nor", "$expr", "$jsonSchema"].contains(&name.as_str());
+        if argument.as_object().is_some_and(|fields| fields.keys().any(of_document)) {
             return Ok(Pull::Documents(Filter::of_elements(argument, setting)?));
         }
         if Condition::is_one(argument)? {

@@ -1,0 +1,54 @@
+-- The codes of commands whose fields are of a wrong kind, or say what cannot be: those that MongoDB has.
+CREATE FUNCTION code(db text, command json) RETURNS text LANGUAGE sql AS $$
+  SELECT coalesce(answer ->> 'code', answer #>> '{writeErrors,0,code}', 'ok') FROM docshard.run_command(db, command) AS answer $$;
+CREATE FUNCTION codes(db text, VARIADIC commands json[]) RETURNS TABLE (command json, code text) LANGUAGE sql AS $$
+  SELECT one, code(db, one) FROM unnest(commands) AS one $$;
+\t on
+SELECT docshard.insert_many('codes.c', '{"{\"_id\": 1, \"a\": [1, 2, 3], \"b\": 7}", "{\"_id\": 2, \"b\": 8}"}') ->> 'insertedCount';
+
+-- Numbers lose their fraction where MongoDB reads them so, and are refused where it does not.
+SELECT * FROM codes('codes', '{"find": "c", "limit": 1.9}', '{"find": "c", "skip": {"$numberDouble": "NaN"}}', '{"find": "c", "limit": -0.5}',
+  '{"find": "c", "limit": -1}', '{"count": "c", "skip": 1.5}', '{"count": "c", "skip": -1}', '{"count": "c", "limit": -1}',
+  '{"count": "c", "limit": 1.5}', '{"count": "c", "limit": "x"}', '{"count": "c", "limit": -9223372036854775808}',
+  '{"collStats": "c", "scale": 1.5}', '{"delete": "c", "deletes": [{"q": {}, "limit": 0.5}]}', '{"delete": "c", "deletes": [{"q": {}, "limit": 2}]}');
+SELECT jsonb_array_length(docshard.run_command('codes', '{"find": "c", "limit": 1.9}') #> '{cursor,firstBatch}');
+-- What is neither object nor array, or neither object nor string.
+SELECT * FROM codes('codes', '{"update": "c", "updates": [{"q": {}, "u": 5}]}', '{"findAndModify": "c", "update": "x"}', '{"find": "c", "hint": 5}',
+  '{"getMore": 5, "collection": ""}', '{"getMore": 5, "collection": "c"}');
+-- An _id: MongoDB tells inserts from updates.
+SELECT * FROM codes('codes', '{"insert": "c", "documents": [{"_id": [1]}]}', '{"insert": "c", "documents": [{"_id": {"$regex": "a"}}]}',
+  '{"update": "c", "updates": [{"q": {"_id": 9}, "u": {"_id": [1]}, "upsert": true}]}',
+  '{"update": "c", "updates": [{"q": {"x": 9}, "u": {"$set": {"_id": [1]}}, "upsert": true}]}',
+  '{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"_id": 5}}}]}');
+-- $expr says nothing of the fields that an upsert makes, and has no place in array filters, $pull and partial indexes.
+SELECT * FROM codes('codes', '{"update": "c", "updates": [{"q": {"$expr": {"$eq": ["$b", 1]}}, "u": {"$set": {"x": 1}}, "upsert": true}]}',
+  '{"update": "c", "updates": [{"q": {"$expr": {"$eq": ["$b", 7]}}, "u": {"$set": {"x": 1}}}]}',
+  '{"findAndModify": "c", "query": {"$and": [{"$expr": true}]}, "update": {"$set": {"x": 1}}, "upsert": true}',
+  '{"update": "c", "updates": [{"q": {}, "u": {"$pull": {"a": {"$expr": true}}}}]}',
+  '{"update": "c", "updates": [{"q": {}, "u": {"$set": {"a.$[i]": 1}}, "arrayFilters": [{"i": 1, "$expr": true}]}]}',
+  '{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a", "partialFilterExpression": {"$expr": true}}]}');
+-- The changed document may lack the element by which it was found.
+SELECT * FROM codes('codes', '{"findAndModify": "c", "query": {"a": 2}, "update": {"$set": {"a.$": 9}}, "fields": {"a.$": 1}, "new": true}',
+  '{"findAndModify": "c", "query": {"a": 2}, "update": {"$set": {"a.$": 9}}, "fields": {"a.$": 1}}');
+
+-- Options of a collection, and specifications of indexes.
+SELECT * FROM codes('codes', '{"create": "d", "size": 100}', '{"create": "d", "capped": true}', '{"create": "d", "pipeline": []}',
+  '{"create": "d", "expireAfterSeconds": 5}', '{"create": "d", "autoIndexId": false}', '{"create": "d", "validationLevel": "x"}',
+  '{"create": "d", "idIndex": {"key": {"a": 1}, "name": "_id_"}}', '{"create": "d", "idIndex": {"key": {"_id": 1}, "name": "_id_"}}');
+CREATE FUNCTION index_codes(VARIADIC indexes json[]) RETURNS TABLE (spec json, code text) LANGUAGE sql AS $$
+  SELECT one, code('codes', json_build_object('createIndexes', 'c', 'indexes', json_build_array(one))) FROM unnest(indexes) AS one $$;
+SELECT * FROM index_codes('{"name": "x"}', '{"key": {"x": 1}}', '5', '{"key": {"x": 1}, "name": "*"}', '{"key": {"x": 1}, "name": ""}',
+  '{"key": {"x": 1}, "name": "x", "v": 3}', '{"key": {"x": 1}, "name": "x", "v": 2.5}', '{"key": {"x": 1}, "name": "x", "v": 1, "collation": {"locale": "fr"}}',
+  '{"key": {"x": 1}, "name": "x", "expireAfterSeconds": "1"}', '{"key": {"x": 0}, "name": "x"}', '{"key": {"_id": 1}, "name": "_id_", "unique": true}',
+  '{"key": {"x": 5, "y": -2.5}, "name": "x", "v": 2}', '{"key": {"at": 1}, "name": "at", "expireAfterSeconds": 60.9}');
+SELECT jsonb_path_query(docshard.run_command('codes', '{"listIndexes": "c"}'), '$.cursor.firstBatch[*]');
+
+-- Sharding.
+SELECT * FROM codes('admin', '{"enableSharding": "admin"}', '{"shardCollection": "admin.c", "key": {"a": 1}}', '{"shardCollection": "codes.s", "key": {"a..b": 1}}',
+  '{"shardCollection": "codes.s", "key": {"$a": 1}}', '{"shardCollection": "codes.s", "key": {"a": 1}}',
+  '{"moveChunk": "codes.s", "bounds": [{"a": {"$minKey": 1}}, {"a": 6}], "to": "local"}', '{"moveChunk": "codes.s", "bounds": [{"a": {"$minKey": 1}}], "to": "local"}',
+  '{"moveChunk": "codes.c", "bounds": [{"a": {"$minKey": 1}}, {"a": 6}], "to": "local"}');
+\t off
+
+SELECT docshard.drop_database('codes');
+DROP FUNCTION index_codes, codes, code;
