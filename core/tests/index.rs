@@ -75,8 +75,19 @@ fn indexes() -> Vec<IndexKeys> {
         json!({"a.0": 1}),
         json!({"a.0.b": 1, "a.0.c": 1}),
         json!({"a.0": 1, "a.b": 1}),
+        json!({"a": "hashed"}),
+        json!({"a.b": "hashed", "b": -1}),
+        json!({"b": 1, "a.c": "hashed", "a.b": 1}),
+        json!({"$**": 1}),
+        json!({"a.$**": 1}),
     ];
     let plain = keys.iter().map(|keys| IndexKeys::parse(keys).unwrap());
+    let projections =
+        [json!({"a": 0}), json!({"a.b": 0}), json!({"a": {"b": 1}, "b": true}), json!({"_id": 1, "a.c": 0})];
+    let projected = projections
+        .iter()
+        .map(|projection| IndexKeys::parse(&json!({"$**": 1})).unwrap().projected(Some(projection)).unwrap());
+    let plain = plain.chain(projected);
     let collation = setting().collator().cloned();
     plain.flat_map(|keys| [keys.clone(), keys.under(collation.clone())]).collect()
 }
@@ -104,7 +115,15 @@ proptest! {
             }
             for index in indexes() {
                 let wanted = index.wanted(&filter);
-                if index.is_apart(document) {
+                if !index.has_tree() {
+                    let entries = index.entries(document).unwrap();
+                    prop_assert!(
+                        wanted.is_all() || entries.iter().any(|entry| wanted.entries.contains(entry)),
+                        "{} {} {:?}", query, json, index
+                    );
+                } else if index.hashed.is_some() && index.check(document).is_err() {
+                    prop_assert_eq!(index.check(document).unwrap_err().kind, Kind::Location16766);
+                } else if index.is_apart(document) {
                     prop_assert_eq!(index.key(document, 0), APART);
                     match index.entries(document) {
                         Ok(entries) => prop_assert!(

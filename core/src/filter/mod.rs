@@ -204,6 +204,22 @@ impl<'a> Part<'a> {
         demanded
     }
 
+    /// True if a matching document has a value at the path.
+    pub(crate) fn demands_existence(self, path: &str) -> bool {
+        let mut demanded = false;
+        self.root.required(&mut |leaf, test| demanded |= leaf == path && matches!(test, Test::Exists));
+        demanded
+    }
+
+    /// The path of every test, each once.
+    pub(crate) fn paths(self) -> Vec<&'a str> {
+        let mut paths = Vec::new();
+        self.root.leaf_paths(&mut |path| paths.push(path));
+        paths.sort_unstable();
+        paths.dedup();
+        paths
+    }
+
     /// The conditions that an element of the array at a path must match as a document, for every matching document.
     pub(crate) fn element_parts(self) -> Vec<(&'a str, Part<'a>)> {
         let mut parts = Vec::new();

@@ -98,6 +98,9 @@ impl IndexKeys {
     /// # Errors
     /// `CannotIndexParallelArrays`.
     pub fn entries(&self, document: RawObject<'_>) -> Result<Vec<Vec<u8>>> {
+        if let Some(wildcard) = &self.wildcard {
+            return Ok(wildcard.entries(self, document));
+        }
         let columns = self.fields.iter().map(|(path, _)| Column::enter(self, document, path)).collect();
         let mut entries = Vec::new();
         self.expand(columns, &mut entries)?;

@@ -5,21 +5,27 @@
 //! long for a page of a b-tree, stands [`APART`] there, above every key; its keys, one for each element of the array, are
 //! [`entries`] of a second, inverted index, which holds such documents alone. A search looks in both ([`wanted`]), and the
 //! filter, run on what is found, decides.
+//!
+//! Two kinds have one half alone. A hashed index has the b-tree: it takes no arrays, and cuts long values. A [`Wildcard`]
+//! index has entries of every document.
 
 mod entries;
 mod wanted;
+mod wildcard;
 
 pub use wanted::Wanted;
+pub use wildcard::Wildcard;
 
 use crate::collation::Collator;
 use crate::document::element::Element;
 use crate::document::ext_json;
+use crate::document::number::Number;
 use crate::document::raw::{RawObject, RawValue};
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
 use crate::filter::Filter;
 use crate::key::MAX_KEY_BYTES;
-use crate::key::encode::{encode, encode_under};
+use crate::key::encode::{encode, encode_hash, encode_under, hash_encoded};
 use crate::path;
 use crate::setting::{self, Setting};
 use std::sync::Arc;
@@ -28,7 +34,7 @@ use std::sync::Arc;
 pub const APART: &[u8] = &[0xFF];
 
 /// MongoDB's kinds of index that are not here.
-const KINDS: &[&str] = &["hashed", "text", "2d", "2dsphere", "columnstore"];
+const KINDS: &[&str] = &["text", "2d", "2dsphere", "columnstore"];
 
 /// The most fields of an index, as in PostgreSQL and MongoDB.
 pub const MAX_FIELDS: usize = 32;
@@ -77,20 +83,31 @@ impl Partial {
     }
 }
 
-/// The keys of an index, such as `{"from": 1, "sent": -1}`.
+/// The keys of an index, such as `{"from": 1, "sent": -1}`, `{"user": "hashed"}` or `{"$**": 1}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexKeys {
     /// dotted path, and true for descending
     pub fields: Vec<(String, bool)>,
+    /// the position of the field of which the hash is stored
+    pub hashed: Option<usize>,
+    /// which paths it has, instead of that of its only field
+    pub wildcard: Option<Wildcard>,
     /// what its strings are ordered by; None for their bytes
     pub collation: Option<Arc<Collator>>,
 }
+
+/// What stands in place of a field's direction for its hash.
+const HASHED: &str = "hashed";
+/// The keys of an index, and the projection of a wildcard index, where it has one: see [`IndexKeys::definition`].
+const KEYS: &str = "$keys";
+const PROJECTION: &str = "$wildcardProjection";
 
 impl IndexKeys {
     /// Parses the keys of `create_index`.
     ///
     /// # Errors
-    /// `CannotCreateIndex` for an empty or malformed specification, `NotImplemented` for special kinds of index.
+    /// `CannotCreateIndex` for an empty or malformed specification, `Location31303` for several hashed fields,
+    /// `NotImplemented` for special kinds of index.
     pub fn parse(json: &serde_json::Value) -> Result<IndexKeys> {
         let refuse = |message: String| Error::new(Kind::CannotCreateIndex, message);
         let serde_json::Value::Object(fields) = json else {
@@ -99,18 +116,24 @@ impl IndexKeys {
         if fields.is_empty() {
             return Err(refuse("index keys cannot be empty".to_owned()));
         }
-        for (path, direction) in fields {
-            if let serde_json::Value::String(kind) = direction {
-                return Err(if KINDS.contains(&kind.as_str()) {
-                    Error::new(Kind::NotImplemented, format!("indexes of type \"{kind}\" are not supported yet"))
-                } else {
-                    refuse(format!("Unknown index plugin '{kind}'"))
-                });
+        let mut hashed = Vec::new();
+        let mut wildcard = None;
+        for (at, (path, direction)) in fields.iter().enumerate() {
+            match direction {
+                serde_json::Value::String(kind) if kind == HASHED => hashed.push(at),
+                serde_json::Value::String(kind) if KINDS.contains(&kind.as_str()) => {
+                    let message = format!("indexes of type \"{kind}\" are not supported yet");
+                    return Err(Error::new(Kind::NotImplemented, message));
+                }
+                serde_json::Value::String(kind) => return Err(refuse(format!("Unknown index plugin '{kind}'"))),
+                _ => {}
             }
-            if path.is_empty() || path.split('.').any(str::is_empty) {
+            wildcard = wildcard.or(Wildcard::of_key(path));
+            let named = Wildcard::prefix(path).unwrap_or(Some(path));
+            if named.is_some_and(|path| path.is_empty() || path.split('.').any(str::is_empty)) {
                 return Err(refuse("index keys cannot contain an empty field".to_owned()));
             }
-            if path.split('.').any(|part| part.starts_with('$')) {
+            if named.is_some_and(|path| path.split('.').any(|part| part.starts_with('$'))) {
                 return Err(refuse(format!(
                     "index key contains an illegal field name: field '{path}' starts with '$'"
                 )));
@@ -119,14 +142,65 @@ impl IndexKeys {
         if fields.len() > MAX_FIELDS {
             return Err(refuse(format!("index keys have {} fields, at most {MAX_FIELDS}", fields.len())));
         }
+        if wildcard.is_some() && fields.len() > 1 {
+            return Err(refuse(format!("wildcard indexes do not allow compounding: {json}")));
+        }
+        if wildcard.is_some() && !hashed.is_empty() {
+            return Err(refuse(format!("Index type 'hashed' does not support wildcards: {json}")));
+        }
+        if hashed.len() > 1 {
+            let found = hashed.len();
+            let message =
+                format!("A maximum of one index field is allowed to be hashed but found {found} for 'key' {json}");
+            return Err(Error::new(Kind::Location31303, message));
+        }
         let fields = fields.iter().map(|(path, direction)| match ext_json::from_json(direction)? {
+            Value::String(kind) if kind == HASHED => Ok((path.clone(), false)),
             Value::Number(number) if number.to_f64() > 0.0 => Ok((path.clone(), false)),
             Value::Number(number) if number.to_f64() < 0.0 => Ok((path.clone(), true)),
             _ => Err(refuse(format!(
                 "bad index key pattern {json}: values in the index key pattern must be numbers above or below 0"
             ))),
         });
-        Ok(IndexKeys { fields: fields.collect::<Result<_>>()?, collation: None })
+        let fields = fields.collect::<Result<_>>()?;
+        Ok(IndexKeys { fields, hashed: hashed.first().copied(), wildcard, collation: None })
+    }
+
+    /// The same keys with a `wildcardProjection`, which says what paths there are.
+    ///
+    /// # Errors
+    /// Those of [`Wildcard::parse`]; `BadValue` and `FailedToParse` where there can be none.
+    pub fn projected(self, projection: Option<&serde_json::Value>) -> Result<IndexKeys> {
+        let Some(projection) = projection else { return Ok(self) };
+        if self.wildcard.is_none() {
+            let message = "The field 'wildcardProjection' is only allowed in an 'wildcard' index";
+            return Err(Error::new(Kind::BadValue, message));
+        }
+        if self.fields.iter().all(|(path, _)| Wildcard::prefix(path).is_some_and(|prefix| prefix.is_some())) {
+            let message = "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": \u{b1}1}";
+            return Err(Error::new(Kind::FailedToParse, message));
+        }
+        Ok(IndexKeys { wildcard: Some(Wildcard::parse(projection)?), ..self })
+    }
+
+    /// True if both have the same fields in the same order, each with the same direction or hash.
+    pub fn has_pattern_of(&self, other: &IndexKeys) -> bool {
+        (&self.fields, self.hashed) == (&other.fields, other.hashed)
+    }
+
+    /// True for the keys of the index on `_id`.
+    pub fn is_of_id(&self) -> bool {
+        self.hashed.is_none() && self.fields == [("_id".to_owned(), false)]
+    }
+
+    /// True if there is a b-tree.
+    pub fn has_tree(&self) -> bool {
+        self.wildcard.is_none()
+    }
+
+    /// True if there are entries; `unique` if the index is.
+    pub fn has_entries(&self, unique: bool) -> bool {
+        !unique && self.hashed.is_none()
     }
 
     /// The same keys, with strings ordered by a collation.
@@ -135,10 +209,11 @@ impl IndexKeys {
         IndexKeys { collation, ..self }
     }
 
-    /// What an index on a shard is made with, as text: the keys, and the collation if there is one.
-    pub fn definition(keys: &str, collation: Option<&Collator>) -> String {
+    /// What an index on a shard is made with, as text: the keys, the projection and the collation if there are such.
+    pub fn definition(keys: &str, projection: Option<&str>, collation: Option<&Collator>) -> String {
         let setting = collation.and_then(|collator| Setting::to_json(Some(collator.definition()), None, None));
-        setting::wrapped(keys, setting.as_ref(), None)
+        let projected = projection.map(|projection| format!("{{\"{KEYS}\":{keys},\"{PROJECTION}\":{projection}}}"));
+        setting::wrapped(projected.as_deref().unwrap_or(keys), setting.as_ref(), None)
     }
 
     /// Parses what [`definition`](Self::definition) wrote.
@@ -146,15 +221,27 @@ impl IndexKeys {
     /// # Errors
     /// As [`IndexKeys::parse`]; those of [`Setting::parse`].
     pub fn read(json: &serde_json::Value) -> Result<IndexKeys> {
-        let (setting, keys) = setting::unwrapped(json)?;
-        Ok(IndexKeys::parse(keys)?.under(setting.collator().cloned()))
+        let (setting, inner) = setting::unwrapped(json)?;
+        let keys = IndexKeys::parse(inner.get(KEYS).unwrap_or(inner))?;
+        Ok(keys.projected(inner.get(PROJECTION))?.under(setting.collator().cloned()))
     }
 
     /// MongoDB's default name: `from_1_sent_-1`.
     pub fn default_name(&self) -> String {
-        let parts: Vec<_> =
-            self.fields.iter().map(|(path, down)| format!("{path}_{}", if *down { -1 } else { 1 })).collect();
-        parts.join("_")
+        let parts = self.fields.iter().enumerate().map(|(at, (path, down))| match down {
+            _ if self.hashed == Some(at) => format!("{path}_{HASHED}"),
+            true => format!("{path}_-1"),
+            false => format!("{path}_1"),
+        });
+        parts.collect::<Vec<_>>().join("_")
+    }
+
+    /// The keys as users know them: each path with 1, -1 or `hashed`.
+    pub fn directions(&self) -> impl Iterator<Item = (&str, Value)> {
+        self.fields.iter().enumerate().map(|(at, (path, down))| {
+            let direction = Value::Number(Number::Int(if *down { -1 } else { 1 }));
+            (path.as_str(), if self.hashed == Some(at) { Value::String(HASHED.to_owned()) } else { direction })
+        })
     }
 
     /// Keys of a column are shorter, in bytes.
@@ -164,6 +251,9 @@ impl IndexKeys {
 
     /// True if the document's keys are entries: there is an array on one of the paths, or a value that is too long.
     pub fn is_apart(&self, document: RawObject<'_>) -> bool {
+        if self.hashed.is_some() {
+            return false;
+        }
         let limit = self.column_limit();
         self.fields.iter().any(|(path, _)| match path::resolve(document, path) {
             None | Some(RawValue::Null | RawValue::Bool(_)) => false,
@@ -181,7 +271,30 @@ impl IndexKeys {
 
     fn value_key(&self, document: RawObject<'_>, column: usize) -> Vec<u8> {
         let field = self.fields.get(column).and_then(|(path, _)| path::resolve(document, path));
-        self.encoded(field.unwrap_or(RawValue::Null))
+        let key = self.encoded(field.unwrap_or(RawValue::Null));
+        match self.hashed {
+            None => key,
+            Some(hashed) if hashed == column => hash_of(&key),
+            Some(_) => key[..key.len().min(self.column_limit())].to_vec(),
+        }
+    }
+
+    /// Refuses a document that a hashed index does not take.
+    ///
+    /// # Errors
+    /// `Location16766` for an array on one of the paths.
+    pub fn check(&self, document: RawObject<'_>) -> Result<()> {
+        if self.hashed.is_none() {
+            return Ok(());
+        }
+        let is_array = |path: &str| matches!(path::resolve(document, path), Some(RawValue::Array(_)));
+        self.fields.iter().try_for_each(|(path, _)| match is_array(path) {
+            false => Ok(()),
+            true => Err(Error::new(
+                Kind::Location16766,
+                format!("hashed indexes do not currently support array values. Found array at path: {path}"),
+            )),
+        })
     }
 
     fn encoded(&self, value: RawValue<'_>) -> Vec<u8> {
@@ -216,6 +329,13 @@ impl IndexKeys {
     }
 }
 
+/// What a hashed field stores instead of a value's encoding.
+fn hash_of(encoding: &[u8]) -> Vec<u8> {
+    let mut key = Vec::new();
+    encode_hash(hash_encoded(encoding), &mut key);
+    key
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,6 +354,8 @@ mod tests {
     #[test]
     fn names_as_mongodb_does() {
         assert_eq!(keys(json!({"from": 1, "sent": -1})).default_name(), "from_1_sent_-1");
+        assert_eq!(keys(json!({"a": -1, "b": "hashed"})).default_name(), "a_-1_b_hashed");
+        assert_eq!(keys(json!({"a.$**": 1})).default_name(), "a.$**_1");
     }
 
     #[test]
@@ -250,11 +372,23 @@ mod tests {
 
     #[test]
     fn malformed_keys_are_refused() {
-        for bad in
-            [json!({}), json!({"": 1}), json!({"a..b": 1}), json!({"a": 0}), json!({"$a": 1}), json!({"a": true})]
-        {
+        for bad in [
+            json!({}),
+            json!({"": 1}),
+            json!({"a..b": 1}),
+            json!({"a": 0}),
+            json!({"$a": 1}),
+            json!({"a": true}),
+            json!({"$**": 1, "b": 1}),
+            json!({"a.$**.b": 1}),
+            json!({"a..$**": 1}),
+            json!({".$**": 1}),
+            json!({"$**": "hashed"}),
+        ] {
             assert_eq!(IndexKeys::parse(&bad).unwrap_err().kind, Kind::CannotCreateIndex, "{bad}");
         }
+        let twice = json!({"a": "hashed", "b": 1, "c": "hashed"});
+        assert_eq!(IndexKeys::parse(&twice).unwrap_err().kind, Kind::Location31303);
         assert_eq!(IndexKeys::parse(&json!({"a": "text"})).unwrap_err().kind, Kind::NotImplemented);
         assert_eq!(IndexKeys::parse(&json!([1])).unwrap_err().kind, Kind::TypeMismatch);
     }

@@ -4,6 +4,7 @@
 
 use super::IndexKeys;
 use super::entries::Tag;
+use super::wildcard;
 use crate::filter::{Filter, Part};
 use crate::key::encode::prefix_successor;
 use crate::key::{KeyRange, KeyRanges};
@@ -19,12 +20,14 @@ pub struct Wanted {
     pub columns: Vec<KeyRanges>,
     /// the keys among the entries
     pub entries: KeyRanges,
+    /// there is no b-tree: all keys are entries
+    pub inverted: bool,
 }
 
 impl Wanted {
-    /// True if the filter says nothing of the index's first field.
+    /// True if the filter says nothing of the index's first field, or that nothing may be left out for.
     pub fn is_all(&self) -> bool {
-        self.columns.is_empty()
+        if self.inverted { self.entries.is_all() } else { self.columns.is_empty() }
     }
 
     /// True if one key alone is wanted of a column of the b-tree.
@@ -34,6 +37,9 @@ impl Wanted {
 
     /// How many leading columns are given by equality, and how many are given at all.
     pub fn score(&self) -> (usize, usize) {
+        if self.inverted {
+            return (usize::from(wildcard::is_of_points(&self.entries)), usize::from(!self.is_all()));
+        }
         (self.columns.iter().filter(|ranges| are_points(ranges)).count(), self.columns.len())
     }
 }
@@ -46,9 +52,12 @@ impl IndexKeys {
 
     /// The keys that a part of a filter wants.
     pub fn wanted_by(&self, filter: Part<'_>) -> Wanted {
+        if let Some(wildcard) = &self.wildcard {
+            return Wanted { columns: Vec::new(), entries: wildcard.wanted(self, filter), inverted: true };
+        }
         let mut columns = Vec::new();
-        for (field, _) in &self.fields {
-            let ranges = self.without_array(filter, field);
+        for (column, (field, _)) in self.fields.iter().enumerate() {
+            let ranges = self.stored(column, self.without_array(filter, field));
             if ranges.is_all() {
                 break;
             }
@@ -58,11 +67,25 @@ impl IndexKeys {
                 break;
             }
         }
-        Wanted { columns, entries: self.wanted_entries(filter) }
+        let entries = if self.hashed.is_some() { KeyRanges::none() } else { self.wanted_entries(filter) };
+        Wanted { columns, entries, inverted: false }
+    }
+
+    /// What a column stores of values in ranges: of a hashed index hashes, which come in no order, and cut values.
+    fn stored(&self, column: usize, ranges: KeyRanges) -> KeyRanges {
+        let Some(hashed) = self.hashed else { return ranges };
+        if hashed != column {
+            let limit = self.column_limit();
+            return KeyRanges::new(ranges.as_slice().iter().map(|range| cut(range, limit)).collect());
+        }
+        let points: Option<Vec<_>> = ranges.as_slice().iter().map(KeyRange::as_point).collect();
+        points.map_or_else(KeyRanges::all, |points| {
+            KeyRanges::new(points.into_iter().map(|point| KeyRange::point(&super::hash_of(point))).collect())
+        })
     }
 
     /// The keys of a field that a filter wants where no array is on its path. Only an array is equal to an array.
-    fn without_array(&self, filter: Part<'_>, field: &str) -> KeyRanges {
+    pub(super) fn without_array(&self, filter: Part<'_>, field: &str) -> KeyRanges {
         if filter.demands_array(field) {
             return KeyRanges::none();
         }
@@ -126,7 +149,7 @@ impl IndexKeys {
     }
 
     /// The keys that start with the prefix and go on with an encoding in the range.
-    fn below(&self, prefix: &[u8], range: &KeyRange) -> KeyRange {
+    pub(super) fn below(&self, prefix: &[u8], range: &KeyRange) -> KeyRange {
         if let Some(point) = range.as_point() {
             let lo = [prefix, point].concat();
             return KeyRange { hi: prefix_successor(&lo), lo };
@@ -201,12 +224,12 @@ fn tagged(tag: &[u8], range: &KeyRange) -> KeyRange {
     KeyRange { lo: [tag, &range.lo].concat(), hi }
 }
 
-fn are_points(ranges: &KeyRanges) -> bool {
+pub(super) fn are_points(ranges: &KeyRanges) -> bool {
     ranges.as_slice().iter().all(|range| range.as_point().is_some())
 }
 
 /// The range of cut keys that covers the keys of a range.
-fn cut(range: &KeyRange, limit: usize) -> KeyRange {
+pub(super) fn cut(range: &KeyRange, limit: usize) -> KeyRange {
     if let Some(point) = range.as_point() {
         return KeyRange::point(&point[..point.len().min(limit)]);
     }

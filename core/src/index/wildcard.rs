@@ -1,0 +1,285 @@
+//! Wildcard indexes: every path of a document, with what it leads to.
+//!
+//! All keys are entries. One is the path, a zero byte, a [`Passage`] and the encoding of a value, which is cut if it is too
+//! long; of a path that is too long its beginning and its hash.
+//!
+//! RULE: a document has an entry for each value that a filter's test of one of the index's paths is given, but for an
+//! array as a whole, a document with fields and a missing value: whose test may pass those is not served. Paths name no
+//! positions of arrays, and a test that names one is not served either.
+
+use super::IndexKeys;
+use super::wanted::{are_points, cut};
+use crate::document::order::Class;
+use crate::document::raw::{RawObject, RawValue};
+use crate::document::value::Value;
+use crate::error::{Error, Kind, Result};
+use crate::filter::Part;
+use crate::key::encode::{encode_value, hash_encoded, prefix_successor};
+use crate::key::{KeyRange, KeyRanges};
+use crate::path;
+use crate::sort::EMPTY_ARRAY;
+use serde_json::Value as Json;
+
+/// Ends the key of a wildcard index.
+const ALL: &str = "$**";
+/// The field that is left out unless it is asked for.
+const ID: &str = "_id";
+/// Longer paths are shortened, in bytes.
+const MAX_PATH: usize = 512;
+/// What is left of the beginning of one: its hash follows.
+const SHORTENED: usize = MAX_PATH - size_of::<i64>();
+/// Longer encodings are cut, in bytes.
+const MAX_VALUE: usize = 1024;
+/// More ranges of entries than this are widened.
+const MAX_RANGES: usize = 1000;
+
+/// What lies between a path and a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passage {
+    /// the path leads through no array: this is its only value
+    Straight = 1,
+    /// it leads through an array, or to one
+    Array = 2,
+}
+
+/// Which paths a wildcard index has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wildcard {
+    /// true: these paths and what lies below them; false: all others
+    inclusive: bool,
+    paths: Vec<String>,
+}
+
+impl Wildcard {
+    /// Some if the key of an index is that of a wildcard index: Some(None) for `$**`, Some(Some("a")) for `a.$**`.
+    pub(super) fn prefix(key: &str) -> Option<Option<&str>> {
+        if key == ALL { Some(None) } else { key.strip_suffix(ALL)?.strip_suffix('.').map(Some) }
+    }
+
+    /// What an index of such a key has, without a projection.
+    pub(super) fn of_key(key: &str) -> Option<Wildcard> {
+        Some(match Wildcard::prefix(key)? {
+            None => Wildcard { inclusive: false, paths: vec![ID.to_owned()] },
+            Some(path) => Wildcard { inclusive: true, paths: vec![path.to_owned()] },
+        })
+    }
+
+    /// Parses a `wildcardProjection`, such as `{"a": 1, "b.c": 1}` or `{"a": 0}`.
+    ///
+    /// # Errors
+    /// `TypeMismatch` for no object, `FailedToParse` for `{}`, `Location31253` and `Location31254` for inclusions among
+    /// exclusions and the other way round, `CannotCreateIndex` for a field that is neither; those of field paths.
+    pub fn parse(json: &Json) -> Result<Wildcard> {
+        let Json::Object(fields) = json else {
+            let message = format!("The field 'wildcardProjection' must be a non-empty object, but got {json}");
+            return Err(Error::new(Kind::TypeMismatch, message));
+        };
+        let mut flat = Vec::new();
+        flatten(fields, "", &mut flat)?;
+        if flat.is_empty() {
+            return Err(Error::new(Kind::FailedToParse, "The 'wildcardProjection' field can't be an empty object"));
+        }
+        let id = flat.iter().position(|(path, _)| path == ID).map(|at| flat.remove(at).1);
+        let inclusive = flat.first().map_or(id == Some(true), |(_, included)| *included);
+        if let Some((path, _)) = flat.iter().find(|(_, included)| *included != inclusive) {
+            return Err(if inclusive {
+                Error::new(Kind::Location31254, format!("Cannot do exclusion on field {path} in inclusion projection"))
+            } else {
+                Error::new(Kind::Location31253, format!("Cannot do inclusion on field {path} in exclusion projection"))
+            });
+        }
+        let mut paths: Vec<String> = flat.into_iter().map(|(path, _)| path).collect();
+        if (id == Some(true)) == inclusive {
+            paths.push(ID.to_owned());
+        }
+        Ok(Wildcard { inclusive, paths })
+    }
+
+    /// True if what a path leads to has entries.
+    fn holds(&self, path: &str) -> bool {
+        self.paths.iter().any(|known| known == path || path::is_below(path, known)) == self.inclusive
+    }
+
+    /// True if all that lies below a path has entries, too.
+    fn holds_all_below(&self, path: &str) -> bool {
+        self.holds(path) && (self.inclusive || !self.paths.iter().any(|known| path::is_below(known, path)))
+    }
+
+    /// True if something at or below a path may have entries.
+    fn enters(&self, path: &str) -> bool {
+        self.holds(path) || self.inclusive && self.paths.iter().any(|known| path::is_below(known, path))
+    }
+
+    /// The document's keys, sorted, each once.
+    pub(super) fn entries(&self, index: &IndexKeys, document: RawObject<'_>) -> Vec<Vec<u8>> {
+        let mut walk = Walk { wildcard: self, index, path: String::new(), entries: Vec::new() };
+        walk.object(document, true, Passage::Straight);
+        let mut entries = walk.entries;
+        entries.sort_unstable();
+        entries.dedup();
+        entries
+    }
+
+    /// The entries that a filter wants: those of the one path that it says most of.
+    pub(super) fn wanted(&self, index: &IndexKeys, filter: Part<'_>) -> KeyRanges {
+        let stored = index.collation.as_deref();
+        let served = |path: &str| !path.split('.').any(|part| path::array_index(part).is_some()) && self.holds(path);
+        let mut found: Vec<(Rank, KeyRanges)> = Vec::new();
+        for path in filter.paths().into_iter().filter(|path| served(path)) {
+            let straight = index.without_array(filter, path);
+            let one = filter.ranges_of_one(path, stored);
+            if has_entries(&straight) && has_entries(&one) {
+                let given = [(Passage::Straight, &straight), (Passage::Array, &one)];
+                let rank = if are_points(&straight) && are_points(&one) { Rank::Points } else { Rank::Ranges };
+                found.push((rank, below(index, path, &given)));
+            } else if filter.demands_existence(path) && self.holds_all_below(path) && path.len() < SHORTENED {
+                let prefixes = [format!("{path}\0"), format!("{path}.")];
+                let starting = |prefix: &String| {
+                    let lo = prefix.clone().into_bytes();
+                    KeyRange { hi: prefix_successor(&lo), lo }
+                };
+                found.push((Rank::Exists, KeyRanges::new(prefixes.iter().map(starting).collect())));
+            }
+        }
+        for (prefix, part) in filter.element_parts() {
+            for inner in part.paths() {
+                let path = format!("{prefix}.{inner}");
+                let one = part.ranges_of_one(inner, stored);
+                if served(&path) && has_entries(&one) {
+                    let rank = if are_points(&one) { Rank::Points } else { Rank::Ranges };
+                    found.push((rank, below(index, &path, &[(Passage::Array, &one)])));
+                }
+            }
+        }
+        let best = found.into_iter().min_by_key(|(rank, ranges)| (*rank, ranges.as_slice().len()));
+        best.map_or_else(KeyRanges::all, |(_, ranges)| ranges)
+    }
+}
+
+/// How much is said of a path: the first is best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Points,
+    Ranges,
+    Exists,
+}
+
+/// Goes through all of a document.
+struct Walk<'w> {
+    wildcard: &'w Wildcard,
+    index: &'w IndexKeys,
+    path: String,
+    entries: Vec<Vec<u8>>,
+}
+
+impl Walk<'_> {
+    fn object(&mut self, object: RawObject<'_>, outermost: bool, passage: Passage) {
+        let outer = self.path.len();
+        for (name, value) in object.iter() {
+            if !outermost {
+                self.path.push('.');
+            }
+            self.path.push_str(name);
+            if self.wildcard.enters(&self.path) {
+                self.value(value, passage);
+            }
+            self.path.truncate(outer);
+        }
+    }
+
+    fn value(&mut self, value: RawValue<'_>, passage: Passage) {
+        match value {
+            RawValue::Array(array) if array.is_empty() => self.push(Passage::Array, &[EMPTY_ARRAY]),
+            RawValue::Array(array) => array.iter().for_each(|element| match element {
+                RawValue::Array(_) => self.push(Passage::Array, &self.index.encoded(element)),
+                element => self.single(element, Passage::Array),
+            }),
+            value => self.single(value, passage),
+        }
+    }
+
+    fn single(&mut self, value: RawValue<'_>, passage: Passage) {
+        match path::embedded(value) {
+            Some(object) if !object.is_empty() => self.object(object, false, passage),
+            _ => self.push(passage, &self.index.encoded(value)),
+        }
+    }
+
+    fn push(&mut self, passage: Passage, encoding: &[u8]) {
+        if self.wildcard.holds(&self.path) {
+            let mut entry = prefix(&self.path, passage);
+            entry.extend_from_slice(&encoding[..encoding.len().min(MAX_VALUE)]);
+            self.entries.push(entry);
+        }
+    }
+}
+
+/// What the entries of a path begin with.
+fn prefix(path: &str, passage: Passage) -> Vec<u8> {
+    let mut prefix = path.as_bytes().to_vec();
+    if path.len() > MAX_PATH {
+        prefix.truncate(SHORTENED);
+        prefix.extend(hash_encoded(path.as_bytes()).to_be_bytes());
+    }
+    prefix.extend([0, passage as u8]);
+    prefix
+}
+
+/// The entries of a path with values in the ranges.
+fn below(index: &IndexKeys, path: &str, given: &[(Passage, &KeyRanges)]) -> KeyRanges {
+    let ranges = given.iter().flat_map(|(passage, ranges)| {
+        let prefix = prefix(path, *passage);
+        let hull = KeyRanges::new(ranges.hull().into_iter().collect());
+        let few = if ranges.as_slice().len() <= MAX_RANGES { (*ranges).clone() } else { hull };
+        let under = |range: &KeyRange| match cut(range, MAX_VALUE) {
+            range if range.as_point().is_some_and(|point| point.len() < MAX_VALUE) => {
+                KeyRange::point(&[prefix.as_slice(), range.as_point().unwrap_or_default()].concat())
+            }
+            range => index.below(&prefix, &range),
+        };
+        few.as_slice().iter().map(under).collect::<Vec<_>>()
+    });
+    KeyRanges::new(ranges.collect())
+}
+
+/// True if every value in the ranges has entries: none is missing, and none a document with fields.
+fn has_entries(ranges: &KeyRanges) -> bool {
+    let object = [Class::Object as u8];
+    let null = encoded(&Value::Null);
+    let none = encoded(&Value::Object(Vec::new().into()));
+    let objects = KeyRanges::new(vec![KeyRange { lo: object.to_vec(), hi: prefix_successor(&object) }]);
+    let among = ranges.intersect(&objects);
+    !ranges.contains(&null) && (among.is_none() || among == KeyRanges::new(vec![KeyRange::point(&none)]))
+}
+
+/// True if each range of entries is that of one value.
+pub(super) fn is_of_points(entries: &KeyRanges) -> bool {
+    are_points(entries)
+}
+
+fn encoded(value: &Value) -> Vec<u8> {
+    let mut key = Vec::new();
+    encode_value(value, &mut key);
+    key
+}
+
+/// The paths of a projection, each with true if it is included.
+fn flatten(fields: &serde_json::Map<String, Json>, outer: &str, flat: &mut Vec<(String, bool)>) -> Result<()> {
+    for (name, json) in fields {
+        let path = if outer.is_empty() { name.clone() } else { format!("{outer}.{name}") };
+        path::check_field_path(&path)?;
+        match json {
+            Json::Bool(included) => flat.push((path, *included)),
+            Json::Number(number) => flat.push((path, number.as_f64() != Some(0.0))),
+            Json::Object(inner) if !inner.is_empty() && !inner.keys().any(|name| name.starts_with('$')) => {
+                flatten(inner, &path, flat)?;
+            }
+            other => {
+                let message =
+                    format!("a wildcardProjection includes or excludes fields, by 1 or 0: \"{path}\": {other}");
+                return Err(Error::new(Kind::CannotCreateIndex, message));
+            }
+        }
+    }
+    Ok(())
+}
