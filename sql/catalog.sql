@@ -99,8 +99,10 @@ CREATE TABLE docshard_catalog.indexes (
     is_sparse     boolean NOT NULL DEFAULT false,
     partial_filter json CHECK (partial_filter IS NULL OR NOT is_sparse),
     collation_spec json,
+    wildcard_projection json,
     PRIMARY KEY (collection_id, name)
 );
+COMMENT ON COLUMN docshard_catalog.indexes.wildcard_projection IS 'which fields a wildcard index has; null: what its key says';
 COMMENT ON COLUMN docshard_catalog.indexes.is_sparse IS 'holds only documents that have at least one of its fields';
 COMMENT ON COLUMN docshard_catalog.indexes.partial_filter IS 'holds only documents that match this filter; null: all';
 COMMENT ON COLUMN docshard_catalog.indexes.collation_spec IS 'what its strings are ordered by; null: simple';

@@ -59,7 +59,7 @@ COMMENT ON COLUMN docshard.chunks.min_key IS 'the bound as it is compared: order
 
 CREATE VIEW docshard.indexes AS
 SELECT c.namespace, i.name, i.keys, i.is_unique AS "unique", i.is_hidden AS hidden, i.is_sparse AS sparse, i.partial_filter,
-       i.expire_after_s, i.collation_spec AS "collation", 'i' || i.id AS relation
+       i.expire_after_s, i.collation_spec AS "collation", i.wildcard_projection, 'i' || i.id AS relation
   FROM docshard_catalog.indexes i
   JOIN docshard_catalog.collections c ON c.id = i.collection_id;
 COMMENT ON VIEW docshard.indexes IS 'Secondary indexes; relation is the index in schema docshard_data of every shard';

@@ -68,7 +68,7 @@ fn shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) -> Jso
 }
 
 /// Creates an index such as `{"from": 1, "sent": -1}` on every shard; answers its name. Options: name, unique, hidden,
-/// expireAfterSeconds, sparse, partialFilterExpression, collation.
+/// expireAfterSeconds, sparse, partialFilterExpression, collation, wildcardProjection.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'")) -> String {
     let run = || -> Result<String> {
@@ -79,12 +79,21 @@ fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'")) -> String
     run().unwrap_or_else(|e| e.raise())
 }
 
-const INDEX_OPTIONS: &[&str] =
-    &["name", "unique", "hidden", "expireAfterSeconds", "sparse", "partialFilterExpression", "collation"];
+const INDEX_OPTIONS: &[&str] = &[
+    "name",
+    "unique",
+    "hidden",
+    "expireAfterSeconds",
+    "sparse",
+    "partialFilterExpression",
+    "collation",
+    "wildcardProjection",
+];
 
 fn create_one(ns: &str, keys: &str, options: &Options<'_>) -> Result<String> {
     let collation = indexes::collation(ns, options.get("collation"))?;
-    let partial = options.get("partialFilterExpression");
+    let given = options;
+    let partial = given.get("partialFilterExpression");
     let options = indexes::IndexOptions {
         name: options.text("name")?,
         unique: options.boolean("unique")?.unwrap_or(false),
@@ -93,6 +102,7 @@ fn create_one(ns: &str, keys: &str, options: &Options<'_>) -> Result<String> {
         sparse: options.boolean("sparse")?.unwrap_or(false),
         partial: partial.map(|json| Partial::parse(json, collation.as_deref())).transpose()?.map(Rc::new),
         collation,
+        wildcard_projection: given.get("wildcardProjection"),
     };
     indexes::create(ns, keys, &options)
 }
@@ -155,19 +165,23 @@ fn list_indexes(
         name!(is_sparse, bool),
         name!(partial_filter, Option<Json>),
         name!(collation, Option<Json>),
+        name!(wildcard_projection, Option<Json>),
     ),
 > {
     let run = || -> Result<Vec<_>> {
         namespace::split(ns)?;
         let collection = cache::get(ns)?;
         let of_id = Json(json!({"_id": 1}).to_string());
-        let mut rows = vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None, false, None, None)];
+        let mut rows =
+            vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None, false, None, None, None)];
         rows.extend(collection.indexes.iter().map(|index| {
             let keys = Json(index.keys_json.clone());
             let partial = index.partial_filter().map(|text| Json(text.to_owned()));
-            let collation = index.collation.as_deref().map(|collator| Json(collator.definition().to_string()));
+            let collation = index.collation().map(|collator| Json(collator.definition().to_string()));
+            let projection = index.wildcard_projection.as_ref().map(|json| Json(json.to_string()));
             let name = index.name.clone();
-            (name, keys, index.unique, index.hidden, index.expire_after_s, index.sparse, partial, collation)
+            let (unique, hidden, sparse) = (index.unique, index.hidden, index.sparse);
+            (name, keys, unique, hidden, index.expire_after_s, sparse, partial, collation, projection)
         }));
         Ok(rows)
     };

@@ -24,6 +24,16 @@ fn index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionC
     with_index(fcinfo, keys, |index| Ok(index.key(document(&doc)?, usize::try_from(position).unwrap_or(0))))
 }
 
+/// Nothing; an ERROR if the index does not take the document. A column of its own, so that searches, which may look at
+/// documents that the index does not hold, never ask.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
+fn check_index_key(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
+    with_index(fcinfo, keys, |index| {
+        index.check(document(&doc)?)?;
+        Ok(Vec::new())
+    })
+}
+
 /// As `index_key`, for a unique index.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
 fn unique_index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {

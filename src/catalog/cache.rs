@@ -170,7 +170,8 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
         &[Param::Int4(id)],
     )?;
     let indexes = spi::read(
-        "SELECT id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter, collation_spec \
+        "SELECT id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter, collation_spec, \
+                wildcard_projection \
          FROM docshard_catalog.indexes WHERE collection_id = $1 ORDER BY id",
         &[Param::Int4(id)],
     )?;
@@ -179,7 +180,8 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
         .map(|i| {
             let keys_json = i.text(2).to_owned();
             let collation = parse_collation(i.opt_text(8))?;
-            let keys = IndexKeys::parse(&parse_stored(&keys_json)?)?;
+            let projection = i.opt_text(9).map(parse_stored).transpose()?;
+            let keys = IndexKeys::parse(&parse_stored(&keys_json)?)?.projected(projection.as_ref())?;
             let sparse = i.bool(6);
             let partial = match i.opt_text(7) {
                 Some(text) => Some(Partial::parse(&parse_stored(text)?, collation.as_deref())?),
@@ -188,10 +190,10 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
             Ok(Index {
                 id: i.i32(0),
                 name: i.text(1).to_owned(),
-                definition: IndexKeys::definition(&keys_json, collation.as_deref()),
+                definition: IndexKeys::definition(&keys_json, i.opt_text(9), collation.as_deref()),
                 keys_json,
-                fields: keys.fields,
-                collation,
+                keys: keys.under(collation),
+                wildcard_projection: projection,
                 unique: i.bool(3),
                 hidden: i.bool(4),
                 sparse,

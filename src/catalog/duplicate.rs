@@ -52,8 +52,9 @@ pub fn translate(collection: &Collection, error: Error) -> Error {
     let relation = error.message.split('"').nth(1).unwrap_or_default();
     let translated = match collection.index_of(relation) {
         Some(index) => {
-            let title = title(&index.name, index.collation.as_deref());
-            of_index(&collection.namespace, &title, &index.fields, keys_of(&error, index.collation.is_some()))
+            let collation = index.collation();
+            let title = title(&index.name, collation.map(AsRef::as_ref));
+            of_index(&collection.namespace, &title, index.fields(), keys_of(&error, collation.is_some()))
         }
         None => {
             let id = keys_of(&error, false).and_then(|mut keys| keys.pop()).map(|id| vec![id]);

@@ -40,21 +40,24 @@ pub struct IndexOptions<'a> {
     pub partial: Option<Rc<Partial>>,
     /// what its strings are ordered by; None for their bytes
     pub collation: Option<Arc<Collator>>,
+    /// which fields a wildcard index has
+    pub wildcard_projection: Option<&'a Json>,
 }
 
 impl<'a> From<&'a Index> for IndexOptions<'a> {
     fn from(index: &'a Index) -> Self {
         let Index { unique, hidden, expire_after_s, sparse, .. } = *index;
         let partial = index.partial.clone().filter(|_| !sparse);
-        let collation = index.collation.clone();
-        Self { name: Some(&index.name), unique, hidden, expire_after_s, sparse, partial, collation }
+        let (collation, wildcard_projection) = (index.collation().cloned(), index.wildcard_projection.as_ref());
+        let name = Some(index.name.as_str());
+        Self { name, unique, hidden, expire_after_s, sparse, partial, collation, wildcard_projection }
     }
 }
 
 impl IndexOptions<'_> {
     fn check(&self, keys: &IndexKeys) -> Result<()> {
         let refuse = |message: String| Err(Error::new(Kind::CannotCreateIndex, message));
-        let of_id = keys.fields == [("_id".to_owned(), false)];
+        let of_id = keys.is_of_id();
         if self.hidden && of_id {
             return Err(Error::new(Kind::BadValue, "can't hide _id index"));
         }
@@ -71,8 +74,20 @@ impl IndexOptions<'_> {
         if self.sparse && self.partial.is_some() {
             return refuse("cannot mix \"partialFilterExpression\" and \"sparse\" options".to_owned());
         }
+        if keys.hashed.is_some() && self.unique {
+            let message = "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.";
+            return Err(Error::new(Kind::Location16764, message));
+        }
+        if keys.wildcard.is_some() {
+            let unfit = [("sparse", self.sparse), ("unique", self.unique)];
+            if let Some((option, _)) = unfit.iter().find(|(_, given)| *given) {
+                return refuse(format!("Index type 'wildcard' does not support the {option} option"));
+            }
+        }
         match self.expire_after_s {
             None => Ok(()),
+            Some(_) if keys.wildcard.is_some() => refuse("Index type 'wildcard' cannot be a TTL index".to_owned()),
+            Some(_) if keys.hashed.is_some() => refuse("Index type 'hashed' cannot be a TTL index".to_owned()),
             Some(_) if keys.fields.len() > 1 => {
                 refuse("TTL indexes are single-field indexes, compound indexes do not support TTL".to_owned())
             }
@@ -95,7 +110,7 @@ impl IndexOptions<'_> {
     /// True if, over equal keys, these are the options that tell one index from another.
     fn identify(&self, index: &Index) -> bool {
         (self.unique, self.sparse, self.partial_filter(), &self.collation)
-            == (index.unique, index.sparse, index.partial_filter(), &index.collation)
+            == (index.unique, index.sparse, index.partial_filter(), &index.keys.collation)
     }
 
     fn are_those_of(&self, index: &Index) -> bool {
@@ -124,7 +139,7 @@ pub fn collation(ns: &str, given: Option<&Json>) -> Result<Option<Arc<Collator>>
 pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<String> {
     namespace::split(ns)?;
     let parsed = crate::pg::json::parse(keys_json)?;
-    let keys = IndexKeys::parse(&parsed)?.under(options.collation.clone());
+    let keys = IndexKeys::parse(&parsed)?.projected(options.wildcard_projection)?.under(options.collation.clone());
     let keys_json = parsed.to_string();
     options.check(&keys)?;
     let name = options.name.map_or_else(|| keys.default_name(), str::to_owned);
@@ -138,7 +153,7 @@ pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<S
     if cache::find(ns)?.is_none() {
         collections::create_implicitly(ns)?;
     }
-    if keys.fields == [("_id".to_owned(), false)] {
+    if keys.is_of_id() {
         if cache::get(ns)?.collation != options.collation {
             let message = "The _id index must have the same collation as the collection";
             return Err(Error::new(Kind::BadValue, message));
@@ -210,10 +225,13 @@ fn build(
     options: &IndexOptions<'_>,
 ) -> Result<()> {
     let collation = options.collation.as_deref().map(|collator| collator.definition().to_string());
+    let projection = options.wildcard_projection.map(Json::to_string);
     let rows = spi::query(
         "INSERT INTO docshard_catalog.indexes \
-           (collection_id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter, collation_spec) \
-         VALUES ($1, $2, $3::text::json, $4, $5, nullif($6, -1), $7, $8::text::json, $9::text::json) RETURNING id",
+           (collection_id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter, collation_spec, \
+            wildcard_projection) \
+         VALUES ($1, $2, $3::text::json, $4, $5, nullif($6, -1), $7, $8::text::json, $9::text::json, $10::text::json) \
+         RETURNING id",
         &[
             Param::Int4(collection.id),
             Param::Text(name),
@@ -224,6 +242,7 @@ fn build(
             Param::Bool(options.sparse),
             Param::OptText(options.partial_filter()),
             Param::OptText(collation.as_deref()),
+            Param::OptText(projection.as_deref()),
         ],
     )?;
     let index = rows.first().map_or(0, |row| row.i32(0));
@@ -235,7 +254,7 @@ fn build(
         &[
             Param::Int4(collection.id),
             Param::Int4(index),
-            Param::Text(&IndexKeys::definition(keys_json, options.collation.as_deref())),
+            Param::Text(&IndexKeys::definition(keys_json, projection.as_deref(), options.collation.as_deref())),
             Param::Bool(options.unique),
             Param::OptText(predicate.as_deref().map(|partial| partial.text.as_str())),
         ],
@@ -265,7 +284,7 @@ fn conflicting(
     options: &IndexOptions<'_>,
 ) -> Result<Option<String>> {
     for index in &collection.indexes {
-        let same_keys = index.fields == keys.fields;
+        let same_keys = index.keys.has_pattern_of(keys) && index.keys.wildcard == keys.wildcard;
         if index.name == name {
             if same_keys && options.are_those_of(index) {
                 return Ok(Some(name.to_owned()));
@@ -339,7 +358,7 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
 
 /// True for the unique index of a unique shard key.
 fn is_of_key(collection: &Collection, index: &Index) -> bool {
-    let paths = index.fields.iter().map(|(path, _)| path);
+    let paths = index.fields().iter().map(|(path, _)| path);
     collection.unique
         && index.unique
         && index.partial.is_none()
@@ -347,12 +366,12 @@ fn is_of_key(collection: &Collection, index: &Index) -> bool {
 }
 
 fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
-    let fields = IndexKeys::parse(keys)?.fields;
-    if fields == [("_id".to_owned(), false)] {
+    let pattern = IndexKeys::parse(keys)?;
+    if pattern.is_of_id() {
         return Ok("_id_".to_owned());
     }
-    let found: Vec<&str> =
-        collection.indexes.iter().filter(|index| index.fields == fields).map(|index| index.name.as_str()).collect();
+    let same = collection.indexes.iter().filter(|index| index.keys.has_pattern_of(&pattern));
+    let found: Vec<&str> = same.map(|index| index.name.as_str()).collect();
     match found.as_slice() {
         [] => Err(Error::new(Kind::IndexNotFound, format!("can't find index with key: {keys}"))),
         [name] => Ok((*name).to_owned()),

@@ -45,12 +45,12 @@ pub struct Index {
     pub name: String,
     /// its keys as given, such as `{"from": 1, "sent": -1}`
     pub keys_json: String,
-    /// what it was made with on shards: its keys and its collation
+    /// what it was made with on shards: its keys, its projection and its collation
     pub definition: String,
-    /// dotted path, and true for descending
-    pub fields: Vec<(String, bool)>,
-    /// what its strings are ordered by; None for their bytes
-    pub collation: Option<Arc<Collator>>,
+    /// its keys
+    pub keys: IndexKeys,
+    /// the `wildcardProjection` of a wildcard index, if it has one
+    pub wildcard_projection: Option<serde_json::Value>,
     /// no two documents with the same keys
     pub unique: bool,
     /// searches do not use it
@@ -64,9 +64,14 @@ pub struct Index {
 }
 
 impl Index {
-    /// Its keys.
-    pub fn keys(&self) -> IndexKeys {
-        IndexKeys { fields: self.fields.clone(), collation: self.collation.clone() }
+    /// Its fields: dotted path, and true for descending.
+    pub fn fields(&self) -> &[(String, bool)] {
+        &self.keys.fields
+    }
+
+    /// What its strings are ordered by; None for their bytes.
+    pub fn collation(&self) -> Option<&Arc<Collator>> {
+        self.keys.collation.as_ref()
     }
 
     /// The filter of its `partialFilterExpression`, as text.

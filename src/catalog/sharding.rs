@@ -244,7 +244,12 @@ fn check_indexes(collection: &Collection, pattern: &KeyPattern) -> Result<()> {
         fields.len() >= paths.len() && fields.iter().zip(&paths).all(|((field, _), path)| field == path)
     };
     let by_id = paths == ["_id"];
-    let serves = |index: &Index| index.partial.is_none() && index.collation.is_none() && starts(&index.fields);
+    let hashed_alike = |index: &Index| match pattern.hashed_field() {
+        Some(hashed) => index.keys.hashed == Some(hashed),
+        None => index.keys.hashed.is_none_or(|hashed| hashed >= paths.len()),
+    };
+    let plain = |index: &Index| index.partial.is_none() && index.collation().is_none();
+    let serves = |index: &Index| plain(index) && starts(index.fields()) && hashed_alike(index);
     if !by_id && !collection.indexes.iter().any(serves) {
         return Err(Error::new(
             Kind::InvalidOptions,
@@ -256,12 +261,12 @@ fn check_indexes(collection: &Collection, pattern: &KeyPattern) -> Result<()> {
         .with_hint(format!(
             "SELECT docshard.create_index('{}', '{}'{});",
             collection.namespace,
-            index_hint(&paths),
+            pattern.to_json(),
             if collection.collation.is_some() { ", '{\"collation\": {\"locale\": \"simple\"}}'" } else { "" }
         )));
     }
     for index in collection.indexes.iter().filter(|index| index.unique) {
-        if pattern.hashed_field().is_some() || !starts(&index.fields) || index.collation.is_some() {
+        if pattern.hashed_field().is_some() || !starts(index.fields()) || index.collation().is_some() {
             return Err(Error::new(
                 Kind::InvalidOptions,
                 format!(
@@ -275,9 +280,4 @@ fn check_indexes(collection: &Collection, pattern: &KeyPattern) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn index_hint(paths: &[&str]) -> String {
-    let fields: serde_json::Map<_, _> = paths.iter().map(|path| ((*path).to_owned(), json!(1))).collect();
-    serde_json::Value::Object(fields).to_string()
 }

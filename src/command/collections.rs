@@ -158,7 +158,6 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
         }
         let fields = Fields::parse(index, "createIndexes.indexes", INDEX)?;
         check_index(&fields)?;
-        refuse(&fields, &["wildcardProjection"])?;
         let options = json!({
             "name": fields.text("name"),
             "unique": fields.flag("unique"),
@@ -167,6 +166,7 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
             "sparse": fields.flag("sparse"),
             "partialFilterExpression": fields.get("partialFilterExpression"),
             "collation": fields.get("collation"),
+            "wildcardProjection": fields.get("wildcardProjection"),
         });
         let params =
             [Param::Text(&namespace), Param::Text(&fields.json_or("key", "{}")), Param::Text(&options.to_string())];
@@ -217,7 +217,10 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
         if let Some(filter) = index.partial_filter() {
             shown["partialFilterExpression"] = crate::pg::json::parse(filter)?;
         }
-        if let Some(collator) = &index.collation {
+        if let Some(projection) = &index.wildcard_projection {
+            shown["wildcardProjection"] = projection.clone();
+        }
+        if let Some(collator) = index.collation() {
             shown["collation"] = collator.definition().clone();
         }
         if let Some(seconds) = index.expire_after_s {

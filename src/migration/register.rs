@@ -3,7 +3,7 @@
 use super::MoveRequest;
 use super::record::{self, Record};
 use super::shard::Remote;
-use crate::catalog::model::Shard;
+use crate::catalog::model::{Collection, Shard};
 use crate::catalog::shards::cluster_id;
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
 use crate::catalog::{cache, change};
@@ -88,7 +88,7 @@ pub(super) fn look(request: &MoveRequest) -> Result<Option<Prepared>> {
         let open = |shard: &Rc<Shard>| Remote::open(shard, current_user(), "docshard");
         let prepared =
             Prepared { donor_id, donor: open(&donor)?, recipient: open(&recipient)?, puller: open(&recipient)? };
-        let needed = indexes(collection.id, request.to)?;
+        let needed = indexes(&collection, request.to)?;
         Ok(Some((prepared, cluster, needed)))
     })?;
     let Some((mut prepared, cluster, needed)) = found else { return Ok(None) };
@@ -131,20 +131,15 @@ fn refuse_full(recipient: &Shard, request: &MoveRequest) -> Result<()> {
 
 /// Tables and indexes that a recipient must have, as it has had documents of the collection before; by name, with what the
 /// user calls them.
-fn indexes(collection: i32, recipient: ShardId) -> Result<Vec<(String, String)>> {
-    if placement(collection, recipient)?.is_none() {
+fn indexes(collection: &Collection, recipient: ShardId) -> Result<Vec<(String, String)>> {
+    if placement(collection.id, recipient)?.is_none() {
         return Ok(Vec::new());
     }
-    let rows = spi::query(
-        "SELECT id, name, is_unique FROM docshard_catalog.indexes WHERE collection_id = $1 ORDER BY id",
-        &[Param::Int4(collection)],
-    )?;
-    let mut needed = vec![(format!("c{collection}"), String::new())];
-    for row in &rows {
-        let (id, name) = (row.i32(0), row.text(1));
-        needed.push((table::index_name(id), name.to_owned()));
-        if !row.bool(2) {
-            needed.push((table::entries_name(id), name.to_owned()));
+    let mut needed = vec![(format!("c{}", collection.id), String::new())];
+    for index in &collection.indexes {
+        needed.push((table::index_name(index.id), index.name.clone()));
+        if index.keys.has_tree() && index.keys.has_entries(index.unique) {
+            needed.push((table::entries_name(index.id), index.name.clone()));
         }
     }
     Ok(needed)

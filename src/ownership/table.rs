@@ -138,7 +138,7 @@ fn has_relation(relation: &str) -> bool {
     relation_oid(c"docshard_data", &relation).is_some()
 }
 
-/// The name of a secondary index's entries: see `docshard_core::index`. A unique index has none.
+/// The name of a secondary index's entries, where they stand beside a b-tree: see `docshard_core::index`.
 pub fn entries_name(index: i32) -> String {
     format!("i{index}_entries")
 }
@@ -154,37 +154,42 @@ pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, 
     let keys = IndexKeys::read(&crate::pg::json::parse(keys_json)?)?;
     let function = if unique { "unique_index_key" } else { "index_key" };
     let literal = quote_literal(keys_json);
-    let columns: Vec<_> = keys
-        .fields
-        .iter()
-        .enumerate()
-        .map(|(column, (_, descending))| {
-            let direction = if *descending { " DESC" } else { "" };
-            format!("docshard_internal.{function}(doc, {literal}::text, {column}){direction}")
-        })
-        .collect();
+    let column = |(column, (_, descending)): (usize, &(String, bool))| {
+        let direction = if *descending { " DESC" } else { "" };
+        format!("docshard_internal.{function}(doc, {literal}::text, {column}){direction}")
+    };
+    let mut columns: Vec<_> = keys.fields.iter().enumerate().map(column).collect();
+    if keys.hashed.is_some() {
+        columns.push(format!("docshard_internal.check_index_key(doc, {literal}::text)"));
+    }
     // What `router::condition` says word for word, so that the planner knows that the index holds all that it needs.
     let held = partial.map(|filter| format!("docshard_internal.matches(doc, {}::text)", quote_literal(filter)));
     let table = name(collection);
-    let predicate = held.as_ref().map(|held| format!(" WHERE {held}")).unwrap_or_default();
-    let mut script = format!(
-        "CREATE {} INDEX {} ON {table} ({}){predicate}",
-        if unique { "UNIQUE" } else { "" },
-        index_name(index),
-        columns.join(", ")
-    );
-    if !unique {
-        let apart = format!("docshard_internal.has_index_entries(doc, {literal}::text)");
-        let predicate: Vec<String> = [apart].into_iter().chain(held).collect();
-        // Entries that wait in a list would be read by every search.
-        script += &format!(
-            "; CREATE INDEX {} ON {table} USING gin (docshard_internal.index_entries(doc, {literal}::text) \
-             docshard_internal.entry_ops) WITH (fastupdate = off) WHERE {}",
-            entries_name(index),
-            predicate.join(" AND ")
-        );
+    let holding = |conditions: &[String]| match conditions {
+        [] => String::new(),
+        conditions => format!(" WHERE {}", conditions.join(" AND ")),
+    };
+    let held: Vec<String> = held.into_iter().collect();
+    let mut script = Vec::new();
+    if keys.has_tree() {
+        let kind = if unique { "UNIQUE INDEX" } else { "INDEX" };
+        let (name, columns) = (index_name(index), columns.join(", "));
+        script.push(format!("CREATE {kind} {name} ON {table} ({columns}){}", holding(&held)));
     }
-    spi::run_script(&script)
+    if keys.has_entries(unique) {
+        let apart = format!("docshard_internal.has_index_entries(doc, {literal}::text)");
+        let (name, held) = match keys.has_tree() {
+            true => (entries_name(index), [vec![apart], held].concat()),
+            false => (index_name(index), held),
+        };
+        // Entries that wait in a list would be read by every search.
+        script.push(format!(
+            "CREATE INDEX {name} ON {table} USING gin (docshard_internal.index_entries(doc, {literal}::text) \
+             docshard_internal.entry_ops) WITH (fastupdate = off){}",
+            holding(&held)
+        ));
+    }
+    spi::run_script(&script.join("; "))
 }
 
 /// Drops a secondary index, if it is there.

@@ -95,7 +95,7 @@ unsafe extern "C-unwind" fn choose_paths(
         pg_sys::create_index_paths(root, rel);
         if (*rel).pathlist.is_null() && mark != ANY {
             for index in PgList::<pg_sys::IndexOptInfo>::from_pg((*rel).indexlist).iter_ptr() {
-                if ((*index).indpred.is_null() || (*index).predOK) && (*index).amoptionalkey {
+                if ((*index).indpred.is_null() || (*index).predOK) && (*index).amoptionalkey && (*index).amhasgettuple {
                     pg_sys::add_path(rel, whole(root, index).cast());
                 }
             }

@@ -136,7 +136,7 @@ impl Conditions {
         match means {
             Means::Natural => {}
             _ if filter.is_empty() => {}
-            Means::Index(index) => conditions.index(index, &index.keys().wanted(filter)),
+            Means::Index(index) => conditions.index(index, &index.keys.wanted(filter)),
             Means::Id => {
                 conditions.keys(&collection.key, filter);
             }
@@ -222,10 +222,9 @@ impl Conditions {
     fn alternatives(&mut self, collection: &Collection, parts: &[Part<'_>]) -> Option<String> {
         let best = parts.iter().map(|part| {
             let whole = collection.indexes.iter().filter(|index| !index.hidden && index.partial.is_none());
-            whole
-                .map(|index| (index, index.keys().wanted_by(*part)))
-                .filter(|(_, wanted)| !wanted.is_all())
-                .max_by_key(|(index, wanted)| (wanted.score(), index.unique, std::cmp::Reverse(index.id)))
+            whole.map(|index| (index, index.keys.wanted_by(*part))).filter(|(_, wanted)| !wanted.is_all()).max_by_key(
+                |(index, wanted)| (wanted.score(), !wanted.inverted, index.unique, std::cmp::Reverse(index.id)),
+            )
         });
         let best: Vec<(&Index, Wanted)> = best.collect::<Option<_>>()?;
         let terms: Vec<String> = best.iter().filter_map(|(index, wanted)| self.in_either(index, wanted)).collect();
@@ -244,6 +243,9 @@ impl Conditions {
 
     /// That the wanted keys are in the b-tree or among the entries.
     fn in_either(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
+        if !index.keys.has_tree() {
+            return self.among_entries(index, wanted);
+        }
         let tree = self.in_tree(index, wanted)?;
         Some(match self.among_entries(index, wanted) {
             Some(entries) => format!("({tree} OR {entries})"),
@@ -268,21 +270,29 @@ impl Conditions {
 
     /// What the entries must be, where the index has some: word for word as it was created with.
     pub fn among_entries(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
-        if index.unique {
+        if !index.keys.has_entries(index.unique) {
             return None;
+        }
+        if !index.keys.has_tree() {
+            // Of every document; all are no condition.
+            return (!wanted.entries.is_all()).then(|| self.entry_in(index, wanted));
         }
         if wanted.entries.is_all() {
             let first = index_expression("t.doc", &index.definition, false, 0);
             return Some(format!("{first} = {}", literal(APART)));
         }
+        let entry = self.entry_in(index, wanted);
+        let keys = quote_literal(&index.definition);
+        Some(format!("docshard_internal.has_index_entries(t.doc, {keys}::text) AND {entry}"))
+    }
+
+    /// That an entry is a wanted one.
+    fn entry_in(&mut self, index: &Index, wanted: &Wanted) -> String {
         let end = |range: &KeyRange| range.hi.clone().unwrap_or_else(|| APART.to_vec());
         let flat = wanted.entries.as_slice().iter().flat_map(|range| [range.lo.clone(), end(range)]).collect();
         let ranges = self.param(Bound::BytesArray(flat));
         let keys = quote_literal(&index.definition);
-        Some(format!(
-            "docshard_internal.has_index_entries(t.doc, {keys}::text) AND \
-             docshard_internal.index_entries(t.doc, {keys}::text) OPERATOR(docshard_internal.@~) {ranges}::bytea[]"
-        ))
+        format!("docshard_internal.index_entries(t.doc, {keys}::text) OPERATOR(docshard_internal.@~) {ranges}::bytea[]")
     }
 
     /// The condition of the documents that an index holds, word for word as the index was created with.
@@ -346,14 +356,14 @@ pub fn best_of<'a>(
 ) -> Option<(&'a Index, Wanted)> {
     let usable = collection.indexes.iter().filter(|index| !index.hidden && holds_all(index, filter));
     let rated = usable.map(|index| {
-        let wanted = index.keys().wanted(filter);
+        let wanted = index.keys.wanted(filter);
         let ordered = ordered(index, &wanted);
         (index, wanted, ordered)
     });
     let best = rated.filter(|(index, wanted, ordered)| index.partial.is_some() || !wanted.is_all() || *ordered);
     let best = best.max_by_key(|(index, wanted, ordered)| {
         let (equal, given) = wanted.score();
-        (equal, *ordered, given, index.partial.is_some(), index.unique, std::cmp::Reverse(index.id))
+        (equal, *ordered, given, !wanted.inverted, index.partial.is_some(), index.unique, std::cmp::Reverse(index.id))
     });
     best.map(|(index, wanted, _)| (index, wanted))
 }

@@ -33,11 +33,11 @@ pub fn of_query(
 ) -> Option<(Conditions, Halves)> {
     let filter = &query.filter;
     let found = match means {
-        Means::Index(index) => Some((*index, index.keys().wanted(filter))),
+        Means::Index(index) => Some((*index, index.keys.wanted(filter))),
         Means::Free => best_of(collection, filter, |index, wanted| order(index, wanted, sort).is_some()),
         Means::Natural | Means::Id | Means::Indexed => None,
     };
-    let (index, wanted) = found?;
+    let (index, wanted) = found.filter(|(index, _)| index.keys.has_tree())?;
     let order = match sort {
         None if wanted.is_all() => return None,
         None => None,
@@ -56,11 +56,15 @@ pub fn of_query(
 /// The ORDER BY by which the documents of an index's b-tree come as the sort demands, if it is the order of its columns: of
 /// those that follow, or are, the ones that the filter gives by equality.
 fn order(index: &Index, wanted: &Wanted, sort: Option<&Sort>) -> Option<String> {
-    let sort = sort.filter(|sort| sort.collator == index.collation)?;
+    // A hash has no order, and cut values are not in theirs.
+    if index.keys.hashed.is_some() {
+        return None;
+    }
+    let sort = sort.filter(|sort| sort.collator == index.keys.collation)?;
     let mut left = sort.fields.iter().peekable();
     let mut turned = None;
     let mut columns = Vec::new();
-    for (column, (path, descending)) in index.fields.iter().enumerate() {
+    for (column, (path, descending)) in index.fields().iter().enumerate() {
         let Some((next, downwards)) = left.peek() else { break };
         let fixed = wanted.is_fixed(column);
         if next == path {

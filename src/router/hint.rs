@@ -103,11 +103,11 @@ pub fn means<'a>(collection: &'a Collection, query: &Query) -> Result<Means<'a>>
         Json::String(name) if name == "_id_" => return Ok(Means::Id),
         Json::String(name) => visible.filter(|index| index.name == *name).collect(),
         keys => {
-            let fields = IndexKeys::parse(keys).map(|keys| keys.fields).unwrap_or_default();
-            if fields == [("_id".to_owned(), false)] {
+            let keys = IndexKeys::parse(keys).ok();
+            if keys.as_ref().is_some_and(IndexKeys::is_of_id) {
                 return Ok(Means::Id);
             }
-            visible.filter(|index| index.fields == fields).collect()
+            visible.filter(|index| keys.as_ref().is_some_and(|keys| index.keys.has_pattern_of(keys))).collect()
         }
     };
     match found.as_slice() {
@@ -123,6 +123,9 @@ pub fn means<'a>(collection: &'a Collection, query: &Query) -> Result<Means<'a>>
                     index.name
                 );
                 return Err(Error::new(Kind::NoQueryExecutionPlans, message));
+            }
+            if !index.keys.has_tree() && index.keys.wanted(&query.filter).is_all() {
+                return Err(no_plan(&format!("the wildcard index {} cannot serve the filter", index.name)));
             }
             Ok(Means::Index(index))
         }

@@ -253,7 +253,7 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
         if index.partial.as_deref().is_some_and(|partial| !partial.filter.matches(object)) {
             continue;
         }
-        let keys = index.keys();
+        let keys = &index.keys;
         let mut conditions = Conditions::new(collection);
         conditions.held_by(index);
         for column in 0..keys.fields.len() {
@@ -270,8 +270,8 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
             if stream.next_row()?.is_some() {
                 while stream.next_row()?.is_some() {}
                 let values = Some(keys.values(object));
-                let title = duplicate::title(&index.name, index.collation.as_deref());
-                return Ok(Some(duplicate::of_index(&collection.namespace, &title, &index.fields, values)));
+                let title = duplicate::title(&index.name, keys.collation.as_deref());
+                return Ok(Some(duplicate::of_index(&collection.namespace, &title, &keys.fields, values)));
             }
         }
     }

@@ -19,7 +19,6 @@ pub use wildcard::Wildcard;
 use crate::collation::Collator;
 use crate::document::element::Element;
 use crate::document::ext_json;
-use crate::document::number::Number;
 use crate::document::raw::{RawObject, RawValue};
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
@@ -234,14 +233,6 @@ impl IndexKeys {
             false => format!("{path}_1"),
         });
         parts.collect::<Vec<_>>().join("_")
-    }
-
-    /// The keys as users know them: each path with 1, -1 or `hashed`.
-    pub fn directions(&self) -> impl Iterator<Item = (&str, Value)> {
-        self.fields.iter().enumerate().map(|(at, (path, down))| {
-            let direction = Value::Number(Number::Int(if *down { -1 } else { 1 }));
-            (path.as_str(), if self.hashed == Some(at) { Value::String(HASHED.to_owned()) } else { direction })
-        })
     }
 
     /// Keys of a column are shorter, in bytes.

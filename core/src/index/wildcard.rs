@@ -92,6 +92,9 @@ impl Wildcard {
         if (id == Some(true)) == inclusive {
             paths.push(ID.to_owned());
         }
+        // So that two that say the same are the same.
+        paths.sort_unstable();
+        paths.dedup();
         Ok(Wildcard { inclusive, paths })
     }
 

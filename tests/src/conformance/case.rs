@@ -84,6 +84,8 @@ pub struct Case {
     pub documents: Vec<Value>,
     /// specifications of its indexes
     pub indexes: Vec<Value>,
+    /// those that its command asks for are among them
+    pub indexed: bool,
     /// what it is sharded by where that is the case's own
     pub shard_key: Option<Value>,
     /// commands that run before
@@ -127,6 +129,7 @@ impl Case {
             namespace: json["ns"].as_str().map(str::to_owned),
             documents: list("setup_docs"),
             indexes: list("setup_indexes"),
+            indexed: false,
             shard_key: json.get("shard_key").cloned(),
             prelude: list("prelude").iter().map(command).collect(),
             command: command(&json["command"]),

@@ -95,7 +95,8 @@ impl Excuses {
     pub fn of(&self, id: &str, way: Way) -> Option<Class> {
         let excuse = self.cases.get(id)?;
         let named = |way| excuse.ways.contains(&way);
-        let excused = excuse.ways.is_empty() || named(way) || way == Way::Command && named(Way::Local);
+        let excused =
+            excuse.ways.is_empty() || named(way) || matches!(way, Way::Command | Way::Indexed) && named(Way::Local);
         excused.then_some(excuse.class)
     }
 

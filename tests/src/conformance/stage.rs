@@ -17,11 +17,13 @@ pub enum Way {
     Range,
     /// unsharded, through `run_command`
     Command,
+    /// unsharded, on `local`, with indexes on what a case asks for
+    Indexed,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 4] = [Way::Local, Way::Hashed, Way::Range, Way::Command];
+    pub const ALL: [Way; 5] = [Way::Local, Way::Hashed, Way::Range, Way::Command, Way::Indexed];
 
     /// As reports and excuses call it.
     pub fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Way {
             Way::Hashed => "hashed",
             Way::Range => "range",
             Way::Command => "command",
+            Way::Indexed => "indexed",
         }
     }
 
@@ -52,6 +55,20 @@ fn split_points() -> Vec<Value> {
     vec![json!(2), json!(4), json!(8), json!("2"), json!("c"), json!({"$oid": "000000000000000000000000"})]
 }
 
+/// Indexes on what a case's command asks for: one on each field, or on everything.
+fn asked_for(case: &Case) -> Vec<Value> {
+    let command = &case.command;
+    let inner = |list: &str| command.get(list).and_then(|list| list.get(0)).and_then(|one| one.get("q"));
+    let filter = ["filter", "query"].into_iter().find_map(|name| command.get(name));
+    let filter = filter.or_else(|| inner("updates")).or_else(|| inner("deletes"));
+    let fields = filter.and_then(Value::as_object).into_iter().flat_map(|filter| filter.keys());
+    let fields: Vec<&String> = fields.filter(|field| !field.starts_with('$') && *field != "_id").take(3).collect();
+    if fields.is_empty() || case.id.len() % 2 == 0 {
+        return vec![json!({"key": {"$**": 1}})];
+    }
+    fields.into_iter().map(|field| json!({"key": {field: 1}})).collect()
+}
+
 /// A connection and its collections of one way.
 pub struct Stage {
     way: Way,
@@ -66,7 +83,12 @@ impl Stage {
     /// On a cluster of three shards, `shard0` to `shard2`.
     pub fn new(cluster: &Cluster, way: Way) -> Stage {
         let door = if way == Way::Command { Door::Command } else { Door::Functions };
-        let shell = Shell::new(cluster.router.client(), door);
+        let mut client = cluster.router.client();
+        if way == Way::Indexed {
+            // Small tables would be read without.
+            client.batch_execute("SET enable_seqscan = off").expect("a setting of the session");
+        }
+        let shell = Shell::new(client, door);
         Stage { way, shell, collections: HashMap::new(), count: 0 }
     }
 
@@ -80,6 +102,10 @@ impl Stage {
     /// # Errors
     /// If the documents cannot be inserted, or the collection not be laid out so.
     pub fn prepare(&mut self, case: &Case) -> Result<String, Failure> {
+        if self.way == Way::Indexed && !case.indexed {
+            let indexes = case.indexes.iter().cloned().chain(asked_for(case)).collect();
+            return self.prepare(&Case { indexes, indexed: true, ..case.clone() });
+        }
         let key = self.shard_key(case.shard_key.as_ref());
         let name = format!("{key} {}", Value::from(case.indexes.clone()));
         if !self.collections.contains_key(&name) {
@@ -142,7 +168,7 @@ impl Stage {
         let id = json!({"_id": "hashed"});
         let wanted = wanted.unwrap_or(&id);
         match self.way {
-            Way::Local | Way::Command => Value::Null,
+            Way::Local | Way::Command | Way::Indexed => Value::Null,
             Way::Hashed => wanted.clone(),
             Way::Range => wanted
                 .as_object()
