@@ -249,7 +249,7 @@ fn below(index: &IndexKeys, path: &str, given: &[(Passage, &KeyRanges)]) -> KeyR
 fn has_entries(ranges: &KeyRanges) -> bool {
     let object = [Class::Object as u8];
     let null = encoded(&Value::Null);
-    let none = encoded(&Value::Object(Vec::new().into()));
+    let none = encoded(&Value::Object(Vec::new()));
     let objects = KeyRanges::new(vec![KeyRange { lo: object.to_vec(), hi: prefix_successor(&object) }]);
     let among = ranges.intersect(&objects);
     !ranges.contains(&null) && (among.is_none() || among == KeyRanges::new(vec![KeyRange::point(&none)]))
