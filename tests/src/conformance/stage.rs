@@ -63,7 +63,7 @@ fn asked_for(case: &Case) -> Vec<Value> {
     let filter = filter.or_else(|| inner("updates")).or_else(|| inner("deletes"));
     let fields = filter.and_then(Value::as_object).into_iter().flat_map(|filter| filter.keys());
     let fields: Vec<&String> = fields.filter(|field| !field.starts_with('$') && *field != "_id").take(3).collect();
-    if fields.is_empty() || case.id.len() % 2 == 0 {
+    if fields.is_empty() || case.id.len().is_multiple_of(2) {
         return vec![json!({"key": {"$**": 1}})];
     }
     fields.into_iter().map(|field| json!({"key": {field: 1}})).collect()
