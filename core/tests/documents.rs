@@ -465,3 +465,31 @@ fn values_say_their_type() {
         ["minKey", "null", "int", "long", "double", "decimal", "string", "object", "array", "objectId", "bool"];
     assert_eq!(names, expected);
 }
+
+proptest! {
+    /// Whatever lies around what changes, and however many fields there are (every 32nd entry is of another kind).
+    #[test]
+    fn an_edited_object_is_written_as_a_new_one(
+        values in proptest::collection::vec(values::value(false), 1..90),
+        others in proptest::collection::vec((0..90usize, values::value(false)), 1..5),
+        within in any::<bool>(),
+    ) {
+        // As keys of one length, in order: a field's position is its number.
+        let name = |position: usize| format!("field{position:02}");
+        let mut fields: Vec<_> = values.into_iter().enumerate().map(|(at, value)| (name(at), value)).collect();
+        let before = write::document(&Part::Owned(Value::Object(fields.clone()))).expect("writable");
+        let object = raw::document(&before).expect("an object");
+        let mut edits = std::collections::BTreeMap::new();
+        for (at, value) in others {
+            let at = at % fields.len();
+            fields[at].1 = value.clone();
+            edits.insert(at, Part::Owned(value));
+        }
+        let edited = Part::Edited(object, edits.into_iter().collect());
+        let new = Part::Owned(Value::Object(fields));
+        let around = |part| if within { Part::Array(vec![Part::Owned(Value::String("a".to_owned())), part]) } else { part };
+        let bytes = write::document(&around(edited)).expect("writable");
+        raw::validate(&bytes).expect("well-formed");
+        prop_assert_eq!(bytes, write::document(&around(new)).expect("writable"));
+    }
+}

@@ -2,14 +2,19 @@
 
 use super::required;
 use crate::ownership::placement::{Placement, check};
+use crate::ownership::updating::Updating;
 use crate::ownership::{arriving, capture, documents, leaving, parts, table, writing};
+use crate::pg::aggregate;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::json;
 use crate::pg::jsonb::RawJsonb;
+use crate::pg::rows::Found;
 use crate::pg::scan::Look;
 use docshard_core::filter::Filter;
 use docshard_core::update;
+use pgrx::datum::{Array, Internal};
+use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 /// True if this shard is at the version that the router assumed, in the snapshot of the statement that asks;
@@ -91,6 +96,51 @@ fn update_document(
     };
     run().unwrap_or_else(|e| e.raise())
 }
+
+/// What [`update_found`](Updating) does at each of its rows.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+#[allow(clippy::too_many_arguments, reason = "the row's columns, and the update's")]
+fn update_next(
+    state: Internal,
+    collection: i32,
+    place: pg_sys::ItemPointerData,
+    skey: &[u8],
+    id: &[u8],
+    doc: RawJsonb,
+    filter: &str,
+    update: &str,
+    fixed: Array<'_, &str>,
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> Internal {
+    let run = || -> Result<Internal> {
+        let (updating, state) = aggregate::state(fcinfo, state, || -> Result<Updating> {
+            let filter = Filter::read(&json::parse(filter)?)?;
+            let update = update::read(&json::parse(update)?)?;
+            Updating::begin(collection, filter, update, fixed.iter().flatten().map(str::to_owned).collect())
+        })?;
+        updating.update(&Found::new(place, skey, id, &doc))?;
+        Ok(state)
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// What it answers: how many documents matched, and how many changed.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn update_done(state: Internal) -> Vec<i64> {
+    let done = aggregate::finished::<Updating>(state).map(Updating::finish).unwrap_or_default();
+    vec![done.matched, done.modified]
+}
+
+extension_sql!(
+    r#"
+CREATE AGGREGATE docshard_internal.update_found(
+  collection int, place tid, skey bytea, id bytea, doc jsonb, filter text, update text, fixed text[]
+) (SFUNC = docshard_internal.update_next, STYPE = internal,
+   FINALFUNC = docshard_internal.update_done, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
+"#,
+    name = "update_found",
+    requires = [update_next, update_done]
+);
 
 /// Deletes one document of a shard key, and of an `_id` unless that is null, that matches the filter, under the locks
 /// that this needs; answers how many.

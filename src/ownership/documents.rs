@@ -9,6 +9,7 @@
 //! The row trigger is not fired; [`capture::changed`] does its work, for which `lock_and_check` has noted what is captured.
 
 use super::placement::Placement;
+use super::updating::{apply, document};
 use super::{capture, table, writing};
 use crate::pg::error::{Error, Result};
 use crate::pg::rows::{Change, Purpose, Row, Writer};
@@ -80,13 +81,7 @@ pub fn update_one(
         if !filter.evaluate(document)? {
             return Ok(None);
         }
-        Ok(Some(match update.apply(document, fixed)? {
-            None => (Change::Nothing, false),
-            Some(bytes) => {
-                normalise::check_stored(&bytes)?;
-                (Change::Update(bytes), true)
-            }
-        }))
+        apply(update, document, fixed).map(Some)
     })
 }
 
@@ -99,10 +94,6 @@ pub fn delete_one(collection: i32, assumed: Placement, key: (&[u8], Option<&[u8]
         Ok(filter.evaluate(document(doc)?)?.then_some((Change::Delete, ())))
     })?;
     Ok(done.is_some())
-}
-
-fn document(bytes: &[u8]) -> Result<raw::RawObject<'_>> {
-    raw::document(bytes).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))
 }
 
 /// Does with one document of a key what `accept` answers for it, and tells what it tells. None: it took none.

@@ -7,6 +7,7 @@
 //! * Every statement of a router carries [`placement::check`] inside itself, in its own snapshot.
 //! * Every write first passes [`writing::lock_and_check`].
 //! * [`documents`] inserts, and changes single documents, in one call with that check.
+//! * [`updating`] changes documents as a statement finds them.
 //! * [`capture`] logs the keys that change in a range that is being moved away.
 //! * [`arriving`] loads what a move has pulled.
 //! * [`leaving`] removes such a range when it has been moved.
@@ -22,4 +23,5 @@ pub mod measure;
 pub mod parts;
 pub mod placement;
 pub mod table;
+pub mod updating;
 pub mod writing;

@@ -3,6 +3,7 @@
 //! With `remote`, the only place with `unsafe`. Nothing here knows collections or shards.
 #![allow(unsafe_code)]
 
+pub mod aggregate;
 pub mod background;
 pub mod bulk;
 pub mod counting;

@@ -3,13 +3,18 @@
 //!
 //! The table has the columns `skey bytea, id bytea, doc` (jsonb inside), all not null, and a b-tree over the first two.
 //! One trigger, named at [`Writer::open`], may be left to the caller: what it would have been told is then the caller's
-//! to do. A statement's worth of work is one [`Writer`]; [`Writer::finish`] fires the other triggers.
+//! to do. A statement's worth of work is one [`Writer`]; [`Writer::finish`] fires the other triggers. [`changing`] is what
+//! happens to rows that are there.
+
+mod changing;
+
+pub use changing::{Change, Found};
 
 use super::error::{Error, Result};
-use super::jsonb::{RawJsonb, new_varlena};
+use super::jsonb::new_varlena;
 use super::permission;
 use docshard_core::error::Kind;
-use pgrx::{FromDatum, pg_sys};
+use pgrx::pg_sys;
 use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
 
@@ -71,6 +76,8 @@ pub struct Writer {
     purpose: Purpose,
     /// the caller's trigger is there, and not fired
     left_out: bool,
+    /// slots that changes use, one after the other: for the version that is locked, and for the one that is written
+    spare: Option<[*mut pg_sys::TupleTableSlot; 2]>,
 }
 
 impl Writer {
@@ -129,7 +136,7 @@ impl Writer {
                 }
             }
             pg_sys::MemoryContextSwitchTo(context);
-            Ok(Self { rel, estate, info, fires, purpose, left_out })
+            Ok(Self { rel, estate, info, fires, purpose, left_out, spare: None })
         }
     }
 
@@ -279,136 +286,6 @@ impl Writer {
         }
     }
 
-    /// Finds a row of these keys that the active snapshot shows and `accept` takes, locks its newest version, and does
-    /// with it what `accept` says; tells which row, and what. None: there is none.
-    ///
-    /// As PostgreSQL's own statements do, it waits for a transaction that is changing the row and then looks at what
-    /// became of it: `accept` is asked again. Under REPEATABLE READ that is a serialization failure (40001).
-    ///
-    /// # Errors
-    /// What `accept` answers; `WriteConflict`.
-    pub fn change_one<T>(
-        &mut self,
-        index: pg_sys::Oid,
-        skey: &[u8],
-        id: Option<&[u8]>,
-        mut accept: impl FnMut(&[u8]) -> Result<Option<(Change, T)>>,
-    ) -> Result<Option<(Vec<u8>, T)>> {
-        // SAFETY: see the type's invariants; the index is the table's primary key, whose columns are bytea; the scan and
-        // the index are closed before this returns, and by PostgreSQL's abort if it unwinds.
-        unsafe {
-            let index = pg_sys::index_open(index, pg_sys::AccessShareLock as c_int);
-            let mut keys: [pg_sys::ScanKeyData; 2] = std::mem::zeroed();
-            let wanted: Vec<&[u8]> = [Some(skey), id].into_iter().flatten().collect();
-            for (column, key) in wanted.iter().enumerate() {
-                pg_sys::ScanKeyInit(
-                    &mut keys[column],
-                    column as i16 + 1,
-                    pg_sys::BTEqualStrategyNumber as u16,
-                    pg_sys::Oid::from(pg_sys::F_BYTEAEQ),
-                    pg_sys::Datum::from(new_varlena(key)),
-                );
-            }
-            let snapshot = pg_sys::GetActiveSnapshot();
-            let count = wanted.len() as c_int;
-            let scan = pg_sys::index_beginscan(self.rel, index, snapshot, count, 0);
-            pg_sys::index_rescan(scan, keys.as_mut_ptr(), count, null_mut(), 0);
-            let (seen, locked) = (self.slot(), self.slot());
-            let mut done = None;
-            while pg_sys::index_getnext_slot(scan, pg_sys::ScanDirection::ForwardScanDirection, seen) {
-                let Some(mut decision) = accept(document(seen).bytes())? else { continue };
-                match self.lock(seen, locked, snapshot)? {
-                    Locked::Gone => continue,
-                    Locked::AsSeen => {}
-                    Locked::Newer => {
-                        // What has been waited for may have made another row of it.
-                        if wanted.iter().enumerate().any(|(column, key)| bytes(locked, column) != *key) {
-                            continue;
-                        }
-                        let Some(anew) = accept(document(locked).bytes())? else { continue };
-                        decision = anew;
-                    }
-                }
-                let id = bytes(locked, 1).to_vec();
-                self.apply(locked, &decision.0);
-                done = Some((id, decision.1));
-                break;
-            }
-            pg_sys::index_endscan(scan);
-            pg_sys::index_close(index, pg_sys::AccessShareLock as c_int);
-            Ok(done)
-        }
-    }
-
-    /// Locks the newest version of the row in `seen` and puts it into `locked`.
-    fn lock(
-        &self,
-        seen: *mut pg_sys::TupleTableSlot,
-        locked: *mut pg_sys::TupleTableSlot,
-        snapshot: pg_sys::Snapshot,
-    ) -> Result<Locked> {
-        // SAFETY: see the type's invariants; both slots are of the table's kind.
-        unsafe {
-            let one_snapshot = pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int;
-            let flags = if one_snapshot { 0 } else { pg_sys::TUPLE_LOCK_FLAG_FIND_LAST_VERSION as u8 };
-            let mut failure: pg_sys::TM_FailureData = std::mem::zeroed();
-            let mut tid = (*seen).tts_tid;
-            let result = pg_sys::table_tuple_lock(
-                self.rel,
-                &mut tid,
-                snapshot,
-                locked,
-                pg_sys::GetCurrentCommandId(false),
-                pg_sys::LockTupleMode::LockTupleNoKeyExclusive,
-                pg_sys::LockWaitPolicy::LockWaitBlock,
-                flags,
-                &mut failure,
-            );
-            use pg_sys::TM_Result as R;
-            match result {
-                R::TM_Ok => {
-                    let newer = !pg_sys::ItemPointerEquals(&raw mut (*seen).tts_tid, &raw mut (*locked).tts_tid);
-                    Ok(if newer { Locked::Newer } else { Locked::AsSeen })
-                }
-                // By this very transaction, behind the scan's back.
-                R::TM_SelfModified => Ok(Locked::Gone),
-                R::TM_Deleted if !one_snapshot => Ok(Locked::Gone),
-                R::TM_Updated | R::TM_Deleted => {
-                    Err(Error::new(Kind::WriteConflict, "could not serialize access due to concurrent update"))
-                }
-                _ => Err(Error::new(Kind::InternalError, format!("unexpected answer {result} of table_tuple_lock"))),
-            }
-        }
-    }
-
-    fn apply(&mut self, locked: *mut pg_sys::TupleTableSlot, change: &Change) {
-        // SAFETY: see the type's invariants; the row in `locked` is locked by this transaction. The new row's values
-        // are the old one's, which stay while the slot does.
-        unsafe {
-            let mut recheck: pg_sys::EPQState = std::mem::zeroed();
-            pg_sys::EvalPlanQualInit(&mut recheck, self.estate, null_mut(), null_mut(), -1);
-            match change {
-                Change::Nothing => {}
-                Change::Delete => {
-                    pg_sys::ExecSimpleRelationDelete(self.info, self.estate, &mut recheck, locked);
-                }
-                Change::Update(doc) => {
-                    let new = self.slot();
-                    pg_sys::slot_getallattrs(locked);
-                    pg_sys::ExecClearTuple(new);
-                    for column in 0..(*(*self.rel).rd_att).natts as usize {
-                        *(*new).tts_values.add(column) = *(*locked).tts_values.add(column);
-                        *(*new).tts_isnull.add(column) = *(*locked).tts_isnull.add(column);
-                    }
-                    *(*new).tts_values.add(DOC) = pg_sys::Datum::from(new_varlena(doc));
-                    pg_sys::ExecStoreVirtualTuple(new);
-                    pg_sys::ExecSimpleRelationUpdate(self.info, self.estate, &mut recheck, locked, new);
-                }
-            }
-            pg_sys::EvalPlanQualEnd(&mut recheck);
-        }
-    }
-
     /// Fires the triggers and closes the table; its lock stays to the end of the transaction.
     pub fn finish(self) {
         // SAFETY: see the type's invariants; nothing of it is used afterwards.
@@ -500,27 +377,6 @@ impl Entry {
     }
 }
 
-/// What was there when a row was to be locked.
-enum Locked {
-    /// the very version that was seen
-    AsSeen,
-    /// a newer one
-    Newer,
-    /// nothing any more
-    Gone,
-}
-
-/// What becomes of a row that was found and locked.
-#[derive(Debug)]
-pub enum Change {
-    /// it stays as it is
-    Nothing,
-    /// it gets this document: jsonb's bytes
-    Update(Vec<u8>),
-    /// it goes away
-    Delete,
-}
-
 /// # Safety
 /// `rel` is open.
 unsafe fn permit(rel: pg_sys::Relation, purpose: Purpose) -> Result<()> {
@@ -558,31 +414,5 @@ unsafe fn store(slot: *mut pg_sys::TupleTableSlot, row: &Row<'_>) {
             *(*slot).tts_isnull.add(column) = false;
         }
         pg_sys::ExecStoreVirtualTuple(slot);
-    }
-}
-
-/// The document of the row in a slot, detoasted.
-///
-/// # Safety
-/// The slot holds a row of such a table.
-unsafe fn document(slot: *mut pg_sys::TupleTableSlot) -> RawJsonb {
-    // SAFETY: promised by the caller; the column is jsonb and not null.
-    unsafe {
-        pg_sys::slot_getallattrs(slot);
-        let datum = *(*slot).tts_values.add(DOC);
-        RawJsonb::from_polymorphic_datum(datum, false, pg_sys::JSONBOID).expect("not null")
-    }
-}
-
-/// The bytes of a bytea column of the row in a slot, good until the slot is cleared.
-///
-/// # Safety
-/// The slot holds a row of such a table, and the column is one of its keys.
-unsafe fn bytes<'a>(slot: *mut pg_sys::TupleTableSlot, column: usize) -> &'a [u8] {
-    // SAFETY: promised by the caller.
-    unsafe {
-        pg_sys::slot_getallattrs(slot);
-        let packed = pg_sys::pg_detoast_datum_packed((*(*slot).tts_values.add(column)).cast_mut_ptr());
-        std::slice::from_raw_parts(pgrx::vardata_any(packed).cast(), pgrx::varsize_any_exhdr(packed))
     }
 }

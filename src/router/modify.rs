@@ -196,24 +196,22 @@ fn delete_by_key(collection: &Collection, query: &Query, key: (Vec<u8>, Option<V
     Statement { sql, params: vec![token, Bound::Int8(0), Bound::Bytes(key.0), Bound::OptBytes(key.1), text] }
 }
 
-/// Matches and locks, applies, writes what changed; answers how many matched and how many changed. Joined by the primary
-/// key, not by ctid: a row that another transaction has just changed is found again by its key.
+/// Updates what it finds; answers how many matched and how many changed. Where one is enough, it is locked first: so
+/// another one is found if it is changed meanwhile.
 fn update_statement(collection: &Collection, change: &Change<'_>, aim: &Aim) -> Result<Statement> {
     let mut conditions = aim.conditions(collection, change.query)?;
+    let filter = conditions.param(Bound::Text(change.query.text.clone()));
     let update = conditions.param(Bound::Text(change.modification.text.clone()));
     let fixed =
         conditions.param(Bound::TextArray(collection.key.fields.iter().map(|(path, _)| path.clone()).collect()));
-    let limit = if change.many { "" } else { " LIMIT 1" };
-    let table = collection.table();
+    let mut found = format!("{} t WHERE {}", collection.table(), conditions.sql());
+    if !change.many {
+        found = format!("(SELECT t.ctid, t.skey, t.id, t.doc FROM {found} LIMIT 1 FOR UPDATE) t");
+    }
+    let id = collection.id;
     let sql = format!(
-        "WITH matched AS MATERIALIZED (\
-           SELECT t.skey, t.id, docshard_internal.apply_update(t.doc, {update}, {fixed}) AS doc \
-           FROM {table} t WHERE {}{limit} FOR UPDATE), \
-         changed AS (\
-           UPDATE {table} t SET doc = matched.doc FROM matched \
-           WHERE t.skey = matched.skey AND t.id = matched.id AND matched.doc IS NOT NULL RETURNING 1) \
-         SELECT (SELECT count(*) FROM matched), (SELECT count(*) FROM changed)",
-        conditions.sql()
+        "SELECT done[1], done[2] FROM (SELECT docshard_internal.update_found(\
+           {id}, t.ctid, t.skey, t.id, t.doc, {filter}, {update}, {fixed}) AS done FROM {found}) w"
     );
     Ok(Statement { sql, params: conditions.params })
 }

@@ -1,13 +1,14 @@
 //! Writes to one document by many clients, while its chunk moves: no increment is lost, no document made twice, none lost
-//! or doubled when it changes its shard.
+//! or doubled when it changes its shard. And to many that others are writing to.
 
-use docshard_tests::{Cluster, Node};
+use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 const NS: &str = "test.single";
 
@@ -215,4 +216,76 @@ fn documents_that_change_their_shard_are_neither_lost_nor_doubled() {
         assert_eq!(call(&mut client, "count_documents", &[&json!({"k": document["k"], "_id": document["_id"]})]), 1);
     }
     println!("{} updates, {changes} changes", modified.len());
+}
+
+/// An update of many meets documents that another transaction has changed, removed or left alone, and waits for it. With a
+/// trigger of somebody else on the table, rows are written another way.
+#[test]
+fn an_update_of_many_looks_again_at_what_it_waited_for() {
+    let cluster = cluster();
+    let mut other = cluster.router.client();
+    let table: String =
+        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
+    let trigger = format!(
+        "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; \
+         CREATE TRIGGER theirs BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION nothing()"
+    );
+    for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
+        for with_trigger in [false, true] {
+            let case = format!("{isolation}, trigger {with_trigger}");
+            call(&mut other, "delete_many", &[&json!({})]);
+            for k in 1..=6 {
+                call(&mut other, "insert_one", &[&json!({"_id": k, "k": k, "n": 0})]);
+            }
+            if with_trigger {
+                cluster.router.client().batch_execute(&trigger).expect("a trigger");
+            }
+            other.batch_execute("BEGIN").unwrap();
+            call(&mut other, "update_one", &[&json!({"k": 2}), &json!({"$set": {"n": 1}})]);
+            call(&mut other, "update_one", &[&json!({"k": 3}), &json!({"$set": {"n": 9}})]);
+            call(&mut other, "delete_one", &[&json!({"k": 4})]);
+            let mut client = cluster.router.client();
+            let sql = format!(
+                "BEGIN ISOLATION LEVEL {isolation}; \
+                 SELECT docshard.update_many('{NS}', '{{\"n\": {{\"$lt\": 5}}}}', '{{\"$inc\": {{\"n\": 10}}}}'); COMMIT"
+            );
+            let writer = thread::spawn(move || client.batch_execute(&sql));
+            wait_until("the update waits", Duration::from_secs(20), || {
+                cluster.router.value("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+            });
+            other.batch_execute("COMMIT").unwrap();
+            let done = writer.join().expect("a client");
+            let numbers: Vec<i64> = documents(&mut other).iter().map(|d| d["n"].as_i64().expect("a number")).collect();
+            if isolation == "READ COMMITTED" {
+                done.unwrap_or_else(|e| panic!("{case}: {e:?}"));
+                assert_eq!(numbers, [10, 11, 9, 10, 10], "{case}");
+            } else {
+                let code = done.expect_err(&case).code().map(|code| code.code().to_owned());
+                assert_eq!(code.as_deref(), Some("40001"), "{case}");
+                assert_eq!(numbers, [0, 1, 9, 0, 0], "{case}");
+            }
+            if with_trigger {
+                cluster.router.client().batch_execute("DROP FUNCTION nothing CASCADE").expect("no trigger");
+            }
+        }
+    }
+}
+
+/// A document may be found twice by one statement's scan, be it by two entries of an index. It is updated once.
+#[test]
+fn an_update_of_many_updates_each_document_once() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    client.batch_execute(&format!("SELECT docshard.create_index('{NS}', '{{\"tags\": 1}}')")).unwrap();
+    for k in 0..300 {
+        call(&mut client, "insert_one", &[&json!({"_id": k, "k": k, "tags": [k % 7, 20 + k % 5], "n": 0})]);
+    }
+    let filter = json!({"$or": [{"tags": {"$lt": 3}}, {"tags": {"$gte": 20}}, {"tags": {"$in": [4, 21]}}]});
+    // What it writes meets its own condition again.
+    let update = json!({"$inc": {"n": 1}, "$push": {"tags": 21}});
+    for round in 1..=3 {
+        let done = call(&mut client, "update_many", &[&filter, &update, &json!({"hint": {"tags": 1}})]);
+        assert_eq!((&done["matchedCount"], &done["modifiedCount"]), (&json!(300), &json!(300)), "{done}");
+        assert!(documents(&mut client).iter().all(|document| document["n"] == round));
+    }
 }

@@ -57,10 +57,29 @@ pub fn check_stored(bytes: &[u8]) -> Result<()> {
     let document =
         raw::document(bytes).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))?;
     if root_fields(document)?.is_some() {
-        return Err(Error::new(Kind::BadValue, "The document is not in the form that is stored")
-            .with_hint("Insert it with docshard's functions, which bring Extended JSON into its relaxed form."));
+        return Err(not_stored());
     }
     document.get("_id").map_or(Ok(()), check_id)
+}
+
+/// As [`check_stored`], of a stored document in which only the values of the fields at these positions were changed, and
+/// not `_id`.
+///
+/// # Errors
+/// As [`check_stored`].
+pub fn check_edited(document: RawObject<'_>, positions: impl Iterator<Item = usize>) -> Result<()> {
+    check_size(document.bytes())?;
+    for value in positions.filter_map(|position| document.value_at(position)) {
+        if changed_value(value, 1)?.is_some() {
+            return Err(not_stored());
+        }
+    }
+    Ok(())
+}
+
+fn not_stored() -> Error {
+    Error::new(Kind::BadValue, "The document is not in the form that is stored")
+        .with_hint("Insert it with docshard's functions, which bring Extended JSON into its relaxed form.")
 }
 
 fn check_size(bytes: &[u8]) -> Result<()> {

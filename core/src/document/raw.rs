@@ -70,9 +70,9 @@ pub struct RawObject<'a>(pub(super) &'a [u8]);
 
 /// A container taken apart: one entry a child, and the children's bytes.
 #[derive(Clone, Copy)]
-struct Children<'a> {
-    entries: &'a [[u8; 4]],
-    data: &'a [u8],
+pub(super) struct Children<'a> {
+    pub(super) entries: &'a [[u8; 4]],
+    pub(super) data: &'a [u8],
 }
 
 impl<'a> Children<'a> {
@@ -91,13 +91,13 @@ impl<'a> Children<'a> {
     }
 
     #[inline]
-    fn entry(&self, index: usize) -> u32 {
+    pub(super) fn entry(&self, index: usize) -> u32 {
         self.entries.get(index).map_or(ENTRY_NULL, |bytes| u32::from_ne_bytes(*bytes))
     }
 
     /// Where a child that starts at `start` ends.
     #[inline]
-    fn end(&self, index: usize, start: usize) -> usize {
+    pub(super) fn end(&self, index: usize, start: usize) -> usize {
         let entry = self.entry(index);
         let length = (entry & ENTRY_LENGTH_MASK) as usize;
         if entry & ENTRY_HAS_OFFSET != 0 { length } else { start.saturating_add(length) }
@@ -105,7 +105,7 @@ impl<'a> Children<'a> {
 
     /// Where a child starts: back to the nearest stored offset.
     #[inline]
-    fn start(&self, index: usize) -> usize {
+    pub(super) fn start(&self, index: usize) -> usize {
         let mut start = 0usize;
         for before in self.entries.get(..index).unwrap_or_default().iter().rev() {
             let entry = u32::from_ne_bytes(*before);
@@ -118,7 +118,7 @@ impl<'a> Children<'a> {
     }
 
     #[inline]
-    fn bytes(&self, start: usize, end: usize) -> &'a [u8] {
+    pub(super) fn bytes(&self, start: usize, end: usize) -> &'a [u8] {
         self.data.get(start..end).unwrap_or_default()
     }
 
@@ -229,10 +229,25 @@ impl<'a> RawObject<'a> {
     /// The field's value, found over the sorted keys.
     #[inline]
     pub fn get(&self, key: &str) -> Option<RawValue<'a>> {
+        self.find(key).map(|(_, value)| value)
+    }
+    /// The field's position and value.
+    #[inline]
+    pub fn find(&self, key: &str) -> Option<(usize, RawValue<'a>)> {
         let children = Children::of(self.0, 2);
         let count = children.entries.len() / 2;
-        let index = count + children.find_key(count, key.as_bytes())?;
-        Some(children.value(index, children.start(index)))
+        let position = children.find_key(count, key.as_bytes())?;
+        Some((position, children.value(count + position, children.start(count + position))))
+    }
+    /// The value of the field at a position.
+    pub fn value_at(&self, position: usize) -> Option<RawValue<'a>> {
+        let children = Children::of(self.0, 2);
+        let count = children.entries.len() / 2;
+        (position < count).then(|| children.value(count + position, children.start(count + position)))
+    }
+    /// The container taken apart: all keys, then all values.
+    pub(super) fn children(&self) -> Children<'a> {
+        Children::of(self.0, 2)
     }
     /// The first name that starts with `$`; values are not looked at.
     pub fn dollar_name(&self) -> Option<&'a str> {

@@ -8,7 +8,8 @@ use super::element::Element;
 use super::number::Number;
 use super::raw::{
     ENTRY_CONTAINER, ENTRY_FALSE, ENTRY_HAS_OFFSET, ENTRY_LENGTH_MASK, ENTRY_NULL, ENTRY_NUMERIC, ENTRY_STRING,
-    ENTRY_TRUE, FLAG_ARRAY, FLAG_OBJECT, FLAG_SCALAR, OFFSET_STRIDE, RawObject, RawValue, compare_keys, varlena_header,
+    ENTRY_TRUE, ENTRY_TYPE_MASK, FLAG_ARRAY, FLAG_OBJECT, FLAG_SCALAR, OFFSET_STRIDE, RawObject, RawValue, align,
+    compare_keys, varlena_header,
 };
 use super::value::Value;
 use super::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json, numeric};
@@ -27,6 +28,9 @@ pub enum Part<'a> {
     Array(Vec<Part<'a>>),
     /// a whole document, as it is stored: copied without another look at its depth
     Stored(RawObject<'a>),
+    /// a stored object with other values for some of its fields, by their positions, in order; it stays as deep in its
+    /// document as it was, so what is not changed is copied without another look
+    Edited(RawObject<'a>, Vec<(usize, Part<'a>)>),
 }
 
 /// Writes a document. Fields may come in any order; of equal names the last wins, as in jsonb.
@@ -89,7 +93,7 @@ fn is_scalar(node: Node<'_>) -> bool {
             Value::Number(Number::Double(value)) => value.is_finite(),
             _ => false,
         },
-        Node::Part(Part::Object(_) | Part::Array(_) | Part::Stored(_)) => false,
+        Node::Part(Part::Object(_) | Part::Array(_) | Part::Stored(_) | Part::Edited(..)) => false,
     }
 }
 
@@ -109,8 +113,67 @@ fn write(node: Node<'_>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
             out.extend(document.bytes());
             entry(ENTRY_CONTAINER, start, out)
         }
+        Node::Part(Part::Edited(object, edits)) => write_edited(*object, edits, deeper(depth)?, out),
         Node::Value(value) => write_value(value, depth, out),
     }
+}
+
+/// Names are copied as they lie; so are values, together, as long as they lie in relation to the alignment as before:
+/// behind a change of another length only strings may have to be copied one by one, up to the next padded value.
+fn write_edited(object: RawObject<'_>, edits: &[(usize, Part<'_>)], depth: usize, out: &mut Vec<u8>) -> Result<u32> {
+    let children = object.children();
+    let count = children.entries.len() / 2;
+    let mut read = children.start(count);
+    let start = pad(out);
+    let entries = out.len() + 4;
+    out.reserve(object.bytes().len() + 64);
+    out.extend(object.bytes().get(..4 + 4 * children.entries.len() + read).unwrap_or_default());
+    let mut total = read as u32;
+    let mut edits = edits.iter().peekable();
+    let mut position = 0;
+    while position < count {
+        let index = count + position;
+        if let Some((_, part)) = edits.next_if(|(at, _)| *at == position) {
+            let entry = write(Node::Part(part), depth, out)?;
+            set_entry(out, entries, index, entry, &mut total);
+            read = children.end(index, read);
+            position += 1;
+            continue;
+        }
+        if (read ^ total as usize) & 3 != 0 {
+            let kind = children.entry(index) & ENTRY_TYPE_MASK;
+            let end = children.end(index, read);
+            let from = out.len();
+            if matches!(kind, ENTRY_NUMERIC | ENTRY_CONTAINER) {
+                pad(out);
+                read = align(read);
+            }
+            out.extend(children.bytes(read, end));
+            let entry = entry(kind, from, out)?;
+            set_entry(out, entries, index, entry, &mut total);
+            read = end;
+            position += 1;
+            continue;
+        }
+        let next = edits.peek().map_or(count, |(at, _)| (*at).min(count));
+        let (from, base) = (read, total);
+        for index in index..count + next {
+            read = children.end(index, read);
+            if index.is_multiple_of(OFFSET_STRIDE) {
+                // Here the entry holds where the child ends.
+                let kind = children.entry(index) & ENTRY_TYPE_MASK;
+                let at = entries + 4 * index;
+                if let Some(slot) = out.get_mut(at..at + 4) {
+                    let end = base + (read - from) as u32;
+                    slot.copy_from_slice(&(kind | ENTRY_HAS_OFFSET | end).to_ne_bytes());
+                }
+            }
+        }
+        out.extend(children.bytes(from, read));
+        total = base + (read - from) as u32;
+        position = next;
+    }
+    entry(ENTRY_CONTAINER, start, out)
 }
 
 fn write_raw(raw: RawValue<'_>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
@@ -214,7 +277,7 @@ fn bool_entry(value: bool) -> u32 {
 /// Pads to the alignment of containers and numerics; returns where the padding starts.
 fn pad(out: &mut Vec<u8>) -> usize {
     let start = out.len();
-    out.resize(super::raw::align(start), 0);
+    out.resize(align(start), 0);
     start
 }
 

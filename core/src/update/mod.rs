@@ -23,6 +23,7 @@ pub use instruction::{Instruction, Style, read};
 
 use crate::collation::Collator;
 use crate::document::element::Element;
+use crate::document::normalise;
 use crate::document::order;
 use crate::document::raw::{self, RawObject, RawValue};
 use crate::document::value::Value;
@@ -173,17 +174,24 @@ impl Update {
         matches!(self.form, Form::Replacement(_))
     }
 
-    /// The new document's jsonb, or None if nothing changes. `_id` is kept.
+    /// The new document's jsonb, which may be stored, or None if nothing changes. `_id` is kept.
     ///
     /// # Errors
     /// `ImmutableField` if `_id` would change, `InvalidOptions` if one of `fixed` would (dotted paths: the shard key's
     /// fields, in an update of many documents), `TypeMismatch`, `PathNotViable`, `CannotBackfillArray`, `BadValue` for an integer overflow,
-    /// `BSONObjectTooLarge`, `DocumentTooDeep`.
+    /// `BSONObjectTooLarge`, `DocumentTooDeep`; those of [`normalise::check_stored`].
     pub fn apply(&self, document: RawObject<'_>, fixed: &[String]) -> Result<Option<Vec<u8>>> {
+        let mut edited = None;
         let bytes = match &self.form {
             Form::Replacement(bytes) => write::document(&replace(fields_of(bytes), document.get("_id"))?)?,
             Form::Operators(operators) => match operators.apply(document, false, self.now)? {
-                Some(part) => write::document(&part)?,
+                Some(part) => {
+                    let bytes = write::document(&part)?;
+                    if let Part::Edited(_, edits) = part {
+                        edited = Some(edits);
+                    }
+                    bytes
+                }
                 None => return Ok(None),
             },
             Form::Pipeline(pipeline) => pipeline.apply(document)?,
@@ -192,14 +200,20 @@ impl Update {
             return Ok(None);
         }
         let after = fields_of(&bytes);
-        let (old, new) = (document.get("_id"), after.get("_id"));
-        if old.is_some() != new.is_some() || !same(old, new) {
-            return Err(altered(self.is_replacement(), "_id", new));
+        if self.touches("_id") {
+            let (old, new) = (document.get("_id"), after.get("_id"));
+            if old.is_some() != new.is_some() || !same(old, new) {
+                return Err(altered(self.is_replacement(), "_id", new));
+            }
         }
-        if moves(document, after, fixed) {
+        if fixed.iter().any(|path| self.touches(path)) && moves(document, after, fixed) {
             let message = "Multi-update operations are not allowed when updating the shard key field.";
             return Err(Error::new(Kind::InvalidOptions, message)
                 .with_hint("Change the shard keys of documents one by one, each by an update of one document."));
+        }
+        match edited {
+            Some(edits) => normalise::check_edited(after, edits.iter().map(|(position, _)| *position))?,
+            None => normalise::check_stored(&bytes)?,
         }
         Ok(Some(bytes))
     }

@@ -117,42 +117,42 @@ impl Tree {
                 }
             }));
         }
-        let mut changed = false;
         let matched = self.matched(context)?;
-        let mut parts = Vec::with_capacity(object.map_or(0, |object| object.len()) + self.children.len());
-        for (name, value) in object.iter().flat_map(RawObject::iter) {
-            let node = self
-                .children
-                .get(name)
-                .or_else(|| matched.as_ref().filter(|(at, _)| at == name).map(|(_, node)| *node));
-            let outcome = match node {
-                Some(node) => node.apply(name, Some(value), context)?,
-                None => Outcome::Keep,
-            };
-            changed |= !matches!(outcome, Outcome::Keep);
-            match outcome {
-                Outcome::Keep => parts.push((Cow::Borrowed(name), Part::Raw(value))),
-                Outcome::Write(part) => parts.push((Cow::Borrowed(name), part)),
-                Outcome::Remove => {}
+        let named = self.children.iter().filter(|(name, _)| *name != POSITIONAL);
+        let named = named.map(|(name, node)| (Cow::Borrowed(name.as_str()), node));
+        // The changed fields by their positions, None for one that goes; and those that come.
+        let mut edits = Vec::new();
+        let mut added = Vec::new();
+        for (name, node) in named.chain(matched.map(|(name, node)| (Cow::Owned(name), node))) {
+            let existing = object.and_then(|object| object.find(&name));
+            let outcome = node.apply(&name, existing.map(|(_, value)| value), context)?;
+            match (outcome, existing) {
+                (Outcome::Keep, _) | (Outcome::Remove, None) => {}
+                (Outcome::Remove, Some((position, _))) => edits.push((position, None)),
+                (Outcome::Write(part), Some((position, _))) => edits.push((position, Some(part))),
+                (Outcome::Write(part), None) => added.push((name, part)),
             }
         }
-        for (name, node) in &self.children {
-            if name == POSITIONAL || object.is_some_and(|object| object.get(name).is_some()) {
-                continue;
-            }
-            if let Outcome::Write(part) = node.apply(name, None, context)? {
-                changed = true;
-                parts.push((Cow::Borrowed(name.as_str()), part));
+        if edits.is_empty() && added.is_empty() {
+            return Ok(None);
+        }
+        let Some(object) = object else { return Ok(Some(Part::Object(added))) };
+        edits.sort_by_key(|(position, _)| *position);
+        if added.is_empty() && edits.iter().all(|(_, part)| part.is_some()) {
+            let edits = edits.into_iter().filter_map(|(position, part)| Some((position, part?))).collect();
+            return Ok(Some(Part::Edited(object, edits)));
+        }
+        let mut edits = edits.into_iter().peekable();
+        let mut parts = Vec::with_capacity(object.len() + added.len());
+        for (index, (name, value)) in object.iter().enumerate() {
+            match edits.next_if(|(position, _)| *position == index) {
+                None => parts.push((Cow::Borrowed(name), Part::Raw(value))),
+                Some((_, Some(part))) => parts.push((Cow::Borrowed(name), part)),
+                Some((_, None)) => {}
             }
         }
-        if let Some((name, node)) = matched
-            && object.is_none_or(|object| object.get(&name).is_none())
-            && let Outcome::Write(part) = node.apply(&name, None, context)?
-        {
-            changed = true;
-            parts.push((Cow::Owned(name), part));
-        }
-        Ok(changed.then_some(Part::Object(parts)))
+        parts.extend(added);
+        Ok(Some(Part::Object(parts)))
     }
 
     /// What happens at `$`, and the name that it stands for.

@@ -1,0 +1,91 @@
+//! Updating documents as a statement finds them, one after the other, without another search for them.
+//!
+//! The statement is preceded by the lock and the check that every write needs: see [`super::writing`]. What it updates
+//! it does not see again, as no statement of PostgreSQL does: the versions written have the number of its own command.
+
+use super::{capture, table};
+use crate::pg::error::{Error, Result};
+use crate::pg::rows::{Change, Found, Purpose, Writer};
+use docshard_core::document::raw;
+use docshard_core::error::Kind;
+use docshard_core::filter::Filter;
+use docshard_core::update::Update;
+
+/// An update that is running.
+pub struct Updating {
+    collection: i32,
+    writer: Option<Writer>,
+    filter: Filter,
+    update: Update,
+    fixed: Vec<String>,
+    done: Updated,
+}
+
+/// What an update has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Updated {
+    /// documents that matched
+    pub matched: i64,
+    /// those that changed
+    pub modified: i64,
+}
+
+impl Updating {
+    /// Begins to update documents of a collection that match a filter; no value at the `fixed` paths may change.
+    ///
+    /// # Errors
+    /// Those of [`Writer::open`]; `InternalError` if the collection has no table here.
+    pub fn begin(collection: i32, filter: Filter, update: Update, fixed: Vec<String>) -> Result<Self> {
+        let writer = Some(Writer::open(table::oid(collection)?, Purpose::Update, table::TRIGGER)?);
+        Ok(Self { collection, writer, filter, update, fixed, done: Updated::default() })
+    }
+
+    /// Updates a document that the statement has found, and that so matches.
+    ///
+    /// # Errors
+    /// Those of the update and of [`Writer::change_found`]; PostgreSQL's 23505.
+    pub fn update(&mut self, found: &Found) -> Result<()> {
+        let Self { collection, writer, filter, update, fixed, done } = self;
+        let writer = writer.as_mut().ok_or_else(|| Error::new(Kind::InternalError, "the update has ended"))?;
+        let mut newer = false;
+        let changed = writer.change_found(found, |doc| {
+            let document = document(doc)?;
+            // What has been waited for may match no longer.
+            if std::mem::replace(&mut newer, true) && !filter.evaluate(document)? {
+                return Ok(None);
+            }
+            apply(update, document, fixed).map(Some)
+        })?;
+        let Some(changed) = changed else { return Ok(()) };
+        done.matched += 1;
+        done.modified += i64::from(changed);
+        if changed && writer.leaves_out_trigger() {
+            capture::changed(*collection, [(found.skey(), found.id())])?;
+        }
+        Ok(())
+    }
+
+    /// Ends the update, and fires the table's triggers of statements.
+    pub fn finish(&mut self) -> Updated {
+        if let Some(writer) = self.writer.take() {
+            writer.finish();
+        }
+        self.done
+    }
+}
+
+/// What an update does to a document, and whether it changes it.
+///
+/// # Errors
+/// Those of the update.
+pub(super) fn apply(update: &Update, document: raw::RawObject<'_>, fixed: &[String]) -> Result<(Change, bool)> {
+    Ok(update.apply(document, fixed)?.map_or((Change::Nothing, false), |bytes| (Change::Update(bytes), true)))
+}
+
+/// A stored document.
+///
+/// # Errors
+/// `TypeMismatch` for any other value.
+pub(super) fn document(bytes: &[u8]) -> Result<raw::RawObject<'_>> {
+    raw::document(bytes).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))
+}
