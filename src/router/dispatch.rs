@@ -522,6 +522,7 @@ fn lock_local(collection: &Collection, destinations: &[Destination], range: &Loc
 fn write_here(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
     let _snapshot = ActiveSnapshot::of_statement();
     placement::check(collection.id, assumed(collection, destination), Look::Active)?;
+    fault::point("dispatch.writing")?;
     let borrowed = Borrowed::new(&statement.params);
     let answer = catch_unique_violation(|| spi::write_in_active_snapshot(&statement.sql, &borrowed.params()))?;
     Ok(Written { affected: answer.processed, rows: answer.rows.into_iter().map(Answer::Local).collect() })

@@ -232,6 +232,36 @@ fn i07_a_broadcast_update_checked_early_and_executed_late() {
     moving.check();
 }
 
+/// The router is a shard, too: another of its chunks goes away when it has checked its map and is about to write.
+#[test]
+fn a_map_that_grows_old_between_check_and_write_at_the_router_itself() {
+    let moving = Moving::start(10);
+    let router = &moving.cluster.router;
+    moving.run(
+        "SELECT docshard.enable_sharding('here', 'local'); SELECT docshard.shard_collection('here.c', '{\"k\": 1}'); \
+         SELECT docshard.split_at('here.c', '{\"k\": 100}'); SELECT docshard.insert_one('here.c', '{\"_id\": 1, \"k\": 1}')",
+    );
+    let writes = [
+        "SELECT docshard.update_one('here.c', '{\"k\": 1}', '{\"$inc\": {\"n\": 1}}')",
+        "SELECT docshard.insert_one('here.c', '{\"_id\": 2, \"k\": 1}')",
+        "SELECT docshard.delete_one('here.c', '{\"k\": 1, \"_id\": 1}')",
+    ];
+    for (write, to) in writes.into_iter().zip(["shard0", "local", "shard1"]) {
+        router.arm("move.cloned", Fault::Pause);
+        let mover = moving.spawn(format!("SELECT docshard.move_chunk('here.c', '{{\"k\": 100}}', '{to}')"));
+        router.await_fault("move.cloned");
+        router.arm("dispatch.writing", Fault::Pause);
+        let writer = moving.spawn(write);
+        router.await_fault("dispatch.writing");
+        router.release("move.cloned");
+        mover.join().unwrap().expect("a move");
+        router.release("dispatch.writing");
+        writer.join().unwrap().unwrap_or_else(|e| panic!("{write}: {e:?}"));
+    }
+    let found = router.value::<String>("SELECT string_agg(d::text, ' ') FROM docshard.find('here.c') d");
+    assert_eq!(found, r#"{"k": 1, "_id": 2}"#);
+}
+
 #[test]
 fn i08_commits_between_reading_and_applying_the_log() {
     let moving = Moving::start(200);
