@@ -11,6 +11,7 @@ unsafe extern "C-unwind" {
     fn enable_timeout_at(id: c_int, finish: pg_sys::TimestampTz);
     fn disable_timeout(id: c_int, keep_indicator: bool);
     fn get_timeout_active(id: c_int) -> bool;
+    fn get_timeout_indicator(id: c_int, reset_indicator: bool) -> bool;
     fn get_timeout_finish_time(id: c_int) -> pg_sys::TimestampTz;
 }
 
@@ -31,7 +32,9 @@ impl Deadline {
         unsafe {
             let at = pg_sys::GetCurrentTimestamp().saturating_add(milliseconds.saturating_mul(1000));
             let before = get_timeout_active(STATEMENT_TIMEOUT).then(|| get_timeout_finish_time(STATEMENT_TIMEOUT));
-            let armed = before.is_none_or(|before| at < before);
+            // One that is over has not been noticed yet: to set the timer again would make a user's cancel of it.
+            let over = get_timeout_indicator(STATEMENT_TIMEOUT, false);
+            let armed = !over && before.is_none_or(|before| at < before);
             if armed {
                 enable_timeout_at(STATEMENT_TIMEOUT, at);
             }
