@@ -172,6 +172,9 @@ const VARIANTS: &[(&str, &str)] = &[
     ("reformed", "reformed"),
 ];
 
+/// MongoDB's version of ICU's collations, the only one that a collation may ask for.
+const VERSION: &str = "57.1";
+
 const FIELDS: &[&str] = &[
     "locale",
     "strength",
@@ -190,8 +193,9 @@ impl Collator {
     ///
     /// # Errors
     /// `TypeMismatch`, `UnknownOption` and `Location40414` for a wrong, unknown or missing field, `Location51024` for a
-    /// strength out of range, `BadValue` for a locale or another option that is none, `NotImplemented` for `backwards`
-    /// where the locale does not imply it.
+    /// strength out of range, `BadValue` for a locale or another option that is none and for options that say nothing at
+    /// that strength, `FailedToParse` for options of `simple`, `IncompatibleCollationVersion`, `NotImplemented` for
+    /// `backwards` where the locale does not imply it.
     pub fn parse(json: &Json) -> Result<Option<Collator>> {
         let Json::Object(fields) = json else {
             return Err(mismatch("collation", json, "object"));
@@ -221,12 +225,31 @@ impl Collator {
         let numeric = boolean(fields, "numericOrdering")? == Some(true);
         let numeric_ordering = if numeric { CollationNumericOrdering::True } else { CollationNumericOrdering::False };
         let normalization = boolean(fields, "normalization")?.unwrap_or(false);
-        string(fields, "version")?;
-        if boolean(fields, "backwards")? == Some(true) && locale != "fr_CA" {
-            return Err(Error::new(Kind::NotImplemented, "the collation option backwards is not supported"));
-        }
+        let backwards = boolean(fields, "backwards")? == Some(true);
+        let version = string(fields, "version")?;
         if locale == "simple" {
-            return Ok(None);
+            if fields.len() == 1 {
+                return Ok(None);
+            }
+            let message = format!("If locale is \"simple\", no other fields may be specified in: {json}");
+            return Err(Error::new(Kind::FailedToParse, message));
+        }
+        if let Some(version) = version.filter(|version| *version != VERSION) {
+            let message = format!("Requested collation version {version} but the only available one is {VERSION}");
+            return Err(Error::new(Kind::IncompatibleCollationVersion, message));
+        }
+        let has_case = strength > 2 || options.case_level == Some(CaseLevel::On);
+        if first.is_some_and(|first| first != "off") && !has_case {
+            let message = "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2";
+            return Err(Error::new(Kind::BadValue, message));
+        }
+        // A definition of fr_CA says `backwards` by itself.
+        if backwards && locale != "fr_CA" {
+            return Err(if strength == 1 {
+                Error::new(Kind::BadValue, "'backwards' is invalid with 'strength' of 1")
+            } else {
+                Error::new(Kind::NotImplemented, "the collation option backwards is not supported")
+            });
         }
         let mut preferences = CollatorPreferences::from(&parse_locale(locale)?);
         preferences.case_first = case_first;
@@ -410,6 +433,13 @@ mod tests {
         assert_eq!(brief, collator(brief.definition().clone()));
         assert_eq!(brief, collator(json!({"strength": 2.0, "locale": "en", "caseFirst": "off"})));
         assert_ne!(brief, collator(json!({"locale": "en"})));
+        for json in [
+            json!({"locale": "fr_CA", "strength": 1, "version": "57.1"}),
+            json!({"locale": "en", "caseFirst": "lower", "strength": 1, "caseLevel": true}),
+        ] {
+            let given = collator(json);
+            assert_eq!(given, collator(given.definition().clone()));
+        }
     }
 
     #[test]
@@ -426,6 +456,10 @@ mod tests {
             (json!({"locale": "en", "backwards": "0"}), 14),
             (json!({"locale": "en", "hot": 1}), 40415),
             (json!({"locale": "en", "backwards": true}), 238),
+            (json!({"locale": "en", "backwards": true, "strength": 1}), 2),
+            (json!({"locale": "en", "caseFirst": "upper", "strength": 2}), 2),
+            (json!({"locale": "en", "version": "58.2"}), 161),
+            (json!({"locale": "simple", "strength": 2}), 9),
         ] {
             assert_eq!(Collator::parse(&json).unwrap_err().kind.code(), code, "{json}");
         }

@@ -113,6 +113,7 @@ kinds! {
     CannotImplicitlyCreateCollection = 227, "42P01";
     ConflictingOperationInProgress = 117, "55006";
     NamespaceNotSharded = 118, "55000";
+    IncompatibleCollationVersion = 161, "22023";
     QueryFeatureNotAllowed = 224, "22023";
     InvalidUUID = 207, "22023";
     QueryPlanKilled = 175, "57014";

@@ -4,7 +4,7 @@
 //! that needs more than a double is brought into one form, `Scientific`: a sign, digits and an exponent.
 
 use crate::error::{Error, Kind, Result};
-use bigdecimal::{BigDecimal, RoundingMode, Zero, num_bigint::BigInt};
+use bigdecimal::{BigDecimal, RoundingMode, ToPrimitive, Zero, num_bigint::BigInt};
 use std::cmp::Ordering;
 use std::fmt;
 use std::num::NonZeroU64;
@@ -323,7 +323,13 @@ impl Number {
 
     /// The value without its fraction, as near as 64 bits come to it; 0 for NaN. MongoDB reads numbers of documents so.
     pub fn to_i64_truncated(&self) -> i64 {
-        self.as_i64().unwrap_or_else(|| self.to_f64() as i64)
+        match self {
+            Number::Decimal(Decimal::Finite(value)) => {
+                let whole = value.with_scale_round(0, RoundingMode::Down).to_i64();
+                whole.unwrap_or_else(|| self.to_f64() as i64)
+            }
+            _ => self.as_i64().unwrap_or_else(|| self.to_f64() as i64),
+        }
     }
 
     /// The value as a 64-bit integer, if it is one, in any of the types.

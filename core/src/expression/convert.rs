@@ -9,11 +9,16 @@ use crate::document::text;
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
 use crate::filter::type_of_code;
+use crate::key::hashed_index;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::exactly("$type", 1, |call| Ok(Operand::string(call.argument(0)?.type_name()))),
+    Operator::exactly("$toHashedIndexKey", 1, |call| {
+        // What is missing has the key of null.
+        Ok(Operand::int(hashed_index::hash(&call.argument(0)?.into_option().unwrap_or(Value::Null))))
+    }),
     Operator::exactly("$isNumber", 1, |call| Ok(Operand::bool(call.argument(0)?.number().is_some()))),
     Operator::new(
         "$convert",

@@ -126,7 +126,7 @@ const TABLES: &[&[Operator]] = &[
 ];
 
 /// MongoDB's operators that are not understood.
-const NOT_SUPPORTED: &[&str] = &["$function", "$meta", "$toHashedIndexKey", "$encStrStartsWith"];
+const NOT_SUPPORTED: &[&str] = &["$meta", "$encStrStartsWith"];
 
 /// The operator of that name.
 pub(super) fn find(name: &str) -> Option<&'static Operator> {
@@ -135,11 +135,18 @@ pub(super) fn find(name: &str) -> Option<&'static Operator> {
 
 /// True for an operator of MongoDB's, understood or not.
 pub(super) fn is_known(name: &str) -> bool {
-    NOT_SUPPORTED.contains(&name) || find(name).is_some()
+    NOT_SUPPORTED.contains(&name) || SCRIPTED.contains(&name) || find(name).is_some()
 }
+
+/// MongoDB's operators that run JavaScript at the server.
+const SCRIPTED: &[&str] = &["$function", "$accumulator"];
 
 /// The error for a name that is no operator's.
 pub(super) fn unknown(name: &str) -> Error {
+    if SCRIPTED.contains(&name) {
+        let message = format!("{name} is not supported: there is no server-side JavaScript");
+        return Error::new(Kind::NotImplemented, message).with_hint("Write it with other operators.");
+    }
     if NOT_SUPPORTED.contains(&name) {
         return Error::new(Kind::NotImplemented, format!("the expression {name} is not supported"));
     }
@@ -155,7 +162,7 @@ mod tests {
         let names: Vec<&str> = TABLES
             .iter()
             .flat_map(|table| table.iter().map(|operator| operator.name))
-            .chain(NOT_SUPPORTED.iter().copied())
+            .chain(NOT_SUPPORTED.iter().chain(SCRIPTED).copied())
             .collect();
         for name in &names {
             assert!(name.starts_with('$'));

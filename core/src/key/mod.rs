@@ -1,6 +1,7 @@
 //! Keys: the order-preserving encoding, hashing, the shard-key pattern and bounds.
 
 pub mod encode;
+pub mod hashed_index;
 pub mod pattern;
 pub mod range;
 
