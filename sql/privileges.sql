@@ -10,7 +10,7 @@ DECLARE
         'insert_one', 'insert_many', 'insert_select', 'find', 'find_one', 'count_documents', 'estimated_document_count', 'distinct',
         'explain', 'run_command', 'update_one', 'update_many', 'replace_one', 'delete_one', 'delete_many',
         'bulk_write', 'find_one_and_update', 'find_one_and_replace', 'find_one_and_delete', 'find_and_modify',
-        'list_shards', 'list_indexes', 'index_stats', 'list_settings', 'balancer_status'];
+        'list_shards', 'list_indexes', 'list_index_builds', 'index_stats', 'list_settings', 'balancer_status'];
     -- What the statements of such a caller call at a shard.
     open_at_shards CONSTANT text[] := ARRAY[
         'at_version', 'by_index', 'steers', 'count_all', 'count_matching', 'lock_and_check', 'insert_documents', 'update_document', 'update_found', 'delete_document', 'matches', 'project',

@@ -7,6 +7,7 @@ pub mod api;
 pub mod balancer;
 pub mod catalog;
 pub mod command;
+pub mod indexing;
 pub mod migration;
 pub mod ownership;
 pub mod pg;
@@ -27,6 +28,7 @@ pub extern "C-unwind" fn _PG_init() {
     router::hint::init();
     ownership::capture::init();
     migration::init();
+    indexing::init();
     transactions::init();
     worker::init();
 }

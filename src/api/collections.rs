@@ -1,10 +1,13 @@
 //! Administration of collections and indexes.
 
-use crate::catalog::indexes::Made;
+use crate::catalog::indexes::{IndexOptions, Made};
 use crate::catalog::sharding::{self, ShardOptions};
 use crate::catalog::{cache, collections, indexes, namespace, shards};
+use crate::indexing;
+use crate::indexing::progress::{self, Progress};
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
+use crate::pg::whole;
 use crate::router::index_stats::{self, IndexStats};
 use crate::router::options::Options;
 use docshard_core::collation::Collator;
@@ -12,6 +15,7 @@ use docshard_core::error::Kind;
 use docshard_core::index::Partial;
 use docshard_core::key::KeyPattern;
 use pgrx::datum::TimestampWithTimeZone;
+use pgrx::pg_sys;
 use pgrx::prelude::*;
 use serde_json::json;
 use std::rc::Rc;
@@ -70,13 +74,27 @@ fn shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) -> Jso
 /// Creates an index such as `{"from": 1, "sent": -1}` on every shard; answers its name. Options: name, unique, hidden,
 /// expireAfterSeconds, sparse, partialFilterExpression, collation, wildcardProjection.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'")) -> String {
+fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> String {
+    let _call = whole::Call::of(fcinfo);
     let run = || -> Result<String> {
         shards::check_router()?;
         let json = options.parse()?;
-        create_one(ns, &keys.0, &Options::of(&json, "create_index", INDEX_OPTIONS)?)
+        let given = Options::of(&json, "create_index", INDEX_OPTIONS)?;
+        let options = index_options(ns, &given)?;
+        if is_built_alone(ns)? {
+            let names = indexing::build_and_wait(ns, &[(keys.0, options)])?;
+            return Ok(names.into_iter().next().unwrap_or_default());
+        }
+        indexes::create(ns, &keys.0, &options)
     };
     run().unwrap_or_else(|e| e.raise())
+}
+
+/// True if the caller's statement is this call alone, so that its indexes may be built outside its transaction, while
+/// writes go on; and if that is called for.
+fn is_built_alone(ns: &str) -> Result<bool> {
+    namespace::split(ns)?;
+    Ok(whole::is_whole_transaction() && indexing::is_called_for(ns)?)
 }
 
 const INDEX_OPTIONS: &[&str] = &[
@@ -90,27 +108,26 @@ const INDEX_OPTIONS: &[&str] = &[
     "wildcardProjection",
 ];
 
-fn create_one(ns: &str, keys: &str, options: &Options<'_>) -> Result<String> {
-    let collation = indexes::collation(ns, options.get("collation"))?;
-    let given = options;
+fn index_options<'a>(ns: &str, given: &Options<'a>) -> Result<IndexOptions<'a>> {
+    let collation = indexes::collation(ns, given.get("collation"))?;
     let partial = given.get("partialFilterExpression");
-    let options = indexes::IndexOptions {
-        name: options.text("name")?,
-        unique: options.boolean("unique")?.unwrap_or(false),
-        hidden: options.boolean("hidden")?.unwrap_or(false),
-        expire_after_s: options.integer("expireAfterSeconds")?,
-        sparse: options.boolean("sparse")?.unwrap_or(false),
+    Ok(IndexOptions {
+        name: given.text("name")?,
+        unique: given.boolean("unique")?.unwrap_or(false),
+        hidden: given.boolean("hidden")?.unwrap_or(false),
+        expire_after_s: given.integer("expireAfterSeconds")?,
+        sparse: given.boolean("sparse")?.unwrap_or(false),
         partial: partial.map(|json| Partial::parse(json, collation.as_deref())).transpose()?.map(Rc::new),
         collation,
         wildcard_projection: given.get("wildcardProjection"),
-    };
-    indexes::create(ns, keys, &options)
+    })
 }
 
 /// Creates several indexes, all or none; answers their names. Each is `{"key": {"from": 1}, …}` with the options of
 /// `create_index` beside the key.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn create_indexes(ns: &str, indexes: Json) -> Vec<String> {
+fn create_indexes(ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> Vec<String> {
+    let _call = whole::Call::of(fcinfo);
     let run = || -> Result<Vec<String>> {
         shards::check_router()?;
         let serde_json::Value::Array(wanted) = indexes.parse()? else {
@@ -121,12 +138,19 @@ fn create_indexes(ns: &str, indexes: Json) -> Vec<String> {
         }
         let known = [&["key"], INDEX_OPTIONS].concat();
         namespace::split(ns)?;
-        let mut made = Made::none(ns)?;
-        let create = |index: &serde_json::Value| -> Result<String> {
-            let options = Options::of(index, "create_indexes", &known)?;
+        let read = |index| -> Result<(String, IndexOptions<'_>)> {
+            let given = Options::of(index, "create_indexes", &known)?;
             let missing =
                 || Error::new(Kind::FailedToParse, "The 'key' field is a required property of an index specification");
-            let name = create_one(ns, &options.get("key").ok_or_else(missing)?.to_string(), &options)?;
+            Ok((given.get("key").ok_or_else(missing)?.to_string(), index_options(ns, &given)?))
+        };
+        let wanted = wanted.iter().map(read).collect::<Result<Vec<_>>>()?;
+        if is_built_alone(ns)? {
+            return indexing::build_and_wait(ns, &wanted);
+        }
+        let mut made = Made::none(ns)?;
+        let create = |(keys, options): &(String, IndexOptions<'_>)| -> Result<String> {
+            let name = indexes::create(ns, keys, options)?;
             made.add(&name)?;
             Ok(name)
         };
@@ -212,6 +236,38 @@ fn index_stats(
             (index.shard, index.name, Json(index.keys_json), index.accesses, index.bytes, since)
         };
         Ok(index_stats::of(ns)?.into_iter().map(row).collect())
+    };
+    TableIterator::new(run().unwrap_or_else(|e| e.raise()))
+}
+
+/// How far the indexes are that are being built while writes go on: a row an index and shard.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+#[allow(clippy::type_complexity, reason = "the columns of a row")]
+fn list_index_builds() -> TableIterator<
+    'static,
+    (
+        name!(namespace, String),
+        name!(name, String),
+        name!(keys, Json),
+        name!(shard, String),
+        name!(phase, String),
+        name!(blocks_done, i64),
+        name!(blocks_total, i64),
+        name!(documents_done, i64),
+        name!(documents_total, i64),
+        name!(waits_for, Option<i32>),
+        name!(started_at, Option<TimestampWithTimeZone>),
+    ),
+> {
+    let run = || -> Result<Vec<_>> {
+        shards::check_router()?;
+        let row = |build: Progress| {
+            let since = TimestampWithTimeZone::try_from(build.since).ok();
+            let Progress { namespace, name, keys_json, shard, phase, blocks, tuples, waits_for, .. } = build;
+            let (keys, (blocks, all), (documents, total)) = (Json(keys_json), blocks, tuples);
+            (namespace, name, keys, shard, phase, blocks, all, documents, total, waits_for, since)
+        };
+        Ok(progress::of_all()?.into_iter().map(row).collect())
     };
     TableIterator::new(run().unwrap_or_else(|e| e.raise()))
 }

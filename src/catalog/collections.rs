@@ -5,6 +5,7 @@ use super::nodes::run_on_all;
 use super::shards::check_router;
 use super::{cache, change, databases, namespace, zones};
 use crate::pg::error::{Error, Result};
+use crate::pg::lock::{self, Tag};
 use crate::pg::param::Param;
 use crate::pg::spi;
 use docshard_core::chunk_map::ShardId;
@@ -109,11 +110,32 @@ pub(super) fn lay_out(id: i32, pattern: &KeyPattern, chunks: &[(Vec<u8>, Vec<u8>
     )
 }
 
-/// Refuses to go on while a chunk of the collection is being moved.
+/// Refuses to go on while an index of the collection is being built. What a builder that is gone has left is in nobody's
+/// way.
+///
+/// # Errors
+/// `ConflictingOperationInProgress`.
+pub fn refuse_while_building(id: i32, name: &str) -> Result<()> {
+    let rows = spi::query(
+        "SELECT id, name FROM docshard_catalog.index_builds WHERE collection_id = $1 ORDER BY id",
+        &[Param::Int4(id)],
+    )?;
+    match rows.iter().find(|row| !lock::is_free(Tag::Builder(row.i32(0)))) {
+        None => Ok(()),
+        Some(row) => Err(Error::new(
+            Kind::ConflictingOperationInProgress,
+            format!("the index {} of {name} is being built", row.text(1)),
+        )
+        .with_hint("Run it again when that is over; docshard.list_index_builds() shows how far it is.")),
+    }
+}
+
+/// Refuses to go on while a chunk of the collection is being moved, or an index built.
 ///
 /// # Errors
 /// `ConflictingOperationInProgress`.
 pub fn refuse_while_moving(id: i32, name: &str) -> Result<()> {
+    refuse_while_building(id, name)?;
     let rows = spi::query(
         "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state IN ('running', 'committed')",
         &[Param::Int4(id)],

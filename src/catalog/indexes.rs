@@ -54,6 +54,46 @@ impl<'a> From<&'a Index> for IndexOptions<'a> {
     }
 }
 
+impl<'a> IndexOptions<'a> {
+    /// The options as JSON, for another process of this database.
+    pub fn to_json(&self) -> Json {
+        json!({
+            "name": self.name,
+            "unique": self.unique,
+            "hidden": self.hidden,
+            "expireAfterSeconds": self.expire_after_s,
+            "sparse": self.sparse,
+            "partialFilterExpression": self.partial_filter(),
+            "collation": self.collation.as_deref().map(Collator::definition),
+            "wildcardProjection": self.wildcard_projection,
+        })
+    }
+
+    /// What [`to_json`](Self::to_json) wrote.
+    ///
+    /// # Errors
+    /// Those of [`Collator::parse`] and [`Partial::parse`].
+    pub fn from_json(json: &'a Json) -> Result<Self> {
+        let given = |name: &str| json.get(name).filter(|given| !given.is_null());
+        let flag = |name: &str| given(name).and_then(Json::as_bool).unwrap_or(false);
+        let collation = given("collation").map(Collator::parse).transpose()?.flatten().map(Arc::new);
+        let partial = match given("partialFilterExpression").and_then(Json::as_str) {
+            Some(text) => Some(Rc::new(Partial::parse(&crate::pg::json::parse(text)?, collation.as_deref())?)),
+            None => None,
+        };
+        Ok(Self {
+            name: given("name").and_then(Json::as_str),
+            unique: flag("unique"),
+            hidden: flag("hidden"),
+            expire_after_s: given("expireAfterSeconds").and_then(Json::as_i64),
+            sparse: flag("sparse"),
+            partial,
+            collation,
+            wildcard_projection: given("wildcardProjection"),
+        })
+    }
+}
+
 impl IndexOptions<'_> {
     fn check(&self, keys: &IndexKeys) -> Result<()> {
         let refuse = |message: String| Err(Error::new(Kind::CannotCreateIndex, message));
@@ -137,6 +177,75 @@ pub fn collation(ns: &str, given: Option<&Json>) -> Result<Option<Arc<Collator>>
 /// `BadValue`, `CannotCreateIndex`, `IndexKeySpecsConflict`, `IndexOptionsConflict`, `InvalidIndexSpecificationOption`,
 /// `ConflictingOperationInProgress`, `DuplicateKey`.
 pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<String> {
+    let draft = match draft(ns, keys_json, options)? {
+        Drafted::Exists(name) => return Ok(name),
+        Drafted::New(draft) => draft,
+    };
+    let build = || -> Result<()> {
+        run_on_all(
+            &draft.shards,
+            "SELECT docshard_internal.create_index($1, $2, $3, $4, $5)",
+            &[
+                Param::Int4(draft.collection),
+                Param::Int4(draft.id),
+                Param::Text(&draft.definition),
+                Param::Bool(draft.unique),
+                Param::OptText(draft.partial.as_deref()),
+            ],
+        )
+    };
+    build().map_err(|error| draft.translate(error))?;
+    enter(&draft, options)?;
+    Ok(draft.name)
+}
+
+/// What comes of a wish for an index.
+#[derive(Debug)]
+pub enum Drafted {
+    /// it is there already, under this name
+    Exists(String),
+    /// it can be made
+    New(Draft),
+}
+
+/// An index that is to be made.
+#[derive(Debug)]
+pub struct Draft {
+    /// its number, that of no other
+    pub id: i32,
+    /// the collection's number
+    pub collection: i32,
+    /// the collection
+    pub namespace: String,
+    /// its name
+    pub name: String,
+    /// its keys as text
+    pub keys_json: String,
+    /// its keys
+    pub keys: IndexKeys,
+    /// what it is made with on shards
+    pub definition: String,
+    /// no two documents with the same keys
+    pub unique: bool,
+    /// the filter of the documents that it holds, as shards read it
+    pub partial: Option<String>,
+    /// the shards that have the collection's table
+    pub shards: Vec<ShardId>,
+}
+
+impl Draft {
+    /// The error of a build in MongoDB's words.
+    pub fn translate(&self, error: Error) -> Error {
+        duplicate::translate_build(&self.namespace, &self.name, &self.keys, error)
+    }
+}
+
+/// Checks whether an index can be made, and gives it a number. The collection's metadata are locked until the transaction
+/// ends; the collection is created if it is not there.
+///
+/// # Errors
+/// As [`create`].
+pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Drafted> {
     namespace::split(ns)?;
     let parsed = crate::pg::json::parse(keys_json)?;
     let keys = IndexKeys::parse(&parsed)?.projected(options.wildcard_projection)?.under(options.collation.clone());
@@ -158,7 +267,7 @@ pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<S
             let message = "The _id index must have the same collation as the collection";
             return Err(Error::new(Kind::BadValue, message));
         }
-        return Ok("_id_".to_owned());
+        return Ok(Drafted::Exists("_id_".to_owned()));
     }
     if name == "_id_" {
         let message = format!(
@@ -170,7 +279,7 @@ pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<S
     // Under the lock, so that no shard that gets the collection meanwhile is missed.
     let collection = cache::get(ns)?;
     if let Some(existing) = conflicting(&collection, &name, &keys, options)? {
-        return Ok(existing);
+        return Ok(Drafted::Exists(existing));
     }
     if options.unique {
         check_unique(&collection.key, &keys, &keys_json)?;
@@ -180,8 +289,21 @@ pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<S
         return Err(Error::new(Kind::CannotCreateIndex, message));
     }
     collections::refuse_while_moving(locked.id, ns)?;
-    build(&collection, ns, &name, (&keys, &keys_json), options)?;
-    Ok(name)
+    let rows = spi::query("SELECT nextval(pg_get_serial_sequence('docshard_catalog.indexes', 'id'))::int", &[])?;
+    let projection = options.wildcard_projection.map(Json::to_string);
+    let definition = IndexKeys::definition(&keys_json, projection.as_deref(), options.collation.as_deref());
+    Ok(Drafted::New(Draft {
+        id: rows.first().map_or(0, |row| row.i32(0)),
+        collection: collection.id,
+        namespace: ns.to_owned(),
+        name,
+        keys_json,
+        definition,
+        unique: options.unique,
+        partial: options.predicate(&keys).as_deref().map(|partial| partial.text.clone()),
+        keys,
+        shards: collection.placements.keys().copied().collect(),
+    }))
 }
 
 /// The indexes that one call makes: none twice.
@@ -202,6 +324,11 @@ impl Made {
         Ok(Self { before: names.chain(["_id_".to_owned()]).collect(), made: Vec::new() })
     }
 
+    /// The names of those that were not there before.
+    pub fn new(&self) -> &[String] {
+        &self.made
+    }
+
     /// Takes one more into account.
     ///
     /// # Errors
@@ -217,26 +344,24 @@ impl Made {
     }
 }
 
-fn build(
-    collection: &Collection,
-    ns: &str,
-    name: &str,
-    (keys, keys_json): (&IndexKeys, &str),
-    options: &IndexOptions<'_>,
-) -> Result<()> {
+/// Enters an index, which every shard of the collection has, into the catalog: from now on it is used.
+///
+/// # Errors
+/// Internal ones.
+pub fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     let collation = options.collation.as_deref().map(|collator| collator.definition().to_string());
     let projection = options.wildcard_projection.map(Json::to_string);
-    let rows = spi::query(
+    spi::execute(
         "INSERT INTO docshard_catalog.indexes \
-           (collection_id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter, collation_spec, \
+           (id, collection_id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter, collation_spec, \
             wildcard_projection) \
-         VALUES ($1, $2, $3::text::json, $4, $5, nullif($6, -1), $7, $8::text::json, $9::text::json, $10::text::json) \
-         RETURNING id",
+         VALUES ($1, $2, $3, $4::text::json, $5, $6, nullif($7, -1), $8, $9::text::json, $10::text::json, $11::text::json)",
         &[
-            Param::Int4(collection.id),
-            Param::Text(name),
-            Param::Text(keys_json),
-            Param::Bool(options.unique),
+            Param::Int4(draft.id),
+            Param::Int4(draft.collection),
+            Param::Text(&draft.name),
+            Param::Text(&draft.keys_json),
+            Param::Bool(draft.unique),
             Param::Bool(options.hidden),
             Param::Int8(options.expire_after_s.unwrap_or(-1)),
             Param::Bool(options.sparse),
@@ -245,26 +370,11 @@ fn build(
             Param::OptText(projection.as_deref()),
         ],
     )?;
-    let index = rows.first().map_or(0, |row| row.i32(0));
-    let shards: Vec<ShardId> = collection.placements.keys().copied().collect();
-    let predicate = options.predicate(keys);
-    run_on_all(
-        &shards,
-        "SELECT docshard_internal.create_index($1, $2, $3, $4, $5)",
-        &[
-            Param::Int4(collection.id),
-            Param::Int4(index),
-            Param::Text(&IndexKeys::definition(keys_json, projection.as_deref(), options.collation.as_deref())),
-            Param::Bool(options.unique),
-            Param::OptText(predicate.as_deref().map(|partial| partial.text.as_str())),
-        ],
-    )
-    .map_err(|error| duplicate::translate_build(ns, name, keys, error))?;
-    change::log("createIndex", Some(ns), &json!({"name": name, "unique": options.unique}))?;
+    change::log("createIndex", Some(&draft.namespace), &json!({"name": draft.name, "unique": draft.unique}))?;
     if options.expire_after_s.is_some() {
         process::wake_at_commit();
     }
-    change::touch(collection.id)
+    change::touch(draft.collection)
 }
 
 /// The unique index of a collection that is sharded with `unique`.

@@ -39,7 +39,7 @@ pub struct Collection {
     pub key: KeyPattern,
     /// its own chunk size in MiB
     pub chunk_size_mb: Option<i32>,
-    /// the balancer may move its chunks
+    /// the balancer may move its chunks, and no index is being built
     pub balance: bool,
     /// no two documents have the same shard key
     pub unique: bool,
@@ -61,8 +61,9 @@ impl Collection {
 pub fn collections(sharded_only: bool) -> Result<Vec<Collection>> {
     let _snapshot = ActiveSnapshot::latest();
     let rows = spi::read(
-        "SELECT id, namespace, key, chunk_size_mb, balance, is_unique FROM docshard_catalog.collections \
-         WHERE key IS NOT NULL OR NOT $1 ORDER BY namespace",
+        "SELECT id, namespace, key, chunk_size_mb, \
+                balance AND NOT EXISTS (SELECT FROM docshard_catalog.index_builds b WHERE b.collection_id = c.id), is_unique \
+         FROM docshard_catalog.collections c WHERE key IS NOT NULL OR NOT $1 ORDER BY namespace",
         &[Param::Bool(sharded_only)],
     )?;
     let mut collections = Vec::with_capacity(rows.len());

@@ -45,7 +45,7 @@ mod record;
 pub mod recovery;
 mod register;
 mod settle;
-mod shard;
+pub mod shard;
 
 use crate::catalog::settings;
 use crate::catalog::shards::cluster_id;

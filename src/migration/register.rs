@@ -6,7 +6,7 @@ use super::shard::Remote;
 use crate::catalog::model::{Collection, Shard};
 use crate::catalog::shards::cluster_id;
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
-use crate::catalog::{cache, change};
+use crate::catalog::{cache, change, collections};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
@@ -213,6 +213,7 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
         // Who asked for the move may itself hold a lock, and cannot be told to wait for us.
         spi::query("SELECT set_config('lock_timeout', '10s', true)", &[])?;
         let collection = change::lock(&request.namespace)?;
+        collections::refuse_while_building(collection.id, &request.namespace)?;
         let (donor, jumbo) = chunk(collection.id, request)?;
         let moved_away = || Error::new(Kind::ConflictingOperationInProgress, "the chunk was moved meanwhile");
         if donor != prepared.donor_id {

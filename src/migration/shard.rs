@@ -106,6 +106,14 @@ impl Remote {
         self.session.poll_finish(-1).map(Option::unwrap_or_default).map_err(|e| self.named(e))
     }
 
+    /// As [`Remote::finish`], for at most so many milliseconds; None if the answer is not there yet.
+    ///
+    /// # Errors
+    /// As [`Remote::query`].
+    pub fn poll(&mut self, milliseconds: i64) -> Result<Option<Vec<Row>>> {
+        self.session.poll_finish(milliseconds).map_err(|e| self.named(e))
+    }
+
     fn named(&self, error: Error) -> Error {
         if error.context.is_some() { error } else { error.with_context(format!("shard \"{}\"", self.name)) }
     }

@@ -151,6 +151,21 @@ pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, 
     if has_relation(&index_name(index)) {
         return Ok(());
     }
+    let statements = index_statements((collection, index), keys_json, unique, partial, "")?;
+    spi::run_script(&statements.join("; "))
+}
+
+/// The statements that make a secondary index of a collection; `how` is `CONCURRENTLY` or nothing.
+///
+/// # Errors
+/// Those of [`IndexKeys::read`].
+pub fn index_statements(
+    (collection, index): (i32, i32),
+    keys_json: &str,
+    unique: bool,
+    partial: Option<&str>,
+    how: &str,
+) -> Result<Vec<String>> {
     let keys = IndexKeys::read(&crate::pg::json::parse(keys_json)?)?;
     let function = if unique { "unique_index_key" } else { "index_key" };
     let literal = quote_literal(keys_json);
@@ -174,7 +189,7 @@ pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, 
     if keys.has_tree() {
         let kind = if unique { "UNIQUE INDEX" } else { "INDEX" };
         let (name, columns) = (index_name(index), columns.join(", "));
-        script.push(format!("CREATE {kind} {name} ON {table} ({columns}){}", holding(&held)));
+        script.push(format!("CREATE {kind} {how} {name} ON {table} ({columns}){}", holding(&held)));
     }
     if keys.has_entries(unique) {
         let apart = format!("docshard_internal.has_index_entries(doc, {literal}::text)");
@@ -184,12 +199,12 @@ pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, 
         };
         // Entries that wait in a list would be read by every search.
         script.push(format!(
-            "CREATE INDEX {name} ON {table} USING gin (docshard_internal.index_entries(doc, {literal}::text) \
+            "CREATE INDEX {how} {name} ON {table} USING gin (docshard_internal.index_entries(doc, {literal}::text) \
              docshard_internal.entry_ops) WITH (fastupdate = off){}",
             holding(&held)
         ));
     }
-    spi::run_script(&script.join("; "))
+    Ok(script)
 }
 
 /// Drops a secondary index, if it is there.

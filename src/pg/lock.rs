@@ -14,6 +14,7 @@ const CLASS_WORKER: u16 = 0xD0C4;
 const CLASS_COORDINATOR: u16 = 0xD0C5;
 const CLASS_UPSERT: u16 = 0xD0C6;
 const CLASS_HELPER: u16 = 0xD0C7;
+const CLASS_BUILDER: u16 = 0xD0C8;
 
 /// What is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub enum Tag {
     Upsert(i64),
     /// who starts a worker that is to complete a migration
     Helper(i64),
+    /// who builds an index, on the router, or clears away what is left of it
+    Builder(i32),
 }
 
 /// How strongly.
@@ -54,6 +57,7 @@ impl Tag {
             Tag::Coordinator(id) => (CLASS_COORDINATOR, (id >> 32) as u32, id as u32),
             Tag::Upsert(number) => (CLASS_UPSERT, (number >> 32) as u32, number as u32),
             Tag::Helper(id) => (CLASS_HELPER, (id >> 32) as u32, id as u32),
+            Tag::Builder(id) => (CLASS_BUILDER, 0, id as u32),
         };
         pg_sys::LOCKTAG {
             // SAFETY: MyDatabaseId is set once at the backend's start.

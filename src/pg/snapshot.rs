@@ -39,3 +39,47 @@ pub fn per_statement() -> bool {
     // SAFETY: reads a backend-local variable.
     unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
 }
+
+/// As long as it lives, who builds an index concurrently in this database does not wait for this process's snapshots.
+///
+/// INVARIANT: its owner only waits, and then ends its statement without looking at any table of documents: an index may
+/// lack what only an older snapshot than it would show.
+pub struct IgnoredByIndexBuilds(());
+
+impl IgnoredByIndexBuilds {
+    /// Begins.
+    #[must_use]
+    pub fn new() -> Self {
+        set_flags(|flags| flags | pg_sys::PROC_IN_SAFE_IC as u8);
+        Self(())
+    }
+}
+
+impl Default for IgnoredByIndexBuilds {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for IgnoredByIndexBuilds {
+    fn drop(&mut self) {
+        // The end of the transaction clears it, too, which is what follows an ERROR.
+        if !std::thread::panicking() {
+            set_flags(|flags| flags & !(pg_sys::PROC_IN_SAFE_IC as u8));
+        }
+    }
+}
+
+fn set_flags(change: impl FnOnce(u8) -> u8) {
+    /// The position of `ProcArrayLock` among PostgreSQL's named locks (lwlocknames.txt).
+    const PROC_ARRAY_LOCK: usize = 4;
+    // SAFETY: as PostgreSQL's own DefineIndex does it: a process changes its own flags and their mirror under ProcArrayLock.
+    unsafe {
+        let lock = &raw mut (*pg_sys::MainLWLockArray.add(PROC_ARRAY_LOCK)).lock;
+        pg_sys::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE);
+        let own = pg_sys::MyProc;
+        (*own).statusFlags = change((*own).statusFlags);
+        *(*pg_sys::ProcGlobal).statusFlags.add((*own).pgxactoff as usize) = (*own).statusFlags;
+        pg_sys::LWLockRelease(lock);
+    }
+}

@@ -6,7 +6,7 @@ use crate::pg::error::Result;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::server::relation_oid;
 use crate::pg::{process, spi, transaction, user};
-use crate::{balancer, migration, transactions};
+use crate::{balancer, indexing, migration, transactions};
 use pgrx::pg_sys::Oid;
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,7 @@ fn has_work() -> Result<bool> {
         "SELECT (SELECT count(*) FROM docshard_catalog.shards) > 1 \
              OR EXISTS (SELECT FROM docshard_catalog.migrations WHERE state <> 'done') \
              OR EXISTS (SELECT FROM docshard_catalog.transactions) \
+             OR EXISTS (SELECT FROM docshard_catalog.index_builds) \
              OR EXISTS (SELECT FROM docshard_catalog.indexes WHERE expire_after_s IS NOT NULL)",
         &[],
     )?;
@@ -77,6 +78,9 @@ fn serve(database: Oid) {
                 pgrx::log!("docshard worker: {}", error.message);
             }
             if let Err(error) = migration::recovery::sweep() {
+                pgrx::log!("docshard worker: {}", error.message);
+            }
+            if let Err(error) = indexing::sweep() {
                 pgrx::log!("docshard worker: {}", error.message);
             }
             resolved = Some(Instant::now());

@@ -16,6 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["ownership"],
     &["catalog"],
     &["router", "migration", "balancer", "transactions"],
+    &["indexing"],
     &["worker"],
     &["status", "command"],
     &["api"],

@@ -1,0 +1,129 @@
+//! One index, from the row in the catalog to the commit that makes it known.
+
+use super::clear;
+use crate::catalog::indexes::{self, Draft, Drafted, IndexOptions};
+use crate::catalog::{cache, change};
+use crate::migration::shard::Remote;
+use crate::ownership::table;
+use crate::pg::error::{Error, Result};
+use crate::pg::fault;
+use crate::pg::lock::{self, Mode, Tag};
+use crate::pg::param::Param;
+use crate::pg::server::current_user;
+use crate::pg::{spi, transaction};
+use docshard_core::error::Kind;
+
+/// How long each shard in turn is asked whether it has finished, in milliseconds.
+const LOOK_MS: i64 = 20;
+
+/// What the sessions of a build are called, so that whoever clears it away finds them.
+pub(super) fn application(id: i32) -> String {
+    format!("docshard: building index {id}")
+}
+
+/// Builds an index; answers its name. Runs outside any transaction.
+///
+/// # Errors
+/// As `catalog::indexes::create`, and what the shards answer. After an error nothing of it is known, and nothing of it is left
+/// on the shards that can be reached.
+pub(super) fn build(namespace: &str, keys: &str, options: &IndexOptions<'_>) -> Result<String> {
+    let draft = match register(namespace, keys, options)? {
+        Drafted::Exists(name) => return Ok(name),
+        Drafted::New(draft) => draft,
+    };
+    let result = transaction::guarded(|| attempt(&draft, options));
+    let result = result.map_err(|cause| {
+        let cleared = transaction::guarded(|| {
+            fault::point("index.failed")?;
+            clear::clear(draft.id, draft.collection)
+        });
+        if let Err(error) = cleared {
+            pgrx::log!("docshard: what is left of the index {} of {namespace}: {}", draft.name, error.message);
+        }
+        draft.translate(cause)
+    });
+    lock::release_for_session(Tag::Builder(draft.id), Mode::Exclusive);
+    result.map(|()| draft.name)
+}
+
+/// Writes the row, and takes the builder's lock, which lives as long as this process.
+fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>) -> Result<Drafted> {
+    let mut locked = None;
+    let registered = transaction::run(|| {
+        let drafted = indexes::draft(namespace, keys, options)?;
+        let Drafted::New(draft) = &drafted else { return Ok(drafted) };
+        if !lock::try_acquire_for_session(Tag::Builder(draft.id), Mode::Exclusive) {
+            return Err(Error::new(Kind::InternalError, format!("index {} has a builder already", draft.id)));
+        }
+        locked = Some(draft.id);
+        let relations = [table::index_name(draft.id), table::entries_name(draft.id)];
+        let statements = statements(draft)?.len();
+        spi::execute(
+            "INSERT INTO docshard_catalog.index_builds (id, collection_id, name, keys, relations) \
+             VALUES ($1, $2, $3, $4::text::json, $5)",
+            &[
+                Param::Int4(draft.id),
+                Param::Int4(draft.collection),
+                Param::Text(&draft.name),
+                Param::Text(&draft.keys_json),
+                Param::TextArray(&[relations[0].as_str(), relations[1].as_str()][..statements.min(2)]),
+            ],
+        )?;
+        Ok(drafted)
+    });
+    if let (Err(_), Some(id)) = (&registered, locked) {
+        lock::release_for_session(Tag::Builder(id), Mode::Exclusive);
+    }
+    registered
+}
+
+fn statements(draft: &Draft) -> Result<Vec<String>> {
+    let Draft { collection, id, definition, unique, partial, .. } = draft;
+    table::index_statements((*collection, *id), definition, *unique, partial.as_deref(), "CONCURRENTLY")
+}
+
+fn attempt(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
+    fault::point("index.registered")?;
+    let statements = statements(draft)?;
+    let mut sessions = transaction::run(|| {
+        let open = |id: &i32| Remote::open(&*cache::shard(*id)?, current_user(), &application(draft.id));
+        draft.shards.iter().map(open).collect::<Result<Vec<_>>>()
+    })?;
+    for session in &mut sessions {
+        // It waits for every transaction that writes to the table, or may look at it, as long as that takes.
+        session.execute("SET lock_timeout = 0")?;
+    }
+    run_everywhere(&mut sessions, &statements)?;
+    fault::point("index.built")?;
+    transaction::run(|| {
+        change::lock(&draft.namespace)?;
+        let own = "DELETE FROM docshard_catalog.index_builds WHERE id = $1";
+        if spi::execute(own, &[Param::Int4(draft.id)])?.processed != 1 {
+            let message = format!("the build of the index {} was cleared away by somebody else", draft.name);
+            return Err(Error::new(Kind::Interrupted, message));
+        }
+        indexes::enter(draft, options)
+    })
+}
+
+/// Runs the statements one after the other on every shard, all shards at the same time. An error of one ends the others,
+/// as their sessions are dropped.
+fn run_everywhere(sessions: &mut [Remote], statements: &[String]) -> Result<()> {
+    let mut done = vec![0; sessions.len()];
+    for session in &mut *sessions {
+        session.start(&statements[0], &[])?;
+    }
+    fault::point("index.building")?;
+    while done.iter().any(|done| *done < statements.len()) {
+        for (session, done) in sessions.iter_mut().zip(&mut done).filter(|(_, done)| **done < statements.len()) {
+            if session.poll(LOOK_MS)?.is_none() {
+                continue;
+            }
+            *done += 1;
+            if let Some(next) = statements.get(*done) {
+                session.start(next, &[])?;
+            }
+        }
+    }
+    Ok(())
+}

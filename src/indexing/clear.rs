@@ -1,0 +1,152 @@
+//! Clearing away what is left of builds that came to nothing.
+
+use super::build::application;
+use crate::catalog::cache;
+use crate::migration::shard::Remote;
+use crate::ownership::table;
+use crate::pg::error::{Error, Result};
+use crate::pg::lock::{self, Mode, Tag};
+use crate::pg::param::Param;
+use crate::pg::server::current_user;
+use crate::pg::{spi, transaction};
+use docshard_core::chunk_map::ShardId;
+use docshard_core::error::Kind;
+
+/// Clears away builds whose builder is gone, and indexes of nobody; returns how many shards could not be looked at. Runs
+/// outside any transaction.
+///
+/// # Errors
+/// Internal ones of the catalog.
+pub fn sweep() -> Result<usize> {
+    clear_dead(&transaction::run(|| {
+        spi::query("SELECT id, collection_id FROM docshard_catalog.index_builds ORDER BY id", &[])
+    })?);
+    let shards = transaction::run(cache::shards)?;
+    let mut left = 0;
+    // A single node builds no index this way.
+    for shard in shards.values().filter(|_| shards.len() > 1) {
+        let swept = transaction::guarded(|| {
+            let mut session = transaction::run(|| Remote::open(shard, current_user(), "docshard recovery"))?;
+            drop_strays(&mut session)
+        });
+        left += usize::from(swept.is_err());
+    }
+    Ok(left)
+}
+
+/// Clears away builds of a collection whose builder is gone.
+///
+/// # Errors
+/// As [`sweep`].
+pub(super) fn sweep_collection(namespace: &str) -> Result<()> {
+    clear_dead(&transaction::run(|| {
+        spi::query(
+            "SELECT b.id, b.collection_id FROM docshard_catalog.index_builds b \
+             JOIN docshard_catalog.collections c ON c.id = b.collection_id WHERE c.namespace = $1 ORDER BY b.id",
+            &[Param::Text(namespace)],
+        )
+    })?);
+    Ok(())
+}
+
+fn clear_dead(builds: &[spi::Row]) {
+    for build in builds {
+        let (id, collection) = (build.i32(0), build.i32(1));
+        let mine = transaction::guarded(|| Ok(lock::try_acquire_for_session(Tag::Builder(id), Mode::Exclusive)));
+        if !matches!(mine, Ok(true)) {
+            continue;
+        }
+        if let Err(error) = clear(id, collection) {
+            pgrx::log!("docshard: what is left of index {id}: {}", error.message);
+        }
+        lock::release_for_session(Tag::Builder(id), Mode::Exclusive);
+    }
+}
+
+/// Drops what a build has left on the shards, and its row. Called under its builder's lock, outside any transaction.
+///
+/// # Errors
+/// A shard's; then the row stays, for the next one who comes.
+pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
+    let shards: Vec<ShardId> = transaction::run(|| {
+        let rows = spi::query(
+            "SELECT shard_id FROM docshard_catalog.placements WHERE collection_id = $1",
+            &[Param::Int4(collection)],
+        )?;
+        Ok(rows.iter().map(|row| row.i32(0)).collect())
+    })?;
+    let mut failed = None;
+    for shard in shards {
+        let cleared = transaction::guarded(|| {
+            let mut session =
+                transaction::run(|| Remote::open(&*cache::shard(shard)?, current_user(), "docshard recovery"))?;
+            end_sessions(&mut session, id)?;
+            for relation in [table::index_name(id), table::entries_name(id)] {
+                drop_index(&mut session, &relation)?;
+            }
+            Ok(())
+        });
+        failed = failed.or(cleared.err());
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => transaction::run(|| {
+            // Unless its index is known: then the row is gone with the same commit.
+            spi::execute("DELETE FROM docshard_catalog.index_builds WHERE id = $1", &[Param::Int4(id)]).map(|_| ())
+        }),
+    }
+}
+
+/// Ends what a builder that is gone may still have running, so that nothing is made behind who clears away.
+fn end_sessions(shard: &mut Remote, id: i32) -> Result<()> {
+    let left = shard
+        .number(
+            "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_stat_activity \
+             WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()",
+            &[Param::Text(&application(id))],
+        )?
+        .unwrap_or(0);
+    if left > 0 {
+        let message = format!("sessions that build index {id} on shard \"{}\" do not end", shard.name);
+        return Err(Error::new(Kind::OperationFailed, message));
+    }
+    Ok(())
+}
+
+/// Drops an index, if it is there, without keeping writers waiting.
+fn drop_index(shard: &mut Remote, relation: &str) -> Result<()> {
+    let there = shard.query(
+        "SELECT FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname = $1",
+        &[Param::Text(relation)],
+    )?;
+    if there.is_empty() {
+        return Ok(());
+    }
+    shard.execute(&format!("DROP INDEX CONCURRENTLY docshard_data.{relation}"))
+}
+
+/// Drops indexes that are not valid and that the catalog knows nothing of.
+///
+/// INVARIANT: looks at the shard first and at the catalog afterwards. A build's row is durable before it touches a shard,
+/// and goes in the commit that makes the index known, so what was seen and is in neither is nobody's.
+fn drop_strays(shard: &mut Remote) -> Result<()> {
+    let rows = shard.query(
+        "SELECT r.relname::text FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid \
+         WHERE NOT i.indisvalid AND r.relnamespace = 'docshard_data'::regnamespace AND r.relname ~ '^i[0-9]+(_entries)?$'",
+        &[],
+    )?;
+    for row in &rows {
+        let Some((relation, id)) = row.text(0).and_then(|name| Some((name, table::index_of(name)?))) else { continue };
+        let known = transaction::run(|| {
+            spi::query(
+                "SELECT FROM docshard_catalog.index_builds WHERE id = $1 \
+                 UNION ALL SELECT FROM docshard_catalog.indexes WHERE id = $1",
+                &[Param::Int4(id)],
+            )
+        })?;
+        if known.is_empty() {
+            drop_index(shard, relation)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! Building an index on all shards of a collection at once, while writes go on.
+//!
+//! PostgreSQL's `CREATE INDEX CONCURRENTLY` is no part of a transaction, and so this is not either: a background worker
+//! does it for a caller whose statement is nothing else.
+//!
+//! # Steps
+//! 1. The build is registered in `docshard_catalog.index_builds`, under the collection's lock and durable before any side
+//!    effect. Its builder holds a lock on it for as long as it lives.
+//! 2. Every shard builds, all at the same time, each in a session of the builder's.
+//! 3. One commit in the catalog makes the index known, and the build forgotten. Before that no statement uses it.
+//!
+//! # Invariants
+//! 1. While a build has a living builder, no chunk of the collection moves, no other index of it comes or goes, and it is not
+//!    dropped: so the shards that build are those that have the collection's table when the index becomes known.
+//! 2. A build whose builder is gone is cleared away by whoever gets its lock: first its sessions are ended, then what it has
+//!    left on the shards is dropped, then its row. Until then it is in nobody's way.
+//! 3. An index of that form on a shard that is not valid, and is neither known nor being built, is nobody's: it is dropped.
+
+mod build;
+mod clear;
+pub mod progress;
+
+use crate::catalog::indexes::{IndexOptions, Made};
+use crate::catalog::model::{Collection, Place};
+use crate::catalog::nodes::read_at_once;
+use crate::catalog::{cache, indexes};
+use crate::migration::shard::LOCAL_SERVER;
+use crate::pg::background;
+use crate::pg::error::{Error, Result};
+use crate::pg::server::foreign_server_oid;
+use crate::pg::snapshot::IgnoredByIndexBuilds;
+use crate::pg::transaction;
+use docshard_core::error::Kind;
+use serde_json::{Value as Json, json};
+
+pub use clear::sweep;
+
+const BUILD: &str = "build indexes";
+
+/// Makes the job known; called from `_PG_init`.
+pub fn init() {
+    background::register(BUILD, |request| Ok(json!(build_all(request)?)));
+}
+
+/// True if indexes of a collection are better built this way: it has documents, and every shard can be reached by a
+/// session.
+///
+/// # Errors
+/// A shard's.
+pub fn is_called_for(namespace: &str) -> Result<bool> {
+    let Some(collection) = cache::find(namespace)? else { return Ok(false) };
+    Ok(can_reach(&collection)? && !is_empty(&collection)?)
+}
+
+/// The router's own database is reached like the others, once there are others.
+fn can_reach(collection: &Collection) -> Result<bool> {
+    let local = foreign_server_oid(LOCAL_SERVER).is_some();
+    for id in collection.placements.keys() {
+        if cache::shard(*id)?.place == Place::Local && !local {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// True if the collection's tables have never had documents, so that building takes no time.
+fn is_empty(collection: &Collection) -> Result<bool> {
+    let shards = collection.placements.keys().map(|id| cache::shard(*id)).collect::<Result<Vec<_>>>()?;
+    let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &[][..])).collect();
+    // Opens and closes the table: a lock that is kept would be in the way of dropping what fails.
+    let sql = format!("SELECT pg_catalog.pg_relation_size('{}'::regclass)", collection.table());
+    let answers = read_at_once(&asked, &sql, 1)?;
+    Ok(answers.iter().flatten().all(|row| row.i64(0) == 0))
+}
+
+/// Builds indexes in a background worker and waits for it, all or none; answers their names. A cancel ends the builds.
+///
+/// The caller's statement must be nothing but this.
+///
+/// # Errors
+/// As `catalog::indexes::create`; `IndexAlreadyExists` for one that is asked for twice; `ExceededMemoryLimit` (53200) if no
+/// worker is free.
+pub fn build_and_wait(namespace: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result<Vec<String>> {
+    let wanted: Vec<Json> = wanted.iter().map(|(keys, options)| json!([keys, options.to_json()])).collect();
+    let request = json!({"namespace": namespace, "wanted": wanted});
+    let _ignored = IgnoredByIndexBuilds::new();
+    let answer = background::run(BUILD, &format!("docshard: building an index of {namespace}"), &request)?;
+    let names = answer.as_array().into_iter().flatten();
+    Ok(names.filter_map(|name| name.as_str().map(str::to_owned)).collect())
+}
+
+/// One after the other: PostgreSQL builds one index of a table at a time.
+fn build_all(request: &Json) -> Result<Vec<String>> {
+    let malformed = || Error::new(Kind::InternalError, "a background worker got a malformed request");
+    let namespace = request["namespace"].as_str().ok_or_else(malformed)?;
+    clear::sweep_collection(namespace)?;
+    let mut made = transaction::run(|| Made::none(namespace))?;
+    let mut names = Vec::new();
+    let mut build = || -> Result<()> {
+        for wanted in request["wanted"].as_array().ok_or_else(malformed)? {
+            let options = IndexOptions::from_json(&wanted[1])?;
+            let name = build::build(namespace, wanted[0].as_str().ok_or_else(malformed)?, &options)?;
+            made.add(&name)?;
+            names.push(name);
+        }
+        Ok(())
+    };
+    match transaction::guarded(&mut build) {
+        Ok(()) => Ok(names),
+        Err(error) => {
+            for name in made.new() {
+                transaction::run(|| indexes::drop(namespace, name))?;
+            }
+            Err(error)
+        }
+    }
+}

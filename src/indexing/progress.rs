@@ -1,0 +1,82 @@
+//! How far builds are, as PostgreSQL tells of it on each shard.
+
+use crate::catalog::cache;
+use crate::catalog::nodes::read_at_once;
+use crate::ownership::table;
+use crate::pg::error::Result;
+use crate::pg::param::Param;
+use crate::pg::spi;
+
+/// A build on a shard.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// the collection
+    pub namespace: String,
+    /// the index's name
+    pub name: String,
+    /// its keys
+    pub keys_json: String,
+    /// the shard's name
+    pub shard: String,
+    /// what PostgreSQL is at, in its own words; `waiting to begin`, `done`
+    pub phase: String,
+    /// blocks of the table read, and to read
+    pub blocks: (i64, i64),
+    /// documents worked on in this phase, and to work on
+    pub tuples: (i64, i64),
+    /// whom it is waiting for, a process on the shard
+    pub waits_for: Option<i32>,
+    /// since when, in microseconds since 2000
+    pub since: i64,
+}
+
+/// All builds, each on every shard that takes part.
+///
+/// # Errors
+/// A shard's.
+pub fn of_all() -> Result<Vec<Progress>> {
+    let builds = spi::query(
+        "SELECT b.id, c.namespace, b.name, b.keys::text, b.collection_id, b.relations::text, \
+                (extract(epoch FROM b.started_at - '2000-01-01 00:00:00+00'::timestamptz) * 1000000)::int8 \
+         FROM docshard_catalog.index_builds b JOIN docshard_catalog.collections c ON c.id = b.collection_id ORDER BY b.id",
+        &[],
+    )?;
+    let mut all = Vec::new();
+    for build in &builds {
+        let placements = spi::query(
+            "SELECT shard_id FROM docshard_catalog.placements WHERE collection_id = $1 ORDER BY shard_id",
+            &[Param::Int4(build.i32(4))],
+        )?;
+        let shards = placements.iter().map(|row| cache::shard(row.i32(0))).collect::<Result<Vec<_>>>()?;
+        let (table, relations) = (table::name(build.i32(4)), build.text(5).to_owned());
+        let params = [Param::Text(&table), Param::Text(&relations)];
+        let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &params[..])).collect();
+        let answers = read_at_once(&asked, ON_SHARD, 6)?;
+        for (shard, rows) in shards.iter().zip(&answers) {
+            let Some(row) = rows.first() else { continue };
+            all.push(Progress {
+                namespace: build.text(1).to_owned(),
+                name: build.text(2).to_owned(),
+                keys_json: build.text(3).to_owned(),
+                shard: shard.name.clone(),
+                phase: row.text(0).to_owned(),
+                blocks: (row.i64(1), row.i64(2)),
+                tuples: (row.i64(3), row.i64(4)),
+                waits_for: row.get(5).map(|_| row.i32(5)),
+                since: build.i64(6),
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// The progress on a table, `$1`, of which the relations in `$2`, an array, are built.
+const ON_SHARD: &str = "SELECT coalesce(p.phase, CASE WHEN v.valid = pg_catalog.cardinality($2::text[]) THEN 'done' \
+           WHEN v.made > 0 THEN 'between two steps' ELSE 'waiting to begin' END), \
+        coalesce(p.blocks_done, 0), coalesce(p.blocks_total, 0), coalesce(p.tuples_done, 0), coalesce(p.tuples_total, 0), \
+        nullif(p.current_locker_pid, 0)::int4 \
+   FROM (SELECT count(*) AS made, count(*) FILTER (WHERE i.indisvalid) AS valid \
+           FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid \
+          WHERE i.indrelid = pg_catalog.to_regclass($1) AND r.relname = ANY ($2::text[])) v \
+   LEFT JOIN pg_catalog.pg_stat_progress_create_index p \
+     ON p.relid = pg_catalog.to_regclass($1) AND p.datname = pg_catalog.current_database()";

@@ -1,0 +1,196 @@
+//! Indexes are built on all shards at once while writes go on, wholly or not at all.
+
+use docshard_tests::{Cluster, Node, wait_until};
+use postgres::Client;
+use serde_json::{Value, json};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+const NS: &str = "b.c";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// 2,000 documents, half of them on each shard.
+fn cluster() -> Cluster {
+    let cluster = Cluster::start(2);
+    let documents = "SELECT array_agg(jsonb_build_object('_id', n, 'k', n, 'v', n % 100, 'tags', jsonb_build_array(n % 7, 'x'))) \
+                     FROM generate_series(0, 1999) n";
+    for sql in [
+        "SELECT docshard.stop_balancer()",
+        "SELECT docshard.enable_sharding('b', 'shard0')",
+        "SELECT docshard.shard_collection('b.c', '{\"k\": 1}')",
+        &format!("SELECT docshard.insert_many('b.c', ({documents}))"),
+        "SELECT docshard.split_at('b.c', '{\"k\": 1000}')",
+        "SELECT docshard.move_chunk('b.c', '{\"k\": 1000}', 'shard1')",
+    ] {
+        cluster.router.client().batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    cluster
+}
+
+fn create(keys: &str, options: &str) -> String {
+    format!("SELECT docshard.create_index('{NS}', '{keys}', '{options}')")
+}
+
+fn spawn(cluster: &Cluster, sql: String) -> JoinHandle<Result<(), postgres::Error>> {
+    let mut client = cluster.router.client();
+    thread::spawn(move || client.batch_execute(&sql))
+}
+
+/// A writer on a shard that stays in its transaction: what builds there waits for it.
+fn writer(cluster: &Cluster, shard: &Node) -> Client {
+    let table: String =
+        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
+    let mut client = shard.client();
+    client.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE")).unwrap();
+    client
+}
+
+fn phase(cluster: &Cluster, shard: &str) -> Option<String> {
+    let sql = format!("SELECT phase FROM docshard.list_index_builds() WHERE shard = '{shard}'");
+    cluster.router.client().query_opt(&sql, &[]).expect("the builds").map(|row| row.get(0))
+}
+
+fn await_phase(cluster: &Cluster, shard: &str, wanted: &str) {
+    wait_until(&format!("{shard}: {wanted}"), PATIENCE, || phase(cluster, shard).is_some_and(|phase| phase == wanted));
+}
+
+/// Relations of secondary indexes on a shard, each with true if it is valid.
+fn relations(shard: &Node) -> Vec<(String, bool)> {
+    let sql = "SELECT r.relname::text, i.indisvalid FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid \
+               WHERE r.relname ~ '^i[0-9]+(_entries)?$' ORDER BY 1";
+    let rows = shard.client().query(sql, &[]).expect("the catalog");
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+fn assert_nothing_is_left(cluster: &Cluster) {
+    wait_until("nothing is left", PATIENCE, || {
+        let builds: i64 = cluster.router.value("SELECT count(*) FROM docshard_catalog.index_builds");
+        builds == 0 && cluster.shards.iter().all(|shard| relations(shard).is_empty())
+    });
+    let known: i64 = cluster.router.value(&format!("SELECT count(*) FROM docshard.indexes WHERE namespace = '{NS}'"));
+    assert_eq!(known, 0);
+}
+
+fn code(error: &postgres::Error) -> String {
+    let detail = error.as_db_error().and_then(|error| error.detail()).unwrap_or_default();
+    detail.trim_start_matches("MongoDB error ").split(' ').next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn writes_go_on_and_all_else_is_refused() {
+    let cluster = cluster();
+    let mut blocker = writer(&cluster, &cluster.shards[0]);
+    let builder = spawn(&cluster, create(r#"{"v": 1, "tags": -1}"#, "{}"));
+    await_phase(&cluster, "shard0", "waiting for writers before build");
+    // Not held up by it.
+    await_phase(&cluster, "shard1", "done");
+    let mut client = cluster.router.client();
+    client.batch_execute("SET statement_timeout = '20s'; SET lock_timeout = '5s'").unwrap();
+    for k in [10, 1500] {
+        for sql in [
+            format!(
+                "SELECT docshard.update_one('{NS}', '{{\"k\": {k}}}', '{{\"$set\": {{\"v\": 1000, \"tags\": [\"new\"]}}}}')"
+            ),
+            format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": {}, \"k\": {}, \"v\": 1000}}')", k + 5000, k),
+            format!("SELECT docshard.delete_one('{NS}', '{{\"k\": {}}}')", k + 1),
+        ] {
+            client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        }
+    }
+    let hinted = format!("SELECT docshard.count_documents('{NS}', '{{\"v\": 1000}}', '{{\"hint\": \"v_1_tags_-1\"}}')");
+    assert_eq!(code(&client.batch_execute(&hinted).expect_err("not known yet")), "2");
+    for sql in [
+        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 0}}', 'shard1')"),
+        create(r#"{"w": 1}"#, "{}"),
+        create(r#"{"v": 1, "tags": -1}"#, "{}"),
+        format!("BEGIN; {}", create(r#"{"w": 1}"#, "{}")),
+        format!("ROLLBACK; SELECT docshard.drop_collection('{NS}')"),
+    ] {
+        assert_eq!(code(&client.batch_execute(&sql).expect_err(&sql)), "117", "{sql}");
+    }
+    blocker.batch_execute("COMMIT").unwrap();
+    builder.join().unwrap().expect("the index");
+    let count: i64 = client.query_one(&hinted, &[]).unwrap().get(0);
+    assert_eq!(count, 4);
+    for shard in &cluster.shards {
+        assert_eq!(relations(shard).iter().map(|(_, valid)| *valid).collect::<Vec<_>>(), [true, true]);
+    }
+    assert_eq!(phase(&cluster, "shard0"), None);
+    // The tables move, drop and count as ever.
+    client.batch_execute(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 0}}', 'shard1')")).unwrap();
+    let count: i64 = client.query_one(&hinted, &[]).unwrap().get(0);
+    assert_eq!(count, 4);
+}
+
+#[test]
+fn a_failure_on_one_shard_leaves_nothing() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    let twice = format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 9000, \"k\": 1500, \"v\": 0}}')");
+    client.batch_execute(&twice).unwrap();
+    let error = client.batch_execute(&create(r#"{"k": 1}"#, r#"{"unique": true}"#)).expect_err("two of a key");
+    assert_eq!(code(&error), "11000");
+    let message = error.as_db_error().unwrap().message();
+    assert!(message.contains("b.c index: k_1 dup key: { k: 1500 }"), "{message}");
+    assert_nothing_is_left(&cluster);
+    // Of several, all or none.
+    let several = format!(
+        r#"SELECT docshard.create_indexes('{NS}', '[{{"key": {{"v": 1}}}}, {{"key": {{"v": "hashed"}}}}, {{"key": {{"tags": "hashed"}}}}]')"#
+    );
+    assert_eq!(code(&client.batch_execute(&several).expect_err("arrays")), "16766");
+    assert_nothing_is_left(&cluster);
+    let several = several.replace(r#", {"key": {"tags": "hashed"}}"#, "");
+    client.batch_execute(&several).unwrap();
+    assert!(cluster.shards.iter().all(|shard| relations(shard).len() == 3));
+}
+
+#[test]
+fn a_cancelled_build_leaves_nothing() {
+    let cluster = cluster();
+    let mut blocker = writer(&cluster, &cluster.shards[0]);
+    let mut client = cluster.router.client();
+    let token = client.cancel_token();
+    let builder = thread::spawn(move || client.batch_execute(&create(r#"{"$**": 1}"#, "{}")));
+    await_phase(&cluster, "shard0", "waiting for writers before build");
+    token.cancel_query(postgres::NoTls).unwrap();
+    let error = builder.join().unwrap().expect_err("cancelled");
+    assert_eq!(error.code().unwrap().code(), "57014");
+    blocker.batch_execute("COMMIT").unwrap();
+    assert_nothing_is_left(&cluster);
+    cluster.router.client().batch_execute(&create(r#"{"$**": 1}"#, "{}")).unwrap();
+}
+
+#[test]
+fn what_a_dead_builder_leaves_is_cleared_away() {
+    let mut cluster = cluster();
+    let mut blocker = writer(&cluster, &cluster.shards[0]);
+    let builder = spawn(&cluster, create(r#"{"v": 1}"#, "{}"));
+    await_phase(&cluster, "shard0", "waiting for writers before build");
+    cluster.router.kill9();
+    builder.join().unwrap().expect_err("the router died");
+    cluster.router.start();
+    blocker.batch_execute("COMMIT").unwrap();
+    assert_nothing_is_left(&cluster);
+    cluster.router.client().batch_execute(&create(r#"{"v": 1}"#, "{}")).unwrap();
+}
+
+#[test]
+fn the_routers_own_database_builds_while_its_caller_waits() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    client.batch_execute("SET statement_timeout = '60s'").unwrap();
+    for sql in [
+        "SELECT docshard.enable_sharding('own', 'local')",
+        "SELECT docshard.insert_many('own.c', (SELECT array_agg(jsonb_build_object('_id', n, 'v', n)) FROM generate_series(1, 500) n))",
+        "SELECT docshard.create_index('own.c', '{\"v\": -1}')",
+    ] {
+        client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    let found: Value =
+        client.query_one("SELECT docshard.find('own.c', '{\"v\": 77}', '{\"hint\": \"v_-1\"}')", &[]).unwrap().get(0);
+    assert_eq!(found, json!({"_id": 77, "v": 77}));
+    assert_eq!(relations(&cluster.router).len(), 2);
+    // An open snapshot of somebody else is waited for; the caller's own is not.
+    let valid = relations(&cluster.router).iter().all(|(_, valid)| *valid);
+    assert!(valid);
+}
