@@ -12,13 +12,11 @@ use crate::router::index_stats::{self, IndexStats};
 use crate::router::options::Options;
 use docshard_core::collation::Collator;
 use docshard_core::error::Kind;
-use docshard_core::index::Partial;
 use docshard_core::key::KeyPattern;
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use serde_json::json;
-use std::rc::Rc;
 
 fn answer(value: &serde_json::Value) -> Json {
     Json(value.to_string())
@@ -79,48 +77,15 @@ fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'"), fcinfo: p
     let run = || -> Result<String> {
         shards::check_router()?;
         let json = options.parse()?;
-        let given = Options::of(&json, "create_index", INDEX_OPTIONS)?;
-        let options = index_options(ns, &given)?;
-        if is_built_alone(ns)? {
+        let given = Options::of(&json, "create_index", indexing::OPTIONS)?;
+        let options = indexing::options(ns, &given)?;
+        if indexing::is_called_for(ns)? {
             let names = indexing::build_and_wait(ns, &[(keys.0, options)])?;
             return Ok(names.into_iter().next().unwrap_or_default());
         }
         indexes::create(ns, &keys.0, &options)
     };
     run().unwrap_or_else(|e| e.raise())
-}
-
-/// True if the caller's statement is this call alone, so that its indexes may be built outside its transaction, while
-/// writes go on; and if that is called for.
-fn is_built_alone(ns: &str) -> Result<bool> {
-    namespace::split(ns)?;
-    Ok(whole::is_whole_transaction() && indexing::is_called_for(ns)?)
-}
-
-const INDEX_OPTIONS: &[&str] = &[
-    "name",
-    "unique",
-    "hidden",
-    "expireAfterSeconds",
-    "sparse",
-    "partialFilterExpression",
-    "collation",
-    "wildcardProjection",
-];
-
-fn index_options<'a>(ns: &str, given: &Options<'a>) -> Result<IndexOptions<'a>> {
-    let collation = indexes::collation(ns, given.get("collation"))?;
-    let partial = given.get("partialFilterExpression");
-    Ok(IndexOptions {
-        name: given.text("name")?,
-        unique: given.boolean("unique")?.unwrap_or(false),
-        hidden: given.boolean("hidden")?.unwrap_or(false),
-        expire_after_s: given.integer("expireAfterSeconds")?,
-        sparse: given.boolean("sparse")?.unwrap_or(false),
-        partial: partial.map(|json| Partial::parse(json, collation.as_deref())).transpose()?.map(Rc::new),
-        collation,
-        wildcard_projection: given.get("wildcardProjection"),
-    })
 }
 
 /// Creates several indexes, all or none; answers their names. Each is `{"key": {"from": 1}, …}` with the options of
@@ -136,16 +101,16 @@ fn create_indexes(ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> 
         if wanted.is_empty() {
             return Err(Error::new(Kind::BadValue, "Must specify at least one index to create"));
         }
-        let known = [&["key"], INDEX_OPTIONS].concat();
+        let known = [&["key"], indexing::OPTIONS].concat();
         namespace::split(ns)?;
         let read = |index| -> Result<(String, IndexOptions<'_>)> {
             let given = Options::of(index, "create_indexes", &known)?;
             let missing =
                 || Error::new(Kind::FailedToParse, "The 'key' field is a required property of an index specification");
-            Ok((given.get("key").ok_or_else(missing)?.to_string(), index_options(ns, &given)?))
+            Ok((given.get("key").ok_or_else(missing)?.to_string(), indexing::options(ns, &given)?))
         };
         let wanted = wanted.iter().map(read).collect::<Result<Vec<_>>>()?;
-        if is_built_alone(ns)? {
+        if indexing::is_called_for(ns)? {
             return indexing::build_and_wait(ns, &wanted);
         }
         let mut made = Made::none(ns)?;

@@ -44,6 +44,13 @@ pub fn run(db: &str, command: &Json) -> Result<Vec<u8>> {
     }
 }
 
+/// True for `createIndexes`, which may build outside the transaction of a caller who does nothing else.
+pub fn builds_indexes(command: &Json) -> bool {
+    const NAME: &str = "createIndexes";
+    let is_named_so = |json: &serde_json::Value| json.as_object()?.keys().next().map(|name| name == NAME);
+    command.0.contains(NAME) && command.parse().is_ok_and(|json| is_named_so(&json) == Some(true))
+}
+
 fn answer(db: &str, command: &Json) -> Result<Reply> {
     let json = command.parse()?;
     let request = Request::parse(db, &json)?;

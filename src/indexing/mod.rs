@@ -23,15 +23,18 @@ pub mod progress;
 use crate::catalog::indexes::{IndexOptions, Made};
 use crate::catalog::model::{Collection, Place};
 use crate::catalog::nodes::read_at_once;
-use crate::catalog::{cache, indexes};
+use crate::catalog::{cache, indexes, namespace};
 use crate::migration::shard::LOCAL_SERVER;
 use crate::pg::background;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::foreign_server_oid;
 use crate::pg::snapshot::IgnoredByIndexBuilds;
-use crate::pg::transaction;
+use crate::pg::{transaction, whole};
+use crate::router::options::Options;
 use docshard_core::error::Kind;
+use docshard_core::index::Partial;
 use serde_json::{Value as Json, json};
+use std::rc::Rc;
 
 pub use clear::sweep;
 
@@ -42,12 +45,47 @@ pub fn init() {
     background::register(BUILD, |request| Ok(json!(build_all(request)?)));
 }
 
-/// True if indexes of a collection are better built this way: it has documents, and every shard can be reached by a
-/// session.
+/// What an index may have beside its keys.
+pub const OPTIONS: &[&str] = &[
+    "name",
+    "unique",
+    "hidden",
+    "expireAfterSeconds",
+    "sparse",
+    "partialFilterExpression",
+    "collation",
+    "wildcardProjection",
+];
+
+/// The options of an index of a collection, of those in [`OPTIONS`].
+///
+/// # Errors
+/// `TypeMismatch`; those of collations and partial filters.
+pub fn options<'a>(namespace: &str, given: &Options<'a>) -> Result<IndexOptions<'a>> {
+    let collation = indexes::collation(namespace, given.get("collation"))?;
+    let partial = given.get("partialFilterExpression");
+    Ok(IndexOptions {
+        name: given.text("name")?,
+        unique: given.boolean("unique")?.unwrap_or(false),
+        hidden: given.boolean("hidden")?.unwrap_or(false),
+        expire_after_s: given.integer("expireAfterSeconds")?,
+        sparse: given.boolean("sparse")?.unwrap_or(false),
+        partial: partial.map(|json| Partial::parse(json, collation.as_deref())).transpose()?.map(Rc::new),
+        collation,
+        wildcard_projection: given.get("wildcardProjection"),
+    })
+}
+
+/// True if indexes of a collection are better built this way, and can be: the caller's statement is nothing else, the
+/// collection has documents, and every shard can be reached by a session.
 ///
 /// # Errors
 /// A shard's.
 pub fn is_called_for(namespace: &str) -> Result<bool> {
+    namespace::split(namespace)?;
+    if !whole::is_whole_transaction() {
+        return Ok(false);
+    }
     let Some(collection) = cache::find(namespace)? else { return Ok(false) };
     Ok(can_reach(&collection)? && !is_empty(&collection)?)
 }

@@ -190,7 +190,27 @@ fn the_routers_own_database_builds_while_its_caller_waits() {
         client.query_one("SELECT docshard.find('own.c', '{\"v\": 77}', '{\"hint\": \"v_-1\"}')", &[]).unwrap().get(0);
     assert_eq!(found, json!({"_id": 77, "v": 77}));
     assert_eq!(relations(&cluster.router).len(), 2);
-    // An open snapshot of somebody else is waited for; the caller's own is not.
-    let valid = relations(&cluster.router).iter().all(|(_, valid)| *valid);
-    assert!(valid);
+    assert!(relations(&cluster.router).iter().all(|(_, valid)| *valid));
+    // While somebody writes there, too, and as a command.
+    let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections WHERE namespace = 'own.c'");
+    let mut blocker = cluster.router.client();
+    blocker.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE")).unwrap();
+    let mut other = cluster.router.client();
+    let builder = thread::spawn(move || -> Value {
+        let command = r#"{"createIndexes": "c", "indexes": [{"key": {"v": "hashed"}, "name": "h"}, {"key": {"$**": 1}, "name": "w"}]}"#;
+        other.query_one(&format!("SELECT docshard.run_command('own', '{command}')"), &[]).unwrap().get(0)
+    });
+    await_phase(&cluster, "local", "waiting for writers before build");
+    client.batch_execute("SELECT docshard.insert_one('own.c', '{\"_id\": 1000, \"v\": 77}')").unwrap();
+    blocker.batch_execute("COMMIT").unwrap();
+    let expected =
+        json!({"numIndexesBefore": 2, "numIndexesAfter": 4, "createdCollectionAutomatically": false, "ok": 1});
+    assert_eq!(builder.join().unwrap(), expected);
+    for hint in ["h", "w"] {
+        let count = format!("SELECT docshard.count_documents('own.c', '{{\"v\": 77}}', '{{\"hint\": \"{hint}\"}}')");
+        assert_eq!(client.query_one(&count, &[]).unwrap().get::<_, i64>(0), 2, "{hint}");
+    }
+    // Part of a transaction it is as ever: it locks, and rolls back.
+    client.batch_execute("BEGIN; SELECT docshard.create_index('own.c', '{\"z\": 1}'); ROLLBACK").unwrap();
+    assert_eq!(relations(&cluster.router).len(), 4);
 }

@@ -2,6 +2,7 @@
 //! point of the source until the others have got where they must be. The numbers are those of the list in
 //! `docs/architecture.md`.
 
+mod building;
 mod crashes;
 mod ddl;
 mod failover;
