@@ -205,7 +205,7 @@ pub enum Drafted {
     /// it is there already, under this name
     Exists(String),
     /// it can be made
-    New(Draft),
+    New(Box<Draft>),
 }
 
 /// An index that is to be made.
@@ -292,7 +292,7 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
     let rows = spi::query("SELECT nextval(pg_get_serial_sequence('docshard_catalog.indexes', 'id'))::int", &[])?;
     let projection = options.wildcard_projection.map(Json::to_string);
     let definition = IndexKeys::definition(&keys_json, projection.as_deref(), options.collation.as_deref());
-    Ok(Drafted::New(Draft {
+    Ok(Drafted::New(Box::new(Draft {
         id: rows.first().map_or(0, |row| row.i32(0)),
         collection: collection.id,
         namespace: ns.to_owned(),
@@ -303,7 +303,7 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
         partial: options.predicate(&keys).as_deref().map(|partial| partial.text.clone()),
         keys,
         shards: collection.placements.keys().copied().collect(),
-    }))
+    })))
 }
 
 /// The indexes that one call makes: none twice.
@@ -325,7 +325,7 @@ impl Made {
     }
 
     /// The names of those that were not there before.
-    pub fn new(&self) -> &[String] {
+    pub fn made(&self) -> &[String] {
         &self.made
     }
 

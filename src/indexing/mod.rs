@@ -146,7 +146,7 @@ fn build_all(request: &Json) -> Result<Vec<String>> {
     match transaction::guarded(&mut build) {
         Ok(()) => Ok(names),
         Err(error) => {
-            for name in made.new() {
+            for name in made.made() {
                 transaction::run(|| indexes::drop(namespace, name))?;
             }
             Err(error)
