@@ -353,6 +353,24 @@ fn errors_have_mongodbs_codes() {
 }
 
 #[test]
+fn the_lists_of_zip_are_written_out() {
+    for (zip, code) in [
+        (json!(5), 34460),
+        (json!({"inputs": 5}), 34461),
+        (json!({"inputs": [[1], [2]], "useLongestLength": true, "defaults": 5}), 34462),
+        (json!({"inputs": [[1], [2]], "useLongestLength": true, "defaults": "$a"}), 34462),
+        (json!({"inputs": [[1]], "useLongestLength": 1}), 34463),
+        (json!({"inputs": [[1]], "other": 1}), 34464),
+        (json!({"inputs": []}), 34465),
+        (json!({"inputs": [[1]], "defaults": [1]}), 34466),
+        (json!({"inputs": [[1], [2]], "useLongestLength": true, "defaults": [1]}), 34467),
+    ] {
+        let error = Expression::parse(&json!({"$zip": zip}), &setting()).unwrap_err();
+        assert_eq!(error.kind.code(), code, "{zip}");
+    }
+}
+
+#[test]
 fn an_expression_filters() {
     let matches = |filter: Json, against: Json| {
         Filter::parse_in(&filter, &setting()).unwrap().evaluate(document(&bytes(&against)))

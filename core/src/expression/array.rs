@@ -282,6 +282,12 @@ fn parse_zip(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
         Some(Json::Array(items)) => items,
         Some(single) => std::slice::from_ref(single),
     };
+    if let Some(Json::Null | Json::Bool(_) | Json::Number(_)) = fields.get("inputs") {
+        return fail(Kind::Location34461, "inputs must be an array of expressions");
+    }
+    if fields.get("defaults").is_some_and(|defaults| !defaults.is_array()) {
+        return fail(Kind::Location34462, "defaults must be an array of expressions");
+    }
     let longest = match fields.get("useLongestLength") {
         None => false,
         Some(Json::Bool(longest)) => *longest,

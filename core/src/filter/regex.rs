@@ -75,7 +75,8 @@ impl Pattern {
             return Err(invalid("pattern string is longer than the limit set by the application"));
         }
         let has = |option: char| options.contains(option);
-        let regex = RegexBuilder::new(&translated(source, has('m'), has('x')))
+        let translated = translated(source, has('m'), has('x')).map_err(invalid)?;
+        let regex = RegexBuilder::new(&translated)
             .case_insensitive(has('i'))
             .multi_line(has('m'))
             .dot_matches_new_line(has('s'))
@@ -164,18 +165,22 @@ fn literal_prefix(source: &str) -> String {
     prefix
 }
 
-/// The pattern in the engine's dialect.
-fn translated(source: &str, multi_line: bool, extended: bool) -> String {
+/// The most repetitions that PCRE's quantifiers ask for.
+const MAX_REPETITIONS: u64 = 65_535;
+
+/// The pattern in the engine's dialect, or what PCRE says of its quantifiers, which the engine does not mind.
+fn translated(source: &str, multi_line: bool, extended: bool) -> std::result::Result<String, &'static str> {
     // They ask for what is so anyway: patterns and texts are UTF-8.
     let rest = ["(*UTF8)", "(*UTF)"].iter().find_map(|verb| source.strip_prefix(verb)).unwrap_or(source);
-    let mut translation = Translation { rest, out: String::with_capacity(source.len() + 16) };
+    let mut translation = Translation { rest, out: String::with_capacity(source.len() + 16), fault: None };
     translation.pattern(multi_line, extended);
-    translation.out
+    translation.fault.map_or(Ok(translation.out), Err)
 }
 
 struct Translation<'p> {
     rest: &'p str,
     out: String,
+    fault: Option<&'static str>,
 }
 
 impl Translation<'_> {
@@ -193,6 +198,10 @@ impl Translation<'_> {
                 '[' => self.class(),
                 '$' if !multi_line => self.out.push_str(r"(?:\n?\z)"),
                 '{' if !is_quantifier(self.rest) => self.out.push_str(r"\{"),
+                '{' => {
+                    self.fault = self.fault.or_else(|| fault_of(self.rest));
+                    self.out.push('{');
+                }
                 '}' if !self.closes_quantifier() => self.out.push_str(r"\}"),
                 '#' if extended => {
                     let end = self.rest.find('\n').unwrap_or(self.rest.len());
@@ -322,6 +331,24 @@ fn shorthand(letter: char) -> Option<(&'static str, bool)> {
     Some((members, letter.is_ascii_uppercase()))
 }
 
+/// What is wrong with the bounds of a quantifier, which stand in front.
+fn fault_of(rest: &str) -> Option<&'static str> {
+    let (bounds, _) = rest.split_once('}')?;
+    let number = |digits: &str| digits.parse().unwrap_or(u64::MAX);
+    let (least, most) = match bounds.split_once(',') {
+        None => (number(bounds), number(bounds)),
+        Some((least, "")) => (number(least), MAX_REPETITIONS),
+        Some((least, most)) => (number(least), number(most)),
+    };
+    if least.max(most) > MAX_REPETITIONS {
+        Some("number too big in {} quantifier")
+    } else if least > most {
+        Some("numbers out of order in {} quantifier")
+    } else {
+        None
+    }
+}
+
 /// True if what follows a `{` makes it a quantifier.
 fn is_quantifier(rest: &str) -> bool {
     let Some((inside, _)) = rest.split_once('}') else { return false };
@@ -432,6 +459,9 @@ mod tests {
             ("a", "g", 51108),
             ("a\0", "", 2),
             ("\\", "", 51091),
+            ("a{2,1}", "", 51091),
+            ("a{65536}", "", 51091),
+            ("(ab{1,70000})", "", 51091),
         ] {
             assert_eq!(Pattern::new(source, options).unwrap_err().kind.code(), code, "{source}");
         }

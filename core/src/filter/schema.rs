@@ -430,13 +430,13 @@ impl<'j> Keywords<'j> {
         };
         let mut aliases = Vec::with_capacity(names.len());
         for name in names_of(keyword, names)? {
+            if name == "integer" {
+                let message = "$jsonSchema type 'integer' is not currently supported.";
+                return Err(Error::new(Kind::FailedToParse, message));
+            }
             let alias = if json_types {
                 match JSON_TYPES.iter().find(|(known, _)| *known == name) {
                     Some((_, alias)) => (*alias).to_owned(),
-                    None if name == "integer" => {
-                        let message = "$jsonSchema type 'integer' is not currently supported.";
-                        return Err(Error::new(Kind::BadValue, message));
-                    }
                     None => return Err(Error::new(Kind::BadValue, format!("Unknown type name alias: {name}"))),
                 }
             } else {
