@@ -160,6 +160,7 @@ kinds! {
     MissingSortKeyShard = 169, "22023";
     InvalidPipelineOperator = 168, "22023";
     ConversionFailure = 241, "22023";
+    Location15969 = 15969, "22023";
     Location15974 = 15974, "22023";
     Location15975 = 15975, "22023";
     Location15976 = 15976, "22023";

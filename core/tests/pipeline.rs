@@ -58,6 +58,7 @@ fn what_no_pipeline_may_do() {
         (json!([1]), 14),
         (json!([{"$set": 1}]), 40272),
         (json!([{"$unset": []}]), 31119),
+        (json!([{"$project": 1}]), 15969),
         (json!([{"$unset": 1}]), 31002),
         (json!([{"$project": {}}]), 51272),
         (json!([{"$replaceWith": "$a"}]), 40228),

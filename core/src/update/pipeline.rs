@@ -40,7 +40,12 @@ const STAGES: &[StageOperator] = &[
     StageOperator { name: "$unset", parse: |json, _| Ok(Stage::Project(Box::new(Projection::parse_unset(json)?))) },
     StageOperator {
         name: "$project",
-        parse: |json, setting| Ok(Stage::Project(Box::new(Projection::parse_stage(json, setting)?))),
+        parse: |json, setting| {
+            if !json.is_object() {
+                return Err(Error::new(Kind::Location15969, "$project specification must be an object"));
+            }
+            Ok(Stage::Project(Box::new(Projection::parse_stage(json, setting)?)))
+        },
     },
     StageOperator {
         name: "$replaceWith",
