@@ -1,6 +1,6 @@
 //! One index, from the row in the catalog to the commit that makes it known.
 
-use super::clear;
+use super::{clear, is_alone};
 use crate::catalog::indexes::{self, Draft, Drafted, IndexOptions};
 use crate::catalog::{cache, change};
 use crate::migration::shard::Remote;
@@ -10,7 +10,7 @@ use crate::pg::fault;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::server::current_user;
-use crate::pg::{spi, transaction};
+use crate::pg::{spi, transaction, utility};
 use docshard_core::error::Kind;
 
 /// How long each shard in turn is asked whether it has finished, in milliseconds.
@@ -85,6 +85,14 @@ fn statements(draft: &Draft) -> Result<Vec<String>> {
 fn attempt(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     fault::point("index.registered")?;
     let statements = statements(draft)?;
+    if transaction::run(is_alone)? {
+        transaction::run(|| spi::query("SELECT set_config('lock_timeout', '0', false)", &[]).map(|_| ()))?;
+        for statement in &statements {
+            utility::run_alone(statement)?;
+            fault::point("index.building")?;
+        }
+        return enter(draft, options);
+    }
     let mut sessions = transaction::run(|| {
         let open = |id: &i32| Remote::open(&*cache::shard(*id)?, current_user(), &application(draft.id));
         draft.shards.iter().map(open).collect::<Result<Vec<_>>>()
@@ -94,6 +102,11 @@ fn attempt(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
         session.execute("SET lock_timeout = 0")?;
     }
     run_everywhere(&mut sessions, &statements)?;
+    enter(draft, options)
+}
+
+/// Step 3.
+fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     fault::point("index.built")?;
     transaction::run(|| {
         change::lock(&draft.namespace)?;

@@ -1,6 +1,7 @@
 //! Clearing away what is left of builds that came to nothing.
 
 use super::build::application;
+use super::is_alone;
 use crate::catalog::cache;
 use crate::migration::shard::Remote;
 use crate::ownership::table;
@@ -8,7 +9,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::server::current_user;
-use crate::pg::{spi, transaction};
+use crate::pg::{spi, transaction, utility};
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
 
@@ -68,6 +69,14 @@ fn clear_dead(builds: &[spi::Row]) {
 /// # Errors
 /// A shard's; then the row stays, for the next one who comes.
 pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
+    if transaction::run(is_alone)? {
+        for relation in [table::index_name(id), table::entries_name(id)] {
+            if transaction::run(|| Ok(table::has_relation(&relation)))? {
+                utility::run_alone(&format!("DROP INDEX CONCURRENTLY docshard_data.{relation}"))?;
+            }
+        }
+        return forget(id);
+    }
     let shards: Vec<ShardId> = transaction::run(|| {
         let rows = spi::query(
             "SELECT shard_id FROM docshard_catalog.placements WHERE collection_id = $1",
@@ -90,11 +99,14 @@ pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
     }
     match failed {
         Some(error) => Err(error),
-        None => transaction::run(|| {
-            // Unless its index is known: then the row is gone with the same commit.
-            spi::execute("DELETE FROM docshard_catalog.index_builds WHERE id = $1", &[Param::Int4(id)]).map(|_| ())
-        }),
+        None => forget(id),
     }
+}
+
+fn forget(id: i32) -> Result<()> {
+    transaction::run(|| {
+        spi::execute("DELETE FROM docshard_catalog.index_builds WHERE id = $1", &[Param::Int4(id)]).map(|_| ())
+    })
 }
 
 /// Ends what a builder that is gone may still have running, so that nothing is made behind who clears away.

@@ -6,7 +6,8 @@
 //! # Steps
 //! 1. The build is registered in `docshard_catalog.index_builds`, under the collection's lock and durable before any side
 //!    effect. Its builder holds a lock on it for as long as it lives.
-//! 2. Every shard builds, all at the same time, each in a session of the builder's.
+//! 2. Every shard builds, all at the same time, each in a session of the builder's; a router that is the only shard builds in
+//!    the builder itself.
 //! 3. One commit in the catalog makes the index known, and the build forgotten. Before that no statement uses it.
 //!
 //! # Invariants
@@ -21,7 +22,7 @@ mod clear;
 pub mod progress;
 
 use crate::catalog::indexes::{IndexOptions, Made};
-use crate::catalog::model::{Collection, Place};
+use crate::catalog::model::Collection;
 use crate::catalog::nodes::read_at_once;
 use crate::catalog::{cache, indexes, namespace};
 use crate::migration::shard::LOCAL_SERVER;
@@ -76,8 +77,8 @@ pub fn options<'a>(namespace: &str, given: &Options<'a>) -> Result<IndexOptions<
     })
 }
 
-/// True if indexes of a collection are better built this way, and can be: the caller's statement is nothing else, the
-/// collection has documents, and every shard can be reached by a session.
+/// True if indexes of a collection are better built this way: the caller's statement is nothing else, and the collection
+/// has documents.
 ///
 /// # Errors
 /// A shard's.
@@ -87,18 +88,12 @@ pub fn is_called_for(namespace: &str) -> Result<bool> {
         return Ok(false);
     }
     let Some(collection) = cache::find(namespace)? else { return Ok(false) };
-    Ok(can_reach(&collection)? && !is_empty(&collection)?)
+    Ok(!is_empty(&collection)?)
 }
 
-/// The router's own database is reached like the others, once there are others.
-fn can_reach(collection: &Collection) -> Result<bool> {
-    let local = foreign_server_oid(LOCAL_SERVER).is_some();
-    for id in collection.placements.keys() {
-        if cache::shard(*id)?.place == Place::Local && !local {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+/// True if the router's own database has never had other shards beside it. Otherwise it is reached like them, by a session.
+fn is_alone() -> Result<bool> {
+    Ok(foreign_server_oid(LOCAL_SERVER).is_none())
 }
 
 /// True if the collection's tables have never had documents, so that building takes no time.

@@ -132,8 +132,8 @@ pub fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
     }
 }
 
-/// Asked before IF [NOT] EXISTS, which would send the client a NOTICE.
-fn has_relation(relation: &str) -> bool {
+/// True if there is a relation of that name. Asked before IF [NOT] EXISTS, which would send the client a NOTICE.
+pub fn has_relation(relation: &str) -> bool {
     let relation = CString::new(relation).expect("a name without a zero byte");
     relation_oid(c"docshard_data", &relation).is_some()
 }

@@ -7,8 +7,10 @@
 //! 3. The caller waits for the worker's end, obeying cancel. If the caller's statement ends early, the worker gets
 //!    SIGTERM; what it waits for then raises an ERROR, so it can clean up.
 
-use super::error::{Error, Result};
+use super::error::{DuplicateKey, Error, Result};
 use super::transaction;
+use docshard_core::document::ext_json;
+use docshard_core::document::value::Value as DocumentValue;
 use docshard_core::error::Kind;
 use pgrx::{pg_guard, pg_sys};
 use serde_json::{Value, json};
@@ -372,7 +374,19 @@ fn error_to_json(error: &Error) -> Value {
         "detail": error.detail,
         "hint": error.hint,
         "context": error.context,
+        "duplicate": error.duplicate.as_deref().map(|duplicate| {
+            json!([keys_to_json(&duplicate.pattern), duplicate.value.as_deref().map(keys_to_json)])
+        }),
     })
+}
+
+fn keys_to_json(keys: &[(String, DocumentValue)]) -> Value {
+    keys.iter().map(|(path, value)| json!([path, ext_json::to_json(value)])).collect()
+}
+
+fn keys_from_json(json: &Value) -> Option<Vec<(String, DocumentValue)>> {
+    let key = |pair: &Value| Some((pair[0].as_str()?.to_owned(), ext_json::from_json(&pair[1]).ok()?));
+    json.as_array()?.iter().map(key).collect()
 }
 
 fn error_from_json(json: &Value) -> Error {
@@ -384,6 +398,10 @@ fn error_from_json(json: &Value) -> Error {
     error.detail = text("detail");
     error.hint = text("hint");
     error.context = text("context");
+    error.duplicate = json.get("duplicate").and_then(|duplicate| {
+        let pattern = keys_from_json(&duplicate[0])?;
+        Some(Box::new(DuplicateKey { pattern, value: keys_from_json(&duplicate[1]) }))
+    });
     error
 }
 

@@ -1,7 +1,11 @@
-//! COMMIT PREPARED and ROLLBACK PREPARED of a client's own: who has parts of the transaction elsewhere ends them, too.
+//! PostgreSQL's commands that are no part of a transaction: one of our own is run, and COMMIT PREPARED and ROLLBACK
+//! PREPARED of a client's are watched: who has parts of the transaction elsewhere ends them, too.
 
-use pgrx::{PgBox, pg_guard, pg_sys};
-use std::ffi::{CStr, c_char};
+use super::error::{Error, Result};
+use super::transaction;
+use docshard_core::error::Kind;
+use pgrx::{PgBox, PgList, pg_guard, pg_sys};
+use std::ffi::{CStr, CString, c_char};
 use std::sync::OnceLock;
 
 /// How a prepared transaction ended.
@@ -91,4 +95,51 @@ unsafe extern "C-unwind" fn process_utility(
             (watch.after)(transaction, ended);
         }
     }
+}
+
+/// Runs a command that is no part of a transaction, such as `CREATE INDEX CONCURRENTLY`, as if a client had sent it. Called
+/// outside any transaction, in a background worker.
+///
+/// # Errors
+/// What it raises.
+pub fn run_alone(sql: &str) -> Result<()> {
+    let text = CString::new(sql).map_err(|_| Error::new(Kind::InternalError, "a command with a zero byte"))?;
+    // SAFETY: a context of this function's own, which no transaction's end frees.
+    let memory = unsafe {
+        pg_sys::AllocSetContextCreateInternal(
+            pg_sys::TopMemoryContext,
+            c"docshard command".as_ptr(),
+            pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
+            pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
+            pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
+        )
+    };
+    // SAFETY: outside a transaction. The command commits transactions of its own and begins others, as it does for a client;
+    // its tree, and what it makes of that, is in memory that outlives them all.
+    let result = transaction::guarded(|| unsafe {
+        let none = std::ptr::null_mut;
+        pg_sys::SetCurrentStatementStartTimestamp();
+        pg_sys::StartTransactionCommand();
+        pg_sys::MemoryContextSwitchTo(memory);
+        let parsed = PgList::<pg_sys::RawStmt>::from_pg(pg_sys::pg_parse_query(text.as_ptr()));
+        let parsed = parsed.get_ptr(0).unwrap_or(none());
+        let queries = pg_sys::pg_analyze_and_rewrite_fixedparams(parsed, text.as_ptr(), std::ptr::null(), 0, none());
+        let planned = pg_sys::pg_plan_queries(queries, text.as_ptr(), 0, none());
+        let planned = PgList::<pg_sys::PlannedStmt>::from_pg(planned).get_ptr(0).unwrap_or(none());
+        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        let top = pg_sys::ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
+        pg_sys::ProcessUtility(planned, text.as_ptr(), false, top, none(), none(), pg_sys::None_Receiver, none());
+        // The command may have ended the transaction of that snapshot, and begun others.
+        if pg_sys::ActiveSnapshotSet() {
+            pg_sys::PopActiveSnapshot();
+        }
+        pg_sys::CommitTransactionCommand();
+        Ok(())
+    });
+    // SAFETY: outside a transaction again; nothing refers to it any more.
+    unsafe {
+        pg_sys::MemoryContextSwitchTo(pg_sys::TopMemoryContext);
+        pg_sys::MemoryContextDelete(memory);
+    }
+    result
 }

@@ -214,3 +214,51 @@ fn the_routers_own_database_builds_while_its_caller_waits() {
     client.batch_execute("BEGIN; SELECT docshard.create_index('own.c', '{\"z\": 1}'); ROLLBACK").unwrap();
     assert_eq!(relations(&cluster.router).len(), 4);
 }
+
+#[test]
+fn a_single_node_builds_while_writes_go_on() {
+    let mut cluster = Cluster::servers(0);
+    let mut client = cluster.router.client();
+    for sql in [
+        "CREATE EXTENSION docshard CASCADE",
+        "SELECT docshard.insert_many('own.c', (SELECT array_agg(jsonb_build_object('_id', n, 'v', n)) FROM generate_series(1, 500) n))",
+    ] {
+        client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    let lock = "BEGIN; LOCK TABLE docshard_data.c1 IN ROW EXCLUSIVE MODE";
+    let mut blocker = cluster.router.client();
+    blocker.batch_execute(lock).unwrap();
+    let builder = spawn(&cluster, "SELECT docshard.create_index('own.c', '{\"v\": -1}')".to_owned());
+    await_phase(&cluster, "local", "waiting for writers before build");
+    client.batch_execute("SELECT docshard.insert_one('own.c', '{\"_id\": 1000, \"v\": 77}')").unwrap();
+    blocker.batch_execute("COMMIT").unwrap();
+    builder.join().unwrap().expect("the index");
+    let count = "SELECT docshard.count_documents('own.c', '{\"v\": 77}', '{\"hint\": \"v_-1\"}')";
+    assert_eq!(client.query_one(count, &[]).unwrap().get::<_, i64>(0), 2);
+    assert_eq!(relations(&cluster.router).iter().map(|(_, valid)| *valid).collect::<Vec<_>>(), [true, true]);
+    // What fails, is cancelled, or loses its server leaves nothing.
+    let error = client.batch_execute("SELECT docshard.create_index('own.c', '{\"v\": 1}', '{\"unique\": true}')");
+    assert_eq!(code(&error.expect_err("two of a key")), "11000");
+    assert_eq!(relations(&cluster.router).len(), 2);
+    blocker.batch_execute(lock).unwrap();
+    let error =
+        client.batch_execute("SET statement_timeout = '2s'; SELECT docshard.create_index('own.c', '{\"w\": 1}')");
+    assert_eq!(error.expect_err("a timeout").code().unwrap().code(), "57014");
+    client.batch_execute("SET statement_timeout = '2s'").unwrap();
+    let error = client.batch_execute("SELECT docshard.create_index('own.c', '{\"w\": 1}')");
+    assert_eq!(error.expect_err("a timeout").code().unwrap().code(), "57014");
+    blocker.batch_execute("COMMIT").unwrap();
+    let nothing_is_left = |cluster: &Cluster| {
+        cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.index_builds") == 0
+            && relations(&cluster.router).len() == 2
+    };
+    wait_until("nothing is left of it", PATIENCE, || nothing_is_left(&cluster));
+    let mut blocker = cluster.router.client();
+    blocker.batch_execute(lock).unwrap();
+    let builder = spawn(&cluster, "SELECT docshard.create_index('own.c', '{\"$**\": 1}')".to_owned());
+    await_phase(&cluster, "local", "waiting for writers before build");
+    cluster.router.kill9();
+    builder.join().unwrap().expect_err("the server died");
+    cluster.router.start();
+    wait_until("the worker clears away", 2 * PATIENCE, || nothing_is_left(&cluster));
+}
