@@ -6,6 +6,7 @@ use super::transaction;
 use docshard_core::error::Kind;
 use pgrx::{PgBox, PgList, pg_guard, pg_sys};
 use std::ffi::{CStr, CString, c_char};
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 /// How a prepared transaction ended.
@@ -117,18 +118,27 @@ pub fn run_alone(sql: &str) -> Result<()> {
     // SAFETY: outside a transaction. The command commits transactions of its own and begins others, as it does for a client;
     // its tree, and what it makes of that, is in memory that outlives them all.
     let result = transaction::guarded(|| unsafe {
-        let none = std::ptr::null_mut;
         pg_sys::SetCurrentStatementStartTimestamp();
         pg_sys::StartTransactionCommand();
         pg_sys::MemoryContextSwitchTo(memory);
         let parsed = PgList::<pg_sys::RawStmt>::from_pg(pg_sys::pg_parse_query(text.as_ptr()));
-        let parsed = parsed.get_ptr(0).unwrap_or(none());
-        let queries = pg_sys::pg_analyze_and_rewrite_fixedparams(parsed, text.as_ptr(), std::ptr::null(), 0, none());
-        let planned = pg_sys::pg_plan_queries(queries, text.as_ptr(), 0, none());
-        let planned = PgList::<pg_sys::PlannedStmt>::from_pg(planned).get_ptr(0).unwrap_or(none());
+        let parsed = parsed.get_ptr(0).unwrap_or(null_mut());
+        let queries =
+            pg_sys::pg_analyze_and_rewrite_fixedparams(parsed, text.as_ptr(), std::ptr::null(), 0, null_mut());
+        let planned = pg_sys::pg_plan_queries(queries, text.as_ptr(), 0, null_mut());
+        let planned = PgList::<pg_sys::PlannedStmt>::from_pg(planned).get_ptr(0).unwrap_or(null_mut());
         pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
         let top = pg_sys::ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
-        pg_sys::ProcessUtility(planned, text.as_ptr(), false, top, none(), none(), pg_sys::None_Receiver, none());
+        pg_sys::ProcessUtility(
+            planned,
+            text.as_ptr(),
+            false,
+            top,
+            null_mut(),
+            null_mut(),
+            pg_sys::None_Receiver,
+            null_mut(),
+        );
         // The command may have ended the transaction of that snapshot, and begun others.
         if pg_sys::ActiveSnapshotSet() {
             pg_sys::PopActiveSnapshot();
