@@ -594,6 +594,45 @@ fn any_array_update() -> impl Strategy<Value = (String, Json)> {
     ]
 }
 
+#[test]
+fn an_element_may_be_named_in_several_ways() {
+    let before = json!({"a": [{"x": 1, "d": {"$numberDouble": "2.0"}}, {"x": 2}, {"x": 3, "b": {"c": 1}}]});
+    let low = json!({"low.x": {"$lt": 3}});
+    let one = json!({"one.x": 1});
+    for (update, expected) in [
+        (
+            json!({"$set": {"a.$[low].s": 1, "a.$[].t": 2}}),
+            json!([{"x": 1, "d": 2.0, "s": 1, "t": 2}, {"x": 2, "s": 1, "t": 2}, {"x": 3, "b": {"c": 1}, "t": 2}]),
+        ),
+        (
+            json!({"$set": {"a.$[low].b.c": 1, "a.$[].b.d": 2}, "$inc": {"a.$[one].x": 5}, "$unset": {"a.$[one].d": 1}}),
+            json!([{"x": 6, "b": {"c": 1, "d": 2}}, {"x": 2, "b": {"c": 1, "d": 2}}, {"x": 3, "b": {"c": 1, "d": 2}}]),
+        ),
+        (json!({"$set": {"a.$[low].x": 2, "a.$[].b.c": 1}, "$min": {"a.$[one].d": 9}}), {
+            json!([{"x": 2, "d": 2.0, "b": {"c": 1}}, {"x": 2, "b": {"c": 1}}, {"x": 3, "b": {"c": 1}}])
+        }),
+    ] {
+        let filters: Vec<Json> = [(&low, "$[low]"), (&one, "$[one]")]
+            .into_iter()
+            .filter(|(_, name)| update.to_string().contains(name))
+            .map(|(filter, _)| filter.clone())
+            .collect();
+        assert_eq!(apply(&update, &filters, &before).unwrap(), Some(json!({"a": expected})), "{update}");
+    }
+    for conflicting in [
+        json!({"$set": {"a.$[low].s": 1, "a.$[].s": 2}}),
+        json!({"$set": {"a.$[low].s": 1, "a.$[].s.t": 2}}),
+        json!({"$set": {"a.$[low]": 1, "a.$[].t": 2}}),
+        json!({"$set": {"a.$[low].b.$[]": 1, "a.$[].b.$[].c": 2}}),
+    ] {
+        let error = apply(&conflicting, std::slice::from_ref(&low), &before).unwrap_err();
+        assert_eq!(error.kind, Kind::ConflictingUpdateOperators, "{conflicting}");
+    }
+    // Where nobody names the same element there is no conflict.
+    let apart = apply(&json!({"$set": {"a.$[low].s": 1, "a.$[one].s": 2}}), &[json!({"low.x": 3}), one], &before);
+    assert!(apart.unwrap().is_some());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 

@@ -6,8 +6,9 @@
 use super::message::shown;
 use super::modifier::{Context, Modifier, Outcome};
 use crate::document::MAX_DOCUMENT_BYTES;
-use crate::document::raw::{RawArray, RawObject, RawValue};
-use crate::document::write::Part;
+use crate::document::raw::{self, RawArray, RawObject, RawValue};
+use crate::document::value::Value;
+use crate::document::write::{self, Part};
 use crate::error::{Error, Kind, Result};
 use crate::path;
 use std::borrow::Cow;
@@ -224,16 +225,23 @@ impl Tree {
         let mut changed = false;
         for (index, (element, part)) in array.iter().zip(parts).enumerate() {
             let position = index.to_string();
-            let mut chosen = None;
+            let mut chosen: Vec<&'a Node> = Vec::new();
             for (component, node) in positional {
-                if names(component, element, context)? && chosen.replace(node).is_some() {
+                if names(component, element, context)? {
+                    chosen.push(node);
+                }
+            }
+            let outcome = match chosen.as_slice() {
+                [] => continue,
+                [node] => node.apply(&position, Some(element), context)?,
+                nodes if are_apart(nodes) => apply_all(nodes, &position, element, context)?,
+                _ => {
                     let message =
                         format!("Updating the path '{name}.{position}' would create a conflict at '{position}'");
                     return Err(Error::new(Kind::ConflictingUpdateOperators, message));
                 }
-            }
-            let Some(node) = chosen else { continue };
-            match node.apply(&position, Some(element), context)? {
+            };
+            match outcome {
                 Outcome::Keep => continue,
                 Outcome::Remove => *part = Part::Raw(RawValue::Null),
                 Outcome::Write(written) => *part = written,
@@ -271,6 +279,19 @@ impl Tree {
         Ok(())
     }
 
+    /// True if no path of one is a path of the other, or lies below it.
+    fn is_apart_from(&self, other: &Tree) -> bool {
+        let names = |tree: &Tree| tree.children.keys().any(|name| is_positional(name) || name == POSITIONAL);
+        if names(self) || names(other) {
+            return false;
+        }
+        self.children.iter().all(|(name, node)| match (node, other.children.get(name)) {
+            (_, None) => true,
+            (Node::Branch(tree), Some(Node::Branch(other))) => tree.is_apart_from(other),
+            _ => false,
+        })
+    }
+
     /// True if a modifier writes the time.
     pub fn needs_clock(&self) -> bool {
         self.children.values().any(|node| match node {
@@ -300,6 +321,29 @@ impl Tree {
     fn creates(&self, context: &Context<'_>) -> bool {
         self.children.values().any(|node| node.creates(context))
     }
+}
+
+/// True if no place is changed by two of the nodes, as far as their paths tell: elements that they name in different ways
+/// may be the same.
+fn are_apart(nodes: &[&Node]) -> bool {
+    let apart = |a: &Node, b: &Node| match (a, b) {
+        (Node::Branch(a), Node::Branch(b)) => a.is_apart_from(b),
+        _ => false,
+    };
+    nodes.iter().enumerate().all(|(index, a)| nodes[index + 1..].iter().all(|b| apart(a, b)))
+}
+
+/// What several nodes that are apart make of one value, one after the other.
+fn apply_all<'a>(nodes: &[&'a Node], name: &str, existing: RawValue<'a>, context: &Context<'a>) -> Result<Outcome<'a>> {
+    let mut written: Option<Vec<u8>> = None;
+    for node in nodes {
+        let next = match node.apply(name, Some(written.as_deref().map_or(existing, raw::root)), context)? {
+            Outcome::Write(part) => Some(write::document(&part)?),
+            Outcome::Keep | Outcome::Remove => None,
+        };
+        written = next.or(written);
+    }
+    Ok(written.map_or(Outcome::Keep, |bytes| Outcome::Write(Part::Owned(Value::from_raw(raw::root(&bytes))))))
 }
 
 /// The component of a path that stands for the element by which the document matched.
