@@ -39,6 +39,20 @@ fn steers() -> bool {
     true
 }
 
+/// The first document of a shard key, and of an `_id` unless that is null, that matches the filter, packed, in the snapshot of
+/// the statement that asks, under the check that this needs; null if there is none.
+#[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
+fn find_document(
+    collection: i32,
+    token: i64,
+    version: i64,
+    skey: &[u8],
+    id: Option<&[u8]>,
+    filter: &str,
+) -> Option<Vec<u8>> {
+    documents::find_one(collection, Placement { token, version }, (skey, id), filter).unwrap_or_else(|e| e.raise())
+}
+
 /// How many documents of a collection this shard has, in the snapshot of the statement that asks.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
 fn count_all(collection: i32) -> i64 {

@@ -1,4 +1,4 @@
-//! Inserting documents, and changing one, in one call with the lock and the check that every write needs.
+//! Inserting documents, and changing or finding one, in one call with the checks that every write or read needs.
 //!
 //! Elsewhere `lock_and_check` is a statement of its own, so that the statement after it has a snapshot that is younger
 //! than the lock. Here the same holds inside one statement:
@@ -8,16 +8,24 @@
 //!
 //! The row trigger is not fired; [`capture::changed`] does its work, for which `lock_and_check` has noted what is captured.
 
-use super::placement::Placement;
+use super::placement::{Placement, check};
 use super::updating::{apply, document};
 use super::{capture, table, writing};
 use crate::pg::error::{Error, Result};
+use crate::pg::fault;
+use crate::pg::json;
+use crate::pg::param::Param;
 use crate::pg::rows::{Change, Purpose, Row, Writer};
+use crate::pg::scan::{self, Bound, Look};
 use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::spi;
 use docshard_core::document::{normalise, raw};
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
 use docshard_core::update::Update;
+
+/// The position of the document among the table's columns.
+const DOC: usize = 2;
 
 /// Adds a document to what [`insert`] takes: skey, id and jsonb's bytes, each after its length.
 pub fn pack(into: &mut Vec<u8>, row: &Row<'_>) {
@@ -61,6 +69,45 @@ pub fn insert(collection: i32, assumed: Placement, packed: &[u8]) -> Result<u64>
     }
     writer.finish();
     Ok(rows.len() as u64)
+}
+
+/// The first document of a shard key, and of an `_id` if one is given, that matches a filter; jsonb's bytes. In the active
+/// snapshot, a statement's, which is held to the version.
+///
+/// # Errors
+/// `STALE`; those of the filter; `InternalError` if the collection has no table here.
+pub fn find_one(
+    collection: i32,
+    assumed: Placement,
+    (skey, id): (&[u8], Option<&[u8]>),
+    filter: &str,
+) -> Result<Option<Vec<u8>>> {
+    fault::point("read.checking")?;
+    check(collection, assumed, Look::Active)?;
+    let (table, index) = table::oids(collection)?;
+    let bounds: Vec<Bound<'_>> = [Some(skey), id].into_iter().flatten().map(Bound::Is).collect();
+    let parsed = Filter::read(&json::parse(filter)?)?;
+    let mut found: Result<Option<Vec<u8>>> = Ok(None);
+    let visited = scan::user_by_key(table, index, &bounds, |row| {
+        let mut bytes = Vec::new();
+        row.append(DOC, &mut bytes);
+        match document(&bytes).and_then(|document| Ok(parsed.evaluate(document)?)) {
+            Ok(false) => return true,
+            Ok(true) => found = Ok(Some(bytes)),
+            Err(error) => found = Err(error),
+        }
+        false
+    });
+    if visited.is_some() {
+        return found;
+    }
+    let sql = format!(
+        "SELECT docshard_internal.pack(t.doc) FROM {} t WHERE t.skey = $1 AND ($2::bytea IS NULL OR t.id = $2) \
+         AND docshard_internal.matches(t.doc, $3) LIMIT 1",
+        table::name(collection)
+    );
+    let rows = spi::read(&sql, &[Param::Bytea(skey), Param::OptBytea(id), Param::Text(filter)])?;
+    Ok(rows.first().map(|row| row.bytes(0)))
 }
 
 /// Updates one document of a shard key, and of an `_id` if one is given, that matches; tells whether it changed. None: there

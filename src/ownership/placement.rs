@@ -2,10 +2,11 @@
 
 use crate::pg::error::{Error, Result, STALE};
 use crate::pg::fault;
-use crate::pg::scan::{Look, by_int4};
+use crate::pg::scan::{Columns, Look, Spot, at_spot, by_int4};
 use crate::pg::server::relation_oid;
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
+use std::cell::RefCell;
 
 /// A collection's row in `docshard_data.placement`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,20 @@ pub struct Placement {
     pub token: i64,
     /// the last change of ownership that touched this shard
     pub version: i64,
+}
+
+impl Placement {
+    fn read(row: &Columns<'_>) -> Self {
+        Self { token: row.i64(1), version: row.i64(2) }
+    }
+}
+
+/// Of how many collections this process remembers where their rows are.
+const MOST_SPOTS: usize = 16;
+
+thread_local! {
+    /// Where the rows of collections were last, the newest first.
+    static SPOTS: RefCell<Vec<(i32, Spot)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A range that is being moved away from this shard.
@@ -55,10 +70,23 @@ fn relation(table: &std::ffi::CStr, index: &std::ffi::CStr) -> Result<(pg_sys::O
 /// # Errors
 /// `InternalError` if the extension's tables are missing.
 pub fn placement(collection: i32, look: Look) -> Result<Option<Placement>> {
-    let (table, index) = relation(c"placement", c"placement_pkey")?;
     let mut found = None;
+    let spot = SPOTS.with_borrow(|spots| spots.iter().find(|(of, _)| *of == collection).map(|(_, spot)| *spot));
+    if let Some(spot) = spot {
+        // A collection has one row in any snapshot, so if this is one of its, it is that.
+        at_spot(spot, look, |row| found = (row.i32(0) == collection).then(|| Placement::read(&row)));
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    let (table, index) = relation(c"placement", c"placement_pkey")?;
     by_int4(table, index, collection, look, |row| {
-        found = Some(Placement { token: row.i64(1), version: row.i64(2) });
+        found = Some(Placement::read(&row));
+        SPOTS.with_borrow_mut(|spots| {
+            spots.retain(|(of, _)| *of != collection);
+            spots.truncate(MOST_SPOTS - 1);
+            spots.insert(0, (collection, Spot::of(table, &row)));
+        });
     });
     Ok(found)
 }

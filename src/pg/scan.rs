@@ -1,6 +1,7 @@
 //! Reading and writing single rows of docshard's own tables without SPI: for checks on hot paths, and inside triggers.
 
 use super::jsonb::{RawJsonb, new_varlena};
+use super::permission;
 use pgrx::{FromDatum, pg_sys};
 
 // Not in pgrx's bindings; called with a guard, so that an ERROR unwinds.
@@ -16,6 +17,10 @@ pub struct Columns<'a> {
 }
 
 impl Columns<'_> {
+    /// An int4 column.
+    pub fn i32(&self, column: usize) -> i32 {
+        self.values[column].value() as i32
+    }
     /// An int8 column.
     pub fn i64(&self, column: usize) -> i64 {
         self.values[column].value() as i64
@@ -59,8 +64,8 @@ pub enum Look {
 
 /// Calls `visit` with each visible row of `relation` whose first column, the first of `index`, equals `key`.
 pub fn by_int4(relation: pg_sys::Oid, index: pg_sys::Oid, key: i32, look: Look, mut visit: impl FnMut(Columns<'_>)) {
-    // SAFETY: the relation and its index exist (the caller looked them up in this transaction); at most 8 columns are
-    // deformed into arrays of that size; the latest snapshot is registered while it is in use.
+    // SAFETY: the relation and its index exist (the caller looked them up in this transaction); the latest snapshot is
+    // registered while it is in use.
     unsafe {
         let rel = pg_sys::table_open(relation, pg_sys::AccessShareLock as i32);
         let snapshot = match look {
@@ -81,19 +86,71 @@ pub fn by_int4(relation: pg_sys::Oid, index: pg_sys::Oid, key: i32, look: Look, 
             if tuple.is_null() {
                 break;
             }
-            let desc = (*rel).rd_att;
-            let columns = (*desc).natts as usize;
-            assert!(columns <= 8, "a table of docshard's own");
-            let mut values = [pg_sys::Datum::from(0); 8];
-            let mut nulls = [false; 8];
-            pg_sys::heap_deform_tuple(tuple, desc, values.as_mut_ptr(), nulls.as_mut_ptr());
-            visit(Columns { values: &values[..columns], nulls: &nulls[..columns], place: (*tuple).t_self });
+            visit_tuple(rel, tuple, &mut visit);
         }
         pg_sys::systable_endscan(scan);
         if look == Look::Latest {
             pg_sys::UnregisterSnapshot(snapshot);
         }
         pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+    }
+}
+
+/// Where [`by_int4`] found a row once. It may have gone since, and another one come.
+#[derive(Clone, Copy)]
+pub struct Spot {
+    relation: pg_sys::Oid,
+    place: pg_sys::ItemPointerData,
+}
+
+impl Spot {
+    /// The place of a row of this relation.
+    pub fn of(relation: pg_sys::Oid, row: &Columns<'_>) -> Self {
+        Self { relation, place: row.place }
+    }
+}
+
+/// Calls `visit` with the row that is at the spot, if the snapshot shows one: much cheaper than a search. Which row that is,
+/// only its columns tell.
+pub fn at_spot(spot: Spot, look: Look, visit: impl FnOnce(Columns<'_>)) {
+    // SAFETY: as in `by_int4`. The relation may be gone, and may have become shorter; a line that holds no tuple is no row.
+    // The buffer is pinned while the tuple is looked at.
+    unsafe {
+        let rel = pg_sys::try_table_open(spot.relation, pg_sys::AccessShareLock as i32);
+        if rel.is_null() {
+            return;
+        }
+        let block = pgrx::itemptr::item_pointer_get_block_number_no_check(spot.place);
+        if block < pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM) {
+            let snapshot = match look {
+                Look::Active => pg_sys::GetActiveSnapshot(),
+                Look::Latest => pg_sys::RegisterSnapshot(pg_sys::GetLatestSnapshot()),
+            };
+            let mut tuple = pg_sys::HeapTupleData { t_self: spot.place, ..Default::default() };
+            let mut buffer = 0;
+            if pg_sys::heap_fetch(rel, snapshot, &mut tuple, &mut buffer, false) {
+                visit_tuple(rel, &mut tuple, visit);
+                pg_sys::ReleaseBuffer(buffer);
+            }
+            if look == Look::Latest {
+                pg_sys::UnregisterSnapshot(snapshot);
+            }
+        }
+        pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+    }
+}
+
+/// # Safety
+/// The tuple is one of the open relation, and stays where it is meanwhile.
+unsafe fn visit_tuple(rel: pg_sys::Relation, tuple: pg_sys::HeapTuple, visit: impl FnOnce(Columns<'_>)) {
+    // SAFETY: promised by the caller; at most 8 columns are deformed into arrays of that size.
+    unsafe {
+        let columns = (*(*rel).rd_att).natts as usize;
+        assert!(columns <= 8, "a table of docshard's own");
+        let mut values = [pg_sys::Datum::from(0); 8];
+        let mut nulls = [false; 8];
+        pg_sys::heap_deform_tuple(tuple, (*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
+        visit(Columns { values: &values[..columns], nulls: &nulls[..columns], place: (*tuple).t_self });
     }
 }
 
@@ -114,12 +171,46 @@ pub fn by_key(
     relation: pg_sys::Oid,
     index: pg_sys::Oid,
     bounds: &[Bound<'_>],
+    visit: impl FnMut(Columns<'_>) -> bool,
+) -> bool {
+    // SAFETY: the relation and its index exist (the caller looked them up in this transaction).
+    unsafe {
+        let rel = pg_sys::table_open(relation, pg_sys::AccessShareLock as i32);
+        let goes_on = scan_by_key(rel, index, bounds, visit);
+        pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+        goes_on
+    }
+}
+
+/// As [`by_key`], for the present user. None, and nothing was visited, if row-level security hides rows, which the executor is
+/// for. PostgreSQL's own error (42501) without the privilege to read the table.
+pub fn user_by_key(
+    relation: pg_sys::Oid,
+    index: pg_sys::Oid,
+    bounds: &[Bound<'_>],
+    visit: impl FnMut(Columns<'_>) -> bool,
+) -> Option<bool> {
+    // SAFETY: as in `by_key`.
+    unsafe {
+        let rel = pg_sys::table_open(relation, pg_sys::AccessShareLock as i32);
+        permission::require(rel, pg_sys::ACL_SELECT);
+        let goes_on = (!permission::hides_rows(rel)).then(|| scan_by_key(rel, index, bounds, visit));
+        pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+        goes_on
+    }
+}
+
+/// # Safety
+/// The relation is open, and the index is one of its.
+unsafe fn scan_by_key(
+    rel: pg_sys::Relation,
+    index: pg_sys::Oid,
+    bounds: &[Bound<'_>],
     mut visit: impl FnMut(Columns<'_>) -> bool,
 ) -> bool {
     assert!(bounds.len() <= 2, "a key of docshard's own");
-    // SAFETY: as in `by_int4`; an ordered scan of a b-tree takes any of these operators.
+    // SAFETY: promised by the caller; an ordered scan of a b-tree takes any of these operators.
     unsafe {
-        let rel = pg_sys::table_open(relation, pg_sys::AccessShareLock as i32);
         let index_rel = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
         let mut scan_keys: [pg_sys::ScanKeyData; 2] = std::mem::zeroed();
         for (column, bound) in bounds.iter().enumerate() {
@@ -154,7 +245,6 @@ pub fn by_key(
         pg_sys::index_endscan(scan);
         pg_sys::ExecDropSingleTupleTableSlot(slot);
         pg_sys::index_close(index_rel, pg_sys::AccessShareLock as i32);
-        pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
         goes_on
     }
 }

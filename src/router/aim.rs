@@ -103,16 +103,11 @@ impl Aim {
         if query.hint.is_some() {
             return None;
         }
-        let ids = query.filter.ranges_of("_id");
-        let id = self.id.clone().or_else(|| match ids.as_slice() {
-            [one] => one.as_point().map(<[u8]>::to_vec),
-            _ => None,
-        });
-        if collection.key.is_unsharded() {
-            return id.map(|id| (Vec::new(), Some(id)));
-        }
-        let skey = self.skey.clone().or_else(|| targeting::exact_key(&collection.key, &query.filter));
-        skey.map(|skey| (skey, id))
+        let (skey, id) = match &self.skey {
+            Some(skey) => (skey.clone(), one_id(query)),
+            None => one_key(collection, query)?,
+        };
+        Some((skey, self.id.clone().or(id)))
     }
 
     /// The WHERE clause of its statement.
@@ -128,6 +123,25 @@ impl Aim {
             }
         }
         Ok(conditions)
+    }
+}
+
+/// The one shard key, and the one `_id`, if the filter says it, that matching documents can have; both encoded. None if it
+/// does not say one, or an index is to be used.
+pub fn one_key(collection: &Collection, query: &Query) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+    if query.hint.is_some() {
+        return None;
+    }
+    if collection.key.is_unsharded() {
+        return one_id(query).map(|id| (Vec::new(), Some(id)));
+    }
+    targeting::exact_key(&collection.key, &query.filter).map(|skey| (skey, one_id(query)))
+}
+
+fn one_id(query: &Query) -> Option<Vec<u8>> {
+    match query.filter.ranges_of("_id").as_slice() {
+        [one] => one.as_point().map(<[u8]>::to_vec),
+        _ => None,
     }
 }
 

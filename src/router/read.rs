@@ -103,7 +103,7 @@ impl Documents {
         }
         self.left -= 1;
         let Some(row) = self.rows.next_row()? else { return Ok(None) };
-        let bytes = row.get(0).unwrap_or_default();
+        let Some(bytes) = row.get(0) else { return Ok(None) };
         if row.is_foreign() {
             raw::validate(bytes).map_err(Error::from)?;
         }
@@ -128,7 +128,11 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
             return Ok(none());
         }
         let single = destinations.len() == 1;
-        let (statement, order) = statement::find(&collection, query, options, single)?;
+        let by_key = if single { statement::find_by_key(&collection, query, options) } else { None };
+        let (statement, order) = match by_key {
+            Some(statement) => (statement, statement::Order::None),
+            None => statement::find(&collection, query, options, single)?,
+        };
         let streams = dispatch::read(&collection, &destinations, &statement)?;
         Ok(Documents {
             rows: Merged::new(streams, order),

@@ -1,5 +1,6 @@
 //! The SELECT that a shard runs for a find or a count.
 
+use super::aim;
 use super::condition::{Bound, Conditions, VERSION_PARAM};
 use super::halves;
 use super::hint::{self, Means};
@@ -98,6 +99,16 @@ pub fn find(
         sql += &format!(" OFFSET {}", options.skip.min(i64::MAX as u64));
     }
     Ok((Statement { sql, params: conditions.params }, order))
+}
+
+/// The statement of a find for one whole document of one key, which a shard does at once: see `ownership::documents`. Its one
+/// row is null if there is none. None: the find asks for something else.
+pub fn find_by_key(collection: &Collection, query: &Query, options: &FindOptions) -> Option<Statement> {
+    let plain = options.limit == Some(1) && options.skip == 0 && options.sort.is_none() && options.projection.is_none();
+    let (skey, id) = aim::one_key(collection, query).filter(|_| plain)?;
+    let sql = format!("SELECT docshard_internal.find_document({}, $1, $2, $3, $4, $5)", collection.id);
+    let (token, text) = (Bound::Int8(collection.token), Bound::Text(query.text.clone()));
+    Some(Statement { sql, params: vec![token, Bound::Int8(0), Bound::Bytes(skey), Bound::OptBytes(id), text] })
 }
 
 /// As [`find`], if there is a limit and a secondary index that serves filter and sort: see [`halves`].
