@@ -1,16 +1,14 @@
 //! What routers call at a shard: checks, locks and tables.
 
 use super::required;
-use crate::ownership::placement::{Placement, check};
+use crate::ownership::placement::{Placement, check_read};
 use crate::ownership::updating::Updating;
 use crate::ownership::{arriving, capture, documents, leaving, parts, table, writing};
 use crate::pg::aggregate;
 use crate::pg::error::Result;
-use crate::pg::fault;
 use crate::pg::json;
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::rows::Found;
-use crate::pg::scan::Look;
 use docshard_core::filter::Filter;
 use docshard_core::update;
 use pgrx::datum::{Array, Internal};
@@ -21,9 +19,7 @@ use pgrx::prelude::*;
 /// otherwise an ERROR. STABLE, so that it looks with the statement's own snapshot, once.
 #[pg_extern(schema = "docshard_internal", stable, parallel_safe, requires = ["catalog"])]
 fn at_version(collection: i32, token: i64, version: i64) -> bool {
-    let checked =
-        fault::point("read.checking").and_then(|()| check(collection, Placement { token, version }, Look::Active));
-    checked.unwrap_or_else(|e| e.raise());
+    check_read(collection, Placement { token, version }).unwrap_or_else(|e| e.raise());
     true
 }
 

@@ -8,15 +8,14 @@
 //!
 //! The row trigger is not fired; [`capture::changed`] does its work, for which `lock_and_check` has noted what is captured.
 
-use super::placement::{Placement, check};
+use super::placement::{Placement, check_read};
 use super::updating::{apply, document};
 use super::{capture, table, writing};
 use crate::pg::error::{Error, Result};
-use crate::pg::fault;
 use crate::pg::json;
 use crate::pg::param::Param;
 use crate::pg::rows::{Change, Purpose, Row, Writer};
-use crate::pg::scan::{self, Bound, Look};
+use crate::pg::scan::{self, Bound};
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
 use docshard_core::document::{normalise, raw};
@@ -82,8 +81,7 @@ pub fn find_one(
     (skey, id): (&[u8], Option<&[u8]>),
     filter: &str,
 ) -> Result<Option<Vec<u8>>> {
-    fault::point("read.checking")?;
-    check(collection, assumed, Look::Active)?;
+    check_read(collection, assumed)?;
     let (table, index) = table::oids(collection)?;
     let bounds: Vec<Bound<'_>> = [Some(skey), id].into_iter().flatten().map(Bound::Is).collect();
     let parsed = Filter::read(&json::parse(filter)?)?;

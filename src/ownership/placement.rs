@@ -104,6 +104,15 @@ pub fn captures(collection: i32) -> Result<Vec<Capture>> {
     Ok(found)
 }
 
+/// Holds a statement that reads to the version that the router assumed, in the statement's own snapshot.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_read(collection: i32, assumed: Placement) -> Result<()> {
+    fault::point("read.checking")?;
+    check(collection, assumed, Look::Active)
+}
+
 /// Checks that this shard is at the version that the router assumed.
 ///
 /// # Errors
