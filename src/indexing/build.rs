@@ -89,7 +89,7 @@ fn attempt(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
         transaction::run(|| spi::query("SELECT set_config('lock_timeout', '0', false)", &[]).map(|_| ()))?;
         for statement in &statements {
             utility::run_alone(statement)?;
-            fault::point("index.building")?;
+            begun()?;
         }
         return enter(draft, options);
     }
@@ -119,6 +119,11 @@ fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     })
 }
 
+/// A build is under way, here or on the shards.
+fn begun() -> Result<()> {
+    fault::point("index.building")
+}
+
 /// Runs the statements one after the other on every shard, all shards at the same time. An error of one ends the others,
 /// as their sessions are dropped.
 fn run_everywhere(sessions: &mut [Remote], statements: &[String]) -> Result<()> {
@@ -126,7 +131,7 @@ fn run_everywhere(sessions: &mut [Remote], statements: &[String]) -> Result<()> 
     for session in &mut *sessions {
         session.start(&statements[0], &[])?;
     }
-    fault::point("index.building")?;
+    begun()?;
     while done.iter().any(|done| *done < statements.len()) {
         for (session, done) in sessions.iter_mut().zip(&mut done).filter(|(_, done)| **done < statements.len()) {
             if session.poll(LOOK_MS)?.is_none() {
