@@ -53,6 +53,12 @@ SELECT docshard.run_command('idxp', '{"insert": "u", "documents": [{"_id": 11, "
 SELECT docshard.insert_one('idxp.u', '{"_id": 12, "seat": [1, 2]}') -> 'insertedId' AS inserted;
 SELECT docshard.insert_one('idxp.u', '{"_id": 13, "seat": [1, 2], "taken": true}');
 SELECT docshard.create_index('idxp.u', '{"seat": 1}', '{"unique": true, "partialFilterExpression": {"seat": {"$lt": 3}}}');
+-- A search that comes upon such a document does not fail, whatever the plan.
+SET enable_indexscan = off;
+SET enable_bitmapscan = off;
+SELECT docshard.find('idxp.u', '{"seat": {"$gte": 1}, "taken": true}', '{"sort": {"_id": 1}}');
+RESET enable_indexscan;
+RESET enable_bitmapscan;
 
 -- Indexes over the same keys are different ones if they hold or demand different things.
 SELECT docshard.create_index('idxp.s', '{"x": 1}'), docshard.create_index('idxp.s', '{"x": 1}', '{"sparse": true, "name": "sparse"}'),

@@ -167,7 +167,9 @@ pub fn index_statements(
     how: &str,
 ) -> Result<Vec<String>> {
     let keys = IndexKeys::read(&crate::pg::json::parse(keys_json)?)?;
-    let function = if unique { "unique_index_key" } else { "index_key" };
+    // A search may look at documents that a partial index does not hold, and must not be refused for them.
+    let refuses = unique && partial.is_none();
+    let function = if refuses { "unique_index_key" } else { "index_key" };
     let literal = quote_literal(keys_json);
     let column = |(column, (_, descending)): (usize, &(String, bool))| {
         let direction = if *descending { " DESC" } else { "" };
@@ -191,8 +193,16 @@ pub fn index_statements(
         let (name, columns) = (index_name(index), columns.join(", "));
         script.push(format!("CREATE {kind} {how} {name} ON {table} ({columns}){}", holding(&held)));
     }
+    let apart = format!("docshard_internal.has_index_entries(doc, {literal}::text)");
+    if unique && !refuses {
+        // It holds nothing: what would come into it is refused.
+        script.push(format!(
+            "CREATE INDEX {how} {} ON {table} (docshard_internal.unique_index_key(doc, {literal}::text, 0)){}",
+            entries_name(index),
+            holding(&[vec![apart.clone()], held.clone()].concat())
+        ));
+    }
     if keys.has_entries(unique) {
-        let apart = format!("docshard_internal.has_index_entries(doc, {literal}::text)");
         let (name, held) = match keys.has_tree() {
             true => (entries_name(index), [vec![apart], held].concat()),
             false => (index_name(index), held),

@@ -258,11 +258,11 @@ impl Conditions {
         let narrow = wanted.columns.first().is_some_and(are_points);
         let mut terms = Vec::new();
         for (column, ranges) in wanted.columns.iter().enumerate() {
-            let expression = index_expression("t.doc", &index.definition, index.unique, column);
+            let expression = index_expression("t.doc", index, column);
             terms.extend(self.ranges(&expression, ranges, true, narrow));
         }
         if terms.is_empty() && !index.unique {
-            let first = index_expression("t.doc", &index.definition, false, 0);
+            let first = key_expression("t.doc", &index.definition, "index_key", 0);
             terms.push(format!("{first} < {}", literal(APART)));
         }
         (!terms.is_empty()).then(|| terms.join(" AND "))
@@ -278,7 +278,7 @@ impl Conditions {
             return (!wanted.entries.is_all()).then(|| self.entry_in(index, wanted));
         }
         if wanted.entries.is_all() {
-            let first = index_expression("t.doc", &index.definition, false, 0);
+            let first = key_expression("t.doc", &index.definition, "index_key", 0);
             return Some(format!("{first} = {}", literal(APART)));
         }
         let entry = self.entry_in(index, wanted);
@@ -387,8 +387,12 @@ fn literal(bytes: &[u8]) -> String {
     text
 }
 
-/// What an index's column is made of, as the index was created with.
-pub fn index_expression(doc: &str, definition: &str, unique: bool, column: usize) -> String {
-    let function = if unique { "unique_index_key" } else { "index_key" };
+/// What an index's column is made of, as the index was created with: see `ownership::table`.
+pub fn index_expression(doc: &str, index: &Index, column: usize) -> String {
+    let refuses = index.unique && index.partial.is_none();
+    key_expression(doc, &index.definition, if refuses { "unique_index_key" } else { "index_key" }, column)
+}
+
+fn key_expression(doc: &str, definition: &str, function: &str, column: usize) -> String {
     format!("docshard_internal.{function}({doc}, {}::text, {column})", quote_literal(definition))
 }

@@ -75,7 +75,7 @@ fn order(index: &Index, wanted: &Wanted, sort: Option<&Sort>) -> Option<String> 
             if *turned.get_or_insert(downwards != descending) != (downwards != descending) {
                 return None;
             }
-            let key = super::condition::index_expression("t.doc", &index.definition, index.unique, column);
+            let key = super::condition::index_expression("t.doc", index, column);
             columns.push(format!("{key}{}", if *downwards { " DESC" } else { "" }));
         } else if !fixed {
             return None;

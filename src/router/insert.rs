@@ -258,7 +258,7 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
         conditions.held_by(index);
         for column in 0..keys.fields.len() {
             let key = conditions.param(Bound::Bytes(keys.unique_key(object, column)?));
-            conditions.and(format!("{} = {key}", index_expression("t.doc", &index.definition, true, column)));
+            conditions.and(format!("{} = {key}", index_expression("t.doc", index, column)));
         }
         let own =
             (conditions.param(Bound::Bytes(skey.to_vec())), conditions.param(Bound::Bytes(document.id_key.clone())));
