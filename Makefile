@@ -2,7 +2,7 @@
 # its server headers and PG_BINDIR=… to name its programs.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build install demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults soak fuzz bench clean
+.PHONY: help deps build install demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults soak fuzz bench instructions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ fuzz: ## fuzz the core, FUZZ_S seconds a target (60); needs nightly Rust and car
 bench: install ## compare speed with plain PostgreSQL and hand-made sharding
 	@bench/run
 	@bench/moves
+
+instructions: ## count the core's instructions with valgrind, and compare with those recorded
+	@bench/instructions
 
 clean: ## remove everything built, the demo, the private PostgreSQL
 	@for folder in .demo .bench/*/; do .ci/cluster remove $$folder; done

@@ -27,6 +27,7 @@ pub mod update;
 
 pub mod index;
 
+pub mod merge;
 pub mod targeting;
 
 pub mod plan;

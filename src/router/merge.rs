@@ -3,44 +3,13 @@
 use super::dispatch::{Answer, RowStream};
 use super::statement::Order;
 use crate::pg::error::Result;
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-
-/// A shard's next row, waiting for its turn.
-struct Head {
-    key: Vec<u8>,
-    row: Answer,
-    stream: usize,
-    descending: bool,
-}
-
-impl Ord for Head {
-    /// The heap's greatest is the row to hand out next; among equals the shard that comes first, so results are stable.
-    fn cmp(&self, other: &Self) -> Ordering {
-        let by_key = if self.descending { self.key.cmp(&other.key) } else { other.key.cmp(&self.key) };
-        by_key.then_with(|| other.stream.cmp(&self.stream))
-    }
-}
-
-impl PartialOrd for Head {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Head {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Head {}
+use docshard_core::merge::Heads;
 
 /// The merged stream.
 pub struct Merged {
     streams: Vec<RowStream>,
     order: Order,
-    heads: BinaryHeap<Head>,
+    heads: Heads<Vec<u8>, Answer>,
     primed: bool,
     current: usize,
 }
@@ -49,7 +18,8 @@ impl Merged {
     /// Merges streams whose rows come in `order`. One stream needs no key column.
     pub fn new(streams: Vec<RowStream>, order: Order) -> Self {
         let order = if streams.len() < 2 { Order::None } else { order };
-        Self { streams, order, heads: BinaryHeap::new(), primed: false, current: 0 }
+        let heads = Heads::new(order == Order::Descending);
+        Self { streams, order, heads, primed: false, current: 0 }
     }
 
     /// The next row.
@@ -72,15 +42,15 @@ impl Merged {
                 self.refill(stream)?;
             }
         }
-        let Some(head) = self.heads.pop() else { return Ok(None) };
-        self.refill(head.stream)?;
-        Ok(Some(head.row))
+        let Some((stream, row)) = self.heads.pop() else { return Ok(None) };
+        self.refill(stream)?;
+        Ok(Some(row))
     }
 
     fn refill(&mut self, stream: usize) -> Result<()> {
         if let Some(row) = self.streams[stream].next_row()? {
             let key = row.get(1).unwrap_or_default().to_vec();
-            self.heads.push(Head { key, row, stream, descending: self.order == Order::Descending });
+            self.heads.push(stream, key, row);
         }
         Ok(())
     }

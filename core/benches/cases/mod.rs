@@ -1,0 +1,249 @@
+//! What is measured of the core, for one document (or call, or row) at a time: criterion tells the time of it
+//! (`benches/language.rs`), valgrind the instructions (`benches/instructions.rs`).
+
+use docshard_core::chunk_map::{Chunk, ChunkMap, ShardId};
+use docshard_core::document::normalise::for_insert;
+use docshard_core::document::raw::{self, RawObject};
+use docshard_core::document::{ext_json, write};
+use docshard_core::filter::Filter;
+use docshard_core::key::KeyPattern;
+use docshard_core::key::encode::encode_value;
+use docshard_core::merge::Heads;
+use docshard_core::projection::Projection;
+use docshard_core::sort::Sort;
+use docshard_core::targeting;
+use docshard_core::update::Update;
+use serde_json::{Value as Json, json};
+use std::hint::black_box;
+
+/// A message of an inbox, about 500 bytes.
+fn message(n: usize) -> Vec<u8> {
+    let document = json!({
+        "_id": {"$oid": format!("{n:024x}")},
+        "recipient": format!("user_{}", n % 5000),
+        "from": format!("user_{}", n * 7919 % 5000),
+        "to": ["ada_00", "alan_01", "anita_02"],
+        "likes": n * 7919 % 1024,
+        "read": n.is_multiple_of(3),
+        "folder": (["inbox", "archive", "spam", "sent"][n % 4]),
+        "sent": {"$date": {"$numberLong": (1_767_225_600_000 + n * 7000).to_string()}},
+        "size": {"w": n % 640, "h": n % 480},
+        "replies": [
+            {"from": format!("user_{}", n % 77), "likes": n * 31 % 128},
+            {"from": format!("user_{}", n % 99), "likes": n * 37 % 128},
+            {"from": format!("user_{}", n % 55), "likes": n * 41 % 128},
+        ],
+        "text": "the a our this every some morning train river coffee market garden window letter song ".repeat(2),
+    });
+    write::value(&ext_json::from_json(&document).expect("well-formed")).expect("writable")
+}
+
+fn document(bytes: &[u8]) -> RawObject<'_> {
+    raw::document(bytes).expect("an object")
+}
+
+/// What does the work of a case once, on something else each time; a thousand calls come round.
+pub type Work = Box<dyn FnMut()>;
+
+/// What a case is called, `area: what`, and what makes it ready.
+pub struct Case {
+    /// unique, and never changed for the same work: recorded counts go by it
+    pub name: &'static str,
+    prepare: Box<dyn Fn() -> Work>,
+}
+
+impl Case {
+    fn new(name: &'static str, prepare: impl Fn() -> Work + 'static) -> Self {
+        Self { name, prepare: Box::new(prepare) }
+    }
+
+    /// Parses what the case is about and makes its documents.
+    pub fn prepare(&self) -> Work {
+        (self.prepare)()
+    }
+}
+
+/// How many calls of a case's work come round.
+pub const ROUND: usize = 1000;
+
+/// All cases.
+pub fn all() -> Vec<Case> {
+    [matching(), updating(), shaping(), keys(), targets(), merging()].into_iter().flatten().collect()
+}
+
+/// Work on one document after the other.
+fn each(mut work: impl FnMut(RawObject<'_>) + 'static) -> Work {
+    let messages: Vec<_> = (0..ROUND).map(message).collect();
+    let mut n = 0;
+    Box::new(move || {
+        n = (n + 1) % messages.len();
+        work(black_box(document(&messages[n])));
+    })
+}
+
+fn matching() -> Vec<Case> {
+    [
+        ("match: likes > N", json!({"likes": {"$gt": 1000}})),
+        ("match: a string", json!({"folder": "spam"})),
+        (
+            "match: five conditions",
+            json!({"likes": {"$gt": 100}, "read": false, "folder": {"$in": ["inbox", "archive"]},
+                "size.w": {"$lt": 600}, "from": {"$ne": "user_1"}}),
+        ),
+        ("match: $elemMatch", json!({"replies": {"$elemMatch": {"from": "user_5", "likes": {"$gt": 100}}}})),
+        ("match: an element of an array", json!({"to": "alan_01"})),
+        ("match: a date", json!({"sent": {"$gt": {"$date": "2026-01-01T01:00:00Z"}}})),
+        ("match: an ObjectId", json!({"_id": {"$oid": format!("{:024x}", 77)}})),
+        ("match: a regular expression", json!({"text": {"$regex": "song.*river"}})),
+    ]
+    .map(|(name, filter)| {
+        Case::new(name, move || {
+            let filter = Filter::parse(&filter).expect("a filter");
+            each(move |document| {
+                black_box(filter.matches(document));
+            })
+        })
+    })
+    .into()
+}
+
+fn updating() -> Vec<Case> {
+    [
+        ("update: $set of a field", json!({"$set": {"likes": -1}})),
+        ("update: $inc of a field", json!({"$inc": {"likes": 1}})),
+        ("update: $set deep inside", json!({"$set": {"size.w": -1}})),
+        ("update: $push", json!({"$push": {"to": "x"}})),
+    ]
+    .map(|(name, update)| {
+        Case::new(name, move || {
+            let update = Update::parse(&update).expect("an update");
+            each(move |document| {
+                let _ = black_box(update.apply(document, &[]));
+            })
+        })
+    })
+    .into()
+}
+
+fn shaping() -> Vec<Case> {
+    vec![
+        Case::new("project: two fields", || {
+            let projection = Projection::parse(&json!({"from": 1, "size.w": 1})).expect("a projection");
+            each(move |document| {
+                let _ = black_box(projection.apply(document));
+            })
+        }),
+        Case::new("sort key: two fields", || {
+            let sort = Sort::parse(&json!({"sent": -1, "from": 1})).expect("a sort");
+            each(move |document| {
+                let _ = black_box(sort.key_of(document));
+            })
+        }),
+        Case::new("insert: check and normalise", || {
+            each(|document| {
+                let _ = black_box(for_insert(document, || [7; 12]));
+            })
+        }),
+    ]
+}
+
+fn keys() -> Vec<Case> {
+    let patterns = [("key: two fields", json!({"recipient": 1, "sent": 1})), ("key: hashed", json!({"_id": "hashed"}))];
+    let mut cases: Vec<_> = patterns
+        .map(|(name, pattern)| {
+            Case::new(name, move || {
+                let pattern = KeyPattern::parse(&pattern).expect("a pattern");
+                each(move |document| {
+                    let _ = black_box(pattern.key_of(document));
+                })
+            })
+        })
+        .into();
+    // One value of each kind, without what finds it in a document.
+    let values = [
+        ("encode: a string", json!("user_0500")),
+        ("encode: an integer", json!(1023)),
+        ("encode: a double", json!(-1.5e-7)),
+        ("encode: a date", json!({"$date": "2026-01-01T01:00:00Z"})),
+        ("encode: an object", json!({"w": 640, "h": 480, "of": ["a", null, true]})),
+    ];
+    cases.extend(values.map(|(name, value)| {
+        Case::new(name, move || {
+            let value = ext_json::from_json(&value).expect("well-formed");
+            let mut out = Vec::new();
+            Box::new(move || {
+                out.clear();
+                encode_value(black_box(&value), &mut out);
+                black_box(&out);
+            })
+        })
+    }));
+    cases
+}
+
+/// A map of 1002 chunks on three shards.
+fn map(pattern: &KeyPattern) -> ChunkMap {
+    let bound = |n: usize| {
+        let bound = json!({"recipient": format!("user_{n:04}"), "sent": {"$minKey": 1}});
+        pattern.bound_from_json(&bound).expect("a bound")
+    };
+    let mut bounds = vec![pattern.min_bound()];
+    bounds.extend((0..1000).map(bound));
+    bounds.push(pattern.max_bound());
+    let chunks = bounds.windows(2).enumerate().map(|(i, pair)| Chunk {
+        min: pair[0].clone(),
+        max: pair[1].clone(),
+        shard: (i % 3) as ShardId,
+    });
+    ChunkMap::new(chunks.collect()).expect("a map")
+}
+
+fn targets() -> Vec<Case> {
+    [
+        ("target: a whole key", json!({"recipient": "user_0500", "sent": {"$date": "2026-01-01T01:00:00Z"}})),
+        ("target: a prefix", json!({"recipient": "user_0500", "likes": 5})),
+        ("target: a list", json!({"recipient": {"$in": ["user_0001", "user_0500", "user_0900"]}})),
+        ("target: everything", json!({"likes": 5})),
+    ]
+    .map(|(name, filter)| {
+        Case::new(name, move || {
+            let pattern = KeyPattern::parse(&json!({"recipient": 1, "sent": 1})).expect("a pattern");
+            let map = map(&pattern);
+            let filter: Json = filter.clone();
+            Box::new(move || {
+                let filter = Filter::parse(black_box(&filter)).expect("a filter");
+                black_box(map.targets(&targeting::key_ranges(&pattern, &filter)));
+            })
+        })
+    })
+    .into()
+}
+
+/// The next row of several streams without end: the keys of each are those of one round, and then greater ones.
+fn merging() -> Vec<Case> {
+    [("merge: a row of 3 shards", 3), ("merge: a row of 24 shards", 24)]
+        .map(|(name, streams)| {
+            Case::new(name, move || {
+                let sort = Sort::parse(&json!({"likes": 1, "_id": 1})).expect("a sort");
+                let mut keys: Vec<_> = (0..ROUND).map(|n| sort.key_of(document(&message(n)))).collect();
+                keys.sort();
+                let key = move |at: usize| {
+                    let mut key = ((at / ROUND) as u32).to_be_bytes().to_vec();
+                    key.extend_from_slice(&keys[at % ROUND]);
+                    key
+                };
+                // The next row of a shard is some rows of the others further on: as good as random, the same each time.
+                let step = move |at: usize| 1 + (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % (2 * streams);
+                let mut heads = Heads::new(false);
+                for stream in 0..streams {
+                    heads.push(stream, key(stream), stream);
+                }
+                Box::new(move || {
+                    let (stream, at) = black_box(heads.pop()).expect("streams without end");
+                    let next = at + step(at);
+                    heads.push(stream, key(next), next);
+                })
+            })
+        })
+        .into()
+}
