@@ -22,10 +22,7 @@ pub fn key_ranges(pattern: &KeyPattern, filter: &Filter) -> KeyRanges {
 /// Some(key) if the filter gives every field of the shard key by equality: the statement concerns that key alone. None
 /// for an unsharded collection, whose key says nothing.
 pub fn exact_key(pattern: &KeyPattern, filter: &Filter) -> Option<Vec<u8>> {
-    match key_ranges(pattern, filter).as_slice() {
-        [range] => range.as_point().map(<[u8]>::to_vec),
-        _ => None,
-    }
+    key_ranges(pattern, filter).as_point().map(<[u8]>::to_vec)
 }
 
 /// The shard keys made of each field's encodings.

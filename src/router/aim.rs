@@ -15,7 +15,6 @@ use crate::pg::error::{Error, Result};
 use docshard_core::document::raw::RawObject;
 use docshard_core::error::Kind;
 use docshard_core::key::{KeyRange, KeyRanges};
-use docshard_core::targeting;
 
 /// What wants to write, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +104,7 @@ impl Aim {
         }
         let (skey, id) = match &self.skey {
             Some(skey) => (skey.clone(), one_id(query)),
-            None => one_key(collection, query)?,
+            None => one_key(collection, query, &self.keys)?,
         };
         Some((skey, self.id.clone().or(id)))
     }
@@ -126,23 +125,20 @@ impl Aim {
     }
 }
 
-/// The one shard key, and the one `_id`, if the filter says it, that matching documents can have; both encoded. None if it
-/// does not say one, or an index is to be used.
-pub fn one_key(collection: &Collection, query: &Query) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+/// The one shard key, and the one `_id`, if the filter says it, that matching documents can have; both encoded. `keys` are the
+/// shard keys that they can have. None if that is not one, or an index is to be used.
+pub fn one_key(collection: &Collection, query: &Query, keys: &KeyRanges) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     if query.hint.is_some() {
         return None;
     }
     if collection.key.is_unsharded() {
         return one_id(query).map(|id| (Vec::new(), Some(id)));
     }
-    targeting::exact_key(&collection.key, &query.filter).map(|skey| (skey, one_id(query)))
+    keys.as_point().map(|skey| (skey.to_vec(), one_id(query)))
 }
 
 fn one_id(query: &Query) -> Option<Vec<u8>> {
-    match query.filter.ranges_of("_id").as_slice() {
-        [one] => one.as_point().map(<[u8]>::to_vec),
-        _ => None,
-    }
+    query.filter.ranges_of("_id").as_point().map(<[u8]>::to_vec)
 }
 
 /// Finds a write's target. None: there is nothing that it could write to.
@@ -154,7 +150,7 @@ pub fn aim(collection: &Collection, shot: &Shot<'_>) -> Result<Option<Aim>> {
     hint::means(collection, query)?;
     let keys = query.keys(collection);
     let sharded = !collection.key.is_unsharded();
-    let exact = targeting::exact_key(&collection.key, &query.filter).is_some();
+    let exact = sharded && keys.as_point().is_some();
     if sharded && shot.upsert && !exact {
         return Err(shot.operation.untargeted_upsert(collection));
     }

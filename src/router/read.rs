@@ -123,12 +123,14 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
     with_fresh_map(namespace, |collection| {
         let none = || Documents { rows: Merged::new(Vec::new(), statement::Order::None), skip: 0, left: 0 };
         let Some(collection) = collection else { return Ok(none()) };
-        let destinations = query.destinations(&collection)?;
+        hint::means(&collection, query)?;
+        let keys = query.keys(&collection);
+        let destinations = dispatch::destinations(&collection, &keys)?;
         if destinations.is_empty() {
             return Ok(none());
         }
         let single = destinations.len() == 1;
-        let by_key = if single { statement::find_by_key(&collection, query, options) } else { None };
+        let by_key = if single { statement::find_by_key(&collection, query, &keys, options) } else { None };
         let (statement, order) = match by_key {
             Some(statement) => (statement, statement::Order::None),
             None => statement::find(&collection, query, options, single)?,

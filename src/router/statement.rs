@@ -9,6 +9,7 @@ use super::read::Query;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
 use docshard_core::filter::Filter;
+use docshard_core::key::KeyRanges;
 use docshard_core::key::pattern::FieldKind;
 use docshard_core::setting::wrapped;
 use docshard_core::sort::Sort;
@@ -102,10 +103,18 @@ pub fn find(
 }
 
 /// The statement of a find for one whole document of one key, which a shard does at once: see `ownership::documents`. Its one
-/// row is null if there is none. None: the find asks for something else.
-pub fn find_by_key(collection: &Collection, query: &Query, options: &FindOptions) -> Option<Statement> {
-    let plain = options.limit == Some(1) && options.skip == 0 && options.sort.is_none() && options.projection.is_none();
-    let (skey, id) = aim::one_key(collection, query).filter(|_| plain)?;
+/// row is null if there is none. `keys` are the shard keys that documents can have which match. None: the find asks for
+/// something else.
+pub fn find_by_key(
+    collection: &Collection,
+    query: &Query,
+    keys: &KeyRanges,
+    options: &FindOptions,
+) -> Option<Statement> {
+    if options.limit != Some(1) || options.skip > 0 || options.sort.is_some() || options.projection.is_some() {
+        return None;
+    }
+    let (skey, id) = aim::one_key(collection, query, keys)?;
     let sql = format!("SELECT docshard_internal.find_document({}, $1, $2, $3, $4, $5)", collection.id);
     let (token, text) = (Bound::Int8(collection.token), Bound::Text(query.text.clone()));
     Some(Statement { sql, params: vec![token, Bound::Int8(0), Bound::Bytes(skey), Bound::OptBytes(id), text] })

@@ -75,6 +75,13 @@ impl KeyRanges {
     pub fn as_slice(&self) -> &[KeyRange] {
         &self.0
     }
+    /// The only key inside, if there is one alone.
+    pub fn as_point(&self) -> Option<&[u8]> {
+        match self.0.as_slice() {
+            [one] => one.as_point(),
+            _ => None,
+        }
+    }
     /// True if nothing can match.
     pub fn is_none(&self) -> bool {
         self.0.is_empty()
