@@ -2,7 +2,7 @@
 
 use super::jsonb::{RawJsonb, new_varlena};
 use super::permission;
-use pgrx::{FromDatum, pg_sys};
+use pgrx::pg_sys;
 
 // Not in pgrx's bindings; called with a guard, so that an ERROR unwinds.
 unsafe extern "C-unwind" {
@@ -173,13 +173,7 @@ pub fn by_key(
     bounds: &[Bound<'_>],
     visit: impl FnMut(Columns<'_>) -> bool,
 ) -> bool {
-    // SAFETY: the relation and its index exist (the caller looked them up in this transaction).
-    unsafe {
-        let rel = pg_sys::table_open(relation, pg_sys::AccessShareLock as i32);
-        let goes_on = scan_by_key(rel, index, bounds, visit);
-        pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
-        goes_on
-    }
+    scan_by_key(relation, index, bounds, false, visit).unwrap_or(true)
 }
 
 /// As [`by_key`], for the present user. None, and nothing was visited, if row-level security hides rows, which the executor is
@@ -190,47 +184,32 @@ pub fn user_by_key(
     bounds: &[Bound<'_>],
     visit: impl FnMut(Columns<'_>) -> bool,
 ) -> Option<bool> {
-    // SAFETY: as in `by_key`.
-    unsafe {
-        let rel = pg_sys::table_open(relation, pg_sys::AccessShareLock as i32);
-        permission::require(rel, pg_sys::ACL_SELECT);
-        let goes_on = (!permission::hides_rows(rel)).then(|| scan_by_key(rel, index, bounds, visit));
-        pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
-        goes_on
-    }
+    scan_by_key(relation, index, bounds, true, visit)
 }
 
-/// # Safety
-/// The relation is open, and the index is one of its.
-unsafe fn scan_by_key(
-    rel: pg_sys::Relation,
+fn scan_by_key(
+    relation: pg_sys::Oid,
     index: pg_sys::Oid,
     bounds: &[Bound<'_>],
+    as_user: bool,
     mut visit: impl FnMut(Columns<'_>) -> bool,
-) -> bool {
-    assert!(bounds.len() <= 2, "a key of docshard's own");
-    // SAFETY: promised by the caller; an ordered scan of a b-tree takes any of these operators.
+) -> Option<bool> {
+    // SAFETY: the relation and its index exist (the caller looked them up in this transaction); an ordered scan of a b-tree
+    // takes any of these operators.
     unsafe {
-        let index_rel = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
-        let mut scan_keys: [pg_sys::ScanKeyData; 2] = std::mem::zeroed();
-        for (column, bound) in bounds.iter().enumerate() {
-            let (strategy, function, key) = match *bound {
-                Bound::Is(key) => (pg_sys::BTEqualStrategyNumber, pg_sys::F_BYTEAEQ, key),
-                Bound::From(key) => (pg_sys::BTGreaterEqualStrategyNumber, pg_sys::F_BYTEAGE, key),
-                Bound::Above(key) => (pg_sys::BTGreaterStrategyNumber, pg_sys::F_BYTEAGT, key),
-            };
-            pg_sys::ScanKeyInit(
-                &mut scan_keys[column],
-                column as i16 + 1,
-                strategy as u16,
-                pg_sys::Oid::from(function),
-                pg_sys::Datum::from(new_varlena(key)),
-            );
+        let rel = pg_sys::table_open(relation, pg_sys::AccessShareLock as i32);
+        if as_user {
+            permission::require(rel, pg_sys::ACL_SELECT);
+            if permission::hides_rows(rel) {
+                pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+                return None;
+            }
         }
-        let snapshot = pg_sys::GetActiveSnapshot();
+        let index_rel = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
+        let mut keys = scan_keys(bounds);
         let slot = pg_sys::table_slot_create(rel, std::ptr::null_mut());
-        let scan = pg_sys::index_beginscan(rel, index_rel, snapshot, bounds.len() as i32, 0);
-        pg_sys::index_rescan(scan, scan_keys.as_mut_ptr(), bounds.len() as i32, std::ptr::null_mut(), 0);
+        let scan = pg_sys::index_beginscan(rel, index_rel, pg_sys::GetActiveSnapshot(), bounds.len() as i32, 0);
+        pg_sys::index_rescan(scan, keys.as_mut_ptr(), bounds.len() as i32, std::ptr::null_mut(), 0);
         let mut goes_on = true;
         while goes_on && pg_sys::index_getnext_slot(scan, pg_sys::ScanDirection::ForwardScanDirection, slot) {
             pgrx::check_for_interrupts!();
@@ -245,41 +224,46 @@ unsafe fn scan_by_key(
         pg_sys::index_endscan(scan);
         pg_sys::ExecDropSingleTupleTableSlot(slot);
         pg_sys::index_close(index_rel, pg_sys::AccessShareLock as i32);
-        goes_on
+        pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+        Some(goes_on)
+    }
+}
+
+/// What an index over bytea columns is searched for; as many keys as there are bounds. They live in the present memory
+/// context.
+pub(super) fn scan_keys(bounds: &[Bound<'_>]) -> [pg_sys::ScanKeyData; 2] {
+    // SAFETY: zeros are an empty key; each is made from a datum of its operator's type.
+    unsafe {
+        let mut keys: [pg_sys::ScanKeyData; 2] = std::mem::zeroed();
+        assert!(bounds.len() <= keys.len(), "a key of docshard's own");
+        for (column, bound) in bounds.iter().enumerate() {
+            let (strategy, function, key) = match *bound {
+                Bound::Is(key) => (pg_sys::BTEqualStrategyNumber, pg_sys::F_BYTEAEQ, key),
+                Bound::From(key) => (pg_sys::BTGreaterEqualStrategyNumber, pg_sys::F_BYTEAGE, key),
+                Bound::Above(key) => (pg_sys::BTGreaterStrategyNumber, pg_sys::F_BYTEAGT, key),
+            };
+            pg_sys::ScanKeyInit(
+                &mut keys[column],
+                column as i16 + 1,
+                strategy as u16,
+                pg_sys::Oid::from(function),
+                pg_sys::Datum::from(new_varlena(key)),
+            );
+        }
+        keys
     }
 }
 
 /// The third column, a jsonb, of the row whose first two, the columns of `index`, equal the keys; in the active snapshot.
 pub fn document_by_key(relation: pg_sys::Oid, index: pg_sys::Oid, keys: [&[u8]; 2]) -> Option<RawJsonb> {
-    // SAFETY: as in `by_int4`; the document is copied before the row's buffer is released.
-    unsafe {
-        let rel = pg_sys::table_open(relation, pg_sys::AccessShareLock as i32);
-        let mut scan_keys: [pg_sys::ScanKeyData; 2] = std::mem::zeroed();
-        for (column, key) in keys.iter().enumerate() {
-            pg_sys::ScanKeyInit(
-                &mut scan_keys[column],
-                column as i16 + 1,
-                pg_sys::BTEqualStrategyNumber as u16,
-                pg_sys::Oid::from(pg_sys::F_BYTEAEQ),
-                pg_sys::Datum::from(new_varlena(key)),
-            );
-        }
-        let snapshot = pg_sys::GetActiveSnapshot();
-        let scan = pg_sys::systable_beginscan(rel, index, true, snapshot, 2, scan_keys.as_mut_ptr());
-        let tuple = pg_sys::systable_getnext(scan);
-        let mut found = None;
-        if !tuple.is_null() {
-            let mut values = [pg_sys::Datum::from(0); 8];
-            let mut nulls = [false; 8];
-            assert!((3..=8).contains(&(*(*rel).rd_att).natts), "a table of docshard's own");
-            pg_sys::heap_deform_tuple(tuple, (*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
-            let jsonb = RawJsonb::from_polymorphic_datum(values[2], nulls[2], pg_sys::JSONBOID);
-            found = jsonb.map(|doc| RawJsonb::from_bytes(doc.bytes()));
-        }
-        pg_sys::systable_endscan(scan);
-        pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
-        found
-    }
+    let mut found = None;
+    by_key(relation, index, &keys.map(Bound::Is), |row| {
+        let mut bytes = Vec::new();
+        row.append(2, &mut bytes);
+        found = Some(RawJsonb::from_bytes(&bytes));
+        false
+    });
+    found
 }
 
 /// A value of a row to be written.

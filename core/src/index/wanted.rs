@@ -4,7 +4,6 @@
 
 use super::IndexKeys;
 use super::entries::Tag;
-use super::wildcard;
 use crate::filter::{Filter, Part};
 use crate::key::encode::prefix_successor;
 use crate::key::{KeyRange, KeyRanges};
@@ -38,7 +37,7 @@ impl Wanted {
     /// How many leading columns are given by equality, and how many are given at all.
     pub fn score(&self) -> (usize, usize) {
         if self.inverted {
-            return (usize::from(wildcard::is_of_points(&self.entries)), usize::from(!self.is_all()));
+            return (usize::from(are_points(&self.entries)), usize::from(!self.is_all()));
         }
         (self.columns.iter().filter(|ranges| are_points(ranges)).count(), self.columns.len())
     }
@@ -224,6 +223,7 @@ fn tagged(tag: &[u8], range: &KeyRange) -> KeyRange {
     KeyRange { lo: [tag, &range.lo].concat(), hi }
 }
 
+/// True if each range is that of one value.
 pub(super) fn are_points(ranges: &KeyRanges) -> bool {
     ranges.as_slice().iter().all(|range| range.as_point().is_some())
 }

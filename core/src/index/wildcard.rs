@@ -255,11 +255,6 @@ fn has_entries(ranges: &KeyRanges) -> bool {
     !ranges.contains(&null) && (among.is_none() || among == KeyRanges::new(vec![KeyRange::point(&none)]))
 }
 
-/// True if each range of entries is that of one value.
-pub(super) fn is_of_points(entries: &KeyRanges) -> bool {
-    are_points(entries)
-}
-
 fn encoded(value: &Value) -> Vec<u8> {
     let mut key = Vec::new();
     encode_value(value, &mut key);

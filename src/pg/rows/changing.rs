@@ -7,6 +7,7 @@
 use super::{DOC, Purpose, Writer};
 use crate::pg::error::{Error, Result};
 use crate::pg::jsonb::{RawJsonb, new_varlena};
+use crate::pg::scan::{Bound, scan_keys};
 use docshard_core::error::Kind;
 use pgrx::{FromDatum, IntoDatum, pg_sys};
 use std::ffi::c_int;
@@ -114,17 +115,8 @@ impl Writer {
         // the index are closed before this returns, and by PostgreSQL's abort if it unwinds.
         unsafe {
             let index = pg_sys::index_open(index, pg_sys::AccessShareLock as c_int);
-            let mut keys: [pg_sys::ScanKeyData; 2] = std::mem::zeroed();
-            let wanted: Vec<&[u8]> = [Some(skey), id].into_iter().flatten().collect();
-            for (column, key) in wanted.iter().enumerate() {
-                pg_sys::ScanKeyInit(
-                    &mut keys[column],
-                    column as i16 + 1,
-                    pg_sys::BTEqualStrategyNumber as u16,
-                    pg_sys::Oid::from(pg_sys::F_BYTEAEQ),
-                    pg_sys::Datum::from(new_varlena(key)),
-                );
-            }
+            let wanted: Vec<Bound<'_>> = [Some(skey), id].into_iter().flatten().map(Bound::Is).collect();
+            let mut keys = scan_keys(&wanted);
             let snapshot = pg_sys::GetActiveSnapshot();
             let count = wanted.len() as c_int;
             let scan = pg_sys::index_beginscan(self.rel, index, snapshot, count, 0);
