@@ -33,10 +33,27 @@ ALTER TABLE :documents ENABLE ROW LEVEL SECURITY;
 CREATE POLICY threes ON :documents FOR SELECT TO regress_counter USING ((doc ->> 'n')::int = 3);
 SET ROLE regress_counter;
 SELECT docshard.count_documents('counting.c'), (SELECT count(*) FROM docshard.find('counting.c')) AS found;
+SELECT docshard.find_one('counting.c', '{"_id": 3}') IS NOT NULL AS sees, docshard.find_one('counting.c', '{"_id": 4}') IS NULL AS does_not;
 RESET ROLE;
 SELECT docshard.count_documents('counting.c');
 DROP POLICY threes ON :documents;
 ALTER TABLE :documents DISABLE ROW LEVEL SECURITY;
+-- A privilege that is missing is missed by a find of one key, and by an update that finds nothing; so is a transaction that
+-- may write.
+\set VERBOSITY sqlstate
+REVOKE UPDATE ON :documents FROM regress_counter;
+SET ROLE regress_counter;
+SELECT docshard.update_many('counting.c', '{"n": -1}', '{"$set": {"x": 1}}');
+SELECT docshard.find_one('counting.c', '{"_id": 4}') IS NOT NULL AS sees;
+RESET ROLE;
+REVOKE SELECT ON :documents FROM regress_counter;
+SET ROLE regress_counter;
+SELECT docshard.find_one('counting.c', '{"_id": 4}');
+RESET ROLE;
+BEGIN READ ONLY;
+SELECT docshard.update_many('counting.c', '{"n": -1}', '{"$set": {"x": 1}}');
+ROLLBACK;
+\set VERBOSITY default
 -- With a limit, and of nothing.
 SELECT docshard.count_documents('counting.c', '{}', '{"skip": 2000, "limit": 1000}');
 SELECT docshard.delete_many('counting.c', '{}') ->> 'deletedCount' AS deleted;

@@ -2,7 +2,7 @@
 
 use super::required;
 use crate::ownership::placement::{Placement, check_read};
-use crate::ownership::updating::Updating;
+use crate::ownership::updating::{self, Updating};
 use crate::ownership::{arriving, capture, documents, leaving, parts, table, writing};
 use crate::pg::aggregate;
 use crate::pg::error::Result;
@@ -105,6 +105,13 @@ fn update_document(
         Ok(done.map_or(0, |changed| 1 + i64::from(changed)))
     };
     run().unwrap_or_else(|e| e.raise())
+}
+
+/// True; an ERROR if the caller may not update documents of the collection. STABLE, so that it is asked once, first.
+#[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
+fn may_update(collection: i32) -> bool {
+    updating::check_permission(collection).unwrap_or_else(|e| e.raise());
+    true
 }
 
 /// What [`update_found`](Updating) does at each of its rows.

@@ -5,7 +5,7 @@
 
 use super::{capture, table};
 use crate::pg::error::{Error, Result};
-use crate::pg::rows::{Change, Found, Purpose, Writer};
+use crate::pg::rows::{self, Change, Found, Purpose, Writer};
 use docshard_core::document::raw;
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
@@ -72,6 +72,14 @@ impl Updating {
         }
         self.done
     }
+}
+
+/// Checks that the present user may update documents of a collection, whether or not there are any.
+///
+/// # Errors
+/// As [`Updating::begin`].
+pub fn check_permission(collection: i32) -> Result<()> {
+    rows::check_permission(table::oid(collection)?, Purpose::Update)
 }
 
 /// What an update does to a document, and whether it changes it.

@@ -377,6 +377,21 @@ impl Entry {
     }
 }
 
+/// Raises what [`Writer::open`] would, for a statement that may find nothing to write to.
+///
+/// # Errors
+/// As [`Writer::open`].
+pub fn check_permission(table: pg_sys::Oid, purpose: Purpose) -> Result<()> {
+    // SAFETY: the table exists (the caller looked it up in this transaction), and is open while it is looked at.
+    unsafe {
+        pg_sys::PreventCommandIfReadOnly(purpose.command().as_ptr());
+        let rel = pg_sys::table_open(table, pg_sys::RowExclusiveLock as c_int);
+        let permitted = permit(rel, purpose);
+        pg_sys::table_close(rel, pg_sys::NoLock as c_int);
+        permitted
+    }
+}
+
 /// # Safety
 /// `rel` is open.
 unsafe fn permit(rel: pg_sys::Relation, purpose: Purpose) -> Result<()> {

@@ -211,7 +211,8 @@ fn update_statement(collection: &Collection, change: &Change<'_>, aim: &Aim) -> 
     let id = collection.id;
     let sql = format!(
         "SELECT done[1], done[2] FROM (SELECT docshard_internal.update_found(\
-           {id}, t.ctid, t.skey, t.id, t.doc, {filter}, {update}, {fixed}) AS done FROM {found}) w"
+           {id}, t.ctid, t.skey, t.id, t.doc, {filter}, {update}, {fixed}) AS done FROM {found}) w \
+         WHERE docshard_internal.may_update({id})"
     );
     Ok(Statement { sql, params: conditions.params })
 }
