@@ -201,11 +201,13 @@ fn a_lost_shard_leaves_the_outcome_unknown_unless_it_says_otherwise() {
     assert_eq!(error.code().unwrap().code(), "08006", "{error:?}");
     drop(holder);
 
-    let (_holder, _, writer) = waiting(&cluster, increment.clone());
+    let (mut holder, _, writer) = waiting(&cluster, increment.clone());
     let session = waiting_session(&cluster).unwrap();
     shard(&cluster).kill(u32::try_from(session).unwrap());
     let error = writer.join().unwrap().expect_err("its session was killed");
     assert_eq!(error.code().unwrap().code(), "08007", "{error:?}");
+    // Who was killed is gone before the shard knows, and ends the others: till then it still takes sessions.
+    wait_until("the shard goes down", Duration::from_secs(30), || holder.batch_execute("SELECT 1").is_err());
     wait_until("the shard is back", Duration::from_secs(30), || shard(&cluster).try_client().is_ok());
     let document: String = cluster.router.value(&format!("SELECT docshard.find_one('{NS}', '{{\"k\": 0}}')->>'n'"));
     assert_eq!(document, "0");
