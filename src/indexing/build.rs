@@ -10,7 +10,7 @@ use crate::pg::fault;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::server::current_user;
-use crate::pg::{spi, transaction, utility};
+use crate::pg::{background, spi, transaction, utility};
 use docshard_core::error::Kind;
 
 /// How long each shard in turn is asked whether it has finished, in milliseconds.
@@ -115,7 +115,9 @@ fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
             let message = format!("the build of the index {} was cleared away by somebody else", draft.name);
             return Err(Error::new(Kind::Interrupted, message));
         }
-        indexes::enter(draft, options)
+        indexes::enter(draft, options)?;
+        // Who was told that it was cancelled does not find it afterwards.
+        background::check_wanted()
     })
 }
 

@@ -52,7 +52,7 @@ use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::lock::{self, Mode, Tag};
-use crate::pg::transaction;
+use crate::pg::{background, transaction};
 use copy::Copy;
 use docshard_core::chunk_map::ShardId;
 use docshard_core::migration::State;
@@ -212,6 +212,7 @@ fn attempt(registered: Registered, bytes_per_second: u64) -> Result<Decided> {
     let decided = transaction::run(|| {
         copy.note_size()?;
         record::note_stall(id, i64::try_from(stalled.elapsed().as_millis()).unwrap_or(i64::MAX))?;
+        background::check_wanted()?;
         record::advance(id, State::Running, State::Committed)
     })?;
     if !decided {

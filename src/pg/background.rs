@@ -4,8 +4,9 @@
 //!    preloading.
 //! 2. The worker connects as the caller's user, runs the job outside any transaction, and puts its answer, or its error,
 //!    into the segment.
-//! 3. The caller waits for the worker's end, obeying cancel. If the caller's statement ends early, the worker gets
-//!    SIGTERM; what it waits for then raises an ERROR, so it can clean up.
+//! 3. The caller waits for the worker's end, obeying cancel. If the caller's statement ends early, it marks the job as
+//!    abandoned, and the worker gets SIGTERM; what it waits for then raises an ERROR, so it can clean up. The signal comes
+//!    by way of the postmaster, some time later: before a step that cannot be undone a job asks [`check_wanted`].
 
 use super::error::{DuplicateKey, Error, Result};
 use super::transaction;
@@ -14,7 +15,7 @@ use docshard_core::document::value::Value as DocumentValue;
 use docshard_core::error::Kind;
 use pgrx::{pg_guard, pg_sys};
 use serde_json::{Value, json};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_char;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,6 +45,8 @@ struct Header {
     request: u32,
     /// 1 once the worker has mapped the segment
     started: AtomicU32,
+    /// 1 once the caller's statement has ended before the job
+    abandoned: AtomicU32,
     /// length of the answer; set last, 0 before
     answer: AtomicU32,
 }
@@ -75,6 +78,7 @@ impl Segment {
                 user: pg_sys::GetUserId(),
                 request: length,
                 started: AtomicU32::new(0),
+                abandoned: AtomicU32::new(0),
                 answer: AtomicU32::new(0),
             });
             std::ptr::copy_nonoverlapping(request.as_ptr(), segment.bytes_at(0), request.len());
@@ -119,6 +123,7 @@ impl Drop for Segment {
 /// A worker that is told to stop when its starter goes away.
 struct Worker {
     handle: *mut pg_sys::BackgroundWorkerHandle,
+    segment: Segment,
     ended: bool,
     /// [`on_exit`] is registered
     tied: bool,
@@ -155,6 +160,7 @@ impl Drop for Worker {
                 pg_sys::cancel_before_shmem_exit(Some(on_exit), pg_sys::Datum::from(self.handle));
             }
             if !self.ended {
+                self.segment.header().abandoned.store(1, Ordering::Release);
                 // Asks the postmaster to signal the worker, and does not wait.
                 pg_sys::TerminateBackgroundWorker(self.handle);
             }
@@ -175,7 +181,8 @@ fn put(field: &mut [c_char], text: &str) {
     }
 }
 
-fn start(title: &str, segment: &Segment) -> Result<Worker> {
+fn start(name: &str, title: &str, request: &Value) -> Result<Worker> {
+    let segment = Segment::create(json!({"job": name, "request": request}).to_string().as_bytes())?;
     let mut worker = pg_sys::BackgroundWorker {
         bgw_flags: (pg_sys::BGWORKER_SHMEM_ACCESS | pg_sys::BGWORKER_BACKEND_DATABASE_CONNECTION) as i32,
         bgw_start_time: pg_sys::BgWorkerStartTime::BgWorkerStart_RecoveryFinished,
@@ -197,7 +204,7 @@ fn start(title: &str, segment: &Segment) -> Result<Worker> {
         return Err(Error::new(Kind::ExceededMemoryLimit, "no background worker is free")
             .with_hint("Raise max_worker_processes."));
     }
-    Ok(Worker { handle, ended: false, tied: false })
+    Ok(Worker { handle, segment, ended: false, tied: false })
 }
 
 /// Runs a job in a worker and waits for its answer.
@@ -205,8 +212,7 @@ fn start(title: &str, segment: &Segment) -> Result<Worker> {
 /// # Errors
 /// The job's; `ExceededMemoryLimit` (53200) if no worker is free.
 pub fn run(name: &str, title: &str, request: &Value) -> Result<Value> {
-    let segment = Segment::create(json!({"job": name, "request": request}).to_string().as_bytes())?;
-    let mut worker = start(title, &segment)?;
+    let mut worker = start(name, title, request)?;
     worker.tie();
     while !worker.has_ended()? {
         // SAFETY: MyLatch belongs to this process; the postmaster sets it when the worker ends.
@@ -221,7 +227,7 @@ pub fn run(name: &str, title: &str, request: &Value) -> Result<Value> {
         }
         pgrx::check_for_interrupts!();
     }
-    answer_of(&segment, title)
+    answer_of(&worker.segment, title)
 }
 
 /// What a job that has ended answered.
@@ -243,11 +249,9 @@ fn answer_of(segment: &Segment, title: &str) -> Result<Value> {
 /// # Errors
 /// As [`run`], but for the job's; those of `has_begun`, with which the job ends.
 pub fn run_detached(name: &str, title: &str, request: &Value, has_begun: impl Fn() -> Result<bool>) -> Result<()> {
-    let segment = Segment::create(json!({"job": name, "request": request}).to_string().as_bytes())?;
-    let mut worker = start(title, &segment)?;
+    let mut worker = start(name, title, request)?;
     // The segment must live until the worker has mapped it, or has ended.
-    let mapped = || segment.header().started.load(Ordering::Acquire) == 1;
-    while !(worker.has_ended()? || mapped() && has_begun()?) {
+    while !(worker.has_ended()? || worker.segment.header().started.load(Ordering::Acquire) == 1 && has_begun()?) {
         super::server::sleep_ms(5);
     }
     worker.ended = true;
@@ -285,7 +289,6 @@ pub struct Jobs<T>(Vec<UnderWay<T>>);
 struct UnderWay<T> {
     what: T,
     title: String,
-    segment: Segment,
     worker: Worker,
 }
 
@@ -301,12 +304,11 @@ impl<T> Jobs<T> {
     /// # Errors
     /// `ExceededMemoryLimit` (53200) if no worker is free.
     pub fn start(&mut self, name: &str, title: &str, request: &Value, what: T) -> Result<()> {
-        let segment = Segment::create(json!({"job": name, "request": request}).to_string().as_bytes())?;
+        let worker = start(name, title, request)?;
         // SAFETY: a mapped segment; from now on it stays mapped until it is dropped, whatever transactions end.
-        unsafe { pg_sys::dsm_pin_mapping(segment.0) };
-        let worker = start(title, &segment)?;
+        unsafe { pg_sys::dsm_pin_mapping(worker.segment.0) };
         under_way(|handles| handles.push(worker.handle));
-        self.0.push(UnderWay { what, title: title.to_owned(), segment, worker });
+        self.0.push(UnderWay { what, title: title.to_owned(), worker });
         Ok(())
     }
 
@@ -347,7 +349,7 @@ impl<T> Jobs<T> {
             }
             let job = self.0.swap_remove(at);
             job.forget();
-            ended.push((job.what, answer_of(&job.segment, &job.title)));
+            ended.push((job.what, answer_of(&job.worker.segment, &job.title)));
         }
         Ok(ended)
     }
@@ -405,6 +407,24 @@ fn error_from_json(json: &Value) -> Error {
     error
 }
 
+thread_local! {
+    /// The header of the job that this process runs, mapped until the process ends; null in others.
+    static OWN: Cell<*const Header> = const { Cell::new(std::ptr::null()) };
+}
+
+/// In a job: that its caller still waits for it. Always so in other processes.
+///
+/// # Errors
+/// `Interrupted` (57014) if the caller's statement has ended.
+pub fn check_wanted() -> Result<()> {
+    // SAFETY: null, or mapped.
+    let abandoned = unsafe { OWN.get().as_ref() }.is_some_and(|own| own.abandoned.load(Ordering::Acquire) == 1);
+    if abandoned {
+        return Err(Error::new(Kind::Interrupted, "the statement that waited for this has ended"));
+    }
+    Ok(())
+}
+
 fn work(segment: &Segment) -> Result<Value> {
     let envelope: Value = serde_json::from_slice(&segment.request())
         .map_err(|e| Error::new(Kind::InternalError, format!("a background worker's request: {e}")))?;
@@ -441,6 +461,7 @@ pub extern "C-unwind" fn docshard_job_main(argument: pg_sys::Datum) {
     };
     let header = segment.header();
     header.started.store(1, Ordering::Release);
+    OWN.set(header);
     // SAFETY: the identities are those of the session that asked; being outside a transaction, the user stays.
     unsafe {
         pg_sys::BackgroundWorkerInitializeConnectionByOid(header.database, header.session_user, 0);
