@@ -4,6 +4,7 @@
 //! new document. By `_id` alone several shards may have candidates; then the document is looked up first and the write
 //! aimed at its key, and the caller tries again if the document went away in between.
 
+use super::choice;
 use super::condition::{Bound, Conditions};
 use super::dispatch::{self, Destination};
 use super::hint;
@@ -96,6 +97,11 @@ impl Aim {
         self.id.is_some()
     }
 
+    /// True if the filter alone says which documents come into question.
+    pub fn is_by_filter(&self) -> bool {
+        self.skey.is_none() && self.id.is_none()
+    }
+
     /// The one shard key that a write to one document can concern, and the one `_id`, if there is one; both encoded. None
     /// where it has to be searched for in other ways.
     pub fn key(&self, collection: &Collection, query: &Query) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
@@ -126,7 +132,7 @@ impl Aim {
 }
 
 /// The one shard key, and the one `_id`, if the filter says it, that matching documents can have; both encoded. `keys` are the
-/// shard keys that they can have. None if that is not one, or an index is to be used.
+/// shard keys that they can have. None if that is not one, or an index is to be used, or serves the search for the document.
 pub fn one_key(collection: &Collection, query: &Query, keys: &KeyRanges) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     if query.hint.is_some() {
         return None;
@@ -134,7 +140,10 @@ pub fn one_key(collection: &Collection, query: &Query, keys: &KeyRanges) -> Opti
     if collection.key.is_unsharded() {
         return one_id(query).map(|id| (Vec::new(), Some(id)));
     }
-    keys.as_point().map(|skey| (skey.to_vec(), one_id(query)))
+    let skey = keys.as_point()?;
+    let id = one_id(query);
+    let searched = id.is_none() && choice::beside_keys(collection, &query.filter).is_some();
+    (!searched).then(|| (skey.to_vec(), id))
 }
 
 fn one_id(query: &Query) -> Option<Vec<u8>> {

@@ -6,6 +6,7 @@
 //! (see `remote::connection`). Only the bounds of open ranges, which may hold nothing or everything, stand in the text,
 //! so that the shard's planner can tell which.
 
+use super::choice::{are_points, beside_keys, best_of};
 use super::hint::{self, Means};
 use super::read::Query;
 use crate::catalog::model::{Collection, Index};
@@ -106,13 +107,20 @@ impl Conditions {
     /// # Errors
     /// Those of [`hint::means`]; `NoQueryExecutionPlans` if there must be a key condition and is none.
     pub fn of_query(collection: &Collection, query: &Query) -> Result<Self> {
-        let means = hint::means(collection, query)?;
-        Self::of_keys(collection, query, &means).map_or_else(|| Self::beyond_keys(collection, query, &means), Ok)
+        Self::by_means(collection, query, &hint::means(collection, query)?)
     }
 
-    /// The version check, conditions on shard key and `_id`, and the filter; None unless those single out few rows, so that
-    /// no other index is wanted.
-    pub fn of_keys(collection: &Collection, query: &Query, means: &Means<'_>) -> Option<Self> {
+    /// As [`of_query`](Self::of_query), of which the means are known.
+    ///
+    /// # Errors
+    /// `NoQueryExecutionPlans` if there must be a key condition and is none.
+    pub fn by_means(collection: &Collection, query: &Query, means: &Means<'_>) -> Result<Self> {
+        Self::of_keys(collection, query, means).map_or_else(|| Self::beyond_keys(collection, query, means), Ok)
+    }
+
+    /// The version check, conditions on shard key and `_id`, and the filter; None if it says nothing of those. What it says
+    /// beside them may be a condition on one more index: then the shard's planner chooses.
+    fn of_keys(collection: &Collection, query: &Query, means: &Means<'_>) -> Option<Self> {
         if query.filter.is_empty() || !matches!(means, Means::Free | Means::Indexed) {
             return None;
         }
@@ -120,16 +128,16 @@ impl Conditions {
         if !conditions.keys(&collection.key, &query.filter) {
             return None;
         }
+        if let Some((index, wanted)) = beside_keys(collection, &query.filter) {
+            conditions.index(index, &wanted);
+        }
         conditions.terms.extend(means.term());
         conditions.matches(query);
         Some(conditions)
     }
 
-    /// As [`of_query`](Self::of_query), where [`of_keys`](Self::of_keys) has none.
-    ///
-    /// # Errors
-    /// `NoQueryExecutionPlans` if there must be a key condition and is none.
-    pub fn beyond_keys(collection: &Collection, query: &Query, means: &Means<'_>) -> Result<Self> {
+    /// The version check, conditions on the best other index, and the filter.
+    fn beyond_keys(collection: &Collection, query: &Query, means: &Means<'_>) -> Result<Self> {
         let filter = &query.filter;
         let mut conditions = Self::new(collection);
         let alone = conditions.terms.len();
@@ -182,7 +190,7 @@ impl Conditions {
         self.terms.join(" AND ")
     }
 
-    /// Conditions on `skey` and `id`; true if they single out few rows, so that no other index is wanted.
+    /// Conditions on `skey` and `id`; true if the filter says something of them.
     fn keys(&mut self, pattern: &KeyPattern, filter: &Filter) -> bool {
         let ids = filter.ranges_of("_id");
         let mut narrow = false;
@@ -345,36 +353,6 @@ impl Conditions {
             None => format!("{column} >= {lo}"),
         }
     }
-}
-
-/// The index that the filter constrains most, of those that it constrains as much one that is `ordered`; also an ordered one
-/// that it does not constrain, and a partial one that holds all that it matches.
-pub fn best_of<'a>(
-    collection: &'a Collection,
-    filter: &Filter,
-    ordered: impl Fn(&Index, &Wanted) -> bool,
-) -> Option<(&'a Index, Wanted)> {
-    let usable = collection.indexes.iter().filter(|index| !index.hidden && holds_all(index, filter));
-    let rated = usable.map(|index| {
-        let wanted = index.keys.wanted(filter);
-        let ordered = ordered(index, &wanted);
-        (index, wanted, ordered)
-    });
-    let best = rated.filter(|(index, wanted, ordered)| index.partial.is_some() || !wanted.is_all() || *ordered);
-    let best = best.max_by_key(|(index, wanted, ordered)| {
-        let (equal, given) = wanted.score();
-        (equal, *ordered, given, !wanted.inverted, index.partial.is_some(), index.unique, std::cmp::Reverse(index.id))
-    });
-    best.map(|(index, wanted, _)| (index, wanted))
-}
-
-/// True if the index holds every document that the filter matches.
-fn holds_all(index: &Index, filter: &Filter) -> bool {
-    index.partial.as_deref().is_none_or(|partial| filter.implies(&partial.filter))
-}
-
-fn are_points(ranges: &KeyRanges) -> bool {
-    ranges.as_slice().iter().all(|range| range.as_point().is_some())
 }
 
 fn literal(bytes: &[u8]) -> String {

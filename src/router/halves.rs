@@ -5,7 +5,8 @@
 //! in its own order: so a sort by the fields that follow those given by equality reads no more than the limit, and no more
 //! is read without a sort either. The entries are in no order, and are sorted; a document is in one of the two.
 
-use super::condition::{Conditions, best_of};
+use super::choice::best_of;
+use super::condition::Conditions;
 use super::hint::Means;
 use super::read::Query;
 use crate::catalog::model::{Collection, Index};
@@ -23,8 +24,7 @@ pub struct Halves {
     pub entries: Option<String>,
 }
 
-/// The searches, and all conditions' parameters; None if there is no such index, or its order is not the sort's. Of a filter
-/// that the conditions on keys do not decide: see [`Conditions::of_keys`].
+/// The searches, and all conditions' parameters; None if there is no such index, or its order is not the sort's.
 pub fn of_query(
     collection: &Collection,
     query: &Query,

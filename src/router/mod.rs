@@ -1,6 +1,7 @@
 //! The router: from a document operation to statements at the shards that it concerns, and back.
 //!
 //! * [`options`]: the drivers' options of each operation.
+//! * [`choice`]: which index a filter is best served by.
 //! * [`condition`], [`statement`]: the SQL that a shard runs; few shapes, values as parameters, so that it is prepared.
 //! * [`halves`]: how a find with a limit goes by an index that has two parts.
 //! * [`hint`]: which index a statement is to be run with.
@@ -14,6 +15,7 @@
 //! voids the answers of all; no row is handed out before every target has confirmed; a write first locks and checks.
 
 pub mod aim;
+pub mod choice;
 pub mod condition;
 pub mod config;
 pub mod dispatch;

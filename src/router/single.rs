@@ -10,10 +10,12 @@
 use super::aim::{Aim, Operation, Shot, aim};
 use super::condition::{Bound, Conditions};
 use super::dispatch::{self, Answer, Destination, LockRange, with_fresh_map};
+use super::halves;
+use super::hint;
 use super::insert::{self, Storable};
 use super::modify::{ATTEMPTS, Modification, contention};
 use super::read::Query;
-use super::statement::{Statement, order_by};
+use super::statement::{Statement, is_order_of_keys, order_by};
 use super::upsert::{self, Upserted};
 use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
@@ -144,18 +146,57 @@ const AFTER: usize = 3;
 const MODIFIED: usize = 4;
 const MOVES: usize = 5;
 
-/// Locks and changes the document; answers one row, or none.
-fn statement(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result<Statement> {
+/// Finds and locks the document: the common table `matched`, of one row or none.
+fn matched(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result<(String, Conditions)> {
+    if let Some(found) = matched_in_order(collection, write, aim)? {
+        return Ok(found);
+    }
     let mut conditions = aim.conditions(collection, write.query)?;
-    let table = collection.table();
     let order = match write.sort {
         Some(sort) => order_by(collection, &write.query.filter, sort, &mut conditions),
         None => String::new(),
     };
-    let matched = format!(
-        "matched AS MATERIALIZED (SELECT t.skey, t.id, t.doc FROM {table} t WHERE {}{order} LIMIT 1 FOR UPDATE)",
+    let sql = format!(
+        "matched AS MATERIALIZED (SELECT t.skey, t.id, t.doc FROM {} t WHERE {}{order} LIMIT 1 FOR UPDATE)",
+        collection.table(),
         conditions.sql()
     );
+    Ok((sql, conditions))
+}
+
+/// As [`matched`], by an index that has the documents in the order of the sort, so that those which wait behind the first
+/// are not looked at. Locks the first of either of its halves, in the same order always, and takes one.
+fn matched_in_order(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result<Option<(String, Conditions)>> {
+    let query = write.query;
+    let Some((sort, text)) = write.sort.filter(|_| aim.is_by_filter()) else { return Ok(None) };
+    if is_order_of_keys(collection, &query.filter, sort) {
+        return Ok(None);
+    }
+    let means = hint::means(collection, query)?;
+    let Some((mut conditions, halves)) = halves::of_query(collection, query, &means, Some(sort)) else {
+        return Ok(None);
+    };
+    let text = conditions.param(Bound::Text(text.clone()));
+    let first = |half: &str, order: &str| {
+        format!(
+            "SELECT * FROM (SELECT t.skey, t.id, t.doc, docshard_internal.sort_key(t.doc, {text}) AS key FROM {} t \
+             WHERE {half} ORDER BY {order} LIMIT 1 FOR UPDATE) AS h",
+            collection.table()
+        )
+    };
+    let mut found = first(&halves.tree, halves.order.as_deref().unwrap_or("key"));
+    if let Some(entries) = &halves.entries {
+        found += &format!(" UNION ALL {}", first(entries, "key"));
+    }
+    let sql =
+        format!("matched AS MATERIALIZED (SELECT f.skey, f.id, f.doc FROM ({found}) AS f ORDER BY f.key LIMIT 1)");
+    Ok(Some((sql, conditions)))
+}
+
+/// Locks and changes the document; answers one row, or none.
+fn statement(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result<Statement> {
+    let (matched, mut conditions) = matched(collection, write, aim)?;
+    let table = collection.table();
     let before = if write.images { "docshard_internal.pack(w.doc)" } else { "NULL::bytea" };
     let sql = match write.modification {
         None => format!(

@@ -58,13 +58,10 @@ pub fn find(
     single_target: bool,
 ) -> Result<(Statement, Order)> {
     let (filter, means) = (&query.filter, hint::means(collection, query)?);
-    let mut conditions = match Conditions::of_keys(collection, query, &means) {
-        Some(conditions) => conditions,
-        None => match find_by_halves(collection, query, &means, options, single_target) {
-            Some(found) => return Ok(found),
-            None => Conditions::beyond_keys(collection, query, &means)?,
-        },
-    };
+    if let Some(found) = find_by_halves(collection, query, &means, options, single_target) {
+        return Ok(found);
+    }
+    let mut conditions = Conditions::by_means(collection, query, &means)?;
     let document = projected("t.doc", query, options, &mut conditions);
     let (key, order) = match &options.sort {
         None => (None, Order::None),
@@ -79,8 +76,8 @@ pub fn find(
             (Some(key), if descending { Order::Descending } else { Order::Ascending })
         }
     };
-    if key.as_deref() == Some("t.id") && collection.key.is_unsharded() {
-        conditions.and("t.skey = ''::bytea".to_owned());
+    if let Some(column) = &key {
+        lead_to(column, collection, &mut conditions);
     }
     let mut sql = format!("SELECT docshard_internal.pack({document})");
     if let Some(key) = &key
@@ -130,7 +127,7 @@ fn find_by_halves(
 ) -> Option<(Statement, Order)> {
     let limit = options.limit?;
     if let Some((sort, _)) = &options.sort
-        && column_order(collection, &query.filter, sort).is_some()
+        && is_order_of_keys(collection, &query.filter, sort)
     {
         return None;
     }
@@ -210,12 +207,27 @@ pub fn order_by(
     conditions: &mut Conditions,
 ) -> String {
     match column_order(collection, filter, sort) {
-        Some((column, descending)) => format!(" ORDER BY {column}{}", if descending { " DESC" } else { "" }),
+        Some((column, descending)) => {
+            lead_to(column, collection, conditions);
+            format!(" ORDER BY {column}{}", if descending { " DESC" } else { "" })
+        }
         None => {
             let text = conditions.param(Bound::Text(text.clone()));
             format!(" ORDER BY docshard_internal.sort_key(t.doc, {text})")
         }
     }
+}
+
+/// The `_id`s of an unsharded collection are in order behind its one shard key.
+fn lead_to(column: &str, collection: &Collection, conditions: &mut Conditions) {
+    if column == "t.id" && collection.key.is_unsharded() {
+        conditions.and("t.skey = ''::bytea".to_owned());
+    }
+}
+
+/// True if the columns of shard key and `_id` are in the order of the sort.
+pub fn is_order_of_keys(collection: &Collection, filter: &Filter, sort: &Sort) -> bool {
+    column_order(collection, filter, sort).is_some()
 }
 
 /// The column whose bytes already order documents as the sort demands, and true for descending.

@@ -71,12 +71,12 @@ struct Clients<T> {
 }
 
 impl<T: Send + 'static> Clients<T> {
-    fn start(cluster: &Cluster, count: usize, work: fn(&mut Client, usize) -> T) -> Self {
+    fn start(cluster: &Cluster, count: usize, work: impl Fn(&mut Client, usize) -> T + Clone + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let threads = (0..count)
             .map(|number| {
                 let mut client = cluster.router.client();
-                let stop = Arc::clone(&stop);
+                let (stop, work) = (Arc::clone(&stop), work.clone());
                 thread::spawn(move || {
                     let mut done = vec![work(&mut client, number)];
                     while !stop.load(Ordering::Relaxed) {
@@ -153,27 +153,33 @@ fn concurrent_upserts_make_one_document() {
     }
 }
 
-#[test]
-fn a_queue_gives_each_job_to_one_client() {
+/// Makes jobs and lets clients take them, by an update of the first in this order.
+fn a_queue_gives_each_job_to_one_client(sort: &str, index: Option<&str>) {
     const JOBS: i64 = 60;
     let cluster = cluster();
     let mut client = cluster.router.client();
-    let jobs: Vec<Value> = (0..JOBS).map(|n| json!({"_id": n, "k": 120, "state": "new"})).collect();
-    for job in &jobs {
-        call(&mut client, "insert_one", &[job]);
+    if let Some(keys) = index {
+        client.batch_execute(&format!("SELECT docshard.create_index('{NS}', '{keys}')")).unwrap();
     }
-    let clients = Clients::start(&cluster, 4, |client, number| {
+    for n in 0..JOBS {
+        // What has an array is not in an index's b-tree.
+        let state = if n % 7 == 0 { json!(["new", "odd"]) } else { json!("new") };
+        call(&mut client, "insert_one", &[&json!({"_id": n, "k": 120, "state": state, "due": JOBS - n})]);
+    }
+    let sort: Value = serde_json::from_str(sort).unwrap();
+    let take = move |client: &mut Client, number: usize| {
         let taken = call(
             client,
             "find_one_and_update",
             &[
                 &json!({"k": 120, "state": "new"}),
                 &json!({"$set": {"state": "taken", "by": number}}),
-                &json!({"sort": {"_id": 1}, "projection": {"_id": 1}}),
+                &json!({"sort": sort, "projection": {"_id": 1}}),
             ],
         );
         taken["_id"].as_i64()
-    });
+    };
+    let clients = Clients::start(&cluster, 4, take);
     move_chunk(&mut client, 120, "shard1");
     move_chunk(&mut client, 120, "shard0");
     while call(&mut client, "count_documents", &[&json!({"k": 120, "state": "new"})]) != 0 {
@@ -182,6 +188,16 @@ fn a_queue_gives_each_job_to_one_client() {
     let mut taken: Vec<i64> = clients.stop().into_iter().flatten().collect();
     taken.sort_unstable();
     assert_eq!(taken, (0..JOBS).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_queue_by_id_gives_each_job_to_one_client() {
+    a_queue_gives_each_job_to_one_client(r#"{"_id": 1}"#, None);
+}
+
+#[test]
+fn a_queue_by_an_index_gives_each_job_to_one_client() {
+    a_queue_gives_each_job_to_one_client(r#"{"due": 1}"#, Some(r#"{"k": 1, "state": 1, "due": 1}"#));
 }
 
 #[test]

@@ -51,8 +51,17 @@ impl IndexKeys {
 
     /// The keys that a part of a filter wants.
     pub fn wanted_by(&self, filter: Part<'_>) -> Wanted {
+        self.of_part(filter, &[])
+    }
+
+    /// The keys that a filter wants; a wildcard index looks for none of the paths in `given`.
+    pub fn wanted_beside(&self, filter: &Filter, given: &[&str]) -> Wanted {
+        self.of_part(filter.part(), given)
+    }
+
+    fn of_part(&self, filter: Part<'_>, given: &[&str]) -> Wanted {
         if let Some(wildcard) = &self.wildcard {
-            return Wanted { columns: Vec::new(), entries: wildcard.wanted(self, filter), inverted: true };
+            return Wanted { columns: Vec::new(), entries: wildcard.wanted(self, filter, given), inverted: true };
         }
         let mut columns = Vec::new();
         for (column, (field, _)) in self.fields.iter().enumerate() {

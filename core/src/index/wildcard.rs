@@ -123,10 +123,13 @@ impl Wildcard {
         entries
     }
 
-    /// The entries that a filter wants: those of the one path that it says most of.
-    pub(super) fn wanted(&self, index: &IndexKeys, filter: Part<'_>) -> KeyRanges {
+    /// The entries that a filter wants: those of the one path that it says most of, of those that are not `given`.
+    pub(super) fn wanted(&self, index: &IndexKeys, filter: Part<'_>, given: &[&str]) -> KeyRanges {
         let stored = index.collation.as_deref();
-        let served = |path: &str| !path.split('.').any(|part| path::array_index(part).is_some()) && self.holds(path);
+        let served = |path: &str| {
+            let named = path.split('.').any(|part| path::array_index(part).is_some());
+            !named && !given.contains(&path) && self.holds(path)
+        };
         let mut found: Vec<(Rank, KeyRanges)> = Vec::new();
         for path in filter.paths().into_iter().filter(|path| served(path)) {
             let straight = index.without_array(filter, path);
