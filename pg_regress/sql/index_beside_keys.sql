@@ -44,4 +44,13 @@ SELECT docshard.drop_indexes('ten.c');
 SELECT docshard.create_index('ten.c', '{"$**": 1}');
 ANALYZE :table;
 SELECT asked.filter, options, found.* FROM asked, pg_temp.found(filter, options) AS found WHERE asked.filter::text ~ 'mail": "m' ORDER BY asked.n;
+-- Of a part of the shard key there are no statistics: an index must have it, too.
+SELECT docshard.shard_collection('ten.d', '{"tenant": 1, "at": 1}');
+SELECT docshard.insert_many('ten.d', (SELECT array_agg(jsonb_build_object('_id', n, 'tenant', n % 4, 'at', n, 'mail', 'm' || n, 'name', 'n' || n)) FROM generate_series(1, 4000) n)) -> 'insertedCount' AS inserted;
+SELECT docshard.create_indexes('ten.d', '[{"key": {"mail": 1}}, {"key": {"name": 1, "tenant": 1}}]');
+SELECT "table" FROM docshard.collections WHERE namespace = 'ten.d' \gset
+ANALYZE :table;
+SELECT filter, docshard.count_documents('ten.d', filter::json) AS n,
+       (SELECT string_agg(DISTINCT name #>> '{}', ' ') FROM jsonb_path_query(docshard.explain('ten.d', filter::json)::jsonb, 'strict $.shards[*].winningPlan.**.indexName') AS name) AS by
+  FROM (VALUES ('{"tenant": 3, "mail": "m1999"}'), ('{"tenant": 3, "name": "n1999"}'), ('{"tenant": 3, "at": 1999, "mail": "m1999"}'), ('{"tenant": {"$gt": 2}, "mail": "m1999"}')) AS f (filter);
 SELECT docshard.drop_database('ten');

@@ -57,8 +57,8 @@ pub fn best_of<'a>(
     let best = rated.filter(|(index, wanted, ordered)| match given.as_slice() {
         [] => index.partial.is_some() || !wanted.is_all() || *ordered,
         given => {
-            let narrows = given.iter().all(|path| constrained(index, wanted).any(|column| column == *path));
-            narrows && (*ordered || constrained(index, wanted).any(|column| !given.contains(&column)))
+            let further = || constrained(index, wanted).any(|column| !given.contains(&column));
+            narrows(index, wanted, given) && (*ordered || further())
         }
     });
     let best = best.max_by_key(|(index, wanted, ordered)| {
@@ -68,9 +68,13 @@ pub fn best_of<'a>(
     best.map(|(index, wanted, _)| (index, wanted))
 }
 
-/// The index that the filter constrains most by what it says beside shard key and `_id`, which it says something of; None if
-/// those single out few documents. Where a prefix of the key is given by equality, so must that of a b-tree be: conditions of
-/// ranges stand in the statement's text, and such a search should not need a plan of its own for each of them.
+/// The index that the filter constrains most by what it says beside shard key and `_id`, of which it says something; None if
+/// those single out few documents.
+///
+/// Of a prefix of the shard key that is given by equality, the planner cannot tell how many documents have it: the bounds are
+/// parameters. It would take it for 1 in 200. So beside such a prefix only an index comes into question that has its fields,
+/// too, whereas of whole keys, and of ranges, which stand in the statement's text, there are statistics. And where the text is
+/// the same for all keys, so it stays: such an index must not be given a range alone.
 pub fn beside_keys<'a>(collection: &'a Collection, filter: &Filter) -> Option<(&'a Index, Wanted)> {
     if collection.indexes.is_empty() {
         return None;
@@ -80,17 +84,24 @@ pub fn beside_keys<'a>(collection: &'a Collection, filter: &Filter) -> Option<(&
         return None;
     }
     let given = given_by_keys(collection, filter);
-    let is_narrow = given.first().is_some_and(|path| are_points(&filter.ranges_of(path)));
+    let starts_with_points = given.first().is_some_and(|path| are_points(&filter.ranges_of(path)));
+    let exact = are_points(&targeting::key_ranges(&collection.key, filter));
     let usable = collection.indexes.iter().filter(|index| !index.hidden && holds_all(index, filter));
     let rated = usable.map(|index| (index, index.keys.wanted_beside(filter, &given)));
     let best = rated.filter(|(index, wanted)| {
         let further = wanted.inverted || constrained(index, wanted).any(|column| !given.contains(&column));
-        !wanted.is_all() && further && (!is_narrow || wanted.inverted || wanted.score().0 > 0)
+        let estimated = wanted.inverted || wanted.score().0 > 0;
+        !wanted.is_all() && further && (!starts_with_points || estimated && (exact || narrows(index, wanted, &given)))
     });
     best.max_by_key(|(index, wanted)| {
         let (equal, given) = wanted.score();
         (equal, given, !wanted.inverted, index.partial.is_some(), index.unique, Reverse(index.id))
     })
+}
+
+/// True if the filter constrains all these paths by the index's columns.
+fn narrows(index: &Index, wanted: &Wanted, given: &[&str]) -> bool {
+    given.iter().all(|path| constrained(index, wanted).any(|column| column == *path))
 }
 
 /// True if the index holds every document that the filter matches.
