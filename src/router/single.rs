@@ -184,12 +184,24 @@ fn matched_in_order(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) ->
             collection.table()
         )
     };
-    let mut found = first(&halves.tree, halves.order.as_deref().unwrap_or("key"));
-    if let Some(entries) = &halves.entries {
-        found += &format!(" UNION ALL {}", first(entries, "key"));
-    }
-    let sql =
-        format!("matched AS MATERIALIZED (SELECT f.skey, f.id, f.doc FROM ({found}) AS f ORDER BY f.key LIMIT 1)");
+    let tree = first(&halves.tree, halves.order.as_deref().unwrap_or("key"));
+    let Some(entries) = &halves.entries else {
+        return Ok(Some((
+            format!("matched AS MATERIALIZED (SELECT f.skey, f.id, f.doc FROM ({tree}) AS f)"),
+            conditions,
+        )));
+    };
+    // While we wait for a document's lock it may leave one half for the other, which was searched without it. Then both
+    // together are searched, as where there is nothing.
+    let either = format!("(({}) OR ({entries}))", halves.tree);
+    let sql = format!(
+        "first AS MATERIALIZED (SELECT f.skey, f.id, f.doc FROM ({tree} UNION ALL {}) AS f ORDER BY f.key LIMIT 1), \
+         matched AS MATERIALIZED (SELECT * FROM first UNION ALL SELECT * FROM (\
+           SELECT t.skey, t.id, t.doc FROM {} t WHERE {either} AND NOT EXISTS (SELECT FROM first) \
+           ORDER BY docshard_internal.sort_key(t.doc, {text}) LIMIT 1 FOR UPDATE) AS h LIMIT 1)",
+        first(entries, "key"),
+        collection.table()
+    );
     Ok(Some((sql, conditions)))
 }
 

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+const PATIENCE: Duration = Duration::from_secs(60);
+
 const NS: &str = "test.single";
 
 /// A router and two shards; keys below 100 on `local`, from 100 on `shard0`, from 200 on `shard1`.
@@ -198,6 +200,36 @@ fn a_queue_by_id_gives_each_job_to_one_client() {
 #[test]
 fn a_queue_by_an_index_gives_each_job_to_one_client() {
     a_queue_gives_each_job_to_one_client(r#"{"due": 1}"#, Some(r#"{"k": 1, "state": 1, "due": 1}"#));
+}
+
+#[test]
+fn a_job_that_becomes_an_array_while_its_lock_is_awaited_is_still_found() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(&format!("SELECT docshard.create_index('{NS}', '{{\"k\": 1, \"state\": 1, \"due\": 1}}')"))
+        .unwrap();
+    let filter = json!({"k": 120, "state": "new"});
+    for (from, to) in [(json!("new"), json!(["new"])), (json!(["new"]), json!("new"))] {
+        call(&mut client, "insert_one", &[&json!({"_id": 1, "k": 120, "state": from, "due": 1})]);
+        let mut other = cluster.router.client();
+        other.batch_execute("BEGIN").unwrap();
+        call(&mut other, "update_one", &[&json!({"k": 120, "_id": 1}), &json!({"$set": {"state": to}})]);
+        let clients = Clients::start(&cluster, 1, {
+            let filter = filter.clone();
+            move |client, _| {
+                let sorted = json!({"sort": {"due": 1}});
+                call(client, "find_one_and_delete", &[&filter, &sorted])["_id"].as_i64()
+            }
+        });
+        let waits =
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type = 'client backend'";
+        wait_until("it waits", PATIENCE, || {
+            cluster.shards.iter().map(|shard| shard.value::<i64>(waits)).sum::<i64>() > 0
+        });
+        other.batch_execute("COMMIT").unwrap();
+        assert_eq!(clients.stop()[0], Some(1), "{to}");
+    }
 }
 
 #[test]
