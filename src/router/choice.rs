@@ -4,36 +4,67 @@
 //! which knows how many rows come into question, chooses among the conditions that it is given.
 
 use crate::catalog::model::{Collection, Index};
-use docshard_core::filter::Filter;
+use docshard_core::filter::{Filter, Part};
 use docshard_core::index::Wanted;
-use docshard_core::key::{KeyRange, KeyRanges};
 use docshard_core::targeting;
 use std::cmp::Reverse;
 
-/// What the filter says of shard key and `_id`: the paths that conditions on them constrain.
-fn given_by_keys<'a>(collection: &'a Collection, filter: &Filter) -> Vec<&'a str> {
-    let mut given = Vec::new();
-    if !targeting::key_ranges(&collection.key, filter).is_all() {
-        for (path, _) in &collection.key.fields {
-            let ranges = filter.ranges_of(path);
-            if ranges.is_all() {
-                break;
-            }
-            given.push(path.as_str());
-            if !are_points(&ranges) {
-                break;
-            }
+/// What the filter says of shard key and `_id`.
+struct ByKeys<'a> {
+    /// the paths that conditions on them constrain
+    paths: Vec<&'a str>,
+    /// the first of them is given by equality
+    begins_exactly: bool,
+    /// so is the whole shard key
+    exactly: bool,
+}
+
+fn by_keys<'a>(collection: &'a Collection, filter: &Filter) -> ByKeys<'a> {
+    let keys = targeting::key_ranges(&collection.key, filter);
+    let mut by = ByKeys { paths: Vec::new(), begins_exactly: false, exactly: keys.are_points() };
+    for (path, _) in collection.key.fields.iter().filter(|_| !keys.is_all()) {
+        let ranges = filter.ranges_of(path);
+        if ranges.is_all() {
+            break;
+        }
+        let points = ranges.are_points();
+        by.begins_exactly |= points;
+        by.paths.push(path);
+        if !points {
+            break;
         }
     }
-    if !filter.ranges_of("_id").is_all() && !given.contains(&"_id") {
-        given.push("_id");
+    if !filter.ranges_of("_id").is_all() && !by.paths.contains(&"_id") {
+        by.paths.push("_id");
     }
-    given
+    by
+}
+
+/// The indexes that hold every document which the filter matches, and may be used.
+fn usable<'a>(collection: &'a Collection, filter: &Filter) -> impl Iterator<Item = &'a Index> {
+    let holds_all = |index: &Index| index.partial.as_deref().is_none_or(|partial| filter.implies(&partial.filter));
+    collection.indexes.iter().filter(move |index| !index.hidden && holds_all(index))
+}
+
+/// How well an index serves: the greatest is best.
+fn rank(index: &Index, wanted: &Wanted, ordered: bool) -> impl Ord + use<> {
+    let (equal, given) = wanted.score();
+    (equal, ordered, given, !wanted.inverted, index.partial.is_some(), index.unique, Reverse(index.id))
 }
 
 /// The paths of an index's columns of which keys are wanted.
 fn constrained<'a>(index: &'a Index, wanted: &Wanted) -> impl Iterator<Item = &'a str> {
     index.fields().iter().take(wanted.columns.len()).map(|(path, _)| path.as_str())
+}
+
+/// True if the filter constrains all these paths by the index's columns.
+fn narrows(index: &Index, wanted: &Wanted, paths: &[&str]) -> bool {
+    paths.iter().all(|path| constrained(index, wanted).any(|column| column == *path))
+}
+
+/// True if the filter constrains another path than these by the index's columns.
+fn goes_further(index: &Index, wanted: &Wanted, paths: &[&str]) -> bool {
+    constrained(index, wanted).any(|column| !paths.contains(&column))
 }
 
 /// The index that the filter constrains most, of those that it constrains as much one that is `ordered`; also an ordered one
@@ -47,25 +78,25 @@ pub fn best_of<'a>(
     if collection.indexes.is_empty() {
         return None;
     }
-    let given = given_by_keys(collection, filter);
-    let usable = collection.indexes.iter().filter(|index| !index.hidden && holds_all(index, filter));
-    let rated = usable.map(|index| {
+    let given = by_keys(collection, filter).paths;
+    let rated = usable(collection, filter).map(|index| {
         let wanted = index.keys.wanted(filter);
         let ordered = ordered(index, &wanted);
         (index, wanted, ordered)
     });
     let best = rated.filter(|(index, wanted, ordered)| match given.as_slice() {
         [] => index.partial.is_some() || !wanted.is_all() || *ordered,
-        given => {
-            let further = || constrained(index, wanted).any(|column| !given.contains(&column));
-            narrows(index, wanted, given) && (*ordered || further())
-        }
+        given => narrows(index, wanted, given) && (*ordered || goes_further(index, wanted, given)),
     });
-    let best = best.max_by_key(|(index, wanted, ordered)| {
-        let (equal, given) = wanted.score();
-        (equal, *ordered, given, !wanted.inverted, index.partial.is_some(), index.unique, Reverse(index.id))
-    });
+    let best = best.max_by_key(|(index, wanted, ordered)| rank(index, wanted, *ordered));
     best.map(|(index, wanted, _)| (index, wanted))
+}
+
+/// The index that a part of a filter constrains most, of those that hold all documents.
+pub fn best_of_part<'a>(collection: &'a Collection, part: Part<'_>) -> Option<(&'a Index, Wanted)> {
+    let whole = collection.indexes.iter().filter(|index| !index.hidden && index.partial.is_none());
+    let rated = whole.map(|index| (index, index.keys.wanted_by(part))).filter(|(_, wanted)| !wanted.is_all());
+    rated.max_by_key(|(index, wanted)| rank(index, wanted, false))
 }
 
 /// The index that the filter constrains most by what it says beside shard key and `_id`, of which it says something; None if
@@ -76,40 +107,17 @@ pub fn best_of<'a>(
 /// too, whereas of whole keys, and of ranges, which stand in the statement's text, there are statistics. And where the text is
 /// the same for all keys, so it stays: such an index must not be given a range alone.
 pub fn beside_keys<'a>(collection: &'a Collection, filter: &Filter) -> Option<(&'a Index, Wanted)> {
-    if collection.indexes.is_empty() {
+    if collection.indexes.is_empty() || filter.ranges_of("_id").are_points() {
         return None;
     }
-    let ids = filter.ranges_of("_id");
-    if !ids.is_all() && are_points(&ids) {
-        return None;
-    }
-    let given = given_by_keys(collection, filter);
-    let starts_with_points = given.first().is_some_and(|path| are_points(&filter.ranges_of(path)));
-    let exact = are_points(&targeting::key_ranges(&collection.key, filter));
-    let usable = collection.indexes.iter().filter(|index| !index.hidden && holds_all(index, filter));
-    let rated = usable.map(|index| (index, index.keys.wanted_beside(filter, &given)));
+    let by = by_keys(collection, filter);
+    let rated = usable(collection, filter).map(|index| (index, index.keys.wanted_beside(filter, &by.paths)));
     let best = rated.filter(|(index, wanted)| {
-        let further = wanted.inverted || constrained(index, wanted).any(|column| !given.contains(&column));
-        let estimated = wanted.inverted || wanted.score().0 > 0;
-        !wanted.is_all() && further && (!starts_with_points || estimated && (exact || narrows(index, wanted, &given)))
+        let equal = wanted.inverted || wanted.score().0 > 0;
+        let estimated = equal && (by.exactly || narrows(index, wanted, &by.paths));
+        !wanted.is_all()
+            && (wanted.inverted || goes_further(index, wanted, &by.paths))
+            && (!by.begins_exactly || estimated)
     });
-    best.max_by_key(|(index, wanted)| {
-        let (equal, given) = wanted.score();
-        (equal, given, !wanted.inverted, index.partial.is_some(), index.unique, Reverse(index.id))
-    })
-}
-
-/// True if the filter constrains all these paths by the index's columns.
-fn narrows(index: &Index, wanted: &Wanted, given: &[&str]) -> bool {
-    given.iter().all(|path| constrained(index, wanted).any(|column| column == *path))
-}
-
-/// True if the index holds every document that the filter matches.
-fn holds_all(index: &Index, filter: &Filter) -> bool {
-    index.partial.as_deref().is_none_or(|partial| filter.implies(&partial.filter))
-}
-
-/// True if each range is that of one value.
-pub fn are_points(ranges: &KeyRanges) -> bool {
-    ranges.as_slice().iter().all(|range: &KeyRange| range.as_point().is_some())
+    best.max_by_key(|(index, wanted)| rank(index, wanted, false))
 }

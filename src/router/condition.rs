@@ -6,7 +6,7 @@
 //! (see `remote::connection`). Only the bounds of open ranges, which may hold nothing or everything, stand in the text,
 //! so that the shard's planner can tell which.
 
-use super::choice::{are_points, beside_keys, best_of};
+use super::choice::{beside_keys, best_of, best_of_part};
 use super::hint::{self, Means};
 use super::read::Query;
 use crate::catalog::model::{Collection, Index};
@@ -202,7 +202,7 @@ impl Conditions {
         } else {
             let keys = targeting::key_ranges(pattern, filter);
             let first = pattern.fields.first().map_or_else(KeyRanges::all, |(path, _)| filter.ranges_of(path));
-            narrow |= are_points(&first);
+            narrow |= first.are_points();
             let skeys = self.ranges("t.skey", &keys, false, narrow);
             self.terms.extend(skeys);
             if ids.is_all() {
@@ -228,12 +228,7 @@ impl Conditions {
 
     /// The condition of filters joined by `$or`, each on an index of its own; None if one of them has none.
     fn alternatives(&mut self, collection: &Collection, parts: &[Part<'_>]) -> Option<String> {
-        let best = parts.iter().map(|part| {
-            let whole = collection.indexes.iter().filter(|index| !index.hidden && index.partial.is_none());
-            whole.map(|index| (index, index.keys.wanted_by(*part))).filter(|(_, wanted)| !wanted.is_all()).max_by_key(
-                |(index, wanted)| (wanted.score(), !wanted.inverted, index.unique, std::cmp::Reverse(index.id)),
-            )
-        });
+        let best = parts.iter().map(|part| best_of_part(collection, *part));
         let best: Vec<(&Index, Wanted)> = best.collect::<Option<_>>()?;
         let terms: Vec<String> = best.iter().filter_map(|(index, wanted)| self.in_either(index, wanted)).collect();
         Some(format!("({})", terms.join(" OR ")))
@@ -263,7 +258,7 @@ impl Conditions {
 
     /// What the keys in the b-tree must be, so that none stands apart; None if that is true of all.
     pub fn in_tree(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
-        let narrow = wanted.columns.first().is_some_and(are_points);
+        let narrow = wanted.columns.first().is_some_and(KeyRanges::are_points);
         let mut terms = Vec::new();
         for (column, ranges) in wanted.columns.iter().enumerate() {
             let expression = index_expression("t.doc", index, column);

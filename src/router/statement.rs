@@ -254,9 +254,7 @@ fn column_order(collection: &Collection, filter: &Filter, sort: &Sort) -> Option
             Some((next, _)) if next == path && *kind == FieldKind::Ranged => {
                 wanted.next();
             }
-            Some(_)
-                if filter.ranges_of(path).as_slice().iter().all(|r| r.as_point().is_some())
-                    && filter.ranges_of(path).as_slice().len() == 1 => {}
+            Some(_) if filter.ranges_of(path).as_point().is_some() => {}
             Some(_) => return None,
         }
     }

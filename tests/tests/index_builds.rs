@@ -262,3 +262,29 @@ fn a_single_node_builds_while_writes_go_on() {
     cluster.router.start();
     wait_until("the worker clears away", 2 * PATIENCE, || nothing_is_left(&cluster));
 }
+
+#[test]
+fn a_build_that_hears_late_of_its_cancel_leaves_nothing() {
+    let cluster = Cluster::servers(0);
+    let mut client = cluster.router.client();
+    for sql in ["CREATE EXTENSION docshard CASCADE", "SELECT docshard.insert_one('own.c', '{\"_id\": 1, \"w\": 1}')"] {
+        client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    let mut blocker = cluster.router.client();
+    blocker.batch_execute("BEGIN; LOCK TABLE docshard_data.c1 IN ROW EXCLUSIVE MODE").unwrap();
+    let builder = spawn(&cluster, "SELECT docshard.create_index('own.c', '{\"w\": 1}')".to_owned());
+    await_phase(&cluster, "local", "waiting for writers before build");
+    // It is the postmaster that passes the cancel on to the worker.
+    let postmaster = cluster.router.pid().expect("it runs");
+    cluster.router.freeze(postmaster);
+    let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity \
+                  WHERE query LIKE '%create_index%' AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    assert_eq!(client.query_one(cancel, &[]).unwrap().get::<_, i64>(0), 1);
+    assert_eq!(builder.join().unwrap().expect_err("cancelled").code().unwrap().code(), "57014");
+    blocker.batch_execute("COMMIT").unwrap();
+    let builds = "SELECT count(*) FROM docshard_catalog.index_builds";
+    wait_until("the worker has ended", PATIENCE, || client.query_one(builds, &[]).unwrap().get::<_, i64>(0) == 0);
+    cluster.router.thaw(postmaster);
+    assert_eq!(relations(&cluster.router), []);
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.indexes WHERE namespace = 'own.c'"), 0);
+}

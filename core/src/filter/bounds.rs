@@ -223,7 +223,7 @@ fn width(ranges: &KeyRanges) -> (u8, usize) {
     match slice {
         [] => (0, 0),
         _ if ranges.is_all() => (3, 0),
-        _ if slice.iter().all(|range| range.as_point().is_some()) => (1, slice.len()),
+        _ if ranges.are_points() => (1, slice.len()),
         _ => (2, slice.len()),
     }
 }

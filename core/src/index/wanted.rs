@@ -31,15 +31,15 @@ impl Wanted {
 
     /// True if one key alone is wanted of a column of the b-tree.
     pub fn is_fixed(&self, column: usize) -> bool {
-        matches!(self.columns.get(column).map(KeyRanges::as_slice), Some([range]) if range.as_point().is_some())
+        self.columns.get(column).is_some_and(|ranges| ranges.as_point().is_some())
     }
 
     /// How many leading columns are given by equality, and how many are given at all.
     pub fn score(&self) -> (usize, usize) {
         if self.inverted {
-            return (usize::from(are_points(&self.entries)), usize::from(!self.is_all()));
+            return (usize::from(self.entries.are_points()), usize::from(!self.is_all()));
         }
-        (self.columns.iter().filter(|ranges| are_points(ranges)).count(), self.columns.len())
+        (self.columns.iter().filter(|ranges| ranges.are_points()).count(), self.columns.len())
     }
 }
 
@@ -69,7 +69,7 @@ impl IndexKeys {
             if ranges.is_all() {
                 break;
             }
-            let points = are_points(&ranges);
+            let points = ranges.are_points();
             columns.push(ranges);
             if !points {
                 break;
@@ -230,11 +230,6 @@ struct Composed {
 fn tagged(tag: &[u8], range: &KeyRange) -> KeyRange {
     let hi = range.hi.as_ref().map_or_else(|| prefix_successor(tag), |hi| Some([tag, hi].concat()));
     KeyRange { lo: [tag, &range.lo].concat(), hi }
-}
-
-/// True if each range is that of one value.
-pub(super) fn are_points(ranges: &KeyRanges) -> bool {
-    ranges.as_slice().iter().all(|range| range.as_point().is_some())
 }
 
 /// The range of cut keys that covers the keys of a range.

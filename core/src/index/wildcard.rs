@@ -8,7 +8,7 @@
 //! positions of arrays, and a test that names one is not served either.
 
 use super::IndexKeys;
-use super::wanted::{are_points, cut};
+use super::wanted::cut;
 use crate::document::order::Class;
 use crate::document::raw::{RawObject, RawValue};
 use crate::document::value::Value;
@@ -136,7 +136,7 @@ impl Wildcard {
             let one = filter.ranges_of_one(path, stored);
             if has_entries(&straight) && has_entries(&one) {
                 let given = [(Passage::Straight, &straight), (Passage::Array, &one)];
-                let rank = if are_points(&straight) && are_points(&one) { Rank::Points } else { Rank::Ranges };
+                let rank = if straight.are_points() && one.are_points() { Rank::Points } else { Rank::Ranges };
                 found.push((rank, below(index, path, &given)));
             } else if filter.demands_existence(path) && self.holds_all_below(path) && path.len() < SHORTENED {
                 let prefixes = [format!("{path}\0"), format!("{path}.")];
@@ -152,7 +152,7 @@ impl Wildcard {
                 let path = format!("{prefix}.{inner}");
                 let one = part.ranges_of_one(inner, stored);
                 if served(&path) && has_entries(&one) {
-                    let rank = if are_points(&one) { Rank::Points } else { Rank::Ranges };
+                    let rank = if one.are_points() { Rank::Points } else { Rank::Ranges };
                     found.push((rank, below(index, &path, &[(Passage::Array, &one)])));
                 }
             }

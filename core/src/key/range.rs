@@ -82,6 +82,10 @@ impl KeyRanges {
             _ => None,
         }
     }
+    /// True if each range is that of one key.
+    pub fn are_points(&self) -> bool {
+        self.0.iter().all(|range| range.as_point().is_some())
+    }
     /// True if nothing can match.
     pub fn is_none(&self) -> bool {
         self.0.is_empty()
