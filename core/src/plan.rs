@@ -38,7 +38,7 @@ pub fn stages(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
         "BitmapAnd" => "AND_HASH",
         "Sort" | "Incremental Sort" => "SORT",
         "Merge Append" => "SORT_MERGE",
-        "Limit" => "LIMIT",
+        "Limit" if !is_unlimited(plan) => "LIMIT",
         "Aggregate" => "GROUP",
         // Rows pass, most often after the check of the shard's version.
         _ if inputs.len() == 1 => return inputs.into_iter().next().unwrap_or_default(),
@@ -84,6 +84,12 @@ pub fn examined(plan: &Json) -> Examined {
 /// How many rows a step that was run has handed on.
 pub fn returned(plan: &Json) -> u64 {
     counted(plan, "Actual Rows")
+}
+
+/// True if a step hands on all rows, and only computes that when it is run.
+fn is_unlimited(plan: &Json) -> bool {
+    let inputs = plan["Plans"].as_array().map_or(&[][..], Vec::as_slice);
+    inputs.iter().any(|input| input["Parent Relationship"] == "InitPlan")
 }
 
 fn was_run(plan: &Json) -> bool {
@@ -172,6 +178,14 @@ mod tests {
         );
         assert_eq!(examined(&plan), Examined { keys: 5, documents: 5 });
         assert_eq!(returned(&plan), 2);
+    }
+
+    #[test]
+    fn a_limit_that_is_computed_is_none() {
+        let all = json!({"Node Type": "Result", "Parent Relationship": "InitPlan"});
+        let plan =
+            json!({"Node Type": "Limit", "Plans": [all, {"Node Type": "Seq Scan", "Parent Relationship": "Outer"}]});
+        assert_eq!(stages(&plan, &known), json!({"stage": "COLLSCAN"}));
     }
 
     #[test]

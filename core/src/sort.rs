@@ -78,15 +78,29 @@ impl Sort {
     pub fn key_of(&self, document: RawObject<'_>) -> Vec<u8> {
         let mut key = Vec::with_capacity(16 * self.fields.len());
         for (path, descending) in &self.fields {
-            let collator = self.collator.as_deref();
-            let mut field = Field { start: key.len(), end: None, descending: *descending, collator, key: &mut key };
-            visit(document, path, &mut |candidate| field.offer(candidate));
-            let start = field.start;
+            let start = key.len();
+            self.append(document, path, *descending, &mut key);
             if *descending {
                 key[start..].iter_mut().for_each(|byte| *byte = !*byte);
             }
         }
         key
+    }
+
+    /// What the document sorts by in one field, as an index stores it: a descending field is not inverted. Empty if there is
+    /// no such field.
+    pub fn field_key_of(&self, document: RawObject<'_>, field: usize) -> Vec<u8> {
+        let mut key = Vec::new();
+        if let Some((path, descending)) = self.fields.get(field) {
+            self.append(document, path, *descending, &mut key);
+        }
+        key
+    }
+
+    fn append(&self, document: RawObject<'_>, path: &str, descending: bool, key: &mut Vec<u8>) {
+        let collator = self.collator.as_deref();
+        let mut field = Field { start: key.len(), end: None, descending, collator, key };
+        visit(document, path, &mut |candidate| field.offer(candidate));
     }
 }
 

@@ -6,6 +6,7 @@ use common::*;
 use docshard_core::document::order::compare_values;
 use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
+use docshard_core::index::IndexKeys;
 use docshard_core::sort::Sort;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -203,6 +204,28 @@ proptest! {
         let sort = Sort { fields: fields.clone(), ..Sort::default() };
         let keys = (sort.key_of(document(&bytes(&a))), sort.key_of(document(&bytes(&b))));
         prop_assert_eq!(keys.0.cmp(&keys.1), naive::compare(&fields, &value(&a), &value(&b)));
+    }
+
+    /// So that what an index has in its order can be merged with what is sorted.
+    #[test]
+    fn fields_sort_as_an_index_has_them(
+        path in path(),
+        descending in any::<bool>(),
+        of in any_document(scalar(), true),
+    ) {
+        let sort = Sort { fields: vec![(path.clone(), descending)], ..Sort::default() };
+        let (of, direction) = (bytes(&of), if descending { -1 } else { 1 });
+        let mut key = sort.field_key_of(document(&of), 0);
+        if let Ok(index) = IndexKeys::parse(&json!({path: direction}))
+            && !index.is_apart(document(&of))
+        {
+            prop_assert_eq!(&key, &index.key(document(&of), 0));
+        }
+        if descending {
+            key.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        prop_assert_eq!(&key, &sort.key_of(document(&of)));
+        prop_assert!(sort.field_key_of(document(&of), 1).is_empty());
     }
 
     #[test]

@@ -55,6 +55,16 @@ fn sort_key(doc: RawJsonb, sort: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<
     run().unwrap_or_else(|e| e.raise())
 }
 
+/// What the document sorts by in one field of a sort, as an index stores it.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
+fn sort_field_key(doc: RawJsonb, sort: &str, field: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
+    let run = || -> Result<Vec<u8>> {
+        let sort = compiled(fcinfo, sort, |text| -> Result<Sort> { Ok(Sort::read(&json(text)?)?) })?;
+        Ok(sort.field_key_of(document(&doc)?, usize::try_from(field).unwrap_or(usize::MAX)))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
 /// The document's shard key.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn shard_key(doc: RawJsonb, pattern: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {

@@ -92,6 +92,13 @@ pub fn best_of<'a>(
     best.map(|(index, wanted, _)| (index, wanted))
 }
 
+/// True if what matches is found by a value of a secondary index or, unless the order is the shard key's, by one of the shard
+/// key: that is taken to be few documents, better sorted than looked for among all in their order.
+pub fn finds_few(collection: &Collection, filter: &Filter, by_shard_key: bool) -> bool {
+    !by_shard_key && by_keys(collection, filter).begins_exactly
+        || usable(collection, filter).any(|index| index.keys.wanted(filter).score().0 > 0)
+}
+
 /// The index that a part of a filter constrains most, of those that hold all documents.
 pub fn best_of_part<'a>(collection: &'a Collection, part: Part<'_>) -> Option<(&'a Index, Wanted)> {
     let whole = collection.indexes.iter().filter(|index| !index.hidden && index.partial.is_none());

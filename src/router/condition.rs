@@ -226,6 +226,16 @@ impl Conditions {
         }
     }
 
+    /// Conditions by which the search may be narrowed further than by an index of which these keys are wanted: the shard's
+    /// planner chooses.
+    pub fn narrower_than(&mut self, wanted: &Wanted, collection: &Collection, filter: &Filter) {
+        let best = best_of(collection, filter, |_, _| false);
+        let is_narrower = best.as_ref().is_some_and(|(_, narrower)| narrower.score() > wanted.score());
+        if is_narrower || best.is_none() && wanted.is_all() {
+            self.best_index(collection, filter);
+        }
+    }
+
     /// The condition of filters joined by `$or`, each on an index of its own; None if one of them has none.
     fn alternatives(&mut self, collection: &Collection, parts: &[Part<'_>]) -> Option<String> {
         let best = parts.iter().map(|part| best_of_part(collection, *part));
@@ -249,7 +259,7 @@ impl Conditions {
         if !index.keys.has_tree() {
             return self.among_entries(index, wanted);
         }
-        let tree = self.in_tree(index, wanted)?;
+        let tree = self.in_tree(index, wanted, &[])?;
         Some(match self.among_entries(index, wanted) {
             Some(entries) => format!("({tree} OR {entries})"),
             None => tree,
@@ -257,12 +267,25 @@ impl Conditions {
     }
 
     /// What the keys in the b-tree must be, so that none stands apart; None if that is true of all.
-    pub fn in_tree(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
+    ///
+    /// Of the `pinned` columns one key alone is wanted, and it is said so that PostgreSQL's planner does not know it: it
+    /// would drop them from an ORDER BY, and not see that the search comes in the order of all the columns.
+    pub fn in_tree(&mut self, index: &Index, wanted: &Wanted, pinned: &[usize]) -> Option<String> {
         let narrow = wanted.columns.first().is_some_and(KeyRanges::are_points);
         let mut terms = Vec::new();
         for (column, ranges) in wanted.columns.iter().enumerate() {
             let expression = index_expression("t.doc", index, column);
-            terms.extend(self.ranges(&expression, ranges, true, narrow));
+            match ranges.as_point().filter(|_| pinned.contains(&column)) {
+                None => terms.extend(self.ranges(&expression, ranges, true, narrow)),
+                Some(point) => {
+                    let point = self.param(Bound::Bytes(point.to_vec()));
+                    terms.push(match column {
+                        // An index is read in its order by a set of keys of its first column only.
+                        0 => format!("{expression} = ANY (ARRAY[{point}])"),
+                        _ => format!("{expression} >= {point} AND {expression} <= {point}"),
+                    });
+                }
+            }
         }
         if terms.is_empty() && !index.unique {
             let first = key_expression("t.doc", &index.definition, "index_key", 0);

@@ -1,12 +1,14 @@
-//! A find with a limit by a secondary index: its b-tree and its entries are searched each on its own, and either hands on
-//! no more than the limit.
+//! A find with a limit or a sort by a secondary index: its b-tree and its entries are searched each on its own.
 //!
 //! Together, joined by OR, they would be a bitmap, for which all that is found is collected first. Apart, the b-tree is read
-//! in its own order: so a sort by the fields that follow those given by equality reads no more than the limit, and no more
-//! is read without a sort either. The entries are in no order, and are sorted; a document is in one of the two.
+//! in its own order: so a sort by the fields that follow those given by equality reads no more than what is asked for, and no
+//! more is read without a sort either. The entries are in no order, and are sorted; a document is in one of the two.
+//!
+//! With a sort the halves are [`merged`]: each comes by the fields of the sort, the b-tree's by its columns, the entries' by
+//! equal keys, so that PostgreSQL's planner knows that reading them by turns is the order of both together.
 
 use super::choice::best_of;
-use super::condition::Conditions;
+use super::condition::{Conditions, index_expression};
 use super::hint::Means;
 use super::read::Query;
 use crate::catalog::model::{Collection, Index};
@@ -24,6 +26,35 @@ pub struct Halves {
     pub entries: Option<String>,
 }
 
+/// The WHERE clauses of two searches that come in one order.
+#[derive(Debug)]
+pub struct Merged {
+    /// of the b-tree
+    pub tree: String,
+    /// of the entries; None: there are none
+    pub entries: Option<String>,
+    /// the fields of the sort that tell documents apart
+    pub keys: Vec<Key>,
+}
+
+/// A field of a sort that an index has.
+#[derive(Debug)]
+pub struct Key {
+    /// its position in the sort
+    pub field: usize,
+    /// what the index's b-tree has of it
+    pub expression: String,
+    /// the greatest first
+    pub descending: bool,
+}
+
+impl Key {
+    /// In an ORDER BY, of the column of that name or the expression.
+    pub fn order_of(&self, column: &str) -> String {
+        format!("{column}{}", if self.descending { " DESC" } else { "" })
+    }
+}
+
 /// The searches, and all conditions' parameters; None if there is no such index, or its order is not the sort's.
 pub fn of_query(
     collection: &Collection,
@@ -31,55 +62,114 @@ pub fn of_query(
     means: &Means<'_>,
     sort: Option<&Sort>,
 ) -> Option<(Conditions, Halves)> {
-    let filter = &query.filter;
-    let found = match means {
-        Means::Index(index) => Some((*index, index.keys.wanted(filter))),
-        Means::Free => best_of(collection, filter, |index, wanted| order(index, wanted, sort).is_some()),
-        Means::Natural | Means::Id | Means::Indexed => None,
-    };
-    let (index, wanted) = found.filter(|(index, _)| index.keys.has_tree())?;
+    let (index, wanted) = chosen(collection, query, means, sort)?;
     let order = match sort {
         None if wanted.is_all() => return None,
         None => None,
-        Some(_) => Some(order(index, &wanted, sort)?),
+        Some(sort) => {
+            let free = order(index, &wanted, sort)?.into_iter().filter(|field| !field.fixed);
+            let keys = free.map(|field| field.key(index));
+            Some(keys.map(|key| key.order_of(&key.expression)).collect::<Vec<_>>().join(", "))
+        }
     };
     let mut conditions = Conditions::new(collection);
+    let (tree, entries) = searches(&mut conditions, query, means, (index, &wanted), &[]);
+    Some((conditions, Halves { tree, order, entries }))
+}
+
+/// The searches, and all conditions' parameters; None if there is no index that has the order of the sort, or none whose
+/// halves can be merged.
+pub fn merged(collection: &Collection, query: &Query, means: &Means<'_>, sort: &Sort) -> Option<(Conditions, Merged)> {
+    let (index, wanted) = chosen(collection, query, means, Some(sort))?;
+    let mut fields = order(index, &wanted, sort)?;
+    // Among the entries a document may have other values beside the one that is given, and sort by those.
+    if !index.keys.has_entries(index.unique) {
+        fields.retain(|field| !field.fixed);
+    }
+    if fields.iter().any(|field| field.turned != fields[0].turned) {
+        return None;
+    }
+    let pinned: Vec<usize> = fields.iter().filter(|field| field.fixed).map(|field| field.column).collect();
+    let keys = fields.iter().map(|field| field.key(index)).collect();
+    let mut conditions = Conditions::new(collection);
+    if matches!(means, Means::Free) {
+        conditions.narrower_than(&wanted, collection, &query.filter);
+    }
+    let (tree, entries) = searches(&mut conditions, query, means, (index, &wanted), &pinned);
+    Some((conditions, Merged { tree, entries, keys }))
+}
+
+fn chosen<'a>(
+    collection: &'a Collection,
+    query: &Query,
+    means: &Means<'a>,
+    sort: Option<&Sort>,
+) -> Option<(&'a Index, Wanted)> {
+    let found = match means {
+        Means::Index(index) => Some((*index, index.keys.wanted(&query.filter))),
+        Means::Free => best_of(collection, &query.filter, |index, wanted| {
+            sort.is_some_and(|sort| order(index, wanted, sort).is_some())
+        }),
+        Means::Natural | Means::Id | Means::Indexed => None,
+    };
+    found.filter(|(index, _)| index.keys.has_tree())
+}
+
+/// The WHERE clauses of b-tree and entries, which have the `conditions` so far, too; see [`Conditions::in_tree`] for `pinned`.
+fn searches(
+    conditions: &mut Conditions,
+    query: &Query,
+    means: &Means<'_>,
+    (index, wanted): (&Index, &Wanted),
+    pinned: &[usize],
+) -> (String, Option<String>) {
     conditions.held_by(index);
     means.term().into_iter().for_each(|term| conditions.and(term));
     conditions.matches(query);
     let both = conditions.sql();
-    let tree = conditions.in_tree(index, &wanted).map_or_else(|| both.clone(), |tree| format!("{tree} AND {both}"));
-    let entries = conditions.among_entries(index, &wanted).map(|entries| format!("{entries} AND {both}"));
-    Some((conditions, Halves { tree, order, entries }))
+    let tree = conditions.in_tree(index, wanted, pinned);
+    let tree = tree.map_or_else(|| both.clone(), |tree| format!("{tree} AND {both}"));
+    let entries = conditions.among_entries(index, wanted).map(|entries| format!("{entries} AND {both}"));
+    (tree, entries)
 }
 
-/// The ORDER BY by which the documents of an index's b-tree come as the sort demands, if it is the order of its columns: of
-/// those that follow, or are, the ones that the filter gives by equality.
-fn order(index: &Index, wanted: &Wanted, sort: Option<&Sort>) -> Option<String> {
+/// A field of a sort, and the column of an index that has it.
+struct Field {
+    field: usize,
+    column: usize,
+    descending: bool,
+    /// the filter gives it by equality
+    fixed: bool,
+    /// the index has it in the other direction
+    turned: bool,
+}
+
+impl Field {
+    fn key(&self, index: &Index) -> Key {
+        let expression = index_expression("t.doc", index, self.column);
+        Key { field: self.field, expression, descending: self.descending }
+    }
+}
+
+/// The fields of a sort, if it is the order of an index's columns: of those that follow, or are, the ones that the filter
+/// gives by equality. Those that it does not give, one at least, are all turned or none.
+fn order(index: &Index, wanted: &Wanted, sort: &Sort) -> Option<Vec<Field>> {
     // A hash has no order, and cut values are not in theirs.
-    if index.keys.hashed.is_some() {
+    if index.keys.hashed.is_some() || sort.collator != index.keys.collation {
         return None;
     }
-    let sort = sort.filter(|sort| sort.collator == index.keys.collation)?;
-    let mut left = sort.fields.iter().peekable();
-    let mut turned = None;
-    let mut columns = Vec::new();
-    for (column, (path, descending)) in index.fields().iter().enumerate() {
-        let Some((next, downwards)) = left.peek() else { break };
+    let mut left = sort.fields.iter().enumerate().peekable();
+    let mut fields = Vec::new();
+    for (column, (path, down)) in index.fields().iter().enumerate() {
+        let Some((field, (_, descending))) = left.peek().copied() else { break };
         let fixed = wanted.is_fixed(column);
-        if next == path {
-            left.next();
-            if fixed {
-                continue;
-            }
-            if *turned.get_or_insert(downwards != descending) != (downwards != descending) {
-                return None;
-            }
-            let key = super::condition::index_expression("t.doc", index, column);
-            columns.push(format!("{key}{}", if *downwards { " DESC" } else { "" }));
+        if left.next_if(|(_, (next, _))| next == path).is_some() {
+            fields.push(Field { field, column, descending: *descending, fixed, turned: descending != down });
         } else if !fixed {
             return None;
         }
     }
-    (left.peek().is_none() && !columns.is_empty()).then(|| columns.join(", "))
+    let mut free = fields.iter().filter(|field| !field.fixed).map(|field| field.turned);
+    let turned = free.next()?;
+    (left.peek().is_none() && free.all(|next| next == turned)).then_some(fields)
 }

@@ -3,7 +3,7 @@
 //! * [`options`]: the drivers' options of each operation.
 //! * [`choice`]: which index a filter is best served by.
 //! * [`condition`], [`statement`]: the SQL that a shard runs; few shapes, values as parameters, so that it is prepared.
-//! * [`halves`]: how a find with a limit goes by an index that has two parts.
+//! * [`halves`]: how a find with a limit or a sort goes by an index that has two parts.
 //! * [`hint`]: which index a statement is to be run with.
 //! * [`dispatch`]: sends, checks versions, runs again with a fresh map when a shard answered that the map was stale.
 //! * [`merge`]: several shards' answers as one, in order.

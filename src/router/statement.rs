@@ -1,8 +1,9 @@
 //! The SELECT that a shard runs for a find or a count.
 
 use super::aim;
+use super::choice::finds_few;
 use super::condition::{Bound, Conditions, VERSION_PARAM};
-use super::halves;
+use super::halves::{self, Key, Merged};
 use super::hint::{self, Means};
 use super::options::{CountOptions, FindOptions};
 use super::read::Query;
@@ -63,10 +64,12 @@ pub fn find(
     }
     let mut conditions = Conditions::by_means(collection, query, &means)?;
     let document = projected("t.doc", query, options, &mut conditions);
+    let by_keys = |(sort, _): &(Sort, String)| column_order(collection, filter, sort);
+    let column = options.sort.as_ref().and_then(by_keys);
     let (key, order) = match &options.sort {
         None => (None, Order::None),
-        Some((sort, text)) => {
-            let (key, descending) = match column_order(collection, filter, sort) {
+        Some((_, text)) => {
+            let (key, descending) = match column {
                 Some((column, descending)) => (column.to_owned(), descending),
                 None => {
                     let text = conditions.param(Bound::Text(text.clone()));
@@ -89,13 +92,12 @@ pub fn find(
     if let Some(key) = &key {
         sql += &format!(" ORDER BY {key}{}", if order == Order::Descending { " DESC" } else { "" });
     }
-    if let Some(limit) = options.limit {
-        let limit = if single_target { limit } else { limit.saturating_add(options.skip) };
-        sql += &format!(" LIMIT {}", limit.min(i64::MAX as u64));
+    if let (Some((column, _)), None) = (column, options.limit)
+        && !finds_few(collection, filter, column == "t.skey")
+    {
+        sql += UNKNOWN_LIMIT;
     }
-    if single_target && options.skip > 0 {
-        sql += &format!(" OFFSET {}", options.skip.min(i64::MAX as u64));
-    }
+    sql += &limited(options, single_target);
     Ok((Statement { sql, params: conditions.params }, order))
 }
 
@@ -117,7 +119,11 @@ pub fn find_by_key(
     Some(Statement { sql, params: vec![token, Bound::Int8(0), Bound::Bytes(skey), Bound::OptBytes(id), text] })
 }
 
-/// As [`find`], if there is a limit and a secondary index that serves filter and sort: see [`halves`].
+/// No limit, of which PostgreSQL's planner does not know it: it takes the rows for a cursor's, and the way that begins soonest
+/// for better than one that ends sooner, unless that is many times as cheap.
+const UNKNOWN_LIMIT: &str = " LIMIT (SELECT NULL::int8)";
+
+/// As [`find`], if a secondary index serves the sort, or there is a limit and one serves the filter: see [`halves`].
 fn find_by_halves(
     collection: &Collection,
     query: &Query,
@@ -125,12 +131,18 @@ fn find_by_halves(
     options: &FindOptions,
     single_target: bool,
 ) -> Option<(Statement, Order)> {
-    let limit = options.limit?;
-    if let Some((sort, _)) = &options.sort
-        && is_order_of_keys(collection, &query.filter, sort)
-    {
+    let by_keys = |(sort, _): &(Sort, String)| is_order_of_keys(collection, &query.filter, sort);
+    if options.sort.as_ref().is_some_and(by_keys) {
         return None;
     }
+    let merged = options.sort.as_ref().and_then(|(sort, text)| {
+        let (conditions, halves) = halves::merged(collection, query, means, sort)?;
+        Some(find_merged((collection, query), options, single_target, text, conditions, &halves))
+    });
+    if merged.is_some() || options.limit.is_none() {
+        return merged;
+    }
+    let limit = options.limit?;
     let sort = options.sort.as_ref().map(|(sort, _)| sort);
     let (mut conditions, halves) = halves::of_query(collection, query, means, sort)?;
     let document = projected("d.doc", query, options, &mut conditions);
@@ -152,13 +164,52 @@ fn find_by_halves(
         (Some(_), true) => ("", " ORDER BY d.key"),
         (Some(_), false) => (", d.key", " ORDER BY d.key"),
     };
-    let sql = match single_target && options.skip > 0 {
-        true => format!("LIMIT {} OFFSET {}", limit.min(i64::MAX as u64), options.skip.min(i64::MAX as u64)),
-        false => format!("LIMIT {most}"),
-    };
-    let sql = format!("SELECT docshard_internal.pack({document}){told} FROM ({found}) AS d{order} {sql}");
+    let sql = format!("SELECT docshard_internal.pack({document}){told} FROM ({found}) AS d{order}");
+    let sql = sql + &limited(options, single_target);
     let order = if sort.is_some() { Order::Ascending } else { Order::None };
     Some((Statement { sql, params: conditions.params }, order))
+}
+
+/// The SELECT of a find whose halves come in the order of the sort `text`.
+fn find_merged(
+    (collection, query): (&Collection, &Query),
+    options: &FindOptions,
+    single_target: bool,
+    text: &str,
+    mut conditions: Conditions,
+    halves: &Merged,
+) -> (Statement, Order) {
+    let document = projected("d.doc", query, options, &mut conditions);
+    let is_used = halves.entries.is_some() || !single_target;
+    let sort = if is_used { conditions.param(Bound::Text(text.to_owned())) } else { String::new() };
+    let order = |of: &str| {
+        let terms = halves.keys.iter().enumerate().map(|(n, key)| key.order_of(&format!("{of}k{n}")));
+        terms.collect::<Vec<_>>().join(", ")
+    };
+    let most = options.limit.map(|limit| limit.saturating_add(options.skip).min(i64::MAX as u64));
+    let most = most.map(|most| format!(" LIMIT {most}"));
+    let half = |terms: &str, key: &dyn Fn(&Key) -> String, limit: &str| {
+        let keys: String = halves.keys.iter().enumerate().map(|(n, of)| format!(", {} AS k{n}", key(of))).collect();
+        format!("(SELECT t.doc{keys} FROM {} t WHERE {terms} ORDER BY {}{limit})", collection.table(), order(""))
+    };
+    let mut found = half(&halves.tree, &|key| key.expression.clone(), most.as_deref().unwrap_or(UNKNOWN_LIMIT));
+    if let Some(entries) = &halves.entries {
+        let key = |key: &Key| format!("docshard_internal.sort_field_key(t.doc, {sort}, {})", key.field);
+        found += &format!(" UNION ALL {}", half(entries, &key, most.as_deref().unwrap_or_default()));
+    }
+    let told = if single_target { String::new() } else { format!(", docshard_internal.sort_key(d.doc, {sort})") };
+    let sql = format!("SELECT docshard_internal.pack({document}){told} FROM ({found}) AS d ORDER BY {}", order("d."));
+    let sql = sql + &limited(options, single_target);
+    (Statement { sql, params: conditions.params }, Order::Ascending)
+}
+
+/// LIMIT and OFFSET at a shard: a single one skips, several send what skipping may need.
+fn limited(options: &FindOptions, single_target: bool) -> String {
+    let skip = if single_target { options.skip } else { 0 };
+    let limit = options.limit.map(|limit| limit.saturating_add(options.skip - skip).min(i64::MAX as u64));
+    let limit = limit.map(|limit| format!(" LIMIT {limit}")).unwrap_or_default();
+    let offset = if skip > 0 { format!(" OFFSET {}", skip.min(i64::MAX as u64)) } else { String::new() };
+    limit + &offset
 }
 
 /// What a find answers of a document.
