@@ -185,6 +185,12 @@ impl Projection {
         self.positional
     }
 
+    /// The paths that it includes, if that is all that it does.
+    pub fn included(&self) -> Option<Vec<String>> {
+        let mut paths = Vec::new();
+        (self.mode == Mode::Include && leaves(&self.fields, "", &mut paths)).then_some(paths)
+    }
+
     /// The projected document's jsonb.
     ///
     /// # Errors
@@ -199,6 +205,18 @@ impl Projection {
             Mode::Add => context.put(Some(document), &self.fields)?,
         })
     }
+}
+
+/// Adds the paths of a tree; false if something but leaves is at their ends.
+fn leaves(tree: &Tree, above: &str, paths: &mut Vec<String>) -> bool {
+    tree.iter().all(|(name, node)| match node {
+        Node::Leaf => {
+            paths.push(format!("{above}{name}"));
+            true
+        }
+        Node::Branch(tree) => leaves(tree, &format!("{above}{name}."), paths),
+        Node::Slice(_) | Node::Element(_) | Node::Positional | Node::Computed(_) => false,
+    })
 }
 
 /// How a walk got where it is: `$slice` does not look into arrays in arrays.

@@ -1,12 +1,15 @@
 //! What a filter wants of an index are keys that every document it matches has, wherever there are arrays.
 
 mod common;
+mod values;
 
-use common::{any_document, bytes, object};
-use docshard_core::document::raw;
+use common::{any_document, bytes, object, read};
+use docshard_core::document::value::Value;
+use docshard_core::document::{raw, write};
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
 use docshard_core::index::{APART, IndexKeys};
+use docshard_core::projection::Projection;
 use docshard_core::setting::Setting;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -140,6 +143,91 @@ proptest! {
             }
         }
     }
+}
+
+/// Values that compare equal and are not the same, and what is missing at some depth.
+fn twins() -> impl Strategy<Value = Json> + Clone {
+    let few = vec![
+        json!(2),
+        json!(2.0),
+        json!(2.5),
+        json!({"$numberDecimal": "2.00"}),
+        json!({"$numberDecimal": "2.50"}),
+        json!({"$numberDecimal": "0E+3"}),
+        json!({"$numberDecimal": "-Infinity"}),
+        json!({"$numberDouble": "NaN"}),
+        json!({"$numberLong": "9007199254740993"}),
+        json!(9007199254740992.0),
+        json!("a"),
+        json!({"$symbol": "a"}),
+        json!(null),
+        json!({"$undefined": true}),
+        json!({"$oid": "0123456789abcdef01234567"}),
+        json!({}),
+        json!([2.0, null]),
+    ];
+    proptest::sample::select(few)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn keys_and_types_are_the_values(query in filter(), documents in proptest::collection::vec(any_document(twins(), true), 8)) {
+        let filter = Filter::parse(&query).unwrap();
+        for keys in [json!({"a": 1}), json!({"b": -1, "a.b": 1}), json!({"a.b.1": 1, "a.0": 1, "b": 1}), json!({"a.c": 1, "a.b": 1})] {
+            let index = IndexKeys::parse(&keys).unwrap();
+            prop_assert!(index.has_types(false));
+            let mut fields = keys.as_object().unwrap().clone();
+            fields.insert("_id".to_owned(), json!(0));
+            let projection = Projection::parse(&Json::Object(fields)).unwrap();
+            prop_assert!(projection.included().unwrap().iter().all(|path| index.covers(path)));
+            for json in &documents {
+                let stored = bytes(json);
+                let document = raw::document(&stored).unwrap();
+                if index.is_apart(document) {
+                    prop_assert!(index.types(document).is_empty());
+                    continue;
+                }
+                let columns: Vec<Vec<u8>> = (0..index.fields.len()).map(|column| index.key(document, column)).collect();
+                let restored = index.restored(columns.iter().map(Vec::as_slice), &index.types(document)).unwrap();
+                prop_assert_eq!(read(&restored), read(&projection.apply(document).unwrap()), "{} {}", keys, json);
+                if filter.looks_only_at(|path| index.covers(path)) {
+                    let matches = filter.matches(raw::document(&restored).unwrap());
+                    prop_assert_eq!(matches, filter.matches(document), "{} {}", query, json);
+                }
+                let paths: Vec<&str> = index.fields.iter().map(|(path, _)| path.as_str()).collect();
+                if filter.is_ranges_of(&paths) {
+                    let inside = paths.iter().zip(&columns).all(|(path, key)| filter.ranges_of(path).contains(key));
+                    prop_assert_eq!(inside, filter.matches(document), "{} {}", query, json);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_value_is_its_key_and_types(value in values::value(false)) {
+        let stored = write::value(&Value::Object(vec![("v".to_owned(), value)])).unwrap();
+        let document = raw::document(&stored).unwrap();
+        let index = IndexKeys::parse(&json!({"v": 1})).unwrap();
+        if !index.is_apart(document) {
+            let key = index.key(document, 0);
+            let restored = index.restored(std::iter::once(key.as_slice()), &index.types(document)).unwrap();
+            prop_assert_eq!(restored, stored);
+        }
+    }
+}
+
+#[test]
+fn what_are_no_keys_restores_nothing() {
+    let index = IndexKeys::parse(&json!({"a": 1, "b": 1})).unwrap();
+    let stored = bytes(&json!({"a": 1, "b": "x"}));
+    let document = raw::document(&stored).unwrap();
+    let (a, b) = (index.key(document, 0), index.key(document, 1));
+    for keys in [vec![APART, APART], vec![&a], vec![&a, &b[..1]], vec![&a, &[]]] {
+        assert_eq!(index.restored(keys.into_iter(), &[]).unwrap_err().kind, Kind::BadValue);
+    }
+    assert_eq!(index.restored([a.as_slice(), &b].into_iter(), &[9]).unwrap_err().kind, Kind::BadValue);
 }
 
 fn wants(keys: &Json, filter: &Json, document: &Json) -> bool {

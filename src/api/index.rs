@@ -40,6 +40,18 @@ fn unique_index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::Fu
     with_index(fcinfo, keys, |index| Ok(index.unique_key(document(&doc)?, usize::try_from(position).unwrap_or(0))?))
 }
 
+/// What the document's keys in an index leave open of its values.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
+fn index_types(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
+    with_index(fcinfo, keys, |index| Ok(index.types(document(&doc)?)))
+}
+
+/// The document that columns and types of an index were made of, as far as they tell.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
+fn restored(keys: &str, types: &[u8], columns: VariadicArray<'_, &[u8]>, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
+    with_index(fcinfo, keys, |index| Ok(RawJsonb::from_bytes(&index.restored(columns.iter().flatten(), types)?)))
+}
+
 /// True if the document's keys in an index are entries: it has arrays, or values that are too long for columns.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
 fn has_index_entries(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> bool {

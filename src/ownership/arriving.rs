@@ -1,7 +1,7 @@
 //! Documents that a move has pulled into its staging table are put into the collection's, without executor, plan and
 //! trigger, as inserts of many documents are: see [`super::documents`].
 
-use super::{parts, table};
+use super::{SCHEMA, parts, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::lock;
 use crate::pg::rows::{Purpose, Writer};
@@ -22,7 +22,7 @@ const PACKED: usize = 6;
 pub fn load(migration: i64, collection: i32, batch: i32) -> Result<u64> {
     let relation = |suffix: &str| {
         let name = CString::new(format!("m{migration}_staging{suffix}")).expect("a name without a zero byte");
-        relation_oid(c"docshard_data", &name)
+        relation_oid(SCHEMA, &name)
             .ok_or_else(|| Error::new(Kind::InternalError, format!("migration {migration} has no staging table here")))
     };
     let (staging, index) = (relation("")?, relation("_batch_idx")?);

@@ -12,7 +12,7 @@
 //! shares the move's lock. So whoever holds that lock exclusively sees every change, and its key in the log.
 
 use super::placement::{Capture, captures};
-use super::table;
+use super::{SCHEMA, table};
 use crate::pg::epoch::{self, Epoch};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
@@ -142,8 +142,8 @@ fn share(collection: i32, migration: i64) -> Result<()> {
 }
 
 fn log(migration: i64, collection: i32, skey: &[u8], id: &[u8]) -> Result<()> {
-    let (table, sequence) = relation_oid(c"docshard_data", c"capture_log")
-        .zip(relation_oid(c"docshard_data", c"capture_log_seq_seq"))
+    let (table, sequence) = relation_oid(SCHEMA, c"capture_log")
+        .zip(relation_oid(SCHEMA, c"capture_log_seq_seq"))
         .ok_or_else(|| Error::new(Kind::InternalError, "docshard's tables are missing on this node"))?;
     scan::insert(
         table,

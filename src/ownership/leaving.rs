@@ -9,7 +9,7 @@
 //! written by a change that is in the log or was forgotten since, and the same process forgot it. A mistake would show: the
 //! move counts what it removes.
 
-use super::{parts, table};
+use super::{SCHEMA, parts, table};
 use crate::pg::bulk::{self, PLACE_BYTES, Places};
 use crate::pg::error::Result;
 use crate::pg::param::Param;
@@ -47,7 +47,7 @@ fn params<'a>(lo: &'a [u8], hi: Option<&'a [u8]>) -> Vec<Param<'a>> {
 
 fn oid_of(collection: i32) -> Option<pgrx::pg_sys::Oid> {
     let name = CString::new(format!("c{collection}")).ok()?;
-    relation_oid(c"docshard_data", &name)
+    relation_oid(SCHEMA, &name)
 }
 
 /// Notes where the documents of a range are that a move takes away; returns how many. From now on this process calls

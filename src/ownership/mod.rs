@@ -25,3 +25,8 @@ pub mod placement;
 pub mod table;
 pub mod updating;
 pub mod writing;
+
+use std::ffi::CStr;
+
+/// The schema of all collections' tables, and of what a shard knows of them.
+pub const SCHEMA: &CStr = c"docshard_data";

@@ -1,5 +1,6 @@
 //! The version at which this shard is, read without SPI.
 
+use super::SCHEMA;
 use crate::pg::error::{Error, Result, STALE};
 use crate::pg::fault;
 use crate::pg::scan::{Columns, Look, Spot, at_spot, by_int4};
@@ -60,8 +61,8 @@ impl Capture {
 }
 
 fn relation(table: &std::ffi::CStr, index: &std::ffi::CStr) -> Result<(pg_sys::Oid, pg_sys::Oid)> {
-    relation_oid(c"docshard_data", table)
-        .zip(relation_oid(c"docshard_data", index))
+    relation_oid(SCHEMA, table)
+        .zip(relation_oid(SCHEMA, index))
         .ok_or_else(|| Error::new(Kind::InternalError, "docshard's tables are missing on this node"))
 }
 

@@ -1,5 +1,6 @@
 //! A collection's table on this shard: made and dropped together with its placement row.
 
+use super::SCHEMA;
 use crate::pg::counting;
 use crate::pg::error::{Error, Result};
 use crate::pg::jsonb::RawJsonb;
@@ -65,7 +66,7 @@ pub fn count_matching(collection: i32, filter: &str) -> Result<u64> {
 
 fn relation(collection: i32, suffix: &str) -> Result<Oid> {
     let name = CString::new(format!("c{collection}{suffix}")).expect("a name without a zero byte");
-    relation_oid(c"docshard_data", &name)
+    relation_oid(SCHEMA, &name)
         .ok_or_else(|| Error::new(Kind::InternalError, format!("collection {collection} has no table here")))
 }
 
@@ -135,7 +136,7 @@ pub fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
 /// True if there is a relation of that name. Asked before IF [NOT] EXISTS, which would send the client a NOTICE.
 pub fn has_relation(relation: &str) -> bool {
     let relation = CString::new(relation).expect("a name without a zero byte");
-    relation_oid(c"docshard_data", &relation).is_some()
+    relation_oid(SCHEMA, &relation).is_some()
 }
 
 /// The name of a secondary index's entries, where they stand beside a b-tree: see `docshard_core::index`.
@@ -178,6 +179,9 @@ pub fn index_statements(
     let mut columns: Vec<_> = keys.fields.iter().enumerate().map(column).collect();
     if keys.hashed.is_some() {
         columns.push(format!("docshard_internal.check_index_key(doc, {literal}::text)"));
+    }
+    if keys.has_types(unique) {
+        columns.push(format!("docshard_internal.index_types(doc, {literal}::text)"));
     }
     // What `router::condition` says word for word, so that the planner knows that the index holds all that it needs.
     let held = partial.map(|filter| format!("docshard_internal.matches(doc, {}::text)", quote_literal(filter)));

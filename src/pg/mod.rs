@@ -7,6 +7,7 @@ pub mod aggregate;
 pub mod background;
 pub mod bulk;
 pub mod counting;
+pub mod covering;
 pub mod epoch;
 pub mod error;
 pub mod fault;

@@ -3,9 +3,11 @@
 //! The router chooses by the form of the filter alone, what PostgreSQL on the shard may match to what; the shard's planner,
 //! which knows how many rows come into question, chooses among the conditions that it is given.
 
+use super::condition::{MAX_RANGES, has_few_ranges};
 use crate::catalog::model::{Collection, Index};
 use docshard_core::filter::{Filter, Part};
 use docshard_core::index::Wanted;
+use docshard_core::key::pattern::FieldKind;
 use docshard_core::targeting;
 use std::cmp::Reverse;
 
@@ -38,6 +40,27 @@ fn by_keys<'a>(collection: &'a Collection, filter: &Filter) -> ByKeys<'a> {
         by.paths.push("_id");
     }
     by
+}
+
+/// True if what the filter says is what the conditions on shard key and `_id` say, of which there is one.
+pub fn says_keys_alone(collection: &Collection, filter: &Filter) -> bool {
+    let (mut paths, mut keys) = (Vec::new(), 1);
+    for (path, kind) in &collection.key.fields {
+        let ranges = filter.ranges_of(path);
+        if ranges.is_all() || *kind != FieldKind::Ranged {
+            break;
+        }
+        keys *= ranges.as_slice().len();
+        paths.push(path.as_str());
+        if !ranges.are_points() {
+            break;
+        }
+    }
+    let ids = filter.ranges_of("_id");
+    if !ids.is_all() && has_few_ranges(&ids) {
+        paths.push("_id");
+    }
+    !paths.is_empty() && keys <= MAX_RANGES && filter.is_ranges_of(&paths)
 }
 
 /// The indexes that hold every document which the filter matches, and may be used.

@@ -6,7 +6,7 @@
 //! (see `remote::connection`). Only the bounds of open ranges, which may hold nothing or everything, stand in the text,
 //! so that the shard's planner can tell which.
 
-use super::choice::{beside_keys, best_of, best_of_part};
+use super::choice::{beside_keys, best_of, best_of_part, says_keys_alone};
 use super::hint::{self, Means};
 use super::read::Query;
 use crate::catalog::model::{Collection, Index};
@@ -77,7 +77,12 @@ impl<'a> Borrowed<'a> {
 }
 
 /// More ranges than this on one column are searched as the one range that covers them.
-const MAX_RANGES: usize = 16;
+pub const MAX_RANGES: usize = 16;
+
+/// True if ranges stand in a statement as they are.
+pub fn has_few_ranges(ranges: &KeyRanges) -> bool {
+    ranges.are_points() || ranges.as_slice().len() <= MAX_RANGES
+}
 
 /// Conditions joined by AND, and the parameters of the whole statement.
 #[derive(Debug)]
@@ -161,12 +166,29 @@ impl Conditions {
         Ok(conditions)
     }
 
+    /// The version check and conditions on shard key and `_id`, if they are all that the filter says.
+    pub fn of_keys_alone(collection: &Collection, query: &Query, means: &Means<'_>) -> Option<Self> {
+        if !matches!(means, Means::Free | Means::Indexed) || !says_keys_alone(collection, &query.filter) {
+            return None;
+        }
+        let mut conditions = Self::new(collection);
+        let said = conditions.keys(&collection.key, &query.filter);
+        conditions.terms.extend(means.term());
+        said.then_some(conditions)
+    }
+
     /// The filter itself.
     pub fn matches(&mut self, query: &Query) {
         if !query.filter.is_empty() {
-            let text = self.param(Bound::Text(query.text.clone()));
-            self.terms.push(format!("docshard_internal.matches(t.doc, {text})"));
+            let term = self.matched("t.doc", query);
+            self.terms.push(term);
         }
+    }
+
+    /// That a document matches the filter.
+    pub fn matched(&mut self, document: &str, query: &Query) -> String {
+        let text = self.param(Bound::Text(query.text.clone()));
+        format!("docshard_internal.matches({document}, {text})")
     }
 
     /// The version check, and the filter's `$n`, if these two are all and PostgreSQL may do as it likes.
@@ -183,6 +205,11 @@ impl Conditions {
     /// A further condition.
     pub fn and(&mut self, term: String) {
         self.terms.push(term);
+    }
+
+    /// Takes all conditions away; the parameters stay.
+    pub fn clear(&mut self) {
+        self.terms.clear();
     }
 
     /// The text behind WHERE.

@@ -6,9 +6,9 @@
 
 use super::read::Query;
 use crate::catalog::model::{Collection, Index};
-use crate::ownership::table;
+use crate::ownership::{self, table};
 use crate::pg::error::{Error, Result};
-use crate::pg::planning;
+use crate::pg::{covering, planning};
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
 use docshard_core::index::IndexKeys;
@@ -28,6 +28,7 @@ pub fn init() {
         GucFlags::default(),
     );
     planning::init(is_meant);
+    covering::init(ownership::SCHEMA);
 }
 
 /// The indexes of a collection's table that serve `_id` and the shard key, as a mark for the planner.

@@ -3,6 +3,7 @@
 //! * [`options`]: the drivers' options of each operation.
 //! * [`choice`]: which index a filter is best served by.
 //! * [`condition`], [`statement`]: the SQL that a shard runs; few shapes, values as parameters, so that it is prepared.
+//! * [`covered`]: what an index answers without documents.
 //! * [`halves`]: how a find with a limit or a sort goes by an index that has two parts.
 //! * [`hint`]: which index a statement is to be run with.
 //! * [`dispatch`]: sends, checks versions, runs again with a fresh map when a shard answered that the map was stale.
@@ -18,6 +19,7 @@ pub mod aim;
 pub mod choice;
 pub mod condition;
 pub mod config;
+pub mod covered;
 pub mod dispatch;
 pub mod distinct;
 pub mod explain;

@@ -3,6 +3,7 @@
 use super::aim;
 use super::choice::finds_few;
 use super::condition::{Bound, Conditions, VERSION_PARAM};
+use super::covered;
 use super::halves::{self, Key, Merged};
 use super::hint::{self, Means};
 use super::options::{CountOptions, FindOptions};
@@ -230,7 +231,17 @@ fn projected(document: &str, query: &Query, options: &FindOptions, conditions: &
 /// # Errors
 /// Those of [`Conditions::of_query`].
 pub fn count(collection: &Collection, query: &Query, options: &CountOptions) -> Result<Statement> {
-    let conditions = Conditions::of_query(collection, query)?;
+    let means = hint::means(collection, query)?;
+    if options.limit.is_none() {
+        if let Some(conditions) = Conditions::of_keys_alone(collection, query, &means) {
+            let sql = format!("SELECT count(*) FROM {} t WHERE {}", collection.table(), conditions.sql());
+            return Ok(Statement { sql, params: conditions.params });
+        }
+        if let Some((conditions, sql)) = covered::count(collection, query, &means) {
+            return Ok(Statement { sql, params: conditions.params });
+        }
+    }
+    let conditions = Conditions::by_means(collection, query, &means)?;
     let from = format!("FROM {} t WHERE {}", collection.table(), conditions.sql());
     let sql = match options.limit {
         None if query.filter.is_empty() && query.hint.is_none() => {

@@ -91,11 +91,15 @@ impl Scientific {
         Self::new(value < 0.0, &ascii, exponent + 1 - ascii.len() as i64)
     }
 
-    /// The number it stands for: a long where that is exact, else a decimal.
-    pub(crate) fn to_number(&self) -> Number {
+    fn to_decimal(&self) -> BigDecimal {
         let coefficient = self.digits.iter().fold(BigInt::zero(), |sum, &digit| sum * 10 + digit);
         let coefficient = if self.negative { -coefficient } else { coefficient };
-        let decimal = BigDecimal::new(coefficient, self.digits.len() as i64 - self.exponent);
+        BigDecimal::new(coefficient, self.digits.len() as i64 - self.exponent)
+    }
+
+    /// The number it stands for: a long where that is exact, else a decimal.
+    pub(crate) fn to_number(&self) -> Number {
+        let decimal = self.to_decimal();
         if (0..=19).contains(&self.exponent)
             && self.exponent >= self.digits.len() as i64
             && let Ok(integer) = decimal.to_plain_string().parse()
@@ -144,6 +148,14 @@ impl Decimal {
     pub(crate) fn scientific(&self) -> Option<Scientific> {
         match self {
             Decimal::Finite(value) => Some(Scientific::of_decimal(value)),
+            _ => None,
+        }
+    }
+
+    /// How many of a finite value's digits stand behind the point; negative for zeros in front of it that are not written.
+    pub(crate) fn scale(&self) -> Option<i16> {
+        match self {
+            Decimal::Finite(value) => i16::try_from(value.fractional_digit_count()).ok(),
             _ => None,
         }
     }
@@ -371,6 +383,12 @@ impl Number {
             Number::Double(value) => Decimal::of_f64(*value),
             Number::Decimal(value) => value.clone(),
         }
+    }
+
+    /// The very value as a decimal128 with so many digits behind the point; None if it is not finite.
+    pub(crate) fn to_decimal_of_scale(&self, scale: i16) -> Option<Decimal> {
+        let exact = self.scientific()?.to_decimal();
+        Some(Decimal::Finite(Box::new(exact.with_scale(i64::from(scale)))))
     }
 
     fn scientific(&self) -> Option<Scientific> {

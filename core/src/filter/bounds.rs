@@ -75,6 +75,27 @@ impl Node {
         }
     }
 
+    /// True if every document without arrays on these paths matches that has values in [`ranges_of`](Self::ranges_of) each of
+    /// them, which are more than one range only if all are points. Other paths are not asked for.
+    pub fn is_ranges_of(&self, paths: &[&str]) -> bool {
+        match self {
+            Node::And(nodes) => nodes.iter().all(|node| node.is_ranges_of(paths)),
+            Node::Leaf(path, test) => paths.contains(&path.as_str()) && test.is_ranges(),
+            Node::Or(_) | Node::Not(_) | Node::Expression(..) | Node::Schema(_) | Node::Sample(_) => false,
+        }
+    }
+
+    /// True if the answer depends on values at such paths alone.
+    pub fn looks_only_at(&self, accepts: &impl Fn(&str) -> bool) -> bool {
+        match self {
+            Node::And(nodes) | Node::Or(nodes) => nodes.iter().all(|node| node.looks_only_at(accepts)),
+            Node::Not(node) => node.looks_only_at(accepts),
+            Node::Leaf(path, _) => accepts(path),
+            Node::Sample(_) => true,
+            Node::Expression(..) | Node::Schema(_) => false,
+        }
+    }
+
     /// Visits the path of every leaf.
     pub fn leaf_paths<'a>(&'a self, visit: &mut impl FnMut(&'a str)) {
         match self {
@@ -106,6 +127,18 @@ impl Test {
         match self {
             Test::Collated(test, collator) => test.ranges_under(Some(collator), stored, Found::Value),
             test => test.ranges_under(None, stored, Found::Value),
+        }
+    }
+
+    /// True if what passes, of values that are no arrays, is what has an encoding in [`ranges`](Self::ranges).
+    fn is_ranges(&self) -> bool {
+        let scalar = |value: &Value| Class::of(value) != Class::Array;
+        match self {
+            Test::Null => true,
+            Test::Equal(value) => scalar(value),
+            Test::In(set) => set.patterns.is_empty() && set.values.iter().all(scalar),
+            Test::Range(range) => range.class.is_some_and(|class| class != Class::Array),
+            _ => false,
         }
     }
 

@@ -101,6 +101,16 @@ impl Filter {
         self.root.ranges_of(path, stored)
     }
 
+    /// True if the answer depends on values at such paths alone.
+    pub fn looks_only_at(&self, accepts: impl Fn(&str) -> bool) -> bool {
+        self.root.looks_only_at(&accepts)
+    }
+
+    /// True if [`ranges_of`](Self::ranges_of) these paths is all that the filter says of documents without arrays there.
+    pub fn is_ranges_of(&self, paths: &[&str]) -> bool {
+        self.root.is_ranges_of(paths)
+    }
+
     /// All of it.
     pub fn part(&self) -> Part<'_> {
         Part { root: &self.root }

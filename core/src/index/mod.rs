@@ -4,12 +4,14 @@
 //! the order that sorts ask for. But a document with an array anywhere on one of the index's paths, or with a value too
 //! long for a page of a b-tree, stands [`APART`] there, above every key; its keys, one for each element of the array, are
 //! [`entries`] of a second, inverted index, which holds such documents alone. A search looks in both ([`wanted`]), and the
-//! filter, run on what is found, decides.
+//! filter, run on what is found, decides. A last column of the b-tree holds what the keys leave open of the values
+//! ([`types`]), so that a search which asks for no others need not look at documents.
 //!
 //! Two kinds have one half alone. A hashed index has the b-tree: it takes no arrays, and cuts long values. A [`Wildcard`]
 //! index has entries of every document.
 
 mod entries;
+mod types;
 mod wanted;
 mod wildcard;
 
@@ -251,8 +253,17 @@ impl IndexKeys {
             Some(RawValue::Array(_)) => true,
             // No byte of a string makes more than two of its encoding, unless it is that under a collation.
             Some(RawValue::String(text)) if self.collation.is_none() && 2 * text.len() + 2 < limit => false,
-            Some(value) => self.encoded(value).len() >= limit,
+            // No number is that long.
+            Some(RawValue::Number(_)) => false,
+            Some(value) => self.stored_bytes(value) >= limit,
         })
+    }
+
+    /// How much a value takes in the b-tree: its key, and what that leaves open of it.
+    fn stored_bytes(&self, value: RawValue<'_>) -> usize {
+        let mut codes = Vec::new();
+        types::of_value(&Element::of(value), &mut codes);
+        self.encoded(value).len() + codes.len()
     }
 
     /// What one column of the b-tree stores of a document.
