@@ -8,68 +8,121 @@ use super::choice::best_of;
 use super::condition::{Conditions, has_few_ranges, index_expression};
 use super::hint::Means;
 use super::read::Query;
+use super::statement::Statement;
 use crate::catalog::model::{Collection, Index};
 use crate::pg::planning;
 use crate::pg::sql::quote_literal;
 use docshard_core::filter::Filter;
 use docshard_core::index::Wanted;
 
-/// What a b-tree's part of a search has to ask beside the wanted keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Residue {
-    /// nothing
-    None,
-    /// the filter, of the restored document
-    Filter,
+/// A search by an index that has, in its b-tree, all that is asked for.
+pub struct Covered<'a> {
+    index: &'a Index,
+    wanted: Wanted,
+    /// the filter is all said by the wanted keys
+    exact: bool,
 }
 
-/// What is left of a filter for an index's b-tree; None if it asks for values that are not there.
-pub fn residue(index: &Index, wanted: &Wanted, filter: &Filter) -> Option<Residue> {
+/// What a filter is to be run on, of a row `t`.
+const STORED: &str = "t.doc";
+
+/// Some if an index tells all that a filter asks for, and the values at these paths; true if what it is searched by is all that
+/// the filter says.
+fn exactly(index: &Index, wanted: &Wanted, filter: &Filter, told: &[String]) -> Option<bool> {
     let keys = &index.keys;
-    if !keys.has_tree() || keys.hashed.is_some() || keys.collation.is_some() {
+    if wanted.is_all() || !keys.has_tree() || keys.hashed.is_some() || keys.collation.is_some() {
         return None;
     }
-    let paths: Vec<&str> = index.fields().iter().take(wanted.columns.len()).map(|(path, _)| path.as_str()).collect();
-    if filter.is_ranges_of(&paths) && wanted.columns.iter().all(has_few_ranges) {
-        return Some(Residue::None);
-    }
-    (keys.has_types(index.unique) && filter.looks_only_at(|path| keys.covers(path))).then_some(Residue::Filter)
+    let given: Vec<&str> = index.fields().iter().take(wanted.columns.len()).map(|(path, _)| path.as_str()).collect();
+    let exact = filter.is_ranges_of(&given) && wanted.columns.iter().all(has_few_ranges);
+    let tells = keys.has_types(index.unique);
+    let enough = exact || tells && filter.looks_only_at(|path| keys.covers(path));
+    (enough && (told.is_empty() || tells) && told.iter().all(|path| keys.covers(path))).then_some(exact)
 }
 
-/// The document that the index has of a row `t`, as far as it tells.
-pub fn document(index: &Index) -> String {
-    let columns: Vec<String> =
-        (0..index.fields().len()).map(|column| index_expression("t.doc", index, column)).collect();
-    let (keys, columns) = (quote_literal(&index.definition), columns.join(", "));
-    format!("docshard_internal.restored({keys}::text, docshard_internal.index_types(t.doc, {keys}::text), {columns})")
-}
-
-/// The SELECT of a count by an index that has all that the filter asks for, and its parameters; None if there is none such.
-pub fn count(collection: &Collection, query: &Query, means: &Means<'_>) -> Option<(Conditions, String)> {
-    let found = match means {
-        Means::Index(index) => Some((*index, index.keys.wanted(&query.filter))),
-        Means::Free | Means::Indexed => best_of(collection, &query.filter, |_, _| false),
-        Means::Natural | Means::Id => None,
-    };
-    let (index, wanted) = found.filter(|(_, wanted)| !wanted.is_all())?;
-    let residue = residue(index, &wanted, &query.filter)?;
-    let mut conditions = Conditions::new(collection);
-    let check = conditions.sql();
-    conditions.clear();
-    conditions.held_by(index);
-    conditions.and(means.term().unwrap_or_else(planning::loads));
-    let both = conditions.sql();
-    let table = collection.table();
-    let part = |keys: String, filter: Option<String>| {
-        let terms: Vec<String> = [Some(keys), Some(both.clone()), filter].into_iter().flatten().collect();
-        format!("(SELECT pg_catalog.count(*) FROM {table} t WHERE {})", terms.join(" AND "))
-    };
-    let tree = conditions.in_tree(index, &wanted)?;
-    let left = (residue == Residue::Filter).then(|| conditions.matched(&document(index), query));
-    let mut parts = vec![part(tree, left)];
-    if let Some(entries) = conditions.among_entries(index, &wanted) {
-        let filter = conditions.matched("t.doc", query);
-        parts.push(part(entries, Some(filter)));
+impl<'a> Covered<'a> {
+    /// By an index that tells all that the filter asks for, and the values at the paths in `told`; None if there is none
+    /// such, or one that serves the filter better.
+    pub fn of_query(collection: &'a Collection, query: &Query, means: &Means<'a>, told: &[String]) -> Option<Self> {
+        let filter = &query.filter;
+        let covers = |index: &Index, wanted: &Wanted| exactly(index, wanted, filter, told).is_some();
+        let (index, wanted) = match means {
+            Means::Index(index) => (*index, index.keys.wanted(filter)),
+            Means::Free | Means::Indexed => best_of(collection, filter, covers)?,
+            Means::Natural | Means::Id => return None,
+        };
+        let exact = exactly(index, &wanted, filter, told)?;
+        Some(Self { index, wanted, exact })
     }
-    Some((conditions, format!("SELECT {} WHERE {check}", parts.join(" + "))))
+
+    fn columns(&self) -> impl Iterator<Item = String> {
+        (0..self.index.fields().len()).map(|column| index_expression(STORED, self.index, column))
+    }
+
+    fn types(&self) -> String {
+        format!("docshard_internal.index_types({STORED}, {}::text)", quote_literal(&self.index.definition))
+    }
+
+    /// The document that types and columns were made of, as far as they tell.
+    fn restored(&self, types: &str, columns: impl Iterator<Item = String>) -> String {
+        let columns: Vec<String> = columns.collect();
+        let keys = quote_literal(&self.index.definition);
+        format!("docshard_internal.restored({keys}::text, {types}, {})", columns.join(", "))
+    }
+
+    /// The WHERE clauses of b-tree and entries.
+    fn searches(&self, conditions: &mut Conditions, query: &Query, means: &Means<'_>) -> (String, Option<String>) {
+        conditions.held_by(self.index);
+        conditions.and(means.term().unwrap_or_else(planning::loads));
+        let both = conditions.sql();
+        let and = |more: &[&str]| [&[both.as_str()], more].concat().join(" AND ");
+        let keys = conditions.in_tree(self.index, &self.wanted);
+        let filter = (!self.exact).then(|| conditions.matched(&self.restored(&self.types(), self.columns()), query));
+        let tree = and(&keys.iter().chain(&filter).map(String::as_str).collect::<Vec<_>>());
+        let entries = conditions.among_entries(self.index, &self.wanted).map(|keys| {
+            let filter = conditions.matched(STORED, query);
+            and(&[&keys, &filter])
+        });
+        (tree, entries)
+    }
+
+    /// The SELECT of a count.
+    pub fn count(&self, collection: &Collection, query: &Query, means: &Means<'_>) -> Statement {
+        let mut conditions = Conditions::new(collection);
+        let (tree, entries) = self.searches(&mut conditions, query, means);
+        let part = |conditions: &str| format!("SELECT count(*) AS n FROM {} t WHERE {conditions}", collection.table());
+        let sql = match entries {
+            None => part(&tree),
+            Some(entries) => {
+                format!("SELECT sum(n)::int8 FROM ({} UNION ALL {}) AS parts", part(&tree), part(&entries))
+            }
+        };
+        Statement { sql, params: conditions.params }
+    }
+
+    /// The rows of a find in no order, at most so many of them: documents that have what is to be told, as `doc`.
+    pub fn documents(
+        &self,
+        collection: &Collection,
+        query: &Query,
+        means: &Means<'_>,
+        most: Option<u64>,
+    ) -> (Conditions, String) {
+        let mut conditions = Conditions::new(collection);
+        let (tree, entries) = self.searches(&mut conditions, query, means);
+        let table = collection.table();
+        // So that the planner takes each search for itself: see `pg::covering`.
+        let end = most.map_or_else(|| "OFFSET 0".to_owned(), |most| format!("LIMIT {most}"));
+        let columns: Vec<String> =
+            self.columns().enumerate().map(|(column, key)| format!(", {key} AS k{column}")).collect();
+        let columns = format!("{} AS types{}", self.types(), columns.concat());
+        let names = (0..self.index.fields().len()).map(|column| format!("s.k{column}"));
+        let restored = self.restored("s.types", names);
+        let mut found =
+            format!("SELECT {restored} AS doc FROM (SELECT {columns} FROM {table} t WHERE {tree} {end}) AS s");
+        if let Some(entries) = entries {
+            found += &format!(" UNION ALL (SELECT {STORED}::jsonb FROM {table} t WHERE {entries} {end})");
+        }
+        (conditions, found)
+    }
 }

@@ -164,6 +164,8 @@ pub struct FindOptions {
     pub projection: Option<String>,
     /// true if the projection depends on how the filter matched
     pub positional: bool,
+    /// the paths that the projection includes, if that is all that it does
+    pub included: Option<Vec<String>>,
     /// the statement's collation, variables and time, as `Setting::to_json` writes them
     pub setting: Option<Json>,
     /// documents to leave out at the start
@@ -201,13 +203,14 @@ impl FindOptions {
             None => None,
         };
         let positional = parsed.as_ref().is_some_and(Projection::is_positional);
+        let included = parsed.as_ref().and_then(Projection::included);
         let projection = projection.filter(|_| parsed.is_some_and(|parsed| !parsed.is_identity()));
         let skip = options.truncated("skip")?.unwrap_or(0);
         let skip = u64::try_from(skip)
             .map_err(|_| Error::new(Kind::Location51024, format!("skip must be non-negative, but received: {skip}")))?;
         // As in MongoDB: 0 is no limit, and a negative one means its size.
         let limit = options.truncated("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
-        Ok(Self { sort, projection, positional, setting, skip, limit, hint: options.get("hint").cloned() })
+        Ok(Self { sort, projection, positional, included, setting, skip, limit, hint: options.get("hint").cloned() })
     }
 }
 

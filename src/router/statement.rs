@@ -3,7 +3,7 @@
 use super::aim;
 use super::choice::finds_few;
 use super::condition::{Bound, Conditions, VERSION_PARAM};
-use super::covered;
+use super::covered::Covered;
 use super::halves::{self, Key, Merged};
 use super::hint::{self, Means};
 use super::options::{CountOptions, FindOptions};
@@ -60,6 +60,9 @@ pub fn find(
     single_target: bool,
 ) -> Result<(Statement, Order)> {
     let (filter, means) = (&query.filter, hint::means(collection, query)?);
+    if let Some(found) = find_covered(collection, query, &means, options, single_target) {
+        return Ok((found, Order::None));
+    }
     if let Some(found) = find_by_halves(collection, query, &means, options, single_target) {
         return Ok(found);
     }
@@ -123,6 +126,29 @@ pub fn find_by_key(
 /// No limit, of which PostgreSQL's planner does not know it: it takes the rows for a cursor's, and the way that begins soonest
 /// for better than one that ends sooner, unless that is many times as cheap.
 const UNKNOWN_LIMIT: &str = " LIMIT (SELECT NULL::int8)";
+
+/// As [`find`], if an index has all that filter and projection ask for, and no order is asked for: see [`covered`](super::covered).
+fn find_covered(
+    collection: &Collection,
+    query: &Query,
+    means: &Means<'_>,
+    options: &FindOptions,
+    single_target: bool,
+) -> Option<Statement> {
+    let told = options.included.as_ref().filter(|_| options.sort.is_none() && !query.filter.is_empty())?;
+    let most = options.limit.map(|limit| limit.saturating_add(options.skip).min(i64::MAX as u64));
+    let covered = Covered::of_query(collection, query, means, told)?;
+    let (mut conditions, found) = covered.documents(collection, query, means, most);
+    let document = projected("d.doc", query, options, &mut conditions);
+    let mut sql = format!("SELECT docshard_internal.pack({document}) FROM ({found}) AS d");
+    if let Some(limit) = options.limit.filter(|_| single_target).or(most) {
+        sql += &format!(" LIMIT {}", limit.min(i64::MAX as u64));
+    }
+    if single_target && options.skip > 0 {
+        sql += &format!(" OFFSET {}", options.skip.min(i64::MAX as u64));
+    }
+    Some(Statement { sql, params: conditions.params })
+}
 
 /// As [`find`], if a secondary index serves the sort, or there is a limit and one serves the filter: see [`halves`].
 fn find_by_halves(
@@ -237,8 +263,8 @@ pub fn count(collection: &Collection, query: &Query, options: &CountOptions) -> 
             let sql = format!("SELECT count(*) FROM {} t WHERE {}", collection.table(), conditions.sql());
             return Ok(Statement { sql, params: conditions.params });
         }
-        if let Some((conditions, sql)) = covered::count(collection, query, &means) {
-            return Ok(Statement { sql, params: conditions.params });
+        if let Some(covered) = Covered::of_query(collection, query, &means, &[]) {
+            return Ok(covered.count(collection, query, &means));
         }
     }
     let conditions = Conditions::by_means(collection, query, &means)?;
