@@ -244,19 +244,23 @@ impl IndexKeys {
 
     /// True if the document's keys are entries: there is an array on one of the paths, or a value that is too long.
     pub fn is_apart(&self, document: RawObject<'_>) -> bool {
-        if self.hashed.is_some() {
-            return false;
-        }
-        let limit = self.column_limit();
-        self.fields.iter().any(|(path, _)| match path::resolve(document, path) {
-            None | Some(RawValue::Null | RawValue::Bool(_)) => false,
-            Some(RawValue::Array(_)) => true,
+        self.hashed.is_none()
+            && self
+                .fields
+                .iter()
+                .any(|(path, _)| path::resolve(document, path).is_some_and(|value| self.sets_apart(value)))
+    }
+
+    /// True if a document with that value at one of the paths stands apart.
+    fn sets_apart(&self, value: RawValue<'_>) -> bool {
+        match value {
+            // No number is long.
+            RawValue::Null | RawValue::Bool(_) | RawValue::Number(_) => false,
+            RawValue::Array(_) => true,
             // No byte of a string makes more than two of its encoding, unless it is that under a collation.
-            Some(RawValue::String(text)) if self.collation.is_none() && 2 * text.len() + 2 < limit => false,
-            // No number is that long.
-            Some(RawValue::Number(_)) => false,
-            Some(value) => self.stored_bytes(value) >= limit,
-        })
+            RawValue::String(text) if self.collation.is_none() && 2 * text.len() + 2 < self.column_limit() => false,
+            value => self.stored_bytes(value) >= self.column_limit(),
+        }
     }
 
     /// How much a value takes in the b-tree: its key, and what that leaves open of it.

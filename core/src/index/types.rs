@@ -50,12 +50,12 @@ impl IndexKeys {
     /// What the document's keys leave open; nothing of one that stands apart.
     pub fn types(&self, document: RawObject<'_>) -> Vec<u8> {
         let mut codes = Vec::new();
-        if !self.is_apart(document) {
-            for (path, _) in &self.fields {
-                match path::resolve(document, path) {
-                    None => codes.push(missing(document, path)),
-                    Some(value) => of_field(&Element::of(value), &mut codes),
-                }
+        for (path, _) in &self.fields {
+            match path::resolve(document, path) {
+                None => codes.push(missing(document, path)),
+                Some(RawValue::Number(number)) if number.scale() == 0 => codes.push(PLAIN),
+                Some(value) if self.sets_apart(value) => return Vec::new(),
+                Some(value) => of_field(&Element::of(value), &mut codes),
             }
         }
         let used = codes.iter().rposition(|&code| code != PLAIN).map_or(0, |last| last + 1);
