@@ -26,6 +26,7 @@ INSERT INTO questions (filter, projection) VALUES
     ('{"state": {"$in": [77, 78]}, "at": {"$gte": 5}}', '{"state": 1, "_id": 0}'),
     ('{"state": 30, "at": {"$lt": 3}}', '{"at": 1, "_id": 0}'),
     ('{"state": {"$gte": 39}, "at": {"$mod": [7, 6]}}', '{"state": 1, "_id": 0}'),
+    ('{"state": {"$in": [38, 39, 77]}, "at": {"$ne": 3}}', '{"state": 1, "_id": 0}'),
     -- What the index does not tell.
     ('{"state": 77}', '{"state": 1}'),
     ('{"state": 77, "who.name": "ann"}', '{"state": 1, "_id": 0}'),
@@ -40,6 +41,18 @@ VACUUM ANALYZE :table;
 -- The same answers, and how many documents are looked at: the two that stand apart.
 SELECT n, asked.counted = before.counted AND asked.found IS NOT DISTINCT FROM before.found AS same, asked.examined, asked.stages
   FROM questions JOIN before USING (n), pg_temp.asked(filter, projection, more) AS asked ORDER BY n;
+-- In the index's order, or the other way round, whatever stands apart.
+CREATE FUNCTION pg_temp.sorted(filter json, more json) RETURNS TABLE (found text, examined int, stages text) LANGUAGE sql AS $$
+  SELECT (SELECT string_agg(d::text, ' ' ORDER BY n) FROM docshard.find('cov.c', filter, more) WITH ORDINALITY AS f (d, n)),
+         (docshard.explain('cov.c', filter, more, 'executionStats') #>> '{executionStats,totalDocsExamined}')::int,
+         (SELECT string_agg(DISTINCT name #>> '{}', ' ' ORDER BY name #>> '{}') FROM jsonb_path_query(docshard.explain('cov.c', filter, more)::jsonb, 'strict $.shards[*].winningPlan.**.stage') AS name);
+$$;
+SELECT * FROM pg_temp.sorted('{"state": 77}', '{"projection": {"at": 1, "_id": 0}, "sort": {"at": -1}, "limit": 7}');
+SELECT * FROM pg_temp.sorted('{"state": 77}', '{"projection": {"at": 1, "_id": 0}, "sort": {"state": -1, "at": 1}, "limit": 5, "skip": 2}');
+SELECT * FROM pg_temp.sorted('{"state": {"$gte": 39}, "at": {"$not": {"$gte": 2}}}', '{"projection": {"at": 1, "state": 1, "_id": 0}, "sort": {"state": 1, "at": -1}, "limit": 5}');
+SELECT * FROM pg_temp.sorted('{}', '{"projection": {"at": 1, "state": 1, "_id": 0}, "sort": {"state": -1, "at": 1}, "limit": 6}');
+SELECT * FROM pg_temp.sorted('{"state": {"$gte": 77}}', '{"projection": {"state": 1, "_id": 0}, "sort": {"state": 1, "at": -1}}');
+SELECT * FROM pg_temp.sorted('{"state": 77}', '{"projection": {"pad": 1, "_id": 0}, "sort": {"at": -1}, "limit": 1}');
 -- Paths below a document, and where they lead nowhere.
 SELECT docshard.create_index('cov.c', '{"who.name": 1}', '{"sparse": true}');
 SELECT docshard.create_index('cov.c', '{"who.name": 1, "state": 1}');

@@ -66,7 +66,6 @@ unsafe fn is_simple(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo
             || (*parse).commandType != pg_sys::CmdType::CMD_SELECT
             || !(*parse).rowMarks.is_null()
             || !(*parse).setOperations.is_null()
-            || (*parse).hasSubLinks
             || (*parse).hasTargetSRFs
             || (*parse).jointree.is_null()
         {

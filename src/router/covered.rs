@@ -28,9 +28,9 @@ const STORED: &str = "t.doc";
 
 /// Some if an index tells all that a filter asks for, and the values at these paths; true if what it is searched by is all that
 /// the filter says.
-fn exactly(index: &Index, wanted: &Wanted, filter: &Filter, told: &[String]) -> Option<bool> {
+pub fn exactly(index: &Index, wanted: &Wanted, filter: &Filter, told: &[String]) -> Option<bool> {
     let keys = &index.keys;
-    if wanted.is_all() || !keys.has_tree() || keys.hashed.is_some() || keys.collation.is_some() {
+    if !keys.has_tree() || keys.hashed.is_some() || keys.collation.is_some() {
         return None;
     }
     let given: Vec<&str> = index.fields().iter().take(wanted.columns.len()).map(|(path, _)| path.as_str()).collect();
@@ -40,56 +40,87 @@ fn exactly(index: &Index, wanted: &Wanted, filter: &Filter, told: &[String]) -> 
     (enough && (told.is_empty() || tells) && told.iter().all(|path| keys.covers(path))).then_some(exact)
 }
 
+/// How a document is restored from an index's row.
+#[derive(Debug)]
+pub struct Restored {
+    /// what is selected of a row `t`
+    pub columns: String,
+    /// the document, as far as they tell, of a row `s` of these
+    pub document: String,
+}
+
+impl Restored {
+    /// Of the rows of this index.
+    pub fn of(index: &Index) -> Self {
+        let columns: Vec<String> =
+            columns(index).enumerate().map(|(column, key)| format!(", {key} AS c{column}")).collect();
+        let names = (0..index.fields().len()).map(|column| format!("s.c{column}"));
+        Self {
+            columns: format!("{} AS types{}", types(index), columns.concat()),
+            document: restored(index, "s.types", names),
+        }
+    }
+}
+
+fn columns(index: &Index) -> impl Iterator<Item = String> {
+    (0..index.fields().len()).map(|column| index_expression(STORED, index, column))
+}
+
+fn types(index: &Index) -> String {
+    format!("docshard_internal.index_types({STORED}, {}::text)", quote_literal(&index.definition))
+}
+
+/// The document that types and columns were made of, as far as they tell.
+fn restored(index: &Index, types: &str, columns: impl Iterator<Item = String>) -> String {
+    let columns: Vec<String> = columns.collect();
+    let keys = quote_literal(&index.definition);
+    format!("docshard_internal.restored({keys}::text, {types}, {})", columns.join(", "))
+}
+
+/// The WHERE clauses of b-tree and entries, which have the `conditions` so far, too; `exact` as [`exactly`] says. See
+/// [`Conditions::in_tree`] for `pinned`.
+pub fn searches(
+    conditions: &mut Conditions,
+    query: &Query,
+    means: &Means<'_>,
+    (index, wanted): (&Index, &Wanted),
+    exact: bool,
+    pinned: &[usize],
+) -> (String, Option<String>) {
+    conditions.held_by(index);
+    conditions.and(means.term().unwrap_or_else(planning::loads));
+    let both = conditions.sql();
+    let and = |more: &[&str]| [&[both.as_str()], more].concat().join(" AND ");
+    let keys = conditions.in_tree(index, wanted, pinned);
+    let filter = (!exact).then(|| conditions.matched(&restored(index, &types(index), columns(index)), query));
+    let tree = and(&keys.iter().chain(&filter).map(String::as_str).collect::<Vec<_>>());
+    let entries = conditions.among_entries(index, wanted).map(|keys| {
+        let filter = (!query.filter.is_empty()).then(|| conditions.matched(STORED, query));
+        and(&[keys].iter().chain(&filter).map(String::as_str).collect::<Vec<_>>())
+    });
+    (tree, entries)
+}
+
 impl<'a> Covered<'a> {
     /// By an index that tells all that the filter asks for, and the values at the paths in `told`; None if there is none
     /// such, or one that serves the filter better.
     pub fn of_query(collection: &'a Collection, query: &Query, means: &Means<'a>, told: &[String]) -> Option<Self> {
         let filter = &query.filter;
-        let covers = |index: &Index, wanted: &Wanted| exactly(index, wanted, filter, told).is_some();
+        let covers =
+            |index: &Index, wanted: &Wanted| !wanted.is_all() && exactly(index, wanted, filter, told).is_some();
         let (index, wanted) = match means {
             Means::Index(index) => (*index, index.keys.wanted(filter)),
             Means::Free | Means::Indexed => best_of(collection, filter, covers)?,
             Means::Natural | Means::Id => return None,
         };
-        let exact = exactly(index, &wanted, filter, told)?;
+        let exact = exactly(index, &wanted, filter, told).filter(|_| !wanted.is_all())?;
         Some(Self { index, wanted, exact })
-    }
-
-    fn columns(&self) -> impl Iterator<Item = String> {
-        (0..self.index.fields().len()).map(|column| index_expression(STORED, self.index, column))
-    }
-
-    fn types(&self) -> String {
-        format!("docshard_internal.index_types({STORED}, {}::text)", quote_literal(&self.index.definition))
-    }
-
-    /// The document that types and columns were made of, as far as they tell.
-    fn restored(&self, types: &str, columns: impl Iterator<Item = String>) -> String {
-        let columns: Vec<String> = columns.collect();
-        let keys = quote_literal(&self.index.definition);
-        format!("docshard_internal.restored({keys}::text, {types}, {})", columns.join(", "))
-    }
-
-    /// The WHERE clauses of b-tree and entries.
-    fn searches(&self, conditions: &mut Conditions, query: &Query, means: &Means<'_>) -> (String, Option<String>) {
-        conditions.held_by(self.index);
-        conditions.and(means.term().unwrap_or_else(planning::loads));
-        let both = conditions.sql();
-        let and = |more: &[&str]| [&[both.as_str()], more].concat().join(" AND ");
-        let keys = conditions.in_tree(self.index, &self.wanted);
-        let filter = (!self.exact).then(|| conditions.matched(&self.restored(&self.types(), self.columns()), query));
-        let tree = and(&keys.iter().chain(&filter).map(String::as_str).collect::<Vec<_>>());
-        let entries = conditions.among_entries(self.index, &self.wanted).map(|keys| {
-            let filter = conditions.matched(STORED, query);
-            and(&[&keys, &filter])
-        });
-        (tree, entries)
     }
 
     /// The SELECT of a count.
     pub fn count(&self, collection: &Collection, query: &Query, means: &Means<'_>) -> Statement {
         let mut conditions = Conditions::new(collection);
-        let (tree, entries) = self.searches(&mut conditions, query, means);
+        let (tree, entries) = searches(&mut conditions, query, means, (self.index, &self.wanted), self.exact, &[]);
         let part = |conditions: &str| format!("SELECT count(*) AS n FROM {} t WHERE {conditions}", collection.table());
         let sql = match entries {
             None => part(&tree),
@@ -109,17 +140,15 @@ impl<'a> Covered<'a> {
         most: Option<u64>,
     ) -> (Conditions, String) {
         let mut conditions = Conditions::new(collection);
-        let (tree, entries) = self.searches(&mut conditions, query, means);
+        let (tree, entries) = searches(&mut conditions, query, means, (self.index, &self.wanted), self.exact, &[]);
         let table = collection.table();
         // So that the planner takes each search for itself: see `pg::covering`.
         let end = most.map_or_else(|| "OFFSET 0".to_owned(), |most| format!("LIMIT {most}"));
-        let columns: Vec<String> =
-            self.columns().enumerate().map(|(column, key)| format!(", {key} AS k{column}")).collect();
-        let columns = format!("{} AS types{}", self.types(), columns.concat());
-        let names = (0..self.index.fields().len()).map(|column| format!("s.k{column}"));
-        let restored = self.restored("s.types", names);
-        let mut found =
-            format!("SELECT {restored} AS doc FROM (SELECT {columns} FROM {table} t WHERE {tree} {end}) AS s");
+        let restored = Restored::of(self.index);
+        let mut found = format!(
+            "SELECT {} AS doc FROM (SELECT {} FROM {table} t WHERE {tree} {end}) AS s",
+            restored.document, restored.columns
+        );
         if let Some(entries) = entries {
             found += &format!(" UNION ALL (SELECT {STORED}::jsonb FROM {table} t WHERE {entries} {end})");
         }

@@ -9,6 +9,7 @@
 
 use super::choice::best_of;
 use super::condition::{Conditions, index_expression};
+use super::covered::{self, Restored};
 use super::hint::Means;
 use super::read::Query;
 use crate::catalog::model::{Collection, Index};
@@ -31,6 +32,8 @@ pub struct Halves {
 pub struct Merged {
     /// of the b-tree
     pub tree: String,
+    /// how the b-tree tells all that is asked for; None: it does not
+    pub told: Option<Restored>,
     /// of the entries; None: there are none
     pub entries: Option<String>,
     /// the fields of the sort that tell documents apart
@@ -79,7 +82,14 @@ pub fn of_query(
 
 /// The searches, and all conditions' parameters; None if there is no index that has the order of the sort, or none whose
 /// halves can be merged.
-pub fn merged(collection: &Collection, query: &Query, means: &Means<'_>, sort: &Sort) -> Option<(Conditions, Merged)> {
+/// `told` are the paths that are asked for, if they are known.
+pub fn merged(
+    collection: &Collection,
+    query: &Query,
+    means: &Means<'_>,
+    sort: &Sort,
+    told: Option<&[String]>,
+) -> Option<(Conditions, Merged)> {
     let (index, wanted) = chosen(collection, query, means, Some(sort))?;
     let mut fields = order(index, &wanted, sort)?;
     // Among the entries a document may have other values beside the one that is given, and sort by those.
@@ -95,8 +105,14 @@ pub fn merged(collection: &Collection, query: &Query, means: &Means<'_>, sort: &
     if matches!(means, Means::Free) {
         conditions.narrower_than(&wanted, collection, &query.filter);
     }
-    let (tree, entries) = searches(&mut conditions, query, means, (index, &wanted), &pinned);
-    Some((conditions, Merged { tree, entries, keys }))
+    let of_index = (index, &wanted);
+    let tells = told.and_then(|told| covered::exactly(index, &wanted, &query.filter, told));
+    let Some(exact) = tells else {
+        let (tree, entries) = searches(&mut conditions, query, means, of_index, &pinned);
+        return Some((conditions, Merged { tree, told: None, entries, keys }));
+    };
+    let (tree, entries) = covered::searches(&mut conditions, query, means, of_index, exact, &pinned);
+    Some((conditions, Merged { tree, told: Some(Restored::of(index)), entries, keys }))
 }
 
 fn chosen<'a>(

@@ -163,7 +163,7 @@ fn find_by_halves(
         return None;
     }
     let merged = options.sort.as_ref().and_then(|(sort, text)| {
-        let (conditions, halves) = halves::merged(collection, query, means, sort)?;
+        let (conditions, halves) = halves::merged(collection, query, means, sort, options.included.as_deref())?;
         Some(find_merged((collection, query), options, single_target, text, conditions, &halves))
     });
     if merged.is_some() || options.limit.is_none() {
@@ -215,14 +215,23 @@ fn find_merged(
     };
     let most = options.limit.map(|limit| limit.saturating_add(options.skip).min(i64::MAX as u64));
     let most = most.map(|most| format!(" LIMIT {most}"));
-    let half = |terms: &str, key: &dyn Fn(&Key) -> String, limit: &str| {
+    let half = |of: &str, terms: &str, key: &dyn Fn(&Key) -> String, limit: &str| {
         let keys: String = halves.keys.iter().enumerate().map(|(n, of)| format!(", {} AS k{n}", key(of))).collect();
-        format!("(SELECT t.doc{keys} FROM {} t WHERE {terms} ORDER BY {}{limit})", collection.table(), order(""))
+        format!("(SELECT {of}{keys} FROM {} t WHERE {terms} ORDER BY {}{limit})", collection.table(), order(""))
     };
-    let mut found = half(&halves.tree, &|key| key.expression.clone(), most.as_deref().unwrap_or(UNKNOWN_LIMIT));
+    let unlimited = most.as_deref().unwrap_or(UNKNOWN_LIMIT);
+    let mut found = match &halves.told {
+        None => half("t.doc", &halves.tree, &|key| key.expression.clone(), unlimited),
+        Some(told) => {
+            let rows = half(&told.columns, &halves.tree, &|key| key.expression.clone(), unlimited);
+            let keys: String = (0..halves.keys.len()).map(|n| format!(", s.k{n}")).collect();
+            format!("(SELECT {} AS doc{keys} FROM {rows} AS s)", told.document)
+        }
+    };
     if let Some(entries) = &halves.entries {
+        let of = if halves.told.is_some() { "t.doc::jsonb AS doc" } else { "t.doc" };
         let key = |key: &Key| format!("docshard_internal.sort_field_key(t.doc, {sort}, {})", key.field);
-        found += &format!(" UNION ALL {}", half(entries, &key, most.as_deref().unwrap_or_default()));
+        found += &format!(" UNION ALL {}", half(of, entries, &key, most.as_deref().unwrap_or_default()));
     }
     let told = if single_target { String::new() } else { format!(", docshard_internal.sort_key(d.doc, {sort})") };
     let sql = format!("SELECT docshard_internal.pack({document}){told} FROM ({found}) AS d ORDER BY {}", order("d."));

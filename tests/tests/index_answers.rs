@@ -124,10 +124,11 @@ const SORTS: [&str; 9] = [
     r#"{"c.d": -1, "_id": 1}"#,
 ];
 /// Of these an index may tell all that is answered.
-const PROJECTIONS: [&str; 5] = [
+const PROJECTIONS: [&str; 6] = [
     r#"{"a": 1, "_id": 0}"#,
     r#"{"a": 1, "b": 1, "_id": 0}"#,
     r#"{"b": 1, "a": 1}"#,
+    r#"{"a": 1}"#,
     r#"{"c.d": 1, "_id": 0}"#,
     r#"{"c.d": 1, "c.e": 1, "b": 1, "_id": 0}"#,
 ];
@@ -207,25 +208,27 @@ fn answers_do_not_depend_on_indexes() {
         json!({"$natural": 1}),
     ];
     let mut obeyed = 0;
-    for round in 0..150 {
+    for round in 0..120 {
         let filter = filter(&mut rng, 2);
         assert_same(&mut client, &what, FIND, &filter);
         assert_same(&mut client, &what, COUNT, &filter);
-        for filter in [filter.clone(), json!({"b": condition(&mut rng), "a": condition(&mut rng)})] {
-            let projection = PROJECTIONS[rng.usize(0..PROJECTIONS.len())];
-            let sql = format!(
-                "SELECT coalesce(jsonb_agg(d ORDER BY d::text), '[]') FROM docshard.find($1, $2::jsonb::json, \
-                 '{{\"projection\": {projection}}}') d"
-            );
-            assert_same(&mut client, &what, &sql, &filter);
-            assert_same(&mut client, &what, COUNT, &filter);
-        }
+        let told =
+            if round % 2 == 0 { filter.clone() } else { json!({"b": condition(&mut rng), "a": condition(&mut rng)}) };
+        let sql = format!(
+            "SELECT coalesce(jsonb_agg(d ORDER BY d::text), '[]') FROM docshard.find($1, $2::jsonb::json, \
+             '{{\"projection\": {}}}') d",
+            PROJECTIONS[rng.usize(0..PROJECTIONS.len())]
+        );
+        assert_same(&mut client, &what, &sql, &told);
+        assert_same(&mut client, &what, COUNT, &told);
         let hint = &hints[rng.usize(0..hints.len())];
         obeyed += usize::from(obeys(&mut client, &what, &filter, hint));
         let narrowed = [filter.clone(), json!({"b": scalar(&mut rng), "$and": [filter]}), json!({})];
         for narrowed in narrowed.into_iter().filter(|_| round % 3 == 0) {
             let (sort, limit, skip) = (SORTS[rng.usize(0..SORTS.len())], rng.usize(1..9), rng.usize(0..4));
-            for limited in [format!(", \"limit\": {limit}"), String::new()] {
+            let told =
+                format!(", \"limit\": {limit}, \"projection\": {}", PROJECTIONS[rng.usize(0..PROJECTIONS.len())]);
+            for limited in [format!(", \"limit\": {limit}"), String::new(), told] {
                 let sql = format!(
                     "SELECT coalesce(jsonb_agg(d), '[]') FROM docshard.find($1, $2::jsonb::json, \
                      '{{\"sort\": {sort}, \"skip\": {skip}{limited}}}') d"
@@ -249,5 +252,5 @@ fn answers_do_not_depend_on_indexes() {
         }
     }
     assert_same(&mut client, &what, FIND, &json!({}));
-    assert!(obeyed > 30, "{what}: {obeyed} hints obeyed");
+    assert!(obeyed > 24, "{what}: {obeyed} hints obeyed");
 }
