@@ -156,6 +156,10 @@ kinds! {
     Location51091 = 51091, "22023";
     Location51108 = 51108, "22023";
     Location51156 = 51156, "54001";
+    Location51173 = 51173, "22023";
+    Location51174 = 51174, "22023";
+    Location51175 = 51175, "22023";
+    Location51176 = 51176, "22023";
     Location51270 = 51270, "22023";
     MissingSortKeyShard = 169, "22023";
     InvalidPipelineOperator = 168, "22023";

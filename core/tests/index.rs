@@ -4,15 +4,17 @@ mod common;
 mod values;
 
 use common::{any_document, bytes, object, read};
+use docshard_core::document::order::compare_values;
 use docshard_core::document::value::Value;
 use docshard_core::document::{raw, write};
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
-use docshard_core::index::{APART, IndexKeys};
+use docshard_core::index::{APART, Bounds, IndexKeys};
 use docshard_core::projection::Projection;
 use docshard_core::setting::Setting;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
+use std::cmp::Ordering;
 
 fn operand() -> impl Strategy<Value = Json> + Clone {
     let few = vec![
@@ -295,4 +297,122 @@ fn what_is_wanted_is_narrow() {
     }
     assert!(wants(&json!({"v": 1}), &json!({"v": {"$elemMatch": {"$gt": 1, "$lt": 4}}}), &json!({"v": [0, 3]})));
     assert!(!wants(&json!({"v": 1}), &json!({"v": {"$elemMatch": {"$gt": 1, "$lt": 3}}}), &json!({"v": [0, 3]})));
+}
+
+fn bounds(min: &Json, max: &Json) -> Option<Bounds> {
+    Bounds::parse(Some(min), Some(max)).unwrap()
+}
+
+/// Values for an index's fields, in its order.
+fn corner(index: &IndexKeys, values: &[Json]) -> Json {
+    object(index.fields.iter().zip(values).map(|((path, _), value)| (path.clone(), value.clone())).collect::<Vec<_>>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_document_with_a_key_in_a_range_is_found(
+        min in proptest::collection::vec(operand(), 3),
+        max in proptest::collection::vec(operand(), 3),
+        ends in 0..4,
+        documents in proptest::collection::vec(any_document(operand(), true), 6),
+    ) {
+        for index in indexes().into_iter().filter(|index| index.has_tree() && index.hashed.is_none()) {
+            let given = |end: &Json, asked: bool| if asked { end.clone() } else { json!({}) };
+            let (min, max) = (corner(&index, &min), corner(&index, &max));
+            let Some(bounds) = bounds(&given(&min, ends != 1), &given(&max, ends != 2)) else { continue };
+            let span = match bounds.span(&index, index.collation.as_deref()) {
+                Ok(span) => span,
+                Err(error) => {
+                    prop_assert_eq!(error.kind, Kind::Location51175);
+                    continue;
+                }
+            };
+            let (lo, hi) = span.ends(&index);
+            let wanted = index.wanted_within(&span);
+            for json in &documents {
+                let bytes = bytes(json);
+                let document = raw::document(&bytes).unwrap();
+                let within = index.first_key_within(document, &lo, &hi).is_some();
+                if index.is_apart(document) {
+                    let entries = index.entries(document).unwrap_or_default();
+                    prop_assert!(
+                        !within || entries.iter().any(|entry| wanted.entries.contains(entry)),
+                        "{} {} {} {:?}", min, max, json, index
+                    );
+                    continue;
+                }
+                if index.collation.is_none() {
+                    let values = index.values(document);
+                    let against = |corner: &Json| {
+                        let directed = index.fields.iter().zip(&values).map(|((path, down), value)| {
+                            let order = compare_values(value, &common::value(&corner[path]));
+                            if *down { order.reverse() } else { order }
+                        });
+                        directed.fold(Ordering::Equal, Ordering::then)
+                    };
+                    let expected = (ends == 1 || against(&min).is_ge()) && (ends == 2 || against(&max).is_lt());
+                    prop_assert_eq!(within, expected, "{} {} {} {:?}", min, max, json, index);
+                }
+                let keys: Vec<Vec<u8>> = (0..index.fields.len()).map(|column| index.key(document, column)).collect();
+                let in_columns = wanted.columns.iter().zip(&keys).all(|(ranges, key)| ranges.contains(key));
+                let in_row = wanted.row.as_ref().is_none_or(|row| {
+                    let least = row.least.as_ref().is_none_or(|least| least.as_slice() <= &keys[row.first..][..least.len()]);
+                    least && row.greatest.as_ref().is_none_or(|most| most.as_slice() >= &keys[row.first..][..most.len()])
+                });
+                prop_assert!(!within || in_columns && in_row, "{} {} {} {:?}", min, max, json, index);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_element_of_an_array_may_be_in_a_range() {
+    let within = |keys: Json, min: Json, max: Json, of: Json| {
+        let index = IndexKeys::parse(&keys).unwrap();
+        let (lo, hi) = bounds(&min, &max).unwrap().span(&index, None).unwrap().ends(&index);
+        let bytes = bytes(&of);
+        index.first_key_within(raw::document(&bytes).unwrap(), &lo, &hi).is_some()
+    };
+    let of = json!({"a": [1, 5, 9], "b": "x"});
+    assert!(within(json!({"a": 1}), json!({"a": 5}), json!({"a": 6}), of.clone()));
+    assert!(!within(json!({"a": 1}), json!({"a": 2}), json!({"a": 5}), of.clone()));
+    assert!(within(json!({"a": -1, "b": 1}), json!({"a": 5, "b": "x"}), json!({"a": 5, "b": "y"}), of.clone()));
+    assert!(!within(json!({"a": -1, "b": 1}), json!({"a": 8, "b": ""}), json!({"a": 5, "b": "x"}), of.clone()));
+    let long = |end: &str| json!({"a": "x".repeat(3000) + end});
+    assert!(within(json!({"a": 1}), long("b"), long("d"), long("c")));
+    assert!(!within(json!({"a": 1}), long("b"), long("d"), long("e")));
+    // The first one, in the index's order, says where the document comes.
+    let index = IndexKeys::parse(&json!({"a": -1})).unwrap();
+    let (lo, hi) = bounds(&json!({"a": 8}), &json!({})).unwrap().span(&index, None).unwrap().ends(&index);
+    let (doc, five) = (bytes(&of), bytes(&json!({"a": 5})));
+    let (_, fields) = index.first_key_within(raw::document(&doc).unwrap(), &lo, &hi).unwrap();
+    assert_eq!(fields, [index.key(raw::document(&five).unwrap(), 0)]);
+    // What an index would refuse has no key there.
+    assert!(!within(json!({"a": 1, "b": 1}), json!({}), json!({"a": 99, "b": 0}), json!({"a": [1], "b": [2]})));
+}
+
+#[test]
+fn ranges_are_of_the_fields_of_an_index() {
+    let kind = |keys: Json, min: Json, max: Json| {
+        let index = IndexKeys::parse(&keys).unwrap();
+        Bounds::parse(Some(&min), Some(&max)).and_then(|bounds| bounds.unwrap().span(&index, None)).map_err(|e| e.kind)
+    };
+    let ab = || json!({"a": 1, "b": -1});
+    assert!(kind(ab(), json!({"a": 1, "b": 5}), json!({"a": 1, "b": 4})).is_ok());
+    assert_eq!(kind(ab(), json!({"a": 1, "b": 4}), json!({"a": 1, "b": 5})), Err(Kind::Location51175));
+    assert_eq!(kind(ab(), json!({"a": 1, "b": 4}), json!({"a": 1, "b": 4.0})), Err(Kind::Location51175));
+    for wrong in [json!({"a": 1}), json!({"b": 1, "a": 1}), json!({"a": 1, "b": 1, "c": 1})] {
+        assert_eq!(kind(ab(), wrong, json!({})), Err(Kind::Location51174));
+    }
+    assert_eq!(kind(ab(), json!({"a": 1, "b": 1}), json!({"a": 2})), Err(Kind::Location51176));
+    assert_eq!(kind(json!({"a": "hashed"}), json!({"a": 1}), json!({})), Err(Kind::Location51174));
+    assert_eq!(kind(json!({"$**": 1}), json!({"$**": 1}), json!({})), Err(Kind::Location51174));
+    assert_eq!(Bounds::parse(Some(&json!([1])), None).unwrap_err().kind, Kind::TypeMismatch);
+    assert!(Bounds::parse(Some(&json!({})), None).unwrap().is_none());
+    let collated = IndexKeys::parse(&json!({"a": 1})).unwrap().under(setting().collator().cloned());
+    let of = |value: Json| bounds(&json!({"a": value}), &json!({})).unwrap().span(&collated, None).map_err(|e| e.kind);
+    assert!(of(json!(1)).is_ok());
+    assert_eq!(of(json!("a")), Err(Kind::Location51174));
 }

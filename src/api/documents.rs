@@ -167,10 +167,10 @@ fn find_parts(ns: &str, filter: &Json, options: &Json, operation: &str) -> Resul
         "{}" => FindOptions::none(ns)?,
         _ => FindOptions::parse(ns, &options.parse()?, operation)?,
     };
-    Ok((Query::parse_in(&filter.0, options.setting.as_ref())?.hinted(options.hint.as_ref())?, options))
+    Ok((Query::of_find(&filter.0, &options)?, options))
 }
 
-/// The documents that match. Options: sort, projection, skip, limit, hint, collation, let.
+/// The documents that match. Options: sort, projection, skip, limit, hint, min, max, collation, let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn find(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> SetOfIterator<'static, RawJsonb> {
     let run = || -> Result<read::Documents> {
@@ -181,7 +181,7 @@ fn find(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'"
     SetOfIterator::new(std::iter::from_fn(move || documents.next_document().unwrap_or_else(|e| e.raise())))
 }
 
-/// The first document that matches, or null. Options: sort, projection, skip, hint, collation, let.
+/// The first document that matches, or null. Options: sort, projection, skip, hint, min, max, collation, let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn find_one(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> Option<RawJsonb> {
     let run = || -> Result<Option<RawJsonb>> {

@@ -58,6 +58,29 @@ fn has_index_entries(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo
     with_index(fcinfo, keys, |index| Ok(index.is_apart(document(&doc)?)))
 }
 
+/// The first of the document's keys in an index that lies between these, of which the second is excluded; null if none does.
+/// All are whole, and in the index's order.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
+fn key_within(doc: RawJsonb, keys: &str, lo: &[u8], hi: &[u8], fcinfo: pg_sys::FunctionCallInfo) -> Option<Vec<u8>> {
+    with_index(fcinfo, keys, |index| Ok(index.first_key_within(document(&doc)?, lo, hi).map(|(key, _)| key)))
+}
+
+/// A field of that key.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
+fn key_field_within(
+    doc: RawJsonb,
+    keys: &str,
+    lo: &[u8],
+    hi: &[u8],
+    field: i32,
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> Option<Vec<u8>> {
+    with_index(fcinfo, keys, |index| {
+        let first = index.first_key_within(document(&doc)?, lo, hi);
+        Ok(first.and_then(|(_, fields)| fields.into_iter().nth(usize::try_from(field).unwrap_or(usize::MAX))))
+    })
+}
+
 /// The document's entries in an index, one for each element of its array.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 50, requires = ["schemas"])]
 fn index_entries(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<Vec<u8>> {

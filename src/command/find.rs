@@ -12,7 +12,7 @@ use docshard_core::error::Kind;
 use serde_json::{Map, Value as Json, json};
 
 /// Fields of a find that are options of `docshard.find`.
-const OPTIONS: &[&str] = &["sort", "projection", "hint", "collation", "let"];
+const OPTIONS: &[&str] = &["sort", "projection", "hint", "min", "max", "collation", "let"];
 
 /// The options of a find as those of `docshard.find`.
 fn options_of(fields: &Fields<'_>) -> Result<Json> {
@@ -41,7 +41,7 @@ pub fn refuse(fields: &Fields<'_>, names: &[&str]) -> Result<()> {
 /// find.
 pub fn find(request: &Request<'_>) -> Result<Reply> {
     let fields = &request.fields;
-    refuse(fields, &["tailable", "awaitData", "returnKey", "showRecordId", "min", "max"])?;
+    refuse(fields, &["tailable", "awaitData", "returnKey", "showRecordId"])?;
     let namespace = request.namespace()?;
     let filter = fields.json_or("filter", "{}");
     let options = options_of(fields)?;
@@ -57,7 +57,7 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
     // What ends within one batch needs nothing that outlives the transaction.
     if batch > 0 && limit.is_some_and(|limit| usize::try_from(limit).is_ok_and(|limit| limit <= batch)) {
         let options = FindOptions::parse(&namespace, &options, "find")?;
-        let query = Query::parse_in(&filter, options.setting.as_ref())?.hinted(options.hint.as_ref())?;
+        let query = Query::of_find(&filter, &options)?;
         let mut documents = read::find(&namespace, &query, &options)?;
         let mut found = Vec::new();
         while let Some(document) = documents.next_document()? {
@@ -144,7 +144,7 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
             return Err(error.with_hint(format!("Commands that can be explained: {}.", known.join(", "))));
         }
     };
-    let query = Query::parse_in(&filter, options.setting.as_ref())?.hinted(hint.as_ref())?;
+    let query = Query::of_find(&filter, &FindOptions { hint, ..options.clone() })?;
     let mut plan = explain::find(&namespace()?, &query, &options, verbosity)?;
     let run = plan.as_object_mut().and_then(|plan| plan.remove("executionStats"));
     let mut reply = json!({

@@ -14,7 +14,7 @@ use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::sql::quote_literal;
 use docshard_core::filter::{Filter, Part};
-use docshard_core::index::{APART, Wanted};
+use docshard_core::index::{APART, Row, Span, Wanted};
 use docshard_core::key::{KeyPattern, KeyRange, KeyRanges};
 use docshard_core::targeting;
 use std::fmt::Write;
@@ -148,6 +148,8 @@ impl Conditions {
         let alone = conditions.terms.len();
         match means {
             Means::Natural => {}
+            Means::Within { index: Some(index), span } => conditions.index(index, &index.keys.wanted_within(span)),
+            Means::Within { index: None, span } => conditions.ids_within(collection, span),
             _ if filter.is_empty() => {}
             Means::Index(index) => conditions.index(index, &index.keys.wanted(filter)),
             Means::Id => {
@@ -159,7 +161,7 @@ impl Conditions {
             return Err(hint::refuse_scan(collection));
         }
         let free = conditions.terms.len() == alone && matches!(means, Means::Free);
-        conditions.terms.extend(means.term());
+        conditions.obey(means);
         conditions.matches(query);
         conditions.scanned_by =
             free.then(|| format!("${}", conditions.params.len())).filter(|_| !query.filter.is_empty());
@@ -175,6 +177,35 @@ impl Conditions {
         let said = conditions.keys(&collection.key, &query.filter);
         conditions.terms.extend(means.term());
         said.then_some(conditions)
+    }
+
+    /// What tells the planner the means, and, of a part of an index, that the document has a key there.
+    pub fn obey(&mut self, means: &Means<'_>) {
+        self.terms.extend(means.term());
+        if let Means::Within { index: Some(index), span } = means {
+            let part = self.part(index, span);
+            self.terms.push(format!("docshard_internal.key_within(t.doc, {part}) IS NOT NULL"));
+        }
+    }
+
+    /// The arguments of `docshard_internal.key_within` that stand for a part of an index.
+    pub fn part(&mut self, index: &Index, span: &Span) -> String {
+        let (lo, hi) = span.ends(&index.keys);
+        let (lo, hi) = (self.param(Bound::Bytes(lo)), self.param(Bound::Bytes(hi)));
+        format!("{}::text, {lo}, {hi}", quote_literal(&index.definition))
+    }
+
+    /// Conditions on `id` that give a part of its index.
+    fn ids_within(&mut self, collection: &Collection, span: &Span) {
+        if collection.key.is_unsharded() {
+            self.terms.push("t.skey = ''::bytea".to_owned());
+        }
+        for (id, operator) in [(&span.min, ">="), (&span.max, "<")] {
+            if let Some(id) = id.as_ref().and_then(|key| key.first()) {
+                let id = self.param(Bound::Bytes(id.clone()));
+                self.terms.push(format!("t.id {operator} {id}"));
+            }
+        }
     }
 
     /// The filter itself.
@@ -314,11 +345,25 @@ impl Conditions {
                 }
             }
         }
+        if let Some(row) = &wanted.row {
+            self.row(index, row, &mut terms);
+        }
         if terms.is_empty() && !index.unique {
             let first = key_expression("t.doc", &index.definition, "index_key", 0);
             terms.push(format!("{first} < {}", literal(APART)));
         }
         (!terms.is_empty()).then(|| terms.join(" AND "))
+    }
+
+    /// Conditions on columns that are compared one after the other.
+    fn row(&mut self, index: &Index, row: &Row, terms: &mut Vec<String>) {
+        for (keys, operator) in [(&row.least, ">="), (&row.greatest, "<=")] {
+            let Some(keys) = keys else { continue };
+            let columns = (0..keys.len()).map(|column| index_expression("t.doc", index, row.first + column));
+            let columns: Vec<String> = columns.collect();
+            let keys: Vec<String> = keys.iter().map(|key| self.param(Bound::Bytes(key.clone()))).collect();
+            terms.push(format!("ROW({}) {operator} ROW({})", columns.join(", "), keys.join(", ")));
+        }
     }
 
     /// What the entries must be, where the index has some: word for word as it was created with.

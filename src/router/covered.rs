@@ -111,7 +111,7 @@ impl<'a> Covered<'a> {
         let (index, wanted) = match means {
             Means::Index(index) => (*index, index.keys.wanted(filter)),
             Means::Free | Means::Indexed => best_of(collection, filter, covers)?,
-            Means::Natural | Means::Id => return None,
+            Means::Natural | Means::Id | Means::Within { .. } => return None,
         };
         let exact = exactly(index, &wanted, filter, told).filter(|_| !wanted.is_all())?;
         Some(Self { index, wanted, exact })

@@ -4,7 +4,7 @@
 use super::dispatch::{self, Destination, with_fresh_map};
 use super::options::FindOptions;
 use super::read::Query;
-use super::statement::{self, Statement};
+use super::statement::{self, Order, Statement};
 use crate::catalog::model::Collection;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
@@ -56,7 +56,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions, verbosity: Ve
         let keys = query.keys(&collection);
         let destinations = query.destinations(&collection)?;
         let single = destinations.len() == 1;
-        let (statement, _) = statement::find(&collection, query, options, single)?;
+        let (statement, order) = statement::find(&collection, query, options, single)?;
         let texts = plans(&collection, &destinations, &statement, "COSTS OFF")?;
         let began = Instant::now();
         let form = match verbosity {
@@ -96,7 +96,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions, verbosity: Ve
         let mut explained = json!({
             "namespace": namespace,
             "shardKey": if collection.key.is_unsharded() { Json::Null } else { collection.key.to_json() },
-            "stage": match destinations.len() { 0 => "EOF", 1 => "SINGLE_SHARD", _ if options.sort.is_some() => "SHARD_MERGE_SORT", _ => "SHARD_MERGE" },
+            "stage": match destinations.len() { 0 => "EOF", 1 => "SINGLE_SHARD", _ if order != Order::None => "SHARD_MERGE_SORT", _ => "SHARD_MERGE" },
             "reason": reason(&collection, &keys, destinations.len()),
             "keyBounds": bounds(&collection, &keys),
             "targetedShards": destinations.len(),

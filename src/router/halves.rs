@@ -123,6 +123,7 @@ fn chosen<'a>(
 ) -> Option<(&'a Index, Wanted)> {
     let found = match means {
         Means::Index(index) => Some((*index, index.keys.wanted(&query.filter))),
+        Means::Within { index, span } => index.map(|index| (index, index.keys.wanted_within(span))),
         Means::Free => best_of(collection, &query.filter, |index, wanted| {
             sort.is_some_and(|sort| order(index, wanted, sort).is_some())
         }),
@@ -140,7 +141,7 @@ fn searches(
     pinned: &[usize],
 ) -> (String, Option<String>) {
     conditions.held_by(index);
-    means.term().into_iter().for_each(|term| conditions.and(term));
+    conditions.obey(means);
     conditions.matches(query);
     let both = conditions.sql();
     let tree = conditions.in_tree(index, wanted, pinned);

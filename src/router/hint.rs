@@ -2,8 +2,9 @@
 //!
 //! A hint is obeyed, by steering the planners of the shards (see `pg::planning`), or refused. It never changes an answer:
 //! a sparse or partial index that may lack a document which the filter matches is refused, where MongoDB would leave the
-//! document out.
+//! document out. Only with `min` and `max`, which are a part of the index that is hinted, the answer is what the index has.
 
+use super::options::parsed_setting;
 use super::read::Query;
 use crate::catalog::model::{Collection, Index};
 use crate::ownership::{self, table};
@@ -11,9 +12,10 @@ use crate::pg::error::{Error, Result};
 use crate::pg::{covering, planning};
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
-use docshard_core::index::IndexKeys;
+use docshard_core::index::{IndexKeys, Span};
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use serde_json::Value as Json;
+use std::sync::Arc;
 
 static NOTABLESCAN: GucSetting<bool> = GucSetting::<bool>::new(false);
 
@@ -54,6 +56,13 @@ pub enum Means<'a> {
     Index(&'a Index),
     /// an index that serves a condition of the filter; there must be one
     Indexed,
+    /// the part of an index that `min` and `max` give
+    Within {
+        /// a secondary index; None: that on `_id`
+        index: Option<&'a Index>,
+        /// its part
+        span: Span,
+    },
 }
 
 impl Means<'_> {
@@ -62,8 +71,8 @@ impl Means<'_> {
         let mark = match self {
             Means::Free => return None,
             Means::Natural => planning::NONE.to_owned(),
-            Means::Id => OF_KEYS.to_owned(),
-            Means::Index(index) => table::index_name(index.id),
+            Means::Id | Means::Within { index: None, .. } => OF_KEYS.to_owned(),
+            Means::Index(index) | Means::Within { index: Some(index), .. } => table::index_name(index.id),
             Means::Indexed => planning::ANY.to_owned(),
         };
         Some(format!("docshard_internal.steers() AND docshard_internal.by_index('{mark}'::text)"))
@@ -87,26 +96,61 @@ pub fn parse(hint: Option<&Json>) -> Result<Option<Json>> {
 ///
 /// # Errors
 /// `BadValue` for a hint that names no index, or a hidden one; `IndexNotFound` for keys that several indexes have;
-/// `NoQueryExecutionPlans` for an index that may lack what the filter matches.
+/// `NoQueryExecutionPlans` for an index that may lack what the filter matches; those of [`Bounds::span`], `Location51173`
+/// for bounds without a hint, `NoQueryExecutionPlans` for bounds of no index.
+///
+/// [`Bounds::span`]: docshard_core::index::Bounds::span
 pub fn means<'a>(collection: &'a Collection, query: &Query) -> Result<Means<'a>> {
     let notablescan = NOTABLESCAN.get();
     let Some(hint) = &query.hint else {
+        if query.bounds.is_some() {
+            let message = "When using min()/max() a hint of which index to use must be provided";
+            return Err(Error::new(Kind::Location51173, message));
+        }
         return Ok(if notablescan && !query.filter.is_empty() { Means::Indexed } else { Means::Free });
     };
     if is_natural(hint)? {
         if notablescan {
             return Err(no_plan("hint $natural is not allowed, because 'notablescan' is enabled"));
         }
+        if query.bounds.is_some() {
+            return Err(no_plan("min and max are incompatible with $natural"));
+        }
         return Ok(Means::Natural);
     }
+    let index = named(collection, hint)?;
+    if let Some(bounds) = &query.bounds {
+        // What the index lacks has no key in its part.
+        let setting = parsed_setting(query.setting.as_ref())?;
+        let collator = setting.collator().map(Arc::as_ref);
+        let span = bounds.span(index.map_or(&IndexKeys::of_id(), |index| &index.keys), collator)?;
+        return Ok(Means::Within { index, span });
+    }
+    let Some(index) = index else { return Ok(Means::Id) };
+    if let Some(partial) = lacking(index, &query.filter) {
+        let message = format!(
+            "error processing query: the index {} holds only documents that match {partial}, which the filter does not \
+             demand",
+            index.name
+        );
+        return Err(Error::new(Kind::NoQueryExecutionPlans, message));
+    }
+    if !index.keys.has_tree() && index.keys.wanted(&query.filter).is_all() {
+        return Err(no_plan(&format!("the wildcard index {} cannot serve the filter", index.name)));
+    }
+    Ok(Means::Index(index))
+}
+
+/// The index that a hint gives by name or by keys; None: that on `_id`.
+fn named<'a>(collection: &'a Collection, hint: &Json) -> Result<Option<&'a Index>> {
     let visible = collection.indexes.iter().filter(|index| !index.hidden);
     let found: Vec<&Index> = match hint {
-        Json::String(name) if name == "_id_" => return Ok(Means::Id),
+        Json::String(name) if name == "_id_" => return Ok(None),
         Json::String(name) => visible.filter(|index| index.name == *name).collect(),
         keys => {
             let keys = IndexKeys::parse(keys).ok();
             if keys.as_ref().is_some_and(IndexKeys::is_of_id) {
-                return Ok(Means::Id);
+                return Ok(None);
             }
             visible.filter(|index| keys.as_ref().is_some_and(|keys| index.keys.has_pattern_of(keys))).collect()
         }
@@ -116,20 +160,7 @@ pub fn means<'a>(collection: &'a Collection, query: &Query) -> Result<Means<'a>>
             let message = "error processing query: hint provided does not correspond to an existing index";
             Err(Error::new(Kind::BadValue, message))
         }
-        [index] => {
-            if let Some(partial) = lacking(index, &query.filter) {
-                let message = format!(
-                    "error processing query: the index {} holds only documents that match {partial}, which the filter \
-                     does not demand",
-                    index.name
-                );
-                return Err(Error::new(Kind::NoQueryExecutionPlans, message));
-            }
-            if !index.keys.has_tree() && index.keys.wanted(&query.filter).is_all() {
-                return Err(no_plan(&format!("the wildcard index {} cannot serve the filter", index.name)));
-            }
-            Ok(Means::Index(index))
-        }
+        [index] => Ok(Some(index)),
         [one, other, ..] => {
             let message = "Hint matched multiple indexes, must hint by index name. Matched";
             Err(Error::new(Kind::IndexNotFound, format!("{message}: {} and {}", one.name, other.name)))

@@ -7,6 +7,7 @@ use docshard_core::document::ext_json;
 use docshard_core::document::number::Number;
 use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
+use docshard_core::index::Bounds;
 use docshard_core::projection::Projection;
 use docshard_core::setting::{self, Setting};
 use docshard_core::sort::Sort;
@@ -156,7 +157,7 @@ fn mismatch(name: &str, wanted: &str, found: &Json) -> Error {
 }
 
 /// Options of a find.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct FindOptions {
     /// the order, and its text
     pub sort: Option<(Sort, String)>,
@@ -174,6 +175,8 @@ pub struct FindOptions {
     pub limit: Option<u64>,
     /// the index to use
     pub hint: Option<Json>,
+    /// `min` and `max`: the range of its keys
+    pub bounds: Option<Bounds>,
 }
 
 impl FindOptions {
@@ -188,11 +191,11 @@ impl FindOptions {
     /// Parses the options of `find`, `find_one`, `explain`.
     ///
     /// # Errors
-    /// `UnknownOption`, `TypeMismatch`, `BadValue`.
+    /// `UnknownOption`, `TypeMismatch`, `BadValue`; those of [`Bounds::parse`].
     pub fn parse(namespace: &str, json: &Json, operation: &str) -> Result<Self> {
         let known: &[&str] = match operation {
-            "find_one" => &["sort", "projection", "skip", "hint", "collation", "let", "comment"],
-            _ => &["sort", "projection", "skip", "limit", "hint", "collation", "let", "comment"],
+            "find_one" => &["sort", "projection", "skip", "hint", "min", "max", "collation", "let", "comment"],
+            _ => &["sort", "projection", "skip", "limit", "hint", "min", "max", "collation", "let", "comment"],
         };
         let options = Options::of(json, operation, known)?;
         let projection = options.get("projection").map(Json::to_string);
@@ -210,7 +213,9 @@ impl FindOptions {
             .map_err(|_| Error::new(Kind::Location51024, format!("skip must be non-negative, but received: {skip}")))?;
         // As in MongoDB: 0 is no limit, and a negative one means its size.
         let limit = options.truncated("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
-        Ok(Self { sort, projection, positional, included, setting, skip, limit, hint: options.get("hint").cloned() })
+        let bounds = Bounds::parse(options.get("min"), options.get("max"))?;
+        let hint = options.get("hint").cloned();
+        Ok(Self { sort, projection, positional, included, setting, skip, limit, hint, bounds })
     }
 }
 

@@ -10,7 +10,9 @@ use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::pg::jsonb::RawJsonb;
 use docshard_core::document::raw;
+use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
+use docshard_core::index::Bounds;
 use docshard_core::key::KeyRanges;
 use docshard_core::setting::wrapped;
 use docshard_core::targeting;
@@ -27,6 +29,8 @@ pub struct Query {
     pub setting: Option<Json>,
     /// the index that it is to be run with: its name, its keys, or `{"$natural": 1}`
     pub hint: Option<Json>,
+    /// the range of the hinted index's keys that documents must have one in
+    pub bounds: Option<Bounds>,
 }
 
 impl Query {
@@ -50,7 +54,7 @@ impl Query {
             fields["now"] = Json::from(options::now());
         }
         let filter = Filter::parse_in(&json, &options::parsed_setting(setting.as_ref())?)?;
-        Ok(Self { filter, text: wrapped(text, setting.as_ref(), None), setting, hint: None })
+        Ok(Self { filter, text: wrapped(text, setting.as_ref(), None), setting, hint: None, bounds: None })
     }
 
     /// The same, with a hint.
@@ -59,6 +63,15 @@ impl Query {
     /// `FailedToParse` for what is neither name nor keys.
     pub fn hinted(self, hint: Option<&Json>) -> Result<Self> {
         Ok(Self { hint: hint::parse(hint)?, ..self })
+    }
+
+    /// The query of a find.
+    ///
+    /// # Errors
+    /// Those of [`parse_in`](Self::parse_in) and [`hinted`](Self::hinted).
+    pub fn of_find(filter: &str, options: &FindOptions) -> Result<Self> {
+        let query = Self::parse_in(filter, options.setting.as_ref())?.hinted(options.hint.as_ref())?;
+        Ok(Self { bounds: options.bounds.clone(), ..query })
     }
 
     /// The shard keys that matching documents can have.
@@ -117,6 +130,9 @@ impl Documents {
 /// Stale maps beyond patience, and whatever the shards raise.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Documents> {
     if config::is_of(namespace) {
+        if query.bounds.is_some() {
+            return Err(Error::new(Kind::NotImplemented, "min and max are not supported in the database config"));
+        }
         let rows = Merged::new(config::find(namespace, query, options)?, statement::Order::None);
         return Ok(Documents { rows, skip: 0, left: u64::MAX });
     }

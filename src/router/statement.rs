@@ -8,9 +8,10 @@ use super::halves::{self, Key, Merged};
 use super::hint::{self, Means};
 use super::options::{CountOptions, FindOptions};
 use super::read::Query;
-use crate::catalog::model::Collection;
+use crate::catalog::model::{Collection, Index};
 use crate::pg::error::Result;
 use docshard_core::filter::Filter;
+use docshard_core::index::{IndexKeys, Span};
 use docshard_core::key::KeyRanges;
 use docshard_core::key::pattern::FieldKind;
 use docshard_core::setting::wrapped;
@@ -56,14 +57,25 @@ pub enum Order {
 pub fn find(
     collection: &Collection,
     query: &Query,
-    options: &FindOptions,
+    given: &FindOptions,
     single_target: bool,
 ) -> Result<(Statement, Order)> {
     let (filter, means) = (&query.filter, hint::means(collection, query)?);
+    let in_order;
+    let options = match &means {
+        // A part of an index comes in its order.
+        Means::Within { index, .. } if given.sort.is_none() => {
+            let sort = index.map_or_else(|| IndexKeys::of_id().order(), |index| index.keys.order());
+            in_order = FindOptions { sort: Some(sort), ..given.clone() };
+            &in_order
+        }
+        _ => given,
+    };
     if let Some(found) = find_covered(collection, query, &means, options, single_target) {
         return Ok((found, Order::None));
     }
-    if let Some(found) = find_by_halves(collection, query, &means, options, single_target) {
+    let is_part = query.bounds.is_some() && given.sort.is_none();
+    if let Some(found) = find_by_halves(collection, query, &means, options, single_target, is_part) {
         return Ok(found);
     }
     let mut conditions = Conditions::by_means(collection, query, &means)?;
@@ -114,7 +126,12 @@ pub fn find_by_key(
     keys: &KeyRanges,
     options: &FindOptions,
 ) -> Option<Statement> {
-    if options.limit != Some(1) || options.skip > 0 || options.sort.is_some() || options.projection.is_some() {
+    if query.bounds.is_some()
+        || options.limit != Some(1)
+        || options.skip > 0
+        || options.sort.is_some()
+        || options.projection.is_some()
+    {
         return None;
     }
     let (skey, id) = aim::one_key(collection, query, keys)?;
@@ -151,20 +168,28 @@ fn find_covered(
 }
 
 /// As [`find`], if a secondary index serves the sort, or there is a limit and one serves the filter: see [`halves`].
+/// `is_part`: the order is that of the part of an index that is asked for.
 fn find_by_halves(
     collection: &Collection,
     query: &Query,
     means: &Means<'_>,
     options: &FindOptions,
     single_target: bool,
+    is_part: bool,
 ) -> Option<(Statement, Order)> {
     let by_keys = |(sort, _): &(Sort, String)| is_order_of_keys(collection, &query.filter, sort);
-    if options.sort.as_ref().is_some_and(by_keys) {
+    if options.sort.as_ref().is_some_and(by_keys) && !matches!(means, Means::Within { index: Some(_), .. }) {
         return None;
     }
     let merged = options.sort.as_ref().and_then(|(sort, text)| {
-        let (conditions, halves) = halves::merged(collection, query, means, sort, options.included.as_deref())?;
-        Some(find_merged((collection, query), options, single_target, text, conditions, &halves))
+        // Whether a document has a key in a part of an index is asked of the document itself.
+        let told = options.included.as_deref().filter(|_| query.bounds.is_none());
+        let (conditions, halves) = halves::merged(collection, query, means, sort, told)?;
+        let sorted = match means {
+            Means::Within { index: Some(index), span } if is_part => SortedBy::Part(index, span),
+            _ => SortedBy::Sort(text),
+        };
+        Some(find_merged((collection, query), options, single_target, &sorted, conditions, &halves))
     });
     if merged.is_some() || options.limit.is_none() {
         return merged;
@@ -197,18 +222,38 @@ fn find_by_halves(
     Some((Statement { sql, params: conditions.params }, order))
 }
 
-/// The SELECT of a find whose halves come in the order of the sort `text`.
+/// What the documents of two halves are merged by.
+enum SortedBy<'a> {
+    /// a sort, as text
+    Sort(&'a str),
+    /// their first key in a part of an index
+    Part(&'a Index, &'a Span),
+}
+
+impl SortedBy<'_> {
+    /// The SQL of a field's key, and of the whole one, of a document; both have parameters.
+    fn keys(&self, conditions: &mut Conditions) -> (impl Fn(&Key) -> String + use<>, String) {
+        let (of_field, of_all, arguments) = match self {
+            SortedBy::Sort(text) => ("sort_field_key", "sort_key", conditions.param(Bound::Text((*text).to_owned()))),
+            SortedBy::Part(index, span) => ("key_field_within", "key_within", conditions.part(index, span)),
+        };
+        let all = format!(", docshard_internal.{of_all}(d.doc, {arguments})");
+        (move |key: &Key| format!("docshard_internal.{of_field}(t.doc, {arguments}, {})", key.field), all)
+    }
+}
+
+/// The SELECT of a find whose halves come in one order.
 fn find_merged(
     (collection, query): (&Collection, &Query),
     options: &FindOptions,
     single_target: bool,
-    text: &str,
+    sorted: &SortedBy<'_>,
     mut conditions: Conditions,
     halves: &Merged,
 ) -> (Statement, Order) {
     let document = projected("d.doc", query, options, &mut conditions);
     let is_used = halves.entries.is_some() || !single_target;
-    let sort = if is_used { conditions.param(Bound::Text(text.to_owned())) } else { String::new() };
+    let keys = is_used.then(|| sorted.keys(&mut conditions));
     let order = |of: &str| {
         let terms = halves.keys.iter().enumerate().map(|(n, key)| key.order_of(&format!("{of}k{n}")));
         terms.collect::<Vec<_>>().join(", ")
@@ -228,12 +273,11 @@ fn find_merged(
             format!("(SELECT {} AS doc{keys} FROM {rows} AS s)", told.document)
         }
     };
-    if let Some(entries) = &halves.entries {
+    if let (Some(entries), Some((key, _))) = (&halves.entries, &keys) {
         let of = if halves.told.is_some() { "t.doc::jsonb AS doc" } else { "t.doc" };
-        let key = |key: &Key| format!("docshard_internal.sort_field_key(t.doc, {sort}, {})", key.field);
-        found += &format!(" UNION ALL {}", half(of, entries, &key, most.as_deref().unwrap_or_default()));
+        found += &format!(" UNION ALL {}", half(of, entries, key, most.as_deref().unwrap_or_default()));
     }
-    let told = if single_target { String::new() } else { format!(", docshard_internal.sort_key(d.doc, {sort})") };
+    let told = keys.map(|(_, all)| all).filter(|_| !single_target).unwrap_or_default();
     let sql = format!("SELECT docshard_internal.pack({document}){told} FROM ({found}) AS d ORDER BY {}", order("d."));
     let sql = sql + &limited(options, single_target);
     (Statement { sql, params: conditions.params }, Order::Ascending)

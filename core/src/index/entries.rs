@@ -49,6 +49,12 @@ impl<'a> Column<'a> {
         object.get(head).map_or_else(Column::null, |value| Column::walk(index, value, rest))
     }
 
+    /// The encoding, once no column is at an array any more.
+    fn value(&self) -> &[u8] {
+        let Column::Value(value) = self else { unreachable!("no column is at an array any more") };
+        value
+    }
+
     /// What an element gives the column; None if the path does not go on there.
     fn element(index: &IndexKeys, element: RawValue<'a>, rest: Option<&'a str>) -> Option<Self> {
         match (element, rest) {
@@ -101,9 +107,8 @@ impl IndexKeys {
         if let Some(wildcard) = &self.wildcard {
             return Ok(wildcard.entries(self, document));
         }
-        let columns = self.fields.iter().map(|(path, _)| Column::enter(self, document, path)).collect();
         let mut entries = Vec::new();
-        self.expand(columns, &mut entries)?;
+        self.expand(self.columns(document), &|columns| self.joined(columns), &mut entries)?;
         let tag = self.tag(document).byte();
         entries.iter_mut().for_each(|entry| entry.insert(0, tag));
         entries.sort_unstable();
@@ -111,12 +116,33 @@ impl IndexKeys {
         Ok(entries)
     }
 
-    fn expand(&self, columns: Vec<Column<'_>>, entries: &mut Vec<Vec<u8>>) -> Result<()> {
+    fn columns<'a>(&'a self, document: RawObject<'a>) -> Vec<Column<'a>> {
+        self.fields.iter().map(|(path, _)| Column::enter(self, document, path)).collect()
+    }
+
+    /// The fields of each of the document's keys, whole; of no wildcard index.
+    ///
+    /// # Errors
+    /// `CannotIndexParallelArrays`.
+    pub(super) fn whole_keys(&self, document: RawObject<'_>) -> Result<Vec<Vec<Vec<u8>>>> {
+        let mut keys = Vec::new();
+        let fields = |columns: &[Column<'_>]| columns.iter().map(|column| column.value().to_vec()).collect();
+        self.expand(self.columns(document), &fields, &mut keys)?;
+        Ok(keys)
+    }
+
+    /// Adds what `join` makes of the columns of each key.
+    fn expand<K>(
+        &self,
+        columns: Vec<Column<'_>>,
+        join: &dyn Fn(&[Column<'_>]) -> K,
+        entries: &mut Vec<K>,
+    ) -> Result<()> {
         let Some((first, array)) = columns.iter().enumerate().find_map(|(at, column)| match column {
             Column::Array(array, _) => Some((at, *array)),
             Column::Value(_) => None,
         }) else {
-            entries.push(self.joined(&columns));
+            entries.push(join(&columns));
             return Ok(());
         };
         let mut together = Vec::new();
@@ -136,7 +162,7 @@ impl IndexKeys {
         };
         if array.is_empty() {
             let empty = |rest: Option<&&str>| rest.map_or(Column::Value(vec![EMPTY_ARRAY]), |_| Column::null());
-            return self.expand(with(&mut |rest| empty(rest)), entries);
+            return self.expand(with(&mut |rest| empty(rest)), join, entries);
         }
         let before = entries.len();
         for element in array.iter() {
@@ -147,7 +173,7 @@ impl IndexKeys {
                 column.unwrap_or_else(Column::null)
             });
             if enters {
-                self.expand(next, entries)?;
+                self.expand(next, join, entries)?;
             }
         }
         // Positions that paths name.
@@ -161,10 +187,10 @@ impl IndexKeys {
                 Some((head, rest)) if path::array_index(head) == Some(position) => Column::walk(self, element, rest),
                 _ => Column::null(),
             });
-            self.expand(next, entries)?;
+            self.expand(next, join, entries)?;
         }
         if entries.len() == before {
-            return self.expand(with(&mut |_| Column::null()), entries);
+            return self.expand(with(&mut |_| Column::null()), join, entries);
         }
         Ok(())
     }
@@ -173,7 +199,7 @@ impl IndexKeys {
         let limit = self.column_limit();
         let mut key = Vec::new();
         for column in columns {
-            let Column::Value(value) = column else { unreachable!("no column is at an array any more") };
+            let value = column.value();
             key.extend_from_slice(&value[..value.len().min(limit)]);
             if value.len() >= limit {
                 break;

@@ -10,12 +10,14 @@
 //! Two kinds have one half alone. A hashed index has the b-tree: it takes no arrays, and cuts long values. A [`Wildcard`]
 //! index has entries of every document.
 
+mod bounds;
 mod entries;
 mod types;
 mod wanted;
 mod wildcard;
 
-pub use wanted::Wanted;
+pub use bounds::{Bounds, Span};
+pub use wanted::{Row, Wanted};
 pub use wildcard::Wildcard;
 
 use crate::collation::Collator;
@@ -29,6 +31,7 @@ use crate::key::MAX_KEY_BYTES;
 use crate::key::encode::{encode, encode_hash, encode_under, hash_encoded};
 use crate::path;
 use crate::setting::{self, Setting};
+use crate::sort::Sort;
 use std::sync::Arc;
 
 /// Stands in every column of the b-tree for a document whose keys are entries: above every key.
@@ -187,6 +190,19 @@ impl IndexKeys {
     /// True if both have the same fields in the same order, each with the same direction or hash.
     pub fn has_pattern_of(&self, other: &IndexKeys) -> bool {
         (&self.fields, self.hashed) == (&other.fields, other.hashed)
+    }
+
+    /// The keys of the index on `_id`.
+    pub fn of_id() -> IndexKeys {
+        IndexKeys { fields: vec![("_id".to_owned(), false)], hashed: None, wildcard: None, collation: None }
+    }
+
+    /// The sort that is the index's order, and its text.
+    pub fn order(&self) -> (Sort, String) {
+        let directions = self.fields.iter().map(|(path, down)| (path.clone(), if *down { -1 } else { 1 }.into()));
+        let text = serde_json::Value::Object(directions.collect()).to_string();
+        let sort = Sort { fields: self.fields.clone(), collator: self.collation.clone() };
+        (sort, Self::definition(&text, None, self.collation.as_deref()))
     }
 
     /// True for the keys of the index on `_id`.

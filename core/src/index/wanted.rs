@@ -3,6 +3,7 @@
 //! RULE: every document that the filter matches has a wanted key, in the b-tree or among the entries.
 
 use super::IndexKeys;
+use super::bounds::Span;
 use super::entries::Tag;
 use crate::filter::{Filter, Part};
 use crate::key::encode::prefix_successor;
@@ -21,6 +22,19 @@ pub struct Wanted {
     pub entries: KeyRanges,
     /// there is no b-tree: all keys are entries
     pub inverted: bool,
+    /// several columns together, compared one after the other
+    pub row: Option<Row>,
+}
+
+/// The columns from `first` on lie, as a row, between these, both included; None: no bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// the position of the first column
+    pub first: usize,
+    /// the least keys
+    pub least: Option<Vec<Vec<u8>>>,
+    /// the greatest keys
+    pub greatest: Option<Vec<Vec<u8>>>,
 }
 
 impl Wanted {
@@ -61,7 +75,8 @@ impl IndexKeys {
 
     fn of_part(&self, filter: Part<'_>, given: &[&str]) -> Wanted {
         if let Some(wildcard) = &self.wildcard {
-            return Wanted { columns: Vec::new(), entries: wildcard.wanted(self, filter, given), inverted: true };
+            let entries = wildcard.wanted(self, filter, given);
+            return Wanted { entries, inverted: true, ..Wanted::default() };
         }
         let mut columns = Vec::new();
         for (column, (field, _)) in self.fields.iter().enumerate() {
@@ -76,7 +91,39 @@ impl IndexKeys {
             }
         }
         let entries = if self.hashed.is_some() { KeyRanges::none() } else { self.wanted_entries(filter) };
-        Wanted { columns, entries, inverted: false }
+        Wanted { columns, entries, ..Wanted::default() }
+    }
+
+    /// The keys in a range of the index's keys: columns that have one value there, and the next, with those behind it that
+    /// have its direction.
+    pub fn wanted_within(&self, span: &Span) -> Wanted {
+        let fixed = span.fixed();
+        let one = |column: usize| span.min.iter().flatten().nth(column).map(|key| KeyRange::point(key));
+        let mut columns: Vec<KeyRanges> = (0..fixed).filter_map(one).map(|point| KeyRanges::new(vec![point])).collect();
+        let mut row = None;
+        if let Some((_, descending)) = self.fields.get(fixed) {
+            let together = self.fields[fixed..].iter().take_while(|(_, other)| other == descending).count();
+            let ends = if *descending { (&span.max, &span.min) } else { (&span.min, &span.max) };
+            let part = |end: &Option<Vec<Vec<u8>>>| end.as_ref().map(|keys| keys[fixed..fixed + together].to_vec());
+            let (least, greatest) = (part(ends.0), part(ends.1));
+            let lo = least.as_ref().map_or_else(Vec::new, |keys| keys[0].clone());
+            let hi = greatest.as_ref().and_then(|keys| prefix_successor(&keys[0]));
+            columns.push(KeyRanges::new(vec![KeyRange { lo, hi }]));
+            row = (together > 1).then_some(Row { first: fixed, least, greatest });
+        }
+        let demanded = |field: &str| {
+            let column = self.fields.iter().position(|(path, _)| path == field)?;
+            columns.get(column).map(|of| Demand { of: of.clone(), meets_alone: false })
+        };
+        let composed = self.composed(demanded);
+        let heads =
+            self.fields.iter().enumerate().filter(|(at, (field, _))| self.first_with_head(path::split(field).0) == *at);
+        let tags = [Tag::NoArray].into_iter().chain(heads.map(|(at, _)| Tag::ArrayAt(at)));
+        let tagged = tags.flat_map(|tag| {
+            let prefix = [tag.byte()];
+            composed.ranges.as_slice().iter().map(move |range| tagged(&prefix, range)).collect::<Vec<_>>()
+        });
+        Wanted { entries: KeyRanges::new(tagged.collect()), columns, row, ..Wanted::default() }
     }
 
     /// What a column stores of values in ranges: of a hashed index hashes, which come in no order, and cut values.
