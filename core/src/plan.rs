@@ -39,7 +39,7 @@ pub fn stages(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
         "Sort" | "Incremental Sort" => "SORT",
         "Merge Append" => "SORT_MERGE",
         "Limit" if !is_unlimited(plan) => "LIMIT",
-        "Aggregate" => "GROUP",
+        "Aggregate" => "COUNT",
         // Rows pass, most often after the check of the shard's version.
         _ if inputs.len() == 1 => return inputs.into_iter().next().unwrap_or_default(),
         "Result" => "EOF",
@@ -50,7 +50,8 @@ pub fn stages(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
     };
     stage.insert("stage".into(), name.into());
     if was_run(plan) {
-        stage.insert("nReturned".into(), returned(plan).into());
+        let rows = if name == "COUNT" { ("nCounted", counted_by(plan)) } else { ("nReturned", returned(plan)) };
+        stage.insert(rows.0.into(), rows.1.into());
         if matches!(name, "COLLSCAN" | "FETCH" | "PROJECTION_COVERED") {
             stage.insert("docsExamined".into(), own(plan).documents.into());
         }
@@ -90,6 +91,15 @@ pub fn returned(plan: &Json) -> u64 {
 fn is_unlimited(plan: &Json) -> bool {
     let inputs = plan["Plans"].as_array().map_or(&[][..], Vec::as_slice);
     inputs.iter().any(|input| input["Parent Relationship"] == "InitPlan")
+}
+
+/// How many rows a step counts; of several counts' sum, all of them.
+fn counted_by(plan: &Json) -> u64 {
+    let of = |input: &Json| match input["Node Type"].as_str() {
+        Some("Append" | "Aggregate" | "Subquery Scan" | "Result") => counted_by(input),
+        _ => returned(input),
+    };
+    inputs(plan).map(of).sum()
 }
 
 fn was_run(plan: &Json) -> bool {

@@ -41,6 +41,12 @@ VACUUM ANALYZE :table;
 -- The same answers, and how many documents are looked at: the two that stand apart.
 SELECT n, asked.counted = before.counted AND asked.found IS NOT DISTINCT FROM before.found AS same, asked.examined, asked.stages
   FROM questions JOIN before USING (n), pg_temp.asked(filter, projection, more) AS asked ORDER BY n;
+-- A count's plan is its own.
+SELECT filter, explained #>> '{executionStats,totalDocsExamined}' AS examined, explained #>> '{executionStats,nReturned}' AS returned,
+       (SELECT sum((n #>> '{}')::int) FROM jsonb_path_query(explained, 'strict $.executionStats.shards[*].executionStages.nCounted') AS n) AS counted,
+       (SELECT string_agg(DISTINCT name #>> '{}', ' ' ORDER BY name #>> '{}') FROM jsonb_path_query(explained, 'strict $.executionStats.shards[*].executionStages.**.stage') AS name) AS stages
+  FROM (VALUES ('{"state": 77}'), ('{"state": 77, "at": {"$type": "double"}}'), ('{"pad": 5}'), ('{"_id": 5}'), ('{"_id": {"$gt": 3000}}'), ('{}')) AS f (filter),
+       LATERAL (SELECT docshard.run_command('cov', json_build_object('explain', json_build_object('count', 'c', 'query', filter::json), 'verbosity', 'executionStats'))::jsonb AS explained) AS e;
 -- In the index's order, or the other way round, whatever stands apart.
 CREATE FUNCTION pg_temp.sorted(filter json, more json) RETURNS TABLE (found text, examined int, stages text) LANGUAGE sql AS $$
   SELECT (SELECT string_agg(d::text, ' ' ORDER BY n) FROM docshard.find('cov.c', filter, more) WITH ORDINALITY AS f (d, n)),

@@ -17,6 +17,16 @@ use serde_json::Value as Json;
 
 /// count.
 pub fn count(request: &Request<'_>) -> Result<Reply> {
+    let (query, options) = counted(request)?;
+    let n = read::count(&request.namespace()?, &query, &options)?;
+    Ok(Reply::ok().with("n", integer(n)))
+}
+
+/// What a count asks for.
+///
+/// # Errors
+/// Those of the filter's parser and of the options.
+pub fn counted(request: &Request<'_>) -> Result<(Query, CountOptions)> {
     let fields = &request.fields;
     let namespace = request.namespace()?;
     let filter = fields.json_or("query", "{}");
@@ -24,8 +34,7 @@ pub fn count(request: &Request<'_>) -> Result<Reply> {
     let limit = fields.get("limit").map(count_limit).transpose()?.filter(|limit| *limit > 0);
     let options = CountOptions { skip: fields.count("skip")?.unwrap_or(0), limit, setting, hint: None };
     let query = Query::parse_in(&filter, options.setting.as_ref())?.hinted(fields.get("hint"))?;
-    let n = read::count(&namespace, &query, &options)?;
-    Ok(Reply::ok().with("n", integer(n)))
+    Ok((query, options))
 }
 
 /// The limit of a count: 0 is none, and a negative one means its size, as in MongoDB. Unlike other numbers of commands it

@@ -145,7 +145,13 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
         }
     };
     let query = Query::of_find(&filter, &FindOptions { hint, ..options.clone() })?;
-    let mut plan = explain::find(&namespace()?, &query, &options, verbosity)?;
+    let mut plan = match inner.spec.name {
+        "count" => {
+            let (query, options) = super::documents::counted(&inner)?;
+            explain::count(&namespace()?, &query, &options, verbosity)?
+        }
+        _ => explain::find(&namespace()?, &query, &options, verbosity)?,
+    };
     let run = plan.as_object_mut().and_then(|plan| plan.remove("executionStats"));
     let mut reply = json!({
         "queryPlanner": {

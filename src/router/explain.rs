@@ -2,7 +2,7 @@
 //! that took.
 
 use super::dispatch::{self, Destination, with_fresh_map};
-use super::options::FindOptions;
+use super::options::{CountOptions, FindOptions};
 use super::read::Query;
 use super::statement::{self, Order, Statement};
 use crate::catalog::model::Collection;
@@ -49,6 +49,25 @@ impl Verbosity {
 /// # Errors
 /// As `read::find`; `NamespaceNotFound`.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions, verbosity: Verbosity) -> Result<Json> {
+    explained(namespace, query, Asked::Documents(options), verbosity)
+}
+
+/// Explains a count. One that a shard does without PostgreSQL's executor is explained, and run, with it.
+///
+/// # Errors
+/// As `read::count`; `NamespaceNotFound`.
+pub fn count(namespace: &str, query: &Query, options: &CountOptions, verbosity: Verbosity) -> Result<Json> {
+    explained(namespace, query, Asked::Number(options), verbosity)
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+enum Asked<'a> {
+    Documents(&'a FindOptions),
+    Number(&'a CountOptions),
+}
+
+fn explained(namespace: &str, query: &Query, asked: Asked<'_>, verbosity: Verbosity) -> Result<Json> {
     with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
             return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
@@ -56,7 +75,10 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions, verbosity: Ve
         let keys = query.keys(&collection);
         let destinations = query.destinations(&collection)?;
         let single = destinations.len() == 1;
-        let (statement, order) = statement::find(&collection, query, options, single)?;
+        let (statement, order) = match asked {
+            Asked::Documents(options) => statement::find(&collection, query, options, single)?,
+            Asked::Number(options) => (statement::count_planned(&collection, query, options)?.statement, Order::None),
+        };
         let texts = plans(&collection, &destinations, &statement, "COSTS OFF")?;
         let began = Instant::now();
         let form = match verbosity {
@@ -107,9 +129,14 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions, verbosity: Ve
             "shards": shards,
         });
         if verbosity == Verbosity::Run {
-            // Several shards send what skipping may need, and the router skips.
-            let skipped = if single { returned } else { returned.saturating_sub(options.skip) };
-            let returned = options.limit.map_or(skipped, |limit| skipped.min(limit));
+            let returned = match asked {
+                // Several shards send what skipping may need, and the router skips.
+                Asked::Documents(options) => {
+                    let skipped = if single { returned } else { returned.saturating_sub(options.skip) };
+                    options.limit.map_or(skipped, |limit| skipped.min(limit))
+                }
+                Asked::Number(_) => 0,
+            };
             let mut statistics = plan::statistics(returned, milliseconds, examined);
             statistics.insert("shards".into(), runs.into());
             explained["executionStats"] = Json::Object(statistics);

@@ -310,34 +310,60 @@ fn projected(document: &str, query: &Query, options: &FindOptions, conditions: &
 /// # Errors
 /// Those of [`Conditions::of_query`].
 pub fn count(collection: &Collection, query: &Query, options: &CountOptions) -> Result<Statement> {
+    let planned = count_planned(collection, query, options)?;
+    Ok(planned.around.unwrap_or(planned.statement))
+}
+
+/// A count as PostgreSQL would plan and run it, and as a shard does it without an executor, if it can.
+#[derive(Debug)]
+pub struct Count {
+    /// for PostgreSQL's planner
+    pub statement: Statement,
+    /// for `ownership::table`, instead
+    around: Option<Statement>,
+}
+
+impl From<Statement> for Count {
+    fn from(statement: Statement) -> Self {
+        Self { statement, around: None }
+    }
+}
+
+/// As [`count`], both ways.
+///
+/// # Errors
+/// Those of [`Conditions::of_query`].
+pub fn count_planned(collection: &Collection, query: &Query, options: &CountOptions) -> Result<Count> {
     let means = hint::means(collection, query)?;
     if options.limit.is_none() {
         if let Some(conditions) = Conditions::of_keys_alone(collection, query, &means) {
             let sql = format!("SELECT count(*) FROM {} t WHERE {}", collection.table(), conditions.sql());
-            return Ok(Statement { sql, params: conditions.params });
+            return Ok(Statement { sql, params: conditions.params }.into());
         }
         if let Some(covered) = Covered::of_query(collection, query, &means, &[]) {
-            return Ok(covered.count(collection, query, &means));
+            return Ok(covered.count(collection, query, &means).into());
         }
     }
     let conditions = Conditions::by_means(collection, query, &means)?;
     let from = format!("FROM {} t WHERE {}", collection.table(), conditions.sql());
-    let sql = match options.limit {
+    let around = match options.limit {
+        Some(_) => None,
         None if query.filter.is_empty() && query.hint.is_none() => {
-            format!("SELECT docshard_internal.count_all({}) WHERE {}", collection.id, conditions.sql())
+            Some(format!("SELECT docshard_internal.count_all({}) WHERE {}", collection.id, conditions.sql()))
         }
-        None => match conditions.of_scan() {
-            Some((check, filter)) => {
-                format!("SELECT docshard_internal.count_matching({}, {filter}::text) WHERE {check}", collection.id)
-            }
-            None => format!("SELECT count(*) {from}"),
-        },
+        None => conditions.of_scan().map(|(check, filter)| {
+            format!("SELECT docshard_internal.count_matching({}, {filter}::text) WHERE {check}", collection.id)
+        }),
+    };
+    let sql = match options.limit {
+        None => format!("SELECT count(*) {from}"),
         Some(limit) => {
             let most = limit.saturating_add(options.skip).min(i64::MAX as u64);
             format!("SELECT count(*) FROM (SELECT {from} LIMIT {most}) AS few")
         }
     };
-    Ok(Statement { sql, params: conditions.params })
+    let around = around.map(|sql| Statement { sql, params: conditions.params.clone() });
+    Ok(Count { statement: Statement { sql, params: conditions.params }, around })
 }
 
 /// The ORDER BY of a statement at one shard.
