@@ -123,7 +123,7 @@ impl RowStream {
 /// What `attempt` answers; `WriteConflict` (40001) where running again cannot help; `StaleShardVersion` after a minute.
 pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
     let started = Instant::now();
-    let mut pause = 1;
+    let mut pause: u64 = 1;
     let mut helped: Option<Instant> = None;
     loop {
         let collection = cache::find(namespace)?;
@@ -152,8 +152,13 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
             ));
         }
         // A newer map is worth an attempt at once; else a move is being decided, and the map is about to change.
-        if cache::find(namespace)?.map(|c| c.revision) == assumed {
-            sleep_ms(pause);
+        let is_assumed = || -> Result<bool> { Ok(cache::find(namespace)?.map(|c| c.revision) == assumed) };
+        if is_assumed()? {
+            // To ask here is cheap, to ask the shard again is not.
+            let (asleep, wait) = (Instant::now(), Duration::from_millis(pause));
+            while asleep.elapsed() < wait && is_assumed()? {
+                sleep_ms((pause / 8).clamp(1, 5).cast_signed());
+            }
             pause = (pause * 2).min(50);
             // Again and again: the helper may die, too.
             if pause == 50 && helped.is_none_or(|at| at.elapsed() >= HELP) {
