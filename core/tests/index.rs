@@ -172,7 +172,7 @@ fn twins() -> impl Strategy<Value = Json> + Clone {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn keys_and_types_are_the_values(query in filter(), documents in proptest::collection::vec(any_document(twins(), true), 8)) {
