@@ -114,6 +114,11 @@ INSERT INTO shapes (statement) VALUES
     ('SELECT B FROM T t WHERE A = VALUE UNION ALL SELECT B FROM T t WHERE A > VALUE'),
     ('SELECT * FROM (SELECT B AS b FROM T t WHERE A = VALUE) AS q ORDER BY b'),
     ('SELECT B FROM (SELECT * FROM T WHERE skey IS NOT NULL) AS t WHERE A = VALUE'),
+    ('SELECT count(*) FROM T t WHERE A = VALUE AND (EXISTS (SELECT FROM T u WHERE u.id = t.id) OR length(B) = 0)'),
+    ('SELECT count(*) FROM T t WHERE A = VALUE AND ((SELECT count(*) FROM T u WHERE u.doc = t.doc) > 5 OR length(B) > 0)'),
+    ('SELECT (SELECT count(*) FROM T u WHERE u.id <> t.doc::text::bytea) AS c FROM T t WHERE A = VALUE'),
+    ('SELECT B FROM T t WHERE A = VALUE LIMIT (SELECT 100)'),
+    ('SELECT x.b FROM T u, LATERAL (SELECT B AS b FROM T t WHERE A = VALUE AND t.doc = u.doc LIMIT 1) AS x'),
     ('WITH q AS MATERIALIZED (SELECT B AS b FROM T t WHERE A = VALUE) SELECT count(*) FROM q');
 UPDATE shapes SET statement = replace(regexp_replace(regexp_replace(regexp_replace(statement, '\mT\M', :'table', 'g'), '\mA\M', $$docshard_internal.index_key(t.doc, '{"a":1,"b":1}'::text, 0)$$, 'g'),
     '\mB\M', $$docshard_internal.index_key(t.doc, '{"a":1,"b":1}'::text, 1)$$, 'g'), 'VALUE', $$'\x30c01400000000000002'::bytea$$);
