@@ -1,0 +1,1 @@
+SELECT inbox_view(:recipient);

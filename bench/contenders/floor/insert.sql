@@ -1,0 +1,1 @@
+SELECT insert_one(:recipient, :sent, :author, :doc);

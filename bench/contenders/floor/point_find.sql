@@ -1,0 +1,1 @@
+SELECT point_find(:recipient, :sent);

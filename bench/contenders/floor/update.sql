@@ -1,0 +1,1 @@
+SELECT update_one(:recipient, :sent);
