@@ -63,9 +63,10 @@ fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) 
 }
 
 fn appended(prefix: &[u8], value: &[u8], kind: FieldKind) -> Vec<u8> {
-    let mut key = prefix.to_vec();
+    let mut key = Vec::with_capacity(prefix.len() + value.len());
+    key.extend_from_slice(prefix);
     match kind {
-        FieldKind::Ranged => key.extend(value),
+        FieldKind::Ranged => key.extend_from_slice(value),
         FieldKind::Hashed => encode_hash(hash_encoded(value), &mut key),
     }
     key

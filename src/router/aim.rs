@@ -142,7 +142,7 @@ pub fn one_key(collection: &Collection, query: &Query, keys: &KeyRanges) -> Opti
     }
     let skey = keys.as_point()?;
     let id = one_id(query);
-    let searched = id.is_none() && choice::beside_keys(collection, &query.filter).is_some();
+    let searched = id.is_none() && choice::beside_keys(collection, &query.filter, keys).is_some();
     (!searched).then(|| (skey.to_vec(), id))
 }
 

@@ -7,6 +7,7 @@ use super::condition::{MAX_RANGES, has_few_ranges};
 use crate::catalog::model::{Collection, Index};
 use docshard_core::filter::{Filter, Part};
 use docshard_core::index::Wanted;
+use docshard_core::key::KeyRanges;
 use docshard_core::key::pattern::FieldKind;
 use docshard_core::targeting;
 use std::cmp::Reverse;
@@ -21,8 +22,8 @@ struct ByKeys<'a> {
     exactly: bool,
 }
 
-fn by_keys<'a>(collection: &'a Collection, filter: &Filter) -> ByKeys<'a> {
-    let keys = targeting::key_ranges(&collection.key, filter);
+/// `keys` are the shard keys that documents can have which match.
+fn by_keys<'a>(collection: &'a Collection, filter: &Filter, keys: &KeyRanges) -> ByKeys<'a> {
     let mut by = ByKeys { paths: Vec::new(), begins_exactly: false, exactly: keys.are_points() };
     for (path, _) in collection.key.fields.iter().filter(|_| !keys.is_all()) {
         let ranges = filter.ranges_of(path);
@@ -101,7 +102,7 @@ pub fn best_of<'a>(
     if collection.indexes.is_empty() {
         return None;
     }
-    let given = by_keys(collection, filter).paths;
+    let given = by_keys(collection, filter, &targeting::key_ranges(&collection.key, filter)).paths;
     let rated = usable(collection, filter).map(|index| {
         let wanted = index.keys.wanted(filter);
         let ordered = ordered(index, &wanted);
@@ -118,7 +119,7 @@ pub fn best_of<'a>(
 /// True if what matches is found by a value of a secondary index or, unless the order is the shard key's, by one of the shard
 /// key: that is taken to be few documents, better sorted than looked for among all in their order.
 pub fn finds_few(collection: &Collection, filter: &Filter, by_shard_key: bool) -> bool {
-    !by_shard_key && by_keys(collection, filter).begins_exactly
+    !by_shard_key && by_keys(collection, filter, &targeting::key_ranges(&collection.key, filter)).begins_exactly
         || usable(collection, filter).any(|index| index.keys.wanted(filter).score().0 > 0)
 }
 
@@ -130,17 +131,20 @@ pub fn best_of_part<'a>(collection: &'a Collection, part: Part<'_>) -> Option<(&
 }
 
 /// The index that the filter constrains most by what it says beside shard key and `_id`, of which it says something; None if
-/// those single out few documents.
+/// those single out few documents. `keys` are the shard keys that documents can have which match.
 ///
 /// Of a prefix of the shard key that is given by equality, the planner cannot tell how many documents have it: the bounds are
 /// parameters. It would take it for 1 in 200. So beside such a prefix only an index comes into question that has its fields,
 /// too, whereas of whole keys, and of ranges, which stand in the statement's text, there are statistics. And where the text is
 /// the same for all keys, so it stays: such an index must not be given a range alone.
-pub fn beside_keys<'a>(collection: &'a Collection, filter: &Filter) -> Option<(&'a Index, Wanted)> {
+pub fn beside_keys<'a>(collection: &'a Collection, filter: &Filter, keys: &KeyRanges) -> Option<(&'a Index, Wanted)> {
     if collection.indexes.is_empty() || filter.ranges_of("_id").are_points() {
         return None;
     }
-    let by = by_keys(collection, filter);
+    let by = by_keys(collection, filter, keys);
+    if filter.is_about(&by.paths) {
+        return None;
+    }
     let rated = usable(collection, filter).map(|index| (index, index.keys.wanted_beside(filter, &by.paths)));
     let best = rated.filter(|(index, wanted)| {
         let equal = wanted.inverted || wanted.score().0 > 0;

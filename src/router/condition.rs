@@ -130,10 +130,11 @@ impl Conditions {
             return None;
         }
         let mut conditions = Self::new(collection);
-        if !conditions.keys(&collection.key, &query.filter) {
+        let keys = targeting::key_ranges(&collection.key, &query.filter);
+        if !conditions.keys(&collection.key, &query.filter, &keys) {
             return None;
         }
-        if let Some((index, wanted)) = beside_keys(collection, &query.filter) {
+        if let Some((index, wanted)) = beside_keys(collection, &query.filter, &keys) {
             conditions.index(index, &wanted);
         }
         conditions.terms.extend(means.term());
@@ -153,7 +154,7 @@ impl Conditions {
             _ if filter.is_empty() => {}
             Means::Index(index) => conditions.index(index, &index.keys.wanted(filter)),
             Means::Id => {
-                conditions.keys(&collection.key, filter);
+                conditions.keys(&collection.key, filter, &targeting::key_ranges(&collection.key, filter));
             }
             Means::Free | Means::Indexed => conditions.best_index(collection, filter),
         }
@@ -174,7 +175,8 @@ impl Conditions {
             return None;
         }
         let mut conditions = Self::new(collection);
-        let said = conditions.keys(&collection.key, &query.filter);
+        let said =
+            conditions.keys(&collection.key, &query.filter, &targeting::key_ranges(&collection.key, &query.filter));
         conditions.terms.extend(means.term());
         said.then_some(conditions)
     }
@@ -248,8 +250,9 @@ impl Conditions {
         self.terms.join(" AND ")
     }
 
-    /// Conditions on `skey` and `id`; true if the filter says something of them.
-    fn keys(&mut self, pattern: &KeyPattern, filter: &Filter) -> bool {
+    /// Conditions on `skey`, whose values matching documents can have are `keys`, and `id`; true if the filter says something of
+    /// them.
+    fn keys(&mut self, pattern: &KeyPattern, filter: &Filter, keys: &KeyRanges) -> bool {
         let ids = filter.ranges_of("_id");
         let mut narrow = false;
         if pattern.is_unsharded() {
@@ -258,10 +261,9 @@ impl Conditions {
             }
             self.terms.push("t.skey = ''::bytea".to_owned());
         } else {
-            let keys = targeting::key_ranges(pattern, filter);
             let first = pattern.fields.first().map_or_else(KeyRanges::all, |(path, _)| filter.ranges_of(path));
             narrow |= first.are_points();
-            let skeys = self.ranges("t.skey", &keys, false, narrow);
+            let skeys = self.ranges("t.skey", keys, false, narrow);
             self.terms.extend(skeys);
             if ids.is_all() {
                 return !keys.is_all();

@@ -19,45 +19,51 @@ use crate::sort::EMPTY_ARRAY;
 impl Node {
     /// The encodings that the field can have in a matching document.
     pub fn ranges_of(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
+        self.narrowed(path, stored).unwrap_or_else(KeyRanges::all)
+    }
+
+    /// As [`ranges_of`](Self::ranges_of); None for everything, which most nodes say of most fields.
+    fn narrowed(&self, path: &str, stored: Stored<'_>) -> Option<KeyRanges> {
         match self {
             Node::And(nodes) => {
-                nodes.iter().fold(KeyRanges::all(), |ranges, node| ranges.intersect(&node.ranges_of(path, stored)))
+                nodes.iter().filter_map(|node| node.narrowed(path, stored)).reduce(|a, b| a.intersect(&b))
             }
-            Node::Or(nodes) => {
-                nodes.iter().fold(KeyRanges::none(), |ranges, node| ranges.union(&node.ranges_of(path, stored)))
-            }
-            Node::Not(node) => match &**node {
-                Node::Leaf(leaf, Test::Exists) if leaf == path => point(&Value::Null, stored),
-                _ => KeyRanges::all(),
-            },
-            Node::Leaf(leaf, test) if leaf == path => test.ranges(stored),
+            Node::Or(nodes) => union(nodes.iter().map(|node| node.narrowed(path, stored))),
+            Node::Not(node) => node.ranges_without(path, stored),
+            Node::Leaf(leaf, test) if leaf == path => Some(test.ranges(stored)),
             Node::Expression(expression, collator) => expression
                 .required_equalities()
                 .into_iter()
                 .filter(|(field, value)| *field == path && (collator.as_deref() == stored || !value.has_strings()))
-                .fold(KeyRanges::all(), |ranges, (_, value)| ranges.intersect(&point(value, stored))),
-            Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => KeyRanges::all(),
+                .map(|(_, value)| point(value, stored))
+                .reduce(|a, b| a.intersect(&b)),
+            Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => None,
         }
     }
 
     /// The encodings of which a matching document has one, where arrays may be on the path. What several conditions demand
     /// may be met by several elements, so the narrowest stands alone.
     pub fn ranges_of_one(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
+        self.narrowed_to_one(path, stored).unwrap_or_else(KeyRanges::all)
+    }
+
+    /// As [`ranges_of_one`](Self::ranges_of_one); None for everything.
+    fn narrowed_to_one(&self, path: &str, stored: Stored<'_>) -> Option<KeyRanges> {
         match self {
-            Node::And(nodes) => {
-                let each = nodes.iter().map(|node| node.ranges_of_one(path, stored));
-                each.min_by_key(width).unwrap_or_else(KeyRanges::all)
-            }
-            Node::Or(nodes) => {
-                nodes.iter().fold(KeyRanges::none(), |ranges, node| ranges.union(&node.ranges_of_one(path, stored)))
-            }
-            Node::Not(node) => match &**node {
-                Node::Leaf(leaf, Test::Exists) if leaf == path => point(&Value::Null, stored),
-                _ => KeyRanges::all(),
-            },
-            Node::Leaf(leaf, test) if leaf == path => test.ranges_of_one(stored),
+            Node::And(nodes) => nodes.iter().filter_map(|node| node.narrowed_to_one(path, stored)).min_by_key(width),
+            Node::Or(nodes) => union(nodes.iter().map(|node| node.narrowed_to_one(path, stored))),
+            Node::Not(node) => node.ranges_without(path, stored),
+            Node::Leaf(leaf, test) if leaf == path => Some(test.ranges_of_one(stored)),
             // An expression takes an array as a whole.
-            Node::Expression(..) | Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => KeyRanges::all(),
+            Node::Expression(..) | Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => None,
+        }
+    }
+
+    /// What is left to a field of documents that this does not match; None for everything.
+    fn ranges_without(&self, path: &str, stored: Stored<'_>) -> Option<KeyRanges> {
+        match self {
+            Node::Leaf(leaf, Test::Exists) if leaf == path => Some(point(&Value::Null, stored)),
+            _ => None,
         }
     }
 
@@ -108,6 +114,11 @@ impl Node {
             Node::Schema(_) | Node::Sample(_) => {}
         }
     }
+}
+
+/// What lies in one of several; None, in what is given and as the answer, for everything.
+fn union(mut parts: impl Iterator<Item = Option<KeyRanges>>) -> Option<KeyRanges> {
+    parts.try_fold(KeyRanges::none(), |ranges, part| Some(ranges.union(&part?)))
 }
 
 /// The collation of stored keys; None for the order of bytes.
@@ -261,8 +272,11 @@ fn width(ranges: &KeyRanges) -> (u8, usize) {
     }
 }
 
+/// Bytes that most encodings have at most.
+const USUAL_LENGTH: usize = 32;
+
 fn encoded(value: &Value, stored: Stored<'_>) -> Vec<u8> {
-    let mut key = Vec::new();
+    let mut key = Vec::with_capacity(USUAL_LENGTH);
     match stored {
         None => encode_value(value, &mut key),
         Some(collator) => encode_value_under(value, collator, &mut key),
@@ -271,5 +285,5 @@ fn encoded(value: &Value, stored: Stored<'_>) -> Vec<u8> {
 }
 
 fn point(value: &Value, stored: Stored<'_>) -> KeyRanges {
-    KeyRanges::new(vec![KeyRange::point(&encoded(value, stored))])
+    KeyRanges::point(encoded(value, stored))
 }

@@ -129,6 +129,13 @@ impl Filter {
         paths
     }
 
+    /// True if it says nothing of other paths than these.
+    pub fn is_about(&self, paths: &[&str]) -> bool {
+        let mut about = true;
+        self.root.leaf_paths(&mut |path| about &= paths.contains(&path));
+        about
+    }
+
     /// The value that a field must equal, demanded at the top level or inside `$and`; None if there is no such demand,
     /// or several that differ. A string that is compared by a collation is no such value.
     pub fn equality_of(&self, path: &str) -> Option<Value> {

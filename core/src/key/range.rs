@@ -22,9 +22,14 @@ impl KeyRange {
     }
     /// Exactly one byte string.
     pub fn point(key: &[u8]) -> Self {
-        let mut hi = key.to_vec();
+        Self::of(key.to_vec())
+    }
+    /// As [`point`](Self::point).
+    fn of(key: Vec<u8>) -> Self {
+        let mut hi = Vec::with_capacity(key.len() + 1);
+        hi.extend_from_slice(&key);
         hi.push(0);
-        Self { lo: key.to_vec(), hi: Some(hi) }
+        Self { lo: key, hi: Some(hi) }
     }
     /// Some(key) if the range holds exactly one byte string.
     pub fn as_point(&self) -> Option<&[u8]> {
@@ -57,6 +62,10 @@ impl KeyRanges {
     /// No key.
     pub fn none() -> Self {
         Self(Vec::new())
+    }
+    /// Exactly one key.
+    pub fn point(key: Vec<u8>) -> Self {
+        Self(vec![KeyRange::of(key)])
     }
     /// Sorts, drops empty ranges and merges what overlaps or touches.
     pub fn new(mut ranges: Vec<KeyRange>) -> Self {
@@ -105,7 +114,7 @@ impl KeyRanges {
         while let (Some(one), Some(two)) = (a.peek(), b.peek()) {
             let a_ends_first = compare_ends(one.hi.as_deref(), two.hi.as_deref()) == Ordering::Less;
             let hi = if a_ends_first { &one.hi } else { &two.hi };
-            let range = KeyRange { lo: one.lo.clone().max(two.lo.clone()), hi: hi.clone() };
+            let range = KeyRange { lo: (&one.lo).max(&two.lo).clone(), hi: hi.clone() };
             if !range.is_empty() {
                 both.push(range);
             }
