@@ -33,6 +33,8 @@ type Shards = Rc<HashMap<ShardId, Rc<Shard>>>;
 struct Cache {
     collections: HashMap<String, Entry>,
     shards: Option<(u64, Shards)>,
+    /// the generation in which the relation to watch was looked up: that it is dropped begins another
+    watched_in: u64,
 }
 
 thread_local! {
@@ -44,11 +46,12 @@ fn generation() -> Result<u64> {
     if invalidation::take_tainted() {
         CACHE.with_borrow_mut(|cache| *cache = Cache::default());
     }
-    if generation == 1 || CACHE.with_borrow(|c| c.collections.is_empty()) {
+    if CACHE.with_borrow(|cache| cache.watched_in) != generation {
         let Some(relation) = relation_oid(c"docshard_catalog", c"collections") else {
             return Err(Error::new(Kind::InternalError, "docshard's catalog is missing in this database"));
         };
         invalidation::watch(relation);
+        CACHE.with_borrow_mut(|cache| cache.watched_in = generation);
     }
     Ok(generation)
 }
