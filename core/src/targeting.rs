@@ -25,6 +25,14 @@ pub fn exact_key(pattern: &KeyPattern, filter: &Filter) -> Option<Vec<u8>> {
     key_ranges(pattern, filter).as_point().map(<[u8]>::to_vec)
 }
 
+/// True if every document with the one shard key that the filter gives, [`exact_key`], matches it: it need not be looked at. If the
+/// filter gives one `_id`, too, that is of every document with both.
+pub fn key_tells_all(pattern: &KeyPattern, filter: &Filter, gives_id: bool) -> bool {
+    let ranged = pattern.fields.iter().filter(|(_, kind)| *kind == FieldKind::Ranged).map(|(path, _)| path.as_str());
+    let paths: Vec<&str> = ranged.chain(gives_id.then_some("_id")).collect();
+    filter.is_ranges_of(&paths)
+}
+
 /// The shard keys made of each field's encodings.
 fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) -> KeyRanges {
     if pattern.is_unsharded() {
@@ -35,6 +43,10 @@ fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) 
         let ranges = ranges_of(path);
         if ranges.is_none() {
             return KeyRanges::none();
+        }
+        if let (Some(point), [prefix]) = (ranges.as_point(), prefixes.as_mut_slice()) {
+            append(prefix, point, *kind);
+            continue;
         }
         let fits = prefixes.len().saturating_mul(ranges.as_slice().len()) <= MAX_RANGES;
         let points: Option<Vec<&[u8]>> = ranges.as_slice().iter().map(KeyRange::as_point).collect();
@@ -59,17 +71,24 @@ fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) 
             }
         }
     }
+    if prefixes.len() == 1 {
+        return prefixes.pop().map_or_else(KeyRanges::none, KeyRanges::point);
+    }
     KeyRanges::new(prefixes.iter().map(|key| KeyRange::point(key)).collect())
 }
 
 fn appended(prefix: &[u8], value: &[u8], kind: FieldKind) -> Vec<u8> {
     let mut key = Vec::with_capacity(prefix.len() + value.len());
     key.extend_from_slice(prefix);
+    append(&mut key, value, kind);
+    key
+}
+
+fn append(key: &mut Vec<u8>, value: &[u8], kind: FieldKind) {
     match kind {
         FieldKind::Ranged => key.extend_from_slice(value),
-        FieldKind::Hashed => encode_hash(hash_encoded(value), &mut key),
+        FieldKind::Hashed => encode_hash(hash_encoded(value), key),
     }
-    key
 }
 
 /// The keys that start with the prefix and go on with an encoding in the range.

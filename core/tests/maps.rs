@@ -5,7 +5,7 @@ use docshard_core::document::{ext_json, raw, write};
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
 use docshard_core::key::{KeyPattern, KeyRange, KeyRanges};
-use docshard_core::targeting::{exact_key, key_ranges};
+use docshard_core::targeting::{exact_key, key_ranges, key_tells_all};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value as Json, json};
@@ -99,8 +99,11 @@ proptest! {
         for document in documents {
             let bytes = write::value(&ext_json::from_json(&document).unwrap()).unwrap();
             let raw = raw::document(&bytes).unwrap();
+            let key = pattern.key_of(raw).unwrap();
+            if exact.as_ref() == Some(&key) && key_tells_all(&pattern, &parsed, false) {
+                prop_assert!(parsed.matches(raw), "{} does not match {}", document, filter);
+            }
             if parsed.matches(raw) {
-                let key = pattern.key_of(raw).unwrap();
                 prop_assert!(ranges.contains(&key), "{} matches {}: {:?} not in {:?}", document, filter, key, ranges);
                 prop_assert!(exact.as_ref().is_none_or(|exact| *exact == key));
             }
@@ -166,6 +169,70 @@ fn equality_on_the_whole_key_is_one_key() {
     let key = pattern.key_of(raw::document(&bytes).unwrap()).unwrap();
     assert_eq!(exact_key(&pattern, &filter), Some(key.clone()));
     assert_eq!(key_ranges(&pattern, &filter).as_slice(), [KeyRange::point(&key)]);
+}
+
+#[test]
+fn a_key_tells_all_of_equalities() {
+    for (case, told) in [
+        (json!({"pattern": {"a": 1, "b.c": 1}, "filter": {"a": 1, "b.c": "x"}}), true),
+        (json!({"pattern": {"a": 1, "b": 1}, "filter": {"$and": [{"a": {"$eq": true}}, {"b": null}]}}), true),
+        (json!({"pattern": {"a": 1}, "filter": {"a": 1, "_id": {"$oid": "0123456789abcdef01234567"}}}), true),
+        (json!({"pattern": {"_id": "hashed"}, "filter": {"_id": 5}}), true),
+        (json!({"pattern": {"a": "hashed"}, "filter": {"a": 5}}), false),
+        (json!({"pattern": {"a": 1}, "filter": {"a": 1, "b": 1}}), false),
+        (json!({"pattern": {"a": 1}, "filter": {"$or": [{"a": 1}]}}), false),
+        (json!({"pattern": {"a": 1}, "filter": {"a": {"$not": {"$eq": 1}}}}), false),
+        (json!({"pattern": {"a": 1}, "filter": {"a": 1, "$expr": {"$eq": ["$b", 1]}}}), false),
+    ] {
+        let (pattern, filter) = parsed(case.clone());
+        assert_eq!(key_tells_all(&pattern, &filter, true), told, "{case}");
+    }
+    let (pattern, filter) = parsed(json!({"pattern": {"a": 1}, "filter": {"a": 1, "_id": {"$gt": 5}}}));
+    assert!(!key_tells_all(&pattern, &filter, false));
+}
+
+#[test]
+fn what_a_key_tells_matches() {
+    let values = [
+        json!(1),
+        json!(1.0),
+        json!({"$numberDecimal": "1.00"}),
+        json!({"$numberLong": "9007199254740993"}),
+        json!({"$numberDouble": "9007199254740992"}),
+        json!({"$numberDouble": "-0.0"}),
+        json!(0),
+        json!({"$numberDouble": "NaN"}),
+        json!({"$numberDecimal": "NaN"}),
+        json!({"$numberDouble": "Infinity"}),
+        json!({"$numberDecimal": "Infinity"}),
+        json!("a"),
+        json!("a\u{1}"),
+        json!({"$symbol": "a"}),
+        json!(""),
+        json!(true),
+        json!(false),
+        json!({"$oid": "0123456789abcdef01234567"}),
+        json!({"$date": {"$numberLong": "0"}}),
+        json!({"$date": "1970-01-01T00:00:00Z"}),
+        json!(null),
+        json!({"b": 1}),
+        json!({"b": 1.0}),
+    ];
+    let pattern = KeyPattern::parse(&json!({"a": 1})).unwrap();
+    let mut told = 0;
+    for wanted in &values {
+        let filter = Filter::parse(&json!({"a": wanted})).unwrap();
+        let exact = exact_key(&pattern, &filter);
+        for stored in &values {
+            let bytes = write::value(&ext_json::from_json(&json!({"a": stored})).unwrap()).unwrap();
+            let document = raw::document(&bytes).unwrap();
+            if key_tells_all(&pattern, &filter, false) && exact == pattern.key_of(document).ok() {
+                told += 1;
+                assert!(filter.matches(document), "{stored} does not match {wanted}");
+            }
+        }
+    }
+    assert!(told > values.len(), "{told}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn steers() -> bool {
     true
 }
 
-/// The first document of a shard key, and of an `_id` unless that is null, that matches the filter, packed, in the snapshot of
+/// The first document of a shard key, and of an `_id` unless that is null, that matches the filter unless that is null, packed, in the snapshot of
 /// the statement that asks, under the check that this needs; null if there is none.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
 fn find_document(
@@ -44,7 +44,7 @@ fn find_document(
     version: i64,
     skey: &[u8],
     id: Option<&[u8]>,
-    filter: &str,
+    filter: Option<&str>,
 ) -> Option<Vec<u8>> {
     documents::find_one(collection, Placement { token, version }, (skey, id), filter).unwrap_or_else(|e| e.raise())
 }
@@ -82,7 +82,7 @@ fn insert_documents(collection: i32, token: i64, version: i64, documents: &[u8])
     inserted.unwrap_or_else(|e| e.raise()).cast_signed()
 }
 
-/// Updates one document of a shard key, and of an `_id` unless that is null, that matches the filter, under the locks that
+/// Updates one document of a shard key, and of an `_id` unless that is null, that matches the filter unless that is null, under the locks that
 /// this needs; answers 0 if there is none, 1 if it stays as it is, 2 if it changed.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 #[allow(clippy::too_many_arguments, reason = "a router sends it as one statement")]
@@ -92,16 +92,16 @@ fn update_document(
     version: i64,
     skey: &[u8],
     id: Option<&[u8]>,
-    filter: &str,
+    filter: Option<&str>,
     update: &str,
     fixed: Option<Vec<String>>,
 ) -> i64 {
     let run = || -> Result<i64> {
         let fixed = required(fixed, "fixed")?;
-        let filter = Filter::read(&json::parse(filter)?)?;
+        let filter = documents::read_filter(filter)?;
         let update = update::read(&json::parse(update)?)?;
         let assumed = Placement { token, version };
-        let done = documents::update_one(collection, assumed, (skey, id), &filter, &update, &fixed)?;
+        let done = documents::update_one(collection, assumed, (skey, id), filter.as_ref(), &update, &fixed)?;
         Ok(done.map_or(0, |changed| 1 + i64::from(changed)))
     };
     run().unwrap_or_else(|e| e.raise())
@@ -159,13 +159,20 @@ CREATE AGGREGATE docshard_internal.update_found(
     requires = [update_next, update_done]
 );
 
-/// Deletes one document of a shard key, and of an `_id` unless that is null, that matches the filter, under the locks
+/// Deletes one document of a shard key, and of an `_id` unless that is null, that matches the filter unless that is null, under the locks
 /// that this needs; answers how many.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn delete_document(collection: i32, token: i64, version: i64, skey: &[u8], id: Option<&[u8]>, filter: &str) -> i64 {
+fn delete_document(
+    collection: i32,
+    token: i64,
+    version: i64,
+    skey: &[u8],
+    id: Option<&[u8]>,
+    filter: Option<&str>,
+) -> i64 {
     let run = || -> Result<i64> {
-        let filter = Filter::read(&json::parse(filter)?)?;
-        let done = documents::delete_one(collection, Placement { token, version }, (skey, id), &filter)?;
+        let filter = documents::read_filter(filter)?;
+        let done = documents::delete_one(collection, Placement { token, version }, (skey, id), filter.as_ref())?;
         Ok(i64::from(done))
     };
     run().unwrap_or_else(|e| e.raise())

@@ -70,8 +70,8 @@ pub fn insert(collection: i32, assumed: Placement, packed: &[u8]) -> Result<u64>
     Ok(rows.len() as u64)
 }
 
-/// The first document of a shard key, and of an `_id` if one is given, that matches a filter; jsonb's bytes. In the active
-/// snapshot, a statement's, which is held to the version.
+/// The first document of a shard key, and of an `_id` if one is given, that matches a filter, if one is given; jsonb's bytes. In
+/// the active snapshot, a statement's, which is held to the version.
 ///
 /// # Errors
 /// `STALE`; those of the filter; `InternalError` if the collection has no table here.
@@ -79,17 +79,17 @@ pub fn find_one(
     collection: i32,
     assumed: Placement,
     (skey, id): (&[u8], Option<&[u8]>),
-    filter: &str,
+    filter: Option<&str>,
 ) -> Result<Option<Vec<u8>>> {
     check_read(collection, assumed)?;
     let (table, index) = table::oids(collection)?;
     let bounds: Vec<Bound<'_>> = [Some(skey), id].into_iter().flatten().map(Bound::Is).collect();
-    let parsed = Filter::read(&json::parse(filter)?)?;
+    let parsed = read_filter(filter)?;
     let mut found: Result<Option<Vec<u8>>> = Ok(None);
     let visited = scan::user_by_key(table, index, &bounds, |row| {
         let mut bytes = Vec::new();
         row.append(DOC, &mut bytes);
-        match document(&bytes).and_then(|document| Ok(parsed.evaluate(document)?)) {
+        match matches(parsed.as_ref(), &bytes) {
             Ok(false) => return true,
             Ok(true) => found = Ok(Some(bytes)),
             Err(error) => found = Err(error),
@@ -101,11 +101,23 @@ pub fn find_one(
     }
     let sql = format!(
         "SELECT docshard_internal.pack(t.doc) FROM {} t WHERE t.skey = $1 AND ($2::bytea IS NULL OR t.id = $2) \
-         AND docshard_internal.matches(t.doc, $3) LIMIT 1",
+         AND ($3::text IS NULL OR docshard_internal.matches(t.doc, $3)) LIMIT 1",
         table::name(collection)
     );
-    let rows = spi::read(&sql, &[Param::Bytea(skey), Param::OptBytea(id), Param::Text(filter)])?;
+    let rows = spi::read(&sql, &[Param::Bytea(skey), Param::OptBytea(id), Param::OptText(filter)])?;
     Ok(rows.first().map(|row| row.bytes(0)))
+}
+
+/// Parses the filter that came with a key, if one did: where the key tells all, there is none.
+///
+/// # Errors
+/// Those of the parsers.
+pub fn read_filter(text: Option<&str>) -> Result<Option<Filter>> {
+    text.map(|text| Ok(Filter::read(&json::parse(text)?)?)).transpose()
+}
+
+fn matches(filter: Option<&Filter>, doc: &[u8]) -> Result<bool> {
+    filter.map_or(Ok(true), |filter| Ok(filter.evaluate(document(doc)?)?))
 }
 
 /// Updates one document of a shard key, and of an `_id` if one is given, that matches; tells whether it changed. None: there
@@ -117,16 +129,15 @@ pub fn update_one(
     collection: i32,
     assumed: Placement,
     key: (&[u8], Option<&[u8]>),
-    filter: &Filter,
+    filter: Option<&Filter>,
     update: &Update,
     fixed: &[String],
 ) -> Result<Option<bool>> {
     change_one(collection, assumed, Purpose::Update, key, |doc| {
-        let document = document(doc)?;
-        if !filter.evaluate(document)? {
+        if !matches(filter, doc)? {
             return Ok(None);
         }
-        apply(update, document, fixed).map(Some)
+        apply(update, document(doc)?, fixed).map(Some)
     })
 }
 
@@ -134,9 +145,14 @@ pub fn update_one(
 ///
 /// # Errors
 /// Those of `lock_and_check`; `WriteConflict` (40001) under REPEATABLE READ.
-pub fn delete_one(collection: i32, assumed: Placement, key: (&[u8], Option<&[u8]>), filter: &Filter) -> Result<bool> {
+pub fn delete_one(
+    collection: i32,
+    assumed: Placement,
+    key: (&[u8], Option<&[u8]>),
+    filter: Option<&Filter>,
+) -> Result<bool> {
     let done = change_one(collection, assumed, Purpose::Delete, key, |doc| {
-        Ok(filter.evaluate(document(doc)?)?.then_some((Change::Delete, ())))
+        Ok(matches(filter, doc)?.then_some((Change::Delete, ())))
     })?;
     Ok(done.is_some())
 }

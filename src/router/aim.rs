@@ -16,6 +16,7 @@ use crate::pg::error::{Error, Result};
 use docshard_core::document::raw::RawObject;
 use docshard_core::error::Kind;
 use docshard_core::key::{KeyRange, KeyRanges};
+use docshard_core::targeting;
 
 /// What wants to write, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,17 +103,16 @@ impl Aim {
         self.skey.is_none() && self.id.is_none()
     }
 
-    /// The one shard key that a write to one document can concern, and the one `_id`, if there is one; both encoded. None
-    /// where it has to be searched for in other ways.
-    pub fn key(&self, collection: &Collection, query: &Query) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+    /// The key of the one document that a write can concern. None where it has to be searched for in other ways.
+    pub fn key(&self, collection: &Collection, query: &Query) -> Option<OneKey> {
         if query.hint.is_some() {
             return None;
         }
-        let (skey, id) = match &self.skey {
-            Some(skey) => (skey.clone(), one_id(query)),
+        let key = match &self.skey {
+            Some(skey) => OneKey { skey: skey.clone(), id: one_id(query), filter: Some(query.text.clone()) },
             None => one_key(collection, query, &self.keys)?,
         };
-        Some((skey, self.id.clone().or(id)))
+        Some(OneKey { id: self.id.clone().or(key.id), ..key })
     }
 
     /// The WHERE clause of its statement.
@@ -131,19 +131,42 @@ impl Aim {
     }
 }
 
-/// The one shard key, and the one `_id`, if the filter says it, that matching documents can have; both encoded. `keys` are the
-/// shard keys that they can have. None if that is not one, or an index is to be used, or serves the search for the document.
-pub fn one_key(collection: &Collection, query: &Query, keys: &KeyRanges) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+/// What a shard finds a document by without looking for an index.
+#[derive(Debug)]
+pub struct OneKey {
+    /// the shard key, encoded
+    pub skey: Vec<u8>,
+    /// the `_id`, encoded, if it is given
+    pub id: Option<Vec<u8>>,
+    /// the text of the filter that a document with these must match; None: it does
+    pub filter: Option<String>,
+}
+
+impl OneKey {
+    /// These as a statement's parameters, in this order.
+    pub fn bounds(self) -> [Bound; 3] {
+        [Bound::Bytes(self.skey), Bound::OptBytes(self.id), Bound::OptText(self.filter)]
+    }
+}
+
+/// The one shard key, and the one `_id`, if the filter says it, that matching documents can have. `keys` are the shard keys that
+/// they can have. None if that is not one, or an index is to be used, or serves the search for the document.
+pub fn one_key(collection: &Collection, query: &Query, keys: &KeyRanges) -> Option<OneKey> {
     if query.hint.is_some() {
         return None;
     }
-    if collection.key.is_unsharded() {
-        return one_id(query).map(|id| (Vec::new(), Some(id)));
-    }
-    let skey = keys.as_point()?;
     let id = one_id(query);
-    let searched = id.is_none() && choice::beside_keys(collection, &query.filter, keys).is_some();
-    (!searched).then(|| (skey.to_vec(), id))
+    let skey = if collection.key.is_unsharded() {
+        id.as_ref()?;
+        &[]
+    } else {
+        keys.as_point()?
+    };
+    let told = targeting::key_tells_all(&collection.key, &query.filter, id.is_some());
+    if !told && id.is_none() && choice::beside_keys(collection, &query.filter, keys).is_some() {
+        return None;
+    }
+    Some(OneKey { skey: skey.to_vec(), id, filter: (!told).then(|| query.text.clone()) })
 }
 
 fn one_id(query: &Query) -> Option<Vec<u8>> {

@@ -30,6 +30,8 @@ pub enum Bound {
     BytesArray(Vec<Vec<u8>>),
     /// text
     Text(String),
+    /// text or null
+    OptText(Option<String>),
     /// text[]
     TextArray(Vec<String>),
     /// int8
@@ -69,6 +71,7 @@ impl<'a> Borrowed<'a> {
                 Bound::OptBytes(value) => Param::OptBytea(value.as_deref()),
                 Bound::BytesArray(_) => Param::ByteaArray(bytes.next().map_or(&[], Vec::as_slice)),
                 Bound::Text(value) => Param::Text(value),
+                Bound::OptText(value) => Param::OptText(value.as_deref()),
                 Bound::TextArray(_) => Param::TextArray(texts.next().map_or(&[], Vec::as_slice)),
                 Bound::Int8(value) => Param::Int8(*value),
             })

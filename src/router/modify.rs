@@ -3,7 +3,7 @@
 //! What a statement says about one document or many is found by [`super::aim`]; one document whose shard key may change
 //! is a matter of [`super::single`].
 
-use super::aim::{Aim, Operation, Shot, aim};
+use super::aim::{Aim, OneKey, Operation, Shot, aim};
 use super::condition::Bound;
 use super::dispatch::{self, LockRange, with_fresh_map};
 use super::options;
@@ -174,15 +174,16 @@ fn update_once(collection: &Collection, change: &Change<'_>, collisions: &mut u3
 }
 
 /// Updates one document of that key, at once: see `ownership::documents`.
-fn update_by_key(collection: &Collection, change: &Change<'_>, key: (Vec<u8>, Option<Vec<u8>>)) -> Statement {
+fn update_by_key(collection: &Collection, change: &Change<'_>, key: OneKey) -> Statement {
     let sql = format!("SELECT docshard_internal.update_document({}, $1, $2, $3, $4, $5, $6, $7)", collection.id);
     let fixed = collection.key.fields.iter().map(|(path, _)| path.clone()).collect();
+    let [skey, id, filter] = key.bounds();
     let params = vec![
         Bound::Int8(collection.token),
         Bound::Int8(0),
-        Bound::Bytes(key.0),
-        Bound::OptBytes(key.1),
-        Bound::Text(change.query.text.clone()),
+        skey,
+        id,
+        filter,
         Bound::Text(change.modification.text.clone()),
         Bound::TextArray(fixed),
     ];
@@ -190,10 +191,10 @@ fn update_by_key(collection: &Collection, change: &Change<'_>, key: (Vec<u8>, Op
 }
 
 /// Deletes one document of that key, at once: see `ownership::documents`.
-fn delete_by_key(collection: &Collection, query: &Query, key: (Vec<u8>, Option<Vec<u8>>)) -> Statement {
+fn delete_by_key(collection: &Collection, key: OneKey) -> Statement {
     let sql = format!("SELECT docshard_internal.delete_document({}, $1, $2, $3, $4, $5)", collection.id);
-    let (token, text) = (Bound::Int8(collection.token), Bound::Text(query.text.clone()));
-    Statement { sql, params: vec![token, Bound::Int8(0), Bound::Bytes(key.0), Bound::OptBytes(key.1), text] }
+    let [skey, id, filter] = key.bounds();
+    Statement { sql, params: vec![Bound::Int8(collection.token), Bound::Int8(0), skey, id, filter] }
 }
 
 /// Updates what it finds; answers how many matched and how many changed. Where one is enough, it is locked first: so
@@ -230,7 +231,7 @@ pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
             let Some(aim) = aim(&collection, &shot)? else { return Ok(Some(0)) };
             let range = LockRange::of(&aim.keys);
             if let Some(key) = aim.key(&collection, query).filter(|_| !many) {
-                let statement = delete_by_key(&collection, query, key);
+                let statement = delete_by_key(&collection, key);
                 let build = |_| statement.at_version(0);
                 let written = dispatch::write_checked(&collection, &aim.destinations, &range, true, build)?;
                 let deleted = written.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).sum();

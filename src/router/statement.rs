@@ -134,10 +134,9 @@ pub fn find_by_key(
     {
         return None;
     }
-    let (skey, id) = aim::one_key(collection, query, keys)?;
+    let [skey, id, filter] = aim::one_key(collection, query, keys)?.bounds();
     let sql = format!("SELECT docshard_internal.find_document({}, $1, $2, $3, $4, $5)", collection.id);
-    let (token, text) = (Bound::Int8(collection.token), Bound::Text(query.text.clone()));
-    Some(Statement { sql, params: vec![token, Bound::Int8(0), Bound::Bytes(skey), Bound::OptBytes(id), text] })
+    Some(Statement { sql, params: vec![Bound::Int8(collection.token), Bound::Int8(0), skey, id, filter] })
 }
 
 /// No limit, of which PostgreSQL's planner does not know it: it takes the rows for a cursor's, and the way that begins soonest
