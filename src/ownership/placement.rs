@@ -3,11 +3,13 @@
 use super::SCHEMA;
 use crate::pg::error::{Error, Result, STALE};
 use crate::pg::fault;
+use crate::pg::known;
 use crate::pg::scan::{Columns, Look, Spot, at_spot, by_int4};
 use crate::pg::server::relation_oid;
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::cell::RefCell;
+use std::ffi::CStr;
 
 /// A collection's row in `docshard_data.placement`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +62,11 @@ impl Capture {
     }
 }
 
-fn relation(table: &std::ffi::CStr, index: &std::ffi::CStr) -> Result<(pg_sys::Oid, pg_sys::Oid)> {
-    relation_oid(SCHEMA, table)
-        .zip(relation_oid(SCHEMA, index))
+fn relation(table: &'static CStr, index: &'static CStr) -> Result<(pg_sys::Oid, pg_sys::Oid)> {
+    // They belong to no collection, whose numbers begin with 1.
+    let oid = |name: &'static CStr| known::relation((0, name), || relation_oid(SCHEMA, name));
+    oid(table)
+        .zip(oid(index))
         .ok_or_else(|| Error::new(Kind::InternalError, "docshard's tables are missing on this node"))
 }
 

@@ -4,6 +4,7 @@ use super::SCHEMA;
 use crate::pg::counting;
 use crate::pg::error::{Error, Result};
 use crate::pg::jsonb::RawJsonb;
+use crate::pg::known;
 use crate::pg::matching;
 use crate::pg::param::Param;
 use crate::pg::scan::document_by_key;
@@ -40,7 +41,7 @@ pub fn count(collection: i32) -> Result<u64> {
     let (table, primary) = oids(collection)?;
     // The smaller one, where there is a choice. A row's `id` never changes, so a snapshot that is older than the index finds
     // every row by it, too.
-    if let Some(count) = counting::rows(table, relation(collection, "_id").unwrap_or(primary)) {
+    if let Some(count) = counting::rows(table, relation(collection, c"_id").unwrap_or(primary)) {
         return Ok(count);
     }
     let rows = spi::read(&format!("SELECT pg_catalog.count(*) FROM {}", name(collection)), &[])?;
@@ -64,9 +65,12 @@ pub fn count_matching(collection: i32, filter: &str) -> Result<u64> {
     Ok(rows.first().map_or(0, |row| row.i64(0).unsigned_abs()))
 }
 
-fn relation(collection: i32, suffix: &str) -> Result<Oid> {
-    let name = CString::new(format!("c{collection}{suffix}")).expect("a name without a zero byte");
-    relation_oid(SCHEMA, &name)
+fn relation(collection: i32, suffix: &'static CStr) -> Result<Oid> {
+    let look_up = || {
+        let name = [format!("c{collection}").as_bytes(), suffix.to_bytes()].concat();
+        relation_oid(SCHEMA, &CString::new(name).expect("a name without a zero byte"))
+    };
+    known::relation((collection, suffix), look_up)
         .ok_or_else(|| Error::new(Kind::InternalError, format!("collection {collection} has no table here")))
 }
 
@@ -75,7 +79,7 @@ fn relation(collection: i32, suffix: &str) -> Result<Oid> {
 /// # Errors
 /// `InternalError` if the collection has none here.
 pub fn oid(collection: i32) -> Result<Oid> {
-    relation(collection, "")
+    relation(collection, c"")
 }
 
 /// The table and its primary key's index.
@@ -83,7 +87,7 @@ pub fn oid(collection: i32) -> Result<Oid> {
 /// # Errors
 /// As [`oid`].
 pub fn oids(collection: i32) -> Result<(Oid, Oid)> {
-    Ok((oid(collection)?, relation(collection, "_pkey")?))
+    Ok((oid(collection)?, relation(collection, c"_pkey")?))
 }
 
 /// The relation of a secondary index on every shard, in the schema `docshard_data`.

@@ -6,21 +6,34 @@ use std::cell::Cell;
 thread_local! {
     static GENERATION: Cell<u64> = const { Cell::new(1) };
     static WATCHED: Cell<pg_sys::Oid> = const { Cell::new(pg_sys::InvalidOid) };
+    static CHANGES: Cell<u64> = const { Cell::new(0) };
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
 }
 
 unsafe extern "C-unwind" fn on_relcache(_arg: pg_sys::Datum, relid: pg_sys::Oid) {
+    CHANGES.set(CHANGES.get() + 1);
     if relid == pg_sys::InvalidOid || relid == WATCHED.get() || WATCHED.get() == pg_sys::InvalidOid {
         GENERATION.set(GENERATION.get() + 1);
     }
 }
 
-/// Reads pending invalidations and returns a number that grows whenever the watched relation was invalidated.
-pub fn generation() -> u64 {
+fn register() {
     if !REGISTERED.replace(true) {
         // SAFETY: a permanent callback of this process, registered once.
         unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(on_relcache), pg_sys::Datum::from(0)) };
     }
+}
+
+/// A number that grows whenever this process is told that any relation changed: as PostgreSQL's own caches are, when a
+/// transaction begins or takes a lock, and after a command of its own.
+pub fn relation_changes() -> u64 {
+    register();
+    CHANGES.get()
+}
+
+/// Reads pending invalidations and returns a number that grows whenever the watched relation was invalidated.
+pub fn generation() -> u64 {
+    register();
     // SAFETY: inside a transaction; processes messages of other backends.
     unsafe { pg_sys::AcceptInvalidationMessages() };
     GENERATION.get()

@@ -17,6 +17,7 @@ pub mod held;
 pub mod invalidation;
 pub mod json;
 pub mod jsonb;
+pub mod known;
 pub mod lock;
 pub mod matching;
 pub mod param;
