@@ -121,7 +121,7 @@ pub fn at_spot(spot: Spot, look: Look, visit: impl FnOnce(Columns<'_>)) {
             return;
         }
         let block = pgrx::itemptr::item_pointer_get_block_number_no_check(spot.place);
-        if block < pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM) {
+        if has_block(rel, block) {
             let snapshot = match look {
                 Look::Active => pg_sys::GetActiveSnapshot(),
                 Look::Latest => pg_sys::RegisterSnapshot(pg_sys::GetLatestSnapshot()),
@@ -137,6 +137,23 @@ pub fn at_spot(spot: Spot, look: Look, visit: impl FnOnce(Columns<'_>)) {
             }
         }
         pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+    }
+}
+
+/// True if the relation has a block of that number.
+///
+/// # Safety
+/// The relation is open and locked.
+unsafe fn has_block(rel: pg_sys::Relation, block: pg_sys::BlockNumber) -> bool {
+    const MAIN: pg_sys::ForkNumber::Type = pg_sys::ForkNumber::MAIN_FORKNUM;
+    // SAFETY: promised by the caller. How many blocks there were when this process last asked is as good as asking: they become
+    // fewer only under a lock that excludes ours, and who then gets ours has been told to forget it.
+    unsafe {
+        let storage = (*rel).rd_smgr;
+        let known =
+            if storage.is_null() { pg_sys::InvalidBlockNumber } else { (*storage).smgr_cached_nblocks[MAIN as usize] };
+        known != pg_sys::InvalidBlockNumber && block < known
+            || block < pg_sys::RelationGetNumberOfBlocksInFork(rel, MAIN)
     }
 }
 
