@@ -380,7 +380,7 @@ fn validate_container(bytes: &[u8], is_root: bool, depth: usize) -> Result<()> {
         }
         match entry & ENTRY_TYPE_MASK {
             ENTRY_STRING => {
-                if child.contains(&0) || std::str::from_utf8(child).is_err() {
+                if !is_text(child) {
                     return Err(damaged("a string is not UTF-8"));
                 }
                 if is_key {
@@ -410,6 +410,25 @@ fn validate_container(bytes: &[u8], is_root: bool, depth: usize) -> Result<()> {
         start = end;
     }
     if start == children.data.len() { Ok(()) } else { Err(damaged("bytes are left over")) }
+}
+
+/// True for UTF-8 without a zero byte, as PostgreSQL's text is. Most strings are short and ASCII, which eight bytes at a time
+/// tell.
+fn is_text(bytes: &[u8]) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const TOPS: u64 = u64::from_ne_bytes([0x80; 8]);
+    // Without a zero byte nothing is borrowed, and no byte's highest bit comes into being.
+    let is_ascii = |word: &[u8; 8]| {
+        let word = u64::from_ne_bytes(*word);
+        (word | word.wrapping_sub(ONES)) & TOPS == 0
+    };
+    let (words, rest) = bytes.as_chunks();
+    let ascii = words.iter().all(is_ascii)
+        && match bytes.last_chunk() {
+            Some(last) => is_ascii(last),
+            None => rest.iter().all(|byte| (1..0x80).contains(byte)),
+        };
+    ascii || !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok()
 }
 
 /// A child behind its padding, which must be zero.
