@@ -120,6 +120,12 @@ impl ChunkMap {
             let target = |&(shard, chunks): &(ShardId, usize)| Target { shard, ranges: ranges.clone(), chunks };
             return self.owners.iter().map(target).collect();
         }
+        if let Some(key) = ranges.as_point()
+            && let chunk = self.find(key)
+            && chunk.min.as_slice() <= key
+        {
+            return vec![Target { shard: chunk.shard, ranges: ranges.clone(), chunks: 1 }];
+        }
         let spans: Vec<(usize, usize)> = ranges.as_slice().iter().map(|range| self.span(range)).collect();
         let touched: usize = spans.iter().map(|(start, end)| end - start).sum();
         let mut tally = Tally::new(touched, self.owners.len());
