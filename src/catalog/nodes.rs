@@ -35,8 +35,14 @@ pub fn read_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) -
 fn ask(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize, write: bool) -> Result<Vec<Row>> {
     let Place::Remote(server) = shard.place else { return spi::query(sql, params) };
     let statement = remote::Statement { sql, params };
-    let mut streams =
-        remote::start(&[remote::Request { server, preamble: None, statement, write, share: Share::Part }])?;
+    let mut streams = remote::start(&[remote::Request {
+        server,
+        preamble: None,
+        statement,
+        write,
+        share: Share::Part,
+        few_rows: false,
+    }])?;
     remote::await_all(&mut streams)?;
     let mut rows = Vec::new();
     for stream in &mut streams {
@@ -64,7 +70,14 @@ pub fn read_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize)
             Place::Local => None,
             Place::Remote(server) => {
                 let statement = remote::Statement { sql, params };
-                Some(remote::Request { server, preamble: None, statement, write: false, share: Share::Part })
+                Some(remote::Request {
+                    server,
+                    preamble: None,
+                    statement,
+                    write: false,
+                    share: Share::Part,
+                    few_rows: false,
+                })
             }
         })
         .collect();
@@ -94,7 +107,14 @@ pub fn run_on_all(shards: &[ShardId], sql: &str, params: &[Param<'_>]) -> Result
             Place::Local => None,
             Place::Remote(server) => {
                 let statement = remote::Statement { sql, params };
-                Some(remote::Request { server, preamble: None, statement, write: true, share: Share::Part })
+                Some(remote::Request {
+                    server,
+                    preamble: None,
+                    statement,
+                    write: true,
+                    share: Share::Part,
+                    few_rows: false,
+                })
             }
         })
         .collect();

@@ -54,6 +54,7 @@ fn first_bytes(chunk: &Chunk, sql: &str, params: &[Param<'_>]) -> Result<Option<
                 statement,
                 write: false,
                 share: Share::Part,
+                few_rows: true,
             }])?;
             remote::await_all(&mut streams)?;
             let mut found = None;

@@ -32,14 +32,14 @@ use super::ffi::{self, Cancel, Local, PgResult, Status, Xact};
 use super::options::{self, Route};
 use super::param::{Encoded, Request, Share, Statement};
 use super::prepared::Prepared;
-use super::row::Spool;
+use super::row::{Row, Spool};
 use super::wire::{Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_int};
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -100,6 +100,8 @@ pub(super) enum Stop {
 #[derive(Debug, Clone, Copy, Default)]
 struct Batch {
     write: bool,
+    /// the rows of the main statement come together
+    few_rows: bool,
     /// the whole remote transaction may be rolled back if it fails: nothing was written, no snapshot is to be kept
     fresh: bool,
     /// local nest level when it was sent
@@ -138,6 +140,8 @@ pub(super) struct Connection {
     steps: VecDeque<Step>,
     /// the main statement gives its rows one by one
     row_mode: bool,
+    /// rows of the main statement that have come together, and the number of the next
+    rows: Option<(Rc<PgResult>, c_int)>,
     /// a text command is unanswered
     text_active: bool,
     failure: Option<Error>,
@@ -182,6 +186,7 @@ impl Connection {
             release_from: None,
             steps: VecDeque::new(),
             row_mode: false,
+            rows: None,
             text_active: false,
             failure: None,
             affected: 0,
@@ -244,7 +249,7 @@ impl Connection {
         self.ready(local)?;
         let decides = decides && self.depth == 0 && local.is_plain();
         let follows = (request.write && !decides) || self.depth > 0 || local.one_snapshot;
-        self.batch = self.describe(request.write, local);
+        self.batch = Batch { few_rows: request.few_rows, ..self.describe(request.write, local) };
         let implicit = self.implicit || (request.write && self.depth == 0);
         let implicit = implicit && !decides && request.share != Share::Part && local.is_plain();
         let alone = request.preamble.is_none()
@@ -362,7 +367,7 @@ impl Connection {
 
     fn describe(&self, write: bool, local: Local) -> Batch {
         let fresh = !self.wrote && (self.depth == 0 || !local.one_snapshot);
-        Batch { write, fresh, level: local.level }
+        Batch { write, few_rows: false, fresh, level: local.level }
     }
 
     /// Gives libpq a pipeline that first opens the remote transaction as far as `open` says. False if libpq refuses.
@@ -453,7 +458,14 @@ impl Connection {
 
     /// The next row of the main statement; None at the end of the batch. An error comes when the batch is at its end,
     /// and the connection is in order again.
-    pub(super) fn next(&mut self, limit: Limit) -> std::result::Result<Option<PgResult>, Stop> {
+    pub(super) fn next(&mut self, limit: Limit) -> std::result::Result<Option<Row>, Stop> {
+        if let Some((result, row)) = &mut self.rows {
+            if *row < result.rows() {
+                *row += 1;
+                return Ok(Some(Row::of(Rc::clone(result), *row - 1)));
+            }
+            self.rows = None;
+        }
         self.end_feed();
         let mut nothing_at_sync = 0;
         loop {
@@ -466,7 +478,7 @@ impl Connection {
                 }
                 break;
             };
-            if step == Step::Main && !self.row_mode {
+            if step == Step::Main && !self.row_mode && !self.batch.few_rows {
                 self.row_mode = true;
                 self.wire.pg.single_row_mode();
             }
@@ -498,9 +510,16 @@ impl Connection {
                 continue;
             };
             match result.status() {
-                Status::Row if step == Step::Main => return Ok(Some(result)),
+                Status::Row if step == Step::Main => return Ok(Some(Row::single(result))),
                 Status::Row | Status::Skipped => {}
-                Status::Command | Status::Rows => self.succeeded(step, &result),
+                Status::Command | Status::Rows => {
+                    self.succeeded(step, &result);
+                    if step == Step::Main && result.rows() > 0 {
+                        let result = Rc::new(result);
+                        self.rows = Some((Rc::clone(&result), 1));
+                        return Ok(Some(Row::of(result, 0)));
+                    }
+                }
                 Status::Sync => {
                     self.steps.pop_front();
                     if !self.wire.pg.exit_pipeline() {
@@ -584,6 +603,7 @@ impl Connection {
     fn break_down(&mut self, lost: &Lost) -> Error {
         self.broken = true;
         self.steps.clear();
+        self.rows = None;
         self.text_active = false;
         self.feeding = false;
         self.implicit = false;

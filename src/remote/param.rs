@@ -30,6 +30,8 @@ pub struct Request<'a> {
     pub write: bool,
     /// what it is to the local transaction
     pub share: Share,
+    /// its rows are so few that they may be in memory together, which is cheaper than one by one
+    pub few_rows: bool,
 }
 
 /// What a request is to the local transaction, as far as the caller knows.

@@ -23,10 +23,25 @@ impl Row {
         Self(Source::Single(result))
     }
 
+    /// A row of a whole result.
+    pub(super) fn of(result: Rc<PgResult>, row: c_int) -> Self {
+        Self(Source::Shared(result, row))
+    }
+
     /// The rows of a whole result.
     pub(super) fn all(result: PgResult) -> Vec<Self> {
         let result = Rc::new(result);
-        (0..result.rows()).map(|row| Self(Source::Shared(result.clone(), row))).collect()
+        (0..result.rows()).map(|row| Self::of(result.clone(), row)).collect()
+    }
+
+    /// How many columns a row has that has come from its connection.
+    fn columns(&self) -> usize {
+        let columns = match &self.0 {
+            Source::Single(result) => result.columns(),
+            Source::Shared(result, _) => result.columns(),
+            Source::Spooled(_) => 0,
+        };
+        usize::try_from(columns).unwrap_or(0)
     }
 
     /// A column's value in PostgreSQL's binary format; None is NULL, or a column that isn't there.
@@ -82,11 +97,11 @@ pub(super) struct Spool {
 
 impl Spool {
     /// Adds a row; false where its length can't be written.
-    pub(super) fn push(&mut self, row: &PgResult) -> bool {
+    pub(super) fn push(&mut self, row: &Row) -> bool {
         let start = self.memory.len();
         self.memory.extend_from_slice(&[0; 4]);
-        for column in 0..usize::try_from(row.columns()).unwrap_or(0) {
-            match row.value(0, column) {
+        for column in 0..row.columns() {
+            match row.get(column) {
                 None => self.memory.extend_from_slice(&(-1i32).to_ne_bytes()),
                 Some(value) => {
                     self.memory.extend_from_slice(&(value.len() as i32).to_ne_bytes());

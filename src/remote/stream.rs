@@ -242,7 +242,7 @@ impl Stream {
         let affected = connection.affected();
         let mut progress = self.progress.borrow_mut();
         match received {
-            Ok(Some(row)) => Ok(Some(Row::single(row))),
+            Ok(Some(row)) => Ok(Some(row)),
             Ok(None) => {
                 *progress = Progress { phase: Phase::Done, affected };
                 Ok(None)

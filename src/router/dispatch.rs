@@ -33,6 +33,9 @@ const HELP: Duration = Duration::from_millis(500);
 /// As [`PATIENCE`], while the catalog knows of nothing under way that could end the disagreement.
 const DOUBT: Duration = Duration::from_secs(2);
 
+/// So many documents of each shard may be in memory together.
+const FEW_ROWS: u64 = 32;
+
 /// A shard that a statement goes to.
 #[derive(Clone, Debug)]
 pub struct Destination {
@@ -201,7 +204,21 @@ fn conflict() -> Error {
 /// # Errors
 /// Stale versions and whatever the shards raise.
 pub fn read(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
-    read_with(collection, destinations, statement, |params| {
+    read_at_most(collection, destinations, statement, None)
+}
+
+/// As [`read`], where each destination has so many rows at most; None if that is not known.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_at_most(
+    collection: &Collection,
+    destinations: &[Destination],
+    statement: &Statement,
+    most: Option<u64>,
+) -> Result<Vec<RowStream>> {
+    let few_rows = most.is_some_and(|most| most <= FEW_ROWS);
+    read_with(collection, destinations, statement, few_rows, |params| {
         spi::Cursor::open(&statement.sql, params).map(RowStream::Local)
     })
 }
@@ -211,7 +228,7 @@ pub fn read(collection: &Collection, destinations: &[Destination], statement: &S
 /// # Errors
 /// As [`read`].
 pub fn explain(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
-    read_with(collection, destinations, statement, |params| {
+    read_with(collection, destinations, statement, false, |params| {
         Ok(RowStream::Rows(spi::query(&statement.sql, params)?.into_iter()))
     })
 }
@@ -220,9 +237,10 @@ fn read_with(
     collection: &Collection,
     destinations: &[Destination],
     statement: &Statement,
+    few_rows: bool,
     open_local: impl Fn(&[Param<'_>]) -> Result<RowStream>,
 ) -> Result<Vec<RowStream>> {
-    let mut streams = send(destinations, None, None, |d| statement.at_version(d.version))?.into_iter();
+    let mut streams = send(destinations, None, None, few_rows, |d| statement.at_version(d.version))?.into_iter();
     let mut local = None;
     if let Some(destination) = destinations.iter().find(|d| d.shard.place == Place::Local) {
         let _snapshot = ActiveSnapshot::of_statement();
@@ -311,7 +329,7 @@ pub fn write(
 
     // First everybody locks and checks.
     if !single {
-        let mut streams = send(destinations, WRITE, None, |d| lock.at_version(d.version))?;
+        let mut streams = send(destinations, WRITE, None, true, |d| lock.at_version(d.version))?;
         let checked = lock_local(collection, destinations, range).and_then(|()| remote::await_all(&mut streams));
         let drained = checked.and_then(|()| drain(&mut streams));
         if let Err(error) = drained {
@@ -337,7 +355,7 @@ pub fn write(
     let preamble = single.then_some(&lock);
     let run = || -> Result<Vec<Written>> {
         let mut streams =
-            send(destinations, WRITE, preamble, |d| build(position(destinations, d)).into_version(d.version))?;
+            send(destinations, WRITE, preamble, true, |d| build(position(destinations, d)).into_version(d.version))?;
         let local = write_local(collection, destinations, &build)?;
         remote::await_all(&mut streams)?;
         collect(destinations, streams, local)
@@ -368,7 +386,7 @@ pub fn write_checked(
     let run = || -> Result<Vec<Written>> {
         let share = if is_last && whole::is_whole_transaction() { Share::Whole } else { Share::Alone };
         let mut streams =
-            send(destinations, Some(share), None, |d| build(position(destinations, d)).into_version(d.version))?;
+            send(destinations, Some(share), None, true, |d| build(position(destinations, d)).into_version(d.version))?;
         remote::await_all(&mut streams)?;
         let local = write_local(collection, destinations, &build)?;
         let written = collect(destinations, streams, local)?;
@@ -424,6 +442,7 @@ impl<'a> Feed<'a> {
             statement: remote::Statement { sql: &statement.sql, params: &Borrowed::new(&statement.params).params() },
             write: true,
             share: if self.destinations.len() == 1 { Share::Alone } else { Share::Part },
+            few_rows: true,
         });
         sent.map_err(|error| failed(&self.destinations, self.retryable, error))
     }
@@ -549,8 +568,14 @@ pub fn write_locked(destination: &Destination, statement: &Statement) -> Result<
         Place::Remote(server) => {
             let statement = remote::Statement { sql: &statement.sql, params: &params };
             let share = Share::Alone;
-            let mut streams =
-                remote::start(&[remote::Request { server, preamble: None, statement, write: true, share }])?;
+            let mut streams = remote::start(&[remote::Request {
+                server,
+                preamble: None,
+                statement,
+                write: true,
+                share,
+                few_rows: true,
+            }])?;
             remote::await_all(&mut streams)?;
             let mut written = Written::default();
             for mut stream in streams {
@@ -572,11 +597,12 @@ fn assumed(collection: &Collection, destination: &Destination) -> Placement {
 const WRITE: Option<Share> = Some(Share::Alone);
 
 /// Sends to every remote destination its statement, after `preamble` in the same round trip. A write says what it is to the
-/// transaction if it goes to one shard.
+/// transaction if it goes to one shard; what it answers is in memory as a whole anyway.
 fn send(
     destinations: &[Destination],
     write: Option<Share>,
     preamble: Option<&Statement>,
+    few_rows: bool,
     build: impl Fn(&Destination) -> Statement,
 ) -> Result<Vec<remote::Stream>> {
     let batches: Vec<_> = destinations
@@ -612,6 +638,7 @@ fn send(
             statement: remote::Statement { sql: &statement.sql, params },
             write: write.is_some(),
             share: write.filter(|_| batches.len() == 1).unwrap_or(Share::Part),
+            few_rows,
         })
         .collect();
     remote::start(&requests)

@@ -151,7 +151,8 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
             Some(statement) => (statement, statement::Order::None),
             None => statement::find(&collection, query, options, single)?,
         };
-        let streams = dispatch::read(&collection, &destinations, &statement)?;
+        let most = options.limit.map(|limit| limit.saturating_add(options.skip));
+        let streams = dispatch::read_at_most(&collection, &destinations, &statement, most)?;
         Ok(Documents {
             rows: Merged::new(streams, order),
             skip: if single { 0 } else { options.skip },
