@@ -78,7 +78,14 @@ pub fn find(
     if let Some(found) = find_by_halves(collection, query, &means, options, single_target, is_part) {
         return Ok(found);
     }
-    let mut conditions = Conditions::by_means(collection, query, &means)?;
+    let mut conditions = match &options.sort {
+        // Few documents in the order of the keys are found by these, whatever it would cost to look into documents.
+        Some((sort, _)) if options.limit.is_some() && is_order_of_keys(collection, filter, sort) => {
+            Conditions::of_keys_alone(collection, query, &means)
+        }
+        _ => None,
+    }
+    .map_or_else(|| Conditions::by_means(collection, query, &means), Ok)?;
     let document = projected("t.doc", query, options, &mut conditions);
     let by_keys = |(sort, _): &(Sort, String)| column_order(collection, filter, sort);
     let column = options.sort.as_ref().and_then(by_keys);
