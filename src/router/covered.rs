@@ -26,6 +26,15 @@ pub struct Covered<'a> {
 /// What a filter is to be run on, of a row `t`.
 const STORED: &str = "t.doc";
 
+/// True if the wanted keys of the b-tree are all that the filter says of documents that do not stand apart.
+pub fn is_exact(index: &Index, wanted: &Wanted, filter: &Filter) -> bool {
+    let given: Vec<&str> = index.fields().iter().take(wanted.columns.len()).map(|(path, _)| path.as_str()).collect();
+    index.keys.hashed.is_none()
+        && index.keys.collation.is_none()
+        && filter.is_ranges_of(&given)
+        && wanted.columns.iter().all(has_few_ranges)
+}
+
 /// Some if an index tells all that a filter asks for, and the values at these paths; true if what it is searched by is all that
 /// the filter says.
 pub fn exactly(index: &Index, wanted: &Wanted, filter: &Filter, told: &[String]) -> Option<bool> {
@@ -33,8 +42,7 @@ pub fn exactly(index: &Index, wanted: &Wanted, filter: &Filter, told: &[String])
     if !keys.has_tree() || keys.hashed.is_some() || keys.collation.is_some() {
         return None;
     }
-    let given: Vec<&str> = index.fields().iter().take(wanted.columns.len()).map(|(path, _)| path.as_str()).collect();
-    let exact = filter.is_ranges_of(&given) && wanted.columns.iter().all(has_few_ranges);
+    let exact = is_exact(index, wanted, filter);
     let tells = keys.has_types(index.unique);
     let enough = exact || tells && filter.looks_only_at(|path| keys.covers(path));
     (enough && (told.is_empty() || tells) && told.iter().all(|path| keys.covers(path))).then_some(exact)

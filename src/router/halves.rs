@@ -142,11 +142,17 @@ fn searches(
 ) -> (String, Option<String>) {
     conditions.held_by(index);
     conditions.obey(means);
-    conditions.matches(query);
     let both = conditions.sql();
+    // Of the b-tree's keys the filter need not be asked, if they are all that it says.
+    let exact = query.bounds.is_none() && covered::is_exact(index, wanted, &query.filter);
+    if !exact || index.keys.has_entries(index.unique) {
+        conditions.matches(query);
+    }
+    let filtered = conditions.sql();
+    let asked = if exact { &both } else { &filtered };
     let tree = conditions.in_tree(index, wanted, pinned);
-    let tree = tree.map_or_else(|| both.clone(), |tree| format!("{tree} AND {both}"));
-    let entries = conditions.among_entries(index, wanted).map(|entries| format!("{entries} AND {both}"));
+    let tree = tree.map_or_else(|| asked.clone(), |tree| format!("{tree} AND {asked}"));
+    let entries = conditions.among_entries(index, wanted).map(|entries| format!("{entries} AND {filtered}"));
     (tree, entries)
 }
 
