@@ -1,5 +1,6 @@
 //! Writing rows of a collection's table the way PostgreSQL's executor does it for logical replication: indexes,
-//! constraints, privileges and triggers are all served, but nothing is parsed, planned or copied from node to node.
+//! constraints, privileges and triggers are all served, but nothing is parsed, planned or copied from node to node. And an
+//! update that changes nothing that an index holds leaves the indexes alone ([`unmentioned`]).
 //!
 //! The table has the columns `skey bytea, id bytea, doc` (jsonb inside), all not null, and a b-tree over the first two.
 //! One trigger, named at [`Writer::open`], may be left to the caller: what it would have been told is then the caller's
@@ -7,6 +8,7 @@
 //! happens to rows that are there.
 
 mod changing;
+mod unmentioned;
 
 pub use changing::{Change, Found};
 

@@ -190,7 +190,7 @@ impl Writer {
         if self.fires {
             return Ok(Tried::Locking);
         }
-        let [_, new] = self.spare();
+        let [old, new] = self.spare();
         // SAFETY: see the type's invariants; the values that the new row shares with the old one stay where they are. What
         // `new_varlena` allocates is copied into the table's tuple before this returns.
         unsafe {
@@ -210,11 +210,16 @@ impl Writer {
                     false,
                 ),
                 Change::Update(doc) => {
-                    fill(new, found.columns, doc);
+                    let mut columns = found.columns;
+                    columns[DOC] = new_varlena(doc).into();
+                    fill(new, columns);
                     (*new).tts_tableOid = (*self.rel).rd_id;
                     if !(*(*self.rel).rd_att).constr.is_null() {
                         pg_sys::ExecConstraints(self.info, new, self.estate);
                     }
+                    fill(old, found.columns);
+                    let unmentioned = self.unmentioned(old, new);
+                    pg_sys::ExecClearTuple(old);
                     let mut lock = pg_sys::LockTupleMode::LockTupleNoKeyExclusive;
                     let mut indexes = false;
                     let result = pg_sys::table_tuple_update(
@@ -229,6 +234,7 @@ impl Writer {
                         &mut lock,
                         &mut indexes,
                     );
+                    drop(unmentioned);
                     if result == pg_sys::TM_Result::TM_Ok && indexes && (*self.info).ri_NumIndices > 0 {
                         pg_sys::ExecInsertIndexTuples(self.info, new, self.estate, true, false, null_mut(), null_mut());
                         self.reset_row();
@@ -302,8 +308,13 @@ impl Writer {
                     pg_sys::ExecSimpleRelationDelete(self.info, self.estate, &mut recheck, locked);
                 }
                 Change::Update(doc) => {
-                    fill(new, Found::in_slot(locked).columns, doc);
+                    let mut columns = Found::in_slot(locked).columns;
+                    columns[DOC] = new_varlena(doc).into();
+                    fill(new, columns);
+                    // A trigger might make another row of it.
+                    let unmentioned = if self.fires { None } else { self.unmentioned(locked, new) };
                     pg_sys::ExecSimpleRelationUpdate(self.info, self.estate, &mut recheck, locked, new);
+                    drop(unmentioned);
                     pg_sys::ExecClearTuple(new);
                 }
             }
@@ -313,11 +324,11 @@ impl Writer {
     }
 }
 
-/// Makes a row of another's columns and a new document.
+/// Makes a row of these columns.
 ///
 /// # Safety
-/// The slot is of a collection's table; the datums are a row's of it, and stay while the slot is in use.
-unsafe fn fill(slot: *mut pg_sys::TupleTableSlot, columns: [pg_sys::Datum; DOC + 1], doc: &[u8]) {
+/// The slot is of a collection's table; the datums are of its columns' types, and stay while the slot is in use.
+unsafe fn fill(slot: *mut pg_sys::TupleTableSlot, columns: [pg_sys::Datum; DOC + 1]) {
     // SAFETY: promised by the caller.
     unsafe {
         pg_sys::ExecClearTuple(slot);
@@ -325,7 +336,6 @@ unsafe fn fill(slot: *mut pg_sys::TupleTableSlot, columns: [pg_sys::Datum; DOC +
             *(*slot).tts_values.add(column) = value;
             *(*slot).tts_isnull.add(column) = false;
         }
-        *(*slot).tts_values.add(DOC) = pg_sys::Datum::from(new_varlena(doc));
         pg_sys::ExecStoreVirtualTuple(slot);
     }
 }

@@ -1,0 +1,168 @@
+//! Updates that no index notices.
+//!
+//! PostgreSQL spares an updated row new entries in the indexes, and leaves the old version to be pruned by whoever reads the
+//! page next, if no column has changed that an index mentions (a heap-only tuple). Every secondary index of a collection
+//! mentions the document, so by that rule every update would write to all of them. But what has to stay the same is only
+//! what the indexes hold of a row: their keys and, where they are partial, whether they hold it. That is looked at here.
+//!
+//! INVARIANT: all versions in a chain of heap-only tuples have the same keys in every index. PostgreSQL's own guard of it is
+//! the set of columns that indexes mention, which [`Unmentioned`] replaces for one update.
+
+use super::{DOC, Writer, holds};
+use pgrx::pg_sys;
+use std::ffi::c_int;
+use std::slice;
+
+// Not in pgrx's bindings; called with a guard, so that an ERROR unwinds.
+unsafe extern "C-unwind" {
+    fn datum_image_eq(one: pg_sys::Datum, other: pg_sys::Datum, by_value: bool, length: c_int) -> bool;
+}
+
+/// The document's number in a set of columns.
+const MEMBER: c_int = DOC as c_int + 1 - pg_sys::FirstLowInvalidHeapAttributeNumber;
+
+/// While it lives, the document counts as a column of the table that no index mentions.
+pub(super) struct Unmentioned {
+    rel: pg_sys::Relation,
+    /// without the document; PostgreSQL's, as what it stands for
+    columns: *mut pg_sys::Bitmapset,
+    before: *mut pg_sys::Bitmapset,
+}
+
+impl Unmentioned {
+    /// # Safety
+    /// The table stays open and locked while this lives, and is updated only to rows for which the invariant holds.
+    unsafe fn new(rel: pg_sys::Relation) -> Self {
+        // SAFETY: promised by the caller; the relation has its set, as `is_mentioned` has asked for it. The set lives where the
+        // relation's own does, so that PostgreSQL may free it with the relation's description.
+        unsafe {
+            let context = pg_sys::MemoryContextSwitchTo(pg_sys::CacheMemoryContext);
+            let columns = pg_sys::bms_del_member(pg_sys::bms_copy((*rel).rd_indexattr), MEMBER);
+            pg_sys::MemoryContextSwitchTo(context);
+            let before = std::mem::replace(&mut (*rel).rd_indexattr, columns);
+            Self { rel, columns, before }
+        }
+    }
+}
+
+impl Drop for Unmentioned {
+    fn drop(&mut self) {
+        // SAFETY: the table is open, also if an ERROR unwinds. If its description was made anew meanwhile, which frees what is
+        // replaced here, there is nothing to put back.
+        unsafe {
+            if (*self.rel).rd_indexattr == self.columns {
+                (*self.rel).rd_indexattr = self.before;
+                pg_sys::bms_free(self.columns);
+            } else {
+                pg_sys::bms_free(self.before);
+            }
+        }
+    }
+}
+
+/// True if an index mentions the document, and PostgreSQL remembers which columns they mention.
+///
+/// # Safety
+/// The table is open.
+unsafe fn is_mentioned(rel: pg_sys::Relation) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe {
+        if (*rel).rd_indexattr.is_null() {
+            let all = pg_sys::IndexAttrBitmapKind::INDEX_ATTR_BITMAP_ALL;
+            pg_sys::bms_free(pg_sys::RelationGetIndexAttrBitmap(rel, all));
+        }
+        pg_sys::bms_is_member(MEMBER, (*rel).rd_indexattr)
+    }
+}
+
+impl Writer {
+    /// If indexes mention documents, and yet an update of the old row to the new one leaves what they hold as it is: what the
+    /// update is to be done under.
+    ///
+    /// # Safety
+    /// The slots hold rows of the table, which is updated from the one to the other at once, or not at all.
+    pub(super) unsafe fn unmentioned(
+        &mut self,
+        old: *mut pg_sys::TupleTableSlot,
+        new: *mut pg_sys::TupleTableSlot,
+    ) -> Option<Unmentioned> {
+        // SAFETY: promised by the caller; the table is open and locked as long as the writer.
+        unsafe { (is_mentioned(self.rel) && self.keeps_keys(old, new)).then(|| Unmentioned::new(self.rel)) }
+    }
+
+    /// True if both rows are the same to all indexes.
+    ///
+    /// # Safety
+    /// The slots hold rows of the table.
+    unsafe fn keeps_keys(&mut self, old: *mut pg_sys::TupleTableSlot, new: *mut pg_sys::TupleTableSlot) -> bool {
+        // SAFETY: as in `insert_by_index`.
+        unsafe {
+            let count = (*self.info).ri_NumIndices as usize;
+            let relations = slice::from_raw_parts((*self.info).ri_IndexRelationDescs, count);
+            let infos = slice::from_raw_parts((*self.info).ri_IndexRelationInfo, count);
+            let context = pg_sys::MakePerTupleExprContext(self.estate);
+            let former = pg_sys::MemoryContextSwitchTo((*context).ecxt_per_tuple_memory);
+            let keeps = relations.iter().zip(infos).all(|(index, info)| self.keeps_key(*index, *info, old, new));
+            pg_sys::MemoryContextSwitchTo(former);
+            self.reset_row();
+            // Unless what was asked has let in the news of other indexes.
+            keeps && !(*self.rel).rd_indexattr.is_null()
+        }
+    }
+
+    /// # Safety
+    /// As [`Writer::keeps_keys`], of one of the table's indexes and its info; the memory context is that of a row.
+    unsafe fn keeps_key(
+        &self,
+        index: pg_sys::Relation,
+        info: *mut pg_sys::IndexInfo,
+        old: *mut pg_sys::TupleTableSlot,
+        new: *mut pg_sys::TupleTableSlot,
+    ) -> bool {
+        // SAFETY: promised by the caller; an index has at most so many columns as there is room for, and an expression for
+        // each that is none of the table's.
+        unsafe {
+            // One that is being made, or was not finished, need not take the old document: its functions may refuse it.
+            if !(*(*index).rd_index).indisvalid {
+                return false;
+            }
+            let columns = &(&(*info).ii_IndexAttrNumbers)[..(*info).ii_NumIndexAttrs as usize];
+            if (*info).ii_Expressions.is_null() && (*info).ii_Predicate.is_null() {
+                return columns.iter().all(|column| usize::try_from(*column) != Ok(DOC + 1));
+            }
+            let context = (*self.estate).es_per_tuple_exprcontext;
+            let keys = |slot| {
+                (*context).ecxt_scantuple = slot;
+                holds(info, context, self.estate).then(|| {
+                    let mut values = [pg_sys::Datum::from(0); pg_sys::INDEX_MAX_KEYS as usize];
+                    let mut nulls = [true; pg_sys::INDEX_MAX_KEYS as usize];
+                    pg_sys::FormIndexDatum(info, slot, self.estate, values.as_mut_ptr(), nulls.as_mut_ptr());
+                    (values, nulls)
+                })
+            };
+            let ((was, was_null), (is, is_null)) = match (keys(old), keys(new)) {
+                (None, None) => return true,
+                (Some(was), Some(is)) => (was, is),
+                _ => return false,
+            };
+            let mut expression = 0;
+            columns.iter().enumerate().all(|(at, column)| {
+                let kind = match usize::try_from(*column) {
+                    Ok(0) => {
+                        let node = pg_sys::list_nth((*info).ii_Expressions, expression);
+                        expression += 1;
+                        pg_sys::exprType(node.cast())
+                    }
+                    // The old row's own value.
+                    Ok(column) if column != DOC + 1 => return true,
+                    _ => return false,
+                };
+                let (mut length, mut by_value) = (0, false);
+                pg_sys::get_typlenbyval(kind, &mut length, &mut by_value);
+                let same =
+                    || pg_sys::ffi::pg_guard_ffi_boundary(|| datum_image_eq(was[at], is[at], by_value, length.into()));
+                was_null[at] == is_null[at] && (is_null[at] || same())
+            })
+        }
+    }
+}
