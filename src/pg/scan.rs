@@ -80,15 +80,20 @@ pub fn by_int4(relation: pg_sys::Oid, index: pg_sys::Oid, key: i32, look: Look, 
             pg_sys::Oid::from(pg_sys::F_INT4EQ),
             pg_sys::Datum::from(key),
         );
-        let scan = pg_sys::systable_beginscan(rel, index, true, snapshot, 1, &mut scan_key);
-        loop {
-            let tuple = pg_sys::systable_getnext(scan);
-            if tuple.is_null() {
-                break;
+        // A single page is quicker read than searched for, and none that a visible row could be in need not be: there are
+        // such tables, of captures above all, which every write asks. What the snapshot shows was there before it.
+        let blocks = pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM);
+        if blocks > 0 {
+            let scan = pg_sys::systable_beginscan(rel, index, blocks > 1, snapshot, 1, &mut scan_key);
+            loop {
+                let tuple = pg_sys::systable_getnext(scan);
+                if tuple.is_null() {
+                    break;
+                }
+                visit_tuple(rel, tuple, &mut visit);
             }
-            visit_tuple(rel, tuple, &mut visit);
+            pg_sys::systable_endscan(scan);
         }
-        pg_sys::systable_endscan(scan);
         if look == Look::Latest {
             pg_sys::UnregisterSnapshot(snapshot);
         }

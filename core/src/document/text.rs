@@ -89,7 +89,7 @@ pub(super) fn parse_date(text: &str) -> Option<i64> {
     let local: DateTime = text.get(..(date.len() + clock.len()).min(LONGEST))?.parse().ok()?;
     let since_epoch = local.duration_since(EPOCH) - SignedDuration::from_mins(offset_minutes(zone)?);
     // Towards the past, as the digits are cut.
-    i64::try_from(since_epoch.as_nanos().div_euclid(1_000_000)).ok()
+    Some(since_epoch.as_secs() * 1000 + i64::from(since_epoch.subsec_nanos().div_euclid(1_000_000)))
 }
 
 /// Of `Z`, `+HH:MM`, `+HHMM` or `+HH`.
@@ -117,17 +117,28 @@ pub(crate) fn format_date(millis: i64) -> Option<String> {
     })
 }
 
-/// As [`parse_date`], of exactly the texts that [`format_date`] writes.
+/// As [`parse_date`], of exactly the texts that [`format_date`] writes. Every look at a stored date comes here, so the digits
+/// are read where they must stand; what they mean, and whether there is such a day, the library says.
 pub(super) fn parse_stored_date(text: &str) -> Option<i64> {
-    let in_form = match text.len() {
-        20 => true,
-        24 => text.as_bytes().get(19) == Some(&b'.') && !text.ends_with(".000Z"),
-        _ => false,
+    let (clock, rest) = text.as_bytes().split_at_checked("1970-01-01T00:00:00".len())?;
+    let millis = match rest {
+        [b'Z'] => 0,
+        [b'.', digits @ .., b'Z'] if digits.len() == 3 => number(digits).filter(|millis| *millis > 0)?,
+        _ => return None,
     };
-    if !in_form || !text.ends_with('Z') {
-        return None;
-    }
-    parse_date(text).filter(|millis| *millis >= 0)
+    let [y @ .., b'-', m1, m2, b'-', d1, d2, b'T', h1, h2, b':', i1, i2, b':', s1, s2] = clock else { return None };
+    let (year, month, day) = (number(y)?, number(&[*m1, *m2])?, number(&[*d1, *d2])?);
+    let (hour, minute, second) = (number(&[*h1, *h2])?, number(&[*i1, *i2])?, number(&[*s1, *s2])?);
+    let small = |number: i16| i8::try_from(number).ok();
+    let [month, day, hour, minute, second] = [month, day, hour, minute, second].map(small);
+    let local = DateTime::new(year, month?, day?, hour?, minute?, second?, 0).ok()?;
+    let millis = local.duration_since(EPOCH).as_secs() * 1000 + i64::from(millis);
+    (millis >= 0).then_some(millis)
+}
+
+/// Up to four decimal digits.
+fn number(digits: &[u8]) -> Option<i16> {
+    digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i16::from(digit - b'0')))
 }
 
 #[cfg(test)]
@@ -189,7 +200,26 @@ mod tests {
         }
         assert_eq!(format_date(-1), None);
         assert_eq!(format_date(253_402_300_800_000), None);
-        for text in ["1970-01-01T00:00:00.000Z", "1969-12-31T23:59:59Z", "1970-01-01T00:00+00:00"] {
+        for text in [
+            "1970-01-01T00:00:00.000Z",
+            "1969-12-31T23:59:59Z",
+            "1970-01-01T00:00+00:00",
+            "2009-02-29T00:00:00Z",
+            "2009-04-31T00:00:00Z",
+            "2009-13-01T00:00:00Z",
+            "2009-04-01T24:00:00Z",
+            "2009-04-01T00:60:00Z",
+            "2009-04-01T00:00:60Z",
+            "2009-04-01T00:00:00.12Z",
+            "2009-04-01T00:00:00.+12Z",
+            "2009-04-01T00:00:00,120Z",
+            "2009-04-01T00:00:0éZ",
+            "+009-04-01T00:00:00Z",
+            "2009-04-01 00:00:00Z",
+            "2009-04-01T00:00:00",
+            "2009-04-01T00:00:00Z ",
+            "",
+        ] {
             assert_eq!(parse_stored_date(text), None, "{text}");
         }
         for millis in (0..=253_402_300_799_999).step_by(7_777_777_777) {
