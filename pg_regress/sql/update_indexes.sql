@@ -25,6 +25,9 @@ INSERT INTO calls (call) VALUES
     ('update_one(''up.c'', ''{"_id": 4}'', ''{"$set": {"active": false}}'')'),
     ('update_one(''up.c'', ''{"_id": 4}'', ''{"$set": {"t": "X"}}'')'),
     ('update_one(''up.c'', ''{"a": 106}'', ''{"$addToSet": {"a": 106}, "$inc": {"n": 1}}'')'),
+    -- A long document, kept beside the row.
+    ('insert_one(''up.c'', (SELECT jsonb_build_object(''_id'', 10, ''a'', 10, ''pad'', string_agg(md5(n::text), '''')) FROM generate_series(1, 3000) n))'),
+    ('update_one(''up.c'', ''{"_id": 10}'', ''{"$inc": {"n": 1}}'')'),
     -- Not spared.
     ('update_one(''up.c'', ''{"_id": 5}'', ''{"$inc": {"a": 100}}'')'),
     ('update_one(''up.c'', ''{"_id": 5}'', ''{"$mul": {"a": {"$numberDecimal": "1"}}}'')'),

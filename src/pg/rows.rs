@@ -80,6 +80,8 @@ pub struct Writer {
     left_out: bool,
     /// slots that changes use, one after the other: for the version that is locked, and for the one that is written
     spare: Option<[*mut pg_sys::TupleTableSlot; 2]>,
+    /// the slot of an old row while it is compared with the new one
+    compared: Option<*mut pg_sys::TupleTableSlot>,
 }
 
 impl Writer {
@@ -138,7 +140,7 @@ impl Writer {
                 }
             }
             pg_sys::MemoryContextSwitchTo(context);
-            Ok(Self { rel, estate, info, fires, purpose, left_out, spare: None })
+            Ok(Self { rel, estate, info, fires, purpose, left_out, spare: None, compared: None })
         }
     }
 

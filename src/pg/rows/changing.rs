@@ -190,7 +190,7 @@ impl Writer {
         if self.fires {
             return Ok(Tried::Locking);
         }
-        let [old, new] = self.spare();
+        let [_, new] = self.spare();
         // SAFETY: see the type's invariants; the values that the new row shares with the old one stay where they are. What
         // `new_varlena` allocates is copied into the table's tuple before this returns.
         unsafe {
@@ -217,9 +217,7 @@ impl Writer {
                     if !(*(*self.rel).rd_att).constr.is_null() {
                         pg_sys::ExecConstraints(self.info, new, self.estate);
                     }
-                    fill(old, found.columns);
-                    let unmentioned = self.unmentioned(old, new);
-                    pg_sys::ExecClearTuple(old);
+                    let unmentioned = self.unmentioned(found.columns, new);
                     let mut lock = pg_sys::LockTupleMode::LockTupleNoKeyExclusive;
                     let mut indexes = false;
                     let result = pg_sys::table_tuple_update(
@@ -308,11 +306,12 @@ impl Writer {
                     pg_sys::ExecSimpleRelationDelete(self.info, self.estate, &mut recheck, locked);
                 }
                 Change::Update(doc) => {
-                    let mut columns = Found::in_slot(locked).columns;
+                    let old = Found::in_slot(locked).columns;
+                    let mut columns = old;
                     columns[DOC] = new_varlena(doc).into();
                     fill(new, columns);
                     // A trigger might make another row of it.
-                    let unmentioned = if self.fires { None } else { self.unmentioned(locked, new) };
+                    let unmentioned = if self.fires { None } else { self.unmentioned(old, new) };
                     pg_sys::ExecSimpleRelationUpdate(self.info, self.estate, &mut recheck, locked, new);
                     drop(unmentioned);
                     pg_sys::ExecClearTuple(new);
@@ -328,7 +327,7 @@ impl Writer {
 ///
 /// # Safety
 /// The slot is of a collection's table; the datums are of its columns' types, and stay while the slot is in use.
-unsafe fn fill(slot: *mut pg_sys::TupleTableSlot, columns: [pg_sys::Datum; DOC + 1]) {
+pub(super) unsafe fn fill(slot: *mut pg_sys::TupleTableSlot, columns: [pg_sys::Datum; DOC + 1]) {
     // SAFETY: promised by the caller.
     unsafe {
         pg_sys::ExecClearTuple(slot);

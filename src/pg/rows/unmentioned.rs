@@ -8,6 +8,7 @@
 //! INVARIANT: all versions in a chain of heap-only tuples have the same keys in every index. PostgreSQL's own guard of it is
 //! the set of columns that indexes mention, which [`Unmentioned`] replaces for one update.
 
+use super::changing::fill;
 use super::{DOC, Writer, holds};
 use pgrx::pg_sys;
 use std::ffi::c_int;
@@ -80,10 +81,10 @@ impl Writer {
     /// update is to be done under.
     ///
     /// # Safety
-    /// The slots hold rows of the table, which is updated from the one to the other at once, or not at all.
+    /// The columns are those of a row of the table, and the slot holds another, to which it is updated at once, or not at all.
     pub(super) unsafe fn unmentioned(
         &mut self,
-        old: *mut pg_sys::TupleTableSlot,
+        old: [pg_sys::Datum; DOC + 1],
         new: *mut pg_sys::TupleTableSlot,
     ) -> Option<Unmentioned> {
         // SAFETY: promised by the caller; the table is open and locked as long as the writer.
@@ -93,8 +94,10 @@ impl Writer {
     /// True if both rows are the same to all indexes.
     ///
     /// # Safety
-    /// The slots hold rows of the table.
-    unsafe fn keeps_keys(&mut self, old: *mut pg_sys::TupleTableSlot, new: *mut pg_sys::TupleTableSlot) -> bool {
+    /// As [`Writer::unmentioned`].
+    unsafe fn keeps_keys(&mut self, mut old: [pg_sys::Datum; DOC + 1], new: *mut pg_sys::TupleTableSlot) -> bool {
+        let slot = self.compared.unwrap_or_else(|| self.slot());
+        self.compared = Some(slot);
         // SAFETY: as in `insert_by_index`.
         unsafe {
             let count = (*self.info).ri_NumIndices as usize;
@@ -102,7 +105,11 @@ impl Writer {
             let infos = slice::from_raw_parts((*self.info).ri_IndexRelationInfo, count);
             let context = pg_sys::MakePerTupleExprContext(self.estate);
             let former = pg_sys::MemoryContextSwitchTo((*context).ecxt_per_tuple_memory);
-            let keeps = relations.iter().zip(infos).all(|(index, info)| self.keeps_key(*index, *info, old, new));
+            // Once, and not by each function of each index.
+            old[DOC] = pg_sys::pg_detoast_datum(old[DOC].cast_mut_ptr()).into();
+            fill(slot, old);
+            let keeps = relations.iter().zip(infos).all(|(index, info)| self.keeps_key(*index, *info, slot, new));
+            pg_sys::ExecClearTuple(slot);
             pg_sys::MemoryContextSwitchTo(former);
             self.reset_row();
             // Unless what was asked has let in the news of other indexes.
@@ -111,7 +118,7 @@ impl Writer {
     }
 
     /// # Safety
-    /// As [`Writer::keeps_keys`], of one of the table's indexes and its info; the memory context is that of a row.
+    /// The slots hold rows of the table, the index and its info are one of its indexes; the memory context is that of a row.
     unsafe fn keeps_key(
         &self,
         index: pg_sys::Relation,
