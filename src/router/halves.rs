@@ -1,13 +1,16 @@
-//! A find with a limit or a sort by a secondary index: its b-tree and its entries are searched each on its own.
+//! A find by a secondary index, with a limit or a sort above all: its b-tree and its entries are searched each on its own.
 //!
 //! Together, joined by OR, they would be a bitmap, for which all that is found is collected first. Apart, the b-tree is read
 //! in its own order: so a sort by the fields that follow those given by equality reads no more than what is asked for, and no
 //! more is read without a sort either. The entries are in no order, and are sorted; a document is in one of the two.
 //!
+//! Without either they are searched apart if the b-tree's keys are all that the filter says, which then is not asked of the
+//! b-tree's documents ([`exact`]).
+//!
 //! With a sort the halves are [`merged`]: each comes by the fields of the sort, the b-tree's by its columns, the entries' by
 //! equal keys, so that PostgreSQL's planner knows that reading them by turns is the order of both together.
 
-use super::choice::best_of;
+use super::choice::{best_of, names_keys};
 use super::condition::{Conditions, index_expression};
 use super::covered::{self, Restored};
 use super::hint::Means;
@@ -113,6 +116,31 @@ pub fn merged(
     };
     let (tree, entries) = covered::searches(&mut conditions, query, means, of_index, exact, &pinned);
     Some((conditions, Merged { tree, told: Some(Restored::of(index)), entries, keys }))
+}
+
+/// The searches, and all conditions' parameters, of documents in any order, if the keys of an index's b-tree are all that the
+/// filter says; None if there is no such index, or the filter says something of shard key or `_id`.
+///
+/// Apart, they ask the filter of the documents that have entries only; joined by OR it would be asked of all.
+pub fn exact(
+    collection: &Collection,
+    query: &Query,
+    means: &Means<'_>,
+) -> Option<(Conditions, String, Option<String>)> {
+    if query.filter.is_empty() || query.bounds.is_some() || names_keys(collection, &query.filter) {
+        return None;
+    }
+    let (index, wanted) = match means {
+        Means::Index(index) => (*index, index.keys.wanted(&query.filter)),
+        Means::Free | Means::Indexed => best_of(collection, &query.filter, |_, _| false)?,
+        Means::Natural | Means::Id | Means::Within { .. } => return None,
+    };
+    if !index.keys.has_tree() || wanted.is_all() || !covered::is_exact(index, &wanted, &query.filter) {
+        return None;
+    }
+    let mut conditions = Conditions::new(collection);
+    let (tree, entries) = searches(&mut conditions, query, means, (index, &wanted), &[]);
+    Some((conditions, tree, entries))
 }
 
 fn chosen<'a>(

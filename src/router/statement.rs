@@ -78,17 +78,20 @@ pub fn find(
     if let Some(found) = find_by_halves(collection, query, &means, options, single_target, is_part) {
         return Ok(found);
     }
-    let mut conditions = match &options.sort {
+    let by_keys = |(sort, _): &(Sort, String)| column_order(collection, filter, sort);
+    let column = options.sort.as_ref().and_then(by_keys);
+    let mut halves = None;
+    let mut conditions = match column {
         // Few documents in the order of the keys are found by these, whatever it would cost to look into documents.
-        Some((sort, _)) if options.limit.is_some() && is_order_of_keys(collection, filter, sort) => {
-            Conditions::of_keys_alone(collection, query, &means)
-        }
-        _ => None,
+        Some(_) if options.limit.is_some() => Conditions::of_keys_alone(collection, query, &means),
+        Some(_) => None,
+        None => halves::exact(collection, query, &means).map(|(conditions, tree, entries)| {
+            halves = Some((tree, entries));
+            conditions
+        }),
     }
     .map_or_else(|| Conditions::by_means(collection, query, &means), Ok)?;
     let document = projected("t.doc", query, options, &mut conditions);
-    let by_keys = |(sort, _): &(Sort, String)| column_order(collection, filter, sort);
-    let column = options.sort.as_ref().and_then(by_keys);
     let (key, order) = match &options.sort {
         None => (None, Order::None),
         Some((_, text)) => {
@@ -111,7 +114,15 @@ pub fn find(
     {
         sql += &format!(", {key}");
     }
-    sql += &format!(" FROM {} t WHERE {}", collection.table(), conditions.sql());
+    let table = collection.table();
+    sql += &match halves {
+        None => format!(" FROM {table} t WHERE {}", conditions.sql()),
+        Some((tree, None)) => format!(" FROM {table} t WHERE {tree}"),
+        Some((tree, Some(entries))) => {
+            let half = |conditions: &str| format!("SELECT t.skey, t.id, t.doc FROM {table} t WHERE {conditions}");
+            format!(" FROM ({} UNION ALL {}) AS t", half(&tree), half(&entries))
+        }
+    };
     if let Some(key) = &key {
         sql += &format!(" ORDER BY {key}{}", if order == Order::Descending { " DESC" } else { "" });
     }
