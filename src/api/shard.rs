@@ -35,8 +35,8 @@ fn steers() -> bool {
     true
 }
 
-/// The first document of a shard key, and of an `_id` unless that is null, that matches the filter unless that is null, packed, in the snapshot of
-/// the statement that asks, under the check that this needs; null if there is none.
+/// The first document of a shard key, and of an `_id` unless that is null, that matches the filter unless that is null,
+/// packed, in the snapshot of the statement that asks, under the check that this needs; null if there is none.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
 fn find_document(
     collection: i32,
@@ -82,8 +82,8 @@ fn insert_documents(collection: i32, token: i64, version: i64, documents: &[u8])
     inserted.unwrap_or_else(|e| e.raise()).cast_signed()
 }
 
-/// Updates one document of a shard key, and of an `_id` unless that is null, that matches the filter unless that is null, under the locks that
-/// this needs; answers 0 if there is none, 1 if it stays as it is, 2 if it changed.
+/// Updates one document of a shard key, and of an `_id` unless that is null, that matches the filter unless that is null,
+/// under the locks that this needs; answers 0 if there is none, 1 if it stays as it is, 2 if it changed.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 #[allow(clippy::too_many_arguments, reason = "a router sends it as one statement")]
 fn update_document(
@@ -159,8 +159,8 @@ CREATE AGGREGATE docshard_internal.update_found(
     requires = [update_next, update_done]
 );
 
-/// Deletes one document of a shard key, and of an `_id` unless that is null, that matches the filter unless that is null, under the locks
-/// that this needs; answers how many.
+/// Deletes one document of a shard key, and of an `_id` unless that is null, that matches the filter unless that is null,
+/// under the locks that this needs; answers how many.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn delete_document(
     collection: i32,

@@ -239,20 +239,16 @@ impl Writer {
     /// # Safety
     /// The slots hold rows that are in the table.
     unsafe fn insert_by_index(&mut self, slots: &[*mut pg_sys::TupleTableSlot]) -> bool {
-        // SAFETY: see the type's invariants; there are as many index relations and infos as `ri_NumIndices` says. The
-        // keys live in the context of a row, which is reset once all of an index's are used.
+        // SAFETY: see the type's invariants. The keys live in the context of a row, which is reset once all of an index's
+        // are used.
         unsafe {
-            let count = (*self.info).ri_NumIndices as usize;
-            let indexes: Vec<_> = (0..count)
-                .map(|at| (*(*self.info).ri_IndexRelationDescs.add(at), *(*self.info).ri_IndexRelationInfo.add(at)))
-                .collect();
-            let simple = |&(index, info): &(pg_sys::Relation, *mut pg_sys::IndexInfo)| {
+            let simple = |(index, info): (pg_sys::Relation, *mut pg_sys::IndexInfo)| {
                 (*info).ii_ExclusionOps.is_null() && (*(*index).rd_index).indimmediate
             };
-            if !indexes.iter().all(simple) {
+            if !self.indexes().all(simple) {
                 return false;
             }
-            for (index, info) in indexes.into_iter().filter(|(_, info)| (**info).ii_ReadyForInserts) {
+            for (index, info) in self.indexes().filter(|(_, info)| (**info).ii_ReadyForInserts) {
                 let context = pg_sys::MakePerTupleExprContext(self.estate);
                 let former = pg_sys::MemoryContextSwitchTo((*context).ecxt_per_tuple_memory);
                 let mut entries: Vec<_> = slots
@@ -277,6 +273,16 @@ impl Writer {
             }
             true
         }
+    }
+
+    /// The table's indexes, as they were when it was opened.
+    fn indexes(&self) -> impl Iterator<Item = (pg_sys::Relation, *mut pg_sys::IndexInfo)> + use<> {
+        let info = self.info;
+        // SAFETY: see the type's invariants; there are as many index relations and infos as `ri_NumIndices` says.
+        let index =
+            move |at| unsafe { (*(*info).ri_IndexRelationDescs.add(at), *(*info).ri_IndexRelationInfo.add(at)) };
+        // SAFETY: as above.
+        (0..unsafe { (*info).ri_NumIndices } as usize).map(index)
     }
 
     /// Forgets what evaluating index expressions for a row has allocated.

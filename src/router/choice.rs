@@ -64,11 +64,6 @@ pub fn says_keys_alone(collection: &Collection, filter: &Filter) -> bool {
     !paths.is_empty() && keys <= MAX_RANGES && filter.is_ranges_of(&paths)
 }
 
-/// True if the filter says something of shard key or `_id`.
-pub fn names_keys(collection: &Collection, filter: &Filter) -> bool {
-    !by_keys(collection, filter, &targeting::key_ranges(&collection.key, filter)).paths.is_empty()
-}
-
 /// The indexes that hold every document which the filter matches, and may be used.
 fn usable<'a>(collection: &'a Collection, filter: &Filter) -> impl Iterator<Item = &'a Index> {
     let holds_all = |index: &Index| index.partial.as_deref().is_none_or(|partial| filter.implies(&partial.filter));

@@ -128,7 +128,7 @@ impl Conditions {
 
     /// The version check, conditions on shard key and `_id`, and the filter; None if it says nothing of those. What it says
     /// beside them may be a condition on one more index: then the shard's planner chooses.
-    fn of_keys(collection: &Collection, query: &Query, means: &Means<'_>) -> Option<Self> {
+    pub fn of_keys(collection: &Collection, query: &Query, means: &Means<'_>) -> Option<Self> {
         if query.filter.is_empty() || !matches!(means, Means::Free | Means::Indexed) {
             return None;
         }
@@ -146,7 +146,10 @@ impl Conditions {
     }
 
     /// The version check, conditions on the best other index, and the filter.
-    fn beyond_keys(collection: &Collection, query: &Query, means: &Means<'_>) -> Result<Self> {
+    ///
+    /// # Errors
+    /// As [`by_means`](Self::by_means).
+    pub fn beyond_keys(collection: &Collection, query: &Query, means: &Means<'_>) -> Result<Self> {
         let filter = &query.filter;
         let mut conditions = Self::new(collection);
         let alone = conditions.terms.len();

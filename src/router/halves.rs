@@ -10,7 +10,7 @@
 //! With a sort the halves are [`merged`]: each comes by the fields of the sort, the b-tree's by its columns, the entries' by
 //! equal keys, so that PostgreSQL's planner knows that reading them by turns is the order of both together.
 
-use super::choice::{best_of, names_keys};
+use super::choice::best_of;
 use super::condition::{Conditions, index_expression};
 use super::covered::{self, Restored};
 use super::hint::Means;
@@ -118,16 +118,12 @@ pub fn merged(
     Some((conditions, Merged { tree, told: Some(Restored::of(index)), entries, keys }))
 }
 
-/// The searches, and all conditions' parameters, of documents in any order, if the keys of an index's b-tree are all that the
-/// filter says; None if there is no such index, or the filter says something of shard key or `_id`.
+/// The searches, in no order, and all conditions' parameters, if the keys of an index's b-tree are all that the filter says;
+/// None if there is no such index.
 ///
 /// Apart, they ask the filter of the documents that have entries only; joined by OR it would be asked of all.
-pub fn exact(
-    collection: &Collection,
-    query: &Query,
-    means: &Means<'_>,
-) -> Option<(Conditions, String, Option<String>)> {
-    if query.filter.is_empty() || query.bounds.is_some() || names_keys(collection, &query.filter) {
+pub fn exact(collection: &Collection, query: &Query, means: &Means<'_>) -> Option<(Conditions, Halves)> {
+    if query.filter.is_empty() || query.bounds.is_some() {
         return None;
     }
     let (index, wanted) = match means {
@@ -140,7 +136,7 @@ pub fn exact(
     }
     let mut conditions = Conditions::new(collection);
     let (tree, entries) = searches(&mut conditions, query, means, (index, &wanted), &[]);
-    Some((conditions, tree, entries))
+    Some((conditions, Halves { tree, order: None, entries }))
 }
 
 fn chosen<'a>(

@@ -4,7 +4,7 @@ use super::aim;
 use super::choice::finds_few;
 use super::condition::{Bound, Conditions, VERSION_PARAM};
 use super::covered::Covered;
-use super::halves::{self, Key, Merged};
+use super::halves::{self, Halves, Key, Merged};
 use super::hint::{self, Means};
 use super::options::{CountOptions, FindOptions};
 use super::read::Query;
@@ -81,16 +81,19 @@ pub fn find(
     let by_keys = |(sort, _): &(Sort, String)| column_order(collection, filter, sort);
     let column = options.sort.as_ref().and_then(by_keys);
     let mut halves = None;
-    let mut conditions = match column {
-        // Few documents in the order of the keys are found by these, whatever it would cost to look into documents.
-        Some(_) if options.limit.is_some() => Conditions::of_keys_alone(collection, query, &means),
-        Some(_) => None,
-        None => halves::exact(collection, query, &means).map(|(conditions, tree, entries)| {
-            halves = Some((tree, entries));
-            conditions
-        }),
-    }
-    .map_or_else(|| Conditions::by_means(collection, query, &means), Ok)?;
+    // Few documents in the order of the keys are found by these, whatever it would cost to look into documents.
+    let few = options.limit.filter(|_| column.is_some());
+    let mut conditions = few
+        .and_then(|_| Conditions::of_keys_alone(collection, query, &means))
+        .or_else(|| Conditions::of_keys(collection, query, &means))
+        .or_else(|| {
+            let apart = if column.is_none() { halves::exact(collection, query, &means) } else { None };
+            apart.map(|(conditions, found)| {
+                halves = Some(found);
+                conditions
+            })
+        })
+        .map_or_else(|| Conditions::beyond_keys(collection, query, &means), Ok)?;
     let document = projected("t.doc", query, options, &mut conditions);
     let (key, order) = match &options.sort {
         None => (None, Order::None),
@@ -117,8 +120,8 @@ pub fn find(
     let table = collection.table();
     sql += &match halves {
         None => format!(" FROM {table} t WHERE {}", conditions.sql()),
-        Some((tree, None)) => format!(" FROM {table} t WHERE {tree}"),
-        Some((tree, Some(entries))) => {
+        Some(Halves { tree, entries: None, .. }) => format!(" FROM {table} t WHERE {tree}"),
+        Some(Halves { tree, entries: Some(entries), .. }) => {
             let half = |conditions: &str| format!("SELECT t.skey, t.id, t.doc FROM {table} t WHERE {conditions}");
             format!(" FROM ({} UNION ALL {}) AS t", half(&tree), half(&entries))
         }

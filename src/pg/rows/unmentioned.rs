@@ -12,7 +12,6 @@ use super::changing::fill;
 use super::{DOC, Writer, holds};
 use pgrx::pg_sys;
 use std::ffi::c_int;
-use std::slice;
 
 // Not in pgrx's bindings; called with a guard, so that an ERROR unwinds.
 unsafe extern "C-unwind" {
@@ -100,15 +99,12 @@ impl Writer {
         self.compared = Some(slot);
         // SAFETY: as in `insert_by_index`.
         unsafe {
-            let count = (*self.info).ri_NumIndices as usize;
-            let relations = slice::from_raw_parts((*self.info).ri_IndexRelationDescs, count);
-            let infos = slice::from_raw_parts((*self.info).ri_IndexRelationInfo, count);
             let context = pg_sys::MakePerTupleExprContext(self.estate);
             let former = pg_sys::MemoryContextSwitchTo((*context).ecxt_per_tuple_memory);
             // Once, and not by each function of each index.
             old[DOC] = pg_sys::pg_detoast_datum(old[DOC].cast_mut_ptr()).into();
             fill(slot, old);
-            let keeps = relations.iter().zip(infos).all(|(index, info)| self.keeps_key(*index, *info, slot, new));
+            let keeps = self.indexes().all(|(index, info)| self.keeps_key(index, info, slot, new));
             pg_sys::ExecClearTuple(slot);
             pg_sys::MemoryContextSwitchTo(former);
             self.reset_row();
