@@ -179,7 +179,7 @@ proptest! {
         let filter = Filter::parse(&query).unwrap();
         for keys in [json!({"a": 1}), json!({"b": -1, "a.b": 1}), json!({"a.b.1": 1, "a.0": 1, "b": 1}), json!({"a.c": 1, "a.b": 1})] {
             let index = IndexKeys::parse(&keys).unwrap();
-            prop_assert!(index.has_types(false));
+            prop_assert!(index.has_types());
             let mut fields = keys.as_object().unwrap().clone();
             fields.insert("_id".to_owned(), json!(0));
             let projection = Projection::parse(&Json::Object(fields)).unwrap();

@@ -65,7 +65,7 @@ SELECT docshard.create_index('cov.c', '{"who.name": 1, "state": 1}');
 VACUUM ANALYZE :table;
 SELECT string_agg(d::text, ' ' ORDER BY d::text) FROM docshard.find('cov.c', '{"who.name": null, "state": {"$gte": 77}}', '{"projection": {"who.name": 1, "_id": 0}, "hint": {"who.name": 1, "state": 1}}') AS d;
 SELECT d FROM docshard.find('cov.c', '{"who.name": {"$exists": true}}', '{"projection": {"who.name": 1, "_id": 0}}') AS d;
--- Counts by shard key and _id, and by a unique index, which does not tell types.
+-- Counts by shard key and _id, and by a unique index.
 SELECT docshard.count_documents('cov.c', '{"_id": {"$lt": 200}}') AS ids, docshard.count_documents('cov.c', '{"_id": {"$in": [3, 3.0, 5, 50]}}') AS some;
 SELECT docshard.create_collection('cov.d');
 SELECT docshard.create_index('cov.d', '{"name": 1}', '{"unique": true}');

@@ -49,7 +49,7 @@ SELECT docshard.update_one('idxp.u', '{"_id": 4}', '{"$set": {"taken": true}}');
 SELECT docshard.update_one('idxp.u', '{"_id": 5}', '{"$set": {"taken": false}}') -> 'modifiedCount' AS modified, docshard.update_one('idxp.u', '{"_id": 4}', '{"$set": {"taken": true}}') -> 'modifiedCount' AS then;
 SELECT docshard.insert_many('idxp.u', ARRAY['{"_id": 8, "seat": 1}', '{"_id": 9, "seat": 1, "taken": true}', '{"_id": 10, "seat": 2, "taken": true}', '{"_id": 4}']::jsonb[], '{"ordered": false}');
 SELECT docshard.run_command('idxp', '{"insert": "u", "documents": [{"_id": 11, "seat": 1, "taken": true}]}');
--- An array at the path of a unique index is refused only where the index would hold it.
+-- Of an array at the path of a unique index each element counts, where the index holds it.
 SELECT docshard.insert_one('idxp.u', '{"_id": 12, "seat": [1, 2]}') -> 'insertedId' AS inserted;
 SELECT docshard.insert_one('idxp.u', '{"_id": 13, "seat": [1, 2], "taken": true}');
 SELECT docshard.create_index('idxp.u', '{"seat": 1}', '{"unique": true, "partialFilterExpression": {"seat": {"$lt": 3}}}');

@@ -49,13 +49,8 @@ SELECT docshard.drop_index('idxr.none', 'a_1');
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM docshard.list_indexes('idxr.none');
 \echo :LAST_ERROR_SQLSTATE
--- A value at a unique index has to fit into a b-tree; at a plain one it may be long.
-SELECT docshard.create_index('idxr.c', '{"u": 1}', '{"unique": true}');
-SELECT docshard.insert_one('idxr.c', jsonb_build_object('_id', 1, 'u', repeat('x', 5000)));
-\echo :LAST_ERROR_SQLSTATE
+-- A value may be too long for a b-tree.
 SELECT docshard.insert_one('idxr.c', jsonb_build_object('_id', 2, 'a', repeat('x', 5000)));
 SELECT docshard.count_documents('idxr.c', json_build_object('a', repeat('x', 5000))) AS same,
        docshard.count_documents('idxr.c', json_build_object('a', repeat('x', 5001))) AS longer;
-SELECT docshard.insert_one('idxr.c', '{"_id": 3, "u": [1]}');
-\echo :LAST_ERROR_SQLSTATE
 SELECT docshard.drop_database('idxr');

@@ -59,7 +59,7 @@ BEGIN;
 SELECT jsonb_path_query_array(docshard.run_command('srt', '{"find": "c", "sort": {"sent": 1}, "projection": {"sent": 1}, "batchSize": 3}'), '$.cursor.firstBatch[*].sent');
 SELECT pg_temp.few_read();
 ROLLBACK;
--- A unique index has no entries.
+-- A unique index is searched as any other.
 SELECT docshard.create_index('srt.u', '{"a": 1, "b": -1}', '{"unique": true}');
 SELECT docshard.insert_many('srt.u', (SELECT array_agg(jsonb_build_object('_id', n, 'a', n % 7, 'b', n)) FROM generate_series(1, 700) n)) -> 'insertedCount' AS inserted;
 SELECT options, (SELECT string_agg(d ->> '_id', ' ' ORDER BY n) FROM docshard.find('srt.u', '{"a": 3, "b": {"$gt": 670}}', options) WITH ORDINALITY AS f (d, n)) AS ids,

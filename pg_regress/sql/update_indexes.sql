@@ -18,6 +18,8 @@ INSERT INTO calls (call) VALUES
     -- Spared: fields of no index, or values that are to an index what they were.
     ('update_one(''up.c'', ''{"_id": 1}'', ''{"$inc": {"n": 1}}'')'),
     ('update_one(''up.c'', ''{"_id": 1}'', ''[{"$set": {"m": {"$add": ["$n", 1]}}}]'')'),
+    ('find_one_and_update(''up.c'', ''{"a": 8}'', ''{"$inc": {"n": 1}}'')'),
+    ('find_one_and_replace(''up.c'', ''{"a": 8}'', ''{"a": 8, "b": 8, "c": [], "h": 8, "u": 8, "p": 8, "t": "x", "w": {"x": 8}}'', ''{"sort": {"a": 1}}'')'),
     ('update_many(''up.c'', ''{"a": {"$lt": 5}}'', ''{"$inc": {"n": 1}, "$set": {"deep.er": [1, 2]}}'')'),
     ('replace_one(''up.c'', ''{"_id": 2}'', ''{"a": 2, "b": 2, "c": [], "h": 2, "u": 2, "p": 2, "t": "x", "w": {"x": 2}}'')'),
     ('update_one(''up.c'', ''{"_id": 4}'', ''{"$set": {"c": [{"e": 5}]}}'')'),
@@ -42,8 +44,7 @@ INSERT INTO calls (call) VALUES
     ('update_one(''up.c'', ''{"_id": 6}'', ''{"$set": {"active": true}}'')'),
     ('update_one(''up.c'', ''{"_id": 6}'', ''{"$set": {"p": 7}}'')'),
     ('update_one(''up.c'', ''{"_id": 6}'', ''{"$set": {"t": "y"}}'')'),
-    -- Not spared yet: what also returns the document.
-    ('find_one_and_update(''up.c'', ''{"a": 8}'', ''{"$inc": {"n": 1}}'')');
+    ('find_one_and_update(''up.c'', ''{"a": 7}'', ''{"$set": {"b": -7}}'')');
 \pset format unaligned
 \pset tuples_only on
 SELECT format('SELECT pg_temp.spared(''up.c'', %L)', call) FROM calls ORDER BY n \gexec

@@ -5,7 +5,7 @@ use crate::pg::fn_cache::compiled;
 use crate::pg::gin;
 use crate::pg::json::parse as json;
 use crate::pg::jsonb::RawJsonb;
-use docshard_core::index::IndexKeys;
+use docshard_core::index::{IndexKeys, unique};
 use pgrx::datum::Internal;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -34,10 +34,10 @@ fn check_index_key(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) 
     })
 }
 
-/// As `index_key`, for a unique index.
-#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
-fn unique_index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
-    with_index(fcinfo, keys, |index| Ok(index.unique_key(document(&doc)?, usize::try_from(position).unwrap_or(0))?))
+/// The document's keys in a unique index, one for each element of its array, packed.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
+fn unique_keys(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
+    with_index(fcinfo, keys, |index| Ok(unique::pack(&index.unique_keys(document(&doc)?)?)))
 }
 
 /// What the document's keys in an index leave open of its values.
@@ -152,4 +152,22 @@ CREATE OPERATOR CLASS docshard_internal.entry_ops FOR TYPE bytea[] USING gin AS
 "#,
     name = "entry_ops",
     requires = [entries_meet, entries_search, entries_compare, entries_met]
+);
+
+extension_sql!(
+    r#"
+CREATE FUNCTION docshard_internal.unique_handler(internal) RETURNS index_am_handler
+LANGUAGE c AS 'MODULE_PATHNAME', 'docshard_unique_handler';
+CREATE ACCESS METHOD docshard_unique TYPE INDEX HANDLER docshard_internal.unique_handler;
+COMMENT ON ACCESS METHOD docshard_unique IS 'docshard: several keys of a row, each of which no other row may have';
+CREATE OPERATOR CLASS docshard_internal.unique_ops DEFAULT FOR TYPE bytea USING docshard_unique AS
+    OPERATOR 1 pg_catalog.< (bytea, bytea),
+    OPERATOR 2 pg_catalog.<= (bytea, bytea),
+    OPERATOR 3 pg_catalog.= (bytea, bytea),
+    OPERATOR 4 pg_catalog.>= (bytea, bytea),
+    OPERATOR 5 pg_catalog.> (bytea, bytea),
+    FUNCTION 1 pg_catalog.byteacmp(bytea, bytea);
+"#,
+    name = "unique_ops",
+    requires = ["schemas"]
 );

@@ -8,7 +8,7 @@ use crate::pg::aggregate;
 use crate::pg::error::Result;
 use crate::pg::json;
 use crate::pg::jsonb::RawJsonb;
-use crate::pg::rows::Found;
+use crate::pg::rows::{Found, Row};
 use docshard_core::filter::Filter;
 use docshard_core::update;
 use pgrx::datum::{Array, Internal};
@@ -82,6 +82,19 @@ fn insert_documents(collection: i32, token: i64, version: i64, documents: &[u8])
     inserted.unwrap_or_else(|e| e.raise()).cast_signed()
 }
 
+/// The unique index, beside the primary key, in which another document has one of the keys of this one, and that key; no row if
+/// there is none. It looks at what is there now, and waits for transactions that are writing or removing such a document.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, strict, requires = ["catalog"])]
+fn taken(
+    collection: i32,
+    skey: &[u8],
+    id: &[u8],
+    document: &[u8],
+) -> TableIterator<'static, (name!(relation, String), name!(key, Vec<u8>))> {
+    let taken = documents::taken(collection, &Row { skey, id, doc: document }).unwrap_or_else(|e| e.raise());
+    TableIterator::new(taken.into_iter().map(|taken| (taken.index, taken.key)))
+}
+
 /// Updates one document of a shard key, and of an `_id` unless that is null, that matches the filter unless that is null,
 /// under the locks that this needs; answers 0 if there is none, 1 if it stays as it is, 2 if it changed.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
@@ -105,6 +118,19 @@ fn update_document(
         Ok(done.map_or(0, |changed| 1 + i64::from(changed)))
     };
     run().unwrap_or_else(|e| e.raise())
+}
+
+/// Gives a row, which the statement that asks has found at that place and locked, another document.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn put_document(
+    collection: i32,
+    place: pg_sys::ItemPointerData,
+    skey: &[u8],
+    id: &[u8],
+    doc: RawJsonb,
+    after: RawJsonb,
+) {
+    documents::put(collection, &Found::new(place, skey, id, &doc), &after).unwrap_or_else(|e| e.raise());
 }
 
 /// True; an ERROR if the caller may not update documents of the collection. STABLE, so that it is asked once, first.

@@ -1,6 +1,6 @@
 //! Duplicate keys, in MongoDB's words: which index, which keys.
 
-use super::model::Collection;
+use super::model::{Collection, Index};
 use crate::pg::error::{DuplicateKey, Error};
 use docshard_core::collation::Collator;
 use docshard_core::document::ext_json;
@@ -36,8 +36,14 @@ pub fn of_index(namespace: &str, index: &str, fields: &[(String, bool)], values:
     Error { duplicate: Some(Box::new(duplicate)), ..Error::new(Kind::DuplicateKey, message) }
 }
 
+/// As [`of_index`], of a secondary index, and the key in it that is taken, where it is known.
+pub fn of_unique(namespace: &str, index: &Index, key: Option<&[u8]>) -> Error {
+    let title = title(&index.name, index.keys.collation.as_deref());
+    of_index(namespace, &title, index.fields(), key.and_then(|key| index.keys.values_of_unique_key(key)))
+}
+
 /// What MongoDB calls an index by in this error.
-pub fn title(index: &str, collation: Option<&Collator>) -> String {
+fn title(index: &str, collation: Option<&Collator>) -> String {
     match collation {
         None => index.to_owned(),
         Some(collator) => format!("{index} collation: {}", collator.definition()),
@@ -52,12 +58,11 @@ pub fn translate(collection: &Collection, error: Error) -> Error {
     let relation = error.message.split('"').nth(1).unwrap_or_default();
     let translated = match collection.index_of(relation) {
         Some(index) => {
-            let collation = index.collation();
-            let title = title(&index.name, collation.map(AsRef::as_ref));
-            of_index(&collection.namespace, &title, index.fields(), keys_of(&error, collation.is_some()))
+            let key = last_encoded(&error);
+            of_unique(&collection.namespace, index, key.as_deref())
         }
         None => {
-            let id = keys_of(&error, false).and_then(|mut keys| keys.pop()).map(|id| vec![id]);
+            let id = last_encoded(&error).and_then(|id| decode(&id).ok().map(|(id, _)| vec![id]));
             of_index(&collection.namespace, "_id_", &[("_id".to_owned(), false)], id)
         }
     };
@@ -69,9 +74,9 @@ pub fn translate_build(namespace: &str, index: &str, keys: &IndexKeys, error: Er
     if &error.sqlstate != UNIQUE_VIOLATION {
         return error;
     }
-    let (title, collated) = (title(index, keys.collation.as_deref()), keys.collation.is_some());
-    let values = keys_of(&error, collated);
-    Error { context: error.context.clone(), ..of_index(namespace, &title, &keys.fields, values) }
+    let title = title(index, keys.collation.as_deref());
+    let values = last_encoded(&error).and_then(|key| keys.values_of_unique_key(&key));
+    Error { context: error.context, ..of_index(namespace, &title, &keys.fields, values) }
 }
 
 /// True if the violated index is the primary key of the collection's table, that of shard key and `_id`.
@@ -79,31 +84,13 @@ pub fn is_of_primary_key(collection: &Collection, error: &Error) -> bool {
     &error.sqlstate == UNIQUE_VIOLATION && error.message.contains(&format!("\"c{}_pkey\"", collection.id))
 }
 
-/// The last of the encoded keys that PostgreSQL's DETAIL shows; in the primary key it is that of `_id`.
+/// The last of the encoded keys that PostgreSQL's DETAIL shows; in the primary key it is that of `_id`, in a unique index the
+/// only one. It shows nothing to who may not read them.
 pub fn last_encoded(error: &Error) -> Option<Vec<u8>> {
-    encoded_keys(error)?.pop()
-}
-
-/// The keys that PostgreSQL's DETAIL tells of. It tells nothing to who may not read them. Sort keys, which stand for
-/// strings in an index with a collation, cannot be read; MongoDB shows them so, too.
-fn keys_of(error: &Error, collated: bool) -> Option<Vec<Value>> {
-    let readable =
-        |key: &[u8]| decode(key).ok().map(|(value, _)| value).filter(|value| !(collated && value.has_strings()));
-    let hexadecimal = |key: &[u8]| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let keys = encoded_keys(error)?;
-    keys.iter()
-        .map(|key| match readable(key) {
-            Some(value) => Some(value),
-            None => collated.then(|| Value::String(format!("0x{}", hexadecimal(key)))),
-        })
-        .collect()
-}
-
-/// The encoded keys of `Key (…)=(\x…, \x…) already exists.`
-fn encoded_keys(error: &Error) -> Option<Vec<Vec<u8>>> {
+    // `Key (…)=(\x…, \x…) already exists.`
     let (_, keys) = error.detail.as_deref()?.rsplit_once(")=(")?;
     let (keys, _) = keys.split_once(')')?;
-    keys.split(", ").map(|key| decode_hex(key.strip_prefix("\\x")?)).collect()
+    decode_hex(keys.rsplit(", ").next()?.strip_prefix("\\x")?)
 }
 
 fn decode_hex(digits: &str) -> Option<Vec<u8>> {

@@ -111,11 +111,16 @@ impl Collection {
         table::name(self.id)
     }
 
-    /// The secondary index that a relation of that name is on a shard, or whose entries it has; None if it is none that the
+    /// The secondary index that a relation of that name belongs to on a shard; None if it is none that the
     /// catalog knows.
     pub fn index_of(&self, relation: &str) -> Option<&Index> {
         let id = table::index_of(relation)?;
         self.indexes.iter().find(|index| index.id == id)
+    }
+
+    /// True if there is a unique index beside the primary key.
+    pub fn has_unique_index(&self) -> bool {
+        self.indexes.iter().any(|index| index.unique)
     }
 
     /// True if a relation of that name serves `_id` or the shard key on a shard.

@@ -56,8 +56,8 @@ fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>) -> Result<D
             return Err(Error::new(Kind::InternalError, format!("index {} has a builder already", draft.id)));
         }
         locked = Some(draft.id);
-        let relations = [table::index_name(draft.id), table::entries_name(draft.id)];
-        let statements = statements(draft)?.len();
+        let relations = table::relations(draft.id, &draft.keys, draft.unique);
+        let relations: Vec<&str> = relations.iter().map(String::as_str).collect();
         spi::execute(
             "INSERT INTO docshard_catalog.index_builds (id, collection_id, name, keys, relations) \
              VALUES ($1, $2, $3, $4::text::json, $5)",
@@ -66,7 +66,7 @@ fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>) -> Result<D
                 Param::Int4(draft.collection),
                 Param::Text(&draft.name),
                 Param::Text(&draft.keys_json),
-                Param::TextArray(&[relations[0].as_str(), relations[1].as_str()][..statements.min(2)]),
+                Param::TextArray(&relations),
             ],
         )?;
         Ok(drafted)

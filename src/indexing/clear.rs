@@ -70,7 +70,7 @@ fn clear_dead(builds: &[spi::Row]) {
 /// A shard's; then the row stays, for the next one who comes.
 pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
     if transaction::run(is_alone)? {
-        for relation in [table::index_name(id), table::entries_name(id)] {
+        for relation in table::possible_relations(id) {
             if transaction::run(|| Ok(table::has_relation(&relation)))? {
                 utility::run_alone(&format!("DROP INDEX CONCURRENTLY docshard_data.{relation}"))?;
             }
@@ -90,7 +90,7 @@ pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
             let mut session =
                 transaction::run(|| Remote::open(&*cache::shard(shard)?, current_user(), "docshard recovery"))?;
             end_sessions(&mut session, id)?;
-            for relation in [table::index_name(id), table::entries_name(id)] {
+            for relation in table::possible_relations(id) {
                 drop_index(&mut session, &relation)?;
             }
             Ok(())
@@ -144,7 +144,7 @@ fn drop_index(shard: &mut Remote, relation: &str) -> Result<()> {
 fn drop_strays(shard: &mut Remote) -> Result<()> {
     let rows = shard.query(
         "SELECT r.relname::text FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid \
-         WHERE NOT i.indisvalid AND r.relnamespace = 'docshard_data'::regnamespace AND r.relname ~ '^i[0-9]+(_entries)?$'",
+         WHERE NOT i.indisvalid AND r.relnamespace = 'docshard_data'::regnamespace AND r.relname ~ '^i[0-9]+(_entries|_unique)?$'",
         &[],
     )?;
     for row in &rows {

@@ -149,7 +149,10 @@ pub(super) fn load(recipient: &mut Remote, record: &Record, batch: i32, document
         let sql = format!(
             "WITH come AS (INSERT INTO {target} (skey, id, doc) SELECT came.skey, came.id, came.doc \
              FROM {staging} AS staging, LATERAL docshard_internal.unpack_part(staging.packed) AS came \
-             WHERE staging.batch = $1 ON CONFLICT DO NOTHING RETURNING 1) SELECT count(*) FROM come"
+             WHERE staging.batch = $1 AND NOT EXISTS ( \
+                 SELECT FROM docshard_internal.taken({}, came.skey, came.id, docshard_internal.pack(came.doc))) \
+             ON CONFLICT DO NOTHING RETURNING 1) SELECT count(*) FROM come",
+            record.collection
         );
         return Ok(recipient.number(&sql, &[Param::Int4(batch)])?.unwrap_or(0));
     }

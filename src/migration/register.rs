@@ -137,10 +137,8 @@ fn indexes(collection: &Collection, recipient: ShardId) -> Result<Vec<(String, S
     }
     let mut needed = vec![(format!("c{}", collection.id), String::new())];
     for index in &collection.indexes {
-        needed.push((table::index_name(index.id), index.name.clone()));
-        if index.keys.has_tree() && index.keys.has_entries(index.unique) {
-            needed.push((table::entries_name(index.id), index.name.clone()));
-        }
+        let relations = table::relations(index.id, &index.keys, index.unique);
+        needed.extend(relations.into_iter().map(|relation| (relation, index.name.clone())));
     }
     Ok(needed)
 }

@@ -13,8 +13,9 @@ use super::updating::{apply, document};
 use super::{capture, table, writing};
 use crate::pg::error::{Error, Result};
 use crate::pg::json;
+use crate::pg::jsonb::RawJsonb;
 use crate::pg::param::Param;
-use crate::pg::rows::{Change, Purpose, Row, Writer};
+use crate::pg::rows::{Change, Found, Purpose, Row, Taken, Writer};
 use crate::pg::scan::{self, Bound};
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
@@ -68,6 +69,18 @@ pub fn insert(collection: i32, assumed: Placement, packed: &[u8]) -> Result<u64>
     }
     writer.finish();
     Ok(rows.len() as u64)
+}
+
+/// The unique index, beside the primary key, that would keep a row out: see [`Writer::taken`].
+///
+/// # Errors
+/// `InternalError` if the collection has no table here; `BadValue` for bytes that are no document.
+pub fn taken(collection: i32, row: &Row<'_>) -> Result<Option<Taken>> {
+    raw::validate(row.doc)?;
+    let mut writer = Writer::open(table::oid(collection)?, Purpose::Insert, table::TRIGGER)?;
+    let taken = writer.taken(row);
+    writer.finish();
+    Ok(taken)
 }
 
 /// The first document of a shard key, and of an `_id` if one is given, that matches a filter, if one is given; jsonb's bytes. In
@@ -139,6 +152,21 @@ pub fn update_one(
         }
         apply(update, document(doc)?, fixed).map(Some)
     })
+}
+
+/// Gives a row, which the running statement has found and locked, another document.
+///
+/// # Errors
+/// `InternalError` if the collection has no table here; PostgreSQL's 23505.
+pub fn put(collection: i32, found: &Found, after: &RawJsonb) -> Result<()> {
+    let mut writer = Writer::open(table::oid(collection)?, Purpose::Update, table::TRIGGER)?;
+    let done = writer.change_found(found, |_| Ok(Some((Change::Update(after.bytes().to_vec()), ()))))?;
+    // If it is none, something that this statement has set off was quicker: as for PostgreSQL's own UPDATE, that stays.
+    if done.is_some() && writer.leaves_out_trigger() {
+        capture::changed(collection, [(found.skey(), found.id())])?;
+    }
+    writer.finish();
+    Ok(())
 }
 
 /// Deletes one document of a shard key, and of an `_id` if one is given, that matches; tells whether there was one.

@@ -148,6 +148,23 @@ pub fn entries_name(index: i32) -> String {
     format!("i{index}_entries")
 }
 
+/// The name of what makes a secondary index unique: see `docshard_core::index::unique`.
+pub fn unique_name(index: i32) -> String {
+    format!("i{index}_unique")
+}
+
+/// The names of all relations that a secondary index may have.
+pub fn possible_relations(index: i32) -> [String; 3] {
+    [index_name(index), entries_name(index), unique_name(index)]
+}
+
+/// The names of those that it has, with such keys.
+pub fn relations(index: i32, keys: &IndexKeys, unique: bool) -> Vec<String> {
+    let entries = (keys.has_tree() && keys.has_entries()).then(|| entries_name(index));
+    let unique = unique.then(|| unique_name(index));
+    std::iter::once(index_name(index)).chain(entries).chain(unique).collect()
+}
+
 /// Makes a secondary index, if it is not there; of the documents that match `partial`, a filter, or of all.
 ///
 /// # Errors
@@ -172,19 +189,16 @@ pub fn index_statements(
     how: &str,
 ) -> Result<Vec<String>> {
     let keys = IndexKeys::read(&crate::pg::json::parse(keys_json)?)?;
-    // A search may look at documents that a partial index does not hold, and must not be refused for them.
-    let refuses = unique && partial.is_none();
-    let function = if refuses { "unique_index_key" } else { "index_key" };
     let literal = quote_literal(keys_json);
     let column = |(column, (_, descending)): (usize, &(String, bool))| {
         let direction = if *descending { " DESC" } else { "" };
-        format!("docshard_internal.{function}(doc, {literal}::text, {column}){direction}")
+        format!("docshard_internal.index_key(doc, {literal}::text, {column}){direction}")
     };
     let mut columns: Vec<_> = keys.fields.iter().enumerate().map(column).collect();
     if keys.hashed.is_some() {
         columns.push(format!("docshard_internal.check_index_key(doc, {literal}::text)"));
     }
-    if keys.has_types(unique) {
+    if keys.has_types() {
         columns.push(format!("docshard_internal.index_types(doc, {literal}::text)"));
     }
     // What `router::condition` says word for word, so that the planner knows that the index holds all that it needs.
@@ -196,21 +210,20 @@ pub fn index_statements(
     };
     let held: Vec<String> = held.into_iter().collect();
     let mut script = Vec::new();
-    if keys.has_tree() {
-        let kind = if unique { "UNIQUE INDEX" } else { "INDEX" };
-        let (name, columns) = (index_name(index), columns.join(", "));
-        script.push(format!("CREATE {kind} {how} {name} ON {table} ({columns}){}", holding(&held)));
-    }
-    let apart = format!("docshard_internal.has_index_entries(doc, {literal}::text)");
-    if unique && !refuses {
-        // It holds nothing: what would come into it is refused.
+    if unique {
+        // First, as it is the one that documents may keep from being built.
         script.push(format!(
-            "CREATE INDEX {how} {} ON {table} (docshard_internal.unique_index_key(doc, {literal}::text, 0)){}",
-            entries_name(index),
-            holding(&[vec![apart.clone()], held.clone()].concat())
+            "CREATE INDEX {how} {} ON {table} USING docshard_unique (docshard_internal.unique_keys(doc, {literal}::text)){}",
+            unique_name(index),
+            holding(&held)
         ));
     }
-    if keys.has_entries(unique) {
+    if keys.has_tree() {
+        let (name, columns) = (index_name(index), columns.join(", "));
+        script.push(format!("CREATE INDEX {how} {name} ON {table} ({columns}){}", holding(&held)));
+    }
+    let apart = format!("docshard_internal.has_index_entries(doc, {literal}::text)");
+    if keys.has_entries() {
         let (name, held) = match keys.has_tree() {
             true => (entries_name(index), [vec![apart], held].concat()),
             false => (index_name(index), held),
@@ -230,7 +243,7 @@ pub fn index_statements(
 /// # Errors
 /// As [`create`].
 pub fn drop_index(index: i32) -> Result<()> {
-    for relation in [index_name(index), entries_name(index)] {
+    for relation in possible_relations(index) {
         if has_relation(&relation) {
             spi::run_script(&format!("DROP INDEX docshard_data.{relation}"))?;
         }
@@ -238,9 +251,10 @@ pub fn drop_index(index: i32) -> Result<()> {
     Ok(())
 }
 
-/// The number of the secondary index that a relation of this name is, or holds the entries of.
+/// The number of the secondary index that a relation of this name belongs to: see [`possible_relations`].
 pub fn index_of(relation: &str) -> Option<i32> {
-    relation.strip_prefix('i')?.trim_end_matches("_entries").parse().ok()
+    let index = relation.strip_prefix('i')?;
+    index.split_once('_').map_or(index, |(index, _)| index).parse().ok()
 }
 
 /// Drops the table and its placement; does nothing if they are not there.

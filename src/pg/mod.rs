@@ -34,6 +34,7 @@ pub mod subtransaction;
 pub mod timeout;
 pub mod transaction;
 pub mod trigger;
+mod unique;
 pub mod user;
 pub mod utility;
 pub mod whole;

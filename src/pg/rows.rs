@@ -8,9 +8,11 @@
 //! happens to rows that are there.
 
 mod changing;
+mod taken;
 mod unmentioned;
 
 pub use changing::{Change, Found};
+pub use taken::Taken;
 
 use super::error::{Error, Result};
 use super::jsonb::new_varlena;

@@ -356,8 +356,8 @@ impl Conditions {
         if let Some(row) = &wanted.row {
             self.row(index, row, &mut terms);
         }
-        if terms.is_empty() && !index.unique {
-            let first = key_expression("t.doc", &index.definition, "index_key", 0);
+        if terms.is_empty() {
+            let first = index_expression("t.doc", index, 0);
             terms.push(format!("{first} < {}", literal(APART)));
         }
         (!terms.is_empty()).then(|| terms.join(" AND "))
@@ -376,7 +376,7 @@ impl Conditions {
 
     /// What the entries must be, where the index has some: word for word as it was created with.
     pub fn among_entries(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
-        if !index.keys.has_entries(index.unique) {
+        if !index.keys.has_entries() {
             return None;
         }
         if !index.keys.has_tree() {
@@ -384,7 +384,7 @@ impl Conditions {
             return (!wanted.entries.is_all()).then(|| self.entry_in(index, wanted));
         }
         if wanted.entries.is_all() {
-            let first = key_expression("t.doc", &index.definition, "index_key", 0);
+            let first = index_expression("t.doc", index, 0);
             return Some(format!("{first} = {}", literal(APART)));
         }
         let entry = self.entry_in(index, wanted);
@@ -465,10 +465,5 @@ fn literal(bytes: &[u8]) -> String {
 
 /// What an index's column is made of, as the index was created with: see `ownership::table`.
 pub fn index_expression(doc: &str, index: &Index, column: usize) -> String {
-    let refuses = index.unique && index.partial.is_none();
-    key_expression(doc, &index.definition, if refuses { "unique_index_key" } else { "index_key" }, column)
-}
-
-fn key_expression(doc: &str, definition: &str, function: &str, column: usize) -> String {
-    format!("docshard_internal.{function}({doc}, {}::text, {column})", quote_literal(definition))
+    format!("docshard_internal.index_key({doc}, {}::text, {column})", quote_literal(&index.definition))
 }

@@ -43,7 +43,7 @@ pub fn exactly(index: &Index, wanted: &Wanted, filter: &Filter, told: &[String])
         return None;
     }
     let exact = is_exact(index, wanted, filter);
-    let tells = keys.has_types(index.unique);
+    let tells = keys.has_types();
     let enough = exact || tells && filter.looks_only_at(|path| keys.covers(path));
     (enough && (told.is_empty() || tells) && told.iter().all(|path| keys.covers(path))).then_some(exact)
 }

@@ -96,7 +96,7 @@ pub fn merged(
     let (index, wanted) = chosen(collection, query, means, Some(sort))?;
     let mut fields = order(index, &wanted, sort)?;
     // Among the entries a document may have other values beside the one that is given, and sort by those.
-    if !index.keys.has_entries(index.unique) {
+    if !index.keys.has_entries() {
         fields.retain(|field| !field.fixed);
     }
     if fields.iter().any(|field| field.turned != fields[0].turned) {
@@ -169,7 +169,7 @@ fn searches(
     let both = conditions.sql();
     // Of the b-tree's keys the filter need not be asked, if they are all that it says.
     let exact = query.bounds.is_none() && covered::is_exact(index, wanted, &query.filter);
-    if !exact || index.keys.has_entries(index.unique) {
+    if !exact || index.keys.has_entries() {
         conditions.matches(query);
     }
     let filtered = conditions.sql();

@@ -1,7 +1,7 @@
 //! Inserting: documents are made storable here, grouped by shard, and sent in pieces, so that shards take some in while
 //! others are being made. What must know of each document whether its key was taken is sent a batch a shard.
 
-use super::condition::{Bound, Conditions, index_expression};
+use super::condition::{Bound, Conditions};
 use super::dispatch::{self, Destination, LockRange, Written, with_fresh_map};
 use super::statement::Statement;
 use crate::catalog::model::Collection;
@@ -248,34 +248,37 @@ fn duplicate_among(collection: &Collection, batch: &[Storable], error: Error) ->
 
 /// The error of the unique index, beyond the primary key, that keeps a document out; None if its key itself is taken.
 fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result<Option<Error>> {
-    let object = raw::document(&document.bytes).expect("checked when it was made");
-    for index in collection.indexes.iter().filter(|index| index.unique) {
-        if index.partial.as_deref().is_some_and(|partial| !partial.filter.matches(object)) {
-            continue;
-        }
-        let keys = &index.keys;
-        let mut conditions = Conditions::new(collection);
-        conditions.held_by(index);
-        for column in 0..keys.fields.len() {
-            let key = conditions.param(Bound::Bytes(keys.unique_key(object, column)?));
-            conditions.and(format!("{} = {key}", index_expression("t.doc", index, column)));
-        }
-        let own =
-            (conditions.param(Bound::Bytes(skey.to_vec())), conditions.param(Bound::Bytes(document.id_key.clone())));
-        conditions.and(format!("(t.skey, t.id) <> ({}, {})", own.0, own.1));
-        let sql = format!("SELECT t.id FROM {} t WHERE {}", collection.table(), conditions.sql());
-        let statement = Statement { sql, params: conditions.params };
-        let destinations = dispatch::destinations(collection, &KeyRanges::new(vec![KeyRange::point(skey)]))?;
-        for mut stream in dispatch::read(collection, &destinations, &statement)? {
-            if stream.next_row()?.is_some() {
-                while stream.next_row()?.is_some() {}
-                let values = Some(keys.values(object));
-                let title = duplicate::title(&index.name, keys.collation.as_deref());
-                return Ok(Some(duplicate::of_index(&collection.namespace, &title, &keys.fields, values)));
-            }
+    if !collection.has_unique_index() {
+        return Ok(None);
+    }
+    let mut conditions = Conditions::new(collection);
+    let row = [skey, &document.id_key, &document.bytes].map(|value| conditions.param(Bound::Bytes(value.to_vec())));
+    let sql = format!("SELECT * FROM {} WHERE {}", taken(collection, &row), conditions.sql());
+    let statement = Statement { sql, params: conditions.params };
+    let destinations = dispatch::destinations(collection, &KeyRanges::new(vec![KeyRange::point(skey)]))?;
+    for mut stream in dispatch::read(collection, &destinations, &statement)? {
+        if let Some(row) = stream.next_row()? {
+            let relation = String::from_utf8_lossy(row.get(0).unwrap_or_default());
+            let index = collection.index_of(&relation);
+            let error = index.map(|index| duplicate::of_unique(&collection.namespace, index, row.get(1)));
+            while stream.next_row()?.is_some() {}
+            return Ok(error);
         }
     }
     Ok(None)
+}
+
+/// The unique indexes, beyond the primary key, that keep a row out: one of them, and its key.
+fn taken(collection: &Collection, [skey, id, bytes]: &[String; 3]) -> String {
+    format!("docshard_internal.taken({}, {skey}, {id}, {bytes})", collection.id)
+}
+
+/// A condition that no unique index, beyond the primary key, keeps a row out. PostgreSQL's `ON CONFLICT DO NOTHING` knows of none.
+pub fn is_free(collection: &Collection, row: &[String; 3]) -> String {
+    if !collection.has_unique_index() {
+        return "true".to_owned();
+    }
+    format!("NOT EXISTS (SELECT FROM {})", taken(collection, row))
 }
 
 /// A document's position in its batch, and the error of the unique index that keeps it out unless its key itself is taken.
@@ -345,16 +348,18 @@ fn statement(collection: &Collection, batch: &[Storable], keys: &[Vec<u8>], grou
         params.push(Bound::Bytes(keys[*index].clone()));
         params.push(Bound::Bytes(batch[*index].id_key.clone()));
         params.push(Bound::Bytes(batch[*index].bytes.clone()));
-        format!("{head} SELECT $3, $4, docshard_internal.unpack($5) WHERE {check} ON CONFLICT DO NOTHING")
+        let free = is_free(collection, &["$3", "$4", "$5"].map(str::to_owned));
+        format!("{head} SELECT $3, $4, docshard_internal.unpack($5) WHERE {check} AND {free} ON CONFLICT DO NOTHING")
     } else {
         params.push(Bound::BytesArray(group.iter().map(|i| keys[*i].clone()).collect()));
         params.push(Bound::BytesArray(group.iter().map(|i| batch[*i].id_key.clone()).collect()));
         params.push(Bound::BytesArray(group.iter().map(|i| batch[*i].bytes.clone()).collect()));
         params.push(Bound::Int8(group.len() as i64));
+        let free = is_free(collection, &["skey", "id", "t.doc"].map(str::to_owned));
         format!(
             "WITH inserted AS ({head} SELECT skey, id, docshard_internal.unpack(doc) \
              FROM unnest($3::bytea[], $4::bytea[], $5::bytea[]) AS t (skey, id, doc) WHERE {check} \
-             ON CONFLICT DO NOTHING RETURNING skey, id), total AS (SELECT count(*) AS n FROM inserted) \
+             AND {free} ON CONFLICT DO NOTHING RETURNING skey, id), total AS (SELECT count(*) AS n FROM inserted) \
              SELECT n, skey, id FROM total LEFT JOIN inserted ON n < $6"
         )
     };

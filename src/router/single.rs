@@ -157,7 +157,7 @@ fn matched(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result<(
         None => String::new(),
     };
     let sql = format!(
-        "matched AS MATERIALIZED (SELECT t.skey, t.id, t.doc FROM {} t WHERE {}{order} LIMIT 1 FOR UPDATE)",
+        "matched AS MATERIALIZED (SELECT t.ctid AS place, t.skey, t.id, t.doc FROM {} t WHERE {}{order} LIMIT 1 FOR UPDATE)",
         collection.table(),
         conditions.sql()
     );
@@ -179,7 +179,7 @@ fn matched_in_order(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) ->
     let text = conditions.param(Bound::Text(text.clone()));
     let first = |half: &str, order: &str| {
         format!(
-            "SELECT * FROM (SELECT t.skey, t.id, t.doc, docshard_internal.sort_key(t.doc, {text}) AS key FROM {} t \
+            "SELECT * FROM (SELECT t.ctid AS place, t.skey, t.id, t.doc, docshard_internal.sort_key(t.doc, {text}) AS key FROM {} t \
              WHERE {half} ORDER BY {order} LIMIT 1 FOR UPDATE) AS h",
             collection.table()
         )
@@ -187,7 +187,7 @@ fn matched_in_order(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) ->
     let tree = first(&halves.tree, halves.order.as_deref().unwrap_or("key"));
     let Some(entries) = &halves.entries else {
         return Ok(Some((
-            format!("matched AS MATERIALIZED (SELECT f.skey, f.id, f.doc FROM ({tree}) AS f)"),
+            format!("matched AS MATERIALIZED (SELECT f.place, f.skey, f.id, f.doc FROM ({tree}) AS f)"),
             conditions,
         )));
     };
@@ -195,9 +195,9 @@ fn matched_in_order(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) ->
     // together are searched, as where there is nothing.
     let either = format!("(({}) OR ({entries}))", halves.tree);
     let sql = format!(
-        "first AS MATERIALIZED (SELECT f.skey, f.id, f.doc FROM ({tree} UNION ALL {}) AS f ORDER BY f.key LIMIT 1), \
+        "first AS MATERIALIZED (SELECT f.place, f.skey, f.id, f.doc FROM ({tree} UNION ALL {}) AS f ORDER BY f.key LIMIT 1), \
          matched AS MATERIALIZED (SELECT * FROM first UNION ALL SELECT * FROM (\
-           SELECT t.skey, t.id, t.doc FROM {} t WHERE {either} AND NOT EXISTS (SELECT FROM first) \
+           SELECT t.ctid, t.skey, t.id, t.doc FROM {} t WHERE {either} AND NOT EXISTS (SELECT FROM first) \
            ORDER BY docshard_internal.sort_key(t.doc, {text}) LIMIT 1 FOR UPDATE) AS h LIMIT 1)",
         first(entries, "key"),
         collection.table()
@@ -225,12 +225,12 @@ fn statement(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result
                 "WITH {matched}, \
                  applied AS MATERIALIZED (\
                    SELECT m.*, docshard_internal.apply_update(m.doc, {update}, {fixed}) AS after FROM matched m), \
-                 weighed AS MATERIALIZED (SELECT a.*, {moves} AS moves FROM applied a), \
-                 changed AS (\
-                   UPDATE {table} t SET doc = w.after FROM weighed w \
-                   WHERE t.skey = w.skey AND t.id = w.id AND w.after IS NOT NULL AND NOT w.moves RETURNING 1) \
+                 weighed AS MATERIALIZED (SELECT a.*, {moves} AS moves FROM applied a) \
                  SELECT w.skey, w.id, {before}, CASE WHEN {after} THEN docshard_internal.pack(w.after) END, \
-                   (w.after IS NOT NULL)::int4::int8, w.moves::int4::int8 FROM weighed w"
+                   (w.after IS NOT NULL)::int4::int8, w.moves::int4::int8, CASE WHEN w.after IS NOT NULL AND NOT w.moves \
+                     THEN docshard_internal.put_document({}, w.place, w.skey, w.id, w.doc, w.after) END \
+                 FROM weighed w",
+                collection.id
             )
         }
     };

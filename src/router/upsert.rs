@@ -7,7 +7,7 @@
 
 use super::condition::{Bound, Conditions};
 use super::dispatch::{self, LockRange};
-use super::insert::Storable;
+use super::insert::{self, Storable};
 use super::read::Query;
 use super::statement::Statement;
 use crate::catalog::duplicate;
@@ -74,13 +74,17 @@ fn statement(
         "SELECT 0::int8 AS n".to_owned()
     };
     let new = [skey.to_vec(), document.id_key().to_vec(), document.bytes.clone()];
-    let [skey, id, bytes] = new.map(|value| conditions.param(Bound::Bytes(value)));
+    let row = new.map(|value| conditions.param(Bound::Bytes(value)));
+    let [skey, id, bytes] = row;
+    // Null, and so not asked, if there is something to update.
+    let asked = [format!("CASE WHEN found.n = 0 THEN {skey} END"), id.clone(), bytes.clone()];
+    let free = insert::is_free(collection, &asked);
     let check = Conditions::new(collection).sql();
     let sql = format!(
         "WITH found AS MATERIALIZED ({found}), \
          inserted AS (\
            INSERT INTO {table} (skey, id, doc) SELECT {skey}, {id}, docshard_internal.unpack({bytes}) FROM found \
-           WHERE found.n = 0 AND {check} ON CONFLICT DO NOTHING RETURNING 1) \
+           WHERE found.n = 0 AND {check} AND {free} ON CONFLICT DO NOTHING RETURNING 1) \
          SELECT (SELECT count(*) FROM inserted), found.n FROM found"
     );
     Ok(Statement { sql, params: conditions.params })

@@ -57,7 +57,7 @@ fn await_phase(cluster: &Cluster, shard: &str, wanted: &str) {
 /// Relations of secondary indexes on a shard, each with true if it is valid.
 fn relations(shard: &Node) -> Vec<(String, bool)> {
     let sql = "SELECT r.relname::text, i.indisvalid FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid \
-               WHERE r.relname ~ '^i[0-9]+(_entries)?$' ORDER BY 1";
+               WHERE r.relname ~ '^i[0-9]+(_entries|_unique)?$' ORDER BY 1";
     let rows = shard.client().query(sql, &[]).expect("the catalog");
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }

@@ -8,7 +8,7 @@ use docshard_core::document::value::Value;
 use docshard_core::document::write::{self, Part};
 use docshard_core::document::{ext_json, write as writer};
 use docshard_core::filter::Filter;
-use docshard_core::index::IndexKeys;
+use docshard_core::index::{IndexKeys, unique};
 use docshard_core::key::KeyPattern;
 use docshard_core::key::encode::{decode, encode_value};
 use docshard_core::projection::Projection;
@@ -129,7 +129,15 @@ pub fn specifications(data: &[u8]) {
         let _ = sort.key_of(document);
     }
     if let Ok(keys) = IndexKeys::parse(&json) {
-        let _ = (keys.default_name(), keys.key(document, 0), keys.unique_key(document, 0));
+        let _ = (keys.default_name(), keys.key(document, 0));
+        if keys.wildcard.is_none()
+            && let Ok(found) = keys.unique_keys(document)
+        {
+            assert!(
+                unique::unpack(&unique::pack(&found)).is_some_and(|read| read == found),
+                "keys are packed and read"
+            );
+        }
     }
     if let Ok(pattern) = KeyPattern::parse(&json) {
         if let Ok(key) = pattern.key_of(document) {

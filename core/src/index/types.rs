@@ -36,10 +36,9 @@ const MISSING_BELOW: u8 = 1;
 const UNDEFINED: u8 = u8::MAX;
 
 impl IndexKeys {
-    /// True if the values of documents that do not stand apart can be told from the b-tree alone; `unique` if the index is:
-    /// equal keys must stay equal there.
-    pub fn has_types(&self, unique: bool) -> bool {
-        !unique && self.has_tree() && self.hashed.is_none() && self.collation.is_none()
+    /// True if the values of documents that do not stand apart can be told from the b-tree alone.
+    pub fn has_types(&self) -> bool {
+        self.has_tree() && self.hashed.is_none() && self.collation.is_none()
     }
 
     /// True if the values at a path are at, or below, one of the index's.

@@ -221,11 +221,23 @@ fn encode_digits(value: &Scientific, out: &mut Vec<u8>) {
 /// `BadValue` for bytes that no encoding produces.
 pub fn decode(bytes: &[u8]) -> Result<(Value, &[u8])> {
     let mut rest = bytes;
-    let value = Decoder(&mut rest).value(MAX_RECURSION);
+    let value = Decoder { rest: &mut rest, lossy: false }.value(MAX_RECURSION);
     value.map(|value| (value, rest)).ok_or_else(|| Error::new(Kind::BadValue, "These bytes are no encoded key"))
 }
 
-struct Decoder<'r, 'a>(&'r mut &'a [u8]);
+/// The first of several encodings, and the rest; None for bytes that no encoding produces. It may be one under a collation,
+/// whose strings cannot be read.
+pub fn split_first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut rest = bytes;
+    Decoder { rest: &mut rest, lossy: true }.value(MAX_RECURSION)?;
+    bytes.split_at_checked(bytes.len() - rest.len())
+}
+
+struct Decoder<'r, 'a> {
+    rest: &'r mut &'a [u8],
+    /// strings may be sort keys, of which nothing is read
+    lossy: bool,
+}
 
 impl<'a> Decoder<'_, 'a> {
     fn value(&mut self, levels: usize) -> Option<Value> {
@@ -276,20 +288,20 @@ impl<'a> Decoder<'_, 'a> {
     }
 
     fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.0.split_first()?;
-        *self.0 = rest;
+        let (first, rest) = self.rest.split_first()?;
+        *self.rest = rest;
         Some(*first)
     }
 
     fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        *self.0 = rest;
+        let (bytes, rest) = self.rest.split_at_checked(length)?;
+        *self.rest = rest;
         Some(bytes)
     }
 
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (bytes, rest) = self.0.split_first_chunk::<N>()?;
-        *self.0 = rest;
+        let (bytes, rest) = self.rest.split_first_chunk::<N>()?;
+        *self.rest = rest;
         Some(*bytes)
     }
 
@@ -298,7 +310,7 @@ impl<'a> Decoder<'_, 'a> {
     }
 
     fn string(&mut self) -> Option<String> {
-        let end = self.0.iter().position(|&byte| byte == END)?;
+        let end = self.rest.iter().position(|&byte| byte == END)?;
         let encoded = self.bytes(end)?;
         self.byte()?;
         let mut bytes = Vec::with_capacity(end);
@@ -310,7 +322,7 @@ impl<'a> Decoder<'_, 'a> {
                 bytes.push(byte);
             }
         }
-        String::from_utf8(bytes).ok()
+        if self.lossy { Some(String::new()) } else { String::from_utf8(bytes).ok() }
     }
 
     fn fields(&mut self, levels: usize) -> Option<Vec<(String, Value)>> {

@@ -42,7 +42,7 @@ impl Found {
 
     /// # Safety
     /// The slot holds a row of a collection's table, and keeps it as long as this is used.
-    unsafe fn in_slot(slot: *mut pg_sys::TupleTableSlot) -> Self {
+    pub(super) unsafe fn in_slot(slot: *mut pg_sys::TupleTableSlot) -> Self {
         // SAFETY: promised by the caller; the table has these columns (`permit`), all not null.
         unsafe {
             pg_sys::slot_getallattrs(slot);
