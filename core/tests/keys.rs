@@ -242,9 +242,9 @@ fn patterns_are_parsed() {
     assert_eq!(parsed.to_json(), json!({"recipient": 1, "sent.at": 1, "x": "hashed"}));
     assert_eq!(parsed.hashed_field(), Some(2));
     assert_eq!(parsed.fields[1], ("sent.at".to_owned(), FieldKind::Ranged));
-    assert!(!parsed.follows_from_id() && !parsed.is_unsharded());
-    assert!(pattern(json!({"_id": 1.0})).follows_from_id() && pattern(json!({"_id": "hashed"})).follows_from_id());
-    assert!(KeyPattern::unsharded().follows_from_id() && KeyPattern::unsharded().is_unsharded());
+    assert!(!parsed.is_in_order_of_id() && !parsed.is_unsharded());
+    assert!(pattern(json!({"_id": 1.0})).is_in_order_of_id() && !pattern(json!({"_id": "hashed"})).is_in_order_of_id());
+    assert!(KeyPattern::unsharded().is_in_order_of_id() && KeyPattern::unsharded().is_unsharded());
 }
 
 #[test]

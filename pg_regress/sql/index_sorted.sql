@@ -73,4 +73,11 @@ SELECT filter::text, docshard.count_documents('srt.c', filter) AS n, string_agg(
          '{"_id": {"$ne": 7}, "$or": [{"n": -7}, {"n": -8, "sent": 0}]}', '{"$or": [{"n": -7}, {"other": 1}]}']::json[]) AS filter
   LEFT JOIN LATERAL jsonb_path_query(docshard.explain('srt.c', filter)::jsonb, 'strict $.shards[*].winningPlan.**.indexName') AS name ON true
  GROUP BY 1, 2, 4 ORDER BY 1;
+-- By _id an index has the order, whatever the shard key; so it has what lies between two.
+SELECT docshard.shard_collection('srt.hashed', '{"_id": "hashed"}'), docshard.shard_collection('srt.ranged', '{"_id": 1}'), docshard.shard_collection('srt.other', '{"k": 1}');
+SELECT ns, docshard.insert_many(ns, (SELECT array_agg(jsonb_build_object('_id', n, 'k', n % 10)) FROM generate_series(1, 2000) n)) -> 'insertedCount' AS inserted,
+       (SELECT string_agg(d ->> '_id', ' ' ORDER BY n) FROM docshard.find(ns, '{"k": {"$gt": 4}}', '{"sort": {"_id": -1}, "limit": 4}') WITH ORDINALITY AS f (d, n)) AS last,
+       docshard.explain(ns, '{}', '{"sort": {"_id": -1}, "limit": 4}', 'executionStats') #>> '{executionStats,totalDocsExamined}' AS examined,
+       docshard.explain(ns, '{"_id": {"$gt": 100, "$lte": 104}}', '{}', 'executionStats') #>> '{executionStats,totalDocsExamined}' AS between
+  FROM unnest(ARRAY['srt.hashed', 'srt.ranged', 'srt.other']) AS ns;
 SELECT docshard.drop_database('srt');

@@ -106,7 +106,7 @@ pub(super) fn lay_out(id: i32, pattern: &KeyPattern, chunks: &[(Vec<u8>, Vec<u8>
     run_on_all(
         &shards,
         "SELECT docshard_internal.create_table($1, $2, $3, $4)",
-        &[Param::Int4(id), Param::Int8(token), Param::Int8(version), Param::Bool(!pattern.follows_from_id())],
+        &[Param::Int4(id), Param::Int8(token), Param::Int8(version), Param::Bool(!pattern.is_in_order_of_id())],
     )
 }
 

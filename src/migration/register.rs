@@ -270,7 +270,7 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
         record::insert(&row, &request.reason)?;
         let application = record::names::application(cluster_id()?, id);
         let end = (request.max != pattern.max_bound()).then(|| request.max.clone());
-        Ok((record::load(id)?, end, !pattern.follows_from_id(), place.is_none(), application))
+        Ok((record::load(id)?, end, !pattern.is_in_order_of_id(), place.is_none(), application))
     });
     let (record, end, index_on_id, place, application) = match result {
         Ok(registered) => registered,

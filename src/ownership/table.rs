@@ -101,7 +101,7 @@ pub fn name(collection: i32) -> String {
 }
 
 /// Makes the table, empty, and places it at a version. `id_index` asks for an index on `id`, needed where the shard key
-/// does not follow from `_id`. Does nothing but move the version if it is there already.
+/// is not in the order of `_id`. Does nothing but move the version if it is there already.
 ///
 /// # Errors
 /// Internal ones; PostgreSQL raises what DDL raises.

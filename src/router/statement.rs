@@ -432,7 +432,9 @@ fn column_order(collection: &Collection, filter: &Filter, sort: &Sort) -> Option
     if let [(path, _)] = sort.fields.as_slice()
         && path == "_id"
     {
-        return Some(("t.id", descending));
+        // Where the shard key is the `_id`, the primary key is in its order, and there is no index on `id`.
+        let by_key = !collection.key.is_unsharded() && collection.key.is_in_order_of_id();
+        return Some((if by_key { "t.skey" } else { "t.id" }, descending));
     }
     let mut wanted = sort.fields.iter().peekable();
     for (path, kind) in &collection.key.fields {

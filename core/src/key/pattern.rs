@@ -88,9 +88,9 @@ impl KeyPattern {
         self.fields.is_empty()
     }
 
-    /// True if the key follows from `_id` alone: `{"_id": 1}`, `{"_id": "hashed"}`, or unsharded.
-    pub fn follows_from_id(&self) -> bool {
-        self.fields.iter().all(|(path, _)| path == "_id")
+    /// True if documents in the order of the key are in the order of `_id`, as those of `{"_id": 1}` and unsharded ones.
+    pub fn is_in_order_of_id(&self) -> bool {
+        self.fields.iter().all(|(path, kind)| path == "_id" && *kind == FieldKind::Ranged)
     }
 
     /// Position of the hashed field, if any.
