@@ -42,6 +42,12 @@ pub fn of_unique(namespace: &str, index: &Index, key: Option<&[u8]>) -> Error {
     of_index(namespace, &title, index.fields(), key.and_then(|key| index.keys.values_of_unique_key(key)))
 }
 
+/// As [`of_index`], of a relation on a shard that is none of the catalog's indexes yet.
+pub fn of_unknown(namespace: &str, relation: &str) -> Error {
+    of_index(namespace, relation, &[], None)
+        .with_hint("A unique index is being built, and documents must fit already: see docshard.list_index_builds().")
+}
+
 /// What MongoDB calls an index by in this error.
 fn title(index: &str, collation: Option<&Collator>) -> String {
     match collation {
@@ -61,6 +67,7 @@ pub fn translate(collection: &Collection, error: Error) -> Error {
             let key = last_encoded(&error);
             of_unique(&collection.namespace, index, key.as_deref())
         }
+        None if !collection.is_of_keys(relation) => of_unknown(&collection.namespace, relation),
         None => {
             let id = last_encoded(&error).and_then(|id| decode(&id).ok().map(|(id, _)| vec![id]));
             of_index(&collection.namespace, "_id_", &[("_id".to_owned(), false)], id)

@@ -259,10 +259,12 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
     for mut stream in dispatch::read(collection, &destinations, &statement)? {
         if let Some(row) = stream.next_row()? {
             let relation = String::from_utf8_lossy(row.get(0).unwrap_or_default());
-            let index = collection.index_of(&relation);
-            let error = index.map(|index| duplicate::of_unique(&collection.namespace, index, row.get(1)));
+            let error = match collection.index_of(&relation) {
+                Some(index) => duplicate::of_unique(&collection.namespace, index, row.get(1)),
+                None => duplicate::of_unknown(&collection.namespace, &relation),
+            };
             while stream.next_row()?.is_some() {}
-            return Ok(error);
+            return Ok(Some(error));
         }
     }
     Ok(None)

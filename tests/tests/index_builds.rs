@@ -123,6 +123,41 @@ fn writes_go_on_and_all_else_is_refused() {
 }
 
 #[test]
+fn documents_fit_a_unique_index_before_it_is_known() {
+    let cluster = cluster();
+    let mut before = writer(&cluster, &cluster.shards[1]);
+    let builder = spawn(&cluster, create(r#"{"k": 1, "tags": 1}"#, r#"{"unique": true}"#));
+    await_phase(&cluster, "shard1", "waiting for writers before build");
+    let mut meanwhile = writer(&cluster, &cluster.shards[1]);
+    before.batch_execute("COMMIT").unwrap();
+    await_phase(&cluster, "shard1", "waiting for writers before validation");
+    let mut client = cluster.router.client();
+    for sql in [
+        format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 9000, \"k\": 1500, \"tags\": [\"new\", \"x\"]}}')"),
+        format!("SELECT docshard.update_one('{NS}', '{{\"k\": 1501}}', '{{\"$set\": {{\"k\": 1502}}}}')"),
+    ] {
+        let error = client.batch_execute(&sql).expect_err(&sql);
+        assert_eq!(code(&error), "11000", "{sql}");
+        let error = error.as_db_error().unwrap();
+        assert!(error.hint().is_some_and(|hint| hint.contains("is being built")), "{error:?}");
+    }
+    let some = format!(
+        "SELECT docshard.insert_many('{NS}', ARRAY['{{\"_id\": 9002, \"k\": 1500, \"tags\": [\"new\", \"x\"]}}', \
+         '{{\"_id\": 9003, \"k\": 1500, \"tags\": \"other\"}}']::jsonb[], '{{\"ordered\": false}}')"
+    );
+    let done: Value = client.query_one(&some, &[]).unwrap().get(0);
+    assert_eq!((&done["insertedIds"], &done["writeErrors"][0]["code"]), (&json!([9003]), &json!(11000)), "{done}");
+    let fits = format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 9000, \"k\": 1500, \"tags\": [\"new\"]}}')");
+    client.batch_execute(&fits).unwrap();
+    meanwhile.batch_execute("COMMIT").unwrap();
+    builder.join().unwrap().expect("the index");
+    let again = format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 9001, \"k\": 1500, \"tags\": \"new\"}}')");
+    let error = client.batch_execute(&again).expect_err("it is taken");
+    let message = error.as_db_error().unwrap().message().to_owned();
+    assert!(message.contains("index: k_1_tags_1 dup key: { k: 1500, tags: \"new\" }"), "{message}");
+}
+
+#[test]
 fn a_failure_on_one_shard_leaves_nothing() {
     let cluster = cluster();
     let mut client = cluster.router.client();
