@@ -306,10 +306,11 @@ COMMENT ON VIEW docshard_data.capture_packed IS 'The documents of a captured ran
     requires = [pack_part]
 );
 
-/// Loads a batch of what a move has pulled into the collection's table; returns how many documents that were.
+/// Loads a batch of what a move has pulled into the collection's table, with `is_unique` but for what a unique index keeps out;
+/// returns how many documents that were.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn load_arrived(migration: i64, collection: i32, batch: i32) -> i64 {
-    let loaded = arriving::load(migration, collection, batch).unwrap_or_else(|e| e.raise());
+fn load_arrived(migration: i64, collection: i32, batch: i32, is_unique: bool) -> i64 {
+    let loaded = arriving::load(migration, collection, batch, is_unique).unwrap_or_else(|e| e.raise());
     i64::try_from(loaded).unwrap_or(i64::MAX)
 }
 

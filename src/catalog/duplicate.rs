@@ -1,7 +1,7 @@
 //! Duplicate keys, in MongoDB's words: which index, which keys.
 
 use super::model::{Collection, Index};
-use crate::pg::error::{DuplicateKey, Error};
+use crate::pg::error::{DuplicateKey, Error, UNIQUE_VIOLATION};
 use docshard_core::collation::Collator;
 use docshard_core::document::ext_json;
 use docshard_core::document::number::Number;
@@ -9,9 +9,6 @@ use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
 use docshard_core::index::IndexKeys;
 use docshard_core::key::encode::decode;
-
-/// SQLSTATE `unique_violation`.
-const UNIQUE_VIOLATION: &[u8; 5] = b"23505";
 
 /// MongoDB's answer to a second document of the same `_id`.
 pub fn of_id(namespace: &str, id: &Value) -> Error {

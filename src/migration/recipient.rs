@@ -141,24 +141,12 @@ pub(super) fn begin_load(recipient: &mut Remote, record: &Record, end: Option<&[
 }
 
 /// R: loads a batch; returns how many documents that were. Batches come from different snapshots, so two of their
-/// documents may have had the same unique value one after the other. The later one is left out: it has changed since the
+/// documents may have had the same `unique` value one after the other. The later one is left out: it has changed since the
 /// log began, so a round will bring it.
 pub(super) fn load(recipient: &mut Remote, record: &Record, batch: i32, documents: i64, unique: bool) -> Result<i64> {
-    if unique {
-        let (staging, target) = (names::staging(record), table::name(record.collection));
-        let sql = format!(
-            "WITH come AS (INSERT INTO {target} (skey, id, doc) SELECT came.skey, came.id, came.doc \
-             FROM {staging} AS staging, LATERAL docshard_internal.unpack_part(staging.packed) AS came \
-             WHERE staging.batch = $1 AND NOT EXISTS ( \
-                 SELECT FROM docshard_internal.taken({}, came.skey, came.id, docshard_internal.pack(came.doc))) \
-             ON CONFLICT DO NOTHING RETURNING 1) SELECT count(*) FROM come",
-            record.collection
-        );
-        return Ok(recipient.number(&sql, &[Param::Int4(batch)])?.unwrap_or(0));
-    }
-    let params = [Param::Int8(record.id), Param::Int4(record.collection), Param::Int4(batch)];
-    let loaded = recipient.number("SELECT docshard_internal.load_arrived($1, $2, $3)", &params)?.unwrap_or(0);
-    if loaded != documents {
+    let params = [Param::Int8(record.id), Param::Int4(record.collection), Param::Int4(batch), Param::Bool(unique)];
+    let loaded = recipient.number("SELECT docshard_internal.load_arrived($1, $2, $3, $4)", &params)?.unwrap_or(0);
+    if loaded != documents && !(unique && loaded < documents) {
         return Err(Error::new(
             Kind::OperationFailed,
             format!("{documents} documents were pulled but {loaded} loaded; nothing was changed"),

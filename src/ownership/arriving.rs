@@ -2,24 +2,27 @@
 //! trigger, as inserts of many documents are: see [`super::documents`].
 
 use super::{SCHEMA, parts, table};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{Error, Result, UNIQUE_VIOLATION};
 use crate::pg::lock;
-use crate::pg::rows::{Purpose, Writer};
+use crate::pg::rows::{Purpose, Row, Writer};
 use crate::pg::scan::{Look, by_int4};
 use crate::pg::server::relation_oid;
+use crate::pg::subtransaction::attempt;
 use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
 use std::ffi::CString;
 
 /// The column of a staging table with packed documents: batch, seq, skey, id, doc, documents, packed.
 const PACKED: usize = 6;
 
-/// Loads a batch of a migration's staging table; returns how many documents that were.
+/// Loads a batch of a migration's staging table; returns how many documents that were. With `unique`, one that a
+/// unique index keeps out is left out.
 ///
 /// Nothing is captured: the caller's transaction is the move's own, [`super::capture::bypass`].
 ///
 /// # Errors
 /// `InternalError` if there is no such table; a key that is taken is PostgreSQL's 23505.
-pub fn load(migration: i64, collection: i32, batch: i32) -> Result<u64> {
+pub fn load(migration: i64, collection: i32, batch: i32, unique: bool) -> Result<u64> {
     let relation = |suffix: &str| {
         let name = CString::new(format!("m{migration}_staging{suffix}")).expect("a name without a zero byte");
         relation_oid(SCHEMA, &name)
@@ -30,8 +33,31 @@ pub fn load(migration: i64, collection: i32, batch: i32) -> Result<u64> {
     let mut packed = Vec::new();
     by_int4(staging, index, batch, Look::Active, |row| row.append(PACKED, &mut packed));
     let rows = parts::unpack(&packed)?;
-    let mut writer = Writer::open(table::oid(collection)?, Purpose::Insert, table::TRIGGER)?;
-    writer.insert_by(rows.len().max(1), &rows);
+    let target = table::oid(collection)?;
+    let all_at_once = || {
+        let mut writer = Writer::open(target, Purpose::Insert, table::TRIGGER)?;
+        writer.insert_by(rows.len().max(1), &rows);
+        writer.finish();
+        Ok(rows.len() as u64)
+    };
+    if !unique {
+        return all_at_once();
+    }
+    match attempt(all_at_once) {
+        Err(error) if &error.sqlstate == UNIQUE_VIOLATION => one_by_one(target, &rows),
+        loaded => loaded,
+    }
+}
+
+fn one_by_one(target: Oid, rows: &[Row<'_>]) -> Result<u64> {
+    let mut writer = Writer::open(target, Purpose::Insert, table::TRIGGER)?;
+    let mut loaded = 0;
+    for row in rows {
+        if writer.taken(row).is_none() {
+            writer.insert(std::slice::from_ref(row));
+            loaded += 1;
+        }
+    }
     writer.finish();
-    Ok(rows.len() as u64)
+    Ok(loaded)
 }

@@ -185,6 +185,9 @@ impl From<CoreError> for Error {
     }
 }
 
+/// SQLSTATE `unique_violation`.
+pub const UNIQUE_VIOLATION: &[u8; 5] = b"23505";
+
 /// Runs SQL here; a violated unique constraint becomes an `Err` that the caller must raise again in its own words (the
 /// transaction is lost in any case), every other ERROR goes on.
 ///
@@ -198,7 +201,7 @@ pub fn catch_unique_violation<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
                 CaughtError::PostgresError(report) => (report.message().to_owned(), report.detail().map(str::to_owned)),
                 _ => (String::new(), None),
             };
-            Err(Error { sqlstate: *b"23505", message, detail, hint: None, context: None, duplicate: None })
+            Err(Error { sqlstate: *UNIQUE_VIOLATION, message, detail, hint: None, context: None, duplicate: None })
         })
         .execute()
 }

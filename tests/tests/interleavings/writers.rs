@@ -342,3 +342,37 @@ fn i09_a_document_changes_its_shard_key_into_and_out_of_the_range() {
     }
     moving.check();
 }
+
+#[test]
+fn unique_values_change_places_between_two_parts_of_a_clone() {
+    let moving = Moving::start(20);
+    let router = &moving.cluster.router;
+    moving.run(&format!("SELECT docshard.create_index('{NS}', '{{\"k\": 1, \"u\": 1}}', '{{\"unique\": true}}')"));
+    // Long ones, so that they come in many parts.
+    moving.run(&format!(
+        "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', n, 'k', 5, 'u', jsonb_build_array(n, -n), \
+         'pad', repeat(md5(n::text), 6000)))) FROM generate_series(1000, 1099) AS n"
+    ));
+    router.arm("move.cloning", Fault::Pause);
+    let mover = moving.start_move("shard1");
+    router.await_fault("move.cloning");
+    // The first has come with what the last, which comes later, takes from it; and what came with it came too late.
+    let set = |id: i64, u: &str| {
+        format!("SELECT docshard.update_one('{NS}', '{{\"k\": 5, \"_id\": {id}}}', '{{\"$set\": {{\"u\": {u}}}}}')")
+    };
+    moving.run(&set(1000, "[\"x\"]"));
+    moving.run(&set(1099, "[1000, 1099]"));
+    moving.run(&set(1000, "[-1099]"));
+    router.release("move.cloning");
+    mover.join().unwrap().expect("a move");
+    assert_eq!(moving.owner(), "shard1");
+    for (id, u) in [(1000, "[-1099]"), (1099, "[1000, 1099]"), (1050, "[1050, -1050]")] {
+        let found: String =
+            router.value(&format!("SELECT d->>'u' FROM docshard.find('{NS}', '{{\"k\": 5, \"_id\": {id}}}') d"));
+        assert_eq!(found, u, "{id}");
+    }
+    let error = router.client().batch_execute(&set(1050, "1000")).expect_err("it is taken");
+    assert_eq!(sqlstate(&error), "23505");
+    assert_eq!(count(&mut router.client()), 120);
+    moving.check_clean();
+}
