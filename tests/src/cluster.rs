@@ -6,10 +6,12 @@ use postgres::types::FromSqlOwned;
 use postgres::{Client, NoTls};
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -465,15 +467,43 @@ fn scratch_folder() -> PathBuf {
     folder
 }
 
-/// Makes a data directory. Each by initdb, not as a copy of another: a copy has the same system identifier, by which
-/// docshard tells whether two names lead to the same database.
+/// Makes a data directory: a copy of one that initdb has made, which takes a fifth of the time; but for its system identifier,
+/// by which docshard tells whether two names lead to the same database.
 fn init(data: &Path) {
-    let mut initdb = pg_program("initdb");
-    initdb.args(["-U", "postgres", "-A", "trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "-D"]).arg(data);
-    run(initdb);
-    let path = data.join("postgresql.conf");
-    let configuration = fs::read_to_string(&path).expect("initdb wrote it");
-    fs::write(&path, configuration + CONFIGURATION).expect("a configuration");
+    let mut copy = Command::new("cp");
+    copy.arg("-a").arg(template()).arg(data);
+    run(copy);
+    // It begins with the identifier, and ends with a checksum that pg_resetwal makes anew, together with WAL of that identifier.
+    let mut control = File::options().write(true).open(data.join("global/pg_control")).expect("initdb made it");
+    let identifier = RandomState::new().hash_one(data).to_ne_bytes();
+    control.write_all(&identifier).expect("it can be written");
+    let mut reset = pg_program("pg_resetwal");
+    reset.args(["--force", "--pgdata"]).arg(data);
+    run(reset);
+}
+
+/// A data directory of a server that was never started. It goes with this process.
+fn template() -> &'static Path {
+    static TEMPLATE: OnceLock<(PathBuf, Watchdog)> = OnceLock::new();
+    let (data, _) = TEMPLATE.get_or_init(|| {
+        let folder = scratch_folder();
+        let (watchdog, data) = (Watchdog::new(&folder), folder.join("data"));
+        let mut initdb = pg_program("initdb");
+        let arguments = ["-U", "postgres", "-A", "trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "-D"];
+        initdb.args(arguments).arg(&data);
+        run(initdb);
+        let path = data.join("postgresql.conf");
+        let configuration = fs::read_to_string(&path).expect("initdb wrote it");
+        fs::write(&path, configuration + CONFIGURATION).expect("a configuration");
+        // Each copy gets its own.
+        for segment in fs::read_dir(data.join("pg_wal")).expect("there is one").flatten() {
+            if segment.file_type().is_ok_and(|kind| kind.is_file()) {
+                fs::remove_file(segment.path()).expect("it can be removed");
+            }
+        }
+        (data, watchdog)
+    });
+    data
 }
 
 /// Tests need no protection from a crash of the machine, and share its memory.
