@@ -50,5 +50,11 @@ SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"a": 1}}', '{"upse
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.update_many('updr.c', '{}', '{"a": 1}');
 \echo :LAST_ERROR_SQLSTATE
+-- What a router calls at a shard takes nobody's word for where a row is.
+SELECT "table", substring("table" FROM '[0-9]+$') AS number FROM docshard.collections WHERE namespace = 'updr.c' \gset
+SELECT docshard_internal.put_document(:number, '(0,999)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
+SELECT docshard_internal.put_document(:number, '(0,0)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
+SELECT docshard_internal.put_document(:number, ctid, skey, '\x00', doc, '{"_id": 1, "bad": 1}') FROM :table;
+SELECT docshard_internal.update_found(:number, '(0,999)', skey, id, doc, '{}', '{"update": {"$set": {"bad": 1}}}', '{}') FROM :table;
 SELECT docshard.find('updr.c');
 SELECT docshard.drop_database('updr');

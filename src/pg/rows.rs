@@ -80,8 +80,9 @@ pub struct Writer {
     purpose: Purpose,
     /// the caller's trigger is there, and not fired
     left_out: bool,
-    /// slots that changes use, one after the other: for the version that is locked, and for the one that is written
-    spare: Option<[*mut pg_sys::TupleTableSlot; 2]>,
+    /// slots that changes use, one after the other: for the version that is there, the one that is locked, and the one that is
+    /// written
+    spare: Option<[*mut pg_sys::TupleTableSlot; 3]>,
     /// the slot of an old row while it is compared with the new one
     compared: Option<*mut pg_sys::TupleTableSlot>,
 }

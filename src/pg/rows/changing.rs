@@ -30,14 +30,16 @@ pub enum Change {
 pub struct Found {
     place: pg_sys::ItemPointerData,
     columns: [pg_sys::Datum; DOC + 1],
+    /// only somebody says so, who calls with what he likes
+    said: bool,
 }
 
 impl Found {
-    /// The row at a place of the table, and what is in its columns; good as long as the document and the present memory
-    /// context.
+    /// The row at a place of the table, and what is in its columns, as a caller says; good as long as the document and the
+    /// present memory context.
     pub fn new(place: pg_sys::ItemPointerData, skey: &[u8], id: &[u8], doc: &RawJsonb) -> Self {
         let doc = doc.into_datum().expect("a document is not null");
-        Self { place, columns: [new_varlena(skey).into(), new_varlena(id).into(), doc] }
+        Self { place, columns: [new_varlena(skey).into(), new_varlena(id).into(), doc], said: true }
     }
 
     /// # Safety
@@ -47,7 +49,7 @@ impl Found {
         unsafe {
             pg_sys::slot_getallattrs(slot);
             let columns = std::array::from_fn(|column| *(*slot).tts_values.add(column));
-            Self { place: (*slot).tts_tid, columns }
+            Self { place: (*slot).tts_tid, columns, said: false }
         }
     }
 
@@ -149,12 +151,14 @@ impl Writer {
         mut accept: impl FnMut(&[u8]) -> Result<Option<(Change, T)>>,
     ) -> Result<Option<T>> {
         let Some((change, told)) = accept(found.document().bytes())? else { return Ok(None) };
+        let there = if found.said { self.at_place_of(found) } else { Some(*found) };
+        let Some(found) = &there else { return Ok(None) };
         match self.attempt(found, &change)? {
             Tried::Done => return Ok(Some(told)),
             Tried::Gone => return Ok(None),
             Tried::Locking => {}
         }
-        let [locked, _] = self.spare();
+        let [_, locked, _] = self.spare();
         let decision = match self.lock(found, locked)? {
             Locked::Gone => None,
             Locked::AsFound => Some((change, told)),
@@ -172,12 +176,25 @@ impl Writer {
         }))
     }
 
+    /// What really is at the place where a caller says that a row is; None if that is no row of its keys. To change a place that
+    /// holds none, or to take what another row's indexes hold for this one's, would be the end of the table.
+    fn at_place_of(&mut self, found: &Found) -> Option<Found> {
+        let [seen, ..] = self.spare();
+        // SAFETY: see the type's invariants; PostgreSQL looks whether the place holds a row. Which of its versions that is, the
+        // change itself will find out.
+        let row = unsafe {
+            let (mut place, any) = (found.place, &raw mut pg_sys::SnapshotAnyData);
+            pg_sys::table_tuple_fetch_row_version(self.rel, &mut place, any, seen).then(|| Found::in_slot(seen))
+        };
+        row.filter(|row| (row.skey(), row.id()) == (found.skey(), found.id()))
+    }
+
     /// The slots for changes, made when they are first asked for.
-    fn spare(&mut self) -> [*mut pg_sys::TupleTableSlot; 2] {
+    pub(super) fn spare(&mut self) -> [*mut pg_sys::TupleTableSlot; 3] {
         if let Some(spare) = self.spare {
             return spare;
         }
-        let spare = [self.slot(), self.slot()];
+        let spare = [self.slot(), self.slot(), self.slot()];
         self.spare = Some(spare);
         spare
     }
@@ -190,7 +207,7 @@ impl Writer {
         if self.fires {
             return Ok(Tried::Locking);
         }
-        let [_, new] = self.spare();
+        let [.., new] = self.spare();
         // SAFETY: see the type's invariants; the values that the new row shares with the old one stay where they are. What
         // `new_varlena` allocates is copied into the table's tuple before this returns.
         unsafe {
@@ -294,7 +311,7 @@ impl Writer {
 
     /// Changes a row that this transaction has locked.
     fn apply(&mut self, locked: *mut pg_sys::TupleTableSlot, change: &Change) {
-        let [_, new] = self.spare();
+        let [.., new] = self.spare();
         // SAFETY: see the type's invariants; the row in `locked` is locked by this transaction. The new row's values
         // are the old one's, which stay while the slot does.
         unsafe {

@@ -22,7 +22,7 @@ impl Writer {
     /// It looks at what is there now, not at a snapshot, and waits for transactions that are writing or removing such a row.
     /// Afterwards somebody else may be quicker: inserting the row is PostgreSQL's 23505 then.
     pub fn taken(&mut self, row: &Row<'_>) -> Option<Taken> {
-        let (offered, met) = (self.slot(), self.slot());
+        let [met, _, offered] = self.spare();
         // SAFETY: see the type's invariants; as in `insert_by_index`. The slots are of the table's kind.
         unsafe {
             store(offered, row);
