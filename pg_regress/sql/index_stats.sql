@@ -13,6 +13,10 @@ SELECT docshard.shard_collection('stats.s', '{"k": 1}'), docshard.create_index('
 SELECT u.namespace, u.name, u.keys::text, u.shards, u.bytes = sum(s.bytes) AS same_bytes, u.accesses = sum(s.accesses) AS same_accesses
   FROM docshard.index_usage u, docshard.index_stats(u.namespace) s WHERE namespace ~ '^stats' AND s.name = u.name
  GROUP BY u.namespace, u.name, u.keys::text, u.shards, u.bytes, u.accesses ORDER BY 1, 2;
+-- Writers that look whether a key is taken do not access the index.
+SELECT docshard.insert_many('stats.s', ARRAY['{"_id": 1, "k": 1, "a": [1, 2]}', '{"_id": 2, "k": 1, "a": 2}']::jsonb[], '{"ordered": false}') -> 'insertedCount' AS inserted;
+SELECT pg_stat_force_next_flush();
+SELECT name, accesses FROM docshard.index_stats('stats.s') WHERE name = 'ka';
 -- As a command's answer tells of sizes.
 SELECT (docshard.run_command('stats', '{"collStats": "c"}') #>> '{indexSizes,a_1}')::int8 = (SELECT bytes FROM docshard.index_stats('stats.c') WHERE name = 'a_1') AS same;
 SELECT * FROM docshard.index_stats('stats.none');

@@ -4,6 +4,7 @@ use super::condition::Conditions;
 use super::dispatch::{self, with_fresh_map};
 use super::statement::Statement;
 use crate::catalog::model::Collection;
+use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use docshard_core::key::KeyRanges;
@@ -68,7 +69,10 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
                     None => continue,
                 };
                 let Some(index) = indexes.iter_mut().find(|index| index.name == name) else { continue };
-                index.accesses += found[1].as_i64().unwrap_or(0);
+                // What makes an index unique is looked at by writers alone.
+                if collection.index_of(relation).is_none_or(|index| table::unique_name(index.id) != relation) {
+                    index.accesses += found[1].as_i64().unwrap_or(0);
+                }
                 index.bytes += found[2].as_i64().unwrap_or(0);
                 index.since = row.get(1).map(|_| row.i64(1));
             }
