@@ -344,7 +344,9 @@ proptest! {
                     continue;
                 }
                 if index.collation.is_none() {
-                    let values = index.values(document);
+                    let at = |path: &str| path.split('.').try_fold(json, |inner, name| inner.get(name));
+                    let paths = index.fields.iter().map(|(path, _)| path);
+                    let values: Vec<Value> = paths.map(|path| at(path).map_or(Value::Null, common::value)).collect();
                     let against = |corner: &Json| {
                         let directed = index.fields.iter().zip(&values).map(|((path, down), value)| {
                             let order = compare_values(value, &common::value(&corner[path]));

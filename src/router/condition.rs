@@ -323,12 +323,13 @@ impl Conditions {
     /// That the wanted keys are in the b-tree or among the entries.
     fn in_either(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
         if !index.keys.has_tree() {
-            return self.among_entries(index, wanted);
+            // Of every document; all are no condition.
+            return (!wanted.entries.is_all()).then(|| self.entry_in(index, wanted));
         }
         let tree = self.in_tree(index, wanted, &[])?;
-        Some(match self.among_entries(index, wanted) {
-            Some(entries) => format!("({tree} OR {entries})"),
-            None => tree,
+        Some(match index.keys.has_entries() {
+            true => format!("({tree} OR {})", self.among_entries(index, wanted)),
+            false => tree,
         })
     }
 
@@ -374,22 +375,15 @@ impl Conditions {
         }
     }
 
-    /// What the entries must be, where the index has some: word for word as it was created with.
-    pub fn among_entries(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
-        if !index.keys.has_entries() {
-            return None;
-        }
-        if !index.keys.has_tree() {
-            // Of every document; all are no condition.
-            return (!wanted.entries.is_all()).then(|| self.entry_in(index, wanted));
-        }
+    /// What the entries beside the b-tree must be: word for word as the index was created with.
+    pub fn among_entries(&mut self, index: &Index, wanted: &Wanted) -> String {
         if wanted.entries.is_all() {
             let first = index_expression("t.doc", index, 0);
-            return Some(format!("{first} = {}", literal(APART)));
+            return format!("{first} = {}", literal(APART));
         }
         let entry = self.entry_in(index, wanted);
         let keys = quote_literal(&index.definition);
-        Some(format!("docshard_internal.has_index_entries(t.doc, {keys}::text) AND {entry}"))
+        format!("docshard_internal.has_index_entries(t.doc, {keys}::text) AND {entry}")
     }
 
     /// That an entry is a wanted one.

@@ -94,7 +94,7 @@ pub fn searches(
     (index, wanted): (&Index, &Wanted),
     exact: bool,
     pinned: &[usize],
-) -> (String, Option<String>) {
+) -> (String, String) {
     conditions.held_by(index);
     conditions.and(means.term().unwrap_or_else(planning::loads));
     let both = conditions.sql();
@@ -102,10 +102,9 @@ pub fn searches(
     let keys = conditions.in_tree(index, wanted, pinned);
     let filter = (!exact).then(|| conditions.matched(&restored(index, &types(index), columns(index)), query));
     let tree = and(&keys.iter().chain(&filter).map(String::as_str).collect::<Vec<_>>());
-    let entries = conditions.among_entries(index, wanted).map(|keys| {
-        let filter = (!query.filter.is_empty()).then(|| conditions.matched(STORED, query));
-        and(&[keys].iter().chain(&filter).map(String::as_str).collect::<Vec<_>>())
-    });
+    let keys = conditions.among_entries(index, wanted);
+    let filter = (!query.filter.is_empty()).then(|| conditions.matched(STORED, query));
+    let entries = and(&[keys].iter().chain(&filter).map(String::as_str).collect::<Vec<_>>());
     (tree, entries)
 }
 
@@ -130,12 +129,7 @@ impl<'a> Covered<'a> {
         let mut conditions = Conditions::new(collection);
         let (tree, entries) = searches(&mut conditions, query, means, (self.index, &self.wanted), self.exact, &[]);
         let part = |conditions: &str| format!("SELECT count(*) AS n FROM {} t WHERE {conditions}", collection.table());
-        let sql = match entries {
-            None => part(&tree),
-            Some(entries) => {
-                format!("SELECT sum(n)::int8 FROM ({} UNION ALL {}) AS parts", part(&tree), part(&entries))
-            }
-        };
+        let sql = format!("SELECT sum(n)::int8 FROM ({} UNION ALL {}) AS parts", part(&tree), part(&entries));
         Statement { sql, params: conditions.params }
     }
 
@@ -153,13 +147,11 @@ impl<'a> Covered<'a> {
         // So that the planner takes each search for itself: see `pg::covering`.
         let end = most.map_or_else(|| "OFFSET 0".to_owned(), |most| format!("LIMIT {most}"));
         let restored = Restored::of(self.index);
-        let mut found = format!(
-            "SELECT {} AS doc FROM (SELECT {} FROM {table} t WHERE {tree} {end}) AS s",
+        let found = format!(
+            "SELECT {} AS doc FROM (SELECT {} FROM {table} t WHERE {tree} {end}) AS s \
+             UNION ALL (SELECT {STORED}::jsonb FROM {table} t WHERE {entries} {end})",
             restored.document, restored.columns
         );
-        if let Some(entries) = entries {
-            found += &format!(" UNION ALL (SELECT {STORED}::jsonb FROM {table} t WHERE {entries} {end})");
-        }
         (conditions, found)
     }
 }

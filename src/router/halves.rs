@@ -26,7 +26,7 @@ pub struct Halves {
     pub tree: String,
     /// what the b-tree is read in the order of; None: it is any
     pub order: Option<String>,
-    /// of the entries; None: there are none
+    /// of the entries; None: the index is a hashed one, which has none
     pub entries: Option<String>,
 }
 
@@ -37,8 +37,8 @@ pub struct Merged {
     pub tree: String,
     /// how the b-tree tells all that is asked for; None: it does not
     pub told: Option<Restored>,
-    /// of the entries; None: there are none
-    pub entries: Option<String>,
+    /// of the entries
+    pub entries: String,
     /// the fields of the sort that tell documents apart
     pub keys: Vec<Key>,
 }
@@ -94,11 +94,9 @@ pub fn merged(
     told: Option<&[String]>,
 ) -> Option<(Conditions, Merged)> {
     let (index, wanted) = chosen(collection, query, means, Some(sort))?;
-    let mut fields = order(index, &wanted, sort)?;
-    // Among the entries a document may have other values beside the one that is given, and sort by those.
-    if !index.keys.has_entries() {
-        fields.retain(|field| !field.fixed);
-    }
+    // Also those that are given by equality: among the entries a document may have other values beside the one that is
+    // given, and sort by those.
+    let fields = order(index, &wanted, sort)?;
     if fields.iter().any(|field| field.turned != fields[0].turned) {
         return None;
     }
@@ -112,17 +110,17 @@ pub fn merged(
     let tells = told.and_then(|told| covered::exactly(index, &wanted, &query.filter, told));
     let Some(exact) = tells else {
         let (tree, entries) = searches(&mut conditions, query, means, of_index, &pinned);
-        return Some((conditions, Merged { tree, told: None, entries, keys }));
+        return Some((conditions, Merged { tree, told: None, entries: entries?, keys }));
     };
     let (tree, entries) = covered::searches(&mut conditions, query, means, of_index, exact, &pinned);
     Some((conditions, Merged { tree, told: Some(Restored::of(index)), entries, keys }))
 }
 
-/// The searches, in no order, and all conditions' parameters, if the keys of an index's b-tree are all that the filter says;
+/// The searches of b-tree and entries, in no order, and all conditions' parameters, if the keys of an index's b-tree are all that the filter says;
 /// None if there is no such index.
 ///
 /// Apart, they ask the filter of the documents that have entries only; joined by OR it would be asked of all.
-pub fn exact(collection: &Collection, query: &Query, means: &Means<'_>) -> Option<(Conditions, Halves)> {
+pub fn exact(collection: &Collection, query: &Query, means: &Means<'_>) -> Option<(Conditions, [String; 2])> {
     if query.filter.is_empty() || query.bounds.is_some() {
         return None;
     }
@@ -136,7 +134,7 @@ pub fn exact(collection: &Collection, query: &Query, means: &Means<'_>) -> Optio
     }
     let mut conditions = Conditions::new(collection);
     let (tree, entries) = searches(&mut conditions, query, means, (index, &wanted), &[]);
-    Some((conditions, Halves { tree, order: None, entries }))
+    Some((conditions, [tree, entries?]))
 }
 
 fn chosen<'a>(
@@ -169,14 +167,13 @@ fn searches(
     let both = conditions.sql();
     // Of the b-tree's keys the filter need not be asked, if they are all that it says.
     let exact = query.bounds.is_none() && covered::is_exact(index, wanted, &query.filter);
-    if !exact || index.keys.has_entries() {
-        conditions.matches(query);
-    }
+    conditions.matches(query);
     let filtered = conditions.sql();
     let asked = if exact { &both } else { &filtered };
     let tree = conditions.in_tree(index, wanted, pinned);
     let tree = tree.map_or_else(|| asked.clone(), |tree| format!("{tree} AND {asked}"));
-    let entries = conditions.among_entries(index, wanted).map(|entries| format!("{entries} AND {filtered}"));
+    let entries = index.keys.has_entries();
+    let entries = entries.then(|| format!("{} AND {filtered}", conditions.among_entries(index, wanted)));
     (tree, entries)
 }
 

@@ -4,7 +4,7 @@ use super::aim;
 use super::choice::finds_few;
 use super::condition::{Bound, Conditions, VERSION_PARAM};
 use super::covered::Covered;
-use super::halves::{self, Halves, Key, Merged};
+use super::halves::{self, Key, Merged};
 use super::hint::{self, Means};
 use super::options::{CountOptions, FindOptions};
 use super::read::Query;
@@ -120,10 +120,10 @@ pub fn find(
     let table = collection.table();
     sql += &match halves {
         None => format!(" FROM {table} t WHERE {}", conditions.sql()),
-        Some(Halves { tree, entries: None, .. }) => format!(" FROM {table} t WHERE {tree}"),
-        Some(Halves { tree, entries: Some(entries), .. }) => {
-            let half = |conditions: &str| format!("SELECT t.skey, t.id, t.doc FROM {table} t WHERE {conditions}");
-            format!(" FROM ({} UNION ALL {}) AS t", half(&tree), half(&entries))
+        Some(found) => {
+            let [tree, entries] =
+                found.map(|conditions| format!("SELECT t.skey, t.id, t.doc FROM {table} t WHERE {conditions}"));
+            format!(" FROM ({tree} UNION ALL {entries}) AS t")
         }
     };
     if let Some(key) = &key {
@@ -272,8 +272,7 @@ fn find_merged(
     halves: &Merged,
 ) -> (Statement, Order) {
     let document = projected("d.doc", query, options, &mut conditions);
-    let is_used = halves.entries.is_some() || !single_target;
-    let keys = is_used.then(|| sorted.keys(&mut conditions));
+    let (key, all) = sorted.keys(&mut conditions);
     let order = |of: &str| {
         let terms = halves.keys.iter().enumerate().map(|(n, key)| key.order_of(&format!("{of}k{n}")));
         terms.collect::<Vec<_>>().join(", ")
@@ -293,11 +292,9 @@ fn find_merged(
             format!("(SELECT {} AS doc{keys} FROM {rows} AS s)", told.document)
         }
     };
-    if let (Some(entries), Some((key, _))) = (&halves.entries, &keys) {
-        let of = if halves.told.is_some() { "t.doc::jsonb AS doc" } else { "t.doc" };
-        found += &format!(" UNION ALL {}", half(of, entries, key, most.as_deref().unwrap_or_default()));
-    }
-    let told = keys.map(|(_, all)| all).filter(|_| !single_target).unwrap_or_default();
+    let of = if halves.told.is_some() { "t.doc::jsonb AS doc" } else { "t.doc" };
+    found += &format!(" UNION ALL {}", half(of, &halves.entries, &key, most.as_deref().unwrap_or_default()));
+    let told = if single_target { String::new() } else { all };
     let sql = format!("SELECT docshard_internal.pack({document}){told} FROM ({found}) AS d ORDER BY {}", order("d."));
     let sql = sql + &limited(options, single_target);
     (Statement { sql, params: conditions.params }, Order::Ascending)

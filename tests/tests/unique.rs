@@ -1,6 +1,7 @@
 //! Unique indexes over arrays: of two writers of one element the second waits for the first, and no two documents share one
 //! while chunks move.
 
+use docshard_tests::moving::{NS, PATIENCE, create, move_chunk};
 use docshard_tests::{Cluster, wait_until};
 use postgres::{Client, error::SqlState};
 use serde_json::{Value, json};
@@ -8,26 +9,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-const NS: &str = "test.unique";
 
 /// A router and two shards; keys below 100 on `local`, from 100 on `shard0`.
 fn cluster() -> Cluster {
     let cluster = Cluster::start(2);
+    create(&cluster, "local", 1, "'tags', '[]'::jsonb", [100]);
     let mut client = cluster.router.client();
-    for sql in [
-        "SELECT docshard.stop_balancer()".to_owned(),
-        "SELECT docshard.enable_sharding('test', 'local')".to_owned(),
-        format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
-        format!("SELECT docshard.create_index('{NS}', '{{\"k\": 1, \"tags\": 1}}', '{{\"unique\": true}}')"),
-        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 100}}')"),
-        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard0')"),
-    ] {
-        client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-    }
+    let index = format!("SELECT docshard.create_index('{NS}', '{{\"k\": 1, \"tags\": 1}}', '{{\"unique\": true}}')");
+    client.batch_execute(&index).expect("the index");
+    move_chunk(&mut client, 100, "shard0").expect("a move");
     cluster
 }
 
@@ -134,7 +124,7 @@ fn no_two_documents_share_an_element_while_chunks_move() {
         .collect();
     let mut client = cluster.router.client();
     for to in ["shard1", "local", "shard0", "shard1"] {
-        call(&mut client, "move_chunk", &format!("'{{\"k\": 100}}', '{to}'")).unwrap();
+        move_chunk(&mut client, 100, to).expect("a move");
     }
     stop.store(true, Ordering::Relaxed);
     let all: Vec<(u64, u64)> = clients.into_iter().map(|client| client.join().expect("a client")).collect();

@@ -330,12 +330,6 @@ impl IndexKeys {
         }
         key
     }
-
-    /// The values that a document has at the index's paths; null for a missing one.
-    pub fn values(&self, document: RawObject<'_>) -> Vec<Value> {
-        let at = |path: &str| path::resolve(document, path).map(|value| Value::from_element(&Element::of(value)));
-        self.fields.iter().map(|(path, _)| at(path).unwrap_or(Value::Null)).collect()
-    }
 }
 
 /// What a hashed field stores instead of a value's encoding.
