@@ -4,6 +4,7 @@
 use super::{SCHEMA, parts, table};
 use crate::pg::error::{Error, Result, UNIQUE_VIOLATION};
 use crate::pg::lock;
+use crate::pg::memory;
 use crate::pg::rows::{Purpose, Row, Writer};
 use crate::pg::scan::{Look, by_int4};
 use crate::pg::server::relation_oid;
@@ -30,6 +31,7 @@ pub fn load(migration: i64, collection: i32, batch: i32, unique: bool) -> Result
     };
     let (staging, index) = (relation("")?, relation("_batch_idx")?);
     lock::keep_relation(staging);
+    memory::keep_large_blocks();
     let mut packed = Vec::new();
     by_int4(staging, index, batch, Look::Active, |row| row.append(PACKED, &mut packed));
     let rows = parts::unpack(&packed)?;

@@ -11,6 +11,7 @@
 
 use super::table;
 use crate::pg::error::{Error, Result};
+use crate::pg::memory;
 use crate::pg::param::Param;
 use crate::pg::rows::Row;
 use crate::pg::scan::{self, Bound, Columns};
@@ -94,6 +95,7 @@ pub fn pack(
     (skey, id): (&[u8], Option<&[u8]>),
     (next_skey, next_id): (Option<&[u8]>, Option<&[u8]>),
 ) -> Result<Vec<(i64, String)>> {
+    memory::keep_large_blocks();
     let (relation, index) = table::oids(collection)?;
     let mut packed: Vec<(i64, Vec<u8>)> = vec![(0, Vec::new())];
     let mut take = |columns: Columns<'_>| {
@@ -142,6 +144,7 @@ pub fn pack(
 /// # Errors
 /// `InternalError` if it is none.
 pub fn receive(text: &str) -> Result<Vec<u8>> {
+    memory::keep_large_blocks();
     let packed = STANDARD_NO_PAD.decode(text).map_err(|_| cut_off())?;
     unpack(&packed)?.iter().try_for_each(|row| normalise::check_stored(row.doc))?;
     Ok(packed)

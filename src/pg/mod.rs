@@ -20,6 +20,7 @@ pub mod jsonb;
 pub mod known;
 pub mod lock;
 pub mod matching;
+pub mod memory;
 pub mod param;
 mod permission;
 pub mod planning;
