@@ -3,12 +3,13 @@
 use super::required;
 use crate::ownership::placement::{Placement, check_read};
 use crate::ownership::updating::{self, Updating};
-use crate::ownership::{arriving, capture, documents, leaving, parts, table, writing};
+use crate::ownership::{arriving, capture, documents, few, leaving, parts, table, writing};
 use crate::pg::aggregate;
 use crate::pg::error::Result;
 use crate::pg::json;
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::rows::{Found, Row};
+use crate::pg::scan::Direction;
 use docshard_core::filter::Filter;
 use docshard_core::update;
 use pgrx::datum::{Array, Internal};
@@ -47,6 +48,36 @@ fn find_document(
     filter: Option<&str>,
 ) -> Option<Vec<u8>> {
     documents::find_one(collection, Placement { token, version }, (skey, id), filter).unwrap_or_else(|e| e.raise())
+}
+
+/// The first few documents that an index leads to, packed, in the snapshot of the statement that asks, under the check that
+/// this needs; null if the executor has to look. See `ownership::few`, also for the arguments: of texts an empty one is none.
+#[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
+#[allow(clippy::too_many_arguments, reason = "an SQL function has no structures")]
+fn find_few(
+    collection: i32,
+    token: i64,
+    version: i64,
+    index: i32,
+    lo: Array<'_, &[u8]>,
+    hi: Array<'_, &[u8]>,
+    backward: bool,
+    most: i32,
+    sort: &str,
+    in_order: bool,
+    projection: &str,
+) -> Option<Vec<u8>> {
+    let bounds = lo.iter().zip(hi.iter()).map(|(lo, hi)| (lo.unwrap_or_default(), hi.unwrap_or_default()));
+    let search = few::Search {
+        index,
+        bounds: bounds.collect(),
+        direction: if backward { Direction::Backward } else { Direction::Forward },
+        most: usize::try_from(most).unwrap_or(0),
+        sort: Some(sort).filter(|text| !text.is_empty()),
+        in_order,
+        projection: Some(projection).filter(|text| !text.is_empty()),
+    };
+    few::find(collection, Placement { token, version }, &search).unwrap_or_else(|e| e.raise())
 }
 
 /// How many documents of a collection this shard has, in the snapshot of the statement that asks.

@@ -7,6 +7,7 @@
 //! * Every statement of a router carries [`placement::check`] inside itself, in its own snapshot.
 //! * Every write first passes [`writing::lock_and_check`].
 //! * [`documents`] inserts, and changes single documents, in one call with that check.
+//! * [`few`] finds few documents by one index.
 //! * [`updating`] changes documents as a statement finds them.
 //! * [`capture`] logs the keys that change in a range that is being moved away.
 //! * [`arriving`] loads what a move has pulled.
@@ -18,6 +19,7 @@
 pub mod arriving;
 pub mod capture;
 pub mod documents;
+pub mod few;
 pub mod leaving;
 pub mod measure;
 pub mod parts;

@@ -46,6 +46,29 @@ pub fn search(ranges: &[(&[u8], &[u8])], search: Search) -> Internal {
     }
 }
 
+/// True if there is nothing in an inverted index whose entries never wait in a list, and so no row that a snapshot shows: an
+/// entry is there before its transaction commits, and goes when no snapshot shows the row any more. False also as long as
+/// some snapshots cannot rely on the index.
+pub fn is_empty(index: pg_sys::Oid) -> bool {
+    const ROOT: pg_sys::BlockNumber = 1;
+    // SAFETY: the index exists (the caller looked it up in this transaction); its root's buffer is pinned and locked while it
+    // is looked at.
+    unsafe {
+        let rel = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
+        let is_valid = (*(*rel).rd_index).indisvalid && !(*(*rel).rd_index).indcheckxmin;
+        let is_small = pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM) == ROOT + 1;
+        let mut is_empty = is_valid && is_small;
+        if is_empty {
+            let buffer = pg_sys::ReadBuffer(rel, ROOT);
+            pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+            is_empty = pg_sys::PageGetMaxOffsetNumber(pg_sys::BufferGetPage(buffer)) == 0;
+            pg_sys::UnlockReleaseBuffer(buffer);
+        }
+        pg_sys::index_close(rel, pg_sys::AccessShareLock as i32);
+        is_empty
+    }
+}
+
 /// True if the key lies beyond the range that is being scanned; `extra` is what [`search`] has left for it.
 #[must_use]
 pub fn is_beyond(key: &[u8], extra: Internal) -> bool {

@@ -25,6 +25,18 @@ impl Columns<'_> {
     pub fn i64(&self, column: usize) -> i64 {
         self.values[column].value() as i64
     }
+    /// The bytes of a bytea column, or of a jsonb one; a null has none.
+    pub fn slice(&self, column: usize) -> &[u8] {
+        if self.nulls[column] {
+            return &[];
+        }
+        // SAFETY: a non-null bytea or jsonb datum is a varlena that lives as long as the row; what has to be detoasted is in
+        // the present memory context, which outlives it.
+        unsafe {
+            let packed = pg_sys::pg_detoast_datum_packed(self.values[column].cast_mut_ptr());
+            std::slice::from_raw_parts(pgrx::vardata_any(packed).cast::<u8>(), pgrx::varsize_any_exhdr(packed))
+        }
+    }
     /// A bytea column, owned; None for null.
     pub fn bytes(&self, column: usize) -> Option<Vec<u8>> {
         (!self.nulls[column]).then(|| {
@@ -41,15 +53,7 @@ impl Columns<'_> {
     }
     /// Adds the bytes of a bytea column, or of a jsonb one, to others; a null has none.
     pub fn append(&self, column: usize, to: &mut Vec<u8>) {
-        if self.nulls[column] {
-            return;
-        }
-        // SAFETY: a non-null bytea or jsonb datum is a varlena that lives as long as the row.
-        unsafe {
-            let packed = pg_sys::pg_detoast_datum_packed(self.values[column].cast_mut_ptr());
-            let length = pgrx::varsize_any_exhdr(packed);
-            to.extend_from_slice(std::slice::from_raw_parts(pgrx::vardata_any(packed).cast::<u8>(), length));
-        }
+        to.extend_from_slice(self.slice(column));
     }
 }
 
@@ -185,6 +189,17 @@ pub enum Bound<'a> {
     From(&'a [u8]),
     /// greater
     Above(&'a [u8]),
+    /// less
+    Below(&'a [u8]),
+}
+
+/// Which way an index is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// in its order
+    Forward,
+    /// the last first
+    Backward,
 }
 
 /// Calls `visit` with each row of `relation` that the active snapshot shows and whose first columns, those of `index`, all
@@ -195,7 +210,8 @@ pub fn by_key(
     bounds: &[Bound<'_>],
     visit: impl FnMut(Columns<'_>) -> bool,
 ) -> bool {
-    scan_by_key(relation, index, bounds, false, visit).unwrap_or(true)
+    let keys = &mut scan_keys(bounds)[..bounds.len()];
+    scan_by_keys(relation, index, keys, Direction::Forward, false, visit).unwrap_or(true)
 }
 
 /// As [`by_key`], for the present user. None, and nothing was visited, if row-level security hides rows, which the executor is
@@ -206,18 +222,59 @@ pub fn user_by_key(
     bounds: &[Bound<'_>],
     visit: impl FnMut(Columns<'_>) -> bool,
 ) -> Option<bool> {
-    scan_by_key(relation, index, bounds, true, visit)
+    let keys = &mut scan_keys(bounds)[..bounds.len()];
+    scan_by_keys(relation, index, keys, Direction::Forward, true, visit)
 }
 
-fn scan_by_key(
+/// As [`user_by_key`], by any b-tree; each bound is one of the column of that number, which counts from 0. None also if it is
+/// none of the relation's, or a column is not there or not bytea, or the planner might not use it: as long as it is not valid,
+/// or some snapshots cannot rely on it.
+pub fn user_in_order(
     relation: pg_sys::Oid,
     index: pg_sys::Oid,
-    bounds: &[Bound<'_>],
+    bounds: &[(usize, Bound<'_>)],
+    direction: Direction,
+    visit: impl FnMut(Columns<'_>) -> bool,
+) -> Option<bool> {
+    if !takes(index, relation, bounds) {
+        return None;
+    }
+    let mut keys: Vec<_> = bounds.iter().map(|(column, bound)| scan_key(*column, *bound)).collect();
+    scan_by_keys(relation, index, &mut keys, direction, true, visit)
+}
+
+fn takes(index: pg_sys::Oid, relation: pg_sys::Oid, bounds: &[(usize, Bound<'_>)]) -> bool {
+    // SAFETY: the index exists (the caller looked it up in this transaction); an open one has types of as many columns as it
+    // has keys.
+    unsafe {
+        let rel = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
+        let form = &*(*rel).rd_index;
+        let is_bytea =
+            |column: usize| column < form.indnkeyatts as usize && *(*rel).rd_opcintype.add(column) == pg_sys::BYTEAOID;
+        let takes = (*(*rel).rd_rel).relam == pg_sys::BTREE_AM_OID
+            && form.indrelid == relation
+            && form.indisvalid
+            && !form.indcheckxmin
+            && bounds.iter().all(|(column, _)| is_bytea(*column));
+        pg_sys::index_close(rel, pg_sys::AccessShareLock as i32);
+        takes
+    }
+}
+
+fn scan_by_keys(
+    relation: pg_sys::Oid,
+    index: pg_sys::Oid,
+    keys: &mut [pg_sys::ScanKeyData],
+    direction: Direction,
     as_user: bool,
     mut visit: impl FnMut(Columns<'_>) -> bool,
 ) -> Option<bool> {
-    // SAFETY: the relation and its index exist (the caller looked them up in this transaction); an ordered scan of a b-tree
-    // takes any of these operators.
+    let direction = match direction {
+        Direction::Forward => pg_sys::ScanDirection::ForwardScanDirection,
+        Direction::Backward => pg_sys::ScanDirection::BackwardScanDirection,
+    };
+    // SAFETY: the relation and its index exist (the caller looked them up in this transaction), and the keys are of bytea
+    // columns that it has; an ordered scan of a b-tree takes any of these operators.
     unsafe {
         let rel = pg_sys::table_open(relation, pg_sys::AccessShareLock as i32);
         if as_user {
@@ -228,12 +285,11 @@ fn scan_by_key(
             }
         }
         let index_rel = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
-        let mut keys = scan_keys(bounds);
         let slot = pg_sys::table_slot_create(rel, std::ptr::null_mut());
-        let scan = pg_sys::index_beginscan(rel, index_rel, pg_sys::GetActiveSnapshot(), bounds.len() as i32, 0);
-        pg_sys::index_rescan(scan, keys.as_mut_ptr(), bounds.len() as i32, std::ptr::null_mut(), 0);
+        let scan = pg_sys::index_beginscan(rel, index_rel, pg_sys::GetActiveSnapshot(), keys.len() as i32, 0);
+        pg_sys::index_rescan(scan, keys.as_mut_ptr(), keys.len() as i32, std::ptr::null_mut(), 0);
         let mut goes_on = true;
-        while goes_on && pg_sys::index_getnext_slot(scan, pg_sys::ScanDirection::ForwardScanDirection, slot) {
+        while goes_on && pg_sys::index_getnext_slot(scan, direction, slot) {
             pgrx::check_for_interrupts!();
             pg_sys::slot_getsomeattrs_int(slot, (*(*rel).rd_att).natts);
             let columns = (*slot).tts_nvalid as usize;
@@ -251,28 +307,32 @@ fn scan_by_key(
     }
 }
 
-/// What an index over bytea columns is searched for; as many keys as there are bounds. They live in the present memory
-/// context.
+/// What an index over bytea columns is searched for, a bound for each of its first columns; as many keys as there are bounds.
+/// They live in the present memory context.
 pub(super) fn scan_keys(bounds: &[Bound<'_>]) -> [pg_sys::ScanKeyData; 2] {
-    // SAFETY: zeros are an empty key; each is made from a datum of its operator's type.
+    // SAFETY: zeros are an empty key.
+    let mut keys: [pg_sys::ScanKeyData; 2] = unsafe { std::mem::zeroed() };
+    assert!(bounds.len() <= keys.len(), "a key of docshard's own");
+    for (column, bound) in bounds.iter().enumerate() {
+        keys[column] = scan_key(column, *bound);
+    }
+    keys
+}
+
+/// A bound of a bytea column of an index, which counts from 0.
+fn scan_key(column: usize, bound: Bound<'_>) -> pg_sys::ScanKeyData {
+    let (strategy, function, key) = match bound {
+        Bound::Is(key) => (pg_sys::BTEqualStrategyNumber, pg_sys::F_BYTEAEQ, key),
+        Bound::From(key) => (pg_sys::BTGreaterEqualStrategyNumber, pg_sys::F_BYTEAGE, key),
+        Bound::Above(key) => (pg_sys::BTGreaterStrategyNumber, pg_sys::F_BYTEAGT, key),
+        Bound::Below(key) => (pg_sys::BTLessStrategyNumber, pg_sys::F_BYTEALT, key),
+    };
+    // SAFETY: zeros are an empty key; it is made from a datum of its operator's type.
     unsafe {
-        let mut keys: [pg_sys::ScanKeyData; 2] = std::mem::zeroed();
-        assert!(bounds.len() <= keys.len(), "a key of docshard's own");
-        for (column, bound) in bounds.iter().enumerate() {
-            let (strategy, function, key) = match *bound {
-                Bound::Is(key) => (pg_sys::BTEqualStrategyNumber, pg_sys::F_BYTEAEQ, key),
-                Bound::From(key) => (pg_sys::BTGreaterEqualStrategyNumber, pg_sys::F_BYTEAGE, key),
-                Bound::Above(key) => (pg_sys::BTGreaterStrategyNumber, pg_sys::F_BYTEAGT, key),
-            };
-            pg_sys::ScanKeyInit(
-                &mut keys[column],
-                column as i16 + 1,
-                strategy as u16,
-                pg_sys::Oid::from(function),
-                pg_sys::Datum::from(new_varlena(key)),
-            );
-        }
-        keys
+        let mut made: pg_sys::ScanKeyData = std::mem::zeroed();
+        let (column, key) = (column as i16 + 1, pg_sys::Datum::from(new_varlena(key)));
+        pg_sys::ScanKeyInit(&mut made, column, strategy as u16, pg_sys::Oid::from(function), key);
+        made
     }
 }
 

@@ -34,6 +34,12 @@ impl Drop for ActiveSnapshot {
     }
 }
 
+/// True if what this transaction reads is remembered, so that others cannot change it unnoticed: under SERIALIZABLE.
+pub fn is_serializable() -> bool {
+    // SAFETY: reads a variable of this process.
+    unsafe { pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 }
+}
+
 /// True if each statement of this transaction gets a new snapshot (READ COMMITTED).
 pub fn per_statement() -> bool {
     // SAFETY: reads a backend-local variable.

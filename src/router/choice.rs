@@ -43,8 +43,8 @@ fn by_keys<'a>(collection: &'a Collection, filter: &Filter, keys: &KeyRanges) ->
     by
 }
 
-/// True if what the filter says is what the conditions on shard key and `_id` say, of which there is one.
-pub fn says_keys_alone(collection: &Collection, filter: &Filter) -> bool {
+/// The shard key's first fields that the filter says something of, and how many ranges of keys that makes.
+fn leading<'a>(collection: &'a Collection, filter: &Filter) -> (Vec<&'a str>, usize) {
     let (mut paths, mut keys) = (Vec::new(), 1);
     for (path, kind) in &collection.key.fields {
         let ranges = filter.ranges_of(path);
@@ -57,11 +57,23 @@ pub fn says_keys_alone(collection: &Collection, filter: &Filter) -> bool {
             break;
         }
     }
+    (paths, keys)
+}
+
+/// True if what the filter says is what the conditions on shard key and `_id` say, of which there is one.
+pub fn says_keys_alone(collection: &Collection, filter: &Filter) -> bool {
+    let (mut paths, keys) = leading(collection, filter);
     let ids = filter.ranges_of("_id");
     if !ids.is_all() && has_few_ranges(&ids) {
         paths.push("_id");
     }
     !paths.is_empty() && keys <= MAX_RANGES && filter.is_ranges_of(&paths)
+}
+
+/// True if what the filter says is one range of shard keys, or nothing.
+pub fn says_one_range(collection: &Collection, filter: &Filter) -> bool {
+    let (paths, keys) = leading(collection, filter);
+    keys == 1 && filter.is_ranges_of(&paths)
 }
 
 /// The indexes that hold every document which the filter matches, and may be used.

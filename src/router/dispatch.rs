@@ -9,6 +9,7 @@ use super::statement::Statement;
 use crate::catalog::model::{Collection, Place, Shard};
 use crate::catalog::{cache, shards};
 use crate::migration::{jobs, recovery};
+use crate::ownership::few;
 use crate::ownership::placement::{self, Placement};
 use crate::ownership::writing;
 use crate::pg::error::{Error, Result, catch_unique_violation};
@@ -23,6 +24,7 @@ use crate::remote::{self, Share};
 use docshard_core::chunk_map::{ShardId, Target};
 use docshard_core::error::Kind;
 use docshard_core::key::KeyRanges;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -74,6 +76,8 @@ pub enum Answer {
     Local(spi::Row),
     /// of another node
     Remote(remote::Row),
+    /// one of those that are packed into the first column of a row, its columns being what is told of it and its key
+    Packed(Rc<Answer>, [Range<usize>; 2]),
 }
 
 impl Answer {
@@ -82,6 +86,7 @@ impl Answer {
         match self {
             Answer::Local(row) => row.get(column),
             Answer::Remote(row) => row.get(column),
+            Answer::Packed(row, columns) => row.get(0)?.get(columns.get(column)?.clone()),
         }
     }
 
@@ -92,7 +97,11 @@ impl Answer {
 
     /// True if the bytes come from another node, and so have to be checked before PostgreSQL reads them as jsonb.
     pub fn is_foreign(&self) -> bool {
-        matches!(self, Answer::Remote(_))
+        match self {
+            Answer::Local(_) => false,
+            Answer::Remote(_) => true,
+            Answer::Packed(row, _) => row.is_foreign(),
+        }
     }
 }
 
@@ -104,9 +113,16 @@ pub enum RowStream {
     Rows(std::vec::IntoIter<spi::Row>),
     /// a stream from another node
     Remote(remote::Stream),
+    /// what is packed into the first column of a row, from there on: see `ownership::few`
+    Packed(Rc<Answer>, usize),
 }
 
 impl RowStream {
+    /// The rows that are packed into the first column of another.
+    pub fn packed(row: Answer) -> Self {
+        RowStream::Packed(Rc::new(row), 0)
+    }
+
     /// The next row.
     ///
     /// # Errors
@@ -116,6 +132,16 @@ impl RowStream {
             RowStream::Local(cursor) => cursor.next_row()?.map(Answer::Local),
             RowStream::Rows(rows) => rows.next().map(Answer::Local),
             RowStream::Remote(stream) => stream.next()?.map(Answer::Remote),
+            RowStream::Packed(row, from) => {
+                let packed = row.get(0).unwrap_or_default();
+                if packed.len() == *from {
+                    return Ok(None);
+                }
+                let (key, told) = few::unpack(packed, *from)
+                    .ok_or_else(|| Error::new(Kind::InternalError, "documents arrived cut off"))?;
+                *from = told.end;
+                Some(Answer::Packed(Rc::clone(row), [told, key]))
+            }
         })
     }
 }

@@ -177,6 +177,11 @@ fn searches(
     (tree, entries)
 }
 
+/// Whether an index has the order of a sort, among the wanted keys: true if its b-tree is read backward for it.
+pub fn is_turned(index: &Index, wanted: &Wanted, sort: &Sort) -> Option<bool> {
+    order(index, wanted, sort)?.iter().find(|field| !field.fixed).map(|field| field.turned)
+}
+
 /// A field of a sort, and the column of an index that has it.
 struct Field {
     field: usize,

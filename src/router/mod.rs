@@ -5,6 +5,7 @@
 //! * [`condition`], [`statement`]: the SQL that a shard runs; few shapes, values as parameters, so that it is prepared.
 //! * [`covered`]: what an index answers without documents.
 //! * [`halves`]: how a find with a limit or a sort goes by an index that has two parts.
+//! * [`few`]: finds of few documents, which a shard does without PostgreSQL's planner.
 //! * [`hint`]: which index a statement is to be run with.
 //! * [`dispatch`]: sends, checks versions, runs again with a fresh map when a shard answered that the map was stale.
 //! * [`merge`]: several shards' answers as one, in order.
@@ -23,6 +24,7 @@ pub mod covered;
 pub mod dispatch;
 pub mod distinct;
 pub mod explain;
+pub mod few;
 pub mod find_and_modify;
 pub mod halves;
 pub mod hint;

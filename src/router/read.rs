@@ -2,6 +2,7 @@
 
 use super::config;
 use super::dispatch::{self, Destination, with_fresh_map};
+use super::few::Few;
 use super::hint;
 use super::merge::Merged;
 use super::options::{self, CountOptions, FindOptions};
@@ -147,6 +148,16 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
         }
         let single = destinations.len() == 1;
         let by_key = if single { statement::find_by_key(&collection, query, &keys, options) } else { None };
+        if by_key.is_none()
+            && let Some(few) = Few::of_find(&collection, query, &keys, options, single)
+            && let Some(streams) = few.run(&collection, &destinations)?
+        {
+            return Ok(Documents {
+                rows: Merged::new(streams, few.order),
+                skip: options.skip,
+                left: options.limit.unwrap_or(u64::MAX),
+            });
+        }
         let (statement, order) = match by_key {
             Some(statement) => (statement, statement::Order::None),
             None => statement::find(&collection, query, options, single)?,

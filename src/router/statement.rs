@@ -309,12 +309,16 @@ fn limited(options: &FindOptions, single_target: bool) -> String {
     limit + &offset
 }
 
+/// The text of a find's projection, if it has one, with the setting it is meant in.
+pub fn projection(query: &Query, options: &FindOptions) -> Option<String> {
+    let filter = options.positional.then_some(query.text.as_str());
+    options.projection.as_ref().map(|projection| wrapped(projection, options.setting.as_ref(), filter))
+}
+
 /// What a find answers of a document.
 fn projected(document: &str, query: &Query, options: &FindOptions, conditions: &mut Conditions) -> String {
-    match &options.projection {
-        Some(projection) => {
-            let filter = options.positional.then_some(query.text.as_str());
-            let text = wrapped(projection, options.setting.as_ref(), filter);
+    match projection(query, options) {
+        Some(text) => {
             let projection = conditions.param(Bound::Text(text));
             format!("docshard_internal.project({document}, {projection})")
         }
@@ -418,7 +422,7 @@ pub fn is_order_of_keys(collection: &Collection, filter: &Filter, sort: &Sort) -
 ///
 /// `id` orders by `_id`. `skey` orders by the shard key's fields; those that the filter fixes to one value may be left
 /// out of the sort, and the sort may end before the key does.
-fn column_order(collection: &Collection, filter: &Filter, sort: &Sort) -> Option<(&'static str, bool)> {
+pub fn column_order(collection: &Collection, filter: &Filter, sort: &Sort) -> Option<(&'static str, bool)> {
     let descending = sort.fields.first()?.1;
     if sort.collator.is_some() {
         return None;
