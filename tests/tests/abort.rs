@@ -180,6 +180,9 @@ fn a_client_that_is_terminated_takes_its_move_along() {
         // The client library at times meets the closed connection before it hands on the server's last word.
         let error = moving.join().expect("no panic").expect_err("the session has ended");
         assert!(error.is_closed() || error.code().is_some_and(|code| code.code() == "57P01"), "{at}: {error:?}");
+        // The client is told before the job is.
+        let jobs = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard job'";
+        wait_until(&format!("{at}: the job ends"), PATIENCE, || cluster.router.value::<i64>(jobs) == 0);
         drop(held);
         check_unmoved(&cluster, at, &before);
     }

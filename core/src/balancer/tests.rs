@@ -315,6 +315,16 @@ fn chunks_that_straddle_zones_are_cut_there_also_jumbo_ones() {
 }
 
 #[test]
+fn a_shard_with_more_than_it_may_have_gets_not_even_an_empty_chunk() {
+    let mut cluster = cluster(2, vec![chunk(1, 0), chunk(2, 2 * MB)]);
+    cluster.shards[0].draining = true;
+    cluster.shards[1].max_bytes = Some(2 * MB);
+    assert_eq!(plan(&cluster).moves.len(), 1, "it has no more than that");
+    cluster.shards[1].max_bytes = Some(MB);
+    assert!(plan(&cluster).moves.is_empty());
+}
+
+#[test]
 fn compliance_names_the_gravest_reason() {
     let mut cluster = cluster(2, (0..20).map(|i| chunk(i % 2 + 1, 100 * MB)).collect());
     assert_eq!(compliance(&cluster, 0), Compliance::Compliant);
