@@ -253,7 +253,8 @@ impl Node {
         self.program("psql", &["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &url, "-c", sql])
     }
 
-    /// Runs one of PostgreSQL's programs, which connects to this server by default, and returns what it prints.
+    /// Runs one of PostgreSQL's programs, which connects to this server by default, or another one by its path, as the server's
+    /// user, and returns what it prints.
     ///
     /// # Panics
     /// If it fails.
