@@ -40,8 +40,10 @@ pub struct Search<'a> {
     pub bounds: Vec<(&'a [u8], &'a [u8])>,
     /// which way it is read
     pub direction: Direction,
-    /// documents wanted
+    /// documents wanted, the first ones
     pub most: usize,
+    /// all are wanted, if there are no more than that
+    pub all: bool,
     /// the sort's text, by whose key they come; None: by the shard key in the primary key's order, without a key in another
     /// index's
     pub sort: Option<&'a str>,
@@ -53,7 +55,7 @@ pub struct Search<'a> {
 
 /// The first documents, packed, in the active snapshot, a statement's, which is held to the version. None, which says
 /// nothing of what there is: the executor has to look. That is so if there is no such index that may be used, or documents
-/// have entries beside it; if there is more to look at than few documents; if row-level security hides rows; and under
+/// have entries beside it; if there is more to tell, or to look at, than few documents; if row-level security hides rows; and under
 /// SERIALIZABLE, which wants it remembered that there are no entries.
 ///
 /// # Errors
@@ -77,7 +79,11 @@ pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<
         .projection
         .map(|text| -> Result<Projection> { Ok(Projection::read(&json::parse(text)?)?) })
         .transpose()?;
-    let mut found = Found::new(search.most, search.in_order);
+    let (most_seen, most) = match search.all {
+        true => (search.most, usize::MAX),
+        false => (MOST_SEEN, search.most),
+    };
+    let mut found = Found::new(most, search.in_order);
     let (mut seen, mut bytes) = (0, 0);
     let (few, failed) = (Cell::new(true), Cell::new(None));
     let mut take = |row: &Columns<'_>, doc: &[u8]| -> Result<bool> {
@@ -95,7 +101,7 @@ pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<
         let doc = row.slice(DOC);
         seen += 1;
         bytes += doc.len();
-        if bytes > MOST_BYTES || seen > MOST_SEEN {
+        if bytes > MOST_BYTES || seen > most_seen {
             few.set(false);
             return false;
         }

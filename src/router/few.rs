@@ -1,8 +1,8 @@
 //! A find of few documents that one index leads to: a shard does it at once, and answers one value. See `ownership::few`.
 //!
-//! That needs an index whose b-tree's keys are all that the filter says, each column's being one range. A shard may answer
-//! that it is none of its searches; then the find is a statement for PostgreSQL as any other, and the next ones by that index
-//! are, too.
+//! That needs an index whose b-tree's keys are all that the filter says, each column's being one range; and a limit, or an
+//! equality for the first column, so that there may be few. A shard may answer that it is none of its searches; then the find
+//! is a statement for PostgreSQL as any other, and the next ones by that index are, too.
 
 use super::choice::{best_of, says_one_range};
 use super::condition::Bound;
@@ -26,17 +26,19 @@ const MOST: u64 = 128;
 const PAUSE: u32 = 200;
 
 thread_local! {
-    /// How many finds still go to PostgreSQL, by collection and index; 0 is the primary key.
-    static PAUSED: RefCell<HashMap<(i32, i32), u32>> = RefCell::default();
+    /// How many finds still go to PostgreSQL.
+    static PAUSED: RefCell<HashMap<Kind, u32>> = RefCell::default();
 }
+
+/// Finds of a collection, by the number of an index, 0 being the primary key; true for those without a limit.
+type Kind = (i32, i32, bool);
 
 /// What shards are asked.
 pub struct Few {
     statement: Statement,
     /// the order in which documents come from each shard
     pub order: Order,
-    collection: i32,
-    index: i32,
+    kind: Kind,
 }
 
 /// A range of an index, and how its documents come.
@@ -45,6 +47,8 @@ struct Way {
     lo: Vec<Vec<u8>>,
     hi: Vec<Vec<u8>>,
     backward: bool,
+    /// the first column's is one key
+    is_narrow: bool,
     /// they come in the order that is asked for
     in_order: bool,
     order: Order,
@@ -60,19 +64,22 @@ impl Few {
         options: &FindOptions,
         single: bool,
     ) -> Option<Self> {
-        let most = options.limit?.checked_add(options.skip).filter(|most| *most <= MOST)?;
+        let most = options.limit.map_or(Some(MOST), |limit| limit.checked_add(options.skip));
+        let most = most.filter(|most| *most <= MOST)?;
+        let all = options.limit.is_none();
         if !matches!(hint::means(collection, query), Ok(Means::Free)) {
             return None;
         }
         let way = by_primary_key(collection, query, keys, options).or_else(|| by_index(collection, query, options))?;
-        if is_paused(collection.id, way.index) {
+        let kind = (collection.id, way.index, all);
+        if all && !way.is_narrow || is_paused(kind) {
             return None;
         }
         // What comes in order from one shard needs no key to be merged by; the primary key's order has one.
         let by_text = !way.in_order || !single && way.index != 0;
         let sort = options.sort.as_ref().filter(|_| by_text).map(|(_, text)| text.clone());
         let sql = format!(
-            "SELECT docshard_internal.find_few({}, $1, $2, {}, $3, $4, {}, {most}, $5, {}, $6)",
+            "SELECT docshard_internal.find_few({}, $1, $2, {}, $3, $4, {}, {most}, {all}, $5, {}, $6)",
             collection.id, way.index, way.backward, way.in_order
         );
         let params = vec![
@@ -84,7 +91,7 @@ impl Few {
             Bound::Text(projection(query, options).unwrap_or_default()),
         ];
         let statement = Statement { sql, params };
-        Some(Self { statement, order: way.order, collection: collection.id, index: way.index })
+        Some(Self { statement, order: way.order, kind })
     }
 
     /// Asks the shards; None if one of them leaves it to PostgreSQL.
@@ -100,18 +107,18 @@ impl Few {
         }
         let answers: Option<Vec<RowStream>> = answers.into_iter().map(|answer| answer.map(RowStream::packed)).collect();
         if answers.is_none() {
-            PAUSED.with_borrow_mut(|paused| paused.insert((self.collection, self.index), PAUSE));
+            PAUSED.with_borrow_mut(|paused| paused.insert(self.kind, PAUSE));
         }
         Ok(answers)
     }
 }
 
-fn is_paused(collection: i32, index: i32) -> bool {
+fn is_paused(kind: Kind) -> bool {
     PAUSED.with_borrow_mut(|paused| {
-        let Some(left) = paused.get_mut(&(collection, index)) else { return false };
+        let Some(left) = paused.get_mut(&kind) else { return false };
         *left -= 1;
         if *left == 0 {
-            paused.remove(&(collection, index));
+            paused.remove(&kind);
         }
         true
     })
@@ -124,7 +131,9 @@ fn by_primary_key(collection: &Collection, query: &Query, keys: &KeyRanges, opti
         return None;
     }
     let (lo, hi) = (vec![range.lo.clone()], vec![range.hi.clone().unwrap_or_default()]);
-    let way = |backward, in_order, order| Way { index: 0, lo, hi, backward, in_order, order };
+    let first = collection.key.fields.first().map(|(path, _)| query.filter.ranges_of(path));
+    let is_narrow = first.is_some_and(|ranges| ranges.as_point().is_some());
+    let way = |backward, in_order, order| Way { index: 0, lo, hi, backward, is_narrow, in_order, order };
     let sort = options.sort.as_ref();
     match sort.map(|(sort, _)| column_order(collection, &query.filter, sort)) {
         Some(Some(("t.skey", false))) => Some(way(false, true, Order::Ascending)),
@@ -186,6 +195,7 @@ fn by_index(collection: &Collection, query: &Query, options: &FindOptions) -> Op
         lo,
         hi,
         backward: turned == Some(true),
+        is_narrow: wanted.is_fixed(0),
         in_order: sort.is_none() || turned.is_some(),
         order: if sort.is_some() { Order::Ascending } else { Order::None },
     })
