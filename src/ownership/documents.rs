@@ -24,9 +24,6 @@ use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
 use docshard_core::update::Update;
 
-/// The position of the document among the table's columns.
-const DOC: usize = 2;
-
 /// Adds a document to what [`insert`] takes: skey, id and jsonb's bytes, each after its length.
 pub fn pack(into: &mut Vec<u8>, row: &Row<'_>) {
     for part in [row.skey, row.id, row.doc] {
@@ -101,7 +98,7 @@ pub fn find_one(
     let mut found: Result<Option<Vec<u8>>> = Ok(None);
     let visited = scan::user_by_key(table, index, &bounds, |row| {
         let mut bytes = Vec::new();
-        row.append(DOC, &mut bytes);
+        row.append(table::DOC, &mut bytes);
         match matches(parsed.as_ref(), &bytes) {
             Ok(false) => return true,
             Ok(true) => found = Ok(Some(bytes)),

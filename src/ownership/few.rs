@@ -7,29 +7,22 @@
 //! told of it, 4 bytes each, little-endian, and these.
 
 use super::placement::{Placement, check_read};
+use super::table;
 use super::updating::document;
-use super::{SCHEMA, table};
 use crate::pg::error::Result;
 use crate::pg::scan::{self, Bound, Columns, Direction};
-use crate::pg::server::relation_oid;
-use crate::pg::{gin, json, known, lock, snapshot};
+use crate::pg::{gin, json, lock, snapshot};
 use docshard_core::projection::Projection;
 use docshard_core::sort::Sort;
-use pgrx::pg_sys::Oid;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BinaryHeap;
-use std::ffi::CString;
 use std::ops::Range;
 
 /// Documents that are looked at for an order that the index does not have.
 const MOST_SEEN: usize = 1_000;
 /// Bytes of documents that are looked at.
 const MOST_BYTES: usize = 4 << 20;
-
-/// Columns of a collection's table.
-const SKEY: usize = 0;
-const DOC: usize = 2;
 
 /// What is searched for.
 #[derive(Debug)]
@@ -55,8 +48,8 @@ pub struct Search<'a> {
 
 /// The first documents, packed, in the active snapshot, a statement's, which is held to the version. None, which says
 /// nothing of what there is: the executor has to look. That is so if there is no such index that may be used, or documents
-/// have entries beside it; if there is more to tell, or to look at, than few documents; if row-level security hides rows; and under
-/// SERIALIZABLE, which wants it remembered that there are no entries.
+/// have entries beside it; if there is more to tell, or to look at, than few documents; if row-level security hides rows;
+/// and under SERIALIZABLE, which wants it remembered that there are no entries.
 ///
 /// # Errors
 /// `STALE`; those of the parsers; `InternalError` if the collection has no table here; PostgreSQL's own error (42501)
@@ -71,7 +64,7 @@ pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<
     let Ok((table, primary)) = table::oids(collection) else { return Ok(None) };
     let index = match search.index {
         0 => Some(primary),
-        number => secondary(number),
+        number => table::index_oids(number).filter(|(_, entries)| gin::is_empty(*entries)).map(|(tree, _)| tree),
     };
     let Some(index) = index else { return Ok(None) };
     let sort = search.sort.map(|text| -> Result<Sort> { Ok(Sort::read(&json::parse(text)?)?) }).transpose()?;
@@ -89,7 +82,7 @@ pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<
     let mut take = |row: &Columns<'_>, doc: &[u8]| -> Result<bool> {
         let key = match &sort {
             Some(sort) => Cow::from(sort.key_of(document(doc)?)),
-            None if search.index == 0 => Cow::from(row.slice(SKEY)),
+            None if search.index == 0 => Cow::from(row.slice(table::SKEY)),
             None => Cow::default(),
         };
         found.take(&key, || match &projection {
@@ -98,7 +91,7 @@ pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<
         })
     };
     let visited = scan::user_in_order(table, index, &bounds(&search.bounds), search.direction, |row| {
-        let doc = row.slice(DOC);
+        let doc = row.slice(table::DOC);
         seen += 1;
         bytes += doc.len();
         if bytes > MOST_BYTES || seen > most_seen {
@@ -114,17 +107,6 @@ pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<
         return Err(error);
     }
     Ok(visited.filter(|_| few.get()).map(|_| found.packed()))
-}
-
-/// The b-tree of a secondary index, if it has all documents.
-fn secondary(number: i32) -> Option<Oid> {
-    let relation = |kind, name: String| {
-        known::relation((number, kind), || {
-            relation_oid(SCHEMA, &CString::new(name).expect("a name without a zero byte"))
-        })
-    };
-    let entries = relation(c"entries", table::entries_name(number))?;
-    relation(c"index", table::index_name(number)).filter(|_| gin::is_empty(entries))
 }
 
 fn bounds<'a>(keys: &[(&'a [u8], &'a [u8])]) -> Vec<(usize, Bound<'a>)> {

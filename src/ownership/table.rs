@@ -48,15 +48,16 @@ pub fn count(collection: i32) -> Result<u64> {
     Ok(rows.first().map_or(0, |row| row.i64(0).unsigned_abs()))
 }
 
-/// The position of the documents among the table's columns: see [`create`].
-const DOC: i32 = 3;
+/// The positions of shard key and document among the table's columns, from 0: see [`create`].
+pub(super) const SKEY: usize = 0;
+pub(super) const DOC: usize = 2;
 
 /// How many documents match a filter, in the active snapshot.
 ///
 /// # Errors
 /// As [`count`]; those of the filter.
 pub fn count_matching(collection: i32, filter: &str) -> Result<u64> {
-    if let Some(count) = matching::rows(oid(collection)?, DOC, filter)? {
+    if let Some(count) = matching::rows(oid(collection)?, DOC as i32 + 1, filter)? {
         return Ok(count);
     }
     let table = name(collection);
@@ -88,6 +89,16 @@ pub fn oid(collection: i32) -> Result<Oid> {
 /// As [`oid`].
 pub fn oids(collection: i32) -> Result<(Oid, Oid)> {
     Ok((oid(collection)?, relation(collection, c"_pkey")?))
+}
+
+/// The b-tree of a secondary index and the entries beside it; None if it has not both.
+pub fn index_oids(index: i32) -> Option<(Oid, Oid)> {
+    let relation = |kind, name: fn(i32) -> String| {
+        known::relation((index, kind), || {
+            relation_oid(SCHEMA, &CString::new(name(index)).expect("a name without a zero byte"))
+        })
+    };
+    Some((relation(c"index", index_name)?, relation(c"entries", entries_name)?))
 }
 
 /// The relation of a secondary index on every shard, in the schema `docshard_data`.

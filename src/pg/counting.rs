@@ -3,7 +3,7 @@
 //! Counting everything is the one aggregate that every user of a document store asks for all the time. The executor takes
 //! two thirds of its time to hand on rows that nobody looks at.
 
-use super::permission;
+use super::{permission, snapshot};
 use pgrx::pg_sys;
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -40,7 +40,7 @@ pub fn rows(table: pg_sys::Oid, index: pg_sys::Oid) -> Option<u64> {
         }
         let slot = pg_sys::MakeSingleTupleTableSlot((*rel).rd_att, pg_sys::table_slot_callbacks(rel));
         // SERIALIZABLE wants every page of the table remembered that is relied on, which reading the table does at once.
-        let serializable = pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as c_int;
+        let serializable = snapshot::is_serializable();
         let count = if !serializable && mostly_visible(&*(*rel).rd_rel) {
             by_index(rel, index, slot)
         } else {

@@ -156,7 +156,8 @@ fn by_index(collection: &Collection, query: &Query, options: &FindOptions) -> Op
     }
     let turned = |index: &Index, wanted: &Wanted| sort.and_then(|sort| is_turned(index, wanted, sort));
     let (mut index, mut wanted) = best_of(collection, filter, |index, wanted| turned(index, wanted).is_some())?;
-    if sort.is_some()
+    // One that was chosen for its order may narrow the search less than another.
+    if turned(index, &wanted).is_some()
         && let Some(narrower) = best_of(collection, filter, |_, _| false)
         && narrower.1.score() > wanted.score()
     {

@@ -116,8 +116,8 @@ pub fn merged(
     Some((conditions, Merged { tree, told: Some(Restored::of(index)), entries, keys }))
 }
 
-/// The searches of b-tree and entries, in no order, and all conditions' parameters, if the keys of an index's b-tree are all that the filter says;
-/// None if there is no such index.
+/// The searches of b-tree and entries, in no order, and all conditions' parameters, if the keys of an index's b-tree are all
+/// that the filter says; None if there is no such index.
 ///
 /// Apart, they ask the filter of the documents that have entries only; joined by OR it would be asked of all.
 pub fn exact(collection: &Collection, query: &Query, means: &Means<'_>) -> Option<(Conditions, [String; 2])> {

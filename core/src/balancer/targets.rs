@@ -41,7 +41,8 @@ impl<'a> Shards<'a> {
         self.cluster.shards[shard].max_bytes.map(|max| max.saturating_sub(self.used[shard]))
     }
 
-    /// True if the shard may take that many bytes more; one with more than it may have takes nothing, not even an empty chunk.
+    /// True if the shard may take that many bytes more; one with more than it may have takes nothing, not even an empty
+    /// chunk.
     pub(super) fn has_room(&self, shard: usize, bytes: u64) -> bool {
         self.cluster.shards[shard].max_bytes.is_none_or(|max| self.used[shard].saturating_add(bytes) <= max)
     }
