@@ -119,8 +119,14 @@ fn few_finds_answer_what_planned_ones_do() {
     for round in 0..240 {
         if round == 180 {
             // From here on there are entries beside some of the indexes.
-            let arrays = r#"{"_id": 2000, "g": 1, "k": 2000, "b": [1, 2, "x"], "c": {"d": 3}}"#;
-            client.execute("SELECT docshard.insert_one($1, $2::text::jsonb)", &[&NAMESPACE, &arrays]).unwrap();
+            let arrays: Vec<Value> = (2_000..2_060)
+                .map(|id| {
+                    let mut document = document(&mut rng, id);
+                    document["b"] = json!([scalar(&mut rng), scalar(&mut rng)]);
+                    document
+                })
+                .collect();
+            client.execute("SELECT docshard.insert_many($1, $2)", &[&NAMESPACE, &arrays]).unwrap();
         }
         let (filter, limit, skip) = (filter(&mut rng), rng.usize(1..20), rng.usize(0..4));
         let projection = PROJECTIONS[rng.usize(0..PROJECTIONS.len() - 1)];
