@@ -1,7 +1,8 @@
 //! From a foreign server and a user mapping to libpq's connection options, under postgres_fdw's rules.
 //!
 //! Whatever libpq knows is passed on and postgres_fdw's own options are not. A connection always speaks the database's
-//! encoding and has the settings of [`SETTINGS`], so that answers don't depend on the shard's or the role's defaults.
+//! encoding and has the settings of [`SETTINGS`], so that answers don't depend on the shard's or the role's defaults; those
+//! of [`DEFAULTS`] are of speed only.
 
 use super::ffi;
 use crate::pg::error::{Error, Result};
@@ -12,6 +13,11 @@ use pgrx::pg_sys::Oid;
 /// a statement whose router has died, which can't cancel it any more.
 const SETTINGS: &str = "-c search_path=pg_catalog -c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres \
                         -c extra_float_digits=3 -c client_connection_check_interval=2s";
+
+/// Settings of every connection unless the administrator's own `options` say otherwise. What costs time in documents'
+/// conditions is inside functions, which compiling the expressions around them makes no faster: that takes longer than
+/// most statements.
+const DEFAULTS: &str = "-c jit=off";
 
 /// Seconds to wait for a connection where `connect_timeout` doesn't say it.
 const CONNECT_TIMEOUT: u64 = 10;
@@ -109,8 +115,9 @@ pub(super) fn finish(options: &mut Vec<(String, String)>) {
         set(options, "application_name", "docshard".into());
     }
     set(options, "client_encoding", ffi::database_encoding());
-    let own = value(options, "options").map_or_else(|| SETTINGS.into(), |theirs| format!("{theirs} {SETTINGS}"));
-    set(options, "options", own);
+    let theirs = value(options, "options").unwrap_or_default();
+    let all = format!("{DEFAULTS} {theirs} {SETTINGS}");
+    set(options, "options", all);
 }
 
 /// The options with one more setting of the session, `name=value`.

@@ -48,6 +48,37 @@ fn at_a_shard_collections_are_neither_made_nor_dropped() {
     assert_eq!(count(&cluster), 100);
 }
 
+/// Unless the administrator says so.
+#[test]
+fn statements_at_shards_are_not_compiled() {
+    let cluster = cluster();
+    let shard = &cluster.shards[0];
+    let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections WHERE namespace = 'a.c'");
+    shard.psql("ALTER SYSTEM SET jit_above_cost = 0");
+    shard.psql("SELECT pg_reload_conf()");
+    shard
+        .client()
+        .batch_execute(&format!(
+            "CREATE TABLE seen (setting text); \
+             CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql \
+               AS $$BEGIN INSERT INTO public.seen VALUES (current_setting('jit')); RETURN NULL; END$$; \
+             CREATE TRIGGER see AFTER INSERT ON {table} FOR EACH STATEMENT EXECUTE FUNCTION see()"
+        ))
+        .expect("a trigger");
+    let seen = |number: i32| -> Option<String> {
+        shard.psql("TRUNCATE seen");
+        // Of twenty, some are at each of two shards.
+        cluster.router.psql(&format!(
+            "SELECT docshard.insert_many('a.c', array_agg(jsonb_build_object('_id', n))) \
+             FROM generate_series({number}, {number} + 19) AS n"
+        ));
+        shard.value("SELECT string_agg(DISTINCT setting, ' ') FROM seen")
+    };
+    assert_eq!(seen(1000).as_deref(), Some("off"));
+    cluster.router.psql("ALTER SERVER docshard_shard0 OPTIONS (ADD options '-c jit=on')");
+    assert_eq!(seen(2000).as_deref(), Some("on"));
+}
+
 #[test]
 fn a_dumped_router_is_restored() {
     let cluster = cluster();
