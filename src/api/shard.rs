@@ -66,6 +66,7 @@ fn find_few(
     all: bool,
     sort: &str,
     in_order: bool,
+    keyed: bool,
     projection: &str,
 ) -> Option<Vec<u8>> {
     let bounds = lo.iter().zip(hi.iter()).map(|(lo, hi)| (lo.unwrap_or_default(), hi.unwrap_or_default()));
@@ -77,6 +78,7 @@ fn find_few(
         all,
         sort: Some(sort).filter(|text| !text.is_empty()),
         in_order,
+        keyed,
         projection: Some(projection).filter(|text| !text.is_empty()),
     };
     few::find(collection, Placement { token, version }, &search).unwrap_or_else(|e| e.raise())

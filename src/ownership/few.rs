@@ -3,8 +3,8 @@
 //!
 //! What turns out to be something else is left to PostgreSQL: see [`find`].
 //!
-//! The answer is, for each document in the order that was asked for: the lengths of the key that it comes by and of what is
-//! told of it, 4 bytes each, little-endian, and these.
+//! The answer is what is told of each document, in the order that was asked for, and the key that it comes by, packed
+//! ([`docshard_core::document::packed`]).
 
 use super::placement::{Placement, check_read};
 use super::table;
@@ -12,12 +12,12 @@ use super::updating::document;
 use crate::pg::error::Result;
 use crate::pg::scan::{self, Bound, Columns, Direction};
 use crate::pg::{gin, json, lock, snapshot};
+use docshard_core::document::packed::Packer;
 use docshard_core::projection::Projection;
 use docshard_core::sort::Sort;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BinaryHeap;
-use std::ops::Range;
 
 /// Documents that are looked at for an order that the index does not have.
 const MOST_SEEN: usize = 1_000;
@@ -42,6 +42,8 @@ pub struct Search<'a> {
     pub sort: Option<&'a str>,
     /// the index is in the order of the sort
     pub in_order: bool,
+    /// the answer has the keys, too
+    pub keyed: bool,
     /// the projection's text
     pub projection: Option<&'a str>,
 }
@@ -76,13 +78,13 @@ pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<
         true => (search.most, usize::MAX),
         false => (MOST_SEEN, search.most),
     };
-    let mut found = Found::new(most, search.in_order);
+    let mut found = Found::new(most, search.in_order, search.keyed);
     let (mut seen, mut bytes) = (0, 0);
     let (few, failed) = (Cell::new(true), Cell::new(None));
     let mut take = |row: &Columns<'_>, doc: &[u8]| -> Result<bool> {
         let key = match &sort {
             Some(sort) => Cow::from(sort.key_of(document(doc)?)),
-            None if search.index == 0 => Cow::from(row.slice(table::SKEY)),
+            None if search.index == 0 && search.keyed => Cow::from(row.slice(table::SKEY)),
             None => Cow::default(),
         };
         found.take(&key, || match &projection {
@@ -125,22 +127,23 @@ fn bounds<'a>(keys: &[(&'a [u8], &'a [u8])]) -> Vec<(usize, Bound<'a>)> {
 /// The first documents so far.
 struct Found {
     most: usize,
+    keyed: bool,
     /// those that came in order
-    packed: Vec<u8>,
+    packer: Packer,
     count: usize,
     /// key and what is told of those that did not, the last of them on top; None: they come in order
     first: Option<BinaryHeap<(Vec<u8>, Vec<u8>)>>,
 }
 
 impl Found {
-    fn new(most: usize, in_order: bool) -> Self {
-        Self { most, packed: Vec::new(), count: 0, first: (!in_order).then(BinaryHeap::new) }
+    fn new(most: usize, in_order: bool, keyed: bool) -> Self {
+        Self { most, keyed, packer: Packer::default(), count: 0, first: (!in_order).then(BinaryHeap::new) }
     }
 
     /// Takes a document, if it is one of the first; true if there can be others.
     fn take<'a>(&mut self, key: &[u8], told: impl FnOnce() -> Result<Cow<'a, [u8]>>) -> Result<bool> {
         let Some(first) = &mut self.first else {
-            put(&mut self.packed, key, &told()?);
+            self.put(key, &told()?);
             self.count += 1;
             return Ok(self.count < self.most);
         };
@@ -154,52 +157,35 @@ impl Found {
         Ok(true)
     }
 
+    fn put(&mut self, key: &[u8], told: &[u8]) {
+        self.packer.put(if self.keyed { key } else { &[] }, told);
+    }
+
     fn packed(mut self) -> Vec<u8> {
-        for (key, told) in self.first.map(BinaryHeap::into_sorted_vec).unwrap_or_default() {
-            put(&mut self.packed, &key, &told);
+        for (key, told) in self.first.take().map(BinaryHeap::into_sorted_vec).unwrap_or_default() {
+            self.put(&key, &told);
         }
-        self.packed
+        self.packer.into_bytes()
     }
-}
-
-fn put(packed: &mut Vec<u8>, key: &[u8], told: &[u8]) {
-    for part in [key, told] {
-        packed.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
-    }
-    packed.extend_from_slice(key);
-    packed.extend_from_slice(told);
-}
-
-/// Where the key of the document that is packed from there on is, and what is told of it; None if nothing whole is there.
-pub fn unpack(packed: &[u8], from: usize) -> Option<(Range<usize>, Range<usize>)> {
-    let (lengths, _) = packed.get(from..)?.split_at_checked(8)?;
-    let length = |at: usize| lengths[at..at + 4].try_into().map_or(0, |bytes| u32::from_le_bytes(bytes) as usize);
-    let key = from + 8..from + 8 + length(0);
-    let doc = key.end..key.end + length(4);
-    (doc.end <= packed.len()).then_some((key, doc))
 }
 
 #[cfg(any(test, feature = "pg_test"))]
 #[pgrx::pg_schema]
 mod tests {
     use super::*;
+    use docshard_core::document::packed::Documents;
     use pgrx::pg_test;
 
     fn unpacked(packed: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let (mut rows, mut from) = (Vec::new(), 0);
-        while let Some((key, doc)) = unpack(packed, from) {
-            from = doc.end;
-            rows.push((packed[key].to_vec(), packed[doc].to_vec()));
-        }
-        assert_eq!(from, packed.len(), "a rest");
-        rows
+        let all = Documents::unpack(packed).expect("whole");
+        (0..all.len()).map(|n| (all.key(n).unwrap().to_vec(), all.document(n).unwrap().to_vec())).collect()
     }
 
     #[pg_test]
     fn the_first_by_key_are_kept_and_come_in_order() {
         let keys: Vec<u8> = (0..200).map(|n| (n * 37 % 101) as u8).collect();
         for most in [1, 7, 300] {
-            let mut found = Found::new(most, false);
+            let mut found = Found::new(most, false, true);
             for key in &keys {
                 assert!(found.take(&[*key], || Ok(vec![!key, 1].into())).unwrap());
             }
@@ -213,7 +199,7 @@ mod tests {
 
     #[pg_test]
     fn what_comes_in_order_stays_in_it() {
-        let mut found = Found::new(3, true);
+        let mut found = Found::new(3, true, true);
         let more: Vec<bool> = (0..3).map(|n| found.take(&[9 - n], || Ok(vec![n].into())).unwrap()).collect();
         assert_eq!(more, [true, true, false]);
         let expected = [(vec![9], vec![0]), (vec![8], vec![1]), (vec![7], vec![2])];
@@ -221,12 +207,12 @@ mod tests {
     }
 
     #[pg_test]
-    fn what_is_cut_off_is_not_unpacked() {
-        let mut found = Found::new(1, true);
-        found.take(b"key", || Ok(b"document".into())).unwrap();
-        let packed = found.packed();
-        assert!(unpack(&packed, 0).is_some());
-        assert!((0..packed.len()).all(|length| unpack(&packed[..length], 0).is_none()));
+    fn keys_that_nobody_asked_for_only_sort() {
+        let mut found = Found::new(2, false, false);
+        for key in [3, 1, 2] {
+            found.take(&[key], || Ok(vec![key].into())).unwrap();
+        }
+        assert_eq!(unpacked(&found.packed()), [(vec![], vec![1]), (vec![], vec![2])]);
     }
 
     #[pg_test]

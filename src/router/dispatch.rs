@@ -9,7 +9,6 @@ use super::statement::Statement;
 use crate::catalog::model::{Collection, Place, Shard};
 use crate::catalog::{cache, shards};
 use crate::migration::{jobs, recovery};
-use crate::ownership::few;
 use crate::ownership::placement::{self, Placement};
 use crate::ownership::writing;
 use crate::pg::error::{Error, Result, catch_unique_violation};
@@ -22,9 +21,9 @@ use crate::pg::spi;
 use crate::pg::whole;
 use crate::remote::{self, Share};
 use docshard_core::chunk_map::{ShardId, Target};
+use docshard_core::document::packed;
 use docshard_core::error::Kind;
 use docshard_core::key::KeyRanges;
-use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -76,8 +75,8 @@ pub enum Answer {
     Local(spi::Row),
     /// of another node
     Remote(remote::Row),
-    /// one of those that are packed into the first column of a row, its columns being what is told of it and its key
-    Packed(Rc<Answer>, [Range<usize>; 2]),
+    /// one of those that were packed into a column, by its number, its columns being what is told of it and its key
+    Packed(Rc<Packed>, usize),
 }
 
 impl Answer {
@@ -86,7 +85,10 @@ impl Answer {
         match self {
             Answer::Local(row) => row.get(column),
             Answer::Remote(row) => row.get(column),
-            Answer::Packed(row, columns) => row.get(0)?.get(columns.get(column)?.clone()),
+            Answer::Packed(packed, number) => match column {
+                0 => packed.documents.document(*number),
+                _ => packed.documents.key(*number),
+            },
         }
     }
 
@@ -100,9 +102,15 @@ impl Answer {
         match self {
             Answer::Local(_) => false,
             Answer::Remote(_) => true,
-            Answer::Packed(row, _) => row.is_foreign(),
+            Answer::Packed(packed, _) => packed.is_foreign,
         }
     }
+}
+
+/// Documents that came in one piece: see `ownership::few`.
+pub struct Packed {
+    documents: packed::Documents,
+    is_foreign: bool,
 }
 
 /// The rows of one destination.
@@ -113,14 +121,19 @@ pub enum RowStream {
     Rows(std::vec::IntoIter<spi::Row>),
     /// a stream from another node
     Remote(remote::Stream),
-    /// what is packed into the first column of a row, from there on: see `ownership::few`
-    Packed(Rc<Answer>, usize),
+    /// documents that came in one piece, from a number on
+    Packed(Rc<Packed>, usize),
 }
 
 impl RowStream {
-    /// The rows that are packed into the first column of another.
-    pub fn packed(row: Answer) -> Self {
-        RowStream::Packed(Rc::new(row), 0)
+    /// The documents that are packed into a row's first column.
+    ///
+    /// # Errors
+    /// `InternalError` if they are not whole.
+    pub fn packed(row: &Answer) -> Result<Self> {
+        let documents = packed::Documents::unpack(row.get(0).unwrap_or_default())
+            .ok_or_else(|| Error::new(Kind::InternalError, "documents arrived cut off"))?;
+        Ok(RowStream::Packed(Rc::new(Packed { documents, is_foreign: row.is_foreign() }), 0))
     }
 
     /// The next row.
@@ -132,15 +145,10 @@ impl RowStream {
             RowStream::Local(cursor) => cursor.next_row()?.map(Answer::Local),
             RowStream::Rows(rows) => rows.next().map(Answer::Local),
             RowStream::Remote(stream) => stream.next()?.map(Answer::Remote),
-            RowStream::Packed(row, from) => {
-                let packed = row.get(0).unwrap_or_default();
-                if packed.len() == *from {
-                    return Ok(None);
-                }
-                let (key, told) = few::unpack(packed, *from)
-                    .ok_or_else(|| Error::new(Kind::InternalError, "documents arrived cut off"))?;
-                *from = told.end;
-                Some(Answer::Packed(Rc::clone(row), [told, key]))
+            RowStream::Packed(packed, next) => {
+                let number = *next;
+                *next += 1;
+                (number < packed.documents.len()).then(|| Answer::Packed(Rc::clone(packed), number))
             }
         })
     }

@@ -7,7 +7,7 @@
 use super::choice::{best_of, says_one_range};
 use super::condition::Bound;
 use super::covered;
-use super::dispatch::{self, Destination, RowStream};
+use super::dispatch::{self, Answer, Destination, RowStream};
 use super::halves::is_turned;
 use super::hint::{self, Means};
 use super::options::FindOptions;
@@ -75,12 +75,12 @@ impl Few {
         if all && !way.is_narrow || is_paused(kind) {
             return None;
         }
-        // What comes in order from one shard needs no key to be merged by; the primary key's order has one.
+        // What comes in order from one shard needs no key; the primary key's order has one.
         let by_text = !way.in_order || !single && way.index != 0;
         let sort = options.sort.as_ref().filter(|_| by_text).map(|(_, text)| text.clone());
         let sql = format!(
-            "SELECT docshard_internal.find_few({}, $1, $2, {}, $3, $4, {}, {most}, {all}, $5, {}, $6)",
-            collection.id, way.index, way.backward, way.in_order
+            "SELECT docshard_internal.find_few({}, $1, $2, {}, $3, $4, {}, {most}, {all}, $5, {}, {}, $6)",
+            collection.id, way.index, way.backward, way.in_order, !single
         );
         let params = vec![
             Bound::Int8(collection.token),
@@ -105,11 +105,11 @@ impl Few {
             while stream.next_row()?.is_some() {}
             answers.push(answer);
         }
-        let answers: Option<Vec<RowStream>> = answers.into_iter().map(|answer| answer.map(RowStream::packed)).collect();
+        let answers: Option<Vec<Answer>> = answers.into_iter().collect();
         if answers.is_none() {
             PAUSED.with_borrow_mut(|paused| paused.insert(self.kind, PAUSE));
         }
-        Ok(answers)
+        answers.map(|answers| answers.iter().map(RowStream::packed).collect()).transpose()
     }
 }
 

@@ -224,7 +224,7 @@ fn what_is_none_of_its_searches_is_left_to_postgresql() {
          ALTER TABLE {table} ENABLE ROW LEVEL SECURITY; SET ROLE reader"
         ))
         .unwrap();
-    let few = "SELECT docshard_internal.find_few(collection_id, token, version, 0, '{\"\"}', '{\"\"}', false, 5, false, '', true, '') IS NULL \
+    let few = "SELECT docshard_internal.find_few(collection_id, token, version, 0, '{\"\"}', '{\"\"}', false, 5, false, '', true, false, '') IS NULL \
                FROM docshard_data.placement";
     assert!(shard.query_one(few, &[]).unwrap().get::<_, bool>(0));
     shard.batch_execute("RESET ROLE").unwrap();

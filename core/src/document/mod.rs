@@ -8,6 +8,7 @@
 //! * [`order`] is the comparison order over all types; `view` lets it look at stored and owned values alike.
 //! * [`write`] produces jsonb's on-disk form.
 //! * [`normalise`] makes what a client sent into what is stored.
+//! * [`packed`] is documents on their way from a shard to the router.
 
 pub mod element;
 pub mod ext_json;
@@ -15,6 +16,7 @@ pub mod normalise;
 pub mod number;
 mod numeric;
 pub mod order;
+pub mod packed;
 pub mod raw;
 pub(crate) mod text;
 pub mod value;

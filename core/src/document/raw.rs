@@ -333,6 +333,15 @@ pub fn document(bytes: &[u8]) -> Option<RawObject<'_>> {
     }
 }
 
+/// What says which fields an object has: its header with the entries of its keys, and the names; of nothing but an object.
+pub(super) fn fields(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let RawValue::Object(object) = container(bytes) else { return None };
+    let children = object.children();
+    let count = children.entries.len() / 2;
+    let end = (0..count).fold(0, |start, index| children.end(index, start));
+    Some((bytes.get(..4 + 4 * count)?, children.bytes(0, end)))
+}
+
 /// Checks bytes from elsewhere: every length, offset, alignment, UTF-8, key order and numeric, in one walk.
 ///
 /// # Errors
