@@ -169,7 +169,8 @@ pub fn one_key(collection: &Collection, query: &Query, keys: &KeyRanges) -> Opti
     Some(OneKey { skey: skey.to_vec(), id, filter: (!told).then(|| query.text.clone()) })
 }
 
-fn one_id(query: &Query) -> Option<Vec<u8>> {
+/// The one `_id` that matching documents can have, encoded.
+pub fn one_id(query: &Query) -> Option<Vec<u8>> {
     query.filter.ranges_of("_id").as_point().map(<[u8]>::to_vec)
 }
 

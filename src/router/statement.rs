@@ -147,12 +147,12 @@ pub fn find_by_key(
     keys: &KeyRanges,
     options: &FindOptions,
 ) -> Option<Statement> {
-    if query.bounds.is_some()
-        || options.limit != Some(1)
-        || options.skip > 0
-        || options.sort.is_some()
-        || options.projection.is_some()
-    {
+    if query.bounds.is_some() || options.skip > 0 || options.projection.is_some() {
+        return None;
+    }
+    // Of one `_id` there is one document at most, whichever comes first.
+    let is_first = options.limit == Some(1) && options.sort.is_none();
+    if !is_first && aim::one_id(query).is_none() {
         return None;
     }
     let [skey, id, filter] = aim::one_key(collection, query, keys)?.bounds();

@@ -30,9 +30,9 @@ fn cluster(documents: &[Value]) -> Cluster {
 }
 
 /// How often shards were asked so, by sessions that have ended.
-fn asked(cluster: &Cluster) -> i64 {
-    let sql = "SELECT coalesce(sum(calls), 0)::int8 FROM pg_stat_user_functions WHERE funcname = 'find_few'";
-    cluster.shards.iter().map(|shard| shard.value::<i64>(sql)).sum()
+fn asked(cluster: &Cluster, function: &str) -> i64 {
+    let sql = format!("SELECT coalesce(sum(calls), 0)::int8 FROM pg_stat_user_functions WHERE funcname = '{function}'");
+    cluster.shards.iter().map(|shard| shard.value::<i64>(&sql)).sum()
 }
 
 fn found(client: &mut impl GenericClient, filter: &Value, options: &str) -> Vec<Value> {
@@ -150,8 +150,42 @@ fn few_finds_answer_what_planned_ones_do() {
         assert_eq!(sorted(all), sorted(planned), "{what}, without a sort and a limit");
     }
     drop(client);
-    let asked = asked(&cluster);
+    let asked = asked(&cluster, "find_few");
     assert!(asked > 200, "SEED={seed}: shards were asked {asked} times");
+}
+
+/// There is one at most, whether a limit says so or not.
+#[test]
+fn the_document_of_an_id_is_found_without_a_plan() {
+    let documents: Vec<Value> =
+        (0..60).map(|id| json!({"_id": id, "g": id % 6, "k": id, "a": [id, {"b": id}]})).collect();
+    let cluster = cluster(&documents);
+    let mut client = cluster.router.client();
+    client.batch_execute("SELECT docshard.create_collection('few.whole', '{}')").unwrap();
+    client.execute("SELECT docshard.insert_many('few.whole', $1)", &[&documents]).unwrap();
+    let options =
+        ["{}", "{\"limit\": 0}", "{\"limit\": 7}", "{\"sort\": {\"a\": -1}}", "{\"sort\": {\"_id\": 1}, \"limit\": 2}"];
+    for (round, options) in options.into_iter().cycle().take(60).enumerate() {
+        let document = &documents[round];
+        let (id, g) = (&document["_id"], &document["g"]);
+        let cases = [
+            (json!({"g": g, "k": id, "_id": id}), true),
+            (json!({"g": g, "k": id, "_id": {"$in": [id]}, "a.b": id}), true),
+            (json!({"g": g, "k": id, "_id": id, "a.b": -1}), false),
+            (json!({"g": g, "k": id, "_id": 1000}), false),
+        ];
+        for (filter, is_there) in cases {
+            let expected: Vec<Value> = is_there.then(|| document.clone()).into_iter().collect();
+            assert_eq!(found(&mut client, &filter, options), expected, "{filter} {options}");
+        }
+        let sql =
+            "SELECT coalesce(jsonb_agg(d), '[]') FROM docshard.find('few.whole', $1::jsonb::json, $2::text::json) d";
+        let whole: Value = client.query_one(sql, &[&json!({"_id": id}), &options]).unwrap().get(0);
+        assert_eq!(whole, json!([document]), "{options}");
+    }
+    drop(client);
+    assert_eq!(asked(&cluster, "find_few"), 0);
+    assert_eq!(asked(&cluster, "find_document"), 5 * 60);
 }
 
 /// What is more than a few, and transactions in which it counts what is not there.
@@ -279,7 +313,7 @@ fn few_finds_see_every_document_while_chunks_move() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    assert!(asked(&cluster) > 40);
+    assert!(asked(&cluster, "find_few") > 40);
 }
 
 /// Indexes go and come, in one commit or concurrently, under finds that use them.
@@ -329,5 +363,5 @@ fn few_finds_go_on_while_indexes_come_and_go() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    assert!(asked(&cluster) > 10);
+    assert!(asked(&cluster, "find_few") > 10);
 }
