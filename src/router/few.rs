@@ -75,12 +75,13 @@ impl Few {
         if all && !way.is_narrow || is_paused(kind) {
             return None;
         }
-        // What comes in order from one shard needs no key; the primary key's order has one.
-        let by_text = !way.in_order || !single && way.index != 0;
+        // What comes from one shard, or in any order, needs no key to be merged by; the primary key's order has one.
+        let keyed = !single && options.sort.is_some();
+        let by_text = !way.in_order || keyed && way.index != 0;
         let sort = options.sort.as_ref().filter(|_| by_text).map(|(_, text)| text.clone());
         let sql = format!(
             "SELECT docshard_internal.find_few({}, $1, $2, {}, $3, $4, {}, {most}, {all}, $5, {}, {}, $6)",
-            collection.id, way.index, way.backward, way.in_order, !single
+            collection.id, way.index, way.backward, way.in_order, keyed
         );
         let params = vec![
             Bound::Int8(collection.token),
