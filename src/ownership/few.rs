@@ -178,7 +178,7 @@ mod tests {
 
     fn unpacked(packed: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let all = Documents::unpack(packed).expect("whole");
-        (0..all.len()).map(|n| (all.key(n).unwrap().to_vec(), all.document(n).unwrap().to_vec())).collect()
+        (0..all.count()).map(|n| (all.key(n).unwrap().to_vec(), all.document(n).unwrap().to_vec())).collect()
     }
 
     #[pg_test]

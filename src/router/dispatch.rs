@@ -87,7 +87,8 @@ impl Answer {
             Answer::Remote(row) => row.get(column),
             Answer::Packed(packed, number) => match column {
                 0 => packed.documents.document(*number),
-                _ => packed.documents.key(*number),
+                1 => packed.documents.key(*number),
+                _ => None,
             },
         }
     }
@@ -148,7 +149,7 @@ impl RowStream {
             RowStream::Packed(packed, next) => {
                 let number = *next;
                 *next += 1;
-                (number < packed.documents.len()).then(|| Answer::Packed(Rc::clone(packed), number))
+                (number < packed.documents.count()).then(|| Answer::Packed(Rc::clone(packed), number))
             }
         })
     }

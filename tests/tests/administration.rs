@@ -54,8 +54,6 @@ fn statements_at_shards_are_not_compiled() {
     let cluster = cluster();
     let shard = &cluster.shards[0];
     let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections WHERE namespace = 'a.c'");
-    shard.psql("ALTER SYSTEM SET jit_above_cost = 0");
-    shard.psql("SELECT pg_reload_conf()");
     shard
         .client()
         .batch_execute(&format!(

@@ -1,7 +1,7 @@
 //! Documents on their way from a shard to the router, in one piece.
 //!
 //! Documents of a collection mostly have the same fields. What says so, the heading of an object and the names, is not written
-//! again for a document that has those of the one before: a quarter of a short document.
+//! again for a document that has those of the one before.
 //!
 //! Of each document come, little-endian and 4 bytes each, the length of the key that it is to be merged by and that of what
 //! follows of it, whose highest bit says that heading and names are those of the document before; then these two. jsonb's
@@ -129,13 +129,8 @@ impl Documents {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.places.len()
-    }
-
-    /// True if there is none.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
     }
 
     /// The key of one of them.
@@ -174,7 +169,7 @@ mod tests {
 
     fn unpacked(packed: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
         let all = Documents::unpack(packed)?;
-        Some((0..all.len()).map(|n| (all.key(n).unwrap().to_vec(), all.document(n).unwrap().to_vec())).collect())
+        Some((0..all.count()).map(|n| (all.key(n).unwrap().to_vec(), all.document(n).unwrap().to_vec())).collect())
     }
 
     #[test]
