@@ -5,7 +5,7 @@ mod tests {
     use crate::pg::param::Param;
     use crate::pg::spi;
     use docshard_core::document::value::Value;
-    use docshard_core::document::{ext_json, order, raw, write};
+    use docshard_core::document::{ext_json, order, print, raw, write};
     use pgrx::prelude::*;
     use serde_json::{Value as Json, json};
 
@@ -59,6 +59,33 @@ mod tests {
     fn stored(text: &str) -> Vec<u8> {
         let rows = spi::query("SELECT $1::text::jsonb", &[Param::Text(text)]).unwrap();
         rows[0].bytes(0)
+    }
+
+    #[pg_test]
+    fn jsonb_is_printed_as_postgresql_does() {
+        let printed = |bytes: &[u8]| {
+            let mut out = Vec::new();
+            print::print(bytes, &mut out).map(|()| String::from_utf8(out).unwrap())
+        };
+        let check = |text: &str| {
+            let rows = spi::query("SELECT $1::jsonb::text", &[Param::Text(text)]).unwrap();
+            assert_eq!(printed(&stored(text)).as_deref(), Some(rows[0].text(0)), "{text}");
+        };
+        let mut random = Random(0x5EED);
+        for _ in 0..400 {
+            check(&random.object(3).to_string());
+        }
+        for text in
+            ["1", "-0", "1.50", "-0.000", "0.00001234", "100.000", "12345678.87654321", "10000", "0.1", "\"x\"", "true"]
+        {
+            check(text);
+            check(&format!("[{text}]"));
+        }
+        for number in ["1e300", "-1.25e-300", "123456789012345678901234567890.5", "1e-16383", "1e131071"] {
+            check(&format!("{{\"n\": {number}}}"));
+        }
+        // Deeper than is printed here: PostgreSQL does.
+        assert_eq!(printed(&stored(&format!("{}{}", "[".repeat(1000), "]".repeat(1000)))), None);
     }
 
     #[pg_test]

@@ -5,6 +5,7 @@ use crate::command::write::insert_each;
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
 use crate::pg::jsonb::RawJsonb;
+use crate::pg::output;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
 use crate::pg::whole;
@@ -172,7 +173,13 @@ fn find_parts(ns: &str, filter: &Json, options: &Json, operation: &str) -> Resul
 
 /// The documents that match. Options: sort, projection, skip, limit, hint, min, max, collation, let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn find(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> SetOfIterator<'static, RawJsonb> {
+fn find(
+    ns: &str,
+    filter: default!(Json, "'{}'"),
+    options: default!(Json, "'{}'"),
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> SetOfIterator<'static, RawJsonb> {
+    output::take_over(fcinfo);
     let run = || -> Result<read::Documents> {
         let (query, options) = find_parts(ns, &filter, &options, "find")?;
         read::find(ns, &query, &options)
@@ -183,7 +190,13 @@ fn find(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'"
 
 /// The first document that matches, or null. Options: sort, projection, skip, hint, min, max, collation, let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn find_one(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> Option<RawJsonb> {
+fn find_one(
+    ns: &str,
+    filter: default!(Json, "'{}'"),
+    options: default!(Json, "'{}'"),
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> Option<RawJsonb> {
+    output::take_over(fcinfo);
     let run = || -> Result<Option<RawJsonb>> {
         let (query, mut options) = find_parts(ns, &filter, &options, "find_one")?;
         options.limit = Some(1);

@@ -21,6 +21,7 @@ pub mod known;
 pub mod lock;
 pub mod matching;
 pub mod memory;
+pub mod output;
 pub mod param;
 mod permission;
 pub mod planning;

@@ -73,15 +73,25 @@ unsafe fn is_whole(call: pg_sys::FunctionCallInfo) -> bool {
         {
             return false;
         }
-        // The very node: another call of the same function, in the arguments of this one, has another.
-        let targets = PgList::<pg_sys::TargetEntry>::from_pg((*plan).targetlist);
-        let called = (*(*call).flinfo).fn_expr;
-        let is_all = targets.len() == 1 && targets.get_ptr(0).is_some_and(|target| (*target).expr.cast() == called);
-        if !is_all || called.is_null() {
+        if !is_only_target(plan, (*(*call).flinfo).fn_expr) {
             return false;
         }
         // A query message has its transaction to itself. Messages of the extended protocol share one up to a Sync, which most
         // often has come with them.
         !portal.visible || (pq_buffer_has_data() && pq_peekbyte() == c_int::from(b'S'))
+    }
+}
+
+/// True if a call is the only thing that a plan computes.
+///
+/// # Safety
+/// The plan is one that runs.
+pub(super) unsafe fn is_only_target(plan: *mut pg_sys::Plan, called: *mut pg_sys::Node) -> bool {
+    // SAFETY: promised by the caller. The very node: another call of the same function, in the arguments of this one, has
+    // another.
+    unsafe {
+        let targets = PgList::<pg_sys::TargetEntry>::from_pg((*plan).targetlist);
+        let is_all = targets.len() == 1 && targets.get_ptr(0).is_some_and(|target| (*target).expr.cast() == called);
+        is_all && !called.is_null()
     }
 }

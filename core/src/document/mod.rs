@@ -8,6 +8,7 @@
 //! * [`order`] is the comparison order over all types; `view` lets it look at stored and owned values alike.
 //! * [`write`] produces jsonb's on-disk form.
 //! * [`normalise`] makes what a client sent into what is stored.
+//! * [`print`] is jsonb's text.
 //! * [`packed`] is documents on their way from a shard to the router.
 
 pub mod element;
@@ -17,6 +18,7 @@ pub mod number;
 mod numeric;
 pub mod order;
 pub mod packed;
+pub mod print;
 pub mod raw;
 pub(crate) mod text;
 pub mod value;

@@ -137,6 +137,34 @@ impl RawNumeric<'_> {
         Number::Double(self.to_f64())
     }
 
+    /// Appends the text that PostgreSQL prints; None for NaN and the infinities, which jsonb has not.
+    pub(super) fn print(&self, out: &mut Vec<u8>) -> Option<()> {
+        let parts = self.parts()?;
+        if parts.negative {
+            out.push(b'-');
+        }
+        // Digits of base 10000 before the point, the first without leading zeros.
+        let whole = usize::try_from(parts.weight + 1).unwrap_or(0);
+        for index in 0..whole.max(1) {
+            let digits = if index < whole { four(parts.digit(index)) } else { [b'0'; 4] };
+            let zeros = if index == 0 { digits[..3].iter().take_while(|digit| **digit == b'0').count() } else { 0 };
+            out.extend_from_slice(&digits[zeros..]);
+        }
+        let mut decimals = parts.scale as usize;
+        if decimals > 0 {
+            out.push(b'.');
+        }
+        let mut index = parts.weight + 1;
+        while decimals > 0 {
+            let digits = usize::try_from(index).map_or([b'0'; 4], |index| four(parts.digit(index)));
+            let few = decimals.min(digits.len());
+            out.extend_from_slice(&digits[..few]);
+            decimals -= few;
+            index += 1;
+        }
+        Some(())
+    }
+
     /// True if a double written from this numeric, or this integer, is stored with the same value: nothing to
     /// normalise.
     pub(super) fn is_stored_form(&self) -> bool {
@@ -180,6 +208,11 @@ impl RawNumeric<'_> {
             && parts.digits.len() <= 0x8000
             && parts.fraction_digits() <= parts.scale as i32
     }
+}
+
+/// A digit of base 10000 as text.
+fn four(digit: u16) -> [u8; 4] {
+    [1000, 100, 10, 1].map(|power| b'0' + (digit / power % 10) as u8)
 }
 
 fn integer(parts: &Parts<'_>) -> Option<i64> {

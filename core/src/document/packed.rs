@@ -100,7 +100,7 @@ pub struct Documents {
 impl Documents {
     /// What was packed, or None if it is not whole. That each is a well-formed document is left to be checked.
     pub fn unpack(mut packed: &[u8]) -> Option<Self> {
-        let mut all = Self { bytes: Vec::with_capacity(packed.len() / 2 * 3), places: Vec::new() };
+        let mut all = Self { bytes: Vec::with_capacity(packed.len() / 2 * 3), places: Vec::with_capacity(32) };
         let mut fields = Fields::default();
         while !packed.is_empty() {
             let key = word(&mut packed)? as usize;

@@ -78,7 +78,7 @@ pub(super) struct Children<'a> {
 impl<'a> Children<'a> {
     /// `per_count`: 1 for an array, 2 for an object. No children if the header claims more than there is.
     #[inline]
-    fn of(container: &'a [u8], per_count: usize) -> Self {
+    pub(super) fn of(container: &'a [u8], per_count: usize) -> Self {
         let (words, _) = container.as_chunks::<4>();
         let Some((header, words)) = words.split_first() else {
             return Self { entries: &[], data: &[] };
@@ -201,8 +201,9 @@ pub(super) fn varlena_header(size: usize) -> [u8; 4] {
     if cfg!(target_endian = "little") { (size << 2).to_ne_bytes() } else { size.to_ne_bytes() }
 }
 
+/// What is behind the four-byte header of a varlena.
 #[inline]
-fn varlena_body(bytes: &[u8]) -> Option<&[u8]> {
+pub(super) fn varlena_body(bytes: &[u8]) -> Option<&[u8]> {
     let size = varlena_size(*bytes.first_chunk::<4>()?)?;
     bytes.get(4..size)
 }
