@@ -20,6 +20,7 @@ use docshard_core::document::write;
 use docshard_core::error::Kind;
 use docshard_core::update::Style;
 use pgrx::prelude::*;
+use std::rc::Rc;
 
 /// A result document as drivers know it.
 fn result(fields: Vec<(&str, Value)>) -> Result<RawJsonb> {
@@ -162,12 +163,9 @@ fn insert_select(ns: &str, query: &str) -> RawJsonb {
     run().unwrap_or_else(|e| e.raise())
 }
 
-fn find_parts(ns: &str, filter: &Json, options: &Json, operation: &str) -> Result<(Query, FindOptions)> {
+fn find_parts(ns: &str, filter: &Json, options: &Json, operation: &'static str) -> Result<(Query, Rc<FindOptions>)> {
     catalog::namespace::split(ns)?;
-    let options = match options.0.as_str() {
-        "{}" => FindOptions::none(ns)?,
-        _ => FindOptions::parse(ns, &options.parse()?, operation)?,
-    };
+    let options = FindOptions::of_call(ns, &options.0, operation)?;
     Ok((Query::of_find(&filter.0, &options)?, options))
 }
 
@@ -198,8 +196,7 @@ fn find_one(
 ) -> Option<RawJsonb> {
     output::take_over(fcinfo);
     let run = || -> Result<Option<RawJsonb>> {
-        let (query, mut options) = find_parts(ns, &filter, &options, "find_one")?;
-        options.limit = Some(1);
+        let (query, options) = find_parts(ns, &filter, &options, "find_one")?;
         read::find(ns, &query, &options)?.next_document()
     };
     run().unwrap_or_else(|e| e.raise())

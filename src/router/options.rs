@@ -12,6 +12,8 @@ use docshard_core::projection::Projection;
 use docshard_core::setting::{self, Setting};
 use docshard_core::sort::Sort;
 use serde_json::Value as Json;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Options as an object, each of them known.
@@ -179,13 +181,46 @@ pub struct FindOptions {
     pub bounds: Option<Bounds>,
 }
 
+/// The options of so many texts are kept by a session, each of which is as long at most.
+const MOST_KEPT: (usize, usize) = (8, 1000);
+
+/// What an operation's options, of this text, were parsed to.
+struct Kept {
+    operation: &'static str,
+    text: String,
+    options: Rc<FindOptions>,
+}
+
+thread_local! {
+    /// The newest first. Clients send the same text again and again.
+    static KEPT: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) };
+}
+
 impl FindOptions {
-    /// Those of a find without options.
+    /// The options of a call, parsed if none of the last ones had the same.
+    ///
+    /// INVARIANT: what is kept depends on nothing but the text: there is no setting in it, neither of the text nor of the
+    /// collection that it was parsed for; and one with a collation asks for none.
     ///
     /// # Errors
-    /// Internal ones.
-    pub fn none(namespace: &str) -> Result<Self> {
-        Ok(Self { setting: setting(namespace, None, None, &[])?, ..Self::default() })
+    /// Those of [`parse`](Self::parse).
+    pub fn of_call(namespace: &str, text: &str, operation: &'static str) -> Result<Rc<Self>> {
+        let parse = || Self::parse(namespace, &crate::pg::json::parse(text)?, operation).map(Rc::new);
+        if cache::find(namespace)?.is_some_and(|collection| collection.collation.is_some()) {
+            return parse();
+        }
+        let is_it = |kept: &&Kept| kept.operation == operation && kept.text == text;
+        if let Some(options) = KEPT.with_borrow(|all| all.iter().find(is_it).map(|kept| Rc::clone(&kept.options))) {
+            return Ok(options);
+        }
+        let options = parse()?;
+        if options.setting.is_none() && text.len() <= MOST_KEPT.1 {
+            KEPT.with_borrow_mut(|all| {
+                all.truncate(MOST_KEPT.0 - 1);
+                all.insert(0, Kept { operation, text: text.to_owned(), options: Rc::clone(&options) });
+            });
+        }
+        Ok(options)
     }
 
     /// Parses the options of `find`, `find_one`, `explain`.
@@ -212,7 +247,10 @@ impl FindOptions {
         let skip = u64::try_from(skip)
             .map_err(|_| Error::new(Kind::Location51024, format!("skip must be non-negative, but received: {skip}")))?;
         // As in MongoDB: 0 is no limit, and a negative one means its size.
-        let limit = options.truncated("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0);
+        let limit = match operation {
+            "find_one" => Some(1),
+            _ => options.truncated("limit")?.map(i64::unsigned_abs).filter(|limit| *limit > 0),
+        };
         let bounds = Bounds::parse(options.get("min"), options.get("max"))?;
         let hint = options.get("hint").cloned();
         Ok(Self { sort, projection, positional, included, setting, skip, limit, hint, bounds })
