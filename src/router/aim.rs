@@ -4,6 +4,7 @@
 //! new document. By `_id` alone several shards may have candidates; then the document is looked up first and the write
 //! aimed at its key, and the caller tries again if the document went away in between.
 
+use super::call::Call;
 use super::choice;
 use super::condition::{Bound, Conditions};
 use super::dispatch::{self, Destination};
@@ -143,9 +144,9 @@ pub struct OneKey {
 }
 
 impl OneKey {
-    /// These as a statement's parameters, in this order.
-    pub fn bounds(self) -> [Bound; 3] {
-        [Bound::Bytes(self.skey), Bound::OptBytes(self.id), Bound::OptText(self.filter)]
+    /// Adds these to a call's arguments.
+    pub fn arguments_of(self, call: Call) -> Call {
+        call.argument(Bound::Bytes(self.skey)).argument(Bound::OptBytes(self.id)).argument(Bound::OptText(self.filter))
     }
 }
 

@@ -4,6 +4,7 @@
 //! stale map; the others check inside their statement. Requests to all remote targets are under way before the local
 //! one runs, and no answer is used before all have confirmed.
 
+use super::call::Call;
 use super::condition::{Borrowed, Bound};
 use super::statement::Statement;
 use crate::catalog::model::{Collection, Place, Shard};
@@ -318,18 +319,13 @@ impl LockRange {
     }
 
     fn statement(&self, collection: &Collection) -> Statement {
-        let mut statement = Statement {
-            sql: format!("SELECT docshard_internal.lock_and_check({}, $1, $2, $3, $4)", collection.id),
-            params: vec![
-                Bound::Int8(collection.token),
-                Bound::Int8(0),
-                Bound::OptBytes(self.lo.clone()),
-                Bound::OptBytes(self.hi.clone()),
-            ],
-        };
+        let call = Call::of("lock_and_check", collection)
+            .argument(Bound::OptBytes(self.lo.clone()))
+            .argument(Bound::OptBytes(self.hi.clone()));
+        let mut statement = call.statement();
         if let Some(number) = self.upsert {
-            statement.sql += ", docshard_internal.lock_upsert($5)";
             statement.params.push(Bound::Int8(number));
+            statement.sql += &format!(", docshard_internal.lock_upsert(${})", statement.params.len());
         }
         statement
     }

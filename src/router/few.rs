@@ -1,9 +1,12 @@
-//! A find of few documents that one index leads to: a shard does it at once, and answers one value. See `ownership::few`.
+//! Finds of few documents that one index leads to, or of one by its key: a shard does it at once, and answers one value. See
+//! `ownership::few` and `ownership::documents`.
 //!
-//! That needs an index whose b-tree's keys are all that the filter says, each column's being one range; and a limit, or an
+//! The first needs an index whose b-tree's keys are all that the filter says, each column's being one range; and a limit, or an
 //! equality for the first column, so that there may be few. A shard may answer that it is none of its searches; then the find
 //! is a statement for PostgreSQL as any other, and the next ones by that index are, too.
 
+use super::aim;
+use super::call::Call;
 use super::choice::{best_of, says_one_range};
 use super::condition::Bound;
 use super::covered;
@@ -79,20 +82,18 @@ impl Few {
         let keyed = !single && options.sort.is_some();
         let by_text = !way.in_order || keyed && way.index != 0;
         let sort = options.sort.as_ref().filter(|_| by_text).map(|(_, text)| text.clone());
-        let sql = format!(
-            "SELECT docshard_internal.find_few({}, $1, $2, {}, $3, $4, {}, {most}, {all}, $5, {}, {}, $6)",
-            collection.id, way.index, way.backward, way.in_order, keyed
-        );
-        let params = vec![
-            Bound::Int8(collection.token),
-            Bound::Int8(0),
-            Bound::BytesArray(way.lo),
-            Bound::BytesArray(way.hi),
-            Bound::Text(sort.unwrap_or_default()),
-            Bound::Text(projection(query, options).unwrap_or_default()),
-        ];
-        let statement = Statement { sql, params };
-        Some(Self { statement, order: way.order, kind })
+        let call = Call::of("find_few", collection)
+            .literal(way.index)
+            .argument(Bound::BytesArray(way.lo))
+            .argument(Bound::BytesArray(way.hi))
+            .literal(way.backward)
+            .literal(most)
+            .literal(all)
+            .argument(Bound::Text(sort.unwrap_or_default()))
+            .literal(way.in_order)
+            .literal(keyed)
+            .argument(Bound::Text(projection(query, options).unwrap_or_default()));
+        Some(Self { statement: call.statement(), order: way.order, kind })
     }
 
     /// Asks the shards; None if one of them leaves it to PostgreSQL.
@@ -112,6 +113,27 @@ impl Few {
         }
         answers.map(|answers| answers.iter().map(RowStream::packed).collect()).transpose()
     }
+}
+
+/// The statement of a find for one whole document of one key, which a shard does at once: see `ownership::documents`. Its one
+/// row is null if there is none. `keys` are the shard keys that documents can have which match. None: the find asks for
+/// something else.
+pub fn find_by_key(
+    collection: &Collection,
+    query: &Query,
+    keys: &KeyRanges,
+    options: &FindOptions,
+) -> Option<Statement> {
+    if query.bounds.is_some() || options.skip > 0 || options.projection.is_some() {
+        return None;
+    }
+    // Of one `_id` there is one document at most, whichever comes first.
+    let is_first = options.limit == Some(1) && options.sort.is_none();
+    if !is_first && aim::one_id(query).is_none() {
+        return None;
+    }
+    let key = aim::one_key(collection, query, keys)?;
+    Some(key.arguments_of(Call::of("find_document", collection)).statement())
 }
 
 fn is_paused(kind: Kind) -> bool {

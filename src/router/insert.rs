@@ -1,6 +1,7 @@
 //! Inserting: documents are made storable here, grouped by shard, and sent in pieces, so that shards take some in while
 //! others are being made. What must know of each document whether its key was taken is sent a batch a shard.
 
+use super::call::Call;
 use super::condition::{Bound, Conditions};
 use super::dispatch::{self, Destination, LockRange, Written, with_fresh_map};
 use super::statement::Statement;
@@ -305,10 +306,7 @@ fn insert_at_once(collection: &Collection, batch: &[Storable], is_last: bool) ->
 
 /// The statement that inserts packed documents at a shard: see `ownership::documents`.
 fn insertion(collection: &Collection, packed: Vec<u8>) -> Statement {
-    Statement {
-        sql: format!("SELECT docshard_internal.insert_documents({}, $1, $2, $3)", collection.id),
-        params: vec![Bound::Int8(collection.token), Bound::Int8(0), Bound::Bytes(packed)],
-    }
+    Call::of("insert_documents", collection).argument(Bound::Bytes(packed)).statement()
 }
 
 /// Inserts what can be of a batch; answers which were not inserted, as a key of theirs was taken.

@@ -3,6 +3,7 @@
 //! * [`options`]: the drivers' options of each operation.
 //! * [`choice`]: which index a filter is best served by.
 //! * [`condition`], [`statement`]: the SQL that a shard runs; few shapes, values as parameters, so that it is prepared.
+//! * [`call`]: statements that are one call of a function there.
 //! * [`covered`]: what an index answers without documents.
 //! * [`halves`]: how a find with a limit or a sort goes by an index that has two parts.
 //! * [`few`]: finds of few documents, which a shard does without PostgreSQL's planner.
@@ -17,6 +18,7 @@
 //! voids the answers of all; no row is handed out before every target has confirmed; a write first locks and checks.
 
 pub mod aim;
+pub mod call;
 pub mod choice;
 pub mod condition;
 pub mod config;

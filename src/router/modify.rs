@@ -4,6 +4,7 @@
 //! is a matter of [`super::single`].
 
 use super::aim::{Aim, OneKey, Operation, Shot, aim};
+use super::call::Call;
 use super::condition::Bound;
 use super::dispatch::{self, LockRange, with_fresh_map};
 use super::options;
@@ -175,26 +176,14 @@ fn update_once(collection: &Collection, change: &Change<'_>, collisions: &mut u3
 
 /// Updates one document of that key, at once: see `ownership::documents`.
 fn update_by_key(collection: &Collection, change: &Change<'_>, key: OneKey) -> Statement {
-    let sql = format!("SELECT docshard_internal.update_document({}, $1, $2, $3, $4, $5, $6, $7)", collection.id);
     let fixed = collection.key.fields.iter().map(|(path, _)| path.clone()).collect();
-    let [skey, id, filter] = key.bounds();
-    let params = vec![
-        Bound::Int8(collection.token),
-        Bound::Int8(0),
-        skey,
-        id,
-        filter,
-        Bound::Text(change.modification.text.clone()),
-        Bound::TextArray(fixed),
-    ];
-    Statement { sql, params }
+    let call = key.arguments_of(Call::of("update_document", collection));
+    call.argument(Bound::Text(change.modification.text.clone())).argument(Bound::TextArray(fixed)).statement()
 }
 
 /// Deletes one document of that key, at once: see `ownership::documents`.
 fn delete_by_key(collection: &Collection, key: OneKey) -> Statement {
-    let sql = format!("SELECT docshard_internal.delete_document({}, $1, $2, $3, $4, $5)", collection.id);
-    let [skey, id, filter] = key.bounds();
-    Statement { sql, params: vec![Bound::Int8(collection.token), Bound::Int8(0), skey, id, filter] }
+    key.arguments_of(Call::of("delete_document", collection)).statement()
 }
 
 /// Updates what it finds; answers how many matched and how many changed. Where one is enough, it is locked first: so

@@ -2,7 +2,7 @@
 
 use super::config;
 use super::dispatch::{self, Destination, with_fresh_map};
-use super::few::Few;
+use super::few::{self, Few};
 use super::hint;
 use super::merge::Merged;
 use super::options::{self, CountOptions, FindOptions};
@@ -147,7 +147,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
             return Ok(none());
         }
         let single = destinations.len() == 1;
-        let by_key = if single { statement::find_by_key(&collection, query, &keys, options) } else { None };
+        let by_key = if single { few::find_by_key(&collection, query, &keys, options) } else { None };
         if by_key.is_none()
             && let Some(few) = Few::of_find(&collection, query, &keys, options, single)
             && let Some(streams) = few.run(&collection, &destinations)?

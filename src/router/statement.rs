@@ -1,6 +1,5 @@
 //! The SELECT that a shard runs for a find or a count.
 
-use super::aim;
 use super::choice::finds_few;
 use super::condition::{Bound, Conditions, VERSION_PARAM};
 use super::covered::Covered;
@@ -12,7 +11,6 @@ use crate::catalog::model::{Collection, Index};
 use crate::pg::error::Result;
 use docshard_core::filter::Filter;
 use docshard_core::index::{IndexKeys, Span};
-use docshard_core::key::KeyRanges;
 use docshard_core::key::pattern::FieldKind;
 use docshard_core::setting::wrapped;
 use docshard_core::sort::Sort;
@@ -136,28 +134,6 @@ pub fn find(
     }
     sql += &limited(options, single_target);
     Ok((Statement { sql, params: conditions.params }, order))
-}
-
-/// The statement of a find for one whole document of one key, which a shard does at once: see `ownership::documents`. Its one
-/// row is null if there is none. `keys` are the shard keys that documents can have which match. None: the find asks for
-/// something else.
-pub fn find_by_key(
-    collection: &Collection,
-    query: &Query,
-    keys: &KeyRanges,
-    options: &FindOptions,
-) -> Option<Statement> {
-    if query.bounds.is_some() || options.skip > 0 || options.projection.is_some() {
-        return None;
-    }
-    // Of one `_id` there is one document at most, whichever comes first.
-    let is_first = options.limit == Some(1) && options.sort.is_none();
-    if !is_first && aim::one_id(query).is_none() {
-        return None;
-    }
-    let [skey, id, filter] = aim::one_key(collection, query, keys)?.bounds();
-    let sql = format!("SELECT docshard_internal.find_document({}, $1, $2, $3, $4, $5)", collection.id);
-    Some(Statement { sql, params: vec![Bound::Int8(collection.token), Bound::Int8(0), skey, id, filter] })
 }
 
 /// No limit, of which PostgreSQL's planner does not know it: it takes the rows for a cursor's, and the way that begins soonest
