@@ -30,7 +30,7 @@ pub(super) struct Sides {
 fn session<'a>(side: &'a mut Option<Remote>, shard: ShardId, record: &Record) -> Result<&'a mut Remote> {
     match side {
         Some(session) => Ok(session),
-        // Not the application name of the move's own sessions: those are ended by the cleaning.
+        // Not the application name of the move's own sessions: the cleaning ends those, but for the one that it uses.
         None => Ok(side.insert(shard::connect(shard, record, "docshard recovery")?)),
     }
 }
@@ -89,8 +89,7 @@ pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> 
     fault::point("move.recipient_committed")?;
     transaction::run(|| flip(record))?;
     fault::point("move.flipped")?;
-    *sides = Sides::default();
-    settle(record.id)
+    settle_by(record.id, sides)
 }
 
 /// Brings an attempt to its end, from whatever state. Whoever calls holds the coordinator's lock.
@@ -98,7 +97,11 @@ pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> 
 /// # Errors
 /// What the shards answer, an unreachable one above all: then it is to be called again later.
 pub(super) fn settle(id: i64) -> Result<()> {
-    let mut sides = Sides::default();
+    settle_by(id, &mut Sides::default())
+}
+
+/// The same, by these sessions.
+fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
     let cluster = transaction::run(cluster_id)?;
     let (donor_gid, recipient_gid) = (names::donor_gid(cluster, id), names::recipient_gid(cluster, id));
     loop {
@@ -129,7 +132,7 @@ pub(super) fn settle(id: i64) -> Result<()> {
             })?,
             Action::Flip => transaction::run(|| flip(&record))?,
             Action::Clean => {
-                clean(&record, cluster)?;
+                clean(&record, cluster, sides)?;
                 fault::point("move.cleaned")?;
                 transaction::run(|| record::advance(id, record.state, State::Done))?;
             }
@@ -152,7 +155,7 @@ pub(super) fn clean_late(id: i64) -> Result<bool> {
         Ok(!rows.is_empty())
     })?;
     if aborted {
-        clean(&Record { state: State::Aborted, ..record }, cluster)?;
+        clean(&Record { state: State::Aborted, ..record }, cluster, &mut Sides::default())?;
     }
     Ok(aborted)
 }
@@ -200,34 +203,33 @@ fn flip(record: &Record) -> Result<()> {
         ));
     }
     change::touch(collection.id)?;
-    let name = |shard: ShardId| -> Result<String> {
-        let rows = spi::query("SELECT name FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard)])?;
-        Ok(rows.first().map(|row| row.text(0).to_owned()).unwrap_or_default())
-    };
-    let took = spi::query(
-        "SELECT durations::text, stall_ms, rounds FROM docshard_catalog.migrations WHERE id = $1",
+    let told = spi::query(
+        "SELECT donor.name, recipient.name, m.durations::text, m.stall_ms, m.rounds \
+         FROM docshard_catalog.migrations m \
+         LEFT JOIN docshard_catalog.shards donor ON donor.id = m.donor \
+         LEFT JOIN docshard_catalog.shards recipient ON recipient.id = m.recipient WHERE m.id = $1",
         &[Param::Int8(record.id)],
     )?;
-    let took = took.first().cloned().unwrap_or_default();
-    let durations: serde_json::Value = serde_json::from_str(took.text(0)).unwrap_or_default();
+    let told = told.first().cloned().unwrap_or_default();
+    let durations: serde_json::Value = serde_json::from_str(told.text(2)).unwrap_or_default();
     let details = json!({
         "migration": record.id,
-        "from": name(record.donor)?,
-        "to": name(record.recipient)?,
+        "from": told.opt_text(0).unwrap_or_default(),
+        "to": told.opt_text(1).unwrap_or_default(),
         "documents": record.documents,
         "bytes": record.bytes,
-        "rounds": took.i32(2),
-        "stallMillis": took.i64(1),
+        "rounds": told.i32(4),
+        "stallMillis": told.i64(3),
         "millis": durations,
     });
     change::log("moveChunk", Some(&record.namespace), &details)
 }
 
 /// Removes what an attempt left on its shards; one that cannot be reached does not keep the other from being cleaned.
-fn clean(record: &Record, cluster: i64) -> Result<()> {
+fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<()> {
     let donor = transaction::guarded(|| {
-        let mut shard = shard::connect(record.donor, record, "docshard recovery")?;
-        end_attempt(&mut shard, record, cluster, &names::donor_gid(cluster, record.id))?;
+        let shard = session(&mut sides.donor, record.donor, record)?;
+        end_attempt(shard, record, cluster, &names::donor_gid(cluster, record.id))?;
         // A writer that saw the capture may log more until it ends; that is left to the sweep.
         for table in ["capture", "capture_log", "capture_parts"] {
             let sql = format!("DELETE FROM docshard_data.{table} WHERE migration_id = $1");
@@ -236,10 +238,10 @@ fn clean(record: &Record, cluster: i64) -> Result<()> {
         Ok(())
     });
     let recipient = transaction::guarded(|| {
-        let mut shard = shard::connect(record.recipient, record, "docshard recovery")?;
-        end_attempt(&mut shard, record, cluster, &names::recipient_gid(cluster, record.id))?;
-        drop_staging(&mut shard, record)?;
-        transaction::run(|| drop_unplaced(&mut shard, record))
+        let shard = session(&mut sides.recipient, record.recipient, record)?;
+        end_attempt(shard, record, cluster, &names::recipient_gid(cluster, record.id))?;
+        drop_staging(shard, record)?;
+        transaction::run(|| drop_unplaced(shard, record))
     });
     let result = donor.and(recipient);
     if let Err(error) = &result {
