@@ -1,6 +1,6 @@
 //! Documents as a client's rows. Where a client's statement is nothing but one call that returns jsonb, and the client wants
-//! text, the text is written here: many times as fast as `jsonb_out` does, which most of what a router does for a find of
-//! many documents would be spent on.
+//! text, the text is written here: several times as fast as `jsonb_out` does, which is a large part of what a router does for
+//! a find of more than a few documents.
 //!
 //! PostgreSQL's receiver of a statement's rows says itself which function is given them, and that one is exchanged. All else
 //! stays PostgreSQL's: what describes the columns, the message, its encoding, and every row that is not understood here.
