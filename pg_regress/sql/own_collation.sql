@@ -87,6 +87,16 @@ SELECT docshard.shard_collection('own.t', '{"k": 1}', '{"collation": {"locale": 
 SELECT docshard.create_index('own.t', '{"k": 1}', '{"name": "k", "collation": {"locale": "simple"}}');
 SELECT docshard.shard_collection('own.t', '{"k": 1}', '{"collation": {"locale": "simple"}}') -> 'ok' AS ok;
 
+-- The same options mean what each collection says, and the time is that of each statement.
+SELECT docshard.insert_many('own.plain', ARRAY['{"_id": 1, "k": "b"}', '{"_id": 2, "k": "C"}', '{"_id": 3, "k": "a"}']::jsonb[]) ->> 'insertedCount' AS inserted;
+SELECT docshard.create_collection('own.folded', '{"collation": {"locale": "en", "strength": 2}}') -> 'ok' AS ok;
+SELECT docshard.insert_many('own.folded', ARRAY['{"_id": 1, "k": "b"}', '{"_id": 2, "k": "C"}', '{"_id": 3, "k": "a"}']::jsonb[]) ->> 'insertedCount' AS inserted;
+SELECT docshard.find('own.plain', '{}', '{"sort": {"k": 1}}');
+SELECT docshard.find('own.folded', '{}', '{"sort": {"k": 1}}');
+SELECT docshard.find('own.plain', '{}', '{"sort": {"k": 1}}');
+SELECT docshard.find_one('own.plain', '{}', '{"projection": {"now": "$$NOW"}}') -> 'now' AS before FROM pg_sleep(0.002) \gset
+SELECT docshard.find_one('own.plain', '{}', '{"projection": {"now": "$$NOW"}}') -> 'now' <> :'before' AS later FROM pg_sleep(0.002);
+
 -- Refused.
 SELECT docshard.create_collection('own.x', '{"collation": {"locale": "xx"}}');
 SELECT docshard.create_collection('own.x', '{"collation": "en"}');

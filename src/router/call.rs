@@ -1,6 +1,6 @@
 //! Statements that are one call of a function at a shard, which does it all at once: without plan and executor.
 
-use super::condition::{Bound, VERSION_PARAM};
+use super::condition::{Bound, first_params};
 use super::statement::Statement;
 use crate::catalog::model::Collection;
 use std::fmt::{Display, Write};
@@ -14,9 +14,8 @@ pub struct Call {
 impl Call {
     /// A call of a function of the schema `docshard_internal`.
     pub fn of(function: &str, collection: &Collection) -> Self {
-        let params = vec![Bound::Int8(collection.token), Bound::Int8(0)];
-        debug_assert!(params.len() > VERSION_PARAM, "the version has its place");
-        Self { sql: format!("SELECT docshard_internal.{function}({}, $1, $2", collection.id), params }
+        let sql = format!("SELECT docshard_internal.{function}({}, $1, $2", collection.id);
+        Self { sql, params: first_params(collection) }
     }
 
     /// One more argument, of few values: it is part of the statement's text, of which the shard is told once.

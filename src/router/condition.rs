@@ -100,13 +100,18 @@ pub struct Conditions {
 /// The position of the version among the parameters: the one that differs from shard to shard.
 pub const VERSION_PARAM: usize = 1;
 
+/// The parameters that every checked statement begins with: the collection's token, and a place for the shard's version.
+pub fn first_params(collection: &Collection) -> Vec<Bound> {
+    vec![Bound::Int8(collection.token), Bound::Int8(0)]
+}
+
 impl Conditions {
     /// The version check alone.
     pub fn new(collection: &Collection) -> Self {
         Self {
             terms: vec![format!("docshard_internal.at_version({}, $1, $2)", collection.id)],
             scanned_by: None,
-            params: vec![Bound::Int8(collection.token), Bound::Int8(0)],
+            params: first_params(collection),
         }
     }
 

@@ -2,7 +2,7 @@
 //! others are being made. What must know of each document whether its key was taken is sent a batch a shard.
 
 use super::call::Call;
-use super::condition::{Bound, Conditions};
+use super::condition::{Bound, Conditions, first_params};
 use super::dispatch::{self, Destination, LockRange, Written, with_fresh_map};
 use super::statement::Statement;
 use crate::catalog::model::Collection;
@@ -343,7 +343,7 @@ fn place<T>(collection: &Collection, by_shard: &BTreeMap<ShardId, T>) -> Result<
 fn statement(collection: &Collection, batch: &[Storable], keys: &[Vec<u8>], group: &[usize]) -> Statement {
     let check = format!("docshard_internal.at_version({}, $1, $2)", collection.id);
     let head = format!("INSERT INTO {} (skey, id, doc)", collection.table());
-    let mut params = vec![Bound::Int8(collection.token), Bound::Int8(0)];
+    let mut params = first_params(collection);
     let sql = if let [index] = group {
         params.push(Bound::Bytes(keys[*index].clone()));
         params.push(Bound::Bytes(batch[*index].id_key.clone()));

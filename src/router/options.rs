@@ -181,8 +181,10 @@ pub struct FindOptions {
     pub bounds: Option<Bounds>,
 }
 
-/// The options of so many texts are kept by a session, each of which is as long at most.
-const MOST_KEPT: (usize, usize) = (8, 1000);
+/// The options of so many texts are kept by a session.
+const MOST_KEPT: usize = 8;
+/// So long, in bytes, may a text be whose options are kept.
+const LONGEST_KEPT: usize = 1000;
 
 /// What an operation's options, of this text, were parsed to.
 struct Kept {
@@ -214,9 +216,9 @@ impl FindOptions {
             return Ok(options);
         }
         let options = parse()?;
-        if options.setting.is_none() && text.len() <= MOST_KEPT.1 {
+        if options.setting.is_none() && text.len() <= LONGEST_KEPT {
             KEPT.with_borrow_mut(|all| {
-                all.truncate(MOST_KEPT.0 - 1);
+                all.truncate(MOST_KEPT - 1);
                 all.insert(0, Kept { operation, text: text.to_owned(), options: Rc::clone(&options) });
             });
         }

@@ -27,7 +27,7 @@ fn container(bytes: &[u8], depth: usize, out: &mut Vec<u8>) -> Option<()> {
                     out.extend_from_slice(b", ");
                 }
                 let name_end = children.end(index, name_at);
-                string(children.data.get(name_at..name_end)?, out);
+                string(children.data.get(name_at..name_end)?, out)?;
                 name_at = name_end;
                 out.extend_from_slice(b": ");
                 value_at = child(&children, count + index, value_at, depth, out)?;
@@ -59,7 +59,7 @@ fn child(children: &Children<'_>, index: usize, start: usize, depth: usize, out:
     let entry = u32::from_ne_bytes(*children.entries.get(index)?);
     let end = children.end(index, start);
     match entry & ENTRY_TYPE_MASK {
-        ENTRY_STRING => string(children.data.get(start..end)?, out),
+        ENTRY_STRING => string(children.data.get(start..end)?, out)?,
         ENTRY_NUMERIC => {
             let body = varlena_body(children.data.get(align(start)..end)?)?;
             RawNumeric(body).print(out)?;
@@ -73,16 +73,17 @@ fn child(children: &Children<'_>, index: usize, start: usize, depth: usize, out:
     Some(end)
 }
 
-/// Appends a string in quotes. Most have nothing to escape, which eight bytes at a time tell.
-fn string(text: &[u8], out: &mut Vec<u8>) {
-    out.push(b'"');
+/// Appends a string in quotes. Most have nothing to escape, which eight bytes at a time tell; what has is left to serde_json,
+/// which escapes as PostgreSQL does.
+fn string(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (words, rest) = text.as_chunks::<8>();
-    if words.iter().all(|word| is_plain(*word)) && rest.iter().all(|byte| escape(*byte).is_none()) {
+    if words.iter().all(|word| is_plain(*word)) && rest.iter().all(|byte| !matches!(byte, ..b' ' | b'"' | b'\\')) {
+        out.push(b'"');
         out.extend_from_slice(text);
-    } else {
-        escaped(text, out);
+        out.push(b'"');
+        return Some(());
     }
-    out.push(b'"');
+    serde_json::to_writer(out, std::str::from_utf8(text).ok()?).ok()
 }
 
 /// True if none of the bytes is escaped.
@@ -94,30 +95,6 @@ fn is_plain(word: [u8; 8]) -> bool {
     let any_below = |word: u64, n: u8| word.wrapping_sub(ONES * u64::from(n)) & !word & TOPS != 0;
     let any_is = |byte: u8| any_below(word ^ (ONES * u64::from(byte)), 1);
     !(any_below(word, b' ') || any_is(b'"') || any_is(b'\\'))
-}
-
-fn escaped(text: &[u8], out: &mut Vec<u8>) {
-    for &byte in text {
-        match escape(byte) {
-            None => out.push(byte),
-            Some(b'u') => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
-            Some(letter) => out.extend([b'\\', letter]),
-        }
-    }
-}
-
-/// What stands behind the backslash; None for a byte that stands for itself.
-fn escape(byte: u8) -> Option<u8> {
-    match byte {
-        b'"' | b'\\' => Some(byte),
-        0x08 => Some(b'b'),
-        0x0C => Some(b'f'),
-        b'\n' => Some(b'n'),
-        b'\r' => Some(b'r'),
-        b'\t' => Some(b't'),
-        0..b' ' => Some(b'u'),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -165,13 +142,11 @@ mod tests {
     fn what_is_escaped_is_seen_at_every_place() {
         for at in 0..20 {
             for byte in 0..=0x7Fu8 {
-                let mut text = vec![b'a'; 20];
+                let mut text = [b'a'; 20];
                 text[at] = byte;
-                let mut expected = Vec::new();
-                escaped(&text, &mut expected);
                 let mut out = Vec::new();
-                string(&text, &mut out);
-                assert_eq!(&out[1..out.len() - 1], expected, "{byte} at {at}");
+                string(&text, &mut out).unwrap();
+                assert_eq!(out, serde_json::to_vec(std::str::from_utf8(&text).unwrap()).unwrap(), "{byte} at {at}");
             }
         }
     }
