@@ -82,6 +82,14 @@ impl ChunkMap {
         Ok(Self { chunks, owner_of, owners })
     }
 
+    /// The same chunks, one of which has another owner; None if there is no chunk with these bounds.
+    pub fn with_owner(&self, min: &[u8], max: &[u8], shard: ShardId) -> Option<Self> {
+        let mut chunks = self.chunks.clone();
+        let chunk = chunks.get_mut(self.position(min)).filter(|chunk| chunk.min == min && chunk.max == max)?;
+        chunk.shard = shard;
+        Self::new(chunks).ok()
+    }
+
     /// All chunks in key order.
     pub fn chunks(&self) -> &[Chunk] {
         &self.chunks

@@ -45,6 +45,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
+    fn a_chunk_with_another_owner(map in map(), at in any::<proptest::sample::Index>(), shard in 1..9i32, key in key()) {
+        let mut chunks = map.chunks().to_vec();
+        let chunk = at.get(&chunks).clone();
+        let changed = map.with_owner(&chunk.min, &chunk.max, shard).expect("the chunk is there");
+        chunks[at.index(map.chunks().len())].shard = shard;
+        prop_assert_eq!(changed.chunks(), &chunks[..]);
+        prop_assert_eq!(changed.shards(), ChunkMap::new(chunks).unwrap().shards());
+        // No such chunk, though one that holds its lower bound.
+        prop_assert_eq!(map.with_owner(&chunk.min, &[&chunk.max[..], &[1]].concat(), shard).is_none(), true);
+        if map.chunks().iter().all(|chunk| chunk.min != key) {
+            prop_assert_eq!(map.with_owner(&key, &map.find(&key).max, shard).is_none(), true);
+        }
+    }
+
+    #[test]
     fn the_map_agrees_with_looking_at_every_chunk(
         map in map(),
         wanted in key(),

@@ -2,6 +2,7 @@
 
 use crate::world::{A, Answer, B, Floor, Logged, Op, Others, Reader, Rows, Second, Side, Txn, World, Writer};
 use crate::{Mechanism, Protocol};
+use docshard_core::migration::State;
 
 fn side(new: bool) -> Side {
     if new { Side::Recipient } else { Side::Donor }
@@ -97,6 +98,36 @@ impl Protocol {
             Writer::Acknowledged | Writer::Failed => return None,
         };
         next.writers[number] = after;
+        Some(next)
+    }
+
+    /// A writer without a map, or told that the one it has is stale, goes by that of a decided move: in any state of it, as
+    /// nothing but the shards' versions tells it more.
+    pub(crate) fn foresee_write(&self, world: &World, number: usize) -> Option<World> {
+        if world.state != State::Committed
+            || !matches!(world.writers[number], Writer::Idle | Writer::Mapped { new: false })
+        {
+            return None;
+        }
+        let mut next = world.clone();
+        next.writers[number] = Writer::Mapped { new: true };
+        Some(next)
+    }
+
+    /// As [`Protocol::foresee_write`], for the reader: by one of two decided moves, or by both.
+    pub(crate) fn foresee_read(&self, world: &World, first: bool, second: bool) -> Option<World> {
+        let decided =
+            (!first || world.state == State::Committed) && (!second || world.second.is_some_and(Second::is_decided));
+        let may = matches!(
+            world.reader,
+            Reader::Idle | Reader::Mapped { new: false, .. } | Reader::Asked { new: false, checked: false, .. }
+        );
+        if !decided || !may {
+            return None;
+        }
+        let mut next = world.clone();
+        let moved = world.second == Some(Second::Moved);
+        next.reader = Reader::Mapped { new: world.map || first, second: moved || second };
         Some(next)
     }
 

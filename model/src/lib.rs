@@ -95,6 +95,15 @@ pub enum Event {
     Read(Side),
     /// the reader takes a step, at that shard of the second move
     ReadOther(Side),
+    /// a writer that has not begun goes by the map as the decided move will make it
+    ForeseeWrite(usize),
+    /// as [`Event::ForeseeWrite`], the reader: by one move or both
+    ForeseeRead {
+        /// by the first
+        first: bool,
+        /// by the second
+        second: bool,
+    },
     /// the second move takes a step that others see
     Second,
     /// the second move is taken back
@@ -229,6 +238,10 @@ impl Model for Protocol {
             events.push(Event::Recover);
         }
         events.extend((0..world.writers.len()).map(Event::Write));
+        events.extend((0..world.writers.len()).map(Event::ForeseeWrite));
+        events.extend(
+            [(true, false), (false, true), (true, true)].map(|(first, second)| Event::ForeseeRead { first, second }),
+        );
     }
 
     fn next_state(&self, world: &World, event: Event) -> Option<World> {
@@ -264,6 +277,8 @@ impl Model for Protocol {
             Event::Write(number) => return self.write(world, number),
             Event::Read(side) => return self.read(world, side),
             Event::ReadOther(side) => return self.read_other(world, side),
+            Event::ForeseeWrite(number) => return self.foresee_write(world, number),
+            Event::ForeseeRead { first, second } => return self.foresee_read(world, first, second),
             Event::Second => next.second = world.second.and_then(Second::next),
             Event::AbortSecond => next.second = Some(Second::Aborted),
         }

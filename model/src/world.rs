@@ -182,6 +182,11 @@ pub enum Second {
 }
 
 impl Second {
+    /// Its decision stands, and the map does not yet say so.
+    pub fn is_decided(self) -> bool {
+        matches!(self, Second::Committed | Second::DonorDone | Second::BothDone)
+    }
+
     /// Its shard is at the version of the move, rows and all.
     pub fn has_moved(self, at: Side) -> bool {
         match at {

@@ -37,6 +37,7 @@
 mod abort;
 mod copy;
 mod donor;
+pub mod foresight;
 pub mod jobs;
 mod median;
 mod range;

@@ -156,6 +156,19 @@ pub fn undecided(collection: i32) -> Result<Vec<i64>> {
     Ok(rows.iter().map(|row| row.i64(0)).collect())
 }
 
+/// The moves of a collection that are decided but not yet in the map, oldest first; and whether that was so half a second
+/// ago.
+///
+/// # Errors
+/// Internal ones.
+pub fn decided(collection: i32) -> Result<Vec<(bool, Record)>> {
+    let sql = format!(
+        "SELECT {COLUMNS}, clock_timestamp() - updated_at > interval '0.5 s' FROM docshard_catalog.migrations \
+         WHERE collection_id = $1 AND state = 'committed' ORDER BY id"
+    );
+    spi::query(&sql, &[Param::Int4(collection)])?.iter().map(|row| Ok((row.bool(15), from_row(row)?))).collect()
+}
+
 /// The move of a collection in which one of these shards takes part, and which may still change who owns what; None if
 /// there is none. Whoever asks holds the collection's row locked.
 ///

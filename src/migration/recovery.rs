@@ -166,11 +166,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
 /// # Errors
 /// Internal ones.
 pub fn decided(collection: i32) -> Result<Vec<i64>> {
-    let rows = spi::query(
-        "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state = 'committed' ORDER BY id",
-        &[Param::Int4(collection)],
-    )?;
-    Ok(rows.iter().map(|row| row.i64(0)).collect())
+    Ok(record::decided(collection)?.into_iter().map(|(_, record)| record.id).collect())
 }
 
 /// True if something is under way that changes, or has just changed, at which version a shard is of the collection: a

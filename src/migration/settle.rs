@@ -10,6 +10,7 @@ use crate::catalog::change;
 use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
+use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::{spi, transaction};
 use docshard_core::chunk_map::ShardId;
@@ -74,6 +75,22 @@ fn part(shard: &mut Remote, record: &Record, gid: &str) -> Result<Part> {
 
 /// The quick way to the end for the coordinator, whose own sessions have just prepared both parts.
 pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> {
+    // So that who finds the donor changed knows when to ask the recipient; nothing depends on it.
+    let settling = Tag::Settling(record.id);
+    let is_told = lock::try_acquire_for_session(settling, Mode::Exclusive);
+    let committed = transaction::guarded(|| commit_both(record, sides));
+    if is_told {
+        lock::release_for_session(settling, Mode::Exclusive);
+    }
+    committed?;
+    fault::point("move.recipient_committed")?;
+    transaction::run(|| flip(record))?;
+    fault::point("move.flipped")?;
+    settle_by(record.id, sides)
+}
+
+/// The donor's part first.
+fn commit_both(record: &Record, sides: &mut Sides) -> Result<()> {
     let cluster = transaction::run(cluster_id)?;
     if fault::is_off("donor_first") {
         let recipient = session(&mut sides.recipient, record.recipient, record)?;
@@ -82,14 +99,7 @@ pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> 
     }
     commit_prepared(session(&mut sides.donor, record.donor, record)?, &names::donor_gid(cluster, record.id))?;
     fault::point("move.donor_committed")?;
-    commit_prepared(
-        session(&mut sides.recipient, record.recipient, record)?,
-        &names::recipient_gid(cluster, record.id),
-    )?;
-    fault::point("move.recipient_committed")?;
-    transaction::run(|| flip(record))?;
-    fault::point("move.flipped")?;
-    settle_by(record.id, sides)
+    commit_prepared(session(&mut sides.recipient, record.recipient, record)?, &names::recipient_gid(cluster, record.id))
 }
 
 /// Brings an attempt to its end, from whatever state. Whoever calls holds the coordinator's lock.

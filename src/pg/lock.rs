@@ -15,6 +15,7 @@ const CLASS_COORDINATOR: u16 = 0xD0C5;
 const CLASS_UPSERT: u16 = 0xD0C6;
 const CLASS_HELPER: u16 = 0xD0C7;
 const CLASS_BUILDER: u16 = 0xD0C8;
+const CLASS_SETTLING: u16 = 0xD0C9;
 
 /// What is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub enum Tag {
     Helper(i64),
     /// who builds an index, on the router, or clears away what is left of it
     Builder(i32),
+    /// who commits both parts of a decided migration, on the router, while the second is not yet committed
+    Settling(i64),
 }
 
 /// How strongly.
@@ -58,6 +61,7 @@ impl Tag {
             Tag::Upsert(number) => (CLASS_UPSERT, (number >> 32) as u32, number as u32),
             Tag::Helper(id) => (CLASS_HELPER, (id >> 32) as u32, id as u32),
             Tag::Builder(id) => (CLASS_BUILDER, 0, id as u32),
+            Tag::Settling(id) => (CLASS_SETTLING, (id >> 32) as u32, id as u32),
         };
         pg_sys::LOCKTAG {
             // SAFETY: MyDatabaseId is set once at the backend's start.
@@ -143,6 +147,16 @@ pub fn is_free(tag: Tag) -> bool {
         release_for_session(tag, Mode::Exclusive);
     }
     free
+}
+
+/// True if another process holds the lock exclusively. Who asks stands in nobody's way but for a moment in that of one who
+/// wants it so.
+pub fn is_excluded(tag: Tag) -> bool {
+    let free = try_acquire(tag, Mode::Shared);
+    if free {
+        release(tag, Mode::Shared);
+    }
+    !free
 }
 
 /// The transactions that hold the lock in a way that conflicts with `mode` now (prepared ones included), as

@@ -1,4 +1,4 @@
-//! Sending statements to shards, in this process or over libpq, and running them again when the map was stale.
+//! Sending statements to shards, in this process or over libpq.
 //!
 //! The shard `local` is checked first and then read in the very snapshot that was checked, so no ERROR is raised for a
 //! stale map; the others check inside their statement. Requests to all remote targets are under way before the local
@@ -6,18 +6,17 @@
 
 use super::call::Call;
 use super::condition::{Borrowed, Bound};
+use super::fresh::{conflict, is_stale};
 use super::statement::Statement;
+use crate::catalog::cache;
 use crate::catalog::model::{Collection, Place, Shard};
-use crate::catalog::{cache, shards};
-use crate::migration::{jobs, recovery};
 use crate::ownership::placement::{self, Placement};
 use crate::ownership::writing;
 use crate::pg::error::{Error, Result, catch_unique_violation};
 use crate::pg::fault;
 use crate::pg::param::Param;
 use crate::pg::scan::Look;
-use crate::pg::server::{is_superuser, sleep_ms};
-use crate::pg::snapshot::{self, ActiveSnapshot};
+use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
 use crate::pg::whole;
 use crate::remote::{self, Share};
@@ -26,14 +25,6 @@ use docshard_core::document::packed;
 use docshard_core::error::Kind;
 use docshard_core::key::KeyRanges;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
-
-/// How long a statement waits for a move that is being decided, before it gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often who waits for a decided move looks whether somebody completes it.
-const HELP: Duration = Duration::from_millis(500);
-/// As [`PATIENCE`], while the catalog knows of nothing under way that could end the disagreement.
-const DOUBT: Duration = Duration::from_secs(2);
 
 /// So many documents of each shard may be in memory together.
 const FEW_ROWS: u64 = 32;
@@ -154,89 +145,6 @@ impl RowStream {
             }
         })
     }
-}
-
-/// How long a statement that met a move at first waits for a newer map before it asks the shards again. All that the move
-/// has kept waiting comes at once, while what decides it needs the processors more than they do.
-const FIRST_PAUSE_MS: u64 = 8;
-
-/// Runs `attempt` with the collection's newest map, again and again while its answer is that the map is stale.
-///
-/// # Errors
-/// What `attempt` answers; `WriteConflict` (40001) where running again cannot help; `StaleShardVersion` after a minute.
-pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
-    let started = Instant::now();
-    let mut pause = FIRST_PAUSE_MS;
-    let mut helped: Option<Instant> = None;
-    loop {
-        let collection = cache::find(namespace)?;
-        if collection.is_none() {
-            // At a shard every namespace is unknown, which must not read as empty.
-            shards::check_router()?;
-        }
-        let assumed = collection.as_ref().map(|c| c.revision);
-        let number = collection.as_ref().map(|c| c.id);
-        let error = match attempt(collection) {
-            Err(error) if is_stale(&error) => error,
-            other => return other,
-        };
-        if !snapshot::per_statement() || remote::has_failed() {
-            return Err(conflict());
-        }
-        let lost = |collection: i32| -> Result<bool> {
-            Ok(started.elapsed() > DOUBT
-                && !recovery::may_change_placement(collection)?
-                && cache::find(namespace)?.map(|c| c.revision) == assumed)
-        };
-        if started.elapsed() > PATIENCE || number.map_or(Ok(false), lost)? {
-            return Err(Error::new(Kind::StaleShardVersion, format!("{namespace}: {}", error.message)).with_hint(
-                "A shard does not agree with the catalog. Was it, or the router, restored from a backup? \
-                 See docshard.status() and the unfinished rows of docshard.migrations.",
-            ));
-        }
-        // A newer map is worth an attempt at once; else a move is being decided, and the map is about to change.
-        let is_assumed = || -> Result<bool> { Ok(cache::find(namespace)?.map(|c| c.revision) == assumed) };
-        if is_assumed()? {
-            // To ask here is cheap, to ask the shard again is not.
-            let (asleep, wait) = (Instant::now(), Duration::from_millis(pause));
-            while asleep.elapsed() < wait && is_assumed()? {
-                sleep_ms((pause / 8).clamp(1, 5).cast_signed());
-            }
-            pause = (pause * 2).min(50);
-            // Again and again: the helper may die, too.
-            if pause == 50 && helped.is_none_or(|at| at.elapsed() >= HELP) {
-                helped = Some(Instant::now());
-                match complete_decided_moves(namespace) {
-                    // No background worker is free: one of others may complete it, else the next attempt.
-                    Err(error) if &error.sqlstate == b"53200" => {}
-                    completed => completed?,
-                }
-            }
-        }
-    }
-}
-
-/// Completes moves that are decided but whose process is gone, where nobody else may do so soon: without preloading
-/// there is no worker. Completing is idempotent, and left to others by roles that may not.
-fn complete_decided_moves(namespace: &str) -> Result<()> {
-    if let Some(collection) = cache::find(namespace)?
-        && is_superuser()
-    {
-        for migration in recovery::decided(collection.id)? {
-            jobs::complete_in_background(migration)?;
-        }
-    }
-    Ok(())
-}
-
-/// A shard's answer that the map is stale: a version that differs, or a table that is not there.
-fn is_stale(error: &Error) -> bool {
-    error.is_stale() || &error.sqlstate == b"42P01"
-}
-
-fn conflict() -> Error {
-    Error::new(Kind::WriteConflict, "could not serialize access: a chunk was moved while this transaction ran")
-        .with_hint("Run the transaction again.")
 }
 
 /// Starts a reading statement everywhere; answers when every destination has confirmed its version.

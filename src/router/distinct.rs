@@ -2,7 +2,8 @@
 
 use super::condition::{Bound, Conditions};
 use super::config;
-use super::dispatch::{self, with_fresh_map};
+use super::dispatch;
+use super::fresh::with_fresh_map;
 use super::merge::Merged;
 use super::options::parsed_setting;
 use super::read::Query;

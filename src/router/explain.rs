@@ -1,7 +1,8 @@
 //! What a find would do: which shards and why, the statement each gets, and each shard's own plan; and, if it is run, what
 //! that took.
 
-use super::dispatch::{self, Destination, with_fresh_map};
+use super::dispatch::{self, Destination};
+use super::fresh::with_fresh_map;
 use super::options::{CountOptions, FindOptions};
 use super::read::Query;
 use super::statement::{self, Order, Statement};

@@ -1,7 +1,8 @@
 //! How often and since when the indexes of a collection are used, and how large they are, shard by shard.
 
 use super::condition::Conditions;
-use super::dispatch::{self, with_fresh_map};
+use super::dispatch;
+use super::fresh::with_fresh_map;
 use super::statement::Statement;
 use crate::catalog::model::Collection;
 use crate::ownership::table;

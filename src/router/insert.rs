@@ -3,7 +3,8 @@
 
 use super::call::Call;
 use super::condition::{Bound, Conditions, first_params};
-use super::dispatch::{self, Destination, LockRange, Written, with_fresh_map};
+use super::dispatch::{self, Destination, LockRange, Written};
+use super::fresh::with_fresh_map;
 use super::statement::Statement;
 use crate::catalog::model::Collection;
 use crate::catalog::namespace;

@@ -3,7 +3,8 @@
 //! Small tables are counted; of larger ones PostgreSQL's statistics tell, which autovacuum keeps about right.
 
 use super::condition::Conditions;
-use super::dispatch::{self, with_fresh_map};
+use super::dispatch;
+use super::fresh::with_fresh_map;
 use super::statement::Statement;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;

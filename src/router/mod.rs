@@ -8,7 +8,7 @@
 //! * [`halves`]: how a find with a limit or a sort goes by an index that has two parts.
 //! * [`few`]: finds of few documents, which a shard does without PostgreSQL's planner.
 //! * [`hint`]: which index a statement is to be run with.
-//! * [`dispatch`]: sends, checks versions, runs again with a fresh map when a shard answered that the map was stale.
+//! * [`dispatch`]: sends, checks versions. [`fresh`]: runs again with a newer map when a shard answered that it was stale.
 //! * [`merge`]: several shards' answers as one, in order.
 //! * [`aim`]: which shards, and which document, a write goes to.
 //! * [`read`], [`insert`], [`modify`], [`single`], [`upsert`], [`find_and_modify`],
@@ -28,6 +28,7 @@ pub mod distinct;
 pub mod explain;
 pub mod few;
 pub mod find_and_modify;
+pub mod fresh;
 pub mod halves;
 pub mod hint;
 pub mod index_stats;

@@ -6,7 +6,8 @@
 use super::aim::{Aim, OneKey, Operation, Shot, aim};
 use super::call::Call;
 use super::condition::Bound;
-use super::dispatch::{self, LockRange, with_fresh_map};
+use super::dispatch::{self, LockRange};
+use super::fresh::with_fresh_map;
 use super::options;
 use super::read::Query;
 use super::single::{self, OneWrite, OneWritten};

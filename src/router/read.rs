@@ -1,8 +1,9 @@
 //! Reading: find and count.
 
 use super::config;
-use super::dispatch::{self, Destination, with_fresh_map};
+use super::dispatch::{self, Destination};
 use super::few::{self, Few};
+use super::fresh::with_fresh_map;
 use super::hint;
 use super::merge::Merged;
 use super::options::{self, CountOptions, FindOptions};

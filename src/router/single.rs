@@ -9,7 +9,8 @@
 
 use super::aim::{Aim, Operation, Shot, aim};
 use super::condition::{Bound, Conditions};
-use super::dispatch::{self, Answer, Destination, LockRange, with_fresh_map};
+use super::dispatch::{self, Answer, Destination, LockRange};
+use super::fresh::with_fresh_map;
 use super::halves;
 use super::hint;
 use super::insert::{self, Storable};

@@ -139,7 +139,7 @@ const HAND_OVER: [(&str, bool, bool); 9] = [
     ("move.prepared", true, false),
     ("move.decided", true, false),
     ("move.donor_committed", false, false),
-    ("move.recipient_committed", false, false),
+    ("move.recipient_committed", true, true),
     ("move.flipped", true, true),
 ];
 

@@ -1,0 +1,69 @@
+//! The map as decided moves are about to make it. The catalog's own follows both shards' commits by one of its own, which
+//! waits for a disk; who was told meanwhile that its map is stale need not wait for that.
+//!
+//! INVARIANT: nothing relies on such a map. As with any other, a shard that is not at the version that it assumes refuses
+//! the statement; and the recipient is at the version of a move only since both of its parts have been committed.
+
+use super::record::{self, Record};
+use crate::catalog::model::Collection;
+use crate::pg::error::Result;
+use crate::pg::lock::{self, Tag};
+use std::rc::Rc;
+
+/// A map that the catalog does not have yet.
+pub struct Foreseen {
+    /// the collection with that map; its revision is that of the map in the catalog
+    pub collection: Rc<Collection>,
+    /// a move that it foresees was decided so long ago that its process is perhaps gone
+    pub is_late: bool,
+    moves: Vec<i64>,
+}
+
+impl Foreseen {
+    /// What a collection will be when the moves are over that are decided; None if there are none, or it is not what they
+    /// were decided for. Runs in the caller's transaction.
+    ///
+    /// # Errors
+    /// Internal ones.
+    pub fn of(collection: &Collection) -> Result<Option<Self>> {
+        let decided = record::decided(collection.id)?;
+        let Some((is_late, _)) = decided.iter().max_by_key(|(is_late, _)| *is_late) else { return Ok(None) };
+        let foreseen = |records: &[(bool, Record)]| {
+            let mut moved = records.iter().map(|(_, record)| record);
+            let first = after(collection, moved.next()?)?;
+            moved.try_fold(first, |collection, record| after(&collection, record))
+        };
+        Ok(foreseen(&decided).map(|collection| Self {
+            collection: Rc::new(collection),
+            is_late: *is_late,
+            moves: decided.iter().map(|(_, record)| record.id).collect(),
+        }))
+    }
+
+    /// True if somebody is about to commit what is prepared at the shards: until then they will refuse this map.
+    pub fn is_being_settled(&self) -> bool {
+        self.moves.iter().any(|id| lock::is_excluded(Tag::Settling(*id)))
+    }
+}
+
+fn after(collection: &Collection, record: &Record) -> Option<Collection> {
+    let Record { token, min, max, donor, recipient, version, .. } = record;
+    let owner = collection.map.find(min).shard;
+    if collection.token != *token || owner != *donor {
+        return None;
+    }
+    let mut placements = collection.placements.clone();
+    placements.extend([donor, recipient].map(|shard| (*shard, *version)));
+    Some(Collection {
+        id: collection.id,
+        namespace: collection.namespace.clone(),
+        key: collection.key.clone(),
+        unique: collection.unique,
+        collation: collection.collation.clone(),
+        token: collection.token,
+        revision: collection.revision,
+        map: collection.map.with_owner(min, max, *recipient)?,
+        placements,
+        indexes: collection.indexes.clone(),
+    })
+}
