@@ -163,7 +163,7 @@ pub fn undecided(collection: i32) -> Result<Vec<i64>> {
 /// Internal ones.
 pub fn decided(collection: i32) -> Result<Vec<(bool, Record)>> {
     let sql = format!(
-        "SELECT {COLUMNS}, clock_timestamp() - updated_at > interval '0.5 s' FROM docshard_catalog.migrations \
+        "SELECT {COLUMNS}, clock_timestamp() - step_at > interval '0.5 s' FROM docshard_catalog.migrations \
          WHERE collection_id = $1 AND state = 'committed' ORDER BY id"
     );
     spi::query(&sql, &[Param::Int4(collection)])?.iter().map(|row| Ok((row.bool(15), from_row(row)?))).collect()
