@@ -9,13 +9,36 @@ use docshard_core::index::{IndexKeys, unique};
 use pgrx::datum::Internal;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 type Result<T> = crate::pg::error::Result<T>;
 
+/// How many indexes a session keeps parsed. Every statement that writes a row asks for each of its table's, several times.
+const MOST_KEPT: usize = 64;
+
+thread_local! {
+    /// By their text, the newest first.
+    static KEPT: RefCell<Vec<(String, Rc<IndexKeys>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The index whose keys are given, parsed if it is none of the last ones.
+fn parsed(keys: &str) -> Result<Rc<IndexKeys>> {
+    let kept = KEPT.with_borrow(|all| all.iter().find(|(text, _)| text == keys).map(|(_, index)| Rc::clone(index)));
+    if let Some(index) = kept {
+        return Ok(index);
+    }
+    let index = Rc::new(IndexKeys::read(&json(keys)?)?);
+    KEPT.with_borrow_mut(|all| {
+        all.truncate(MOST_KEPT - 1);
+        all.insert(0, (keys.to_owned(), Rc::clone(&index)));
+    });
+    Ok(index)
+}
+
 /// Calls `run` with the index whose keys are given.
 fn with_index<T>(fcinfo: pg_sys::FunctionCallInfo, keys: &str, run: impl FnOnce(&IndexKeys) -> Result<T>) -> T {
-    let index = compiled(fcinfo, keys, |text| -> Result<IndexKeys> { Ok(IndexKeys::read(&json(text)?)?) });
-    index.and_then(run).unwrap_or_else(|e| e.raise())
+    compiled(fcinfo, keys, parsed).and_then(|index| run(index)).unwrap_or_else(|e| e.raise())
 }
 
 /// What one column of an index stores of the document; `keys` are the index's.

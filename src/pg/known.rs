@@ -5,7 +5,7 @@
 use super::invalidation::relation_changes;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 
 /// What a relation is called: the number of what it belongs to, and what its kind is called.
@@ -14,7 +14,7 @@ type Name = (i32, &'static CStr);
 #[derive(Default)]
 struct Known {
     as_of: u64,
-    oids: HashMap<Name, Oid>,
+    oids: BTreeMap<Name, Oid>,
 }
 
 thread_local! {
