@@ -56,10 +56,13 @@ CREATE TABLE docshard_catalog.chunks (
     shard_id      int NOT NULL REFERENCES docshard_catalog.shards,
     version       bigint NOT NULL,
     jumbo         boolean NOT NULL DEFAULT false,
+    revision      bigint NOT NULL,
     PRIMARY KEY (collection_id, min)
 );
+CREATE INDEX chunks_by_revision ON docshard_catalog.chunks (collection_id, revision);
 CREATE INDEX chunks_by_shard ON docshard_catalog.chunks (shard_id, collection_id);
 COMMENT ON TABLE docshard_catalog.chunks IS 'Who owns which keys: half-open ranges [min, max) of encoded shard keys, without gap or overlap';
+COMMENT ON COLUMN docshard_catalog.chunks.revision IS 'the collection''s at the last change of bounds or owner: who has a map reads what is newer';
 
 CREATE TABLE docshard_catalog.zones (
     shard_id int NOT NULL REFERENCES docshard_catalog.shards ON DELETE CASCADE,

@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::key::{KeyRange, KeyRanges};
+use std::cmp::Ordering;
 
 /// A shard, by its number in the catalog.
 pub type ShardId = i32;
@@ -31,13 +32,16 @@ pub struct Target {
     pub chunks: usize,
 }
 
-/// The snapshot.
-#[derive(Debug)]
+/// The snapshot. A bound is stored once, next to its neighbours: a session keeps a map of every collection that it uses, and
+/// makes another of it with every change.
+#[derive(Clone, Debug)]
 pub struct ChunkMap {
-    /// at least one, in key order
-    chunks: Vec<Chunk>,
+    /// the chunks' lower bounds in key order, and the last one's upper bound, one after the other
+    bounds: Vec<u8>,
+    /// where each of them ends; one more than there are chunks
+    ends: Vec<u32>,
     /// for each chunk the position of its owner in `owners`
-    owner_of: Vec<usize>,
+    owner_of: Vec<u32>,
     /// every shard that owns a chunk, in order, and how many
     owners: Vec<(ShardId, usize)>,
 }
@@ -46,69 +50,103 @@ impl ChunkMap {
     /// Makes a map of chunks sorted by `min`.
     ///
     /// # Errors
-    /// `InternalError` if there is a gap, an overlap, an empty chunk, or no chunk.
-    pub fn new(chunks: Vec<Chunk>) -> Result<Self> {
-        if chunks.is_empty() {
-            return Err(Error::new(Kind::InternalError, "The chunk map has no chunk"));
+    /// `InternalError` if there is a gap, an overlap, an empty chunk, or no chunk; or if the bounds take more than 4 GiB.
+    pub fn new(chunks: impl IntoIterator<Item = Chunk>) -> Result<Self> {
+        let mut builder = Builder::default();
+        for Chunk { min, max, shard } in chunks {
+            builder.push(&min, &max, shard)?;
         }
-        for (index, pair) in chunks.windows(2).enumerate() {
-            if let [chunk, next] = pair {
-                let flaw = match chunk.max.cmp(&next.min) {
-                    std::cmp::Ordering::Less => "a gap between chunks",
-                    std::cmp::Ordering::Greater => "an overlap of chunks",
-                    std::cmp::Ordering::Equal if chunk.min >= chunk.max => "an empty chunk, number",
-                    std::cmp::Ordering::Equal => continue,
-                };
-                let message = format!("The chunk map has {flaw} {index} and {}", index + 1);
-                return Err(Error::new(Kind::InternalError, message));
-            }
-        }
-        // The last chunk may well start at its own upper bound, which is inside.
-        if chunks.last().is_some_and(|last| last.min > last.max) {
-            return Err(Error::new(Kind::InternalError, "The chunk map's last chunk ends before it starts"));
-        }
+        builder.finish()
+    }
 
-        let mut owners: Vec<(ShardId, usize)> = chunks.iter().map(|chunk| (chunk.shard, 0)).collect();
-        owners.sort_unstable();
-        owners.dedup();
-        let mut owner_of = Vec::with_capacity(chunks.len());
-        for chunk in &chunks {
-            let position = owners.partition_point(|(shard, _)| *shard < chunk.shard);
-            if let Some((_, count)) = owners.get_mut(position) {
-                *count += 1;
+    /// The map after a change: each of these chunks, sorted by `min`, takes the place of all that lies within its bounds.
+    ///
+    /// # Errors
+    /// As [`ChunkMap::new`], for chunks that do not fit in.
+    pub fn with_changes(&self, changed: &[Chunk]) -> Result<Self> {
+        let mut builder = Builder::default();
+        let mut changed = changed.iter().peekable();
+        for at in 0..self.len() {
+            let (min, max) = (self.bound(at), self.bound(at + 1));
+            let mut is_replaced = false;
+            while let Some(chunk) = changed.next_if(|chunk| chunk.min.as_slice() <= min) {
+                is_replaced = chunk.min == min;
+                builder.push(&chunk.min, &chunk.max, chunk.shard)?;
             }
-            owner_of.push(position);
+            // By one that began before it; or by one that begins inside, which another has to precede.
+            is_replaced |=
+                builder.last.as_slice() > min || changed.peek().is_some_and(|next| next.min.as_slice() < max);
+            if !is_replaced {
+                builder.push(min, max, self.owner_at(at))?;
+            }
         }
-        Ok(Self { chunks, owner_of, owners })
+        for chunk in changed {
+            builder.push(&chunk.min, &chunk.max, chunk.shard)?;
+        }
+        builder.finish()
     }
 
     /// The same chunks, one of which has another owner; None if there is no chunk with these bounds.
     pub fn with_owner(&self, min: &[u8], max: &[u8], shard: ShardId) -> Option<Self> {
-        let mut chunks = self.chunks.clone();
-        let chunk = chunks.get_mut(self.position(min)).filter(|chunk| chunk.min == min && chunk.max == max)?;
-        chunk.shard = shard;
-        Self::new(chunks).ok()
+        let chunk = self.find(min);
+        if chunk.min != min || chunk.max != max {
+            return None;
+        }
+        self.with_changes(&[Chunk { shard, ..chunk }]).ok()
+    }
+
+    /// How many chunks there are; at least one.
+    #[allow(clippy::len_without_is_empty, reason = "it never is")]
+    pub fn len(&self) -> usize {
+        self.owner_of.len()
     }
 
     /// All chunks in key order.
-    pub fn chunks(&self) -> &[Chunk] {
-        &self.chunks
+    pub fn chunks(&self) -> impl Iterator<Item = Chunk> {
+        (0..self.len()).map(|at| self.chunk(at))
     }
 
     /// The chunk that holds a key.
-    pub fn find(&self, key: &[u8]) -> &Chunk {
-        &self.chunks[self.position(key)]
+    pub fn find(&self, key: &[u8]) -> Chunk {
+        self.chunk(self.position(key))
+    }
+
+    /// Who owns a key.
+    pub fn owner(&self, key: &[u8]) -> ShardId {
+        self.owner_at(self.position(key))
+    }
+
+    fn chunk(&self, at: usize) -> Chunk {
+        Chunk { min: self.bound(at).to_vec(), max: self.bound(at + 1).to_vec(), shard: self.owner_at(at) }
+    }
+
+    fn owner_at(&self, at: usize) -> ShardId {
+        self.owners[self.owner_of[at] as usize].0
+    }
+
+    /// The lower bound of a chunk; of the number after the last one, the map's upper bound.
+    fn bound(&self, at: usize) -> &[u8] {
+        let start = if at == 0 { 0 } else { self.ends[at - 1] as usize };
+        &self.bounds[start..self.ends[at] as usize]
+    }
+
+    /// How many chunks have a lower bound of which this holds: as with `slice::partition_point`, those come first.
+    fn count_while(&self, holds: impl Fn(&[u8]) -> bool) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if holds(self.bound(middle)) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 
     /// The position of the chunk that holds a key; below every chunk, that of the first.
     fn position(&self, key: &[u8]) -> usize {
-        self.chunks.partition_point(|chunk| chunk.min.as_slice() <= key).saturating_sub(1)
-    }
-
-    /// The chunks that a range touches.
-    pub fn overlapping(&self, range: &KeyRange) -> &[Chunk] {
-        let (start, end) = self.span(range);
-        &self.chunks[start..end]
+        self.count_while(|min| min <= key).saturating_sub(1)
     }
 
     /// Where the chunks that a range touches start and end; start is at most end, and end at most their number.
@@ -116,8 +154,8 @@ impl ChunkMap {
         let start = self.position(&range.lo);
         let end = match &range.hi {
             _ if range.is_empty() => start,
-            None => self.chunks.len(),
-            Some(hi) => self.chunks.partition_point(|chunk| chunk.min < *hi),
+            None => self.len(),
+            Some(hi) => self.count_while(|min| min < hi.as_slice()),
         };
         (start, end.max(start))
     }
@@ -129,10 +167,10 @@ impl ChunkMap {
             return self.owners.iter().map(target).collect();
         }
         if let Some(key) = ranges.as_point()
-            && let chunk = self.find(key)
-            && chunk.min.as_slice() <= key
+            && let at = self.position(key)
+            && self.bound(at) <= key
         {
-            return vec![Target { shard: chunk.shard, ranges: ranges.clone(), chunks: 1 }];
+            return vec![Target { shard: self.owner_at(at), ranges: ranges.clone(), chunks: 1 }];
         }
         let spans: Vec<(usize, usize)> = ranges.as_slice().iter().map(|range| self.span(range)).collect();
         let touched: usize = spans.iter().map(|(start, end)| end - start).sum();
@@ -140,7 +178,7 @@ impl ChunkMap {
         let mut counted = 0;
         for (number, (range, &(start, end))) in ranges.as_slice().iter().zip(&spans).enumerate() {
             for (chunk, &owner) in self.owner_of.iter().enumerate().take(end).skip(start) {
-                let entry = tally.of(owner);
+                let entry = tally.of(owner as usize);
                 // Ranges come in order, so only the last chunk of one can be touched again by the next.
                 if chunk >= counted {
                     entry.chunks += 1;
@@ -168,6 +206,78 @@ impl ChunkMap {
     pub fn shards(&self) -> Vec<ShardId> {
         self.owners.iter().map(|(shard, _)| *shard).collect()
     }
+}
+
+/// A map under way.
+#[derive(Default)]
+struct Builder {
+    bounds: Vec<u8>,
+    ends: Vec<u32>,
+    shards: Vec<ShardId>,
+    /// where the last chunk ends
+    last: Vec<u8>,
+}
+
+impl Builder {
+    /// Adds the next chunk.
+    fn push(&mut self, min: &[u8], max: &[u8], shard: ShardId) -> Result<()> {
+        let number = self.shards.len();
+        if number > 0 {
+            match self.last.as_slice().cmp(min) {
+                Ordering::Less => return Err(flaw(&format!("a gap before chunk {number}"))),
+                Ordering::Greater => return Err(flaw(&format!("an overlap before chunk {number}"))),
+                Ordering::Equal if self.start_of_last() >= min => {
+                    return Err(flaw(&format!("an empty chunk before chunk {number}")));
+                }
+                Ordering::Equal => {}
+            }
+        }
+        self.add(min)?;
+        self.shards.push(shard);
+        self.last.clear();
+        self.last.extend_from_slice(max);
+        Ok(())
+    }
+
+    fn add(&mut self, bound: &[u8]) -> Result<()> {
+        self.bounds.extend_from_slice(bound);
+        self.ends.push(u32::try_from(self.bounds.len()).map_err(|_| flaw("more bounds than fit"))?);
+        Ok(())
+    }
+
+    /// The last chunk's lower bound.
+    fn start_of_last(&self) -> &[u8] {
+        let start = self.ends.len().checked_sub(2).map_or(0, |before| self.ends[before] as usize);
+        &self.bounds[start..]
+    }
+
+    fn finish(mut self) -> Result<ChunkMap> {
+        if self.shards.is_empty() {
+            return Err(flaw("no chunk"));
+        }
+        // The last chunk may well start at its own upper bound, which is inside.
+        if self.start_of_last() > self.last.as_slice() {
+            return Err(flaw("a last chunk that ends before it starts"));
+        }
+        let last = std::mem::take(&mut self.last);
+        self.add(&last)?;
+        let mut owners: Vec<(ShardId, usize)> = self.shards.iter().map(|shard| (*shard, 0)).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        let mut owner_of = Vec::with_capacity(self.shards.len());
+        for shard in self.shards {
+            let position = owners.partition_point(|(owner, _)| *owner < shard);
+            if let Some((_, count)) = owners.get_mut(position) {
+                *count += 1;
+            }
+            owner_of.push(u32::try_from(position).map_err(|_| flaw("more shards than fit"))?);
+        }
+        Ok(ChunkMap { bounds: self.bounds, ends: self.ends, owner_of, owners })
+    }
+}
+
+fn flaw(what: &str) -> Error {
+    Error::new(Kind::InternalError, format!("The chunk map has {what}"))
 }
 
 /// What is known of one touched owner.

@@ -96,7 +96,7 @@ fn move_chunk(ns: &str, find: Json, to: &str, options: default!(Json, "'{}'")) -
         let options = Options::of(&json, "move_chunk", &["forceJumbo"])?;
         let force_jumbo = options.boolean("forceJumbo")?.unwrap_or(false);
         let collection = sharded(ns)?;
-        let chunk = collection.map.find(&key_of(&collection.key, &find)?).clone();
+        let chunk = collection.map.find(&key_of(&collection.key, &find)?);
         move_to(ns, chunk, to, force_jumbo)
     };
     run().unwrap_or_else(|e| e.raise())

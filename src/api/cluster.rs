@@ -113,7 +113,7 @@ fn move_primary(db: &str, to: &str) -> Json {
         }
         let mut documents = 0;
         for namespace in databases::unsharded_collections(db)? {
-            let chunk = cache::get(&namespace)?.map.chunks()[0].clone();
+            let chunk = cache::get(&namespace)?.map.find(&[]);
             if chunk.shard == target.id {
                 continue;
             }

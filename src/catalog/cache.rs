@@ -21,6 +21,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// So many changed chunks are no quicker read than all.
+const MANY_CHANGES: usize = 1000;
+
 struct Entry {
     checked_at: u64,
     collection: Rc<Collection>,
@@ -154,20 +157,20 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
     )?;
     let Some(row) = rows.first() else { return Ok(None) };
     let (id, token, revision) = (row.i32(0), row.i64(1), row.i64(2));
-    if let Some(known) = known
+    if let Some(known) = &known
         && (known.id, known.token, known.revision) == (id, token, revision)
     {
-        return Ok(Some(known));
+        return Ok(Some(Rc::clone(known)));
     }
     let key = match row.opt_text(3) {
         Some(text) => KeyPattern::parse(&parse_stored(text)?)?,
         None => KeyPattern::unsharded(),
     };
-    let chunks = spi::read(
-        "SELECT min, max, shard_id FROM docshard_catalog.chunks WHERE collection_id = $1 ORDER BY min",
-        &[Param::Int4(id)],
-    )?;
-    let chunks = chunks.iter().map(|c| Chunk { min: c.bytes(0), max: c.bytes(1), shard: c.i32(2) }).collect();
+    let known = known.filter(|known| (known.id, known.token, &known.key) == (id, token, &key));
+    let map = match known.map(|known| changed_map(id, &known)).transpose()?.flatten() {
+        Some(map) => map,
+        None => Rc::new(whole_map(id)?),
+    };
     let placements = spi::read(
         "SELECT shard_id, version FROM docshard_catalog.placements WHERE collection_id = $1",
         &[Param::Int4(id)],
@@ -213,10 +216,48 @@ fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Coll
         collation: parse_collation(row.opt_text(5))?,
         token,
         revision,
-        map: ChunkMap::new(chunks)?,
+        map,
         placements: placements.iter().map(|p| (p.i32(0), p.i64(1))).collect(),
         indexes,
     })))
+}
+
+fn chunk(row: &spi::Row) -> Chunk {
+    Chunk { min: row.bytes(0), max: row.bytes(1), shard: row.i32(2) }
+}
+
+/// The map as the active snapshot shows it. Row by row: all rows at once take many times the memory of the map.
+fn whole_map(collection: i32) -> Result<ChunkMap> {
+    let sql = "SELECT min, max, shard_id FROM docshard_catalog.chunks WHERE collection_id = $1 ORDER BY min";
+    let mut rows = spi::Cursor::open(sql, &[Param::Int4(collection)])?;
+    let mut failed = None;
+    let chunks = std::iter::from_fn(|| {
+        rows.next_row().unwrap_or_else(|error| {
+            failed = Some(error);
+            None
+        })
+    });
+    let map = ChunkMap::new(chunks.map(|row| chunk(&row)));
+    failed.map_or_else(|| Ok(map?), Err)
+}
+
+/// The map that is known, with what has changed since; None if that is much, or does not fit in.
+fn changed_map(collection: i32, known: &Collection) -> Result<Option<Rc<ChunkMap>>> {
+    // In the order of an index, so that the planner does not think of reading all chunks.
+    let sql = format!(
+        "SELECT min, max, shard_id FROM docshard_catalog.chunks WHERE collection_id = $1 AND revision > $2 \
+         ORDER BY revision LIMIT {MANY_CHANGES}"
+    );
+    let rows = spi::read(&sql, &[Param::Int4(collection), Param::Int8(known.revision)])?;
+    if rows.is_empty() {
+        return Ok(Some(Rc::clone(&known.map)));
+    }
+    if rows.len() >= MANY_CHANGES {
+        return Ok(None);
+    }
+    let mut changed: Vec<Chunk> = rows.iter().map(chunk).collect();
+    changed.sort_unstable_by(|a, b| a.min.cmp(&b.min));
+    Ok(known.map.with_changes(&changed).ok().map(Rc::new))
 }
 
 fn parse_collation(stored: Option<&str>) -> Result<Option<Arc<Collator>>> {
@@ -228,4 +269,59 @@ fn parse_collation(stored: Option<&str>) -> Result<Option<Arc<Collator>>> {
 
 fn parse_stored(text: &str) -> Result<serde_json::Value> {
     serde_json::from_str(text).map_err(|e| Error::new(Kind::InternalError, format!("the catalog holds bad JSON: {e}")))
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use pgrx::pg_test;
+
+    /// What a session makes of its map after a change is what another reads.
+    fn check(namespace: &str) -> usize {
+        let cached = find(namespace).unwrap().expect("a collection");
+        let _snapshot = ActiveSnapshot::latest();
+        let read = whole_map(cached.id).unwrap();
+        assert_eq!(cached.map.chunks().collect::<Vec<_>>(), read.chunks().collect::<Vec<_>>());
+        read.len()
+    }
+
+    #[pg_test]
+    fn a_map_is_brought_up_to_date() {
+        let run = |sql: &str| drop(spi::query(sql, &[]).unwrap());
+        run("SELECT docshard.shard_collection('map.c', '{\"k\": 1}')");
+        assert_eq!(check("map.c"), 1);
+        let split = |at: u32| run(&format!("SELECT docshard.split_at('map.c', '{{\"k\": {at}}}')"));
+        let merge = |from: u32, to: u32| {
+            run(&format!("SELECT docshard.merge_chunks('map.c', '[{{\"k\": {from}}}, {{\"k\": {to}}}]')"));
+        };
+        for (number, at) in [50, 10, 90, 30, 70].into_iter().enumerate() {
+            let before = find("map.c").unwrap().expect("a collection");
+            split(at);
+            assert_eq!(check("map.c"), number + 2);
+            // What is new is read, and no more.
+            let _snapshot = ActiveSnapshot::latest();
+            let sql = "SELECT FROM docshard_catalog.chunks WHERE collection_id = $1 AND revision > $2";
+            let changed = spi::read(sql, &[Param::Int4(before.id), Param::Int8(before.revision)]).unwrap().len();
+            assert_eq!(changed, 2);
+            assert!(changed_map(before.id, &before).unwrap().is_some_and(|map| map.len() == number + 2));
+        }
+        merge(10, 50);
+        assert_eq!(check("map.c"), 5);
+        // Several changes at once: a chunk that was split is gone again.
+        split(60);
+        split(65);
+        merge(50, 70);
+        merge(50, 90);
+        assert_eq!(check("map.c"), 4);
+        // Nothing of the map, but of the collection.
+        let before = find("map.c").unwrap().expect("a collection");
+        run("SELECT docshard.create_index('map.c', '{\"n\": 1}')");
+        let after = find("map.c").unwrap().expect("a collection");
+        assert_eq!((after.revision > before.revision, after.indexes.len()), (true, 1));
+        assert!(Rc::ptr_eq(&after.map, &before.map));
+        // Another collection of that name.
+        run("SELECT docshard.drop_collection('map.c'); SELECT docshard.shard_collection('map.c', '{\"other\": 1}')");
+        assert_eq!(check("map.c"), 1);
+    }
 }

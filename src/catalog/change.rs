@@ -1,7 +1,8 @@
 //! How metadata is changed.
 //!
 //! RULE: who changes a collection's chunks, placements or indexes first locks its row ([`lock`]), and ends with
-//! [`touch`]. So changes of one collection come one after the other, and every cached map notices.
+//! [`touch`]. So changes of one collection come one after the other, and every cached map notices. What becomes of a chunk's
+//! bounds or owner is written with [`NEXT_REVISION`]; a chunk that is gone is covered by others that are.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::invalidation;
@@ -49,6 +50,9 @@ pub fn next_version(collection: i32) -> Result<i64> {
     )?;
     rows.first().map(|row| row.i64(0)).ok_or_else(|| Error::new(Kind::NamespaceNotFound, "the collection is gone"))
 }
+
+/// In SQL, the revision of a chunk that is written now: what [`touch`] will make the collection's. `$1` is the collection.
+pub const NEXT_REVISION: &str = "(SELECT revision + 1 FROM docshard_catalog.collections WHERE id = $1)";
 
 /// Advances a collection's revision and announces the change.
 ///

@@ -1,7 +1,7 @@
 //! Splitting and merging chunks: changes of the map alone. No shard is told, no version advances, as nobody's ownership
 //! changes.
 
-use super::change::{self, Locked};
+use super::change::{self, Locked, NEXT_REVISION};
 use crate::pg::error::{Error, Result};
 use crate::pg::json;
 use crate::pg::param::Param;
@@ -64,10 +64,12 @@ pub fn split(locked: &Locked, namespace: &str, pattern: &KeyPattern, points: &[V
             ));
         }
         spi::execute(
-            "WITH old AS (UPDATE docshard_catalog.chunks SET max = $3, jumbo = false \
-                          WHERE collection_id = $1 AND min = $2 RETURNING shard_id, version) \
-             INSERT INTO docshard_catalog.chunks (collection_id, min, max, shard_id, version) \
-             SELECT $1, $3, $4, shard_id, version FROM old",
+            &format!(
+                "WITH old AS (UPDATE docshard_catalog.chunks SET max = $3, jumbo = false, revision = {NEXT_REVISION} \
+                              WHERE collection_id = $1 AND min = $2 RETURNING shard_id, version, revision) \
+                 INSERT INTO docshard_catalog.chunks (collection_id, min, max, shard_id, version, revision) \
+                 SELECT $1, $3, $4, shard_id, version, revision FROM old"
+            ),
             &[Param::Int4(locked.id), Param::Bytea(&chunk.min), Param::Bytea(point), Param::Bytea(&chunk.max)],
         )?;
     }
@@ -136,11 +138,13 @@ pub fn merge(locked: &Locked, namespace: &str, pattern: &KeyPattern, min: &[u8],
             .with_hint("docshard.move_chunk brings them together; the view docshard.chunks shows where they are."));
     }
     spi::execute(
-        "WITH gone AS (DELETE FROM docshard_catalog.chunks WHERE collection_id = $1 AND min > $2 AND max <= $3 \
-                       RETURNING version) \
-         UPDATE docshard_catalog.chunks AS c SET max = $3, jumbo = false, \
-                version = greatest(c.version, (SELECT max(version) FROM gone)) \
-         WHERE collection_id = $1 AND min = $2",
+        &format!(
+            "WITH gone AS (DELETE FROM docshard_catalog.chunks WHERE collection_id = $1 AND min > $2 AND max <= $3 \
+                           RETURNING version) \
+             UPDATE docshard_catalog.chunks AS c SET max = $3, jumbo = false, revision = {NEXT_REVISION}, \
+                    version = greatest(c.version, (SELECT max(version) FROM gone)) \
+             WHERE collection_id = $1 AND min = $2"
+        ),
         &[Param::Int4(locked.id), Param::Bytea(min), Param::Bytea(max)],
     )?;
     change::touch(locked.id)?;

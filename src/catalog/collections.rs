@@ -1,5 +1,6 @@
 //! Collections: created and dropped. The catalog's change and the tables' on the shards commit together.
 
+use super::change::NEXT_REVISION;
 use super::model::Collection;
 use super::nodes::run_on_all;
 use super::shards::check_router;
@@ -92,7 +93,10 @@ pub(super) fn lay_out(id: i32, pattern: &KeyPattern, chunks: &[(Vec<u8>, Vec<u8>
     shards.dedup();
     for (min, max, shard) in chunks {
         spi::execute(
-            "INSERT INTO docshard_catalog.chunks (collection_id, min, max, shard_id, version) VALUES ($1, $2, $3, $4, $5)",
+            &format!(
+                "INSERT INTO docshard_catalog.chunks (collection_id, min, max, shard_id, version, revision) \
+                 VALUES ($1, $2, $3, $4, $5, {NEXT_REVISION})"
+            ),
             &[Param::Int4(id), Param::Bytea(min), Param::Bytea(max), Param::Int4(*shard), Param::Int8(version)],
         )?;
     }

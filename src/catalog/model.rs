@@ -98,7 +98,7 @@ pub struct Collection {
     /// advanced with every change
     pub revision: i64,
     /// who owns which keys
-    pub map: ChunkMap,
+    pub map: Rc<ChunkMap>,
     /// the version of every shard that has the collection's table
     pub placements: BTreeMap<ShardId, i64>,
     /// secondary indexes

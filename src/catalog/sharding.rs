@@ -164,7 +164,7 @@ fn shard_existing(
     refuse_while_moving(locked.id, name)?;
     // Under the lock: it may have moved since it was looked up.
     let collection = &*cache::get(name)?;
-    let shard = cache::shard(collection.map.chunks()[0].shard)?;
+    let shard = cache::shard(collection.map.owner(&[]))?;
     let table = collection.table();
     run_on(&shard, "SELECT docshard_internal.exclude_writers($1)", &[Param::Int4(collection.id)])?;
     let size = query_on(&shard, &format!("SELECT count(*), sum(pg_column_size(t.*))::bigint FROM {table} t"), &[], 2)?;

@@ -376,7 +376,7 @@ pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
     let Some(collection) = collection else { return Ok(Reply::of(answer)) };
     let sharded = !collection.key.is_unsharded();
     answer["sharded"] = sharded.into();
-    answer["nchunks"] = collection.map.chunks().len().into();
+    answer["nchunks"] = collection.map.len().into();
     if sharded {
         answer["shardKey"] = collection.key.to_json();
     } else if let Some(part) = parts.first() {

@@ -48,7 +48,7 @@ impl Foreseen {
 
 fn after(collection: &Collection, record: &Record) -> Option<Collection> {
     let Record { token, min, max, donor, recipient, version, .. } = record;
-    let owner = collection.map.find(min).shard;
+    let owner = collection.map.owner(min);
     if collection.token != *token || owner != *donor {
         return None;
     }
@@ -62,7 +62,7 @@ fn after(collection: &Collection, record: &Record) -> Option<Collection> {
         collation: collection.collation.clone(),
         token: collection.token,
         revision: collection.revision,
-        map: collection.map.with_owner(min, max, *recipient)?,
+        map: Rc::new(collection.map.with_owner(min, max, *recipient)?),
         placements,
         indexes: collection.indexes.clone(),
     })

@@ -6,7 +6,7 @@
 use super::recipient::drop_staging;
 use super::record::{self, Record, names};
 use super::shard::{self, Remote};
-use crate::catalog::change;
+use crate::catalog::change::{self, NEXT_REVISION};
 use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
@@ -186,8 +186,10 @@ fn flip(record: &Record) -> Result<()> {
         return Ok(());
     }
     let chunks = spi::execute(
-        "UPDATE docshard_catalog.chunks SET shard_id = $5, version = $6 \
-         WHERE collection_id = $1 AND min = $2 AND max = $3 AND shard_id = $4",
+        &format!(
+            "UPDATE docshard_catalog.chunks SET shard_id = $5, version = $6, revision = {NEXT_REVISION} \
+             WHERE collection_id = $1 AND min = $2 AND max = $3 AND shard_id = $4"
+        ),
         &[
             Param::Int4(collection.id),
             Param::Bytea(&record.min),

@@ -125,7 +125,7 @@ fn explained(namespace: &str, query: &Query, asked: Asked<'_>, verbosity: Verbos
             "targetedShards": destinations.len(),
             "totalShards": collection.map.shards().len(),
             "targetedChunks": targeted,
-            "totalChunks": collection.map.chunks().len(),
+            "totalChunks": collection.map.len(),
             "sql": statement.sql,
             "shards": shards,
         });

@@ -179,7 +179,7 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
     while sent.is_ok() && bytes < FEED_BYTES && incoming.has(end)? {
         let document = &incoming.made[end];
         let key = document.shard_key(collection)?;
-        let shard = collection.map.find(&key).shard;
+        let shard = collection.map.owner(&key);
         let (piece, enough) = pieces.entry(shard).or_insert((Vec::new(), FIRST_PIECE_BYTES));
         documents::pack(piece, &document.row(&key));
         if piece.len() >= *enough {
@@ -294,7 +294,7 @@ fn insert_at_once(collection: &Collection, batch: &[Storable], is_last: bool) ->
     let mut keys = Vec::with_capacity(batch.len());
     for document in batch {
         let key = document.shard_key(collection)?;
-        documents::pack(by_shard.entry(collection.map.find(&key).shard).or_default(), &document.row(&key));
+        documents::pack(by_shard.entry(collection.map.owner(&key)).or_default(), &document.row(&key));
         keys.push(KeyRange::point(&key));
     }
     let destinations = place(collection, &by_shard)?;
@@ -315,7 +315,7 @@ fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<Missi
     let keys = batch.iter().map(|document| document.shard_key(collection)).collect::<Result<Vec<_>>>()?;
     let mut by_shard: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();
     for (index, key) in keys.iter().enumerate() {
-        by_shard.entry(collection.map.find(key).shard).or_default().push(index);
+        by_shard.entry(collection.map.owner(key)).or_default().push(index);
     }
     let ranges = KeyRanges::new(keys.iter().map(|key| KeyRange::point(key)).collect());
     let destinations = place(collection, &by_shard)?;

@@ -195,7 +195,7 @@ fn map(pattern: &KeyPattern) -> ChunkMap {
         max: pair[1].clone(),
         shard: (i % 3) as ShardId,
     });
-    ChunkMap::new(chunks.collect()).expect("a map")
+    ChunkMap::new(chunks).expect("a map")
 }
 
 fn targets() -> Vec<Case> {
