@@ -34,7 +34,7 @@ pub struct Target {
 
 /// The snapshot. A bound is stored once, next to its neighbours: a session keeps a map of every collection that it uses, and
 /// makes another of it with every change.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ChunkMap {
     /// the chunks' lower bounds in key order, and the last one's upper bound, one after the other
     bounds: Vec<u8>,
@@ -65,24 +65,17 @@ impl ChunkMap {
     /// As [`ChunkMap::new`], for chunks that do not fit in.
     pub fn with_changes(&self, changed: &[Chunk]) -> Result<Self> {
         let mut builder = Builder::default();
-        let mut changed = changed.iter().peekable();
-        for at in 0..self.len() {
-            let (min, max) = (self.bound(at), self.bound(at + 1));
-            let mut is_replaced = false;
-            while let Some(chunk) = changed.next_if(|chunk| chunk.min.as_slice() <= min) {
-                is_replaced = chunk.min == min;
-                builder.push(&chunk.min, &chunk.max, chunk.shard)?;
-            }
-            // By one that began before it; or by one that begins inside, which another has to precede.
-            is_replaced |=
-                builder.last.as_slice() > min || changed.peek().is_some_and(|next| next.min.as_slice() < max);
-            if !is_replaced {
-                builder.push(min, max, self.owner_at(at))?;
-            }
-        }
+        // The first chunk that is neither kept nor replaced yet.
+        let mut next = 0;
         for chunk in changed {
+            // Where only a part of a chunk is replaced here, another change has to have the rest: else there is a gap.
+            let start = self.position(&chunk.min);
+            let end = self.count_while(|min| min < chunk.max.as_slice());
+            builder.keep(self, next, start)?;
             builder.push(&chunk.min, &chunk.max, chunk.shard)?;
+            next = next.max(start + 1).max(end);
         }
+        builder.keep(self, next, self.len())?;
         builder.finish()
     }
 
@@ -239,10 +232,32 @@ impl Builder {
         Ok(())
     }
 
+    /// Adds the chunks of a map from one position up to another, if that is greater.
+    fn keep(&mut self, map: &ChunkMap, from: usize, to: usize) -> Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        self.push(map.bound(from), map.bound(from + 1), map.owner_at(from))?;
+        // The others fit to each other, so they are copied as they are.
+        let (start, end) = (map.ends[from], map.ends[to - 1]);
+        let before = self.bounds_end()?;
+        self.bounds.extend_from_slice(&map.bounds[start as usize..end as usize]);
+        self.bounds_end()?;
+        self.ends.extend(map.ends[from + 1..to].iter().map(|end| end - start + before));
+        self.shards.extend((from + 1..to).map(|at| map.owner_at(at)));
+        self.last.clear();
+        self.last.extend_from_slice(map.bound(to));
+        Ok(())
+    }
+
     fn add(&mut self, bound: &[u8]) -> Result<()> {
         self.bounds.extend_from_slice(bound);
-        self.ends.push(u32::try_from(self.bounds.len()).map_err(|_| flaw("more bounds than fit"))?);
+        self.ends.push(self.bounds_end()?);
         Ok(())
+    }
+
+    fn bounds_end(&self) -> Result<u32> {
+        u32::try_from(self.bounds.len()).map_err(|_| flaw("more bounds than fit"))
     }
 
     /// The last chunk's lower bound.

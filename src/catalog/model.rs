@@ -81,7 +81,7 @@ impl Index {
 }
 
 /// A collection, as one catalog snapshot shows it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Collection {
     /// its number; its table on shards is `docshard_data.c<id>`
     pub id: i32,

@@ -27,15 +27,14 @@ impl Foreseen {
     /// Internal ones.
     pub fn of(collection: &Collection) -> Result<Option<Self>> {
         let decided = record::decided(collection.id)?;
-        let Some((is_late, _)) = decided.iter().max_by_key(|(is_late, _)| *is_late) else { return Ok(None) };
-        let foreseen = |records: &[(bool, Record)]| {
-            let mut moved = records.iter().map(|(_, record)| record);
-            let first = after(collection, moved.next()?)?;
-            moved.try_fold(first, |collection, record| after(&collection, record))
-        };
-        Ok(foreseen(&decided).map(|collection| Self {
+        let mut foreseen: Option<Collection> = None;
+        for (_, record) in &decided {
+            let Some(next) = after(foreseen.as_ref().unwrap_or(collection), record) else { return Ok(None) };
+            foreseen = Some(next);
+        }
+        Ok(foreseen.map(|collection| Self {
             collection: Rc::new(collection),
-            is_late: *is_late,
+            is_late: decided.iter().any(|(is_late, _)| *is_late),
             moves: decided.iter().map(|(_, record)| record.id).collect(),
         }))
     }
@@ -48,22 +47,11 @@ impl Foreseen {
 
 fn after(collection: &Collection, record: &Record) -> Option<Collection> {
     let Record { token, min, max, donor, recipient, version, .. } = record;
-    let owner = collection.map.owner(min);
-    if collection.token != *token || owner != *donor {
+    if collection.token != *token || collection.map.owner(min) != *donor {
         return None;
     }
+    let map = Rc::new(collection.map.with_owner(min, max, *recipient)?);
     let mut placements = collection.placements.clone();
     placements.extend([donor, recipient].map(|shard| (*shard, *version)));
-    Some(Collection {
-        id: collection.id,
-        namespace: collection.namespace.clone(),
-        key: collection.key.clone(),
-        unique: collection.unique,
-        collation: collection.collation.clone(),
-        token: collection.token,
-        revision: collection.revision,
-        map: Rc::new(collection.map.with_owner(min, max, *recipient)?),
-        placements,
-        indexes: collection.indexes.clone(),
-    })
+    Some(Collection { map, placements, ..collection.clone() })
 }
