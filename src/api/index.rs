@@ -5,6 +5,7 @@ use crate::pg::fn_cache::compiled;
 use crate::pg::gin;
 use crate::pg::json::parse as json;
 use crate::pg::jsonb::RawJsonb;
+use crate::pg::recent::Recent;
 use docshard_core::index::{IndexKeys, unique};
 use pgrx::datum::Internal;
 use pgrx::pg_sys;
@@ -18,21 +19,17 @@ type Result<T> = crate::pg::error::Result<T>;
 const MOST_KEPT: usize = 64;
 
 thread_local! {
-    /// By their text, the newest first.
-    static KEPT: RefCell<Vec<(String, Rc<IndexKeys>)>> = const { RefCell::new(Vec::new()) };
+    /// By their text.
+    static KEPT: RefCell<Recent<String, Rc<IndexKeys>, MOST_KEPT>> = const { RefCell::new(Recent::NONE) };
 }
 
 /// The index whose keys are given, parsed if it is none of the last ones.
 fn parsed(keys: &str) -> Result<Rc<IndexKeys>> {
-    let kept = KEPT.with_borrow(|all| all.iter().find(|(text, _)| text == keys).map(|(_, index)| Rc::clone(index)));
-    if let Some(index) = kept {
+    if let Some(index) = KEPT.with_borrow(|kept| kept.find(|text| text == keys)) {
         return Ok(index);
     }
     let index = Rc::new(IndexKeys::read(&json(keys)?)?);
-    KEPT.with_borrow_mut(|all| {
-        all.truncate(MOST_KEPT - 1);
-        all.insert(0, (keys.to_owned(), Rc::clone(&index)));
-    });
+    KEPT.with_borrow_mut(|kept| kept.keep(keys.to_owned(), Rc::clone(&index)));
     Ok(index)
 }
 

@@ -4,6 +4,7 @@ use super::SCHEMA;
 use crate::pg::error::{Error, Result, STALE};
 use crate::pg::fault;
 use crate::pg::known;
+use crate::pg::recent::Recent;
 use crate::pg::scan::{Columns, Look, Spot, at_spot, by_int4};
 use crate::pg::server::relation_oid;
 use docshard_core::error::Kind;
@@ -30,8 +31,8 @@ impl Placement {
 const MOST_SPOTS: usize = 16;
 
 thread_local! {
-    /// Where the rows of collections were last, the newest first.
-    static SPOTS: RefCell<Vec<(i32, Spot)>> = const { RefCell::new(Vec::new()) };
+    /// Where the rows of collections were last.
+    static SPOTS: RefCell<Recent<i32, Spot, MOST_SPOTS>> = const { RefCell::new(Recent::NONE) };
 }
 
 /// A range that is being moved away from this shard.
@@ -76,8 +77,7 @@ fn relation(table: &'static CStr, index: &'static CStr) -> Result<(pg_sys::Oid, 
 /// `InternalError` if the extension's tables are missing.
 pub fn placement(collection: i32, look: Look) -> Result<Option<Placement>> {
     let mut found = None;
-    let spot = SPOTS.with_borrow(|spots| spots.iter().find(|(of, _)| *of == collection).map(|(_, spot)| *spot));
-    if let Some(spot) = spot {
+    if let Some(spot) = SPOTS.with_borrow(|spots| spots.find(|of| *of == collection)) {
         // A collection has one row in any snapshot, so if this is one of its, it is that.
         at_spot(spot, look, |row| found = (row.i32(0) == collection).then(|| Placement::read(&row)));
         if found.is_some() {
@@ -87,11 +87,7 @@ pub fn placement(collection: i32, look: Look) -> Result<Option<Placement>> {
     let (table, index) = relation(c"placement", c"placement_pkey")?;
     by_int4(table, index, collection, look, |row| {
         found = Some(Placement::read(&row));
-        SPOTS.with_borrow_mut(|spots| {
-            spots.retain(|(of, _)| *of != collection);
-            spots.truncate(MOST_SPOTS - 1);
-            spots.insert(0, (collection, Spot::of(table, &row)));
-        });
+        SPOTS.with_borrow_mut(|spots| spots.keep(collection, Spot::of(table, &row)));
     });
     Ok(found)
 }

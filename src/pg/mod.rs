@@ -26,6 +26,7 @@ pub mod param;
 mod permission;
 pub mod planning;
 pub mod process;
+pub mod recent;
 pub mod rows;
 pub mod scan;
 pub mod server;

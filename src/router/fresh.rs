@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const HELP: Duration = Duration::from_millis(500);
 /// As [`PATIENCE`], while the catalog knows of nothing under way that could end the disagreement.
 const DOUBT: Duration = Duration::from_secs(2);
-/// How long a statement that met a move at first waits for a newer map before it asks the shards again. All that the move
-/// has kept waiting comes at once, while what decides it needs the processors more than they do.
+/// How long a statement that met a move at first waits for a newer map, or until the shards may take the foreseen one, before
+/// it asks them again. All that the move has kept waiting comes at once, while what ends it needs the processors more.
 const FIRST_PAUSE_MS: u64 = 8;
 /// The longest pause.
 const LAST_PAUSE_MS: u64 = 50;

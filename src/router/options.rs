@@ -2,6 +2,7 @@
 
 use crate::catalog::cache;
 use crate::pg::error::{Error, Result};
+use crate::pg::recent::Recent;
 use docshard_core::collation::Collator;
 use docshard_core::document::ext_json;
 use docshard_core::document::number::Number;
@@ -186,16 +187,12 @@ const MOST_KEPT: usize = 8;
 /// So long, in bytes, may a text be whose options are kept.
 const LONGEST_KEPT: usize = 1000;
 
-/// What an operation's options, of this text, were parsed to.
-struct Kept {
-    operation: &'static str,
-    text: String,
-    options: Rc<FindOptions>,
-}
+/// An operation, and the text of its options.
+type Call = (&'static str, String);
 
 thread_local! {
-    /// The newest first. Clients send the same text again and again.
-    static KEPT: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) };
+    /// Clients send the same text again and again.
+    static KEPT: RefCell<Recent<Call, Rc<FindOptions>, MOST_KEPT>> = const { RefCell::new(Recent::NONE) };
 }
 
 impl FindOptions {
@@ -211,16 +208,13 @@ impl FindOptions {
         if cache::find(namespace)?.is_some_and(|collection| collection.collation.is_some()) {
             return parse();
         }
-        let is_it = |kept: &&Kept| kept.operation == operation && kept.text == text;
-        if let Some(options) = KEPT.with_borrow(|all| all.iter().find(is_it).map(|kept| Rc::clone(&kept.options))) {
+        let is_it = |(known, of): &Call| *known == operation && of == text;
+        if let Some(options) = KEPT.with_borrow(|kept| kept.find(is_it)) {
             return Ok(options);
         }
         let options = parse()?;
         if options.setting.is_none() && text.len() <= LONGEST_KEPT {
-            KEPT.with_borrow_mut(|all| {
-                all.truncate(MOST_KEPT - 1);
-                all.insert(0, Kept { operation, text: text.to_owned(), options: Rc::clone(&options) });
-            });
+            KEPT.with_borrow_mut(|kept| kept.keep((operation, text.to_owned()), Rc::clone(&options)));
         }
         Ok(options)
     }
