@@ -161,6 +161,9 @@ kinds! {
     Location51175 = 51175, "22023";
     Location51176 = 51176, "22023";
     Location51270 = 51270, "22023";
+    Location51271 = 51271, "22023";
+    Location7246201 = 7246201, "42P17";
+    Location7246204 = 7246204, "42P17";
     MissingSortKeyShard = 169, "22023";
     InvalidPipelineOperator = 168, "22023";
     ConversionFailure = 241, "22023";

@@ -85,13 +85,22 @@ fn indexes() -> Vec<IndexKeys> {
         json!({"b": 1, "a.c": "hashed", "a.b": 1}),
         json!({"$**": 1}),
         json!({"a.$**": 1}),
+        json!({"b": 1, "a.$**": 1}),
+        json!({"a.b.$**": 1, "b": -1}),
+        json!({"b.c": -1, "a.$**": 1, "b.a": 1}),
     ];
     let plain = keys.iter().map(|keys| IndexKeys::parse(keys).unwrap());
     let projections =
         [json!({"a": 0}), json!({"a.b": 0}), json!({"a": {"b": 1}, "b": true}), json!({"_id": 1, "a.c": 0})];
-    let projected = projections
-        .iter()
-        .map(|projection| IndexKeys::parse(&json!({"$**": 1})).unwrap().projected(Some(projection)).unwrap());
+    let one = projections.iter().map(|projection| (json!({"$**": 1}), projection.clone()));
+    let compound = [
+        (json!({"b": 1, "$**": -1}), json!({"b": 0})),
+        (json!({"$**": 1, "b": 1}), json!({"a": 1})),
+        (json!({"a.0": 1, "$**": -1, "b.a": 1}), json!({"a.0": 0, "b": 0})),
+    ];
+    let projected = one
+        .chain(compound)
+        .map(|(keys, projection)| IndexKeys::parse(&keys).unwrap().projected(Some(&projection)).unwrap());
     let plain = plain.chain(projected);
     let collation = setting().collator().cloned();
     plain.flat_map(|keys| [keys.clone(), keys.under(collation.clone())]).collect()
@@ -121,11 +130,16 @@ proptest! {
             for index in indexes() {
                 let wanted = index.wanted(&filter);
                 if !index.has_tree() {
-                    let entries = index.entries(document).unwrap();
-                    prop_assert!(
-                        wanted.is_all() || entries.iter().any(|entry| wanted.entries.contains(entry)),
-                        "{} {} {:?}", query, json, index
-                    );
+                    match index.entries(document) {
+                        Ok(entries) => prop_assert!(
+                            wanted.is_all() || entries.iter().any(|entry| wanted.entries.contains(entry)),
+                            "{} {} {:?}", query, json, index
+                        ),
+                        Err(error) => {
+                            prop_assert!(index.fields.len() > 1);
+                            prop_assert_eq!(error.kind, Kind::CannotIndexParallelArrays);
+                        }
+                    }
                 } else if index.hashed.is_some() && index.check(document).is_err() {
                     prop_assert_eq!(index.check(document).unwrap_err().kind, Kind::Location16766);
                 } else if index.is_apart(document) {
@@ -294,6 +308,23 @@ fn what_is_wanted_is_narrow() {
         (json!({"items.sku": "c", "items.qty": 2}), false),
     ] {
         assert_eq!(wants(&keys, &filter, &order), wanted, "{filter}");
+    }
+    let keys = json!({"from": 1, "labels.$**": 1, "sent": 1});
+    let letter = json!({"from": "ann", "labels": {"color": ["red", "blue"], "size": 3}, "sent": 7});
+    for (filter, wanted) in [
+        (json!({"from": "ann"}), true),
+        (json!({"from": "bob"}), false),
+        (json!({"from": {"$gt": "ann"}, "labels.size": 3}), false),
+        (json!({"from": "ann", "labels.size": 3}), true),
+        (json!({"from": "ann", "labels.size": 4}), false),
+        (json!({"from": "ann", "labels.size": {"$gt": 3}}), false),
+        (json!({"from": "ann", "labels.color": "blue", "sent": 7}), true),
+        (json!({"from": "ann", "labels.color": "blue", "sent": {"$gt": 7}}), false),
+        (json!({"from": "ann", "labels.weight": {"$exists": true}}), false),
+        (json!({"from": "ann", "sent": 7}), true),
+        (json!({"from": "ann", "sent": 8}), false),
+    ] {
+        assert_eq!(wants(&keys, &filter, &letter), wanted, "{filter}");
     }
     assert!(wants(&json!({"v": 1}), &json!({"v": {"$elemMatch": {"$gt": 1, "$lt": 4}}}), &json!({"v": [0, 3]})));
     assert!(!wants(&json!({"v": 1}), &json!({"v": {"$elemMatch": {"$gt": 1, "$lt": 3}}}), &json!({"v": [0, 3]})));

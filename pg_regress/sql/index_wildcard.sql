@@ -52,12 +52,32 @@ SELECT docshard.create_index('wild.c', '{"$**": 1}', '{"wildcardProjection": {"a
 SELECT docshard.create_index('wild.c', '{"$**": 1}', '{"wildcardProjection": {"a": 0, "b": 1}}');
 SELECT docshard.create_index('wild.c', '{"$**": 1}', '{"wildcardProjection": {"a": "$b"}}');
 SELECT docshard.create_index('wild.c', '{"$**": 1}', '{"wildcardProjection": 1}');
+SELECT docshard.create_index('wild.c', '{"a.$**": 1, "b.$**": 1}');
+SELECT docshard.create_index('wild.c', '{"a": 1, "a.b.$**": 1}');
+SELECT docshard.create_index('wild.c', '{"a": 1, "$**": 1}', '{"wildcardProjection": {"b": 0}}');
+SELECT docshard.create_index('wild.c', '{"a": "hashed", "b.$**": 1}');
+SELECT docshard.create_index('wild.c', '{"a": 1, "b.$**": 1}', '{"unique": true}');
+SELECT docshard.create_index('wild.c', '{"a": 1, "b.$**": 1}', '{"wildcardProjection": {"b.c": 1}}');
+-- Compound: other fields in front of the wildcard and behind it.
+SELECT docshard.drop_indexes('wild.c', '{"f1.$**": 1}');
+SELECT docshard.drop_indexes('wild.c', '{"$**": 1}');
+SELECT docshard.drop_indexes('wild.c', '"*"');
+SELECT docshard.create_index('wild.c', '{"n": 1, "f1.$**": 1}'), docshard.create_index('wild.c', '{"$**": 1, "n": -1}', '{"wildcardProjection": {"f2": 1, "f3": 1}}');
+SELECT filter, l.* FROM unnest(ARRAY['{"n": 51, "f1.x": 51}', '{"n": 51, "f1.x": 52}', '{"n": {"$in": [51, 101]}, "f1.tags": {"$regex": "^t1"}}', '{"n": 101, "f1.x": {"$exists": true}}', '{"n": 101}', '{"n": {"$gt": 2950}, "f1.x": 2951}',
+       '{"f2.x": 102, "n": 102}', '{"f2.x": {"$gt": 2900}, "n": 2902}', '{"f3.tags": "t3"}', '{"f1.x": 51}']::json[]) AS filter, LATERAL looked('wild.c', filter) l;
+SELECT docshard.find('wild.c', '{"n": 101, "f1.x": 101}', '{"hint": {"n": 1, "f1.$**": 1}, "projection": {"_id": 1}}');
+SELECT docshard.find('wild.c', '{"f1.x": 101}', '{"hint": "n_1_f1.$**_1"}');
+SELECT docshard.update_one('wild.c', '{"n": 101, "f1.x": 101}', '{"$set": {"n": 5101, "f1.y": "new"}}') -> 'modifiedCount' AS modified;
+SELECT filter, l.* FROM unnest(ARRAY['{"n": 101, "f1.x": 101}', '{"n": 5101, "f1.y": "new"}', '{"n": 5101, "f1.z": "new"}']::json[]) AS filter, LATERAL looked('wild.c', filter) l;
+SELECT docshard.insert_one('wild.c', '{"_id": 9999, "n": [1, 2], "f1": 1}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT name, keys, wildcard_projection FROM docshard.indexes WHERE namespace = 'wild.c' ORDER BY name;
 -- Partial, with a collation, hidden; paths and values of any length.
 SELECT docshard.create_index('wild.p', '{"$**": 1}', '{"partialFilterExpression": {"kind": "a"}, "collation": {"locale": "en", "strength": 2}}');
 SELECT docshard.insert_many('wild.p', ARRAY[jsonb_build_object('_id', 1, 'kind', 'A', repeat('long', 500), repeat('value', 900)), jsonb_build_object('_id', 2, 'kind', 'b', repeat('long', 500), 1)]) -> 'insertedCount' AS inserted;
 SELECT d -> '_id' AS id FROM docshard.find('wild.p', json_build_object('kind', 'a', repeat('long', 500), repeat('Value', 900)), '{"hint": "$**_1", "collation": {"locale": "en", "strength": 2}}') d;
 SELECT d -> '_id' AS id FROM docshard.find('wild.p', json_build_object(repeat('long', 500), json_build_object('$exists', true)), '{"sort": {"_id": 1}}') d;
-SELECT docshard.drop_indexes('wild.c', '{"f1.$**": 1}');
-SELECT docshard.drop_indexes('wild.c', '{"$**": 1}');
+SELECT docshard.drop_indexes('wild.c', '{"n": 1, "f1.$**": 1}');
+SELECT docshard.drop_indexes('wild.c', '{"$**": 1, "n": -1}');
 DROP FUNCTION looked;
 SELECT docshard.drop_database('wild');

@@ -85,7 +85,7 @@ fn usable<'a>(collection: &'a Collection, filter: &Filter) -> impl Iterator<Item
 /// How well an index serves: the greatest is best.
 fn rank(index: &Index, wanted: &Wanted, ordered: bool) -> impl Ord + use<> {
     let (equal, given) = wanted.score();
-    (equal, ordered, given, !wanted.inverted, index.partial.is_some(), index.unique, Reverse(index.id))
+    (equal, ordered, given, wanted.inverted.is_none(), index.partial.is_some(), index.unique, Reverse(index.id))
 }
 
 /// The paths of an index's columns of which keys are wanted.
@@ -159,10 +159,10 @@ pub fn beside_keys<'a>(collection: &'a Collection, filter: &Filter, keys: &KeyRa
     }
     let rated = usable(collection, filter).map(|index| (index, index.keys.wanted_beside(filter, &by.paths)));
     let best = rated.filter(|(index, wanted)| {
-        let equal = wanted.inverted || wanted.score().0 > 0;
+        let equal = wanted.inverted.is_some() || wanted.score().0 > 0;
         let estimated = equal && (by.exactly || narrows(index, wanted, &by.paths));
         !wanted.is_all()
-            && (wanted.inverted || goes_further(index, wanted, &by.paths))
+            && (wanted.inverted.is_some() || goes_further(index, wanted, &by.paths))
             && (!by.begins_exactly || estimated)
     });
     best.max_by_key(|(index, wanted)| rank(index, wanted, false))

@@ -16,7 +16,9 @@ const INDEXES: &str = r#"[
     {"key": {"k": "hashed"}}, {"key": {"u": "hashed", "k": -1}, "sparse": true},
     {"key": {"b": "hashed"}, "name": "b hashed", "partialFilterExpression": {"b": {"$in": ["x", "y"]}, "h": true}},
     {"key": {"$**": 1}}, {"key": {"c.$**": 1}}, {"key": {"$**": 1}, "name": "all but", "wildcardProjection": {"a": 0, "c": {"d": 0}}},
-    {"key": {"$**": 1}, "name": "some of", "wildcardProjection": {"c.e": 1, "u": 1}, "partialFilterExpression": {"k": {"$gte": 100}}}]"#;
+    {"key": {"$**": 1}, "name": "some of", "wildcardProjection": {"c.e": 1, "u": 1}, "partialFilterExpression": {"k": {"$gte": 100}}},
+    {"key": {"u": 1, "c.$**": 1}}, {"key": {"k": -1, "$**": 1}, "name": "around k", "wildcardProjection": {"k": 0, "a": 0, "u": 0}},
+    {"key": {"$**": 1, "u": 1}, "name": "before u", "wildcardProjection": {"a": 1, "b": 1}}]"#;
 
 fn scalar(rng: &mut Rng) -> Value {
     match rng.u8(0..12) {

@@ -105,7 +105,7 @@ impl IndexKeys {
     /// `CannotIndexParallelArrays`.
     pub fn entries(&self, document: RawObject<'_>) -> Result<Vec<Vec<u8>>> {
         if let Some(wildcard) = &self.wildcard {
-            return Ok(wildcard.entries(self, document));
+            return wildcard.entries(self, document);
         }
         let mut entries = Vec::new();
         self.expand(self.columns(document), &|columns| self.joined(columns), &mut entries)?;
@@ -196,16 +196,16 @@ impl IndexKeys {
     }
 
     fn joined(&self, columns: &[Column<'_>]) -> Vec<u8> {
-        let limit = self.column_limit();
         let mut key = Vec::new();
-        for column in columns {
-            let value = column.value();
-            key.extend_from_slice(&value[..value.len().min(limit)]);
-            if value.len() >= limit {
-                break;
-            }
-        }
+        let _all_are_whole = columns.iter().all(|column| self.push_column(column.value(), &mut key));
         key
+    }
+
+    /// Appends a column's encoding to an entry, cut if it is too long; false if it is, and so ends the entry.
+    pub(super) fn push_column(&self, encoding: &[u8], entry: &mut Vec<u8>) -> bool {
+        let limit = self.column_limit();
+        entry.extend_from_slice(&encoding[..encoding.len().min(limit)]);
+        encoding.len() < limit
     }
 
     fn parallel(&self, one: usize, other: usize) -> Error {

@@ -13,6 +13,7 @@
 //! index has entries of every document.
 
 mod bounds;
+mod composed;
 mod entries;
 mod types;
 pub mod unique;
@@ -90,14 +91,17 @@ impl Partial {
     }
 }
 
-/// The keys of an index, such as `{"from": 1, "sent": -1}`, `{"user": "hashed"}` or `{"$**": 1}`.
+/// Some of an index's fields: dotted path, and true for descending.
+type Fields = [(String, bool)];
+
+/// The keys of an index, such as `{"from": 1, "sent": -1}`, `{"user": "hashed"}`, `{"$**": 1}` or `{"from": 1, "labels.$**": 1}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexKeys {
     /// dotted path, and true for descending
     pub fields: Vec<(String, bool)>,
     /// the position of the field of which the hash is stored
     pub hashed: Option<usize>,
-    /// which paths it has, instead of that of its only field
+    /// which paths it has, instead of that of the field that is a wildcard
     pub wildcard: Option<Wildcard>,
     /// what its strings are ordered by; None for their bytes
     pub collation: Option<Arc<Collator>>,
@@ -149,8 +153,9 @@ impl IndexKeys {
         if fields.len() > MAX_FIELDS {
             return Err(refuse(format!("index keys have {} fields, at most {MAX_FIELDS}", fields.len())));
         }
-        if wildcard.is_some() && fields.len() > 1 {
-            return Err(refuse(format!("wildcard indexes do not allow compounding: {json}")));
+        if fields.keys().filter(|path| Wildcard::prefix(path).is_some()).count() > 1 {
+            let message = format!("wildcard indexes have one wildcard field: {json}");
+            return Err(Error::new(Kind::Location7246201, message));
         }
         if wildcard.is_some() && !hashed.is_empty() {
             return Err(refuse(format!("Index type 'hashed' does not support wildcards: {json}")));
@@ -176,18 +181,47 @@ impl IndexKeys {
     /// The same keys with a `wildcardProjection`, which says what paths there are.
     ///
     /// # Errors
-    /// Those of [`Wildcard::parse`]; `BadValue` and `FailedToParse` where there can be none.
+    /// Those of [`Wildcard::parse`]; `BadValue` and `FailedToParse` where there can be none; `CannotCreateIndex` where there
+    /// must be one; `Location7246204` if the wildcard has one of the other fields.
     pub fn projected(self, projection: Option<&serde_json::Value>) -> Result<IndexKeys> {
-        let Some(projection) = projection else { return Ok(self) };
-        if self.wildcard.is_none() {
-            let message = "The field 'wildcardProjection' is only allowed in an 'wildcard' index";
-            return Err(Error::new(Kind::BadValue, message));
+        let (is_of_all, wildcard) = match (&self.wildcard, self.is_over_all_fields()) {
+            (None, _) if projection.is_none() => return Ok(self),
+            (None, _) => {
+                let message = "The field 'wildcardProjection' is only allowed in an 'wildcard' index";
+                return Err(Error::new(Kind::BadValue, message));
+            }
+            (Some(wildcard), is_of_all) => (is_of_all, wildcard),
+        };
+        let wildcard = match projection {
+            Some(_) if !is_of_all => {
+                let message = "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": \u{b1}1}";
+                return Err(Error::new(Kind::FailedToParse, message));
+            }
+            Some(projection) => Wildcard::parse(projection)?,
+            None if is_of_all && self.fields.len() > 1 => {
+                let message =
+                    "a compound index over \"$**\" needs a 'wildcardProjection' that leaves its other fields out";
+                return Err(Error::new(Kind::CannotCreateIndex, message));
+            }
+            None => wildcard.clone(),
+        };
+        let (front, behind) = self.around_wildcard();
+        if let Some((path, _)) = front.iter().chain(behind).find(|(path, _)| wildcard.enters(path)) {
+            let message = format!("a compound wildcard index has \"{path}\" both as a field and among the wildcard's");
+            return Err(Error::new(Kind::Location7246204, message));
         }
-        if self.fields.iter().all(|(path, _)| Wildcard::prefix(path).is_some_and(|prefix| prefix.is_some())) {
-            let message = "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": \u{b1}1}";
-            return Err(Error::new(Kind::FailedToParse, message));
-        }
-        Ok(IndexKeys { wildcard: Some(Wildcard::parse(projection)?), ..self })
+        Ok(IndexKeys { wildcard: Some(wildcard), ..self })
+    }
+
+    /// True if the wildcard is `$**`.
+    fn is_over_all_fields(&self) -> bool {
+        self.fields.iter().any(|(path, _)| Wildcard::prefix(path) == Some(None))
+    }
+
+    /// The fields in front of the wildcard and those behind it; all are in front of none.
+    fn around_wildcard(&self) -> (&Fields, &Fields) {
+        let at = self.fields.iter().position(|(path, _)| Wildcard::prefix(path).is_some());
+        at.map_or((&self.fields, &[]), |at| (&self.fields[..at], &self.fields[at + 1..]))
     }
 
     /// True if both have the same fields in the same order, each with the same direction or hash.
@@ -258,7 +292,8 @@ impl IndexKeys {
 
     /// Keys of a column are shorter, in bytes.
     fn column_limit(&self) -> usize {
-        (MAX_KEY_BYTES / self.fields.len()).min(1024)
+        let path = self.wildcard.as_ref().map_or(0, |_| wildcard::MAX_PREFIX);
+        ((MAX_KEY_BYTES - path) / self.fields.len()).min(1024)
     }
 
     /// True if the document's keys are entries: there is an array on one of the paths, or a value that is too long.
@@ -381,7 +416,6 @@ mod tests {
             json!({"a": 0}),
             json!({"$a": 1}),
             json!({"a": true}),
-            json!({"$**": 1, "b": 1}),
             json!({"a.$**.b": 1}),
             json!({"a..$**": 1}),
             json!({".$**": 1}),
@@ -389,6 +423,8 @@ mod tests {
         ] {
             assert_eq!(IndexKeys::parse(&bad).unwrap_err().kind, Kind::CannotCreateIndex, "{bad}");
         }
+        let wild = json!({"a.$**": 1, "b.$**": 1});
+        assert_eq!(IndexKeys::parse(&wild).unwrap_err().kind, Kind::Location7246201);
         let twice = json!({"a": "hashed", "b": 1, "c": "hashed"});
         assert_eq!(IndexKeys::parse(&twice).unwrap_err().kind, Kind::Location31303);
         assert_eq!(IndexKeys::parse(&json!({"a": "text"})).unwrap_err().kind, Kind::NotImplemented);

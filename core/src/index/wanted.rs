@@ -4,14 +4,12 @@
 
 use super::IndexKeys;
 use super::bounds::Span;
+use super::composed::{Composed, cut};
 use super::entries::Tag;
 use crate::filter::{Filter, Part};
 use crate::key::encode::prefix_successor;
 use crate::key::{KeyRange, KeyRanges};
-use crate::{path, targeting};
-
-/// More ranges of entries than this are widened.
-const MAX_ENTRY_RANGES: usize = 1000;
+use crate::path;
 
 /// What a search looks for in an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,8 +18,8 @@ pub struct Wanted {
     pub columns: Vec<KeyRanges>,
     /// the keys among the entries
     pub entries: KeyRanges,
-    /// there is no b-tree: all keys are entries
-    pub inverted: bool,
+    /// there is no b-tree, all keys are entries: of how many columns single values are wanted, and of how many anything
+    pub inverted: Option<(usize, usize)>,
     /// several columns together, compared one after the other
     pub row: Option<Row>,
 }
@@ -40,7 +38,7 @@ pub struct Row {
 impl Wanted {
     /// True if the filter says nothing of the index's first field, or that nothing may be left out for.
     pub fn is_all(&self) -> bool {
-        if self.inverted { self.entries.is_all() } else { self.columns.is_empty() }
+        if self.inverted.is_some() { self.entries.is_all() } else { self.columns.is_empty() }
     }
 
     /// True if one key alone is wanted of a column of the b-tree.
@@ -50,10 +48,8 @@ impl Wanted {
 
     /// How many leading columns are given by equality, and how many are given at all.
     pub fn score(&self) -> (usize, usize) {
-        if self.inverted {
-            return (usize::from(self.entries.are_points()), usize::from(!self.is_all()));
-        }
-        (self.columns.iter().filter(|ranges| ranges.are_points()).count(), self.columns.len())
+        let of_columns = || (self.columns.iter().filter(|ranges| ranges.are_points()).count(), self.columns.len());
+        self.inverted.unwrap_or_else(of_columns)
     }
 }
 
@@ -75,8 +71,9 @@ impl IndexKeys {
 
     fn of_part(&self, filter: Part<'_>, given: &[&str]) -> Wanted {
         if let Some(wildcard) = &self.wildcard {
-            let entries = wildcard.wanted(self, filter, given);
-            return Wanted { entries, inverted: true, ..Wanted::default() };
+            let composed = wildcard.wanted(self, filter, given);
+            let inverted = Some((composed.equal, composed.depth));
+            return Wanted { entries: composed.ranges(self), inverted, ..Wanted::default() };
         }
         let mut columns = Vec::new();
         for (column, (field, _)) in self.fields.iter().enumerate() {
@@ -121,7 +118,7 @@ impl IndexKeys {
         let tags = [Tag::NoArray].into_iter().chain(heads.map(|(at, _)| Tag::ArrayAt(at)));
         let tagged = tags.flat_map(|tag| {
             let prefix = [tag.byte()];
-            composed.ranges.as_slice().iter().map(move |range| tagged(&prefix, range)).collect::<Vec<_>>()
+            composed.ranges(self).as_slice().iter().map(move |range| tagged(&prefix, range)).collect::<Vec<_>>()
         });
         Wanted { entries: KeyRanges::new(tagged.collect()), columns, row, ..Wanted::default() }
     }
@@ -165,7 +162,7 @@ impl IndexKeys {
         }
         let tagged = tags.iter().zip(&all).flat_map(|(tag, composed)| {
             let prefix = [tag.byte()];
-            composed.ranges.as_slice().iter().map(move |range| tagged(&prefix, range))
+            composed.ranges(self).as_slice().iter().map(move |range| tagged(&prefix, range)).collect::<Vec<_>>()
         });
         KeyRanges::new(tagged.collect())
     }
@@ -203,60 +200,18 @@ impl IndexKeys {
         best
     }
 
-    /// The keys that start with the prefix and go on with an encoding in the range.
-    pub(super) fn below(&self, prefix: &[u8], range: &KeyRange) -> KeyRange {
-        if let Some(point) = range.as_point() {
-            let lo = [prefix, point].concat();
-            return KeyRange { hi: prefix_successor(&lo), lo };
-        }
-        if self.collation.is_none() {
-            return targeting::under(prefix, range);
-        }
-        // Where a value ends cannot be told; a range that ends right behind one is taken to end behind all that go on from it.
-        let end = |hi: &Vec<u8>| match hi.split_last() {
-            Some((0, value)) => prefix_successor(&[prefix, value].concat()),
-            _ => Some([prefix, hi].concat()),
-        };
-        KeyRange {
-            lo: [prefix, &range.lo].concat(),
-            hi: range.hi.as_ref().map_or_else(|| prefix_successor(prefix), end),
-        }
-    }
-
     /// The keys made of what is demanded of each field, as far as something is.
     fn composed<'a>(&'a self, mut demand: impl FnMut(&'a str) -> Option<Demand>) -> Composed {
-        let limit = self.column_limit();
-        let mut prefixes = vec![Vec::new()];
-        let mut depth = 0;
+        let mut composed = Composed::of_all();
         let mut met = false;
         for (field, _) in &self.fields {
-            let Some(demanded) = demand(field).filter(|demanded| !demanded.of.is_all()) else { break };
-            if met && demanded.meets_alone {
+            let Some(demanded) = demand(field).filter(|demanded| !(met && demanded.meets_alone)) else { break };
+            met |= demanded.meets_alone;
+            if !composed.demand(self, &demanded.of) {
                 break;
             }
-            met |= demanded.meets_alone;
-            depth += 1;
-            let ranges = KeyRanges::new(demanded.of.as_slice().iter().map(|range| cut(range, limit)).collect());
-            let fits = prefixes.len().saturating_mul(ranges.as_slice().len()) <= MAX_ENTRY_RANGES;
-            let points: Option<Vec<&[u8]>> = ranges.as_slice().iter().map(KeyRange::as_point).collect();
-            match points.filter(|points| fits && points.iter().all(|point| point.len() < limit)) {
-                Some(points) => {
-                    let append =
-                        |prefix: &Vec<u8>| points.iter().map(|point| [prefix, *point].concat()).collect::<Vec<_>>();
-                    prefixes = prefixes.iter().flat_map(append).collect();
-                }
-                None => {
-                    let hull = KeyRanges::new(ranges.hull().into_iter().collect());
-                    let few = if fits { &ranges } else { &hull };
-                    let under = |prefix: &Vec<u8>| {
-                        few.as_slice().iter().map(|range| self.below(prefix, range)).collect::<Vec<_>>()
-                    };
-                    return Composed { ranges: KeyRanges::new(prefixes.iter().flat_map(under).collect()), depth };
-                }
-            }
         }
-        let starting = |prefix: &Vec<u8>| KeyRange { lo: prefix.clone(), hi: prefix_successor(prefix) };
-        Composed { ranges: KeyRanges::new(prefixes.iter().map(starting).collect()), depth }
+        composed
     }
 }
 
@@ -267,31 +222,8 @@ struct Demand {
     meets_alone: bool,
 }
 
-/// Ranges of whole keys, and how many columns they are made of.
-struct Composed {
-    ranges: KeyRanges,
-    depth: usize,
-}
-
 /// The range behind a tag.
 fn tagged(tag: &[u8], range: &KeyRange) -> KeyRange {
     let hi = range.hi.as_ref().map_or_else(|| prefix_successor(tag), |hi| Some([tag, hi].concat()));
     KeyRange { lo: [tag, &range.lo].concat(), hi }
-}
-
-/// The range of cut keys that covers the keys of a range.
-pub(super) fn cut(range: &KeyRange, limit: usize) -> KeyRange {
-    if let Some(point) = range.as_point() {
-        return KeyRange::point(&point[..point.len().min(limit)]);
-    }
-    let lo = range.lo[..range.lo.len().min(limit)].to_vec();
-    let hi = match &range.hi {
-        Some(hi) if hi.len() > limit => {
-            let mut above = hi[..limit].to_vec();
-            above.push(0);
-            Some(above)
-        }
-        other => other.clone(),
-    };
-    KeyRange { lo, hi }
 }

@@ -3,12 +3,16 @@
 //! All keys are entries. One is the path, a zero byte, a [`Passage`] and the encoding of a value, which is cut if it is too
 //! long; of a path that is too long its beginning and its hash.
 //!
+//! In a compound index the encodings of the fields in front of the wildcard come first, and those behind it last; where a
+//! value is cut, its key ends. No array may be on their paths. Every document also has one entry with no path and no value, for
+//! searches that name none.
+//!
 //! RULE: a document has an entry for each value that a filter's test of one of the index's paths is given, but for an
 //! array as a whole, a document with fields and a missing value: whose test may pass those is not served. Paths name no
 //! positions of arrays, and a test that names one is not served either.
 
-use super::IndexKeys;
-use super::wanted::cut;
+use super::composed::Composed;
+use super::{Fields, IndexKeys};
 use crate::document::order::Class;
 use crate::document::raw::{RawObject, RawValue};
 use crate::document::value::Value;
@@ -28,14 +32,14 @@ const ID: &str = "_id";
 const MAX_PATH: usize = 512;
 /// What is left of the beginning of one: its hash follows.
 const SHORTENED: usize = MAX_PATH - size_of::<i64>();
-/// Longer encodings are cut, in bytes.
-const MAX_VALUE: usize = 1024;
-/// More ranges of entries than this are widened.
-const MAX_RANGES: usize = 1000;
+/// A path with what lies between it and a value is no longer, in bytes.
+pub(super) const MAX_PREFIX: usize = MAX_PATH + 2;
 
 /// What lies between a path and a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passage {
+    /// there is neither: the entry stands for the document
+    None = 0,
     /// the path leads through no array: this is its only value
     Straight = 1,
     /// it leads through an array, or to one
@@ -68,7 +72,7 @@ impl Wildcard {
     ///
     /// # Errors
     /// `TypeMismatch` for no object, `FailedToParse` for `{}`, `Location31253` and `Location31254` for inclusions among
-    /// exclusions and the other way round, `CannotCreateIndex` for a field that is neither; those of field paths.
+    /// exclusions and the other way round, `Location51271` for a field that is neither; those of field paths.
     pub fn parse(json: &Json) -> Result<Wildcard> {
         let Json::Object(fields) = json else {
             let message = format!("The field 'wildcardProjection' must be a non-empty object, but got {json}");
@@ -109,42 +113,69 @@ impl Wildcard {
     }
 
     /// True if something at or below a path may have entries.
-    fn enters(&self, path: &str) -> bool {
+    pub(super) fn enters(&self, path: &str) -> bool {
         self.holds(path) || self.inclusive && self.paths.iter().any(|known| path::is_below(known, path))
     }
 
     /// The document's keys, sorted, each once.
-    pub(super) fn entries(&self, index: &IndexKeys, document: RawObject<'_>) -> Vec<Vec<u8>> {
-        let mut walk = Walk { wildcard: self, index, path: String::new(), entries: Vec::new() };
+    ///
+    /// # Errors
+    /// `CannotIndexParallelArrays` for an array at a field beside the wildcard.
+    pub(super) fn entries(&self, index: &IndexKeys, document: RawObject<'_>) -> Result<Vec<Vec<u8>>> {
+        let (front, behind) = index.around_wildcard();
+        let (front, behind) = (index.beside(front, document)?, index.beside(behind, document)?);
+        if front.is_cut {
+            return Ok(vec![front.key]);
+        }
+        let (path, entries) = (String::new(), Vec::new());
+        let mut walk = Walk { wildcard: self, index, front: &front.key, behind: &behind.key, path, entries };
+        if index.fields.len() > 1 {
+            walk.push_key(Passage::None, &[]);
+        }
         walk.object(document, true, Passage::Straight);
         let mut entries = walk.entries;
         entries.sort_unstable();
         entries.dedup();
-        entries
+        Ok(entries)
     }
 
-    /// The entries that a filter wants: those of the one path that it says most of, of those that are not `given`.
-    pub(super) fn wanted(&self, index: &IndexKeys, filter: Part<'_>, given: &[&str]) -> KeyRanges {
+    /// The entries that a filter wants: those of the one path that it says most of, of those that are not `given`; of a
+    /// compound index, also those of documents, if the filter says something of its other fields that is not given.
+    pub(super) fn wanted(&self, index: &IndexKeys, filter: Part<'_>, given: &[&str]) -> Composed {
         let stored = index.collation.as_deref();
+        let (front, behind) = index.around_wildcard();
+        let mut head = Composed::of_all();
+        let reached = index.beside_wanted(&mut head, front, filter);
+        if !reached {
+            return if says_more(&front[..head.depth], given) { head } else { Composed::of_all() };
+        }
         let served = |path: &str| {
             let named = path.split('.').any(|part| path::array_index(part).is_some());
             !named && !given.contains(&path) && self.holds(path)
         };
-        let mut found: Vec<(Rank, KeyRanges)> = Vec::new();
+        let with = |path: &str, passages: &[(Passage, &KeyRanges)]| {
+            let mut all: Option<Composed> = None;
+            for (passage, ranges) in passages {
+                let mut composed = head.clone();
+                composed.append(&prefix(path, *passage));
+                if composed.demand(index, ranges) {
+                    index.beside_wanted(&mut composed, behind, filter);
+                }
+                all = Some(all.map_or(composed.clone(), |other| other.or(&composed, index)));
+            }
+            all.unwrap_or_else(Composed::of_all)
+        };
+        let mut found: Vec<(Rank, Composed)> = Vec::new();
         for path in filter.paths().into_iter().filter(|path| served(path)) {
             let straight = index.without_array(filter, path);
             let one = filter.ranges_of_one(path, stored);
             if has_entries(&straight) && has_entries(&one) {
-                let given = [(Passage::Straight, &straight), (Passage::Array, &one)];
+                let passages = [(Passage::Straight, &straight), (Passage::Array, &one)];
                 let rank = if straight.are_points() && one.are_points() { Rank::Points } else { Rank::Ranges };
-                found.push((rank, below(index, path, &given)));
+                found.push((rank, with(path, &passages)));
             } else if filter.demands_existence(path) && self.holds_all_below(path) && path.len() < SHORTENED {
-                let prefixes = [format!("{path}\0"), format!("{path}.")];
-                let starting = |prefix: &String| {
-                    let lo = prefix.clone().into_bytes();
-                    KeyRange { hi: prefix_successor(&lo), lo }
-                };
-                found.push((Rank::Exists, KeyRanges::new(prefixes.iter().map(starting).collect())));
+                let starting = |end: char| head.starting(format!("{path}{end}").as_bytes());
+                found.push((Rank::Exists, starting('\0').or(&starting('.'), index)));
             }
         }
         for (prefix, part) in filter.element_parts() {
@@ -153,12 +184,21 @@ impl Wildcard {
                 let one = part.ranges_of_one(inner, stored);
                 if served(&path) && has_entries(&one) {
                     let rank = if one.are_points() { Rank::Points } else { Rank::Ranges };
-                    found.push((rank, below(index, &path, &[(Passage::Array, &one)])));
+                    found.push((rank, with(&path, &[(Passage::Array, &one)])));
                 }
             }
         }
-        let best = found.into_iter().min_by_key(|(rank, ranges)| (*rank, ranges.as_slice().len()));
-        best.map_or_else(KeyRanges::all, |(_, ranges)| ranges)
+        if index.fields.len() > 1 && found.is_empty() {
+            let mut documents = head.clone();
+            documents.append(&prefix("", Passage::None));
+            index.beside_wanted(&mut documents, behind, filter);
+            let said = [front, &behind[..documents.depth - front.len()]].concat();
+            if says_more(&said, given) {
+                found.push((Rank::Exists, documents));
+            }
+        }
+        let best = found.into_iter().min_by_key(|(rank, composed)| (*rank, composed.ranges(index).as_slice().len()));
+        best.map_or_else(Composed::of_all, |(_, composed)| composed)
     }
 }
 
@@ -174,6 +214,9 @@ enum Rank {
 struct Walk<'w> {
     wildcard: &'w Wildcard,
     index: &'w IndexKeys,
+    /// what lies in front of each path, and behind each value
+    front: &'w [u8],
+    behind: &'w [u8],
     path: String,
     entries: Vec<Vec<u8>>,
 }
@@ -213,11 +256,56 @@ impl Walk<'_> {
 
     fn push(&mut self, passage: Passage, encoding: &[u8]) {
         if self.wildcard.holds(&self.path) {
-            let mut entry = prefix(&self.path, passage);
-            entry.extend_from_slice(&encoding[..encoding.len().min(MAX_VALUE)]);
-            self.entries.push(entry);
+            self.push_key(passage, encoding);
         }
     }
+
+    fn push_key(&mut self, passage: Passage, encoding: &[u8]) {
+        let mut entry = [self.front, &prefix(&self.path, passage)].concat();
+        if self.index.push_column(encoding, &mut entry) {
+            entry.extend_from_slice(self.behind);
+        }
+        self.entries.push(entry);
+    }
+}
+
+/// What the fields beside a wildcard give a key.
+struct Beside {
+    key: Vec<u8>,
+    /// a value is cut, and ends the key
+    is_cut: bool,
+}
+
+impl IndexKeys {
+    fn beside(&self, fields: &Fields, document: RawObject<'_>) -> Result<Beside> {
+        let mut beside = Beside { key: Vec::new(), is_cut: false };
+        for (path, _) in fields {
+            let value = match path::resolve(document, path) {
+                Some(RawValue::Array(_)) => return Err(refuse_array(path)),
+                value => value.unwrap_or(RawValue::Null),
+            };
+            if !beside.is_cut {
+                beside.is_cut = !self.push_column(&self.encoded(value), &mut beside.key);
+            }
+        }
+        Ok(beside)
+    }
+
+    /// Adds what the filter wants of the fields; true if the next column can add to that.
+    fn beside_wanted(&self, composed: &mut Composed, fields: &Fields, filter: Part<'_>) -> bool {
+        fields.iter().all(|(path, _)| composed.demand(self, &self.without_array(filter, path)))
+    }
+}
+
+fn refuse_array(path: &str) -> Error {
+    let message =
+        format!("a compound wildcard index does not take an array beside the wildcard. Found one at path: {path}");
+    Error::new(Kind::CannotIndexParallelArrays, message)
+}
+
+/// True if one of the fields is none of the paths that are given.
+fn says_more(fields: &Fields, given: &[&str]) -> bool {
+    fields.iter().any(|(path, _)| !given.contains(&path.as_str()))
 }
 
 /// What the entries of a path begin with.
@@ -229,23 +317,6 @@ fn prefix(path: &str, passage: Passage) -> Vec<u8> {
     }
     prefix.extend([0, passage as u8]);
     prefix
-}
-
-/// The entries of a path with values in the ranges.
-fn below(index: &IndexKeys, path: &str, given: &[(Passage, &KeyRanges)]) -> KeyRanges {
-    let ranges = given.iter().flat_map(|(passage, ranges)| {
-        let prefix = prefix(path, *passage);
-        let hull = KeyRanges::new(ranges.hull().into_iter().collect());
-        let few = if ranges.as_slice().len() <= MAX_RANGES { (*ranges).clone() } else { hull };
-        let under = |range: &KeyRange| match cut(range, MAX_VALUE) {
-            range if range.as_point().is_some_and(|point| point.len() < MAX_VALUE) => {
-                KeyRange::point(&[prefix.as_slice(), range.as_point().unwrap_or_default()].concat())
-            }
-            range => index.below(&prefix, &range),
-        };
-        few.as_slice().iter().map(under).collect::<Vec<_>>()
-    });
-    KeyRanges::new(ranges.collect())
 }
 
 /// True if every value in the ranges has entries: none is missing, and none a document with fields.
@@ -278,7 +349,7 @@ fn flatten(fields: &serde_json::Map<String, Json>, outer: &str, flat: &mut Vec<(
             other => {
                 let message =
                     format!("a wildcardProjection includes or excludes fields, by 1 or 0: \"{path}\": {other}");
-                return Err(Error::new(Kind::CannotCreateIndex, message));
+                return Err(Error::new(Kind::Location51271, message));
             }
         }
     }
