@@ -24,6 +24,7 @@ pub mod worker;
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {
     pg::fault::init();
+    pg::server_log::init();
     remote::init_gucs();
     router::hint::init();
     ownership::capture::init();

@@ -30,6 +30,7 @@ pub mod recent;
 pub mod rows;
 pub mod scan;
 pub mod server;
+pub mod server_log;
 pub mod snapshot;
 pub mod spi;
 pub mod sql;

@@ -78,6 +78,25 @@ fn statements_at_shards_are_not_compiled() {
 }
 
 #[test]
+fn a_stale_map_is_no_news_for_the_log_of_a_shard() {
+    let cluster = cluster();
+    let shard = &cluster.shards[0];
+    let fail = |settings: &str, statement: &str| {
+        let mut client = shard.client();
+        client.batch_execute(settings).expect("settings");
+        client.batch_execute(statement).expect_err(statement).code().expect("an error of the server").code().to_owned()
+    };
+    let is_logged = |statement: &str| shard.log_tail(usize::MAX).contains(statement);
+    let stale =
+        |label: &str| format!("SELECT /* {label} */ docshard_internal.lock_and_check(1234567, 1, 1, NULL, NULL)");
+    assert_eq!(fail("", &stale("quiet")), "DS001");
+    assert_eq!(fail("SET log_min_messages = debug1", &stale("asked for")), "DS001");
+    assert_eq!(fail("", "SELECT 1 / 0 AS other"), "22012");
+    assert!(!is_logged("quiet"));
+    assert!(is_logged("asked for") && is_logged("AS other"));
+}
+
+#[test]
 fn a_dumped_router_is_restored() {
     let cluster = cluster();
     cluster.router.psql("SELECT docshard.stop_balancer()");
