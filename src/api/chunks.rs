@@ -282,3 +282,9 @@ fn migration_writers(migration: i64) -> TableIterator<'static, (name!(holder, St
 fn exclude_from_migration(migration: i64) {
     migration::exclude_writers_to_range(migration);
 }
+
+/// Lets the writers go on that this session has excluded.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn end_hand_over(migration: i64) {
+    migration::end_hand_over(migration);
+}

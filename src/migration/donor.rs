@@ -8,7 +8,7 @@ use super::shard::Remote;
 use crate::ownership::{capture, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::pg::lock::{Mode, Tag, acquire};
+use crate::pg::lock::{self, Mode, Tag, acquire};
 use crate::pg::param::Param;
 use crate::pg::server::sleep_ms;
 use docshard_core::error::Kind;
@@ -26,7 +26,14 @@ const QUEUE_MS: i64 = 100;
 /// are not captured.
 pub fn exclude_writers_to_range(migration: i64) {
     acquire(Tag::Migration(migration), Mode::Exclusive);
+    // Nothing depends on it: whom this holds up is told a little later what it is told anyway.
+    let _ = lock::try_acquire_for_session(Tag::HandOver(migration), Mode::Exclusive);
     capture::bypass();
+}
+
+/// Lets those writers know of the hand-over whom it excluded; in the session that did.
+pub fn end_hand_over(migration: i64) {
+    lock::release_for_session(Tag::HandOver(migration), Mode::Exclusive);
 }
 
 /// The condition of the range on a collection's table; `$1` is its lower bound, `$2` its upper, if there is one.
@@ -190,6 +197,11 @@ pub(super) fn try_freeze(donor: &mut Remote, record: &Record) -> Result<bool> {
         Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => donor.execute("ROLLBACK").map(|()| false),
         Err(error) => Err(error),
     }
+}
+
+/// After the flip: tells writers, whom [`try_freeze`] has excluded. The session's end does so, too.
+pub(super) fn tell_writers(donor: &mut Remote, record: &Record) -> Result<()> {
+    donor.query("SELECT docshard_internal.end_hand_over($1)", &[Param::Int8(record.id)]).map(drop)
 }
 
 /// In T: begins to delete the range, without waiting for it.

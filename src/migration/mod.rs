@@ -63,7 +63,7 @@ use settle::Sides;
 use std::time::{Duration, Instant};
 
 pub use abort::Aborted;
-pub use donor::exclude_writers_to_range;
+pub use donor::{end_hand_over, exclude_writers_to_range};
 pub use jobs::init;
 pub use median::median;
 pub use range::RangeRequest;

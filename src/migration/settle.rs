@@ -3,6 +3,7 @@
 //! Everything here may be repeated, by whoever holds the coordinator's lock, from any state in which the attempt was
 //! left. `core::migration::next_action` says what comes next.
 
+use super::donor;
 use super::recipient::drop_staging;
 use super::record::{self, Record, names};
 use super::shard::{self, Remote};
@@ -86,6 +87,7 @@ pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> 
     fault::point("move.recipient_committed")?;
     transaction::run(|| flip(record))?;
     fault::point("move.flipped")?;
+    transaction::guarded(|| donor::tell_writers(session(&mut sides.donor, record.donor, record)?, record))?;
     settle_by(record.id, sides)
 }
 

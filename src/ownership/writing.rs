@@ -15,15 +15,20 @@
 //! transaction, prepared ones included.
 
 use super::capture;
-use super::placement::{Placement, captures, check};
+use super::placement::{Capture, Placement, captures, check};
 use crate::pg::epoch::{self, Epoch};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::pg::lock::{Mode, Tag, acquire};
+use crate::pg::lock::{Mode, Tag, acquire, is_excluded};
 use crate::pg::scan::Look;
+use crate::pg::server::sleep_ms;
 use crate::pg::snapshot;
 use docshard_core::error::Kind;
 use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+/// How long an excluded writer waits for the end of a decided move before it tells its router.
+const LONGEST_STAND_BY: Duration = Duration::from_millis(100);
 
 /// What the last call found in order, as long as its locks are held.
 struct Checked {
@@ -72,7 +77,10 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
         }
         acquire(Tag::Migration(capture.migration), Mode::Shared);
     }
-    check(collection, assumed, Look::Latest)?;
+    if let Err(stale) = check(collection, assumed, Look::Latest) {
+        captured.iter().filter(|c| c.overlaps(lo, hi)).for_each(stand_by);
+        return Err(stale);
+    }
     capture::note(collection, captured);
     fault::point("write.checked")?;
     if !snapshot::per_statement() {
@@ -88,6 +96,16 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
     let checked = Checked { epoch: epoch::now(), collection, assumed, lo: owned(lo), hi: owned(hi) };
     CHECKED.set(Some(checked));
     Ok(())
+}
+
+/// Waits a little for the end of a hand-over whose range this transaction wanted to write to. All whom it has excluded wake
+/// up when the donor's part is committed, with nowhere to go yet: the processors then belong to those who bring it to its end,
+/// and to readers.
+fn stand_by(capture: &Capture) {
+    let began = Instant::now();
+    while began.elapsed() < LONGEST_STAND_BY && is_excluded(Tag::HandOver(capture.migration)) {
+        sleep_ms(2);
+    }
 }
 
 /// Excludes every writer of a collection on this shard until the transaction ends.

@@ -16,6 +16,7 @@ const CLASS_UPSERT: u16 = 0xD0C6;
 const CLASS_HELPER: u16 = 0xD0C7;
 const CLASS_BUILDER: u16 = 0xD0C8;
 const CLASS_SETTLING: u16 = 0xD0C9;
+const CLASS_HAND_OVER: u16 = 0xD0CA;
 
 /// What is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub enum Tag {
     Builder(i32),
     /// who commits both parts of a decided migration, on the router, while the second is not yet committed
     Settling(i64),
+    /// a hand-over, on the donor, held by its session from the exclusion of writers until the map says who owns the range
+    HandOver(i64),
 }
 
 /// How strongly.
@@ -62,6 +65,7 @@ impl Tag {
             Tag::Helper(id) => (CLASS_HELPER, (id >> 32) as u32, id as u32),
             Tag::Builder(id) => (CLASS_BUILDER, 0, id as u32),
             Tag::Settling(id) => (CLASS_SETTLING, (id >> 32) as u32, id as u32),
+            Tag::HandOver(id) => (CLASS_HAND_OVER, (id >> 32) as u32, id as u32),
         };
         pg_sys::LOCKTAG {
             // SAFETY: MyDatabaseId is set once at the backend's start.
