@@ -20,7 +20,7 @@ fn instructed(update: &Json, array_filters: Option<&str>, filter: &str, to: &Jso
     let update = update.to_string();
     let instruction =
         Instruction { update: &update, style: Style::Either, array_filters, filter, now: 1_500, setting: None };
-    let (_, text) = instruction.compile()?;
+    let text = instruction.compile()?.text;
     let update = update::read(&serde_json::from_str(&text).unwrap())?;
     Ok(update.apply(document(&bytes(to)), &[])?.map(|bytes| read(&bytes)))
 }
@@ -660,6 +660,32 @@ proptest! {
             (json!({"$push": update}), filter),
         ] {
             let _ = apply(&update, &[filter], &before);
+        }
+    }
+}
+
+#[test]
+fn what_lasts_comes_of_the_update_alone() {
+    let compiled = |update: &str, style, array_filters, filter| {
+        Instruction { update, style, array_filters, filter, now: 1_500, setting: None }.compile().unwrap()
+    };
+    for (update, array_filters, lasts) in [
+        (r#"{"$inc": {"n": 1}, "$push": {"a": {"$each": [1], "$sort": 1}}}"#, None, true),
+        (r#"{"$set": {"a.$[]": 1}}"#, None, true),
+        (r#"{"$set": {"a.$": 1}}"#, None, false),
+        (r#"{"$set": {"a.$[x]": 1}}"#, Some(r#"[{"x": 2}]"#), false),
+        (r#"{"$currentDate": {"at": true}}"#, None, false),
+        (r#"[{"$set": {"at": "$$NOW"}}]"#, None, false),
+        (r#"{"n": 1}"#, None, true),
+    ] {
+        for style in [Style::Operators, Style::Either] {
+            if style == Style::Operators && update == r#"{"n": 1}"# {
+                continue;
+            }
+            let one = compiled(update, style, array_filters, r#"{"a": 2}"#);
+            assert_eq!(one.is_lasting, lasts, "{update}");
+            let other = compiled(update, style, array_filters, r#"{"a": 3}"#);
+            assert!(!lasts || one.text == other.text, "{update}");
         }
     }
 }

@@ -85,9 +85,10 @@ impl<'a> Operation<'a> {
         };
         let text = self.arguments.get(field).map_or_else(String::new, ToString::to_string);
         let array_filters = self.arguments.get("arrayFilters").map(ToString::to_string);
+        let modification = Modification::parse(&text, style, array_filters.as_deref(), &query)?;
         let change = Change {
             query: &query,
-            modification: &Modification::parse(&text, style, array_filters.as_deref(), &query)?,
+            modification: &modification,
             many: self.name == "updateMany",
             upsert: self.arguments.boolean("upsert")?.unwrap_or(false),
             sort: self.arguments.sort("sort", query.setting.as_ref())?,

@@ -288,9 +288,10 @@ fn run_update(ns: &str, filter: &Json, update: &Json, options: &Json, what: What
     let query = Query::parse_in(&filter.0, setting.as_ref())?.hinted(options.get("hint"))?;
     let array_filters = options.get("arrayFilters").map(ToString::to_string);
     let style = if what == What::ReplaceOne { Style::Replacement } else { Style::Operators };
+    let modification = Modification::parse(&update.0, style, array_filters.as_deref(), &query)?;
     let change = Change {
         query: &query,
-        modification: &Modification::parse(&update.0, style, array_filters.as_deref(), &query)?,
+        modification: &modification,
         many: what == What::UpdateMany,
         upsert: options.boolean("upsert")?.unwrap_or(false),
         sort: options.sort("sort", setting.as_ref())?,

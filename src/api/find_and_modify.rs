@@ -60,7 +60,7 @@ fn find_one_and(
         ns,
         &FindAndModify {
             query: &query,
-            modification: modification.as_ref(),
+            modification: modification.as_deref(),
             sort: options.sort("sort", setting.as_ref())?,
             projection: router::projection(options.get("projection"), &query)?,
             returned: returned(&options)?,
@@ -166,7 +166,7 @@ fn find_and_modify(ns: &str, spec: Json) -> Option<RawJsonb> {
             ns,
             &FindAndModify {
                 query: &query,
-                modification: modification.as_ref(),
+                modification: modification.as_deref(),
                 sort: options.sort("sort", setting.as_ref())?,
                 projection: router::projection(options.get("fields"), &query)?,
                 returned: if new { Returned::After } else { Returned::Before },

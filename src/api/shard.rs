@@ -11,7 +11,6 @@ use crate::pg::jsonb::RawJsonb;
 use crate::pg::rows::{Found, Row};
 use crate::pg::scan::Direction;
 use docshard_core::filter::Filter;
-use docshard_core::update;
 use pgrx::datum::{Array, Internal};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -147,7 +146,7 @@ fn update_document(
     let run = || -> Result<i64> {
         let fixed = required(fixed, "fixed")?;
         let filter = documents::read_filter(filter)?;
-        let update = update::read(&json::parse(update)?)?;
+        let update = updating::read_update(update)?;
         let assumed = Placement { token, version };
         let done = documents::update_one(collection, assumed, (skey, id), filter.as_ref(), &update, &fixed)?;
         Ok(done.map_or(0, |changed| 1 + i64::from(changed)))
@@ -193,7 +192,7 @@ fn update_next(
     let run = || -> Result<Internal> {
         let (updating, state) = aggregate::state(fcinfo, state, || -> Result<Updating> {
             let filter = Filter::read(&json::parse(filter)?)?;
-            let update = update::read(&json::parse(update)?)?;
+            let update = updating::read_update(update)?;
             Updating::begin(collection, filter, update, fixed.iter().flatten().map(str::to_owned).collect())
         })?;
         updating.update(&Found::new(place, skey, id, &doc))?;

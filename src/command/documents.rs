@@ -97,7 +97,7 @@ pub fn find_and_modify(request: &Request<'_>) -> Result<Reply> {
         .transpose()?;
     let operation = FindAndModify {
         query: &query,
-        modification: modification.as_ref(),
+        modification: modification.as_deref(),
         sort: sort_of(fields, setting.as_ref())?,
         projection: find_and_modify::projection(fields.get("fields"), &query)?,
         returned: if new { Returned::After } else { Returned::Before },

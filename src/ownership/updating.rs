@@ -5,18 +5,47 @@
 
 use super::{capture, table};
 use crate::pg::error::{Error, Result};
+use crate::pg::json;
+use crate::pg::recent::Recent;
 use crate::pg::rows::{self, Change, Found, Purpose, Writer};
 use docshard_core::document::raw;
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
-use docshard_core::update::Update;
+use docshard_core::update::{self, Update};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// How many updates a session keeps parsed, as routers keep them.
+const MOST_KEPT: usize = 8;
+/// Longer texts are not kept, in bytes.
+const LONGEST_KEPT: usize = 1024;
+
+thread_local! {
+    /// By their texts, of which alone they come.
+    static KEPT: RefCell<Recent<String, Rc<Update>, MOST_KEPT>> = const { RefCell::new(Recent::NONE) };
+}
+
+/// The update that a router sends, parsed if it is none of the last ones.
+///
+/// # Errors
+/// Those of [`update::read`].
+pub fn read_update(text: &str) -> Result<Rc<Update>> {
+    if let Some(known) = KEPT.with_borrow(|kept| kept.find(|known| known == text)) {
+        return Ok(known);
+    }
+    let read = Rc::new(update::read(&json::parse(text)?)?);
+    if text.len() <= LONGEST_KEPT {
+        KEPT.with_borrow_mut(|kept| kept.keep(text.to_owned(), Rc::clone(&read)));
+    }
+    Ok(read)
+}
 
 /// An update that is running.
 pub struct Updating {
     collection: i32,
     writer: Option<Writer>,
     filter: Filter,
-    update: Update,
+    update: Rc<Update>,
     fixed: Vec<String>,
     done: Updated,
 }
@@ -35,7 +64,7 @@ impl Updating {
     ///
     /// # Errors
     /// Those of [`Writer::open`]; `InternalError` if the collection has no table here.
-    pub fn begin(collection: i32, filter: Filter, update: Update, fixed: Vec<String>) -> Result<Self> {
+    pub fn begin(collection: i32, filter: Filter, update: Rc<Update>, fixed: Vec<String>) -> Result<Self> {
         let writer = Some(Writer::open(table::oid(collection)?, Purpose::Update, table::TRIGGER)?);
         Ok(Self { collection, writer, filter, update, fixed, done: Updated::default() })
     }

@@ -16,11 +16,14 @@ use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::catalog::{collections, duplicate};
 use crate::pg::error::{Error, Result};
+use crate::pg::recent::Recent;
 use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
 use docshard_core::sort::Sort;
 use docshard_core::targeting;
-use docshard_core::update::{Instruction, Style, Update};
+use docshard_core::update::{Compiled, Instruction, Style, Update};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// An update, parsed, with the text that shards are sent.
 #[derive(Debug)]
@@ -31,18 +34,38 @@ pub struct Modification {
     pub text: String,
 }
 
+/// How many updates a session keeps parsed: programs send the same operators again and again.
+const MOST_KEPT: usize = 8;
+/// Longer ones are not kept, in bytes.
+const LONGEST_KEPT: usize = 1024;
+
+thread_local! {
+    /// By style and text.
+    static KEPT: RefCell<Recent<(Style, String), Rc<Modification>, MOST_KEPT>> = const { RefCell::new(Recent::NONE) };
+}
+
 impl Modification {
     /// Parses an update of the documents that `query` finds; `array_filters` is a JSON array. The present time is the
     /// time of `$currentDate`, on all shards and in all attempts.
     ///
     /// # Errors
     /// Those of [`Instruction::compile`].
-    pub fn parse(update: &str, style: Style, array_filters: Option<&str>, query: &Query) -> Result<Self> {
+    pub fn parse(update: &str, style: Style, array_filters: Option<&str>, query: &Query) -> Result<Rc<Self>> {
         let setting = query.setting.as_ref();
+        let may_be_kept =
+            style != Style::Replacement && array_filters.is_none() && setting.is_none() && update.len() <= LONGEST_KEPT;
+        let is_it = |(kept, text): &(Style, String)| *kept == style && text == update;
+        if may_be_kept && let Some(known) = KEPT.with_borrow(|kept| kept.find(is_it)) {
+            return Ok(known);
+        }
         let instruction =
             Instruction { update, style, array_filters, filter: &query.text, now: options::now(), setting };
-        let (update, text) = instruction.compile()?;
-        Ok(Self { update, text })
+        let Compiled { update: parsed, text, is_lasting } = instruction.compile()?;
+        let modification = Rc::new(Self { update: parsed, text });
+        if may_be_kept && is_lasting {
+            KEPT.with_borrow_mut(|kept| kept.keep((style, update.to_owned()), Rc::clone(&modification)));
+        }
+        Ok(modification)
     }
 }
 

@@ -35,13 +35,24 @@ pub struct Instruction<'a> {
     pub setting: Option<&'a Json>,
 }
 
+/// An instruction ready to be sent.
+#[derive(Debug)]
+pub struct Compiled {
+    /// the parsed update
+    pub update: Update,
+    /// what [`read`] reads
+    pub text: String,
+    /// true if all this comes of the update's text and style alone: neither of the filter, nor of the time
+    pub is_lasting: bool,
+}
+
 impl Instruction<'_> {
     /// The parsed update, and the text that [`read`] reads. What a shard has no need of is left out.
     ///
     /// # Errors
     /// Those of [`Update::parse_with_array_filters`] and [`Update::parse_replacement`]; `FailedToParse` for malformed
     /// JSON and for array filters beside a replacement, `TypeMismatch` for array filters that are none.
-    pub fn compile(&self) -> Result<(Update, String)> {
+    pub fn compile(&self) -> Result<Compiled> {
         let json = parse(self.update)?;
         let filters = match self.array_filters.map(parse).transpose()? {
             None => Vec::new(),
@@ -75,6 +86,7 @@ impl Instruction<'_> {
         if replaces {
             text += ",\"replace\":true";
         }
+        let alone = text.len();
         if let Some(filters) = self.array_filters {
             text += &format!(",\"arrayFilters\":{filters}");
         }
@@ -88,8 +100,9 @@ impl Instruction<'_> {
             text += &format!(",\"now\":{}", self.now);
             update.now = Some(self.now);
         }
+        let is_lasting = self.setting.is_none() && text.len() == alone;
         text.push('}');
-        Ok((update, text))
+        Ok(Compiled { update, text, is_lasting })
     }
 }
 

@@ -19,7 +19,7 @@ mod parse;
 mod pipeline;
 mod tree;
 
-pub use instruction::{Instruction, Style, read};
+pub use instruction::{Compiled, Instruction, Style, read};
 
 use crate::collation::Collator;
 use crate::document::element::Element;
