@@ -33,8 +33,11 @@ pub fn read_update(text: &str) -> Result<Rc<Update>> {
     if let Some(known) = KEPT.with_borrow(|kept| kept.find(|known| known == text)) {
         return Ok(known);
     }
-    let read = Rc::new(update::read(&json::parse(text)?)?);
-    if text.len() <= LONGEST_KEPT {
+    let json = json::parse(text)?;
+    let read = Rc::new(update::read(&json)?);
+    // Whatever stands beside the update is another one each time: a filter, the time, that it is a replacement.
+    let is_lasting = json.as_object().is_some_and(|fields| fields.len() == 1);
+    if is_lasting && text.len() <= LONGEST_KEPT {
         KEPT.with_borrow_mut(|kept| kept.keep(text.to_owned(), Rc::clone(&read)));
     }
     Ok(read)

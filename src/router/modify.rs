@@ -52,8 +52,7 @@ impl Modification {
     /// Those of [`Instruction::compile`].
     pub fn parse(update: &str, style: Style, array_filters: Option<&str>, query: &Query) -> Result<Rc<Self>> {
         let setting = query.setting.as_ref();
-        let may_be_kept =
-            style != Style::Replacement && array_filters.is_none() && setting.is_none() && update.len() <= LONGEST_KEPT;
+        let may_be_kept = array_filters.is_none() && setting.is_none() && update.len() <= LONGEST_KEPT;
         let is_it = |(kept, text): &(Style, String)| *kept == style && text == update;
         if may_be_kept && let Some(known) = KEPT.with_borrow(|kept| kept.find(is_it)) {
             return Ok(known);

@@ -184,14 +184,11 @@ impl IndexKeys {
     /// Those of [`Wildcard::parse`]; `BadValue` and `FailedToParse` where there can be none; `CannotCreateIndex` where there
     /// must be one; `Location7246204` if the wildcard has one of the other fields.
     pub fn projected(self, projection: Option<&serde_json::Value>) -> Result<IndexKeys> {
-        let (is_of_all, wildcard) = match (&self.wildcard, self.is_over_all_fields()) {
-            (None, _) if projection.is_none() => return Ok(self),
-            (None, _) => {
-                let message = "The field 'wildcardProjection' is only allowed in an 'wildcard' index";
-                return Err(Error::new(Kind::BadValue, message));
-            }
-            (Some(wildcard), is_of_all) => (is_of_all, wildcard),
+        let Some(wildcard) = &self.wildcard else {
+            let message = "The field 'wildcardProjection' is only allowed in an 'wildcard' index";
+            return projection.map_or(Ok(self), |_| Err(Error::new(Kind::BadValue, message)));
         };
+        let is_of_all = self.is_over_all_fields();
         let wildcard = match projection {
             Some(_) if !is_of_all => {
                 let message = "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": \u{b1}1}";

@@ -161,7 +161,10 @@ impl Wildcard {
                 if composed.demand(index, ranges) {
                     index.beside_wanted(&mut composed, behind, filter);
                 }
-                all = Some(all.map_or(composed.clone(), |other| other.or(&composed, index)));
+                all = Some(match all {
+                    None => composed,
+                    Some(other) => other.or(&composed, index),
+                });
             }
             all.unwrap_or_else(Composed::of_all)
         };

@@ -42,7 +42,7 @@ pub struct Compiled {
     pub update: Update,
     /// what [`read`] reads
     pub text: String,
-    /// true if all this comes of the update's text and style alone: neither of the filter, nor of the time
+    /// true if all this comes of operators alone, which are used again and again, unlike a replacement, a filter or the time
     pub is_lasting: bool,
 }
 
@@ -83,10 +83,10 @@ impl Instruction<'_> {
             Update::parse_in(&json, &filters, &setting.as_ref().map(Setting::parse).transpose()?.unwrap_or_default())?
         };
         let mut text = format!("{{\"update\":{}", self.update);
+        let alone = text.len();
         if replaces {
             text += ",\"replace\":true";
         }
-        let alone = text.len();
         if let Some(filters) = self.array_filters {
             text += &format!(",\"arrayFilters\":{filters}");
         }
@@ -100,7 +100,7 @@ impl Instruction<'_> {
             text += &format!(",\"now\":{}", self.now);
             update.now = Some(self.now);
         }
-        let is_lasting = self.setting.is_none() && text.len() == alone;
+        let is_lasting = text.len() == alone;
         text.push('}');
         Ok(Compiled { update, text, is_lasting })
     }

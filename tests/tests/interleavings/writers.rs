@@ -3,7 +3,8 @@
 use crate::{point_read, upsert, with_old_map};
 use docshard_tests::moving::{Moving, NS, count, delete, increment, insert, sqlstate};
 use docshard_tests::{Fault, wait_until};
-use std::time::Duration;
+use postgres::Client;
+use std::time::{Duration, Instant};
 
 #[test]
 fn i01_writers_that_wait_for_the_moves_lock_write_at_the_recipient() {
@@ -374,5 +375,40 @@ fn unique_values_change_places_between_two_parts_of_a_clone() {
     let error = router.client().batch_execute(&set(1050, "1000")).expect_err("it is taken");
     assert_eq!(sqlstate(&error), "23505");
     assert_eq!(count(&mut router.client()), 120);
+    moving.check_clean();
+}
+
+/// The part of a hand-over that is on the donor, by hand: its end is not told before its session says so, or a while is over.
+#[test]
+fn an_excluded_writer_stands_by_for_the_end_of_the_hand_over() {
+    let moving = Moving::start(200);
+    let donor = &moving.cluster.shards[0];
+    let (collection, token): (i32, i64) = {
+        let row =
+            donor.client().query_one("SELECT collection_id, token FROM docshard_data.placement", &[]).expect("one");
+        (row.get(0), row.get(1))
+    };
+    let mut handing_over = donor.client();
+    handing_over
+        .batch_execute(&format!(
+            "INSERT INTO docshard_data.capture (collection_id, migration_id, min) VALUES ({collection}, 77, ''); \
+             BEGIN; SELECT docshard_internal.exclude_from_migration(77); COMMIT"
+        ))
+        .expect("a hand-over");
+    // Of class 0xD0CA, which the view shows as a signed number of two bytes.
+    let held = "SELECT count(*) FROM pg_locks WHERE objid = 77 AND objsubid::int8 & 65535 = 53450 AND granted";
+    assert_eq!(donor.value::<i64>(held), 1);
+    let write = |client: &mut Client| {
+        let sql = format!("SELECT docshard_internal.lock_and_check({collection}, {token}, -1, NULL, NULL)");
+        let error = client.batch_execute(&sql).expect_err("a stale version");
+        assert_eq!(error.code().map(|code| code.code()), Some("DS001"));
+    };
+    let began = Instant::now();
+    write(&mut donor.client());
+    assert!(began.elapsed() >= Duration::from_millis(100));
+    handing_over.batch_execute("SELECT docshard_internal.end_hand_over(77)").expect("an end");
+    assert_eq!(donor.value::<i64>(held), 0);
+    write(&mut donor.client());
+    donor.psql("DELETE FROM docshard_data.capture WHERE migration_id = 77");
     moving.check_clean();
 }
