@@ -161,6 +161,55 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn what_looks_the_same_is_stored_the_same(
+        query in filter(),
+        one in any_document(operand(), true),
+        changes in any_document(operand(), true),
+    ) {
+        let mut other = one.clone();
+        let fields = other.as_object_mut().unwrap();
+        fields.extend(changes.as_object().unwrap().clone());
+        let bytes = [bytes(&one), bytes(&other)];
+        let [one, other] = [0, 1].map(|at| raw::document(&bytes[at]).unwrap());
+        let filter = Filter::parse(&query).unwrap();
+        prop_assert!(!filter.sees_same(one, other) || filter.matches(one) == filter.matches(other));
+        for index in indexes().iter().filter(|index| index.sees_same(one, other)) {
+            prop_assert_eq!(index.entries(one).ok(), index.entries(other).ok());
+            prop_assert_eq!(index.unique_keys(one).ok(), index.unique_keys(other).ok());
+            if index.has_tree() {
+                let stored = |document| {
+                    let columns: Vec<_> = (0..index.fields.len()).map(|at| index.key(document, at)).collect();
+                    (columns, index.types(document), index.is_apart(document), index.check(document).is_ok())
+                };
+                prop_assert_eq!(stored(one), stored(other));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_index_does_not_see_other_fields() {
+    let documents =
+        [json!({"a": {"b": [1]}, "c": 1}), json!({"a": {"b": [1]}, "c": "x", "d": 0}), json!({"a": {"b": [2]}})];
+    let documents = documents.map(|json| bytes(&json));
+    let [one, alike, other] = [0, 1, 2].map(|at| raw::document(&documents[at]).unwrap());
+    for (keys, sees_c) in
+        [(json!({"a.b": 1}), false), (json!({"x": 1, "a.$**": 1}), false), (json!({"a": 1, "c": 1}), true)]
+    {
+        let index = IndexKeys::parse(&keys).unwrap();
+        assert_eq!(index.sees_same(one, alike), !sees_c);
+        assert!(!index.sees_same(one, other));
+    }
+    // All fields: that is not looked at more closely.
+    assert!(!IndexKeys::parse(&json!({"$**": 1})).unwrap().sees_same(one, one));
+    let filter = Filter::parse(&json!({"$or": [{"a.b": 1}, {"x": {"$exists": true}}]})).unwrap();
+    assert!(filter.sees_same(one, alike) && !filter.sees_same(one, other));
+}
+
 /// Values that compare equal and are not the same, and what is missing at some depth.
 fn twins() -> impl Strategy<Value = Json> + Clone {
     let few = vec![

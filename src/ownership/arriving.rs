@@ -37,7 +37,7 @@ pub fn load(migration: i64, collection: i32, batch: i32, unique: bool) -> Result
     let rows = parts::unpack(&packed)?;
     let target = table::oid(collection)?;
     let all_at_once = || {
-        let mut writer = Writer::open(target, Purpose::Insert, table::TRIGGER)?;
+        let mut writer = Writer::open(target, Purpose::Insert, &table::OWNER)?;
         writer.insert_by(rows.len().max(1), &rows);
         writer.finish();
         Ok(rows.len() as u64)
@@ -52,7 +52,7 @@ pub fn load(migration: i64, collection: i32, batch: i32, unique: bool) -> Result
 }
 
 fn one_by_one(target: Oid, rows: &[Row<'_>]) -> Result<u64> {
-    let mut writer = Writer::open(target, Purpose::Insert, table::TRIGGER)?;
+    let mut writer = Writer::open(target, Purpose::Insert, &table::OWNER)?;
     let mut loaded = 0;
     for row in rows {
         if writer.taken(row).is_none() {

@@ -59,7 +59,7 @@ pub fn insert(collection: i32, assumed: Placement, packed: &[u8]) -> Result<u64>
     let Some(lo) = rows.iter().map(|row| row.skey).min() else { return Ok(0) };
     let hi = rows.iter().map(|row| row.skey).max().map(above);
     writing::lock_and_check(collection, assumed, Some(lo), hi.as_deref())?;
-    let mut writer = Writer::open(table::oid(collection)?, Purpose::Insert, table::TRIGGER)?;
+    let mut writer = Writer::open(table::oid(collection)?, Purpose::Insert, &table::OWNER)?;
     writer.insert(&rows);
     if writer.leaves_out_trigger() {
         capture::changed(collection, rows.iter().map(|row| (row.skey, row.id)))?;
@@ -74,7 +74,7 @@ pub fn insert(collection: i32, assumed: Placement, packed: &[u8]) -> Result<u64>
 /// `InternalError` if the collection has no table here; `BadValue` for bytes that are no document.
 pub fn taken(collection: i32, row: &Row<'_>) -> Result<Option<Taken>> {
     raw::validate(row.doc)?;
-    let mut writer = Writer::open(table::oid(collection)?, Purpose::Insert, table::TRIGGER)?;
+    let mut writer = Writer::open(table::oid(collection)?, Purpose::Insert, &table::OWNER)?;
     let taken = writer.taken(row);
     writer.finish();
     Ok(taken)
@@ -156,7 +156,7 @@ pub fn update_one(
 /// # Errors
 /// `InternalError` if the collection has no table here; PostgreSQL's 23505.
 pub fn put(collection: i32, found: &Found, after: &RawJsonb) -> Result<()> {
-    let mut writer = Writer::open(table::oid(collection)?, Purpose::Update, table::TRIGGER)?;
+    let mut writer = Writer::open(table::oid(collection)?, Purpose::Update, &table::OWNER)?;
     let done = writer.change_found(found, |_| Ok(Some((Change::Update(after.bytes().to_vec()), ()))))?;
     // If it is none, something that this statement has set off was quicker: as for PostgreSQL's own UPDATE, that stays.
     if done.is_some() && writer.leaves_out_trigger() {
@@ -194,7 +194,7 @@ fn change_one<T>(
     writing::lock_and_check(collection, assumed, Some(skey), Some(&above(skey)))?;
     let _snapshot = ActiveSnapshot::of_statement();
     let (table, index) = table::oids(collection)?;
-    let mut writer = Writer::open(table, purpose, table::TRIGGER)?;
+    let mut writer = Writer::open(table, purpose, &table::OWNER)?;
     let done = writer.change_one(index, skey, id, accept)?;
     if let Some((id, _)) = &done
         && writer.leaves_out_trigger()

@@ -13,6 +13,7 @@
 //! * [`arriving`] loads what a move has pulled.
 //! * [`leaving`] removes such a range when it has been moved.
 //! * [`parts`] divides such a range, and packs and unpacks its documents.
+//! * [`index_functions`] is what the functions that indexes are made of answer.
 //! * [`measure`] tells how much is here, and where it can be cut.
 //! * [`table`] makes and drops the collection's table together with its placement.
 
@@ -20,6 +21,7 @@ pub mod arriving;
 pub mod capture;
 pub mod documents;
 pub mod few;
+mod index_functions;
 pub mod leaving;
 pub mod measure;
 pub mod parts;

@@ -1,12 +1,13 @@
 //! A collection's table on this shard: made and dropped together with its placement row.
 
-use super::SCHEMA;
+use super::{SCHEMA, index_functions};
 use crate::pg::counting;
 use crate::pg::error::{Error, Result};
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::known;
 use crate::pg::matching;
 use crate::pg::param::Param;
+use crate::pg::rows::Owner;
 use crate::pg::scan::document_by_key;
 use crate::pg::server::relation_oid;
 use crate::pg::spi;
@@ -16,8 +17,9 @@ use docshard_core::index::IndexKeys;
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, CString};
 
-/// The name of the row trigger of every collection's table: see [`super::capture`].
-pub const TRIGGER: &CStr = c"capture";
+/// We own collections' tables. The row trigger of each is [`super::capture`]'s.
+pub const OWNER: Owner =
+    Owner { trigger: c"capture", schema: c"docshard_internal", function: index_functions::function };
 
 /// The collection of a table's name, without schema.
 pub fn collection_of(table: &str) -> Option<i32> {

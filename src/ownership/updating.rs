@@ -68,7 +68,7 @@ impl Updating {
     /// # Errors
     /// Those of [`Writer::open`]; `InternalError` if the collection has no table here.
     pub fn begin(collection: i32, filter: Filter, update: Rc<Update>, fixed: Vec<String>) -> Result<Self> {
-        let writer = Some(Writer::open(table::oid(collection)?, Purpose::Update, table::TRIGGER)?);
+        let writer = Some(Writer::open(table::oid(collection)?, Purpose::Update, &table::OWNER)?);
         Ok(Self { collection, writer, filter, update, fixed, done: Updated::default() })
     }
 

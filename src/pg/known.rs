@@ -1,6 +1,6 @@
-//! OIDs of relations that hot paths look up by name: kept until a relation changes.
+//! What hot paths look up in PostgreSQL's catalogs, such as OIDs by name: kept until a relation changes.
 //!
-//! They are as fresh as what PostgreSQL's own look-up by name would answer, which reads a cache that the same messages empty.
+//! It is as fresh as what PostgreSQL's own caches would answer, which the same messages empty.
 
 use super::invalidation::relation_changes;
 use pgrx::pg_sys::Oid;
@@ -8,36 +8,45 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 
+/// Values by keys, all of which are forgotten when a relation changes.
+pub struct Known<K, V> {
+    as_of: u64,
+    values: BTreeMap<K, V>,
+}
+
+impl<K: Ord, V: Clone> Known<K, V> {
+    /// Nothing is known yet.
+    pub const NONE: Self = Self { as_of: 0, values: BTreeMap::new() };
+
+    /// The key's value, which `look_up` finds if it is not known; None if there is none.
+    pub fn get(known: &RefCell<Self>, key: K, look_up: impl FnOnce() -> Option<V>) -> Option<V> {
+        let as_of = relation_changes();
+        let value = Some(known.borrow()).filter(|known| known.as_of == as_of).and_then(|k| k.values.get(&key).cloned());
+        if value.is_some() {
+            return value;
+        }
+        let found = look_up()?;
+        // A change that was told of meanwhile may concern it.
+        if relation_changes() == as_of {
+            let mut known = known.borrow_mut();
+            if known.as_of != as_of {
+                known.values.clear();
+                known.as_of = as_of;
+            }
+            known.values.insert(key, found.clone());
+        }
+        Some(found)
+    }
+}
+
 /// What a relation is called: the number of what it belongs to, and what its kind is called.
 type Name = (i32, &'static CStr);
 
-#[derive(Default)]
-struct Known {
-    as_of: u64,
-    oids: BTreeMap<Name, Oid>,
-}
-
 thread_local! {
-    static KNOWN: RefCell<Known> = RefCell::new(Known::default());
+    static RELATIONS: RefCell<Known<Name, Oid>> = const { RefCell::new(Known::NONE) };
 }
 
 /// The relation's OID, which `look_up` finds if it is not known; None if there is none.
 pub fn relation(name: Name, look_up: impl FnOnce() -> Option<Oid>) -> Option<Oid> {
-    let as_of = relation_changes();
-    let known = KNOWN.with_borrow(|known| known.oids.get(&name).copied().filter(|_| known.as_of == as_of));
-    if known.is_some() {
-        return known;
-    }
-    let found = look_up()?;
-    // A change that was told of meanwhile may be this relation's.
-    if relation_changes() == as_of {
-        KNOWN.with_borrow_mut(|known| {
-            if known.as_of != as_of {
-                known.oids.clear();
-                known.as_of = as_of;
-            }
-            known.oids.insert(name, found);
-        });
-    }
-    Some(found)
+    RELATIONS.with(|known| Known::get(known, name, look_up))
 }

@@ -3,16 +3,21 @@
 //! update that changes nothing that an index holds leaves the indexes alone ([`unmentioned`]).
 //!
 //! The table has the columns `skey bytea, id bytea, doc` (jsonb inside), all not null, and a b-tree over the first two.
-//! One trigger, named at [`Writer::open`], may be left to the caller: what it would have been told is then the caller's
-//! to do. A statement's worth of work is one [`Writer`]; [`Writer::finish`] fires the other triggers. [`changing`] is what
-//! happens to rows that are there.
+//! The table's [`owner`] knows what its functions make of a document, over which the indexes are ([`index`]). Its trigger may
+//! be left to it: what it would have been told is then the caller's to do. A statement's worth of work is one [`Writer`];
+//! [`Writer::finish`] fires the other triggers. [`changing`] is what happens to rows that are there.
 
 mod changing;
+mod index;
+mod owner;
 mod taken;
 mod unmentioned;
 
 pub use changing::{Change, Found};
+pub use owner::{Answer, Function, Owner};
 pub use taken::Taken;
+
+use index::{Held, Index, Values};
 
 use super::error::{Error, Result};
 use super::jsonb::new_varlena;
@@ -21,6 +26,7 @@ use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
+use std::rc::Rc;
 
 /// Rows that are written to the table at once, as COPY does it, before their index entries are made.
 const CHUNK: usize = 1000;
@@ -80,6 +86,8 @@ pub struct Writer {
     purpose: Purpose,
     /// the caller's trigger is there, and not fired
     left_out: bool,
+    /// the table's indexes; of one from which rows go away, none
+    indexes: Rc<[Index]>,
     /// slots that changes use, one after the other: for the version that is there, the one that is locked, and the one that is
     /// written
     spare: Option<[*mut pg_sys::TupleTableSlot; 3]>,
@@ -88,13 +96,13 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens the table for the present user. `own_trigger` is not fired if it is the table's only one: then
+    /// Opens the table for the present user. The owner's trigger is not fired if it is the table's only one: then
     /// [`Writer::leaves_out_trigger`] says so.
     ///
     /// # Errors
     /// `InternalError` for a table that is none of docshard's or has row-level security; PostgreSQL's own for missing
     /// privileges and read-only transactions.
-    pub fn open(table: pg_sys::Oid, purpose: Purpose, own_trigger: &CStr) -> Result<Self> {
+    pub fn open(table: pg_sys::Oid, purpose: Purpose, owner: &Owner) -> Result<Self> {
         // SAFETY: the table exists (the caller looked it up in this transaction); each node is allocated by PostgreSQL
         // with its tag, as makeNode does; the lock is kept to the end of the transaction, as every writer's is.
         unsafe {
@@ -124,7 +132,7 @@ impl Writer {
             let triggers = (*info).ri_TrigDesc;
             let left_out = !triggers.is_null()
                 && (*triggers).numtriggers == 1
-                && CStr::from_ptr((*(*triggers).triggers).tgname) == own_trigger;
+                && CStr::from_ptr((*(*triggers).triggers).tgname) == owner.trigger;
             if left_out {
                 (*info).ri_TrigDesc = null_mut();
             }
@@ -142,8 +150,12 @@ impl Writer {
                     Purpose::Delete => pg_sys::ExecBSDeleteTriggers(estate, info),
                 }
             }
+            // As many as there are infos of.
+            let index =
+                |at| Index::new(*(*info).ri_IndexRelationDescs.add(at), *(*info).ri_IndexRelationInfo.add(at), owner);
+            let indexes = (0..(*info).ri_NumIndices as usize).map(index).collect();
             pg_sys::MemoryContextSwitchTo(context);
-            Ok(Self { rel, estate, info, fires, purpose, left_out, spare: None, compared: None })
+            Ok(Self { rel, estate, info, fires, purpose, left_out, indexes, spare: None, compared: None })
         }
     }
 
@@ -185,11 +197,10 @@ impl Writer {
 
     /// As [`Writer::insert`], with the index entries of so many rows made at once. The more there are, the closer
     /// neighbours are in an index of another order; their rows are held in memory meanwhile.
-    pub fn insert_by(&mut self, chunk: usize, rows: &[Row<'_>]) {
+    pub fn insert_by<'a>(&mut self, chunk: usize, rows: &[Row<'a>]) {
         // SAFETY: see the type's invariants; slots are of the table's kind. `permit` saw that there are three columns.
         unsafe {
-            let per_row = rows.len() == 1 || (self.fires && (*(*self.info).ri_TrigDesc).trig_insert_before_row);
-            if per_row {
+            if self.fires && (rows.len() == 1 || (*(*self.info).ri_TrigDesc).trig_insert_before_row) {
                 let slot = self.slot();
                 for row in rows {
                     store(slot, row);
@@ -198,7 +209,7 @@ impl Writer {
                 }
                 return;
             }
-            let slots = self.slots(rows.len().min(chunk));
+            let slots = if rows.len() == 1 { vec![self.slot()] } else { self.slots(rows.len().min(chunk)) };
             let constrained = !(*(*self.rel).rd_att).constr.is_null();
             for rows in rows.chunks(chunk) {
                 let mut slots = slots[..rows.len()].to_vec();
@@ -209,9 +220,16 @@ impl Writer {
                         pg_sys::ExecConstraints(self.info, *slot, self.estate);
                     }
                 }
-                let (count, command) = (rows.len() as c_int, (*self.estate).es_output_cid);
-                pg_sys::table_multi_insert(self.rel, slots.as_mut_ptr(), count, command, 0, null_mut());
-                if self.fires || !self.insert_by_index(&slots) {
+                match slots.as_mut_slice() {
+                    [slot] => pg_sys::simple_table_tuple_insert(self.rel, *slot),
+                    slots => {
+                        let (count, command) = (slots.len() as c_int, (*self.estate).es_output_cid);
+                        pg_sys::table_multi_insert(self.rel, slots.as_mut_ptr(), count, command, 0, null_mut());
+                    }
+                }
+                let held = |(slot, row): (&*mut pg_sys::TupleTableSlot, &Row<'a>)| Held { slot: *slot, doc: row.doc };
+                let placed: Vec<_> = slots.iter().zip(rows).map(held).collect();
+                if self.fires || !self.insert_by_index(&placed) {
                     for slot in &slots {
                         let recheck = pg_sys::ExecInsertIndexTuples(
                             self.info,
@@ -240,52 +258,47 @@ impl Writer {
     /// an index that takes more than that, and nothing was done.
     ///
     /// # Safety
-    /// The slots hold rows that are in the table.
-    unsafe fn insert_by_index(&mut self, slots: &[*mut pg_sys::TupleTableSlot]) -> bool {
+    /// The rows are in the table.
+    unsafe fn insert_by_index(&mut self, rows: &[Held<'_>]) -> bool {
         // SAFETY: see the type's invariants. The keys live in the context of a row, which is reset once all of an index's
         // are used.
         unsafe {
-            let simple = |(index, info): (pg_sys::Relation, *mut pg_sys::IndexInfo)| {
-                (*info).ii_ExclusionOps.is_null() && (*(*index).rd_index).indimmediate
-            };
-            if !self.indexes().all(simple) {
+            let simple =
+                |index: &Index| (*index.info).ii_ExclusionOps.is_null() && (*(*index.rel).rd_index).indimmediate;
+            if !self.indexes.iter().all(simple) {
                 return false;
             }
-            for (index, info) in self.indexes().filter(|(_, info)| (**info).ii_ReadyForInserts) {
+            let indexes = Rc::clone(&self.indexes);
+            for index in indexes.iter().filter(|index| index.is_ready()) {
                 let context = pg_sys::MakePerTupleExprContext(self.estate);
                 let former = pg_sys::MemoryContextSwitchTo((*context).ecxt_per_tuple_memory);
-                let mut entries: Vec<_> = slots
-                    .iter()
-                    .filter_map(|slot| {
-                        (*context).ecxt_scantuple = *slot;
-                        holds(info, context, self.estate).then(|| Entry::new(index, info, *slot, self.estate))
-                    })
-                    .collect();
+                let held = |row: &&Held<'_>| index.holds(**row, self.estate);
+                let mut entries: Vec<_> =
+                    rows.iter().filter(held).map(|row| Entry::new(index, *row, self.estate)).collect();
                 entries.sort_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| a.order().cmp(&b.order())));
-                let unique = if (*(*index).rd_index).indisunique {
+                let unique = if (*(*index.rel).rd_index).indisunique {
                     pg_sys::IndexUniqueCheck::UNIQUE_CHECK_YES
                 } else {
                     pg_sys::IndexUniqueCheck::UNIQUE_CHECK_NO
                 };
                 for entry in &mut entries {
                     let tid = &raw mut (*entry.slot).tts_tid;
-                    pg_sys::index_insert(index, entry.values, entry.nulls, tid, self.rel, unique, false, info);
+                    pg_sys::index_insert(
+                        index.rel,
+                        entry.values,
+                        entry.nulls,
+                        tid,
+                        self.rel,
+                        unique,
+                        false,
+                        index.info,
+                    );
                 }
                 pg_sys::MemoryContextSwitchTo(former);
                 self.reset_row();
             }
             true
         }
-    }
-
-    /// The table's indexes, as they were when it was opened.
-    fn indexes(&self) -> impl Iterator<Item = (pg_sys::Relation, *mut pg_sys::IndexInfo)> + use<> {
-        let info = self.info;
-        // SAFETY: see the type's invariants; there are as many index relations and infos as `ri_NumIndices` says.
-        let index =
-            move |at| unsafe { (*(*info).ri_IndexRelationDescs.add(at), *(*info).ri_IndexRelationInfo.add(at)) };
-        // SAFETY: as above.
-        (0..unsafe { (*info).ri_NumIndices } as usize).map(index)
     }
 
     /// Forgets what evaluating index expressions for a row has allocated.
@@ -319,27 +332,6 @@ impl Writer {
     }
 }
 
-/// True if the index holds the context's row: all rows, unless it is partial.
-///
-/// # Safety
-/// The info is of an index of the table whose row is the context's scan tuple; the context is the state's for a row, and
-/// its memory the current one.
-unsafe fn holds(info: *mut pg_sys::IndexInfo, context: *mut pg_sys::ExprContext, estate: *mut pg_sys::EState) -> bool {
-    // SAFETY: promised by the caller; the prepared predicate lives as long as the state, as the executor keeps it.
-    unsafe {
-        if (*info).ii_Predicate.is_null() {
-            return true;
-        }
-        if (*info).ii_PredicateState.is_null() {
-            (*info).ii_PredicateState = pg_sys::ExecPrepareQual((*info).ii_Predicate, estate);
-        }
-        let predicate = (*info).ii_PredicateState;
-        let mut is_null = false;
-        let evaluate = (*predicate).evalfunc.expect("a prepared expression");
-        evaluate(predicate, context, &mut is_null).value() != 0
-    }
-}
-
 /// An index entry that is to be made.
 struct Entry {
     slot: *mut pg_sys::TupleTableSlot,
@@ -354,23 +346,22 @@ struct Entry {
 
 impl Entry {
     /// # Safety
-    /// The index and its info are of the table whose row is in the slot, which is the scan tuple of the state's context.
-    unsafe fn new(
-        index: pg_sys::Relation,
-        info: *mut pg_sys::IndexInfo,
-        slot: *mut pg_sys::TupleTableSlot,
-        estate: *mut pg_sys::EState,
-    ) -> Self {
+    /// The index is of the table, and holds the row; the state is its writer's.
+    unsafe fn new(index: &Index, row: Held<'_>, estate: *mut pg_sys::EState) -> Self {
         // SAFETY: promised by the caller; an index has at least one column.
         unsafe {
             // Only as much as there are columns: entries that are far apart in memory cost more than anything else here.
-            let count = (*info).ii_NumIndexAttrs as usize;
+            let count = (*index.info).ii_NumIndexAttrs as usize;
+            let (found, absent): Values = index.values(row, estate);
             let values: *mut pg_sys::Datum = pg_sys::palloc0(count * (size_of::<pg_sys::Datum>() + 1)).cast();
             let nulls: *mut bool = values.add(count).cast();
-            pg_sys::FormIndexDatum(info, slot, estate, values, nulls);
+            std::ptr::copy_nonoverlapping(found.as_ptr(), values, count);
+            std::ptr::copy_nonoverlapping(absent.as_ptr(), nulls, count);
             let mut keys = [(std::ptr::NonNull::<u8>::dangling().as_ptr().cast_const(), 0); 2];
-            let columns =
-                std::slice::from_raw_parts((*(*index).rd_att).attrs.as_ptr(), (*(*index).rd_att).natts as usize);
+            let columns = std::slice::from_raw_parts(
+                (*(*index.rel).rd_att).attrs.as_ptr(),
+                (*(*index.rel).rd_att).natts as usize,
+            );
             for (at, key) in keys.iter_mut().enumerate().take(columns.len()) {
                 if columns[at].atttypid == pg_sys::BYTEAOID && !*nulls.add(at) {
                     let value = pg_sys::pg_detoast_datum_packed((*values.add(at)).cast_mut_ptr());
@@ -380,7 +371,7 @@ impl Entry {
             let mut prefix = [0; 8];
             let length = keys[0].1.min(prefix.len());
             prefix[..length].copy_from_slice(std::slice::from_raw_parts(keys[0].0, length));
-            Self { slot, values, nulls, prefix: u64::from_be_bytes(prefix), keys }
+            Self { slot: row.slot, values, nulls, prefix: u64::from_be_bytes(prefix), keys }
         }
     }
 

@@ -240,6 +240,23 @@ impl<'a> RawObject<'a> {
         let position = children.find_key(count, key.as_bytes())?;
         Some((position, children.value(count + position, children.start(count + position))))
     }
+    /// True if both documents have the same bytes at a field, or neither has it.
+    pub fn has_same(&self, other: RawObject<'_>, key: &str) -> bool {
+        self.field_bytes(key) == other.field_bytes(key)
+    }
+    /// A value's type and bytes, which do not depend on where it stands.
+    #[inline]
+    fn field_bytes(&self, key: &str) -> Option<(u32, &'a [u8])> {
+        let children = Children::of(self.0, 2);
+        let count = children.entries.len() / 2;
+        let at = count + children.find_key(count, key.as_bytes())?;
+        let start = children.start(at);
+        let end = children.end(at, start);
+        Some(match children.entry(at) & ENTRY_TYPE_MASK {
+            kind @ (ENTRY_NUMERIC | ENTRY_CONTAINER) => (kind, children.bytes(align(start), end)),
+            kind => (kind, children.bytes(start, end)),
+        })
+    }
     /// The value of the field at a position.
     pub fn value_at(&self, position: usize) -> Option<RawValue<'a>> {
         let children = Children::of(self.0, 2);

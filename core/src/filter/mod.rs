@@ -106,6 +106,11 @@ impl Filter {
         self.root.looks_only_at(&accepts)
     }
 
+    /// True if both documents have the same bytes wherever the answer may depend on them, which so is the same.
+    pub fn sees_same(&self, one: RawObject<'_>, other: RawObject<'_>) -> bool {
+        self.looks_only_at(|path| one.has_same(other, path::split(path).0))
+    }
+
     /// True if [`ranges_of`](Self::ranges_of) these paths is all that the filter says of documents without arrays there.
     pub fn is_ranges_of(&self, paths: &[&str]) -> bool {
         self.root.is_ranges_of(paths)

@@ -293,6 +293,14 @@ impl IndexKeys {
         ((MAX_KEY_BYTES - path) / self.fields.len()).min(1024)
     }
 
+    /// True if both documents have the same bytes wherever the index looks at them: all that it stores of them is the same.
+    pub fn sees_same(&self, one: RawObject<'_>, other: RawObject<'_>) -> bool {
+        let is_same = |path: &str| one.has_same(other, path::split(path).0);
+        let (front, behind) = self.around_wildcard();
+        front.iter().chain(behind).all(|(path, _)| is_same(path))
+            && self.wildcard.as_ref().is_none_or(|wildcard| wildcard.looks_only_at(is_same))
+    }
+
     /// True if the document's keys are entries: there is an array on one of the paths, or a value that is too long.
     pub fn is_apart(&self, document: RawObject<'_>) -> bool {
         self.hashed.is_none()

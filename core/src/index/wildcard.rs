@@ -107,6 +107,11 @@ impl Wildcard {
         self.paths.iter().any(|known| known == path || path::is_below(path, known)) == self.inclusive
     }
 
+    /// True if its entries depend on values at, or below, such paths alone.
+    pub(super) fn looks_only_at(&self, accepts: impl Fn(&str) -> bool) -> bool {
+        self.inclusive && self.paths.iter().all(|path| accepts(path))
+    }
+
     /// True if all that lies below a path has entries, too.
     fn holds_all_below(&self, path: &str) -> bool {
         self.holds(path) && (self.inclusive || !self.paths.iter().any(|known| path::is_below(known, path)))

@@ -29,7 +29,7 @@ pub enum Change {
 #[derive(Clone, Copy)]
 pub struct Found {
     place: pg_sys::ItemPointerData,
-    columns: [pg_sys::Datum; DOC + 1],
+    pub(super) columns: [pg_sys::Datum; DOC + 1],
     /// only somebody says so, who calls with what he likes
     said: bool,
 }
@@ -72,7 +72,14 @@ impl Found {
         }
     }
 
-    fn document(&self) -> RawJsonb {
+    /// The same, its document neither compressed nor elsewhere, so that it is made so once.
+    pub(super) fn plain(&self) -> Self {
+        let mut columns = self.columns;
+        columns[DOC] = self.document().into_datum().expect("a document is not null");
+        Self { columns, ..*self }
+    }
+
+    pub(super) fn document(&self) -> RawJsonb {
         // SAFETY: the column is jsonb and not null.
         unsafe {
             RawJsonb::from_polymorphic_datum(self.columns[DOC], false, pg_sys::JSONBOID)
@@ -150,8 +157,9 @@ impl Writer {
         found: &Found,
         mut accept: impl FnMut(&[u8]) -> Result<Option<(Change, T)>>,
     ) -> Result<Option<T>> {
+        let found = found.plain();
         let Some((change, told)) = accept(found.document().bytes())? else { return Ok(None) };
-        let there = if found.said { self.at_place_of(found) } else { Some(*found) };
+        let there = if found.said { self.at_place_of(&found) } else { Some(found) };
         let Some(found) = &there else { return Ok(None) };
         match self.attempt(found, &change)? {
             Tried::Done => return Ok(Some(told)),
@@ -234,7 +242,7 @@ impl Writer {
                     if !(*(*self.rel).rd_att).constr.is_null() {
                         pg_sys::ExecConstraints(self.info, new, self.estate);
                     }
-                    let unmentioned = self.unmentioned(found.columns, new);
+                    let unmentioned = self.unmentioned(found, new, doc);
                     let mut lock = pg_sys::LockTupleMode::LockTupleNoKeyExclusive;
                     let mut indexes = false;
                     let result = pg_sys::table_tuple_update(
@@ -323,12 +331,12 @@ impl Writer {
                     pg_sys::ExecSimpleRelationDelete(self.info, self.estate, &mut recheck, locked);
                 }
                 Change::Update(doc) => {
-                    let old = Found::in_slot(locked).columns;
-                    let mut columns = old;
+                    let old = Found::in_slot(locked).plain();
+                    let mut columns = old.columns;
                     columns[DOC] = new_varlena(doc).into();
                     fill(new, columns);
                     // A trigger might make another row of it.
-                    let unmentioned = if self.fires { None } else { self.unmentioned(old, new) };
+                    let unmentioned = if self.fires { None } else { self.unmentioned(&old, new, doc) };
                     pg_sys::ExecSimpleRelationUpdate(self.info, self.estate, &mut recheck, locked, new);
                     drop(unmentioned);
                     pg_sys::ExecClearTuple(new);

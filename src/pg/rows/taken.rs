@@ -1,6 +1,7 @@
 //! Whether a row could be inserted, as far as unique indexes beside the primary key are concerned.
 
-use super::{Found, Row, Writer, holds, store};
+use super::index::Held;
+use super::{Found, Row, Writer, store};
 use crate::pg::scan::{Bound, scan_keys};
 use crate::pg::unique;
 use pgrx::pg_sys;
@@ -28,17 +29,15 @@ impl Writer {
             store(offered, row);
             let context = pg_sys::MakePerTupleExprContext(self.estate);
             let former = pg_sys::MemoryContextSwitchTo((*context).ecxt_per_tuple_memory);
-            (*context).ecxt_scantuple = offered;
-            let taken = self.indexes().filter(|(_, info)| (**info).ii_ReadyForInserts).find_map(|(index, info)| {
-                if !unique::is_unique(index) || !holds(info, context, self.estate) {
+            let held = Held { slot: offered, doc: row.doc };
+            let taken = self.indexes.iter().filter(|index| index.is_ready()).find_map(|index| {
+                if !unique::is_unique(index.rel) || !index.holds(held, self.estate) {
                     return None;
                 }
-                let mut values = [pg_sys::Datum::from(0); pg_sys::INDEX_MAX_KEYS as usize];
-                let mut nulls = [true; pg_sys::INDEX_MAX_KEYS as usize];
-                pg_sys::FormIndexDatum(info, offered, self.estate, values.as_mut_ptr(), nulls.as_mut_ptr());
+                let (values, _) = index.values(held, self.estate);
                 let keys = unique::keys_in(values[0]);
-                let key = keys.into_iter().find(|key| self.is_taken(index, key, row, met))?;
-                let name = CStr::from_ptr((*(*index).rd_rel).relname.data.as_ptr());
+                let key = keys.into_iter().find(|key| self.is_taken(index.rel, key, row, met))?;
+                let name = CStr::from_ptr((*(*index.rel).rd_rel).relname.data.as_ptr());
                 Some(Taken { index: name.to_string_lossy().into_owned(), key: key.to_vec() })
             });
             pg_sys::ExecClearTuple(offered);

@@ -9,7 +9,8 @@
 //! the set of columns that indexes mention, which [`Unmentioned`] replaces for one update.
 
 use super::changing::fill;
-use super::{DOC, Writer, holds};
+use super::index::{Held, Index};
+use super::{DOC, Found, Writer};
 use pgrx::pg_sys;
 use std::ffi::c_int;
 
@@ -76,16 +77,18 @@ unsafe fn is_mentioned(rel: pg_sys::Relation) -> bool {
 }
 
 impl Writer {
-    /// If indexes mention documents, and yet an update of the old row to the new one leaves what they hold as it is: what the
-    /// update is to be done under.
+    /// If indexes mention documents, and yet an update of the old row to one with this document, which is in the slot, leaves
+    /// what they hold as it is: what the update is to be done under.
     ///
     /// # Safety
-    /// The columns are those of a row of the table, and the slot holds another, to which it is updated at once, or not at all.
+    /// The old row is one of the table, and is updated at once to that in the slot, or not at all.
     pub(super) unsafe fn unmentioned(
         &mut self,
-        old: [pg_sys::Datum; DOC + 1],
+        old: &Found,
         new: *mut pg_sys::TupleTableSlot,
+        doc: &[u8],
     ) -> Option<Unmentioned> {
+        let new = Held { slot: new, doc };
         // SAFETY: promised by the caller; the table is open and locked as long as the writer.
         unsafe { (is_mentioned(self.rel) && self.keeps_keys(old, new)).then(|| Unmentioned::new(self.rel)) }
     }
@@ -94,17 +97,18 @@ impl Writer {
     ///
     /// # Safety
     /// As [`Writer::unmentioned`].
-    unsafe fn keeps_keys(&mut self, mut old: [pg_sys::Datum; DOC + 1], new: *mut pg_sys::TupleTableSlot) -> bool {
+    unsafe fn keeps_keys(&mut self, old: &Found, new: Held<'_>) -> bool {
         let slot = self.compared.unwrap_or_else(|| self.slot());
         self.compared = Some(slot);
         // SAFETY: as in `insert_by_index`.
         unsafe {
             let context = pg_sys::MakePerTupleExprContext(self.estate);
             let former = pg_sys::MemoryContextSwitchTo((*context).ecxt_per_tuple_memory);
-            // Once, and not by each function of each index.
-            old[DOC] = pg_sys::pg_detoast_datum(old[DOC].cast_mut_ptr()).into();
-            fill(slot, old);
-            let keeps = self.indexes().all(|(index, info)| self.keeps_key(index, info, slot, new));
+            let old = old.plain();
+            fill(slot, old.columns);
+            let document = old.document();
+            let old = Held { slot, doc: document.bytes() };
+            let keeps = self.indexes.iter().all(|index| self.keeps_key(index, old, new));
             pg_sys::ExecClearTuple(slot);
             pg_sys::MemoryContextSwitchTo(former);
             self.reset_row();
@@ -114,35 +118,24 @@ impl Writer {
     }
 
     /// # Safety
-    /// The slots hold rows of the table, the index and its info are one of its indexes; the memory context is that of a row.
-    unsafe fn keeps_key(
-        &self,
-        index: pg_sys::Relation,
-        info: *mut pg_sys::IndexInfo,
-        old: *mut pg_sys::TupleTableSlot,
-        new: *mut pg_sys::TupleTableSlot,
-    ) -> bool {
+    /// The rows are of the table, the index is one of its; the memory context is that of a row.
+    unsafe fn keeps_key(&self, index: &Index, old: Held<'_>, new: Held<'_>) -> bool {
         // SAFETY: promised by the caller; an index has at most so many columns as there is room for, and an expression for
         // each that is none of the table's.
         unsafe {
+            let info = index.info;
             // One that is being made, or was not finished, need not take the old document: its functions may refuse it.
-            if !(*(*index).rd_index).indisvalid {
+            if !(*(*index.rel).rd_index).indisvalid {
                 return false;
             }
             let columns = &(&(*info).ii_IndexAttrNumbers)[..(*info).ii_NumIndexAttrs as usize];
             if (*info).ii_Expressions.is_null() && (*info).ii_Predicate.is_null() {
                 return columns.iter().all(|column| usize::try_from(*column) != Ok(DOC + 1));
             }
-            let context = (*self.estate).es_per_tuple_exprcontext;
-            let keys = |slot| {
-                (*context).ecxt_scantuple = slot;
-                holds(info, context, self.estate).then(|| {
-                    let mut values = [pg_sys::Datum::from(0); pg_sys::INDEX_MAX_KEYS as usize];
-                    let mut nulls = [true; pg_sys::INDEX_MAX_KEYS as usize];
-                    pg_sys::FormIndexDatum(info, slot, self.estate, values.as_mut_ptr(), nulls.as_mut_ptr());
-                    (values, nulls)
-                })
-            };
+            if index.sees_same(old.doc, new.doc) {
+                return true;
+            }
+            let keys = |row| index.holds(row, self.estate).then(|| index.values(row, self.estate));
             let ((was, was_null), (is, is_null)) = match (keys(old), keys(new)) {
                 (None, None) => return true,
                 (Some(was), Some(is)) => (was, is),

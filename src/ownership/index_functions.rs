@@ -1,0 +1,172 @@
+//! What the functions that indexes are made of (`api::index`) answer for a document, for those who write rows: they need not
+//! call them.
+
+use super::updating::document;
+use crate::pg::error::Result;
+use crate::pg::json;
+use crate::pg::rows::{Answer, Function};
+use docshard_core::document::raw;
+use docshard_core::filter::Filter;
+use docshard_core::index::{IndexKeys, unique};
+
+/// A function that is told an index's keys.
+struct OfIndex {
+    index: IndexKeys,
+    part: Part,
+}
+
+/// What it answers.
+enum Part {
+    Key(usize),
+    Check,
+    Types,
+    UniqueKeys,
+    Entries,
+    HasEntries,
+}
+
+/// The function of that name, with that text and number beside the document; None for others, and for what they refuse.
+pub(super) fn function(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn Function>> {
+    let json = json::parse(text).ok()?;
+    let part = match (name, number) {
+        ("matches", None) => return Some(Box::new(Filter::read(&json).ok()?)),
+        ("index_key", Some(column)) => Part::Key(usize::try_from(column).ok()?),
+        ("check_index_key", None) => Part::Check,
+        ("index_types", None) => Part::Types,
+        ("unique_keys", None) => Part::UniqueKeys,
+        ("index_entries", None) => Part::Entries,
+        ("has_index_entries", None) => Part::HasEntries,
+        _ => return None,
+    };
+    Some(Box::new(OfIndex { index: IndexKeys::read(&json).ok()?, part }))
+}
+
+impl OfIndex {
+    fn of(&self, document: raw::RawObject<'_>) -> Result<Answer> {
+        let index = &self.index;
+        Ok(match self.part {
+            Part::Key(column) => Answer::Bytes(index.key(document, column)),
+            Part::Check => {
+                index.check(document)?;
+                Answer::Bytes(Vec::new())
+            }
+            Part::Types => Answer::Bytes(index.types(document)),
+            Part::UniqueKeys => Answer::Bytes(unique::pack(&index.unique_keys(document)?)),
+            Part::Entries => Answer::BytesArray(index.entries(document)?),
+            Part::HasEntries => Answer::Bool(index.is_apart(document)),
+        })
+    }
+}
+
+impl Function for OfIndex {
+    fn answer(&self, doc: &[u8]) -> Answer {
+        document(doc).and_then(|document| self.of(document)).unwrap_or_else(|e| e.raise())
+    }
+
+    fn sees_same(&self, one: &[u8], other: &[u8]) -> bool {
+        are(one, other, |one, other| self.index.sees_same(one, other))
+    }
+}
+
+impl Function for Filter {
+    fn answer(&self, doc: &[u8]) -> Answer {
+        let matches = || -> Result<bool> { Ok(self.evaluate(document(doc)?)?) };
+        Answer::Bool(matches().unwrap_or_else(|e| e.raise()))
+    }
+
+    fn sees_same(&self, one: &[u8], other: &[u8]) -> bool {
+        are(one, other, |one, other| self.sees_same(one, other))
+    }
+}
+
+/// True if both are documents of which that holds.
+fn are(one: &[u8], other: &[u8], holds: impl Fn(raw::RawObject<'_>, raw::RawObject<'_>) -> bool) -> bool {
+    raw::document(one).zip(raw::document(other)).is_some_and(|(one, other)| holds(one, other))
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use crate::ownership::table::index_statements;
+    use crate::pg::param::Param;
+    use crate::pg::spi;
+    use docshard_core::collation::Collator;
+    use pgrx::pg_test;
+
+    /// The calls of functions in the expressions of an index: name, text and number.
+    fn calls(statement: &str) -> Vec<(String, String, Option<i32>)> {
+        let on = statement.split_once(" ON ").expect("an index is on a table").1;
+        let calls = on.split("docshard_internal.").skip(1).filter(|call| call.contains("(doc, '"));
+        calls
+            .map(|call| {
+                let (name, rest) = call.split_once("(doc, '").expect("a call");
+                let (text, rest) = rest.split_once("'::text").expect("a text");
+                let number = rest.strip_prefix(", ").and_then(|rest| rest.split(')').next()?.parse().ok());
+                (name.to_owned(), text.to_owned(), number)
+            })
+            .collect()
+    }
+
+    #[pg_test]
+    fn they_answer_what_the_functions_answer() {
+        let long = "x".repeat(3000);
+        let documents = [
+            r#"{"a": 1, "b": 2.50, "c": {"d": null}}"#.to_owned(),
+            r#"{"a": [1, 2], "b": "ann", "c": {"d": {"$date": "2026-01-01T00:00:00Z"}}}"#.to_owned(),
+            r#"{"b": {"d": [1, {"e": "E"}]}, "_id": 7}"#.to_owned(),
+            format!(r#"{{"a": "{long}", "b": true, "c": [{{"d": 1}}, {{"d": 2}}]}}"#),
+            "{}".to_owned(),
+        ];
+        let collation = Collator::parse(&serde_json::json!({"locale": "fr", "strength": 1})).unwrap();
+        let mut definitions =
+            [r#"{"a": 1}"#, r#"{"a": 1, "c.d": -1}"#, r#"{"$**": 1}"#, r#"{"b": 1, "c.$**": 1}"#, r#"{"b": "hashed"}"#]
+                .map(str::to_owned)
+                .to_vec();
+        definitions.push(IndexKeys::definition(r#"{"b": 1}"#, None, collation.as_ref()));
+        let mut names = std::collections::BTreeSet::new();
+        for keys in definitions {
+            let statements = index_statements((1, 1), &keys, !keys.contains("**"), Some(r#"{"b": {"$gt": 1}}"#), "");
+            for (name, text, number) in statements.unwrap().iter().flat_map(|statement| calls(statement)) {
+                let function = function(&name, &text, number).unwrap_or_else(|| panic!("{name} is not known"));
+                for document in &documents {
+                    let doc = spi::query("SELECT $1::jsonb", &[Param::Text(document)]).unwrap()[0].bytes(0);
+                    let more = number.map_or(String::new(), |number| format!(", {number}"));
+                    let call = format!("docshard_internal.{name}($1::jsonb, $2{more})");
+                    let sql = match name.as_str() {
+                        "matches" | "has_index_entries" => format!("SELECT int4({call})"),
+                        "index_entries" => {
+                            format!("SELECT v FROM unnest({call}) WITH ORDINALITY AS e (v, n) ORDER BY n")
+                        }
+                        _ => format!("SELECT {call}"),
+                    };
+                    // What is refused is refused alike; a test has one transaction, which that would end.
+                    if ["check_index_key", "unique_keys"].contains(&name.as_str()) && document.contains('[') {
+                        continue;
+                    }
+                    let rows = spi::query(&sql, &[Param::Text(document), Param::Text(&text)]).unwrap();
+                    match function.answer(&doc) {
+                        Answer::Bool(answer) => assert_eq!(i32::from(answer), rows[0].i32(0), "{sql} {document}"),
+                        Answer::Bytes(answer) => assert_eq!(answer, rows[0].bytes(0), "{sql} {document}"),
+                        Answer::BytesArray(answer) => {
+                            let rows: Vec<_> = rows.iter().map(|row| row.bytes(0)).collect();
+                            assert_eq!(answer, rows, "{sql} {document}");
+                        }
+                    }
+                    assert!(function.sees_same(&doc, &doc) || text.contains("\"$**\""), "{sql}");
+                }
+                names.insert(name);
+            }
+        }
+        let all = [
+            "check_index_key",
+            "has_index_entries",
+            "index_entries",
+            "index_key",
+            "index_types",
+            "matches",
+            "unique_keys",
+        ];
+        assert!(names.iter().map(String::as_str).eq(all), "{names:?}");
+    }
+}

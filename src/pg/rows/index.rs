@@ -1,0 +1,199 @@
+//! What an index holds of a row. PostgreSQL's executor would tell, but prepares an index's expressions anew for each
+//! statement; where they are functions that the table's owner knows, we ask it.
+
+use super::DOC;
+use super::owner::{Answer, Function, Owner};
+use crate::pg::jsonb::new_varlena;
+use crate::pg::known::Known;
+use pgrx::{IntoDatum, PgList, pg_sys};
+use std::cell::RefCell;
+use std::ffi::CStr;
+use std::rc::Rc;
+
+/// The values of an index's columns for one row.
+pub(super) type Values = ([pg_sys::Datum; pg_sys::INDEX_MAX_KEYS as usize], [bool; pg_sys::INDEX_MAX_KEYS as usize]);
+
+/// A row, and the bytes of the document in it.
+#[derive(Clone, Copy)]
+pub(super) struct Held<'a> {
+    pub(super) slot: *mut pg_sys::TupleTableSlot,
+    pub(super) doc: &'a [u8],
+}
+
+/// An index of a table that is open for writing, as of then; closed with the table.
+pub(super) struct Index {
+    pub(super) rel: pg_sys::Relation,
+    pub(super) info: *mut pg_sys::IndexInfo,
+    known: Option<Rc<Functions>>,
+}
+
+/// An index's columns and its conditions, if all of them are the owner's functions.
+struct Functions {
+    columns: Vec<Box<dyn Function>>,
+    conditions: Vec<Box<dyn Function>>,
+}
+
+thread_local! {
+    /// By the index's OID: an index's expressions never change.
+    static KNOWN: RefCell<Known<u32, Option<Rc<Functions>>>> = const { RefCell::new(Known::NONE) };
+}
+
+impl Index {
+    /// # Safety
+    /// The index and its info are of a table that is open, and stay so as long as this is used.
+    pub(super) unsafe fn new(rel: pg_sys::Relation, info: *mut pg_sys::IndexInfo, owner: &Owner) -> Self {
+        // SAFETY: promised by the caller.
+        let known = unsafe {
+            let has_expressions = !(*info).ii_Expressions.is_null();
+            let look_up = || Some(Functions::of(info, owner).map(Rc::new));
+            has_expressions.then(|| KNOWN.with(|known| Known::get(known, (*rel).rd_id.to_u32(), look_up)))
+        };
+        Self { rel, info, known: known.flatten().flatten() }
+    }
+
+    /// True if new rows get entries.
+    pub(super) fn is_ready(&self) -> bool {
+        // SAFETY: see `new`.
+        unsafe { (*self.info).ii_ReadyForInserts }
+    }
+
+    /// True if it holds the row: all rows, unless it is partial.
+    ///
+    /// # Safety
+    /// The row is of the table; the executor's state is the writer's, and the current memory context that of a row.
+    pub(super) unsafe fn holds(&self, row: Held<'_>, estate: *mut pg_sys::EState) -> bool {
+        if let Some(known) = &self.known {
+            return known.conditions.iter().all(|condition| matches!(condition.answer(row.doc), Answer::Bool(true)));
+        }
+        let info = self.info;
+        // SAFETY: promised by the caller; the prepared predicate lives as long as the state, as the executor keeps it.
+        unsafe {
+            if (*info).ii_Predicate.is_null() {
+                return true;
+            }
+            if (*info).ii_PredicateState.is_null() {
+                (*info).ii_PredicateState = pg_sys::ExecPrepareQual((*info).ii_Predicate, estate);
+            }
+            let context = pg_sys::MakePerTupleExprContext(estate);
+            (*context).ecxt_scantuple = row.slot;
+            let predicate = (*info).ii_PredicateState;
+            let mut is_null = false;
+            let evaluate = (*predicate).evalfunc.expect("a prepared expression");
+            evaluate(predicate, context, &mut is_null).value() != 0
+        }
+    }
+
+    /// The values of its columns, in the current memory context.
+    ///
+    /// # Safety
+    /// As [`Index::holds`], which is true.
+    pub(super) unsafe fn values(&self, row: Held<'_>, estate: *mut pg_sys::EState) -> Values {
+        let mut values = [pg_sys::Datum::from(0); pg_sys::INDEX_MAX_KEYS as usize];
+        let mut nulls = [true; pg_sys::INDEX_MAX_KEYS as usize];
+        match &self.known {
+            Some(known) => {
+                for (at, column) in known.columns.iter().enumerate() {
+                    (values[at], nulls[at]) = (datum(column.answer(row.doc)), false);
+                }
+            }
+            // SAFETY: promised by the caller; an index has at most so many columns as there is room for.
+            None => unsafe {
+                (*pg_sys::MakePerTupleExprContext(estate)).ecxt_scantuple = row.slot;
+                pg_sys::FormIndexDatum(self.info, row.slot, estate, values.as_mut_ptr(), nulls.as_mut_ptr());
+            },
+        }
+        (values, nulls)
+    }
+
+    /// True if it holds the same of both documents, as far as a glance tells.
+    pub(super) fn sees_same(&self, one: &[u8], other: &[u8]) -> bool {
+        self.known
+            .as_ref()
+            .is_some_and(|known| known.columns.iter().chain(&known.conditions).all(|f| f.sees_same(one, other)))
+    }
+}
+
+impl Functions {
+    /// # Safety
+    /// The info is that of an index, with its expressions.
+    unsafe fn of(info: *mut pg_sys::IndexInfo, owner: &Owner) -> Option<Self> {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let columns = &(&(*info).ii_IndexAttrNumbers)[..(*info).ii_NumIndexAttrs as usize];
+            if columns.iter().any(|column| *column != 0) {
+                return None;
+            }
+            let functions =
+                |list| PgList::<pg_sys::Node>::from_pg(list).iter_ptr().map(|e| function(e, owner)).collect();
+            let (columns, conditions): (Option<_>, Option<_>) =
+                (functions((*info).ii_Expressions), functions((*info).ii_Predicate));
+            Some(Self { columns: columns?, conditions: conditions? })
+        }
+    }
+}
+
+/// The owner's function that an expression calls with the document.
+///
+/// # Safety
+/// It is an expression over a row of the owner's table.
+unsafe fn function(node: *mut pg_sys::Node, owner: &Owner) -> Option<Box<dyn Function>> {
+    // SAFETY: promised by the caller; a node's tag says what it is; names are null or end with a zero byte.
+    unsafe {
+        if (*node).type_ != pg_sys::NodeTag::T_FuncExpr {
+            return None;
+        }
+        let call = node.cast::<pg_sys::FuncExpr>();
+        let arguments = PgList::<pg_sys::Node>::from_pg((*call).args);
+        if !arguments.get_ptr(0).is_some_and(|node| is_document(node)) || arguments.len() > 3 {
+            return None;
+        }
+        let text = constant(arguments.get_ptr(1)?, pg_sys::TEXTOID)?;
+        let text = <&str as pgrx::FromDatum>::from_datum(text, false)?;
+        let number = match arguments.get_ptr(2) {
+            Some(node) => Some(constant(node, pg_sys::INT4OID)?.value() as i32),
+            None => None,
+        };
+        let schema = pg_sys::get_namespace_name(pg_sys::get_func_namespace((*call).funcid));
+        let name = pg_sys::get_func_name((*call).funcid);
+        if schema.is_null() || name.is_null() || CStr::from_ptr(schema) != owner.schema {
+            return None;
+        }
+        (owner.function)(CStr::from_ptr(name).to_str().ok()?, text, number)
+    }
+}
+
+/// True for the document's column, whose type may be a domain over jsonb.
+///
+/// # Safety
+/// The node is part of an expression.
+unsafe fn is_document(mut node: *mut pg_sys::Node) -> bool {
+    // SAFETY: promised by the caller; a node's tag says what it is.
+    unsafe {
+        if (*node).type_ == pg_sys::NodeTag::T_RelabelType {
+            node = (*node.cast::<pg_sys::RelabelType>()).arg.cast();
+        }
+        (*node).type_ == pg_sys::NodeTag::T_Var
+            && usize::try_from((*node.cast::<pg_sys::Var>()).varattno) == Ok(DOC + 1)
+    }
+}
+
+/// The value of a constant of that type.
+///
+/// # Safety
+/// As [`is_document`].
+unsafe fn constant(node: *mut pg_sys::Node, kind: pg_sys::Oid) -> Option<pg_sys::Datum> {
+    // SAFETY: promised by the caller; a node's tag says what it is.
+    unsafe {
+        let constant = node.cast::<pg_sys::Const>();
+        let is_it = (*node).type_ == pg_sys::NodeTag::T_Const && (*constant).consttype == kind;
+        (is_it && !(*constant).constisnull).then(|| (*constant).constvalue)
+    }
+}
+
+fn datum(answer: Answer) -> pg_sys::Datum {
+    match answer {
+        Answer::Bool(value) => value.into(),
+        Answer::Bytes(bytes) => new_varlena(&bytes).into(),
+        Answer::BytesArray(items) => items.into_datum().expect("an array is not null"),
+    }
+}
