@@ -6,6 +6,8 @@
 //! are appended to the prefixes found so far. The first field with a range ends the analysis, since beyond it the keys
 //! of one value and the next interleave. So do a hashed field with anything but single values, and too many ranges.
 
+pub mod point;
+
 use crate::filter::Filter;
 use crate::key::encode::{decode, encode_hash, hash_encoded, prefix_successor};
 use crate::key::pattern::FieldKind;

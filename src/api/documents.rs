@@ -12,6 +12,7 @@ use crate::pg::whole;
 use crate::router::insert::{self, Storable};
 use crate::router::modify::{self, Change, Modification, Updated};
 use crate::router::options::{CountOptions, FindOptions, Options};
+use crate::router::point;
 use crate::router::read::{self, Query};
 use crate::{catalog, router};
 use docshard_core::document::number::Number;
@@ -196,6 +197,11 @@ fn find_one(
 ) -> Option<RawJsonb> {
     output::take_over(fcinfo);
     let run = || -> Result<Option<RawJsonb>> {
+        if options.0 == "{}"
+            && let Some(found) = point::find_one(ns, &filter.0)?
+        {
+            return Ok(found);
+        }
         let (query, options) = find_parts(ns, &filter, &options, "find_one")?;
         read::find(ns, &query, &options)?.next_document()
     };

@@ -19,6 +19,16 @@ pub enum Place {
     Remote(pg_sys::Oid),
 }
 
+impl Place {
+    /// The server of one that is not here.
+    pub fn server(self) -> Option<pg_sys::Oid> {
+        match self {
+            Place::Local => None,
+            Place::Remote(server) => Some(server),
+        }
+    }
+}
+
 /// A shard.
 #[derive(Clone, Debug)]
 pub struct Shard {

@@ -572,10 +572,8 @@ impl Connection {
             Step::Outlived(level) => self.release_from = Some(self.release_from.map_or(level, |r| r.min(level))),
             Step::Prepare(number) => self.preparing.retain(|n| *n != number),
             Step::Main => {
-                self.affected = result.affected();
-                if self.batch.write && !self.is_deciding() {
-                    self.wrote = true;
-                }
+                self.affected = if self.batch.write { result.affected() } else { 0 };
+                self.wrote |= self.batch.write && !self.is_deciding();
             }
             Step::Fed => self.wrote = true,
             Step::Silent | Step::Sync => {}
@@ -623,7 +621,7 @@ impl Connection {
         error
     }
 
-    /// The rows that the main statement's command tag named.
+    /// The rows that the main statement's command tag named, if it is one that writes.
     pub(super) fn affected(&self) -> u64 {
         self.affected
     }

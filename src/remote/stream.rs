@@ -196,7 +196,7 @@ impl Stream {
         }
     }
 
-    /// The rows of the command tag; 0 before the end.
+    /// The rows of the command tag of a request that writes; 0 before the end.
     pub fn affected(&self) -> u64 {
         let progress = self.progress.borrow();
         if matches!(progress.phase, Phase::Done) { progress.affected } else { 0 }

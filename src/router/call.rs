@@ -14,13 +14,16 @@ pub struct Call {
 impl Call {
     /// A call of a function of the schema `docshard_internal`.
     pub fn of(function: &str, collection: &Collection) -> Self {
-        let sql = format!("SELECT docshard_internal.{function}({}, $1, $2", collection.id);
-        Self { sql, params: first_params(collection) }
+        let mut sql = String::with_capacity(128);
+        // A string takes all there is to write.
+        let _ = write!(sql, "SELECT docshard_internal.{function}({}, $1, $2", collection.id);
+        let mut params = first_params(collection);
+        params.reserve(4);
+        Self { sql, params }
     }
 
     /// One more argument, of few values: it is part of the statement's text, of which the shard is told once.
     pub fn literal(mut self, value: impl Display) -> Self {
-        // A string takes all there is to write.
         let _ = write!(self.sql, ", {value}");
         self
     }

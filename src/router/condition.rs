@@ -77,6 +77,13 @@ impl<'a> Borrowed<'a> {
             })
             .collect()
     }
+
+    /// The parameters of a statement that is sent to a shard at this version.
+    pub fn params_at(&self, version: i64) -> Vec<Param<'_>> {
+        let mut params = self.params();
+        params[VERSION_PARAM] = Param::Int8(version);
+        params
+    }
 }
 
 /// More ranges than this on one column are searched as the one range that covers them.

@@ -49,16 +49,24 @@ pub fn destinations(collection: &Collection, keys: &KeyRanges) -> Result<Vec<Des
         .map
         .targets(keys)
         .into_iter()
-        .map(|Target { shard, chunks, .. }| {
-            let version = *collection.placements.get(&shard).ok_or_else(|| {
-                Error::new(
-                    Kind::InternalError,
-                    format!("{} has a chunk but no placement on shard {shard}", collection.namespace),
-                )
-            })?;
-            Ok(Destination { shard: cache::shard(shard)?, version, chunks })
-        })
+        .map(|Target { shard, chunks, .. }| destination(collection, shard, chunks))
         .collect()
+}
+
+/// The destination of one key.
+///
+/// # Errors
+/// As [`destinations`].
+pub fn destination_of(collection: &Collection, skey: &[u8]) -> Result<Destination> {
+    destination(collection, collection.map.owner(skey), 1)
+}
+
+fn destination(collection: &Collection, shard: ShardId, chunks: usize) -> Result<Destination> {
+    let version = *collection.placements.get(&shard).ok_or_else(|| {
+        let message = format!("{} has a chunk but no placement on shard {shard}", collection.namespace);
+        Error::new(Kind::InternalError, message)
+    })?;
+    Ok(Destination { shard: cache::shard(shard)?, version, chunks })
 }
 
 /// A row, from here or from a shard.
@@ -188,15 +196,27 @@ fn read_with(
     few_rows: bool,
     open_local: impl Fn(&[Param<'_>]) -> Result<RowStream>,
 ) -> Result<Vec<RowStream>> {
-    let mut streams = send(destinations, None, None, few_rows, |d| statement.at_version(d.version))?.into_iter();
+    let bounds = Borrowed::new(&statement.params);
+    let remote: Vec<_> =
+        destinations.iter().filter_map(|d| Some((d.shard.place.server()?, bounds.params_at(d.version)))).collect();
+    let requests: Vec<_> = remote
+        .iter()
+        .map(|(server, params)| remote::Request {
+            server: *server,
+            preamble: None,
+            statement: remote::Statement { sql: &statement.sql, params },
+            write: false,
+            share: Share::Part,
+            few_rows,
+        })
+        .collect();
+    let mut streams = start(&requests)?;
     let mut local = None;
     if let Some(destination) = destinations.iter().find(|d| d.shard.place == Place::Local) {
         let _snapshot = ActiveSnapshot::of_statement();
         placement::check(collection.id, assumed(collection, destination), Look::Active)?;
-        let bounds = statement.at_version(destination.version);
-        local = Some(open_local(&Borrowed::new(&bounds.params).params())?);
+        local = Some(open_local(&bounds.params_at(destination.version))?);
     }
-    let mut streams: Vec<remote::Stream> = streams.by_ref().collect();
     if !fault::is_off("confirm_first") {
         remote::await_all(&mut streams)?;
     }
@@ -272,7 +292,7 @@ pub fn write(
 
     // First everybody locks and checks.
     if !single {
-        let mut streams = send(destinations, WRITE, None, true, |d| lock.at_version(d.version))?;
+        let mut streams = send(destinations, WRITE, None, |d| lock.at_version(d.version))?;
         let checked = lock_local(collection, destinations, range).and_then(|()| remote::await_all(&mut streams));
         let drained = checked.and_then(|()| drain(&mut streams));
         if let Err(error) = drained {
@@ -298,7 +318,7 @@ pub fn write(
     let preamble = single.then_some(&lock);
     let run = || -> Result<Vec<Written>> {
         let mut streams =
-            send(destinations, WRITE, preamble, true, |d| build(position(destinations, d)).into_version(d.version))?;
+            send(destinations, WRITE, preamble, |d| build(position(destinations, d)).into_version(d.version))?;
         let local = write_local(collection, destinations, &build)?;
         remote::await_all(&mut streams)?;
         collect(destinations, streams, local)
@@ -329,7 +349,7 @@ pub fn write_checked(
     let run = || -> Result<Vec<Written>> {
         let share = if is_last && whole::is_whole_transaction() { Share::Whole } else { Share::Alone };
         let mut streams =
-            send(destinations, Some(share), None, true, |d| build(position(destinations, d)).into_version(d.version))?;
+            send(destinations, share, None, |d| build(position(destinations, d)).into_version(d.version))?;
         remote::await_all(&mut streams)?;
         let local = write_local(collection, destinations, &build)?;
         let written = collect(destinations, streams, local)?;
@@ -537,28 +557,20 @@ fn assumed(collection: &Collection, destination: &Destination) -> Placement {
 }
 
 /// What a write to one shard is, if nothing else is known.
-const WRITE: Option<Share> = Some(Share::Alone);
+const WRITE: Share = Share::Alone;
 
 /// Sends to every remote destination its statement, after `preamble` in the same round trip. A write says what it is to the
 /// transaction if it goes to one shard; what it answers is in memory as a whole anyway.
 fn send(
     destinations: &[Destination],
-    write: Option<Share>,
+    share: Share,
     preamble: Option<&Statement>,
-    few_rows: bool,
     build: impl Fn(&Destination) -> Statement,
 ) -> Result<Vec<remote::Stream>> {
     let batches: Vec<_> = destinations
         .iter()
-        .filter_map(|d| match d.shard.place {
-            Place::Local => None,
-            Place::Remote(server) => Some((server, preamble.map(|p| p.at_version(d.version)), build(d))),
-        })
+        .filter_map(|d| Some((d.shard.place.server()?, preamble.map(|p| p.at_version(d.version)), build(d))))
         .collect();
-    if batches.is_empty() {
-        return Ok(Vec::new());
-    }
-    fault::point("dispatch.sending")?;
     let borrowed: Vec<_> = batches
         .iter()
         .map(|(_, before, statement)| {
@@ -579,10 +591,19 @@ fn send(
                 .zip(before_params.as_ref())
                 .map(|(b, params)| remote::Statement { sql: &b.sql, params }),
             statement: remote::Statement { sql: &statement.sql, params },
-            write: write.is_some(),
-            share: write.filter(|_| batches.len() == 1).unwrap_or(Share::Part),
-            few_rows,
+            write: true,
+            share: if batches.len() == 1 { share } else { Share::Part },
+            few_rows: true,
         })
         .collect();
-    remote::start(&requests)
+    start(&requests)
+}
+
+/// Sends requests, of which there may be none.
+fn start(requests: &[remote::Request<'_>]) -> Result<Vec<remote::Stream>> {
+    if requests.is_empty() {
+        return Ok(Vec::new());
+    }
+    fault::point("dispatch.sending")?;
+    remote::start(requests)
 }

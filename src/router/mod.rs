@@ -7,6 +7,7 @@
 //! * [`covered`]: what an index answers without documents.
 //! * [`halves`]: how a find with a limit or a sort goes by an index that has two parts.
 //! * [`few`]: finds of few documents, which a shard does without PostgreSQL's planner.
+//! * [`point`]: finds of one document by its whole key, without parsing more than that.
 //! * [`hint`]: which index a statement is to be run with.
 //! * [`dispatch`]: sends, checks versions. [`fresh`]: runs again with a newer map when a shard answered that it was stale.
 //! * [`merge`]: several shards' answers as one, in order.
@@ -37,6 +38,7 @@ pub mod measure;
 pub mod merge;
 pub mod modify;
 pub mod options;
+pub mod point;
 pub mod read;
 pub mod single;
 pub mod statement;

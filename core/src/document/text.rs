@@ -70,7 +70,11 @@ fn parse_hex(digits: &[u8], out: &mut [u8]) -> bool {
 
 /// Milliseconds since 1970 of `YYYY-MM-DDTHH:MM[:SS[.fff…]]` with `Z`, `+HH:MM`, `+HHMM` or `+HH`. Digits behind the
 /// milliseconds are cut.
-pub(super) fn parse_date(text: &str) -> Option<i64> {
+pub(crate) fn parse_date(text: &str) -> Option<i64> {
+    // Most are written so, too.
+    if let Some(millis) = parse_stored_date(text) {
+        return Some(millis);
+    }
     let (date, time) = text.split_at_checked(10)?;
     let (clock, zone) = time.split_at(time.find(['Z', '+', '-'])?);
     // The library takes more: other separators, hours alone, leap seconds, signed years.
