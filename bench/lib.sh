@@ -1,0 +1,43 @@
+# What the benchmarks have in common: sourced by each, which is named by its first argument, after .ci/lib.sh.
+# shellcheck shell=bash disable=SC2154
+
+here=$top/bench
+export PATH=$pg_bindir:$PATH PGCONNECT_TIMEOUT=10 PGOPTIONS='-c client_min_messages=warning'
+
+# A folder for this run's files. However it ends, whatever it has started is ended, and the folder removed; then `clean_up` is
+# called, which the benchmark defines before it starts servers. So what goes wrong in the middle of a pipe or of a measurement
+# leaves none behind.
+clean_up() { :; }
+work=$(mktemp -d "/tmp/docshard-$1.XXXXXX")
+finish() {
+  local status=$?
+  trap - EXIT
+  trap '' INT TERM
+  jobs -p | xargs -r kill 2>/dev/null || true
+  rm -rf "$work"
+  clean_up
+  exit $status
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# positive NUMBERS…: ends the benchmark if one is not.
+positive() {
+  local number
+  for number in "$@"; do
+    [[ $number =~ ^[1-9][0-9]*$ ]] || die "$number is not a positive number"
+  done
+}
+
+# Tells how far it is.
+say() { printf '%s  %s\n' "$(date +%T)" "$*" >&2; }
+
+# sql URL PSQL-OPTIONS…
+sql() { timeout 1800 psql -X -q -A -t -v ON_ERROR_STOP=1 -d "$@" </dev/null; }
+
+# median FILE [COLUMN]
+median() {
+  awk -v c="${2:-1}" '{print $c}' "$1" | sort -n |
+    awk '{v[NR] = $1} END {if (NR % 2) print v[(NR + 1) / 2]; else print (v[NR / 2] + v[NR / 2 + 1]) / 2}'
+}
