@@ -15,6 +15,7 @@ use docshard_core::setting::Setting;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::cmp::Ordering;
+use std::sync::LazyLock;
 
 fn operand() -> impl Strategy<Value = Json> + Clone {
     let few = vec![
@@ -70,6 +71,9 @@ fn filter() -> impl Strategy<Value = Json> {
     })
 }
 
+/// Made once, as collations take long.
+static INDEXES: LazyLock<Vec<IndexKeys>> = LazyLock::new(indexes);
+
 fn indexes() -> Vec<IndexKeys> {
     let keys = [
         json!({"a": 1}),
@@ -111,7 +115,7 @@ fn setting() -> Setting {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(2500))]
 
     #[test]
     fn a_matching_document_has_a_wanted_key(
@@ -121,14 +125,15 @@ proptest! {
     ) {
         let setting = if collated { setting() } else { Setting::default() };
         let filter = Filter::parse_in(&query, &setting).unwrap();
+        let mut all_wanted = None;
         for json in &documents {
             let bytes = bytes(json);
             let document = raw::document(&bytes).unwrap();
             if !filter.matches(document) {
                 continue;
             }
-            for index in indexes() {
-                let wanted = index.wanted(&filter);
+            let all_wanted = all_wanted.get_or_insert_with(|| INDEXES.iter().map(|index| index.wanted(&filter)).collect::<Vec<_>>());
+            for (index, wanted) in INDEXES.iter().zip(all_wanted) {
                 if !index.has_tree() {
                     match index.entries(document) {
                         Ok(entries) => prop_assert!(
@@ -177,7 +182,7 @@ proptest! {
         let [one, other] = [0, 1].map(|at| raw::document(&bytes[at]).unwrap());
         let filter = Filter::parse(&query).unwrap();
         prop_assert!(!filter.sees_same(one, other) || filter.matches(one) == filter.matches(other));
-        for index in indexes().iter().filter(|index| index.sees_same(one, other)) {
+        for index in INDEXES.iter().filter(|index| index.sees_same(one, other)) {
             prop_assert_eq!(index.entries(one).ok(), index.entries(other).ok());
             prop_assert_eq!(index.unique_keys(one).ok(), index.unique_keys(other).ok());
             if index.has_tree() {
@@ -398,18 +403,18 @@ proptest! {
         ends in 0..4,
         documents in proptest::collection::vec(any_document(operand(), true), 6),
     ) {
-        for index in indexes().into_iter().filter(|index| index.has_tree() && index.hashed.is_none()) {
+        for index in INDEXES.iter().filter(|index| index.has_tree() && index.hashed.is_none()) {
             let given = |end: &Json, asked: bool| if asked { end.clone() } else { json!({}) };
-            let (min, max) = (corner(&index, &min), corner(&index, &max));
+            let (min, max) = (corner(index, &min), corner(index, &max));
             let Some(bounds) = bounds(&given(&min, ends != 1), &given(&max, ends != 2)) else { continue };
-            let span = match bounds.span(&index, index.collation.as_deref()) {
+            let span = match bounds.span(index, index.collation.as_deref()) {
                 Ok(span) => span,
                 Err(error) => {
                     prop_assert_eq!(error.kind, Kind::Location51175);
                     continue;
                 }
             };
-            let (lo, hi) = span.ends(&index);
+            let (lo, hi) = span.ends(index);
             let wanted = index.wanted_within(&span);
             for json in &documents {
                 let bytes = bytes(json);
