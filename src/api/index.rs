@@ -1,37 +1,16 @@
 //! What indexes are made of: the functions of their keys, and the operator class of entries.
 
 use super::engine::document;
+use crate::ownership::index_functions::parsed;
 use crate::pg::fn_cache::compiled;
 use crate::pg::gin;
-use crate::pg::json::parse as json;
 use crate::pg::jsonb::RawJsonb;
-use crate::pg::recent::Recent;
 use docshard_core::index::{IndexKeys, unique};
 use pgrx::datum::Internal;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
-use std::cell::RefCell;
-use std::rc::Rc;
 
 type Result<T> = crate::pg::error::Result<T>;
-
-/// How many indexes a session keeps parsed. Every statement that writes a row asks for each of its table's, several times.
-const MOST_KEPT: usize = 64;
-
-thread_local! {
-    /// By their text.
-    static KEPT: RefCell<Recent<String, Rc<IndexKeys>, MOST_KEPT>> = const { RefCell::new(Recent::NONE) };
-}
-
-/// The index whose keys are given, parsed if it is none of the last ones.
-fn parsed(keys: &str) -> Result<Rc<IndexKeys>> {
-    if let Some(index) = KEPT.with_borrow(|kept| kept.find(|text| text == keys)) {
-        return Ok(index);
-    }
-    let index = Rc::new(IndexKeys::read(&json(keys)?)?);
-    KEPT.with_borrow_mut(|kept| kept.keep(keys.to_owned(), Rc::clone(&index)));
-    Ok(index)
-}
 
 /// Calls `run` with the index whose keys are given.
 fn with_index<T>(fcinfo: pg_sys::FunctionCallInfo, keys: &str, run: impl FnOnce(&IndexKeys) -> Result<T>) -> T {

@@ -4,14 +4,38 @@
 use super::updating::document;
 use crate::pg::error::Result;
 use crate::pg::json;
+use crate::pg::recent::Recent;
 use crate::pg::rows::{Answer, Function};
 use docshard_core::document::raw;
 use docshard_core::filter::Filter;
 use docshard_core::index::{IndexKeys, unique};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// How many indexes a session keeps parsed. Every statement that writes a row asks for each of its table's, several times.
+const MOST_KEPT: usize = 64;
+
+thread_local! {
+    /// By their text.
+    static KEPT: RefCell<Recent<String, Rc<IndexKeys>, MOST_KEPT>> = const { RefCell::new(Recent::NONE) };
+}
+
+/// The index whose keys are given, parsed if it is none of the last ones.
+///
+/// # Errors
+/// For keys that `IndexKeys::read` refuses.
+pub fn parsed(keys: &str) -> Result<Rc<IndexKeys>> {
+    if let Some(index) = KEPT.with_borrow(|kept| kept.find(|text| text == keys)) {
+        return Ok(index);
+    }
+    let index = Rc::new(IndexKeys::read(&json::parse(keys)?)?);
+    KEPT.with_borrow_mut(|kept| kept.keep(keys.to_owned(), Rc::clone(&index)));
+    Ok(index)
+}
 
 /// A function that is told an index's keys.
 struct OfIndex {
-    index: IndexKeys,
+    index: Rc<IndexKeys>,
     part: Part,
 }
 
@@ -27,9 +51,8 @@ enum Part {
 
 /// The function of that name, with that text and number beside the document; None for others, and for what they refuse.
 pub(super) fn function(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn Function>> {
-    let json = json::parse(text).ok()?;
     let part = match (name, number) {
-        ("matches", None) => return Some(Box::new(Filter::read(&json).ok()?)),
+        ("matches", None) => return Some(Box::new(Filter::read(&json::parse(text).ok()?).ok()?)),
         ("index_key", Some(column)) => Part::Key(usize::try_from(column).ok()?),
         ("check_index_key", None) => Part::Check,
         ("index_types", None) => Part::Types,
@@ -38,7 +61,7 @@ pub(super) fn function(name: &str, text: &str, number: Option<i32>) -> Option<Bo
         ("has_index_entries", None) => Part::HasEntries,
         _ => return None,
     };
-    Some(Box::new(OfIndex { index: IndexKeys::read(&json).ok()?, part }))
+    Some(Box::new(OfIndex { index: parsed(text).ok()?, part }))
 }
 
 impl OfIndex {

@@ -21,7 +21,7 @@ pub mod arriving;
 pub mod capture;
 pub mod documents;
 pub mod few;
-mod index_functions;
+pub mod index_functions;
 pub mod leaving;
 pub mod measure;
 pub mod parts;
