@@ -17,17 +17,17 @@ use crate::router::read::{self, Query};
 use crate::{catalog, router};
 use docshard_core::document::number::Number;
 use docshard_core::document::value::Value;
-use docshard_core::document::write;
+use docshard_core::document::write::{self, Part};
 use docshard_core::error::Kind;
 use docshard_core::update::Style;
 use pgrx::prelude::*;
 use std::rc::Rc;
 
 /// A result document as drivers know it.
-fn result(fields: Vec<(&str, Value)>) -> Result<RawJsonb> {
-    let mut all = vec![("acknowledged".to_owned(), Value::Bool(true))];
-    all.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
-    Ok(RawJsonb::from_bytes(&write::value(&Value::Object(all))?))
+fn result<'n>(fields: impl IntoIterator<Item = (&'n str, Value)>) -> Result<RawJsonb> {
+    let all = std::iter::once(("acknowledged", Value::Bool(true))).chain(fields);
+    let parts = all.map(|(name, value)| (name.into(), Part::Owned(value))).collect();
+    Ok(RawJsonb::from_bytes(&write::document(&Part::Object(parts))?))
 }
 
 fn number(n: i64) -> Value {
@@ -45,7 +45,7 @@ fn insert_one(ns: &str, doc: RawJsonb, options: default!(Json, "'{}'"), fcinfo: 
         let mut document = Some(Storable::new(doc.bytes())?);
         let inserted = insert::insert(ns, &mut || Ok(document.take()))?;
         let id = inserted.into_iter().next().map_or(Value::Null, |document| document.id);
-        result(vec![("insertedId", id)])
+        result([("insertedId", id)])
     };
     run().unwrap_or_else(|e| e.raise())
 }
@@ -78,7 +78,7 @@ fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json
         })?;
         let inserted = documents.len() as i64;
         let ids = documents.into_iter().map(|document| document.id).collect();
-        result(vec![("insertedCount", number(inserted)), ("insertedIds", Value::Array(ids))])
+        result([("insertedCount", number(inserted)), ("insertedIds", Value::Array(ids))])
     };
     run().unwrap_or_else(|e| e.raise())
 }
@@ -150,7 +150,7 @@ fn insert_select(ns: &str, query: &str) -> RawJsonb {
                 batch.push(row);
             }
             if batch.is_empty() {
-                return result(vec![("insertedCount", number(inserted))]);
+                return result([("insertedCount", number(inserted))]);
             }
             let mut batch = batch.into_iter();
             let documents = insert::insert(ns, &mut || {
@@ -302,8 +302,11 @@ fn run_update(ns: &str, filter: &Json, update: &Json, options: &Json, what: What
         upsert: options.boolean("upsert")?.unwrap_or(false),
         sort: options.sort("sort", setting.as_ref())?,
     };
-    let Updated { matched, modified, upserted } = modify::update(ns, &change)?;
-    result(vec![
+    updated_result(modify::update(ns, &change)?)
+}
+
+fn updated_result(Updated { matched, modified, upserted }: Updated) -> Result<RawJsonb> {
+    result([
         ("matchedCount", number(matched)),
         ("modifiedCount", number(modified)),
         ("upsertedCount", number(upserted.is_some().into())),
@@ -321,7 +324,15 @@ fn update_one(
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> RawJsonb {
     let _call = whole::Call::of(fcinfo);
-    run_update(ns, &filter, &update, &options, What::UpdateOne).unwrap_or_else(|e| e.raise())
+    let run = || -> Result<RawJsonb> {
+        if options.0 == "{}"
+            && let Some(updated) = point::update_one(ns, &filter.0, &update.0)?
+        {
+            return updated_result(updated);
+        }
+        run_update(ns, &filter, &update, &options, What::UpdateOne)
+    };
+    run().unwrap_or_else(|e| e.raise())
 }
 
 /// Updates every document that matches. Options: upsert, arrayFilters.
@@ -350,15 +361,26 @@ fn run_delete(ns: &str, filter: &Json, options: &Json, many: bool) -> Result<Raw
     let json = options.parse()?;
     let options = Options::of(&json, operation, &["hint", "collation", "let", "comment"])?;
     let query = Query::parse_in(&filter.0, options.setting(ns, &[])?.as_ref())?.hinted(options.get("hint"))?;
-    let deleted = modify::delete(ns, &query, many)?;
-    result(vec![("deletedCount", number(deleted))])
+    deleted_result(modify::delete(ns, &query, many)?)
+}
+
+fn deleted_result(deleted: i64) -> Result<RawJsonb> {
+    result([("deletedCount", number(deleted))])
 }
 
 /// Deletes one document, named by the full shard key or by `_id`.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn delete_one(ns: &str, filter: Json, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
     let _call = whole::Call::of(fcinfo);
-    run_delete(ns, &filter, &options, false).unwrap_or_else(|e| e.raise())
+    let run = || -> Result<RawJsonb> {
+        if options.0 == "{}"
+            && let Some(deleted) = point::delete_one(ns, &filter.0)?
+        {
+            return deleted_result(deleted);
+        }
+        run_delete(ns, &filter, &options, false)
+    };
+    run().unwrap_or_else(|e| e.raise())
 }
 
 /// Deletes every document that matches.

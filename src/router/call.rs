@@ -28,11 +28,12 @@ impl Call {
         self
     }
 
-    /// One more argument. A null or an empty text is part of the statement: a shard has fewer parameters to read.
+    /// One more argument. A null, or an empty text or array, is part of the statement: a shard has fewer parameters to read.
     pub fn argument(mut self, value: Bound) -> Self {
         match value {
             Bound::OptBytes(None) | Bound::OptText(None) => self.literal("NULL"),
             Bound::Text(text) if text.is_empty() => self.literal("''"),
+            Bound::TextArray(items) if items.is_empty() => self.literal("'{}'"),
             value => {
                 self.params.push(value);
                 let number = self.params.len();

@@ -105,7 +105,7 @@ pub struct Conditions {
 }
 
 /// The position of the version among the parameters: the one that differs from shard to shard.
-pub const VERSION_PARAM: usize = 1;
+const VERSION_PARAM: usize = 1;
 
 /// The parameters that every checked statement begins with: the collection's token, and a place for the shard's version.
 pub fn first_params(collection: &Collection) -> Vec<Bound> {

@@ -23,7 +23,7 @@ use crate::remote::{self, Share};
 use docshard_core::chunk_map::{ShardId, Target};
 use docshard_core::document::packed;
 use docshard_core::error::Kind;
-use docshard_core::key::KeyRanges;
+use docshard_core::key::{KeyRange, KeyRanges};
 use std::rc::Rc;
 
 /// So many documents of each shard may be in memory together.
@@ -242,6 +242,12 @@ pub struct LockRange {
 }
 
 impl LockRange {
+    /// Of a write to one key.
+    pub fn of_key(key: &[u8]) -> Self {
+        let KeyRange { lo, hi } = KeyRange::point(key);
+        Self { lo: Some(lo), hi, upsert: None }
+    }
+
     /// The range that covers all keys of a write.
     pub fn of(keys: &KeyRanges) -> Self {
         match keys.hull() {
@@ -272,7 +278,7 @@ pub struct Written {
     pub affected: u64,
 }
 
-/// Runs a writing statement at every destination, each with a statement of its own; the answers come in their order.
+/// Runs a writing statement at every destination, which `statement` names by the position; the answers come in their order.
 ///
 /// One destination: lock, check and statement in one round trip. Several: first all lock and check, then all write, so
 /// that a stale map is noticed before anything is written. A stale answer after that, or in a transaction that has
@@ -280,11 +286,11 @@ pub struct Written {
 ///
 /// # Errors
 /// Stale versions (nothing was written), `WriteConflict`, and whatever the shards raise.
-pub fn write(
+pub fn write<'s>(
     collection: &Collection,
     destinations: &[Destination],
     range: &LockRange,
-    build: impl Fn(usize) -> Statement,
+    statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Vec<Written>> {
     let single = destinations.len() == 1;
     let lock = range.statement(collection);
@@ -292,7 +298,7 @@ pub fn write(
 
     // First everybody locks and checks.
     if !single {
-        let mut streams = send(destinations, WRITE, None, |d| lock.at_version(d.version))?;
+        let mut streams = send(destinations, WRITE, None, |_| &lock)?;
         let checked = lock_local(collection, destinations, range).and_then(|()| remote::await_all(&mut streams));
         let drained = checked.and_then(|()| drain(&mut streams));
         if let Err(error) = drained {
@@ -317,9 +323,8 @@ pub fn write(
     // Then everybody writes.
     let preamble = single.then_some(&lock);
     let run = || -> Result<Vec<Written>> {
-        let mut streams =
-            send(destinations, WRITE, preamble, |d| build(position(destinations, d)).into_version(d.version))?;
-        let local = write_local(collection, destinations, &build)?;
+        let mut streams = send(destinations, WRITE, preamble, &statement)?;
+        let local = write_local(collection, destinations, &statement)?;
         remote::await_all(&mut streams)?;
         collect(destinations, streams, local)
     };
@@ -337,21 +342,20 @@ pub fn write(
 ///
 /// # Errors
 /// As [`write`]; 08007 if it is not known whether a shard that was to commit at once has done so.
-pub fn write_checked(
+pub fn write_checked<'s>(
     collection: &Collection,
     destinations: &[Destination],
     range: &LockRange,
     is_last: bool,
-    build: impl Fn(usize) -> Statement,
+    statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Vec<Written>> {
     let retryable = can_retry(destinations);
     lock_local(collection, destinations, range)?;
     let run = || -> Result<Vec<Written>> {
         let share = if is_last && whole::is_whole_transaction() { Share::Whole } else { Share::Alone };
-        let mut streams =
-            send(destinations, share, None, |d| build(position(destinations, d)).into_version(d.version))?;
+        let mut streams = send(destinations, share, None, &statement)?;
         remote::await_all(&mut streams)?;
-        let local = write_local(collection, destinations, &build)?;
+        let local = write_local(collection, destinations, &statement)?;
         let written = collect(destinations, streams, local)?;
         fault::point("dispatch.answered")?;
         Ok(written)
@@ -398,11 +402,12 @@ impl<'a> Feed<'a> {
             .ok_or_else(|| {
                 Error::new(Kind::InternalError, format!("{} has no shard {shard}", self.collection.namespace))
             })?;
-        let statement = statement.into_version(destination.version);
+        let borrowed = Borrowed::new(&statement.params);
+        let params = borrowed.params_at(destination.version);
         let sent = self.feed.send(&remote::Request {
             server,
             preamble: None,
-            statement: remote::Statement { sql: &statement.sql, params: &Borrowed::new(&statement.params).params() },
+            statement: remote::Statement { sql: &statement.sql, params: &params },
             write: true,
             share: if self.destinations.len() == 1 { Share::Alone } else { Share::Part },
             few_rows: true,
@@ -449,10 +454,6 @@ fn never_again(error: Error) -> Error {
     if is_stale(&error) { conflict() } else { error }
 }
 
-fn position(destinations: &[Destination], one: &Destination) -> usize {
-    destinations.iter().position(|other| other.shard.id == one.shard.id).unwrap_or(0)
-}
-
 fn collect(
     destinations: &[Destination],
     streams: Vec<remote::Stream>,
@@ -476,14 +477,13 @@ fn collect(
         .collect()
 }
 
-fn write_local(
+fn write_local<'s>(
     collection: &Collection,
     destinations: &[Destination],
-    build: &impl Fn(usize) -> Statement,
+    statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Option<Written>> {
-    let Some(destination) = destinations.iter().find(|d| d.shard.place == Place::Local) else { return Ok(None) };
-    let statement = build(position(destinations, destination)).into_version(destination.version);
-    write_here(collection, destination, &statement).map(Some)
+    let Some(at) = destinations.iter().position(|d| d.shard.place == Place::Local) else { return Ok(None) };
+    write_here(collection, &destinations[at], statement(at)).map(Some)
 }
 
 /// Reads streams to their ends.
@@ -511,7 +511,8 @@ fn write_here(collection: &Collection, destination: &Destination, statement: &St
     placement::check(collection.id, assumed(collection, destination), Look::Active)?;
     fault::point("dispatch.writing")?;
     let borrowed = Borrowed::new(&statement.params);
-    let answer = catch_unique_violation(|| spi::write_in_active_snapshot(&statement.sql, &borrowed.params()))?;
+    let params = borrowed.params_at(destination.version);
+    let answer = catch_unique_violation(|| spi::write_in_active_snapshot(&statement.sql, &params))?;
     Ok(Written { affected: answer.processed, rows: answer.rows.into_iter().map(Answer::Local).collect() })
 }
 
@@ -559,40 +560,42 @@ fn assumed(collection: &Collection, destination: &Destination) -> Placement {
 /// What a write to one shard is, if nothing else is known.
 const WRITE: Share = Share::Alone;
 
-/// Sends to every remote destination its statement, after `preamble` in the same round trip. A write says what it is to the
-/// transaction if it goes to one shard; what it answers is in memory as a whole anyway.
-fn send(
+/// Sends to every remote destination its statement, which `statement` names by the position, after `preamble` in the same
+/// round trip. A write says what it is to the transaction if it goes to one shard; what it answers is in memory as a whole
+/// anyway.
+fn send<'s>(
     destinations: &[Destination],
     share: Share,
     preamble: Option<&Statement>,
-    build: impl Fn(&Destination) -> Statement,
+    statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Vec<remote::Stream>> {
-    let batches: Vec<_> = destinations
+    let remote: Vec<_> = destinations
         .iter()
-        .filter_map(|d| Some((d.shard.place.server()?, preamble.map(|p| p.at_version(d.version)), build(d))))
-        .collect();
-    let borrowed: Vec<_> = batches
-        .iter()
-        .map(|(_, before, statement)| {
-            (before.as_ref().map(|b| Borrowed::new(&b.params)), Borrowed::new(&statement.params))
+        .enumerate()
+        .filter_map(|(at, d)| {
+            let statement = statement(at);
+            Some((d.shard.place.server()?, d.version, statement, Borrowed::new(&statement.params)))
         })
         .collect();
-    let params: Vec<_> = borrowed
+    let before = preamble.map(|preamble| (preamble, Borrowed::new(&preamble.params)));
+    let params: Vec<_> = remote
         .iter()
-        .map(|(before, statement)| (before.as_ref().map(Borrowed::params), statement.params()))
+        .map(|(_, version, _, own)| {
+            (before.as_ref().map(|(_, before)| before.params_at(*version)), own.params_at(*version))
+        })
         .collect();
-    let requests: Vec<_> = batches
+    let requests: Vec<_> = remote
         .iter()
         .zip(&params)
-        .map(|((server, before, statement), (before_params, params))| remote::Request {
+        .map(|((server, _, statement, _), (before_params, params))| remote::Request {
             server: *server,
             preamble: before
                 .as_ref()
                 .zip(before_params.as_ref())
-                .map(|(b, params)| remote::Statement { sql: &b.sql, params }),
+                .map(|((preamble, _), params)| remote::Statement { sql: &preamble.sql, params }),
             statement: remote::Statement { sql: &statement.sql, params },
             write: true,
-            share: if batches.len() == 1 { share } else { Share::Part },
+            share: if remote.len() == 1 { share } else { Share::Part },
             few_rows: true,
         })
         .collect();

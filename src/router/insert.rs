@@ -19,7 +19,6 @@ use docshard_core::document::{normalise, raw};
 use docshard_core::error::Kind;
 use docshard_core::key::encode::encode;
 use docshard_core::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
 /// Documents that go to one shard in one statement: enough to make the round trip cheap, few enough to keep memory flat.
@@ -290,6 +289,9 @@ type Missing = (usize, Option<Error>);
 
 /// Inserts a batch, all of it or, with an error, nothing, by one statement a shard.
 fn insert_at_once(collection: &Collection, batch: &[Storable], is_last: bool) -> Result<()> {
+    if let [document] = batch {
+        return insert_alone(collection, document, is_last);
+    }
     let mut by_shard: BTreeMap<ShardId, Vec<u8>> = BTreeMap::new();
     let mut keys = Vec::with_capacity(batch.len());
     for document in batch {
@@ -299,9 +301,21 @@ fn insert_at_once(collection: &Collection, batch: &[Storable], is_last: bool) ->
     }
     let destinations = place(collection, &by_shard)?;
     let range = LockRange::of(&KeyRanges::new(keys));
-    let packed: Vec<RefCell<Vec<u8>>> = by_shard.into_values().map(RefCell::new).collect();
-    dispatch::write_checked(collection, &destinations, &range, is_last, |at| insertion(collection, packed[at].take()))
+    let statements: Vec<_> = by_shard.into_values().map(|packed| insertion(collection, packed)).collect();
+    dispatch::write_checked(collection, &destinations, &range, is_last, |at| &statements[at])
         .map_err(|error| duplicate_among(collection, batch, error))?;
+    Ok(())
+}
+
+/// Inserts one document.
+fn insert_alone(collection: &Collection, document: &Storable, is_last: bool) -> Result<()> {
+    let key = document.shard_key(collection)?;
+    let destination = dispatch::destination_of(collection, &key)?;
+    let mut packed = Vec::new();
+    documents::pack(&mut packed, &document.row(&key));
+    let statement = insertion(collection, packed);
+    dispatch::write_checked(collection, &[destination], &LockRange::of_key(&key), is_last, |_| &statement)
+        .map_err(|error| duplicate_among(collection, std::slice::from_ref(document), error))?;
     Ok(())
 }
 
@@ -320,10 +334,9 @@ fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<Missi
     let ranges = KeyRanges::new(keys.iter().map(|key| KeyRange::point(key)).collect());
     let destinations = place(collection, &by_shard)?;
     let groups: Vec<&Vec<usize>> = by_shard.values().collect();
-    let written = dispatch::write(collection, &destinations, &LockRange::of(&ranges), |at| {
-        statement(collection, batch, &keys, groups[at])
-    })
-    .map_err(|error| duplicate::translate(collection, error))?;
+    let statements: Vec<_> = groups.iter().map(|group| statement(collection, batch, &keys, group)).collect();
+    let written = dispatch::write(collection, &destinations, &LockRange::of(&ranges), |at| &statements[at])
+        .map_err(|error| duplicate::translate(collection, error))?;
     let mut missing = Vec::new();
     for (group, written) in groups.iter().zip(&written) {
         if inserted(group, written) != group.len() as u64 {

@@ -6,7 +6,7 @@
 use super::aim::{Aim, OneKey, Operation, Shot, aim};
 use super::call::Call;
 use super::condition::Bound;
-use super::dispatch::{self, LockRange};
+use super::dispatch::{self, Destination, LockRange};
 use super::fresh::with_fresh_map;
 use super::options;
 use super::read::Query;
@@ -45,6 +45,11 @@ thread_local! {
 }
 
 impl Modification {
+    /// What is kept of an update without array filters and setting.
+    pub fn kept(update: &str, style: Style) -> Option<Rc<Self>> {
+        KEPT.with_borrow(|kept| kept.find(|(known, text)| *known == style && text == update))
+    }
+
     /// Parses an update of the documents that `query` finds; `array_filters` is a JSON array. The present time is the
     /// time of `$currentDate`, on all shards and in all attempts.
     ///
@@ -53,8 +58,7 @@ impl Modification {
     pub fn parse(update: &str, style: Style, array_filters: Option<&str>, query: &Query) -> Result<Rc<Self>> {
         let setting = query.setting.as_ref();
         let may_be_kept = array_filters.is_none() && setting.is_none() && update.len() <= LONGEST_KEPT;
-        let is_it = |(kept, text): &(Style, String)| *kept == style && text == update;
-        if may_be_kept && let Some(known) = KEPT.with_borrow(|kept| kept.find(is_it)) {
+        if may_be_kept && let Some(known) = Self::kept(update, style) {
             return Ok(known);
         }
         let instruction =
@@ -132,13 +136,17 @@ pub fn update(namespace: &str, change: &Change<'_>) -> Result<Updated> {
     Err(contention(namespace))
 }
 
+/// True if the update names a field of the shard key.
+pub(super) fn touches_key(collection: &Collection, modification: &Modification) -> bool {
+    collection.key.fields.iter().any(|(path, _)| modification.update.touches(path))
+}
+
 /// True if the update could give a document another shard key.
 fn may_move(collection: &Collection, change: &Change<'_>) -> bool {
-    let update = &change.modification.update;
-    if !collection.key.fields.iter().any(|(path, _)| update.touches(path)) {
+    if !touches_key(collection, change.modification) {
         return false;
     }
-    let stays = update.replacement().is_some_and(|replacement| {
+    let stays = change.modification.update.replacement().is_some_and(|replacement| {
         let old = targeting::exact_key(&collection.key, &change.query.filter);
         old.is_some() && collection.key.key_of(replacement).ok() == old
     });
@@ -169,18 +177,12 @@ fn update_once(collection: &Collection, change: &Change<'_>, collisions: &mut u3
     };
     let mut updated = Updated::default();
     if let Some(aim) = aim(collection, &shot)? {
-        let range = LockRange::of(&aim.keys);
         if let Some(key) = aim.key(collection, change.query).filter(|_| !change.many) {
-            let statement = update_by_key(collection, change, key);
-            let build = |_| statement.at_version(0);
-            let written = dispatch::write_checked(collection, &aim.destinations, &range, !change.upsert, build)?;
-            for row in written.iter().flat_map(|written| &written.rows) {
-                updated.matched += row.i64(0).min(1);
-                updated.modified += (row.i64(0) - 1).max(0);
-            }
+            updated = update_by_key(collection, &aim.destinations, change.modification, key, !change.upsert)?;
         } else {
             let statement = update_statement(collection, change, &aim)?;
-            let written = dispatch::write(collection, &aim.destinations, &range, |_| statement.at_version(0))?;
+            let range = LockRange::of(&aim.keys);
+            let written = dispatch::write(collection, &aim.destinations, &range, |_| &statement)?;
             for row in written.iter().flat_map(|written| &written.rows) {
                 updated.matched += row.i64(0);
                 updated.modified += row.i64(1);
@@ -197,16 +199,48 @@ fn update_once(collection: &Collection, change: &Change<'_>, collisions: &mut u3
     Ok(inserted.map(|document| Updated { upserted: Some(document.id), ..updated }))
 }
 
-/// Updates one document of that key, at once: see `ownership::documents`.
-fn update_by_key(collection: &Collection, change: &Change<'_>, key: OneKey) -> Statement {
-    let fixed = collection.key.fields.iter().map(|(path, _)| path.clone()).collect();
+/// Updates one document of that key, at once: see `ownership::documents`. `is_last`: as for [`dispatch::write_checked`].
+///
+/// # Errors
+/// As [`dispatch::write_checked`].
+pub(super) fn update_by_key(
+    collection: &Collection,
+    destinations: &[Destination],
+    modification: &Modification,
+    key: OneKey,
+    is_last: bool,
+) -> Result<Updated> {
+    let range = LockRange::of_key(&key.skey);
+    // A shard need not look whether the key stays where the update does not name it.
+    let touched = |(path, _): &&(String, _)| modification.update.touches(path);
+    let fixed = collection.key.fields.iter().filter(touched).map(|(path, _)| path.clone()).collect();
     let call = key.arguments_of(Call::of("update_document", collection));
-    call.argument(Bound::Text(change.modification.text.clone())).argument(Bound::TextArray(fixed)).statement()
+    let call = call.argument(Bound::Text(modification.text.clone())).argument(Bound::TextArray(fixed));
+    let written = write_by_key(collection, destinations, &range, is_last, call)?;
+    Ok(Updated { matched: written.min(1), modified: (written - 1).max(0), upserted: None })
 }
 
-/// Deletes one document of that key, at once: see `ownership::documents`.
-fn delete_by_key(collection: &Collection, key: OneKey) -> Statement {
-    key.arguments_of(Call::of("delete_document", collection)).statement()
+/// Deletes one document of that key, at once: see `ownership::documents`. Answers how many that were.
+///
+/// # Errors
+/// As [`dispatch::write_checked`].
+pub(super) fn delete_by_key(collection: &Collection, destinations: &[Destination], key: OneKey) -> Result<i64> {
+    let range = LockRange::of_key(&key.skey);
+    let call = key.arguments_of(Call::of("delete_document", collection));
+    write_by_key(collection, destinations, &range, true, call)
+}
+
+/// The number that the one shard answers which can have the document.
+fn write_by_key(
+    collection: &Collection,
+    destinations: &[Destination],
+    range: &LockRange,
+    is_last: bool,
+    call: Call,
+) -> Result<i64> {
+    let statement = call.statement();
+    let written = dispatch::write_checked(collection, destinations, range, is_last, |_| &statement)?;
+    Ok(written.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).sum())
 }
 
 /// Updates what it finds; answers how many matched and how many changed. Where one is enough, it is locked first: so
@@ -241,12 +275,8 @@ pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
             let Some(collection) = collection else { return Ok(Some(0)) };
             let shot = Shot { query, many, upsert: false, replacement: None, operation: Operation::Delete };
             let Some(aim) = aim(&collection, &shot)? else { return Ok(Some(0)) };
-            let range = LockRange::of(&aim.keys);
             if let Some(key) = aim.key(&collection, query).filter(|_| !many) {
-                let statement = delete_by_key(&collection, key);
-                let build = |_| statement.at_version(0);
-                let written = dispatch::write_checked(&collection, &aim.destinations, &range, true, build)?;
-                let deleted = written.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).sum();
+                let deleted = delete_by_key(&collection, &aim.destinations, key)?;
                 return Ok((deleted > 0 || !aim.is_looked_up()).then_some(deleted));
             }
             let conditions = aim.conditions(&collection, query)?;
@@ -261,7 +291,8 @@ pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
                 )
             };
             let statement = Statement { sql, params: conditions.params };
-            let written = dispatch::write(&collection, &aim.destinations, &range, |_| statement.at_version(0))?;
+            let range = LockRange::of(&aim.keys);
+            let written = dispatch::write(&collection, &aim.destinations, &range, |_| &statement)?;
             let deleted: u64 = written.iter().map(|written| written.affected).sum();
             let gone = deleted == 0 && aim.is_looked_up();
             Ok((!gone).then(|| i64::try_from(deleted).unwrap_or(i64::MAX)))

@@ -1,21 +1,69 @@
-//! Finding one document by its whole key, as most finds of an application do: of the filter's text nothing is made but the
-//! key. What it answers is what [`super::read`] would.
+//! Finding, updating and deleting one document by its whole key, as most statements of an application do: of the filter's text
+//! nothing is made but the key. What that answers is what [`super::read`] and [`super::modify`] would.
+//!
+//! Everything here is None where the filter is not seen to say just a key, or something else is asked than that way is for.
 
 use super::aim::OneKey;
 use super::call::Call;
-use super::dispatch;
+use super::dispatch::{self, Destination};
 use super::fresh::with_fresh_map;
-use crate::catalog::cache;
+use super::modify::{self, Modification, Updated};
+use super::read::Documents;
+use crate::catalog::model::Collection;
+use crate::catalog::namespace::check_writable;
+use crate::catalog::{cache, duplicate};
 use crate::pg::error::Result;
 use crate::pg::jsonb::RawJsonb;
-use docshard_core::document::raw;
 use docshard_core::targeting::point;
+use docshard_core::update::Style;
 
-/// The document of which the filter says the key, or that there is none; None if the filter is not seen to say just a key.
+/// The document, or that there is none.
 ///
 /// # Errors
 /// As [`super::read::find`].
 pub fn find_one(namespace: &str, filter: &str) -> Result<Option<Option<RawJsonb>>> {
+    with_key(namespace, filter, |collection, destination, key| {
+        let call = key.arguments_of(Call::of("find_document", collection));
+        let streams = dispatch::read_at_most(collection, &[destination], &call.statement(), Some(1))?;
+        Documents::of_streams(streams, 1).next_document()
+    })
+}
+
+/// Updates the document by operators that leave its place alone, and that the session has met before.
+///
+/// # Errors
+/// As [`modify::update`].
+pub fn update_one(namespace: &str, filter: &str, update: &str) -> Result<Option<Updated>> {
+    let Some(modification) = Modification::kept(update, Style::Operators) else { return Ok(None) };
+    with_key(namespace, filter, |collection, destination, key| {
+        if modify::touches_key(collection, &modification) {
+            return Ok(None);
+        }
+        check_writable(namespace)?;
+        modify::update_by_key(collection, &[destination], &modification, key, true)
+            .map(Some)
+            .map_err(|error| duplicate::translate(collection, error))
+    })
+    .map(Option::flatten)
+}
+
+/// Deletes the document; how many there were.
+///
+/// # Errors
+/// As [`modify::delete`].
+pub fn delete_one(namespace: &str, filter: &str) -> Result<Option<i64>> {
+    with_key(namespace, filter, |collection, destination, key| {
+        check_writable(namespace)?;
+        modify::delete_by_key(collection, &[destination], key)
+    })
+}
+
+/// Calls `run` with the key that the filter says, and the shard whose it is.
+fn with_key<T>(
+    namespace: &str,
+    filter: &str,
+    run: impl Fn(&Collection, Destination, OneKey) -> Result<T>,
+) -> Result<Option<T>> {
     if cache::find(namespace)?.is_none() {
         return Ok(None);
     }
@@ -25,14 +73,6 @@ pub fn find_one(namespace: &str, filter: &str) -> Result<Option<Option<RawJsonb>
         let Some(key) = point::of_text(&collection.key, filter) else { return Ok(None) };
         let destination = dispatch::destination_of(&collection, &key.skey)?;
         let key = OneKey { skey: key.skey, id: key.id, filter: None };
-        let call = key.arguments_of(Call::of("find_document", &collection));
-        let streams = dispatch::read_at_most(&collection, &[destination], &call.statement(), Some(1))?;
-        let Some(mut stream) = streams.into_iter().next() else { return Ok(None) };
-        let row = stream.next_row()?;
-        let Some((row, bytes)) = row.as_ref().and_then(|row| Some((row, row.get(0)?))) else { return Ok(Some(None)) };
-        if row.is_foreign() {
-            raw::validate(bytes)?;
-        }
-        Ok(Some(Some(RawJsonb::from_bytes(bytes))))
+        run(&collection, destination, key).map(Some)
     })
 }

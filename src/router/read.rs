@@ -102,6 +102,11 @@ pub struct Documents {
 }
 
 impl Documents {
+    /// Those of the streams, at most so many, in any order.
+    pub(super) fn of_streams(streams: Vec<dispatch::RowStream>, left: u64) -> Self {
+        Self { rows: Merged::new(streams, statement::Order::None), skip: 0, left }
+    }
+
     /// The next document.
     ///
     /// # Errors
@@ -135,11 +140,10 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
         if query.bounds.is_some() {
             return Err(Error::new(Kind::NotImplemented, "min and max are not supported in the database config"));
         }
-        let rows = Merged::new(config::find(namespace, query, options)?, statement::Order::None);
-        return Ok(Documents { rows, skip: 0, left: u64::MAX });
+        return Ok(Documents::of_streams(config::find(namespace, query, options)?, u64::MAX));
     }
     with_fresh_map(namespace, |collection| {
-        let none = || Documents { rows: Merged::new(Vec::new(), statement::Order::None), skip: 0, left: 0 };
+        let none = || Documents::of_streams(Vec::new(), 0);
         let Some(collection) = collection else { return Ok(none()) };
         hint::means(&collection, query)?;
         let keys = query.keys(&collection);

@@ -97,7 +97,7 @@ fn write_once(collection: &Collection, write: &OneWrite<'_>, collisions: &mut u3
     if let Some(aim) = aim(collection, &shot)? {
         let statement = statement(collection, write, &aim)?;
         let range = LockRange::of(&aim.keys);
-        let written = dispatch::write(collection, &aim.destinations, &range, |_| statement.at_version(0))?;
+        let written = dispatch::write(collection, &aim.destinations, &range, |_| &statement)?;
         let found = written.iter().zip(&aim.destinations).find_map(|(w, d)| w.rows.first().map(|row| (row, d)));
         if let Some((row, destination)) = found {
             return taken(collection, row, destination, write).map(Some);

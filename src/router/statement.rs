@@ -1,7 +1,7 @@
 //! The SELECT that a shard runs for a find or a count.
 
 use super::choice::finds_few;
-use super::condition::{Bound, Conditions, VERSION_PARAM};
+use super::condition::{Bound, Conditions};
 use super::covered::Covered;
 use super::halves::{self, Key, Merged};
 use super::hint::{self, Means};
@@ -22,19 +22,6 @@ pub struct Statement {
     pub sql: String,
     /// the values of `$1`, `$2`, …
     pub params: Vec<Bound>,
-}
-
-impl Statement {
-    /// The statement for a shard at this version.
-    pub fn at_version(&self, version: i64) -> Statement {
-        Statement { sql: self.sql.clone(), params: self.params.clone() }.into_version(version)
-    }
-
-    /// The same, for a statement that goes to one shard only.
-    pub fn into_version(mut self, version: i64) -> Statement {
-        self.params[VERSION_PARAM] = Bound::Int8(version);
-        self
-    }
 }
 
 /// In which order the rows come from each shard. The second column is the key they come by.

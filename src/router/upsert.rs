@@ -48,7 +48,7 @@ pub fn insert(collection: &Collection, query: &Query, update: &Update) -> Result
     let here: Vec<ShardId> = destinations.iter().map(|d| d.shard.id).collect();
     let looks = query.destinations(collection)?.iter().all(|d| here.contains(&d.shard.id));
     let statement = statement(collection, query, &document, &skey, looks)?;
-    let written = dispatch::write(collection, &destinations, &range, |_| statement.at_version(0))
+    let written = dispatch::write(collection, &destinations, &range, |_| &statement)
         .map_err(|error| duplicate::translate(collection, error))?;
     let row = written.iter().flat_map(|written| &written.rows).next();
     Ok(match row.map(|row| (row.i64(0), row.i64(1))) {
