@@ -38,4 +38,10 @@ SELECT docshard.create_index('idx.c', '{"from": 1}', '{"unique": true}');
 SELECT docshard.drop_index('idx.c', 'by_b');
 SELECT docshard.insert_one('idx.c', '{"_id": 104, "a": {"b": null}}');
 SELECT name FROM docshard.list_indexes('idx.c');
+
+-- PostgreSQL knows at once what an index holds, which is built of documents that were there.
+SELECT docshard.create_index('idx.c', '{"sent": 1}');
+SELECT s.attname, s.n_distinct < -0.5 AS many FROM pg_stats s JOIN pg_class i ON i.relname = s.tablename
+    JOIN docshard.collections c ON to_regclass(c."table") = (SELECT indrelid FROM pg_index WHERE indexrelid = i.oid)
+  WHERE c.namespace = 'idx.c' AND pg_get_indexdef(i.oid) LIKE '%index_key(%{"sent":1}%' ORDER BY 1;
 SELECT docshard.drop_database('idx');

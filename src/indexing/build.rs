@@ -77,9 +77,14 @@ fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>) -> Result<D
     registered
 }
 
+/// What each shard runs. PostgreSQL knows nothing of what an index of expressions holds before it has looked, and does so by
+/// itself only when documents have changed.
 fn statements(draft: &Draft) -> Result<Vec<String>> {
     let Draft { collection, id, definition, unique, partial, .. } = draft;
-    table::index_statements((*collection, *id), definition, *unique, partial.as_deref(), "CONCURRENTLY")
+    let mut statements =
+        table::index_statements((*collection, *id), definition, *unique, partial.as_deref(), "CONCURRENTLY")?;
+    statements.push(format!("ANALYZE {}", table::name(*collection)));
+    Ok(statements)
 }
 
 fn attempt(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {

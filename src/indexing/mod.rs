@@ -7,7 +7,7 @@
 //! 1. The build is registered in `docshard_catalog.index_builds`, under the collection's lock and durable before any side
 //!    effect. Its builder holds a lock on it for as long as it lives.
 //! 2. Every shard builds, all at the same time, each in a session of the builder's; a router that is the only shard builds in
-//!    the builder itself.
+//!    the builder itself. Then it collects statistics of what the index holds, by which PostgreSQL chooses among indexes.
 //! 3. One commit in the catalog makes the index known, and the build forgotten. Before that no statement uses it.
 //!
 //! # Invariants

@@ -71,12 +71,14 @@ pub fn of_all() -> Result<Vec<Progress>> {
 }
 
 /// The progress on a table, `$1`, of which the relations in `$2`, an array, are built.
-const ON_SHARD: &str = "SELECT coalesce(p.phase, CASE WHEN v.valid = pg_catalog.cardinality($2::text[]) THEN 'done' \
+const ON_SHARD: &str = "SELECT coalesce(p.phase, a.phase, CASE WHEN v.valid = pg_catalog.cardinality($2::text[]) THEN 'done' \
            WHEN v.made > 0 THEN 'between two steps' ELSE 'waiting to begin' END), \
-        coalesce(p.blocks_done, 0), coalesce(p.blocks_total, 0), coalesce(p.tuples_done, 0), coalesce(p.tuples_total, 0), \
+        coalesce(p.blocks_done, a.sample_blks_scanned, 0), coalesce(p.blocks_total, a.sample_blks_total, 0), coalesce(p.tuples_done, 0), coalesce(p.tuples_total, 0), \
         nullif(p.current_locker_pid, 0)::int4 \
    FROM (SELECT count(*) AS made, count(*) FILTER (WHERE i.indisvalid) AS valid \
            FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid \
           WHERE i.indrelid = pg_catalog.to_regclass($1) AND r.relname = ANY ($2::text[])) v \
    LEFT JOIN pg_catalog.pg_stat_progress_create_index p \
-     ON p.relid = pg_catalog.to_regclass($1) AND p.datname = pg_catalog.current_database()";
+     ON p.relid = pg_catalog.to_regclass($1) AND p.datname = pg_catalog.current_database() \
+   LEFT JOIN pg_catalog.pg_stat_progress_analyze a \
+     ON a.relid = pg_catalog.to_regclass($1) AND a.datname = pg_catalog.current_database()";
