@@ -33,4 +33,5 @@ pub mod targeting;
 pub mod plan;
 
 pub mod balancer;
+pub mod deadlock;
 pub mod migration;

@@ -17,6 +17,7 @@ const CLASS_HELPER: u16 = 0xD0C7;
 const CLASS_BUILDER: u16 = 0xD0C8;
 const CLASS_SETTLING: u16 = 0xD0C9;
 const CLASS_HAND_OVER: u16 = 0xD0CA;
+const CLASS_VICTIM: u16 = 0xD0CB;
 
 /// What is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +28,8 @@ pub enum Tag {
     Migration(i64),
     /// a distributed transaction of this router, from its first PREPARE to its end
     Transaction(i64),
-    /// a role in this database: 1 its worker, 3 the balancer while it splits or moves, 4 who wants it to stop (shared)
+    /// a role in this database: 1 its worker, 3 the balancer while it splits or moves, 4 who wants it to stop (shared),
+    /// 5 who looks for deadlocks
     Worker(i32),
     /// who works on a migration, on the router: the process that moves the chunk, or one that recovers
     Coordinator(i64),
@@ -41,6 +43,8 @@ pub enum Tag {
     Settling(i64),
     /// a hand-over, on the donor, held by its session from the exclusion of writers until the map says who owns the range
     HandOver(i64),
+    /// a process of this router that is to end a deadlock, held by who found that
+    Victim(i32),
 }
 
 /// How strongly.
@@ -66,6 +70,7 @@ impl Tag {
             Tag::Builder(id) => (CLASS_BUILDER, 0, id as u32),
             Tag::Settling(id) => (CLASS_SETTLING, (id >> 32) as u32, id as u32),
             Tag::HandOver(id) => (CLASS_HAND_OVER, (id >> 32) as u32, id as u32),
+            Tag::Victim(pid) => (CLASS_VICTIM, 0, pid as u32),
         };
         pg_sys::LOCKTAG {
             // SAFETY: MyDatabaseId is set once at the backend's start.

@@ -15,6 +15,8 @@
 //!
 //! A write that is the whole local transaction is sent with its synchronisation point, and commits at once: see `deciding`.
 //!
+//! A write that waits long may be part of a deadlock: see `watch`.
+//!
 //! # Invariants
 //! - A batch is sent only while `steps` is empty and no text command is active: an unfinished stream is spooled first.
 //! - `steps` is complete before anything is awaited. So whatever interrupts a wait, the connection can be drained.
@@ -25,9 +27,11 @@
 
 mod deciding;
 mod ending;
+mod watch;
 
 use self::deciding::Deciding;
 use self::ending::ROLL_BACK;
+use self::watch::Watch;
 use super::ffi::{self, Cancel, Local, PgResult, Status, Xact};
 use super::options::{self, Route};
 use super::param::{Encoded, Request, Share, Statement};
@@ -468,6 +472,7 @@ impl Connection {
         }
         self.end_feed();
         let mut nothing_at_sync = 0;
+        let mut watch: Option<Watch> = None;
         loop {
             let Some(&step) = self.steps.front() else {
                 // The shard has rolled an implicit transaction back, and skips what comes up to here. This is sent only
@@ -482,9 +487,17 @@ impl Connection {
                 self.row_mode = true;
                 self.wire.pg.single_row_mode();
             }
-            let patience = self.patience(limit);
+            let patience = match self.patience(limit) {
+                // What only reads keeps nobody waiting.
+                Limit::Served if self.batch.write => Limit::ServedUntil(watch.get_or_insert_with(Watch::new).next()),
+                limit => limit,
+            };
             let result = match self.wire.result(patience) {
                 Ok(result) => result,
+                Err(Lost::Late) if let Some(watch) = &mut watch => {
+                    watch.look();
+                    continue;
+                }
                 Err(Lost::Late) if matches!(patience, Limit::Outcome) => {
                     self.pass_cancel_on();
                     continue;

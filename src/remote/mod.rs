@@ -34,7 +34,7 @@ pub mod transaction;
 mod wire;
 
 pub use cache::forget;
-pub use options::{connection_options, parse_conninfo};
+pub use options::{APPLICATION, connection_options, parse_conninfo};
 pub use param::{Param, Request, Share, Statement};
 pub use row::Row;
 pub use session::Session;

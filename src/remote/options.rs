@@ -109,10 +109,14 @@ pub(super) fn password_error(server_name: &str, detail: &str) -> Error {
     }
 }
 
+/// What a connection is called at its shard, unless the administrator says otherwise: this, and the session's id at the
+/// router, as the router's log has it for `%c`.
+pub const APPLICATION: &str = "docshard";
+
 /// Adds what every connection has.
 pub(super) fn finish(options: &mut Vec<(String, String)>) {
     if value(options, "application_name").is_none() {
-        set(options, "application_name", "docshard".into());
+        set(options, "application_name", format!("{APPLICATION} {}", ffi::session_id()));
     }
     set(options, "client_encoding", ffi::database_encoding());
     let theirs = value(options, "options").unwrap_or_default();

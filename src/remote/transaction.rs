@@ -46,6 +46,8 @@ pub trait Coordinator {
     /// pre-commit with a snapshot; an error aborts the transaction everywhere. If it does not commit `at_once` but is
     /// being prepared, other transactions may run for long before it ends.
     fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()>;
+    /// A write has waited at a shard for so long that it may be part of a deadlock. May unwind, as any wait may.
+    fn suspect_deadlock(&self) {}
     /// The shards have committed these. Called after the local commit: no access to tables, no errors.
     fn finished(&self, gids: &[(Oid, String)]);
 }
@@ -62,6 +64,13 @@ thread_local! {
     static COORDINATOR: Cell<Option<&'static dyn Coordinator>> = const { Cell::new(None) };
     static BRANCHES: RefCell<Vec<Branch>> = const { RefCell::new(Vec::new()) };
     static COUNTER: Cell<u64> = const { Cell::new(0) };
+}
+
+/// See [`Coordinator::suspect_deadlock`].
+pub(super) fn suspect_deadlock() {
+    if let Some(coordinator) = COORDINATOR.get() {
+        coordinator.suspect_deadlock();
+    }
 }
 
 /// Sets who decides two-phase commits. Set in a process before it forks, it holds in all its children.

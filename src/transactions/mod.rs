@@ -10,6 +10,8 @@
 //! A client's PREPARE TRANSACTION does 1 and 2: lock and rows are then part of what is prepared here, and outlive a restart.
 //! After its COMMIT PREPARED or ROLLBACK PREPARED, [`prepared`] tells the shards.
 //!
+//! [`deadlock`] finds transactions that wait for each other at several nodes, and ends one of them.
+//!
 //! [`resolve_all`] finishes what was left behind by a crash or a lost connection. A prepared transaction of this
 //! cluster whose lock is free has no living originator: with a row it is committed, without one it is rolled back.
 //!
@@ -19,6 +21,7 @@
 //! * A row is removed only if, after it was seen, its shard was seen without the prepared transaction: a row appears
 //!   only after the PREPARE.
 
+mod deadlock;
 mod prepared;
 mod resolve;
 
@@ -39,6 +42,7 @@ pub use resolve::resolve_all;
 pub fn init() {
     remote::set_coordinator(&Router);
     prepared::init();
+    deadlock::init();
 }
 
 struct Router;
@@ -86,6 +90,10 @@ impl Coordinator for Router {
             )?;
             Ok(())
         })
+    }
+
+    fn suspect_deadlock(&self) {
+        deadlock::suspect();
     }
 
     fn finished(&self, gids: &[(Oid, String)]) {

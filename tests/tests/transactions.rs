@@ -348,7 +348,7 @@ fn a_router_lost_while_it_tells_the_shards_has_committed() {
     let transfer = thread::spawn(move || transfer(&mut client, 100, 200));
     wait_until("both shards have prepared", Duration::from_secs(30), || prepared(&cluster) == 2);
     // They do not answer any more, so it waits with what it has decided.
-    let sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'docshard'";
+    let sessions = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'docshard %'";
     let frozen: Vec<(usize, u32)> = (0..2)
         .flat_map(|shard| {
             let rows = cluster.shards[shard].client().query(sessions, &[]).expect("sessions");

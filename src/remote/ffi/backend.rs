@@ -6,6 +6,7 @@ use pgrx::{PgList, pg_guard};
 use std::ffi::{c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Sockets to wait for, together with the backend's latch; the postmaster's death ends the process, unless it is in the middle
 /// of ending a transaction.
@@ -220,6 +221,19 @@ pub(in crate::remote) fn local_xid() -> u64 {
 pub(in crate::remote) fn process_id() -> i32 {
     // SAFETY: main thread.
     unsafe { pg_sys::MyProcPid }
+}
+
+/// How long to wait for a lock before a deadlock is looked for.
+pub(in crate::remote) fn deadlock_timeout() -> Duration {
+    // SAFETY: main thread; PostgreSQL's setting, in milliseconds.
+    Duration::from_millis(u64::try_from(unsafe { pg_sys::DeadlockTimeout }).unwrap_or(1000))
+}
+
+/// What PostgreSQL's log calls this session.
+pub(in crate::remote) fn session_id() -> String {
+    // SAFETY: main thread; set once, when the process begins.
+    let (begun, pid) = unsafe { (pg_sys::MyStartTime, pg_sys::MyProcPid) };
+    format!("{begun:x}.{pid:x}")
 }
 
 pub(in crate::remote) fn current_user() -> Oid {

@@ -1,0 +1,135 @@
+//! Transactions that wait for each other at several nodes: one of them is told, the others go on.
+
+use docshard_tests::Cluster;
+use postgres::Client;
+use postgres::error::SqlState;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+const NS: &str = "test.things";
+
+/// Documents 1, 101 and 201 are at the router itself, at `shard0` and at `shard1`.
+const KEYS: [i64; 3] = [1, 101, 201];
+
+fn cluster() -> Cluster {
+    let cluster = Cluster::start(2);
+    let mut client = cluster.router.client();
+    for sql in [
+        "SELECT docshard.stop_balancer()".to_owned(),
+        "SELECT docshard.enable_sharding('test', 'local')".to_owned(),
+        format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
+        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 100}}')"),
+        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 200}}')"),
+        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard0')"),
+        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 200}}', 'shard1')"),
+        format!(
+            "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k, 'n', 0))) \
+             FROM unnest('{{1, 101, 201}}'::int[]) k"
+        ),
+    ] {
+        client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    cluster
+}
+
+/// A session that suspects soon.
+fn client(cluster: &Cluster) -> Client {
+    let mut client = cluster.router.client();
+    client.batch_execute("SET deadlock_timeout = '100ms'").unwrap();
+    client
+}
+
+fn increase(k: i64) -> String {
+    format!("SELECT docshard.update_one('{NS}', '{{\"k\": {k}}}', '{{\"$inc\": {{\"n\": 1}}}}')")
+}
+
+/// How many of the transactions were told of a deadlock, each of which increases its two documents, the second when all have
+/// increased their first.
+fn told(cluster: &Cluster, pairs: &[(i64, i64)]) -> usize {
+    let met = Barrier::new(pairs.len());
+    let ends: Vec<_> = thread::scope(|scope| {
+        let run = |first: i64, second: i64| {
+            let mut client = client(cluster);
+            client.batch_execute(&format!("BEGIN; {}", increase(first))).unwrap();
+            met.wait();
+            client.batch_execute(&format!("{}; COMMIT", increase(second)))
+        };
+        let threads: Vec<_> = pairs.iter().map(|&(a, b)| scope.spawn(move || run(a, b))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let errors: Vec<_> = ends.into_iter().filter_map(Result::err).collect();
+    for error in &errors {
+        let report = error.as_db_error().unwrap_or_else(|| panic!("{error:?}"));
+        assert_eq!(*report.code(), SqlState::T_R_DEADLOCK_DETECTED, "{report:?}");
+        assert_eq!(report.detail(), Some("MongoDB error 112 (WriteConflict)."));
+    }
+    errors.len()
+}
+
+fn sum(cluster: &Cluster) -> i64 {
+    cluster.router.value(&format!("SELECT sum((d ->> 'n')::int8)::int8 FROM docshard.find('{NS}') d"))
+}
+
+#[test]
+fn one_of_a_circle_is_told() {
+    let cluster = cluster();
+    let [here, a, b] = KEYS;
+    // Each goes on with what the next has; at two shards, at the router and a shard, at all three.
+    for circle in [&[(a, b), (b, a)][..], &[(here, a), (a, here)], &[(here, a), (a, b), (b, here)]] {
+        let before = sum(&cluster);
+        assert_eq!(told(&cluster, circle), 1, "{circle:?}");
+        assert_eq!(sum(&cluster) - before, 2 * (circle.len() as i64 - 1), "{circle:?}: all or nothing of each");
+    }
+    assert_eq!(told(&cluster, &[(a, b), (b, a), (a + 1, b + 1), (b + 1, a + 1)]), 1, "others are left alone");
+    let held: i64 = cluster.router.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid > 2");
+    assert_eq!(held, 0, "locks of the search are given back");
+}
+
+#[test]
+fn who_waits_long_is_not_told() {
+    let cluster = cluster();
+    let [here, a, b] = KEYS;
+    let mut holder = client(&cluster);
+    for k in [here, a, b] {
+        holder.batch_execute(&format!("BEGIN; {}", increase(k))).unwrap();
+        thread::scope(|scope| {
+            let waiters: Vec<_> =
+                (0..3).map(|_| scope.spawn(|| client(&cluster).batch_execute(&increase(k)))).collect();
+            thread::sleep(Duration::from_millis(1500));
+            holder.batch_execute("COMMIT").unwrap();
+            for waiter in waiters {
+                waiter.join().unwrap().unwrap();
+            }
+        });
+    }
+    assert_eq!(sum(&cluster), 12);
+}
+
+#[test]
+fn updates_of_many_end_or_are_told() {
+    let cluster = cluster();
+    let documents = format!(
+        "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k, 'n', 0))) \
+         FROM generate_series(2, 290) k WHERE k NOT IN (101, 201)"
+    );
+    cluster.router.client().batch_execute(&documents).unwrap();
+    let all = format!("SELECT docshard.update_many('{NS}', '{{}}', '{{\"$inc\": {{\"n\": 1}}}}')");
+    let done: i64 = thread::scope(|scope| {
+        let run = || {
+            let mut client = client(&cluster);
+            let mut done = 0;
+            for _ in 0..10 {
+                match client.batch_execute(&all) {
+                    Ok(()) => done += 1,
+                    Err(error) => assert_eq!(error.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED), "{error:?}"),
+                }
+            }
+            done
+        };
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(done > 0);
+    assert_eq!(sum(&cluster), done * 290, "what ended counts everywhere, and what was told nowhere");
+}
