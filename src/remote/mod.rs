@@ -12,7 +12,7 @@
 //! | `param`, `row` | parameters out, rows in, the spool |
 //! | `wire` | one connection: connecting, waiting, interrupts, error reports |
 //! | `prepared` | a connection's prepared statements |
-//! | `connection` | a cached connection: batches, their answers, savepoints |
+//! | `connection` | a cached connection: batches, their answers, savepoints; in its folder, how transactions end, and what waits |
 //! | `cache` | all cached connections, their invalidation |
 //! | `stream` | requests and their rows |
 //! | `transaction` | commit, two-phase commit, abort, subtransactions |
