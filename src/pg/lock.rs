@@ -29,7 +29,7 @@ pub enum Tag {
     /// a distributed transaction of this router, from its first PREPARE to its end
     Transaction(i64),
     /// a role in this database: 1 its worker, 3 the balancer while it splits or moves, 4 who wants it to stop (shared),
-    /// 5 who looks for deadlocks
+    /// 5 who looks for deadlocks, 6 who has somebody do that
     Worker(i32),
     /// who works on a migration, on the router: the process that moves the chunk, or one that recovers
     Coordinator(i64),

@@ -29,6 +29,9 @@ const JOB: &str = "find deadlocks";
 /// Who looks for deadlocks; one at a time.
 const DETECTOR: Tag = Tag::Worker(5);
 
+/// Who starts the job.
+const STARTER: Tag = Tag::Worker(6);
+
 /// Between the two looks, in milliseconds.
 const PAUSE_MS: i64 = 100;
 
@@ -44,11 +47,19 @@ pub fn init() {
     background::register(JOB, |_| find().map(|()| Value::Null));
 }
 
-/// Has somebody look for deadlocks. If no worker is free, the next look may find one.
+/// Has somebody look for deadlocks, unless somebody does, or is about to: however many wait, one job looks. If no worker is
+/// free, the next look may find one.
 pub fn suspect() {
-    if lock::is_free(DETECTOR) {
-        drop(background::run_detached(JOB, "docshard: looking for deadlocks", &Value::Null, || Ok(true)));
+    if !lock::try_acquire(STARTER, Mode::Exclusive) {
+        return;
     }
+    // Who starts the job keeps the lock until the job has its own, so that who gets this lock sees that. An ERROR gives it
+    // back with the transaction.
+    let has_begun = || Ok(lock::is_excluded(DETECTOR));
+    if !lock::is_excluded(DETECTOR) {
+        drop(background::run_detached(JOB, "docshard: looking for deadlocks", &Value::Null, has_begun));
+    }
+    lock::release(STARTER, Mode::Exclusive);
 }
 
 /// A shard's session, for as long as it answers.

@@ -49,6 +49,22 @@ impl Cluster {
         cluster
     }
 
+    /// Starts a router and two shards, with a collection of the database `test` on all three nodes: keys `k` below 100 are on
+    /// `local`, from 100 on `shard0`, from 200 on `shard1`. Nothing moves by itself.
+    pub fn spread(namespace: &str) -> Self {
+        let cluster = Self::start(2);
+        let mut client = cluster.router.client();
+        let mut run = |sql: String| client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        run("SELECT docshard.stop_balancer()".to_owned());
+        run("SELECT docshard.enable_sharding('test', 'local')".to_owned());
+        run(format!("SELECT docshard.shard_collection('{namespace}', '{{\"k\": 1}}')"));
+        for (k, shard) in [(100, "shard0"), (200, "shard1")] {
+            run(format!("SELECT docshard.split_at('{namespace}', '{{\"k\": {k}}}')"));
+            run(format!("SELECT docshard.move_chunk('{namespace}', '{{\"k\": {k}}}', '{shard}')"));
+        }
+        cluster
+    }
+
     /// Starts the servers only, with docshard preloaded but not created.
     pub fn servers(shards: usize) -> Self {
         let folder = scratch_folder();

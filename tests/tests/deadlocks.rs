@@ -5,7 +5,7 @@ use postgres::Client;
 use postgres::error::SqlState;
 use std::sync::Barrier;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NS: &str = "test.things";
 
@@ -13,23 +13,12 @@ const NS: &str = "test.things";
 const KEYS: [i64; 3] = [1, 101, 201];
 
 fn cluster() -> Cluster {
-    let cluster = Cluster::start(2);
-    let mut client = cluster.router.client();
-    for sql in [
-        "SELECT docshard.stop_balancer()".to_owned(),
-        "SELECT docshard.enable_sharding('test', 'local')".to_owned(),
-        format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
-        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 100}}')"),
-        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 200}}')"),
-        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard0')"),
-        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 200}}', 'shard1')"),
-        format!(
-            "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k, 'n', 0))) \
-             FROM unnest('{{1, 101, 201}}'::int[]) k"
-        ),
-    ] {
-        client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-    }
+    let cluster = Cluster::spread(NS);
+    let documents = format!(
+        "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k, 'n', 0))) \
+         FROM unnest('{{1, 101, 201}}'::int[]) k"
+    );
+    cluster.router.client().batch_execute(&documents).expect("documents");
     cluster
 }
 
@@ -42,6 +31,11 @@ fn client(cluster: &Cluster) -> Client {
 
 fn increase(k: i64) -> String {
     format!("SELECT docshard.update_one('{NS}', '{{\"k\": {k}}}', '{{\"$inc\": {{\"n\": 1}}}}')")
+}
+
+/// A transaction of that, in a block: a call that is all of a transaction commits at its shard, and holds nothing elsewhere.
+fn alone(k: i64) -> String {
+    format!("BEGIN; {}; COMMIT", increase(k))
 }
 
 /// How many of the transactions were told of a deadlock, each of which increases its two documents, the second when all have
@@ -94,8 +88,7 @@ fn who_waits_long_is_not_told() {
     for k in [here, a, b] {
         holder.batch_execute(&format!("BEGIN; {}", increase(k))).unwrap();
         thread::scope(|scope| {
-            let waiters: Vec<_> =
-                (0..3).map(|_| scope.spawn(|| client(&cluster).batch_execute(&increase(k)))).collect();
+            let waiters: Vec<_> = (0..3).map(|_| scope.spawn(|| client(&cluster).batch_execute(&alone(k)))).collect();
             thread::sleep(Duration::from_millis(1500));
             holder.batch_execute("COMMIT").unwrap();
             for waiter in waiters {
@@ -104,6 +97,40 @@ fn who_waits_long_is_not_told() {
         });
     }
     assert_eq!(sum(&cluster), 12);
+}
+
+#[test]
+fn however_many_wait_one_looks() {
+    const WAITERS: usize = 40;
+    let cluster = cluster();
+    let (mut holder, mut observer) = (client(&cluster), cluster.router.client());
+    let (connected, locked) = (Barrier::new(WAITERS + 1), Barrier::new(WAITERS + 1));
+    holder.batch_execute(&format!("BEGIN; {}", increase(KEYS[1]))).unwrap();
+    thread::scope(|scope| {
+        let wait = || {
+            let mut client = client(&cluster);
+            client.batch_execute(&format!("BEGIN; {}; ROLLBACK", increase(KEYS[1] + 1))).unwrap();
+            connected.wait();
+            locked.wait();
+            client.batch_execute(&alone(KEYS[1]))
+        };
+        let waiters: Vec<_> = (0..WAITERS).map(|_| scope.spawn(wait)).collect();
+        connected.wait();
+        // Who looks, and so has to read this, does not come to an end.
+        holder.batch_execute("LOCK TABLE docshard_catalog.shards IN ACCESS EXCLUSIVE MODE").unwrap();
+        locked.wait();
+        let looking = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard job'";
+        let until = Instant::now() + Duration::from_secs(2);
+        let mut most = 0;
+        while Instant::now() < until {
+            most = most.max(observer.query_one(looking, &[]).unwrap().get::<_, i64>(0));
+        }
+        holder.batch_execute("COMMIT").unwrap();
+        for waiter in waiters {
+            waiter.join().unwrap().unwrap();
+        }
+        assert_eq!(most, 1);
+    });
 }
 
 #[test]

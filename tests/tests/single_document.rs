@@ -14,24 +14,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const NS: &str = "test.single";
 
-/// A router and two shards; keys below 100 on `local`, from 100 on `shard0`, from 200 on `shard1`.
-fn cluster() -> Cluster {
-    let cluster = Cluster::start(2);
-    let mut client = cluster.router.client();
-    for sql in [
-        "SELECT docshard.stop_balancer()".to_owned(),
-        "SELECT docshard.enable_sharding('test', 'local')".to_owned(),
-        format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
-        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 100}}')"),
-        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 200}}')"),
-    ] {
-        client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-    }
-    move_chunk(&mut client, 100, "shard0");
-    move_chunk(&mut client, 200, "shard1");
-    cluster
-}
-
 fn move_chunk(client: &mut Client, k: i64, to: &str) {
     let sql = format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {k}}}', '{to}')");
     client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
@@ -99,7 +81,7 @@ impl<T: Send + 'static> Clients<T> {
 
 #[test]
 fn no_increment_of_a_counter_is_lost() {
-    let cluster = cluster();
+    let cluster = Cluster::spread(NS);
     // The counter is not there yet: the clients race to make it, too.
     let clients = Clients::start(&cluster, 5, |client, _| {
         let options = json!({"upsert": true, "returnDocument": "after"});
@@ -126,7 +108,7 @@ fn no_increment_of_a_counter_is_lost() {
 #[test]
 fn concurrent_upserts_make_one_document() {
     static ROUND: AtomicI64 = AtomicI64::new(0);
-    let cluster = cluster();
+    let cluster = Cluster::spread(NS);
     for round in 0..10 {
         ROUND.store(round * 25, Ordering::Relaxed);
         let threads: Vec<_> = (0..6)
@@ -158,7 +140,7 @@ fn concurrent_upserts_make_one_document() {
 /// Makes jobs and lets clients take them, by an update of the first in this order.
 fn a_queue_gives_each_job_to_one_client(sort: &str, index: Option<&str>) {
     const JOBS: i64 = 60;
-    let cluster = cluster();
+    let cluster = Cluster::spread(NS);
     let mut client = cluster.router.client();
     if let Some(keys) = index {
         client.batch_execute(&format!("SELECT docshard.create_index('{NS}', '{keys}')")).unwrap();
@@ -204,7 +186,7 @@ fn a_queue_by_an_index_gives_each_job_to_one_client() {
 
 #[test]
 fn a_job_that_becomes_an_array_while_its_lock_is_awaited_is_still_found() {
-    let cluster = cluster();
+    let cluster = Cluster::spread(NS);
     let mut client = cluster.router.client();
     client
         .batch_execute(&format!("SELECT docshard.create_index('{NS}', '{{\"k\": 1, \"state\": 1, \"due\": 1}}')"))
@@ -236,7 +218,7 @@ fn a_job_that_becomes_an_array_while_its_lock_is_awaited_is_still_found() {
 fn documents_that_change_their_shard_are_neither_lost_nor_doubled() {
     const DOCUMENTS: i64 = 12;
     static SEED: AtomicI64 = AtomicI64::new(1);
-    let cluster = cluster();
+    let cluster = Cluster::spread(NS);
     let mut client = cluster.router.client();
     for n in 0..DOCUMENTS {
         call(&mut client, "insert_one", &[&json!({"_id": n, "k": n * 25, "n": 0})]);
@@ -270,7 +252,7 @@ fn documents_that_change_their_shard_are_neither_lost_nor_doubled() {
 /// trigger of somebody else on the table, rows are written another way.
 #[test]
 fn an_update_of_many_looks_again_at_what_it_waited_for() {
-    let cluster = cluster();
+    let cluster = Cluster::spread(NS);
     let mut other = cluster.router.client();
     let table: String =
         cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
@@ -322,7 +304,7 @@ fn an_update_of_many_looks_again_at_what_it_waited_for() {
 /// A document may be found twice by one statement's scan, be it by two entries of an index. It is updated once.
 #[test]
 fn an_update_of_many_updates_each_document_once() {
-    let cluster = cluster();
+    let cluster = Cluster::spread(NS);
     let mut client = cluster.router.client();
     client.batch_execute(&format!("SELECT docshard.create_index('{NS}', '{{\"tags\": 1}}')")).unwrap();
     for k in 0..300 {

@@ -11,25 +11,14 @@ use std::time::{Duration, Instant};
 
 const NS: &str = "test.things";
 
-/// Keys below 100 are on `local`, from 100 on `shard0`, from 200 on `shard1`; nothing moves by itself.
+/// One on each node: see `Cluster::spread`.
 const KEYS: [i64; 3] = [1, 100, 200];
 const NODES: [&str; 3] = ["local", "shard0", "shard1"];
 
 fn cluster() -> Cluster {
-    let cluster = Cluster::start(2);
-    let mut client = cluster.router.client();
-    for sql in [
-        "SELECT docshard.stop_balancer()".to_owned(),
-        "SELECT docshard.set_setting('balancer_interval_ms', '500')".to_owned(),
-        "SELECT docshard.enable_sharding('test', 'local')".to_owned(),
-        format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
-        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 100}}')"),
-        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 200}}')"),
-        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard0')"),
-        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 200}}', 'shard1')"),
-    ] {
-        client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-    }
+    let cluster = Cluster::spread(NS);
+    let sooner = "SELECT docshard.set_setting('balancer_interval_ms', '500')";
+    cluster.router.client().batch_execute(sooner).expect("a setting");
     cluster
 }
 
