@@ -49,7 +49,7 @@ test-cluster: deps ## only the tests over several servers
 test-faults: deps ## only the tests that pause, fail and kill processes at fault points
 	@.ci/test faults
 
-soak: deps ## accidents while chunks move, for SECONDS=600; SEED=… repeats a run
+soak: deps ## accidents while chunks move, then malformed arguments, for SECONDS=600 each; SEED=… repeats a run
 	@DOCSHARD_SOAK_SECONDS=$(or $(SECONDS),600) DOCSHARD_SEED=$(SEED) .ci/test soak
 
 fuzz: ## fuzz the core, FUZZ_S seconds a target (60); needs nightly Rust and cargo-fuzz

@@ -83,6 +83,15 @@ CREATE TABLE docshard_catalog.zone_ranges (
 );
 COMMENT ON TABLE docshard_catalog.zone_ranges IS 'Keys that live on the shards of a zone only: half-open ranges without overlap, also of collections that are not yet sharded';
 
+CREATE TABLE docshard_catalog.grants (
+    role     regrole NOT NULL,
+    resource text NOT NULL CHECK (resource <> ''),
+    level    text NOT NULL CHECK (level IN ('read', 'write')),
+    PRIMARY KEY (role, resource)
+);
+COMMENT ON TABLE docshard_catalog.grants IS 'Who may do what with documents: see docshard.grant_access()';
+COMMENT ON COLUMN docshard_catalog.grants.resource IS 'a collection, a database, or * for all';
+
 CREATE TABLE docshard_catalog.placements (
     collection_id int NOT NULL REFERENCES docshard_catalog.collections ON DELETE CASCADE,
     shard_id      int NOT NULL REFERENCES docshard_catalog.shards,
@@ -147,7 +156,6 @@ CREATE TABLE docshard_catalog.migrations (
     stall_ms          bigint NOT NULL DEFAULT 0,
     durations         jsonb NOT NULL DEFAULT '{}',
     reason            text NOT NULL DEFAULT 'manual',
-    role              name NOT NULL DEFAULT current_user,
     error             text,
     started_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     step_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -161,7 +169,6 @@ COMMENT ON COLUMN docshard_catalog.migrations.estimated IS 'documents, as the do
 COMMENT ON COLUMN docshard_catalog.migrations.rounds IS 'how often changes made meanwhile were copied; lag: how many in the last round';
 COMMENT ON COLUMN docshard_catalog.migrations.stall_ms IS 'how long writers to the chunk had to wait';
 COMMENT ON COLUMN docshard_catalog.migrations.durations IS 'milliseconds by step that has ended; step_at: when the present one began';
-COMMENT ON COLUMN docshard_catalog.migrations.role IS 'who started it: whose user mappings reach the shards';
 COMMENT ON COLUMN docshard_catalog.migrations.error IS 'why it was aborted, or what keeps it from its end';
 -- A shard takes part in one move of a collection at a time, as donor or as recipient: its version of the collection belongs
 -- to that move. What is left to clean (moved, aborted) stands in nobody's way.
@@ -186,6 +193,12 @@ CREATE TABLE docshard_catalog.changelog (
     details   json NOT NULL DEFAULT '{}'
 );
 COMMENT ON TABLE docshard_catalog.changelog IS 'What happened to the cluster: shards, collections, splits, moves';
+
+CREATE TABLE docshard_catalog.rotation (
+    server   name PRIMARY KEY,
+    password text NOT NULL
+);
+COMMENT ON TABLE docshard_catalog.rotation IS 'Servers whose user mapping has yet to get the service role''s new password; nobody but the extension''s owner reads it';
 
 CREATE TABLE docshard_catalog.settings (
     name  text PRIMARY KEY,
@@ -212,6 +225,14 @@ CREATE TABLE docshard_data.node (
     shard      text NOT NULL
 );
 COMMENT ON TABLE docshard_data.node IS 'Which cluster this shard belongs to, and under which name';
+
+CREATE TABLE docshard_data.service (
+    one    boolean PRIMARY KEY DEFAULT true CHECK (one),
+    role   regrole NOT NULL,
+    secret text
+);
+COMMENT ON TABLE docshard_data.service IS 'The role as which the router works here; nobody but the extension''s owner reads it';
+COMMENT ON COLUMN docshard_data.service.secret IS 'the password with which this shard logs in at others, to pull what moves here';
 
 CREATE TABLE docshard_data.placement (
     collection_id int PRIMARY KEY,
@@ -283,7 +304,7 @@ DECLARE relation oid;
 BEGIN
     FOR relation IN SELECT c.oid FROM pg_catalog.pg_class c
          WHERE c.relnamespace IN ('docshard_catalog'::regnamespace, 'docshard_data'::regnamespace)
-           AND c.relkind IN ('r', 'S') ORDER BY c.oid
+           AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('service', 'rotation') ORDER BY c.oid
     LOOP
         PERFORM pg_catalog.pg_extension_config_dump(relation, '');
     END LOOP;
@@ -295,3 +316,4 @@ INSERT INTO docshard_catalog.shards (name) VALUES ('local');
 
 GRANT USAGE ON SCHEMA docshard_catalog TO PUBLIC;
 GRANT SELECT ON ALL TABLES IN SCHEMA docshard_catalog TO PUBLIC;
+REVOKE ALL ON docshard_catalog.rotation FROM PUBLIC;

@@ -1,33 +1,52 @@
--- Who may do what. Nobody but superusers may use the schemas until docshard.grant_access(role) says so; then the role
--- may work with documents and look at the cluster, and administration stays out of its reach.
+-- Who may do what: one list for each kind of caller. Nobody but superusers may use the schemas until
+-- docshard.grant_access(role) says so; then the role may work with the documents that it was granted, and look at the
+-- cluster. tests/tests/privileges.rs holds every function to these lists.
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA docshard, docshard_internal FROM PUBLIC;
 
 DO $$
 DECLARE
-    -- Documents, and looking: they run as the caller, with the caller's privileges on the tables of documents.
-    open_to_all CONSTANT text[] := ARRAY[
+    -- Documents, and looking: they run as the caller, with the caller's privileges on the collections.
+    for_all CONSTANT name[] := ARRAY[
         'insert_one', 'insert_many', 'insert_select', 'find', 'find_one', 'count_documents', 'estimated_document_count', 'distinct',
         'explain', 'run_command', 'update_one', 'update_many', 'replace_one', 'delete_one', 'delete_many',
         'bulk_write', 'find_one_and_update', 'find_one_and_replace', 'find_one_and_delete', 'find_and_modify',
         'list_shards', 'list_indexes', 'list_index_builds', 'index_stats', 'list_settings', 'balancer_status'];
     -- What the statements of such a caller call at a shard.
-    open_at_shards CONSTANT text[] := ARRAY[
+    for_all_at_shards CONSTANT name[] := ARRAY[
         'at_version', 'by_index', 'steers', 'count_all', 'count_matching', 'find_document', 'find_few', 'lock_and_check', 'insert_documents', 'taken', 'update_document', 'update_found', 'put_document', 'may_update', 'delete_document', 'matches', 'project',
         'sort_key', 'sort_field_key', 'index_key', 'index_types', 'restored', 'unique_keys', 'check_index_key', 'has_index_entries', 'index_entries', 'entries_meet', 'key_within', 'key_field_within',
         'apply_update', 'moves', 'lock_upsert', 'distinct_values', 'pack', 'unpack', 'is_document', 'bound_json', 'list_settings',
         'config_date', 'config_timestamp', 'config_object_id', 'collection_uuid'];
-    function regprocedure;
+    -- Monitoring: also for members of pg_monitor.
+    for_monitors CONSTANT name[] := ARRAY[
+        'status', 'balancer_status', 'balancer_collection_status', 'get_shard_distribution', 'list_shards', 'list_indexes',
+        'list_index_builds'];
+    -- What the service role cannot do itself at a shard.
+    for_service_as_owner CONSTANT name[] := ARRAY[
+        'set_service_password', 'make_role', 'drop_role', 'pull_verifier', 'connect_shard', 'admit_puller',
+        'disconnect_shard', 'leave_cluster'];
+    function record;
 BEGIN
     FOR function IN
-        SELECT p.oid FROM pg_catalog.pg_proc p
-         WHERE (p.pronamespace = 'docshard'::regnamespace AND p.proname = ANY (open_to_all))
-            OR (p.pronamespace = 'docshard_internal'::regnamespace AND p.proname = ANY (open_at_shards))
+        SELECT p.oid::pg_catalog.regprocedure AS name, p.proname, p.pronamespace = 'docshard'::pg_catalog.regnamespace AS is_api
+          FROM pg_catalog.pg_proc p
+         WHERE p.pronamespace IN ('docshard'::pg_catalog.regnamespace, 'docshard_internal'::pg_catalog.regnamespace)
     LOOP
-        EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', function);
+        IF function.proname = ANY (CASE WHEN function.is_api THEN for_all ELSE for_all_at_shards END) THEN
+            EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', function.name);
+        -- Administration runs as the extension's owner, so that who may call it needs no other privilege.
+        ELSIF function.is_api AND function.proname <> 'accept_router'
+           OR NOT function.is_api AND function.proname = ANY (for_service_as_owner) THEN
+            EXECUTE pg_catalog.format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = pg_catalog, pg_temp', function.name);
+        END IF;
+        IF function.is_api AND function.proname = ANY (for_monitors) THEN
+            EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO pg_monitor', function.name);
+        END IF;
     END LOOP;
 END $$;
 
+GRANT USAGE ON SCHEMA docshard, docshard_internal, docshard_catalog, docshard_data TO pg_monitor;
 GRANT SELECT ON ALL TABLES IN SCHEMA docshard TO PUBLIC;
 -- Whose shard a database is: every function that belongs to a router looks.
 GRANT SELECT ON docshard_data.node TO PUBLIC;

@@ -57,6 +57,11 @@ SELECT c.namespace, s.name AS shard,
 COMMENT ON VIEW docshard.chunks IS 'Who owns which keys: from min up to but not including max; the last chunk includes its max';
 COMMENT ON COLUMN docshard.chunks.min_key IS 'the bound as it is compared: order by it';
 
+CREATE VIEW docshard.grants AS
+SELECT r.rolname AS role, g.resource, g.level
+  FROM docshard_catalog.grants g JOIN pg_catalog.pg_roles r ON r.oid = g.role;
+COMMENT ON VIEW docshard.grants IS 'Which roles may read or write which databases and collections; * is all of them';
+
 CREATE VIEW docshard.indexes AS
 SELECT c.namespace, i.name, i.keys, i.is_unique AS "unique", i.is_hidden AS hidden, i.is_sparse AS sparse, i.partial_filter,
        i.expire_after_s, i.collation_spec AS "collation", i.wildcard_projection, 'i' || i.id AS relation

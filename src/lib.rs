@@ -30,6 +30,7 @@ pub extern "C-unwind" fn _PG_init() {
     ownership::capture::init();
     migration::init();
     indexing::init();
+    catalog::rotation::init();
     transactions::init();
     worker::init();
 }

@@ -71,6 +71,7 @@ kinds! {
     UnknownError = 8, "XX000";
     UserNotFound = 11, "42704";
     Unauthorized = 13, "42501";
+    PrivilegeNotFound = 33, "42704";
     TypeMismatch = 14, "42804";
     Overflow = 15, "22003";
     InvalidLength = 16, "22023";

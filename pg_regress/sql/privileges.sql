@@ -51,6 +51,18 @@ UPDATE docshard_catalog.chunks SET jumbo = true;
 \echo :LAST_ERROR_SQLSTATE
 DELETE FROM docshard_data.placement;
 \echo :LAST_ERROR_SQLSTATE
+SELECT count(*) FROM docshard_data.service;
+\echo :LAST_ERROR_SQLSTATE
+SELECT count(*) FROM docshard_catalog.rotation;
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.rotate_service_password();
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.accept_router('regress_app');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard_internal.pull_verifier();
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard_internal.make_role('postgres');
+\echo :LAST_ERROR_SQLSTATE
 SELECT docshard_internal.drop_table(1);
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard_internal.create_table(99, 1, 1, false);
@@ -59,6 +71,22 @@ SELECT docshard_internal.create_table(99, 1, 1, false);
 SELECT docshard.insert_one('priv.new', '{"_id": 1}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.count_documents('priv.new'), docshard.update_many('priv.new', '{}', '{"$set": {"a": 1}}') -> 'matchedCount' AS matched;
+-- Who may not write to a collection does not hold up those who do.
+RESET ROLE;
+SELECT substring("table" FROM '[0-9]+$') AS number FROM docshard.collections WHERE namespace = 'priv.c' \gset
+SELECT token, p.version FROM docshard_data.placement p WHERE collection_id = :number \gset
+GRANT USAGE ON SCHEMA docshard_internal TO regress_other;
+SET ROLE regress_other;
+\set VERBOSITY sqlstate
+SELECT docshard_internal.lock_and_check(:number, :token, :version, NULL, NULL);
+SELECT docshard_internal.lock_upsert(:number, 1);
+SELECT docshard_internal.insert_documents(:number, :token, :version, '\x000000010000000000000004'::bytea || '\x00' || docshard_internal.pack('{}'));
+SELECT docshard_internal.delete_document(:number, :token, :version, '\x00', NULL, NULL);
+\set VERBOSITY default
+SET ROLE regress_app;
+SELECT docshard_internal.lock_and_check(:number, :token, :version, NULL, NULL), docshard_internal.lock_upsert(:number, 1);
+SELECT docshard_internal.lock_and_check(99999, 1, 1, NULL, NULL);
+SELECT docshard_internal.lock_upsert(99999, 1);
 -- What an administrator creates later is open to it as well.
 RESET ROLE;
 SELECT docshard.create_collection('priv.new');
@@ -69,6 +97,106 @@ SELECT docshard.count_documents('priv.c');
 \echo :LAST_ERROR_SQLSTATE
 RESET ROLE;
 SELECT docshard.count_documents('priv.c');
+-- Databases and single collections, to read or to write.
+SELECT docshard.create_collection('priv2.a'), docshard.create_collection('priv2.b');
+SELECT docshard.revoke_access('regress_app');
+SET ROLE regress_app;
+SELECT docshard.count_documents('priv.c');
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+SELECT docshard.grant_access('regress_app', '{"read": ["priv", "priv2.a"], "write": "priv2.b"}');
+SELECT * FROM docshard.grants WHERE role = 'regress_app' ORDER BY resource;
+SET ROLE regress_app;
+SELECT docshard.count_documents('priv.c'), docshard.count_documents('priv2.a');
+SELECT docshard.insert_one('priv2.b', '{"_id": 1}'), docshard.count_documents('priv2.b');
+SELECT docshard.insert_one('priv.c', '{"_id": 99}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('priv2.a', '{}', '{"$set": {"a": 1}}', '{"upsert": true}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.delete_many('priv.c', '{}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.run_command('priv', '{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}') -> 'code' AS code;
+-- The router's own part looks for itself.
+SELECT count(*) >= 0 AS readable FROM docshard_data.placement;
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+-- Members of a role have what it has; one that does not inherit has nothing.
+CREATE ROLE regress_member LOGIN IN ROLE regress_app;
+CREATE ROLE regress_outsider LOGIN NOINHERIT IN ROLE regress_app;
+SET ROLE regress_member;
+SELECT docshard.count_documents('priv.c'), docshard.insert_one('priv2.b', '{"_id": 2}');
+SET ROLE regress_outsider;
+SELECT docshard.count_documents('priv.c');
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+-- A function that runs as its owner has the owner's.
+CREATE FUNCTION priv_count() RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+  AS $$ SELECT docshard.count_documents('priv2.b') $$;
+ALTER FUNCTION priv_count() OWNER TO regress_app;
+GRANT USAGE ON SCHEMA docshard TO regress_other;
+SET ROLE regress_other;
+SELECT priv_count();
+SELECT docshard.count_documents('priv2.b');
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+REVOKE USAGE ON SCHEMA docshard FROM regress_other;
+DROP FUNCTION priv_count;
+-- Both kinds within one transaction, and after an error.
+BEGIN;
+SET LOCAL ROLE regress_app;
+SELECT docshard.insert_one('priv2.b', '{"_id": 3}');
+SAVEPOINT s;
+SELECT docshard.insert_one('priv.c', '{"_id": 99}');
+ROLLBACK TO s;
+SELECT docshard.insert_one('priv2.b', '{"_id": 4}');
+SET LOCAL ROLE postgres;
+SELECT docshard.insert_one('priv.c', '{"_id": 99}');
+SET LOCAL ROLE regress_app;
+SELECT docshard.count_documents('priv2.b'), docshard.count_documents('priv.c');
+ROLLBACK;
+SELECT docshard.count_documents('priv2.b'), docshard.count_documents('priv.c');
+-- Revoked as it was granted.
+SELECT docshard.revoke_access('regress_app', '{"read": "priv.c"}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.revoke_access('regress_app', '{"write": "priv2.b"}');
+SET ROLE regress_app;
+SELECT docshard.count_documents('priv2.b');
+SELECT docshard.insert_one('priv2.b', '{"_id": 5}');
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+SELECT docshard.grant_access('regress_app', '{"read": 5}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.grant_access('regress_app', '{"read": "a$b"}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.grant_access('pg_monitor');
+\echo :LAST_ERROR_SQLSTATE
+-- Monitoring needs no access to documents; an administrator no superuser's rights.
+CREATE ROLE regress_monitor LOGIN IN ROLE pg_monitor;
+CREATE ROLE regress_dba LOGIN;
+GRANT USAGE ON SCHEMA docshard, docshard_internal TO regress_dba;
+GRANT EXECUTE ON FUNCTION docshard.create_collection, docshard.shard_collection, docshard.move_chunk, docshard.drop_database, docshard.create_index(text, json, json) TO regress_dba;
+SET ROLE regress_monitor;
+SELECT docshard.status() LIKE '%priv2%' AS status, docshard.balancer_status() ->> 'mode' AS mode;
+SELECT count(*) > 0 AS rows FROM docshard.get_shard_distribution('priv.c');
+SELECT docshard.count_documents('priv.c');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.drop_database('priv2');
+\echo :LAST_ERROR_SQLSTATE
+SET ROLE regress_dba;
+SELECT docshard.shard_collection('priv3.c', '{"k": 1}');
+SELECT docshard.create_index('priv3.c', '{"n": 1}');
+SELECT docshard.drop_database('priv3');
+SELECT docshard.count_documents('priv.c');
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+-- A role that still has access cannot be dropped; afterwards it can.
+DROP ROLE regress_app;
+SELECT docshard.revoke_access('regress_app');
+DROP ROLE regress_member, regress_outsider, regress_app, regress_monitor;
+DROP OWNED BY regress_dba;
+DROP ROLE regress_dba;
+SELECT * FROM docshard.grants WHERE role LIKE 'regress_%' AND role NOT IN ('regress_cm', 'regress_counter', 'regress_commands', 'regress_config', 'regress_cursors');
+SELECT docshard.drop_database('priv2');
 -- What PUBLIC may call in the API and behind it.
 \pset format unaligned
 SELECT DISTINCT p.pronamespace::regnamespace || '.' || p.proname AS function FROM pg_proc p

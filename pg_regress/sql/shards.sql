@@ -13,9 +13,14 @@ SELECT docshard.add_shard(:'shard1');
 
 SELECT name, server, state, max_size_mb, chunks > 0 AS has_chunks FROM docshard.list_shards() ORDER BY name;
 SELECT name, regexp_replace(host, '^/.*:\d+', '…') AS host, state, max_size_mb, server FROM docshard.shards ORDER BY name;
--- The connection is an ordinary postgres_fdw server and user mapping; no password is kept where none was given.
-SELECT srvname, umoptions[1] LIKE 'user=%' AS has_user, cardinality(umoptions) AS options
-  FROM pg_user_mappings WHERE srvname LIKE 'docshard_%' ORDER BY srvname;
+-- The connection is an ordinary postgres_fdw server and user mapping: the extension's owner's leads the router there, as a
+-- role that is no superuser; the service role's is this database's own, to pull what moves to it.
+SELECT srvname, CASE WHEN usename = current_user THEN 'owner' ELSE 'service' END AS mapped,
+       (SELECT option_value FROM pg_options_to_table(umoptions) WHERE option_name = 'user') ~ '^docshard_[0-9a-f]{8}(_\d+)?$' AS role,
+       (SELECT length(option_value) FROM pg_options_to_table(umoptions) WHERE option_name = 'password') AS password
+  FROM pg_user_mappings WHERE srvname LIKE 'docshard_%' ORDER BY srvname, mapped;
+SELECT DISTINCT r.rolsuper OR r.rolcreaterole OR r.rolcreatedb OR r.rolreplication OR r.rolbypassrls AS powerful
+  FROM pg_roles r WHERE r.rolname LIKE 'docshard\_%';
 SELECT what, details ->> 'name' AS name FROM docshard.changelog WHERE what = 'addShard' ORDER BY id;
 -- A collection that is sharded by a hash starts on all of them.
 SELECT docshard.shard_collection('shards.c', '{"_id": "hashed"}');

@@ -2,7 +2,8 @@
 
 use super::required;
 use crate::catalog::shards::{self, AddOptions, Removal};
-use crate::catalog::{access, cache, change, collections, databases};
+use crate::catalog::grants::EVERYTHING;
+use crate::catalog::{access, cache, change, collections, databases, rotation};
 use crate::migration::{MoveRequest, jobs};
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
@@ -129,15 +130,64 @@ fn move_primary(db: &str, to: &str) -> Json {
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// Lets an application's role work with documents, here and at every shard. Options: user and password at the shards.
+/// The resources that an option of `grant_access` or `revoke_access` names: one, or an array of them.
+fn resources<'a>(options: &Options<'a>, name: &str) -> Result<Vec<&'a str>> {
+    let wrong = || Error::new(Kind::TypeMismatch, format!("{name} must be a name, or an array of names"));
+    match options.get(name) {
+        None => Ok(Vec::new()),
+        Some(serde_json::Value::String(one)) => Ok(vec![one]),
+        Some(serde_json::Value::Array(several)) => {
+            several.iter().map(|one| one.as_str().ok_or_else(wrong)).collect()
+        }
+        Some(_) => Err(wrong()),
+    }
+}
+
+/// Lets an application's role read and write collections, here and at every shard. Options: read, write; each a database, a
+/// collection, `"*"` for all, or an array of these. Without options, all may be written.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn grant_access(role: &str, options: default!(Json, "'{}'")) -> Json {
     let run = || -> Result<Json> {
         shards::check_router()?;
         let json = options.parse()?;
-        let options = Options::of(&json, "grant_access", &["user", "password"])?;
-        access::grant(role, options.text("user")?, options.text("password")?)?;
+        let options = Options::of(&json, "grant_access", &["read", "write"])?;
+        let (read, mut write) = (resources(&options, "read")?, resources(&options, "write")?);
+        if options.get("read").is_none() && options.get("write").is_none() {
+            write.push(EVERYTHING);
+        }
+        access::grant(role, &read, &write)?;
         Ok(answer(&json!({"ok": 1})))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Takes back what was granted. Options: read, write, as of `grant_access`; what may be written stays readable after
+/// `write`. Without options, everything: the role can then be dropped.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn revoke_access(role: &str, options: default!(Json, "'{}'")) -> Json {
+    let run = || -> Result<Json> {
+        shards::check_router()?;
+        let json = options.parse()?;
+        let options = Options::of(&json, "revoke_access", &["read", "write"])?;
+        access::revoke(role, &resources(&options, "read")?, &resources(&options, "write")?)?;
+        Ok(answer(&json!({"ok": 1})))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Gives the role as which this router logs in at shards a new password, everywhere; statements go on meanwhile. Answers the
+/// shards that could not be told yet: the same call again tells them.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn rotate_service_password() -> Json {
+    let run = || -> Result<Json> {
+        shards::check_router()?;
+        if server::in_transaction_block() {
+            let message = "the service role's password cannot be changed inside a transaction block";
+            return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
+        }
+        let late = rotation::rotate_and_wait()?;
+        let late: Vec<_> = late.as_array().into_iter().flatten().map(|one| json!({"server": one[0], "error": one[1]})).collect();
+        Ok(answer(&if late.is_empty() { json!({"ok": 1}) } else { json!({"pending": late, "ok": 1}) }))
     };
     run().unwrap_or_else(|e| e.raise())
 }

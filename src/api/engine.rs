@@ -87,9 +87,15 @@ fn has_shard_key(doc: RawJsonb, pattern: &str, fcinfo: pg_sys::FunctionCallInfo)
 
 /// The updated document; null if nothing changes. An ERROR if a `fixed` path would change.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
-fn apply_update(doc: RawJsonb, update: &str, fixed: Vec<String>, fcinfo: pg_sys::FunctionCallInfo) -> Option<RawJsonb> {
+fn apply_update(
+    doc: RawJsonb,
+    update: &str,
+    fixed: Array<'_, &str>,
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> Option<RawJsonb> {
     let run = || -> Result<Option<RawJsonb>> {
         let update = compiled(fcinfo, update, |text| -> Result<Update> { Ok(update::read(&json(text)?)?) })?;
+        let fixed: Vec<String> = fixed.iter().flatten().map(str::to_owned).collect();
         Ok(update.apply(document(&doc)?, &fixed)?.map(|bytes| RawJsonb::from_bytes(&bytes)))
     };
     run().unwrap_or_else(|e| e.raise())
@@ -97,7 +103,8 @@ fn apply_update(doc: RawJsonb, update: &str, fixed: Vec<String>, fcinfo: pg_sys:
 
 /// True if the documents differ at one of the paths, which are a shard key's.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
-fn moves(before: RawJsonb, after: RawJsonb, paths: Vec<String>) -> bool {
+fn moves(before: RawJsonb, after: RawJsonb, paths: Array<'_, &str>) -> bool {
+    let paths: Vec<String> = paths.iter().flatten().map(str::to_owned).collect();
     let run = || -> Result<bool> { Ok(update::moves(document(&before)?, document(&after)?, &paths)) };
     run().unwrap_or_else(|e| e.raise())
 }

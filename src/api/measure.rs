@@ -1,5 +1,6 @@
 //! What the balancer asks at a shard.
 
+use super::given;
 use crate::ownership::measure;
 use pgrx::prelude::*;
 
@@ -20,10 +21,11 @@ fn measure_chunks(
 /// The exact documents and bytes of `[lo, hi)`; null means no upper end.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
 fn measure_range(
-    collection: i32,
-    lo: &[u8],
+    collection: Option<i32>,
+    lo: Option<&[u8]>,
     hi: Option<&[u8]>,
 ) -> TableIterator<'static, (name!(documents, i64), name!(bytes, i64))> {
+    given!(collection, lo);
     let size = measure::range(collection, lo, hi).unwrap_or_else(|e| e.raise());
     TableIterator::once((size.documents, size.bytes))
 }
@@ -31,11 +33,12 @@ fn measure_range(
 /// Keys that cut `[lo, hi)` into about `parts` equal parts; none if there are not two different keys.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
 fn split_points(
-    collection: i32,
-    lo: &[u8],
+    collection: Option<i32>,
+    lo: Option<&[u8]>,
     hi: Option<&[u8]>,
-    parts: i32,
-    documents: i64,
+    parts: Option<i32>,
+    documents: Option<i64>,
 ) -> SetOfIterator<'static, Vec<u8>> {
+    given!(collection, lo, parts, documents);
     SetOfIterator::new(measure::split_points(collection, lo, hi, parts, documents).unwrap_or_else(|e| e.raise()))
 }

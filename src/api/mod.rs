@@ -10,9 +10,11 @@ pub mod documents;
 pub mod engine;
 pub mod find_and_modify;
 pub mod index;
+pub mod inspect;
 pub mod measure;
 pub mod settings;
 pub mod shard;
+pub mod shard_access;
 pub mod status;
 pub mod zones;
 
@@ -26,3 +28,11 @@ use crate::pg::error::{Error, Result};
 fn required<T>(argument: Option<T>, name: &str) -> Result<T> {
     argument.ok_or_else(|| Error::null(format!("argument \"{name}\" must not be null")))
 }
+
+/// The values of arguments that must not be null, in such a function, as variables of the same names.
+macro_rules! given {
+    ($($argument:ident),+) => {
+        $(let $argument = $crate::api::required($argument, stringify!($argument)).unwrap_or_else(|e| e.raise());)+
+    };
+}
+use given;

@@ -1,11 +1,13 @@
 //! What routers call at a shard: checks, locks and tables.
 
-use super::required;
+use super::{given, required};
+use crate::ownership::arriving::Expected;
 use crate::ownership::placement::{Placement, check_read};
 use crate::ownership::updating::{self, Updating};
 use crate::ownership::{arriving, capture, documents, few, leaving, parts, table, writing};
 use crate::pg::aggregate;
 use crate::pg::error::Result;
+use crate::pg::fn_cache::compiled;
 use crate::pg::json;
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::rows::{Found, Row};
@@ -39,13 +41,14 @@ fn steers() -> bool {
 /// packed, in the snapshot of the statement that asks, under the check that this needs; null if there is none.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
 fn find_document(
-    collection: i32,
-    token: i64,
-    version: i64,
-    skey: &[u8],
+    collection: Option<i32>,
+    token: Option<i64>,
+    version: Option<i64>,
+    skey: Option<&[u8]>,
     id: Option<&[u8]>,
     filter: Option<&str>,
 ) -> Option<Vec<u8>> {
+    given!(collection, token, version, skey);
     documents::find_one(collection, Placement { token, version }, (skey, id), filter).unwrap_or_else(|e| e.raise())
 }
 
@@ -98,15 +101,22 @@ fn count_matching(collection: i32, filter: &str) -> i64 {
 
 /// Takes the locks that a write to `[lo, hi)` needs and checks the version under them; null means no bound.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn lock_and_check(collection: i32, token: i64, version: i64, lo: Option<&[u8]>, hi: Option<&[u8]>) -> bool {
+fn lock_and_check(
+    collection: Option<i32>,
+    token: Option<i64>,
+    version: Option<i64>,
+    lo: Option<&[u8]>,
+    hi: Option<&[u8]>,
+) -> bool {
+    given!(collection, token, version);
     writing::lock_and_check(collection, Placement { token, version }, lo, hi).unwrap_or_else(|e| e.raise());
     true
 }
 
-/// Lets the upserts that share a number come one after the other, until the transaction ends.
+/// Lets the upserts of a collection that share a number come one after the other, until the transaction ends.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn lock_upsert(number: i64) {
-    writing::lock_upsert(number);
+fn lock_upsert(collection: i32, number: i64) {
+    writing::lock_upsert(collection, number).unwrap_or_else(|e| e.raise());
 }
 
 /// Takes the locks that inserting these documents needs, checks the version under them, and inserts; answers how many.
@@ -134,17 +144,18 @@ fn taken(
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 #[allow(clippy::too_many_arguments, reason = "a router sends it as one statement")]
 fn update_document(
-    collection: i32,
-    token: i64,
-    version: i64,
-    skey: &[u8],
+    collection: Option<i32>,
+    token: Option<i64>,
+    version: Option<i64>,
+    skey: Option<&[u8]>,
     id: Option<&[u8]>,
     filter: Option<&str>,
-    update: &str,
-    fixed: Option<Vec<String>>,
+    update: Option<&str>,
+    fixed: Option<Array<'_, &str>>,
 ) -> i64 {
+    given!(collection, token, version, skey, update);
     let run = || -> Result<i64> {
-        let fixed = required(fixed, "fixed")?;
+        let fixed: Vec<String> = required(fixed, "fixed")?.iter().flatten().map(str::to_owned).collect();
         let filter = documents::read_filter(filter)?;
         let update = updating::read_update(update)?;
         let assumed = Placement { token, version };
@@ -179,16 +190,17 @@ fn may_update(collection: i32) -> bool {
 #[allow(clippy::too_many_arguments, reason = "the row's columns, and the update's")]
 fn update_next(
     state: Internal,
-    collection: i32,
-    place: pg_sys::ItemPointerData,
-    skey: &[u8],
-    id: &[u8],
-    doc: RawJsonb,
-    filter: &str,
-    update: &str,
-    fixed: Array<'_, &str>,
+    collection: Option<i32>,
+    place: Option<pg_sys::ItemPointerData>,
+    skey: Option<&[u8]>,
+    id: Option<&[u8]>,
+    doc: Option<RawJsonb>,
+    filter: Option<&str>,
+    update: Option<&str>,
+    fixed: Option<Array<'_, &str>>,
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> Internal {
+    given!(collection, place, skey, id, doc, filter, update, fixed);
     let run = || -> Result<Internal> {
         let (updating, state) = aggregate::state(fcinfo, state, || -> Result<Updating> {
             let filter = Filter::read(&json::parse(filter)?)?;
@@ -223,13 +235,14 @@ CREATE AGGREGATE docshard_internal.update_found(
 /// under the locks that this needs; answers how many.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn delete_document(
-    collection: i32,
-    token: i64,
-    version: i64,
-    skey: &[u8],
+    collection: Option<i32>,
+    token: Option<i64>,
+    version: Option<i64>,
+    skey: Option<&[u8]>,
     id: Option<&[u8]>,
     filter: Option<&str>,
 ) -> i64 {
+    given!(collection, token, version, skey);
     let run = || -> Result<i64> {
         let filter = documents::read_filter(filter)?;
         let done = documents::delete_one(collection, Placement { token, version }, (skey, id), filter.as_ref())?;
@@ -258,7 +271,14 @@ fn drop_table(collection: i32) {
 
 /// Makes a secondary index of a collection's table; of the documents that match `partial`, or of all.
 #[pg_extern(name = "create_index", schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn create_table_index(collection: i32, index: i32, keys: &str, is_unique: bool, partial: Option<&str>) {
+fn create_table_index(
+    collection: Option<i32>,
+    index: Option<i32>,
+    keys: Option<&str>,
+    is_unique: Option<bool>,
+    partial: Option<&str>,
+) {
+    given!(collection, index, keys, is_unique);
     table::create_index(collection, index, keys, is_unique, partial).unwrap_or_else(|e| e.raise());
 }
 
@@ -295,38 +315,56 @@ COMMENT ON VIEW docshard_data.capture_changes IS 'Keys that changed in a capture
 
 /// Divides the range of a move into parts of so many documents; returns how many parts.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn divide_leaving(migration: i64, collection: i32, lo: &[u8], hi: Option<&[u8]>, documents: i64) -> i64 {
+fn divide_leaving(
+    migration: Option<i64>,
+    collection: Option<i32>,
+    lo: Option<&[u8]>,
+    hi: Option<&[u8]>,
+    documents: Option<i64>,
+) -> i64 {
+    given!(migration, collection, lo, documents);
     parts::divide(migration, collection, lo, hi, documents).unwrap_or_else(|e| e.raise())
 }
 
 /// The documents of a part, packed, in the snapshot of the statement that asks.
 #[pg_extern(schema = "docshard_internal", stable, parallel_safe, requires = ["catalog"])]
 fn pack_part(
-    collection: i32,
-    skey: &[u8],
+    collection: Option<i32>,
+    skey: Option<&[u8]>,
     id: Option<&[u8]>,
     next_skey: Option<&[u8]>,
     next_id: Option<&[u8]>,
 ) -> TableIterator<'static, (name!(documents, i64), name!(packed, String))> {
+    given!(collection, skey);
     let packed = parts::pack(collection, (skey, id), (next_skey, next_id)).unwrap_or_else(|e| e.raise());
     TableIterator::new(packed)
 }
 
-/// A packed part that has arrived, its documents checked.
+/// A packed part that has arrived. Its documents are checked when they are loaded.
 #[pg_extern(schema = "docshard_internal", immutable, strict, parallel_safe)]
 fn receive_part(packed: &str) -> Vec<u8> {
     parts::receive(packed).unwrap_or_else(|e| e.raise())
 }
 
-/// The documents of a packed part.
-#[pg_extern(schema = "docshard_internal", immutable, strict, parallel_safe)]
-fn unpack_part(
-    packed: &[u8],
-) -> TableIterator<'static, (name!(skey, Vec<u8>), name!(id, Vec<u8>), name!(doc, RawJsonb))> {
-    let rows = parts::unpack(packed).unwrap_or_else(|e| e.raise());
-    let rows: Vec<_> =
-        rows.iter().map(|row| (row.skey.to_vec(), row.id.to_vec(), RawJsonb::from_bytes(row.doc))).collect();
-    TableIterator::new(rows)
+/// True if a changed document that has arrived may be stored, or its key (without a document) removed; otherwise an ERROR.
+#[pg_extern(schema = "docshard_internal", immutable, parallel_safe)]
+fn check_arrived(
+    skey: Option<&[u8]>,
+    id: Option<&[u8]>,
+    doc: Option<RawJsonb>,
+    lo: Option<&[u8]>,
+    hi: Option<&[u8]>,
+    key: Option<&str>,
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> bool {
+    given!(lo, key);
+    let run = || -> Result<()> {
+        let key = compiled(fcinfo, key, arriving::read_key)?;
+        let expected = Expected { lo, hi, key };
+        expected.check(required(skey, "skey")?, required(id, "id")?, doc.as_ref().map(RawJsonb::bytes))
+    };
+    run().unwrap_or_else(|e| e.raise());
+    true
 }
 
 extension_sql!(
@@ -340,17 +378,32 @@ COMMENT ON VIEW docshard_data.capture_packed IS 'The documents of a captured ran
     requires = [pack_part]
 );
 
-/// Loads a batch of what a move has pulled into the collection's table, with `is_unique` but for what a unique index keeps out;
+/// Loads a batch of what a move has pulled, all of it in that range and with the keys that the shard key says, into the
+/// collection's table; with `is_unique` but for what a unique index keeps out;
 /// returns how many documents that were.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn load_arrived(migration: i64, collection: i32, batch: i32, is_unique: bool) -> i64 {
-    let loaded = arriving::load(migration, collection, batch, is_unique).unwrap_or_else(|e| e.raise());
-    i64::try_from(loaded).unwrap_or(i64::MAX)
+#[allow(clippy::too_many_arguments, reason = "an SQL function has no structures")]
+fn load_arrived(
+    migration: Option<i64>,
+    collection: Option<i32>,
+    batch: Option<i32>,
+    is_unique: Option<bool>,
+    lo: Option<&[u8]>,
+    hi: Option<&[u8]>,
+    key: Option<&str>,
+) -> i64 {
+    given!(migration, collection, batch, is_unique, lo, key);
+    let run = || -> Result<u64> {
+        let key = arriving::read_key(key)?;
+        arriving::load(migration, collection, batch, is_unique, &Expected { lo, hi, key: &key })
+    };
+    i64::try_from(run().unwrap_or_else(|e| e.raise())).unwrap_or(i64::MAX)
 }
 
 /// Notes, for a move, where the documents of a range are; returns how many.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn note_leaving(migration: i64, collection: i32, lo: &[u8], hi: Option<&[u8]>) -> i64 {
+fn note_leaving(migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>) -> i64 {
+    given!(migration, collection, lo);
     leaving::note(migration, collection, lo, hi).unwrap_or_else(|e| e.raise())
 }
 
@@ -362,6 +415,7 @@ fn forget_changes(migration: i64, applied: Vec<i64>) {
 
 /// Removes the documents of a range that a move takes away, and from which writers are excluded; returns how many.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn remove_leaving(migration: i64, collection: i32, lo: &[u8], hi: Option<&[u8]>) -> i64 {
+fn remove_leaving(migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>) -> i64 {
+    given!(migration, collection, lo);
     leaving::remove(migration, collection, lo, hi).unwrap_or_else(|e| e.raise())
 }

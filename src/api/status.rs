@@ -1,5 +1,6 @@
 //! The cluster at a glance, and the views.
 
+use super::given;
 use crate::catalog::settings;
 use crate::catalog::shards::check_router;
 use crate::pg::error::Result;
@@ -28,7 +29,8 @@ fn get_shard_distribution(
 
 /// A chunk's bound as a readable key document; the pattern of an unsharded collection is null.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, requires = ["schemas"])]
-fn bound_json(pattern: Option<&str>, bound: &[u8]) -> Json {
+fn bound_json(pattern: Option<&str>, bound: Option<&[u8]>) -> Json {
+    given!(bound);
     let run = || -> Result<Json> {
         let pattern = match pattern {
             Some(text) => KeyPattern::parse(&json::parse(text)?)?,

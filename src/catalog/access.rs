@@ -1,85 +1,229 @@
-//! What an application's role needs: on the router, and on every shard for the role that it is mapped to there.
+//! Granting and revoking access to documents: `docshard_catalog.grants`, and what follows from it on every node.
+//!
+//! What is done on other nodes is idempotent, commits by itself, and comes before the catalog's rows, in the caller's
+//! transaction. If that fails half way, a shard may allow what the router refuses, and the same call again goes on.
+//! INVARIANT: whoever makes a collection's table on a shard holds [`lock_shared`] from its look at the grants until the
+//! table has its privileges. So a grant that changes meanwhile either is seen there, or finds the table.
 
 use super::cache;
+use super::change;
+use super::grants::{self, EVERYTHING, Grant, Level};
 use super::model::Place;
-use super::nodes::query_on;
+use super::namespace;
+use crate::ownership::access;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi;
-use crate::pg::sql::{quote_ident, quote_literal};
+use crate::pg::sql::quote_ident;
+use crate::remote::Session;
 use docshard_core::error::Kind;
 
-/// The statements that let a role work with documents on one node.
-fn grants(role: &str) -> [String; 3] {
-    let name = quote_ident(role);
-    [
-        format!("GRANT USAGE ON SCHEMA docshard, docshard_internal, docshard_data, docshard_catalog TO {name}"),
-        format!(
-            "ALTER DEFAULT PRIVILEGES IN SCHEMA docshard_data GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {name}"
-        ),
-        format!(
-            "DO $grant$ DECLARE documents regclass; BEGIN \
-               FOR documents IN SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = 'docshard_data'::regnamespace \
-                 AND relkind = 'r' AND relname ~ '^c[0-9]+$' \
-               LOOP EXECUTE pg_catalog.format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %I', documents, {}); \
-               END LOOP; END $grant$",
-            quote_literal(role)
-        ),
-    ]
-}
+/// The schemas that an application role uses at the router.
+const SCHEMAS: &str = "docshard, docshard_internal, docshard_data, docshard_catalog";
 
-/// Lets a role work with documents everywhere. It is mapped to `user` at the shards (by default the same name), with
-/// `password`; without one only if the shards let it in so, which an administrator allows by this call. The role is
-/// made at the shards where it is missing.
+/// Keeps the grants as they are until the transaction ends.
 ///
 /// # Errors
-/// `UserNotFound`; what PostgreSQL or a shard raises.
-pub fn grant(role: &str, user: Option<&str>, password: Option<&str>) -> Result<()> {
-    let known = spi::query("SELECT FROM pg_catalog.pg_roles WHERE rolname = $1", &[Param::Text(role)])?;
+/// Internal ones.
+pub fn lock_shared() -> Result<()> {
+    spi::run_script("LOCK TABLE docshard_catalog.grants IN ROW EXCLUSIVE MODE")
+}
+
+fn lock_exclusive() -> Result<()> {
+    spi::run_script("LOCK TABLE docshard_catalog.grants IN SHARE ROW EXCLUSIVE MODE")
+}
+
+/// The collections, by number and name.
+fn collections() -> Result<Vec<(i32, String)>> {
+    let rows = spi::query("SELECT id, namespace FROM docshard_catalog.collections ORDER BY id", &[])?;
+    Ok(rows.iter().map(|row| (row.i32(0), row.text(1).to_owned())).collect())
+}
+
+/// A role that may be granted something.
+fn check_role(role: &str) -> Result<()> {
+    let known = spi::query(
+        "SELECT FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name",
+        &[Param::Text(role)],
+    )?;
     if known.is_empty() {
         return Err(Error::new(Kind::UserNotFound, format!("role \"{role}\" does not exist"))
             .with_hint("Create it first: CREATE ROLE … LOGIN."));
     }
-    for statement in grants(role) {
-        spi::run_script(&statement)?;
-    }
-    let there = user.unwrap_or(role);
-    for shard in cache::shards()?.values() {
-        let Place::Remote(_) = shard.place else { continue };
-        let server = quote_ident(shard.server.as_deref().unwrap_or_default());
-        let mapped = spi::query(
-            "SELECT FROM pg_catalog.pg_user_mappings WHERE srvname = $1 AND usename = $2",
-            &[Param::OptText(shard.server.as_deref()), Param::Text(role)],
-        )?;
-        let replace = if mapped.is_empty() {
-            String::new()
-        } else {
-            format!("DROP USER MAPPING FOR {} SERVER {server}; ", quote_ident(role))
-        };
-        let secret = match password {
-            Some(password) => format!("password {}", quote_literal(password)),
-            None => "password_required 'false'".to_owned(),
-        };
-        spi::run_script(&format!(
-            "GRANT USAGE ON FOREIGN SERVER {server} TO {role}; {replace}\
-             CREATE USER MAPPING FOR {role} SERVER {server} OPTIONS (user {user}, {secret})",
-            role = quote_ident(role),
-            user = quote_literal(there),
-        ))?;
-        let missing = query_on(
-            shard,
-            "SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = $1)",
-            &[Param::Text(there)],
-            1,
-        )?;
-        if !missing.is_empty() {
-            let password = password.map_or(String::new(), |password| format!(" PASSWORD {}", quote_literal(password)));
-            let create = format!("CREATE ROLE {} LOGIN{password}", quote_ident(there));
-            query_on(shard, &create, &[], 0)?;
-        }
-        for statement in grants(there) {
-            query_on(shard, &statement, &[], 0)?;
-        }
+    if role.starts_with(access::PREFIX) || role.starts_with("pg_") {
+        return Err(Error::new(Kind::BadValue, format!("role \"{role}\" is not an application's"))
+            .with_hint("Names that begin with docshard_ or pg_ are for other uses."));
     }
     Ok(())
 }
+
+/// Refuses what is neither a collection's name nor a database's.
+fn check_resource(resource: &str) -> Result<()> {
+    match resource {
+        EVERYTHING => Ok(()),
+        name if name.contains('.') => namespace::split(name).map(drop),
+        name => namespace::check_database(name),
+    }
+}
+
+/// Lets a role read and write resources: collections, databases, or [`EVERYTHING`].
+///
+/// # Errors
+/// `UserNotFound`, `InvalidNamespace`, `BadValue`; what a shard raises.
+pub fn grant(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
+    check_role(role)?;
+    read.iter().chain(write).try_for_each(|resource| check_resource(resource))?;
+    lock_exclusive()?;
+    spi::run_script(&format!("GRANT USAGE ON SCHEMA {SCHEMAS} TO {}", quote_ident(role)))?;
+    forget_dropped()?;
+    for (resources, level) in [(read, Level::Read), (write, Level::Write)] {
+        for resource in resources {
+            // What may be written may be read already.
+            spi::execute(
+                "INSERT INTO docshard_catalog.grants AS g (role, resource, level) \
+                 VALUES ($1::pg_catalog.text::pg_catalog.regrole, $2, $3) ON CONFLICT (role, resource) \
+                 DO UPDATE SET level = excluded.level WHERE g.level OPERATOR(pg_catalog.=) 'read'",
+                &[Param::Text(&quote_ident(role)), Param::Text(resource), Param::Text(level.name())],
+            )?;
+        }
+    }
+    apply(role)
+}
+
+/// Takes back what was granted, resource by resource; from `write` reading is left. Without resources, everything.
+///
+/// # Errors
+/// `UserNotFound`; `RoleNotFound` for a resource that was not granted; what a shard raises.
+pub fn revoke(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
+    check_role(role)?;
+    lock_exclusive()?;
+    let name = quote_ident(role);
+    let not_granted = |resource: &str, level: Level| {
+        let message = format!("role \"{role}\" was not granted to {} \"{resource}\"", level.name());
+        Error::new(Kind::PrivilegeNotFound, message)
+            .with_hint("docshard.grants shows what was granted; a resource is revoked as it was granted.")
+    };
+    if read.is_empty() && write.is_empty() {
+        spi::execute(
+            "DELETE FROM docshard_catalog.grants \
+             WHERE role OPERATOR(pg_catalog.=) $1::pg_catalog.text::pg_catalog.regrole",
+            &[Param::Text(&name)],
+        )?;
+    }
+    for resource in write {
+        let done = spi::execute(
+            "UPDATE docshard_catalog.grants SET level = 'read' \
+             WHERE role OPERATOR(pg_catalog.=) $1::pg_catalog.text::pg_catalog.regrole \
+             AND resource OPERATOR(pg_catalog.=) $2 AND level OPERATOR(pg_catalog.=) 'write'",
+            &[Param::Text(&name), Param::Text(resource)],
+        )?;
+        if done.processed == 0 {
+            return Err(not_granted(resource, Level::Write));
+        }
+    }
+    for resource in read {
+        let done = spi::execute(
+            "DELETE FROM docshard_catalog.grants \
+             WHERE role OPERATOR(pg_catalog.=) $1::pg_catalog.text::pg_catalog.regrole \
+             AND resource OPERATOR(pg_catalog.=) $2",
+            &[Param::Text(&name), Param::Text(resource)],
+        )?;
+        if done.processed == 0 {
+            return Err(not_granted(resource, Level::Read));
+        }
+    }
+    apply(role)
+}
+
+/// Roles that were dropped, by DROP OWNED and DROP ROLE, leave their numbers here.
+fn forget_dropped() -> Result<()> {
+    spi::execute(
+        "DELETE FROM docshard_catalog.grants g WHERE NOT EXISTS ( \
+           SELECT FROM pg_catalog.pg_roles r WHERE r.oid OPERATOR(pg_catalog.=) g.role)",
+        &[],
+    )?;
+    Ok(())
+}
+
+/// Makes every node allow a role what the catalog says, and nothing else.
+fn apply(role: &str) -> Result<()> {
+    let mut granted = grants::all()?;
+    granted.retain(|grant| grant.name == role);
+    let collections = collections()?;
+    for shard in cache::shards()?.values() {
+        if let Place::Remote(server) = shard.place {
+            let mut session = Session::open(server)?;
+            if !granted.is_empty() {
+                session.query("SELECT docshard_internal.make_role($1)", &[Param::Text(role)])?;
+            }
+            for (id, namespace) in &collections {
+                let [readers, writers, others] = lists(&granted, namespace, role);
+                session.query(
+                    SET_ACCESS,
+                    &[
+                        Param::Int4(*id),
+                        Param::TextArray(&readers),
+                        Param::TextArray(&writers),
+                        Param::TextArray(&others),
+                    ],
+                )?;
+            }
+            if granted.is_empty() {
+                session.query("SELECT docshard_internal.drop_role($1)", &[Param::Text(role)])?;
+            }
+        }
+    }
+    for (id, namespace) in &collections {
+        let [readers, writers, others] = lists(&granted, namespace, role);
+        access::set_access(*id, &readers, &writers, &others)?;
+    }
+    if granted.is_empty() {
+        spi::run_script(&format!("REVOKE USAGE ON SCHEMA {SCHEMAS} FROM {}", quote_ident(role)))?;
+    }
+    change::announce();
+    Ok(())
+}
+
+/// In SQL, [`access::set_access`] on a shard.
+const SET_ACCESS: &str = "SELECT docshard_internal.set_access($1, $2, $3, $4)";
+
+/// Where one role stands with a collection: among those that read it, that write it, or the others.
+fn lists<'r>(granted: &[Grant], namespace: &str, role: &'r str) -> [Vec<&'r str>; 3] {
+    let (readers, writers) = grants::of_collection(granted, namespace);
+    let mut lists = [Vec::new(), Vec::new(), Vec::new()];
+    let place = if !writers.is_empty() {
+        1
+    } else if !readers.is_empty() {
+        0
+    } else {
+        2
+    };
+    lists[place].push(role);
+    lists
+}
+
+/// Makes every application role on a shard that is new, before it has any documents.
+///
+/// # Errors
+/// The shard's.
+pub fn make_roles(session: &mut Session) -> Result<()> {
+    let mut names: Vec<String> = grants::all()?.into_iter().map(|grant| grant.name).collect();
+    names.dedup();
+    for name in names {
+        session.query("SELECT docshard_internal.make_role($1)", &[Param::Text(&name)])?;
+    }
+    Ok(())
+}
+
+/// The statement that gives a collection's new table its privileges, and its parameters beside the collection's number; under
+/// [`lock_shared`].
+///
+/// # Errors
+/// Internal ones.
+pub fn of_new_table(namespace: &str) -> Result<(&'static str, Vec<String>, Vec<String>)> {
+    lock_shared()?;
+    let granted = grants::all()?;
+    let (readers, writers) = grants::of_collection(&granted, namespace);
+    let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+    Ok((SET_ACCESS, owned(readers), owned(writers)))
+}
+

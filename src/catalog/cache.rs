@@ -44,7 +44,11 @@ thread_local! {
     static CACHE: RefCell<Cache> = RefCell::new(Cache::default());
 }
 
-fn generation() -> Result<u64> {
+/// A number that grows with every change of the catalog that cached metadata must notice.
+///
+/// # Errors
+/// `InternalError` if this database has no catalog.
+pub(super) fn generation() -> Result<u64> {
     let generation = invalidation::generation();
     if invalidation::take_tainted() {
         CACHE.with_borrow_mut(|cache| *cache = Cache::default());

@@ -4,6 +4,7 @@ use super::change::NEXT_REVISION;
 use super::model::Collection;
 use super::nodes::run_on_all;
 use super::shards::check_router;
+use super::access;
 use super::{cache, change, databases, namespace, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Tag};
@@ -85,7 +86,7 @@ pub(super) fn insert_row(
 
 /// Writes the chunks of a collection and makes its tables where they are.
 pub(super) fn lay_out(id: i32, pattern: &KeyPattern, chunks: &[(Vec<u8>, Vec<u8>, ShardId)]) -> Result<()> {
-    let rows = spi::query("SELECT token, version FROM docshard_catalog.collections WHERE id = $1", &[Param::Int4(id)])?;
+    let rows = spi::query("SELECT token, version, namespace FROM docshard_catalog.collections WHERE id = $1", &[Param::Int4(id)])?;
     let row = rows.first().ok_or_else(|| Error::new(Kind::NamespaceNotFound, "the collection is gone"))?;
     let (token, version) = (row.i64(0), row.i64(1));
     let mut shards: Vec<ShardId> = chunks.iter().map(|(_, _, shard)| *shard).collect();
@@ -111,7 +112,15 @@ pub(super) fn lay_out(id: i32, pattern: &KeyPattern, chunks: &[(Vec<u8>, Vec<u8>
         &shards,
         "SELECT docshard_internal.create_table($1, $2, $3, $4)",
         &[Param::Int4(id), Param::Int8(token), Param::Int8(version), Param::Bool(!pattern.is_in_order_of_id())],
-    )
+    )?;
+    let (sql, readers, writers) = access::of_new_table(row.text(2))?;
+    let (readers, writers) = (texts(&readers), texts(&writers));
+    let access = [Param::Int4(id), Param::TextArray(&readers), Param::TextArray(&writers), Param::TextArray(&[])];
+    run_on_all(&shards, sql, &access)
+}
+
+fn texts(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
 }
 
 /// Refuses to go on while an index of the collection is being built. What a builder that is gone has left is in nobody's

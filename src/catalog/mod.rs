@@ -3,9 +3,11 @@
 //! * [`namespace`]: names of databases and collections, checked.
 //! * [`model`]: what a router knows of a collection; [`cache`] keeps it and notices changes.
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
+//! * [`grants`]: who may read and write which collections.
 //! * [`sizes`]: how much is where, asked at the shards.
 //! * [`duplicate`]: violated unique indexes in MongoDB's words.
 //! * [`chunks`]: splitting and merging.
+//! * [`rotation`]: a new password for the service role.
 //! * [`zones`]: which shards belong to a zone, and which keys live there.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
 //! * [`shards`], [`databases`], [`collections`], [`indexes`], [`sharding`], [`access`]: the operations of administrators;
@@ -18,10 +20,12 @@ pub mod chunks;
 pub mod collections;
 pub mod databases;
 pub mod duplicate;
+pub mod grants;
 pub mod indexes;
 pub mod model;
 pub mod namespace;
 pub mod nodes;
+pub mod rotation;
 pub mod settings;
 pub mod sharding;
 pub mod shards;

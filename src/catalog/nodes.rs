@@ -1,11 +1,11 @@
-//! Running administrators' statements on shards, inside the caller's transaction.
+//! Running administrators' statements on shards, inside the caller's transaction, as the service role.
 
 use super::cache;
 use super::model::{Place, Shard};
 use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::param::Param;
 use crate::pg::spi::{self, Row};
-use crate::remote::{self, Share};
+use crate::remote::{self, Role, Share};
 use docshard_core::chunk_map::ShardId;
 
 /// Runs a statement on a shard; it commits or rolls back with the caller's transaction.
@@ -37,6 +37,7 @@ fn ask(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize, write: bo
     let statement = remote::Statement { sql, params };
     let mut streams = remote::start(&[remote::Request {
         server,
+        role: Role::Service,
         preamble: None,
         statement,
         write,
@@ -72,6 +73,7 @@ pub fn read_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize)
                 let statement = remote::Statement { sql, params };
                 Some(remote::Request {
                     server,
+                    role: Role::Service,
                     preamble: None,
                     statement,
                     write: false,
@@ -109,6 +111,7 @@ pub fn run_on_all(shards: &[ShardId], sql: &str, params: &[Param<'_>]) -> Result
                 let statement = remote::Statement { sql, params };
                 Some(remote::Request {
                     server,
+                    role: Role::Service,
                     preamble: None,
                     statement,
                     write: true,

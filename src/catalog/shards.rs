@@ -13,7 +13,9 @@ use super::zones;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::sql::{quote_ident, quote_literal};
-use crate::pg::{server, spi};
+use crate::ownership::access;
+use crate::pg::credentials;
+use crate::pg::{server, spi, user};
 use crate::remote::{self, Session};
 use docshard_core::error::Kind;
 use serde_json::json;
@@ -35,9 +37,9 @@ pub struct AddOptions {
     pub name: Option<String>,
     /// how much it may hold, in MiB
     pub max_size_mb: Option<i32>,
-    /// the role to connect as
+    /// as whom to log in for this call: a superuser there, or the role that `docshard.accept_router` was told there
     pub user: Option<String>,
-    /// its password
+    /// with which password
     pub password: Option<String>,
 }
 
@@ -125,8 +127,9 @@ struct Probe {
     default_version: Option<String>,
     version: Option<String>,
     encoding: String,
-    /// how the node lays out a number and a string in jsonb, when it has the extension
     prepared_transactions: bool,
+    /// whoever logged in is a superuser there
+    superuser: bool,
 }
 
 fn probe(session: &mut Session) -> Result<Probe> {
@@ -134,7 +137,8 @@ fn probe(session: &mut Session) -> Result<Probe> {
         "SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/' || d.oid, \
            (SELECT default_version FROM pg_available_extensions WHERE name = 'docshard'), \
            (SELECT extversion FROM pg_extension WHERE extname = 'docshard'), \
-           pg_encoding_to_char(d.encoding)::text, current_setting('max_prepared_transactions') <> '0' \
+           pg_encoding_to_char(d.encoding)::text, current_setting('max_prepared_transactions') <> '0', \
+           current_setting('is_superuser') = 'on' \
          FROM pg_database d WHERE datname = current_database()",
         &[],
     )?;
@@ -145,6 +149,7 @@ fn probe(session: &mut Session) -> Result<Probe> {
         version: row.text(2).map(str::to_owned),
         encoding: row.text(3).unwrap_or_default().to_owned(),
         prepared_transactions: row.bool(4).unwrap_or(false),
+        superuser: row.bool(5).unwrap_or(false),
     })
 }
 
@@ -159,21 +164,26 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
         return add_local(options);
     }
     let (mut keywords, replica_set) = parse_connection(conn)?;
-    let here = spi::query("SELECT current_database()::text, current_user::text", &[])?;
-    let (database, role) = here.first().map(|row| (row.text(0), row.text(1))).unwrap_or_default();
+    let here = spi::query("SELECT pg_catalog.current_database()::pg_catalog.text", &[])?;
+    let database = here.first().map(|row| row.text(0).to_owned()).unwrap_or_default();
     if value(&keywords, "dbname").is_none() {
-        set(&mut keywords, "dbname", database);
+        set(&mut keywords, "dbname", &database);
     }
-    let user = options.user.as_deref().or(value(&keywords, "user")).unwrap_or(role).to_owned();
+    let caller = server::outer_user_name();
+    let user = options.user.as_deref().or(value(&keywords, "user")).unwrap_or(&caller).to_owned();
     let password = options.password.as_deref().or(value(&keywords, "password")).map(str::to_owned);
     keywords.retain(|(keyword, _)| keyword != "user" && keyword != "password");
+    let by_superuser = server::outer_user_is_superuser();
+    if !by_superuser {
+        refuse_foreign_secrets(&keywords, password.as_deref())?;
+    }
     let mut login = keywords.clone();
     set(&mut login, "user", &user);
     if let Some(password) = &password {
         set(&mut login, "password", password);
     }
 
-    let mut session = Session::open_conninfo(&login)
+    let mut session = Session::open_conninfo(&login, !by_superuser)
         .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
     let probe = probe(&mut session)?;
     let wanted = options.name.clone().or(replica_set);
@@ -186,17 +196,21 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
         None => free_name()?,
     };
     check_name(&name)?;
-    prepare_node(&mut session, &probe, &name)?;
-    make_server(&name, &keywords, &user, password.as_deref())?;
-    connect_shards(&mut session, &name, &keywords, &user, password.as_deref())?;
+    let id = next_id()?;
+    let login = prepare_node(&mut session, &probe, &name, &user, password.as_deref())?;
+    drop(session);
+    make_server(&name, &keywords, &login)?;
+    connect_shards(&name, id, &keywords, &login)?;
 
     spi::execute(
-        "INSERT INTO docshard_catalog.shards (name, server, node, max_size_mb) VALUES ($1, $2::text::name, $3, $4::int)",
+        "INSERT INTO docshard_catalog.shards (id, name, server, node, max_size_mb) \
+         VALUES ($5, $1, $2::pg_catalog.text::pg_catalog.name, $3, $4::pg_catalog.int4)",
         &[
             Param::Text(&name),
             Param::Text(&server_name(&name)),
             Param::Text(&probe.node),
             Param::OptText(options.max_size_mb.map(|n| n.to_string()).as_deref()),
+            Param::Int4(id),
         ],
     )?;
     change::log("addShard", None, &json!({"name": name, "host": display_host(&keywords)}))?;
@@ -296,8 +310,29 @@ fn free_name() -> Result<String> {
     rows.first().map(|row| row.text(0).to_owned()).ok_or_else(|| Error::new(Kind::OperationFailed, "no name is left"))
 }
 
-/// Makes the node a shard of this cluster: the extension, in our version, and our mark.
-fn prepare_node(session: &mut Session, probe: &Probe, name: &str) -> Result<()> {
+/// How the router logs in at a shard from now on.
+struct Login {
+    user: String,
+    password: Option<String>,
+}
+
+impl Login {
+    fn options(&self) -> Vec<(&str, &str)> {
+        let mut options = vec![("user", self.user.as_str())];
+        options.extend(self.password.as_deref().map(|password| ("password", password)));
+        options
+    }
+}
+
+/// Makes the node a shard of this cluster: the extension, in our version, our service role, and our mark. A superuser's
+/// login is used for this alone; any other is the service role's itself.
+fn prepare_node(
+    session: &mut Session,
+    probe: &Probe,
+    name: &str,
+    user: &str,
+    password: Option<&str>,
+) -> Result<Login> {
     let ours = env!("CARGO_PKG_VERSION");
     let refuse = |message: String| Error::new(Kind::OperationFailed, message);
     if probe.default_version.is_none() {
@@ -313,7 +348,15 @@ fn prepare_node(session: &mut Session, probe: &Probe, name: &str) -> Result<()> 
     if probe.encoding != "UTF8" {
         return Err(refuse(format!("the database's encoding is {}, it must be UTF8", probe.encoding)));
     }
-    session.execute("CREATE EXTENSION IF NOT EXISTS docshard CASCADE")?;
+    if probe.version.is_none() {
+        if !probe.superuser {
+            return Err(refuse("the database does not have the extension docshard".to_owned()).with_hint(
+                "Only a superuser can create it: log in as one for add_shard, or create it there and run \
+                 docshard.accept_router(role).",
+            ));
+        }
+        session.execute("CREATE EXTENSION IF NOT EXISTS docshard CASCADE")?;
+    }
     let rows = session.query(
         "SELECT (SELECT cluster_id::text FROM docshard_data.node), (SELECT shard FROM docshard_data.node), \
            (SELECT count(*) FROM docshard_catalog.collections), \
@@ -339,123 +382,217 @@ fn prepare_node(session: &mut Session, probe: &Probe, name: &str) -> Result<()> 
     if ours.first().is_none_or(|here| Some(here.text(0)) != row.text(3)) {
         return Err(refuse("the node stores jsonb differently: it has another processor architecture".to_owned()));
     }
+    let login = if probe.superuser {
+        let login = Login { user: service_name()?, password: Some(service_password()?) };
+        let verifier = credentials::scram_verifier(login.password.as_deref().unwrap_or_default())?;
+        // The verifier is not for a log either.
+        session.execute("SET log_parameter_max_length = 0; SET log_parameter_max_length_on_error = 0")?;
+        session.query("SELECT docshard.accept_router($1, $2)", &[Param::Text(&login.user), Param::Text(&verifier)])?;
+        login
+    } else {
+        let accepted = session.query(
+            "SELECT pg_catalog.has_schema_privilege('docshard_data', 'CREATE')",
+            &[],
+        )?;
+        if accepted.first().and_then(|row| row.bool(0)) != Some(true) {
+            return Err(refuse(format!("the database has not accepted a router as \"{user}\"")).with_hint(format!(
+                "A superuser runs SELECT docshard.accept_router('{user}') there, or log in as one for add_shard."
+            )));
+        }
+        Login { user: user.to_owned(), password: password.map(str::to_owned) }
+    };
     session.query(
         "INSERT INTO docshard_data.node (cluster_id, shard) VALUES ($1, $2)",
         &[Param::Int8(cluster_id()?), Param::Text(name)],
     )?;
-    Ok(())
+    Ok(login)
 }
 
-/// The statements that make a postgres_fdw server and a user mapping for whoever runs them.
-fn server_ddl(name: &str, keywords: &Keywords, user: &str, password: Option<&str>) -> String {
-    let server = quote_ident(&server_name(name));
-    let list = |options: &[(String, String)]| {
-        let options: Vec<_> = options
-            .iter()
-            .map(|(keyword, value)| format!("{} {}", quote_ident(keyword), quote_literal(value)))
-            .collect();
-        options.join(", ")
-    };
-    let mut login = vec![("user".to_owned(), user.to_owned())];
-    login.extend(password.map(|password| ("password".to_owned(), password.to_owned())));
-    format!(
-        "CREATE SERVER {server} FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({}); \
-         CREATE USER MAPPING FOR CURRENT_USER SERVER {server} OPTIONS ({})",
-        list(keywords),
-        list(&login)
-    )
+/// What begins the names of this cluster's roles: two clusters may use databases of one server.
+fn role_prefix() -> Result<String> {
+    Ok(format!("{}{:08x}", access::PREFIX, cluster_id()? as u32))
 }
 
-fn make_server(name: &str, keywords: &Keywords, user: &str, password: Option<&str>) -> Result<()> {
-    if server::foreign_server_oid(&server_name(name)).is_some() {
-        return Err(Error::new(
-            Kind::OperationFailed,
-            format!("foreign server \"{}\" exists already", server_name(name)),
-        )
-        .with_hint("It belongs to no shard of this cluster: DROP SERVER it, or choose another name."));
+/// The role as which this router logs in at shards, unless an administrator made one.
+fn service_name() -> Result<String> {
+    role_prefix()
+}
+
+/// The role as which a shard logs in at others.
+fn puller_name(shard: i32) -> Result<String> {
+    Ok(format!("{}_{shard}", role_prefix()?))
+}
+
+/// The service role's password: the one that is in use, or else a new one.
+fn service_password() -> Result<String> {
+    let service = service_name()?;
+    for shard in cache::shards()?.values() {
+        if let Place::Remote(oid) = shard.place {
+            let login = remote::mapping_options(oid)?;
+            if let (Some(user), Some(password)) = (value(&login, "user"), value(&login, "password"))
+                && user == service
+            {
+                return Ok(password.to_owned());
+            }
+        }
     }
-    spi::run_script(&server_ddl(name, keywords, user, password))?;
-    map_owner(name, user, password)
+    credentials::random_password()
 }
 
-/// The background worker acts as the extension's owner: it needs a mapping too, if somebody else adds the shard.
-fn map_owner(name: &str, user: &str, password: Option<&str>) -> Result<()> {
+/// A number for a new shard.
+fn next_id() -> Result<i32> {
     let rows = spi::query(
-        "SELECT r.rolname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_roles r ON r.oid = e.extowner \
-         WHERE e.extname = 'docshard' AND r.rolname <> current_user",
+        "SELECT pg_catalog.nextval(pg_catalog.pg_get_serial_sequence('docshard_catalog.shards', 'id'))::pg_catalog.int4",
         &[],
     )?;
-    let Some(owner) = rows.first() else { return Ok(()) };
-    let secret = password.map_or(String::new(), |password| format!(", password {}", quote_literal(password)));
-    spi::run_script(&format!(
-        "CREATE USER MAPPING FOR {} SERVER {} OPTIONS (user {}{secret})",
-        quote_ident(owner.text(0)),
-        quote_ident(&server_name(name)),
-        quote_literal(user)
-    ))
+    rows.first().map(|row| row.i32(0)).ok_or_else(|| Error::new(Kind::InternalError, "no number for a shard"))
 }
 
-/// As [`server_ddl`], in place of what an earlier attempt may have left.
-fn replacing_server_ddl(name: &str, keywords: &Keywords, user: &str, password: Option<&str>) -> String {
-    format!(
-        "SET client_min_messages = warning; DROP SERVER IF EXISTS {} CASCADE; {}",
-        quote_ident(&server_name(name)),
-        server_ddl(name, keywords, user, password)
-    )
-}
-
-/// Makes the servers between the new shard and every other one, both ways.
-fn connect_shards(
-    session: &mut Session,
-    name: &str,
-    keywords: &Keywords,
-    user: &str,
-    password: Option<&str>,
-) -> Result<()> {
-    // The router's own database, as this shard sees it.
-    let seen = session.query("SELECT host(inet_client_addr())", &[])?;
-    let seen = seen.first().and_then(|row| row.text(0)).map(str::to_owned);
-    let local = local_keywords(seen.as_deref())?;
-    let role = spi::query("SELECT current_user::text", &[])?;
-    let role = role.first().map(|row| row.text(0).to_owned()).unwrap_or_default();
-    session.execute(&replacing_server_ddl(LOCAL, &local, &role, None))?;
-    if server::foreign_server_oid(&server_name(LOCAL)).is_none() {
-        let mut own = local_keywords(None)?;
-        // Soon given up: a connection to a database that is being dropped waits, and the worker that waits for it is
-        // what DROP DATABASE waits for, five seconds at most.
-        set(&mut own, "connect_timeout", "2");
-        make_server(LOCAL, &own, &role, None)?;
+/// Who is no superuser here may use no files, identities or services of this server to log in elsewhere.
+fn refuse_foreign_secrets(keywords: &Keywords, password: Option<&str>) -> Result<()> {
+    if password.is_none_or(str::is_empty) {
+        return Err(Error::new(Kind::Unauthorized, "a password is required to add a shard").with_hint(
+            "Only a superuser may add a shard without one; give \"user\" and \"password\" as options.",
+        ));
     }
-    let here = server::current_user();
+    const ALLOWED: &[&str] = &["host", "hostaddr", "port", "dbname", "sslmode", "connect_timeout", "target_session_attrs"];
+    match keywords.iter().find(|(keyword, _)| !ALLOWED.contains(&keyword.as_str())) {
+        None => Ok(()),
+        Some((keyword, _)) => Err(Error::new(
+            Kind::Unauthorized,
+            format!("only a superuser may add a shard with the connection option \"{keyword}\""),
+        )),
+    }
+}
+
+/// Makes the server that leads to a shard, and lets the router log in there.
+fn make_server(name: &str, keywords: &Keywords, login: &Login) -> Result<()> {
+    let server = server_name(name);
+    if server::foreign_server_oid(&server).is_some() {
+        return Err(Error::new(Kind::OperationFailed, format!("foreign server \"{server}\" exists already"))
+            .with_hint("It belongs to no shard of this cluster: DROP SERVER it, or choose another name."));
+    }
+    let options: Vec<_> =
+        keywords.iter().map(|(keyword, value)| format!("{} {}", quote_ident(keyword), quote_literal(value))).collect();
+    spi::run_script(&format!(
+        "CREATE SERVER {} FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({})",
+        quote_ident(&server),
+        options.join(", ")
+    ))?;
+    let owner = server::user_name(user::extension_owner()?);
+    credentials::set_user_mapping(&server, &owner, &login.options())
+}
+
+/// Lets the new shard and every other one, this database included, pull from each other.
+fn connect_shards(name: &str, id: i32, keywords: &Keywords, login: &Login) -> Result<()> {
+    let oid = server::foreign_server_oid(&server_name(name))
+        .ok_or_else(|| Error::new(Kind::InternalError, "a server that was made is not there"))?;
+    let mut session = Session::open(oid)
+        .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
+    super::access::make_roles(&mut session)?;
+
+    let seen = session.query("SELECT pg_catalog.host(pg_catalog.inet_client_addr())", &[])?;
+    let seen = seen.first().and_then(|row| row.text(0)).map(str::to_owned);
+    session.execute("SET lock_timeout = '10s'")?;
+    let here = local_id()?;
+    join_local(login)?;
+    let (puller, own) = (puller_name(id)?, puller_name(here)?);
+    let verifier = session.query("SELECT docshard_internal.pull_verifier()", &[])?;
+    let verifier = verifier.first().and_then(|row| row.text(0)).unwrap_or_default().to_owned();
+    admit(&mut session, &own, &access::pull_verifier()?)?;
+    connect(&mut session, LOCAL, &local_keywords(seen.as_deref())?, &puller)?;
+
     for shard in cache::shards()?.values() {
         let Place::Remote(oid) = shard.place else { continue };
-        let mut options = remote::connection_options(oid, here)?;
-        options.retain(|(keyword, _)| {
-            !matches!(
-                keyword.as_str(),
-                "options" | "client_encoding" | "application_name" | "fallback_application_name"
-            )
-        });
-        let their_user = value(&options, "user").unwrap_or(&role).to_owned();
-        let their_password = value(&options, "password").map(str::to_owned);
-        options.retain(|(keyword, _)| keyword != "user" && keyword != "password");
-        session.execute(&replacing_server_ddl(&shard.name, &options, &their_user, their_password.as_deref()))?;
-        let mut other = Session::open(oid, here)?;
-        other.execute(&replacing_server_ddl(name, keywords, user, password))?;
+        let mut other = Session::open(oid)?;
+        other.execute("SET lock_timeout = '10s'")?;
+        let theirs = other.query("SELECT docshard_internal.pull_verifier()", &[])?;
+        let theirs = theirs.first().and_then(|row| row.text(0)).unwrap_or_default().to_owned();
+        admit(&mut session, &puller_name(shard.id)?, &theirs)?;
+        admit(&mut other, &puller, &verifier)?;
+        connect(&mut session, &shard.name, &remote::server_options(oid)?, &puller)?;
+        connect(&mut other, name, keywords, &puller_name(shard.id)?)?;
     }
+    // Here last: databases of one server share roles, and this transaction keeps those that it makes from the others.
+    access::admit_puller(&puller, &verifier)?;
+    access::map_puller(&server_name(name), &own)
+}
+
+fn admit(session: &mut Session, puller: &str, verifier: &str) -> Result<()> {
+    session.query("SELECT docshard_internal.admit_puller($1, $2)", &[Param::Text(puller), Param::Text(verifier)])?;
     Ok(())
 }
 
-/// How to reach this database: over TCP from the address that a shard saw, else over its socket.
+/// Lets a shard reach another one as its puller. What a server's options say of this machine's files stays here.
+fn connect(session: &mut Session, name: &str, keywords: &Keywords, puller: &str) -> Result<()> {
+    let shared = keywords.iter().filter(|(keyword, _)| access::SERVER_OPTIONS.contains(&keyword.as_str()));
+    let (names, values): (Vec<&str>, Vec<&str>) = shared.map(|(name, value)| (name.as_str(), value.as_str())).unzip();
+    session.query(
+        "SELECT docshard_internal.connect_shard($1, $2, $3, $4)",
+        &[
+            Param::Text(&server_name(name)),
+            Param::TextArray(&names),
+            Param::TextArray(&values),
+            Param::Text(puller),
+        ],
+    )?;
+    Ok(())
+}
+
+/// The number of this database as a shard, also if it is none any more.
+fn local_id() -> Result<i32> {
+    let rows = spi::query("SELECT id FROM docshard_catalog.shards WHERE name = $1", &[Param::Text(LOCAL)])?;
+    Ok(rows.first().map_or(0, |row| row.i32(0)))
+}
+
+/// Makes this database reachable as the shards are, when the first one joins it: moves work with it over a connection.
+fn join_local(login: &Login) -> Result<()> {
+    if server::foreign_server_oid(&server_name(LOCAL)).is_some() {
+        return Ok(());
+    }
+    let (user, password) = (service_name()?, service_password_or(login)?);
+    // The role may be there already: another database of this server is a shard, and whoever made it so has committed.
+    let made = spi::query(
+        "SELECT FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name",
+        &[Param::Text(&user)],
+    )?;
+    let verifier = made.is_empty().then(|| credentials::scram_verifier(&password)).transpose()?;
+    access::accept_router(&user, verifier.as_deref())?;
+    let mut own = local_keywords(None)?;
+    // Soon given up: a connection to a database that is being dropped waits, and the worker that waits for it is what
+    // DROP DATABASE waits for, five seconds at most.
+    set(&mut own, "connect_timeout", "2");
+    make_server(LOCAL, &own, &Login { user, password: Some(password) })
+}
+
+/// The password of [`service_name`], which the shard that joins may have been the first to be given.
+fn service_password_or(login: &Login) -> Result<String> {
+    match &login.password {
+        Some(password) if login.user == service_name()? => Ok(password.clone()),
+        _ => service_password(),
+    }
+}
+
+/// How to reach this database: over TCP, from the address that a shard saw, or at this machine's own; else over its socket.
 fn local_keywords(seen: Option<&str>) -> Result<Keywords> {
     let rows = spi::query(
-        "SELECT current_setting('port'), split_part(current_setting('unix_socket_directories'), ',', 1), \
-           current_database()::text",
+        "SELECT pg_catalog.current_setting('port'), \
+           pg_catalog.split_part(pg_catalog.current_setting('unix_socket_directories'), ',', 1), \
+           pg_catalog.current_database()::pg_catalog.text, pg_catalog.current_setting('listen_addresses')",
         &[],
     )?;
     let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "this server does not know its port"))?;
     let socket = row.text(1).trim();
-    let host = seen.unwrap_or(if socket.is_empty() { "127.0.0.1" } else { socket });
+    let listens: Vec<&str> = row.text(3).split(',').map(str::trim).filter(|address| !address.is_empty()).collect();
+    let everywhere = |address: &&str| ["*", "0.0.0.0", "localhost", "127.0.0.1"].contains(address);
+    let own = match listens.first() {
+        // The socket asks for the name of the operating system's user, as a rule.
+        Some(_) if listens.iter().any(|address| everywhere(&address)) => "127.0.0.1",
+        Some(first) => *first,
+        None if socket.is_empty() => "127.0.0.1",
+        None => socket,
+    };
+    let host = seen.unwrap_or(own);
     Ok(vec![
         ("host".to_owned(), host.to_owned()),
         ("port".to_owned(), row.text(0).to_owned()),
@@ -539,22 +676,23 @@ fn take_away(shard: &Shard) -> Result<()> {
     if let (Place::Remote(oid), Some(server)) = (shard.place, &shard.server) {
         // Not in this transaction: it drops the server, through which the shard would be told to commit. Should it roll
         // back, the tables that are gone were empty, and the same call again goes on.
-        let mut session = Session::open(oid, server::current_user())?;
+        let mut session = Session::open(oid)?;
         session.execute("BEGIN; SET LOCAL lock_timeout = '10s'")?;
         for row in &placed {
             session.query("SELECT docshard_internal.drop_table($1)", &[Param::Int4(row.i32(0))])?;
             change::touch(row.i32(0))?;
         }
-        session.execute("DELETE FROM docshard_data.node; COMMIT")?;
-        spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
-        // One by one, as CASCADE would tell the user of each.
-        let mapped =
-            spi::query("SELECT usename FROM pg_catalog.pg_user_mappings WHERE srvname = $1", &[Param::Text(server)])?;
-        for row in &mapped {
-            let user = quote_ident(row.text(0));
-            spi::run_script(&format!("DROP USER MAPPING FOR {user} SERVER {}", quote_ident(server)))?;
+        session.execute("SELECT docshard_internal.leave_cluster(); COMMIT")?;
+        let puller = puller_name(shard.id)?;
+        for other in cache::shards()?.values().filter(|other| other.id != shard.id) {
+            let Place::Remote(oid) = other.place else { continue };
+            Session::open(oid)?.query(
+                "SELECT docshard_internal.disconnect_shard($1, $2)",
+                &[Param::Text(server), Param::Text(&puller)],
+            )?;
         }
-        spi::run_script(&format!("DROP SERVER IF EXISTS {} CASCADE", quote_ident(server)))?;
+        spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
+        access::disconnect_shard(server, &puller)?;
     } else {
         for row in &placed {
             run_on(shard, "SELECT docshard_internal.drop_table($1)", &[Param::Int4(row.i32(0))])?;

@@ -9,7 +9,6 @@ use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
-use crate::pg::server::current_user;
 use crate::pg::{background, spi, transaction, utility};
 use docshard_core::error::Kind;
 
@@ -99,7 +98,7 @@ fn attempt(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
         return enter(draft, options);
     }
     let mut sessions = transaction::run(|| {
-        let open = |id: &i32| Remote::open(&*cache::shard(*id)?, current_user(), &application(draft.id));
+        let open = |id: &i32| Remote::open(&*cache::shard(*id)?, &application(draft.id));
         draft.shards.iter().map(open).collect::<Result<Vec<_>>>()
     })?;
     for session in &mut sessions {

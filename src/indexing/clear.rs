@@ -8,7 +8,6 @@ use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
-use crate::pg::server::current_user;
 use crate::pg::{spi, transaction, utility};
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
@@ -27,7 +26,7 @@ pub fn sweep() -> Result<usize> {
     // A single node builds no index this way.
     for shard in shards.values().filter(|_| shards.len() > 1) {
         let swept = transaction::guarded(|| {
-            let mut session = transaction::run(|| Remote::open(shard, current_user(), "docshard recovery"))?;
+            let mut session = transaction::run(|| Remote::open(shard, "docshard recovery"))?;
             drop_strays(&mut session)
         });
         left += usize::from(swept.is_err());
@@ -88,7 +87,7 @@ pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
     for shard in shards {
         let cleared = transaction::guarded(|| {
             let mut session =
-                transaction::run(|| Remote::open(&*cache::shard(shard)?, current_user(), "docshard recovery"))?;
+                transaction::run(|| Remote::open(&*cache::shard(shard)?, "docshard recovery"))?;
             end_sessions(&mut session, id)?;
             for relation in table::possible_relations(id) {
                 drop_index(&mut session, &relation)?;

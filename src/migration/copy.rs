@@ -9,7 +9,7 @@
 //! equal to the donor.
 
 use super::donor;
-use super::recipient;
+use super::recipient::{self, Expected};
 use super::record::{self, Record};
 use super::shard::Remote;
 use crate::pg::error::Result;
@@ -40,6 +40,7 @@ pub(super) struct Copy<'a> {
     parts: i64,
     /// the recipient's table has a unique index beside its primary key
     unique: bool,
+    expected: Expected<'a>,
     batch: i32,
     rounds: i32,
     lag: usize,
@@ -58,9 +59,10 @@ impl<'a> Copy<'a> {
         puller: &'a mut Remote,
         parts: i64,
         unique: bool,
-    ) -> Self {
+    ) -> Result<Self> {
         let noted = Instant::now();
-        Self {
+        let expected = Expected::of(record, end)?;
+        Ok(Self {
             record,
             end,
             donor,
@@ -68,13 +70,14 @@ impl<'a> Copy<'a> {
             puller,
             parts,
             unique,
+            expected,
             batch: 0,
             rounds: 0,
             lag: 0,
             documents: 0,
             bytes: 0,
             noted,
-        }
+        })
     }
 
     fn note(&mut self) -> Result<()> {
@@ -120,7 +123,7 @@ impl<'a> Copy<'a> {
                 recipient::start_pull(self.puller, self.record, part + 1)?;
             }
             if pulled.documents > 0 {
-                self.documents += recipient::load(self.recipient, self.record, part, pulled.documents, self.unique)?;
+                self.documents += recipient::load(self.recipient, &self.expected, part, pulled.documents, self.unique)?;
                 self.bytes += pulled.bytes;
                 self.note()?;
                 fault::point("move.cloning")?;
@@ -146,7 +149,7 @@ impl<'a> Copy<'a> {
         let applied = recipient::pull_changes(self.puller, self.record, self.batch)?;
         fault::point("move.pulled")?;
         if !applied.is_empty() {
-            self.documents += recipient::apply_changes(self.recipient, self.record, self.batch)?;
+            self.documents += recipient::apply_changes(self.recipient, &self.expected, self.batch)?;
         }
         Ok(applied)
     }

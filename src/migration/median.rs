@@ -50,6 +50,7 @@ fn first_bytes(chunk: &Chunk, sql: &str, params: &[Param<'_>]) -> Result<Option<
             let statement = remote::Statement { sql, params };
             let mut streams = remote::start(&[remote::Request {
                 server,
+                role: remote::Role::Service,
                 preamble: None,
                 statement,
                 write: false,

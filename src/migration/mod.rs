@@ -177,7 +177,7 @@ fn attempt(registered: Registered, bytes_per_second: u64) -> Result<Decided> {
     fault::point("move.writers_gone")?;
 
     step("cloning")?;
-    let mut copy = Copy::new(&record, end, &mut donor, &mut recipient, &mut puller, parts, unique);
+    let mut copy = Copy::new(&record, end, &mut donor, &mut recipient, &mut puller, parts, unique)?;
     // T's session has nothing else to do meanwhile: most of the work is writing pages into the WAL, and done once. What it
     // finds is found again below, as late as can be, so that the comparison of counts also tells of documents that came
     // without being captured.

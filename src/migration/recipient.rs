@@ -6,11 +6,11 @@
 use super::donor::{range, range_params};
 use super::record::{Record, names};
 use super::shard::Remote;
-use crate::catalog::cache;
+use crate::catalog::{access, cache};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
-use crate::pg::sql::quote_ident;
+use crate::pg::sql::{only_owner, quote_ident};
 use crate::pg::{spi, transaction};
 use docshard_core::error::Kind;
 
@@ -31,15 +31,24 @@ pub(super) fn has_unique_index(record: &Record) -> Result<bool> {
 
 /// Makes the collection's table, empty, with its indexes.
 pub(super) fn place(recipient: &mut Remote, record: &Record, index_on_id: bool) -> Result<()> {
-    recipient.query(
-        "SELECT docshard_internal.create_table($1, $2, $3, $4)",
-        &[
-            Param::Int4(record.collection),
-            Param::Int8(record.token),
-            Param::Int8(record.recipient_version),
-            Param::Bool(index_on_id),
-        ],
-    )?;
+    // Nobody is granted anything between the look at the grants and the table that gets them.
+    transaction::run(|| {
+        let (sql, readers, writers) = access::of_new_table(&record.namespace)?;
+        recipient.query(
+            "SELECT docshard_internal.create_table($1, $2, $3, $4)",
+            &[
+                Param::Int4(record.collection),
+                Param::Int8(record.token),
+                Param::Int8(record.recipient_version),
+                Param::Bool(index_on_id),
+            ],
+        )?;
+        let readers: Vec<&str> = readers.iter().map(String::as_str).collect();
+        let writers: Vec<&str> = writers.iter().map(String::as_str).collect();
+        let roles = [Param::TextArray(&readers), Param::TextArray(&writers), Param::TextArray(&[])];
+        let [readers, writers, others] = roles;
+        recipient.query(sql, &[Param::Int4(record.collection), readers, writers, others])
+    })?;
     // None comes or goes while a move is registered.
     let collection = transaction::run(|| cache::get(&record.namespace))?;
     for index in &collection.indexes {
@@ -62,6 +71,32 @@ pub(super) fn batch_rows(size: i64) -> i64 {
     (BATCH_BYTES / size.max(1)).clamp(10, 5_000)
 }
 
+/// What every document of a move must be, as the recipient checks it: `$2`, `$3`, `$4` of [`CHECK`].
+#[derive(Debug)]
+pub(super) struct Expected<'a> {
+    record: &'a Record,
+    end: Option<&'a [u8]>,
+    /// the shard key's text
+    key: String,
+}
+
+const CHECK: &str = "docshard_internal.check_arrived(skey, id, doc, $2, $3::bytea, $4::text)";
+
+impl<'a> Expected<'a> {
+    /// Of a move's range, up to `end`.
+    ///
+    /// # Errors
+    /// Those of the catalog.
+    pub(super) fn of(record: &'a Record, end: Option<&'a [u8]>) -> Result<Self> {
+        let key = transaction::run(|| Ok(cache::get(&record.namespace)?.key.to_json().to_string()))?;
+        Ok(Self { record, end, key })
+    }
+
+    fn params(&self) -> [Param<'_>; 3] {
+        [Param::Bytea(&self.record.min), Param::OptBytea(self.end), Param::Text(&self.key)]
+    }
+}
+
 /// Makes the foreign tables over the donor's table and over what is captured there, and the staging table; and reads from
 /// the donor, so that a recipient that cannot reach it is found out before anybody waits.
 pub(super) fn prepare_staging(puller: &mut Remote, record: &Record, donor_server: &str, rows: i64) -> Result<()> {
@@ -77,7 +112,10 @@ pub(super) fn prepare_staging(puller: &mut Remote, record: &Record, donor_server
          CREATE UNLOGGED TABLE {staging} \
          (batch int, seq bigint, skey bytea, id bytea, doc jsonb, documents bigint, packed bytea); \
          ALTER TABLE {staging} ALTER packed SET STORAGE EXTERNAL; \
-         CREATE INDEX ON {staging} (batch)",
+         CREATE INDEX ON {staging} (batch); {}{}{}",
+        only_owner(&source),
+        only_owner(&changes),
+        only_owner(&staging),
     ))?;
     let reached =
         puller.query(&format!("SELECT 1 FROM {changes} WHERE migration_id = $1 LIMIT 1"), &[Param::Int8(record.id)]);
@@ -143,9 +181,18 @@ pub(super) fn begin_load(recipient: &mut Remote, record: &Record, end: Option<&[
 /// R: loads a batch; returns how many documents that were. Batches come from different snapshots, so two of their
 /// documents may have had the same `unique` value one after the other. The later one is left out: it has changed since the
 /// log began, so a round will bring it.
-pub(super) fn load(recipient: &mut Remote, record: &Record, batch: i32, documents: i64, unique: bool) -> Result<i64> {
-    let params = [Param::Int8(record.id), Param::Int4(record.collection), Param::Int4(batch), Param::Bool(unique)];
-    let loaded = recipient.number("SELECT docshard_internal.load_arrived($1, $2, $3, $4)", &params)?.unwrap_or(0);
+pub(super) fn load(
+    recipient: &mut Remote,
+    expected: &Expected<'_>,
+    batch: i32,
+    documents: i64,
+    unique: bool,
+) -> Result<i64> {
+    let record = expected.record;
+    let what = [Param::Int8(record.id), Param::Int4(record.collection), Param::Int4(batch), Param::Bool(unique)];
+    let params = [&what[..], &expected.params()].concat();
+    let sql = "SELECT docshard_internal.load_arrived($1, $2, $3, $4, $5, $6::bytea, $7::text)";
+    let loaded = recipient.number(sql, &params)?.unwrap_or(0);
     if loaded != documents && !(unique && loaded < documents) {
         return Err(Error::new(
             Kind::OperationFailed,
@@ -170,22 +217,24 @@ pub(super) fn pull_changes(puller: &mut Remote, record: &Record, batch: i32) -> 
 
 /// R: makes the documents of a round what they are on the donor; returns how many there are more than before. First all
 /// go and then all come, as unique values may have changed places.
-pub(super) fn apply_changes(recipient: &mut Remote, record: &Record, batch: i32) -> Result<i64> {
-    let (staging, target) = (names::staging(record), table::name(record.collection));
+pub(super) fn apply_changes(recipient: &mut Remote, expected: &Expected<'_>, batch: i32) -> Result<i64> {
+    let (staging, target) = (names::staging(expected.record), table::name(expected.record.collection));
+    let params = [&[Param::Int4(batch)][..], &expected.params()].concat();
     let gone = recipient.number(
         &format!(
-            "WITH gone AS (DELETE FROM {target} AS t USING (SELECT DISTINCT skey, id FROM {staging} WHERE batch = $1) \
+            "WITH gone AS (DELETE FROM {target} AS t USING (SELECT DISTINCT skey, id FROM {staging} \
+             WHERE batch = $1 AND {CHECK}) \
              AS changed WHERE t.skey = changed.skey AND t.id = changed.id RETURNING 1) SELECT count(*) FROM gone"
         ),
-        &[Param::Int4(batch)],
+        &params,
     )?;
     let come = recipient.number(
         &format!(
             "WITH come AS (INSERT INTO {target} (skey, id, doc) SELECT DISTINCT ON (skey, id) skey, id, doc \
-             FROM {staging} WHERE batch = $1 AND doc IS NOT NULL ORDER BY skey, id RETURNING 1) \
+             FROM {staging} WHERE batch = $1 AND doc IS NOT NULL AND {CHECK} ORDER BY skey, id RETURNING 1) \
              SELECT count(*) FROM come"
         ),
-        &[Param::Int4(batch)],
+        &params,
     )?;
     Ok(come.unwrap_or(0) - gone.unwrap_or(0))
 }

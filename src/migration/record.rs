@@ -42,12 +42,10 @@ pub struct Record {
     pub documents: i64,
     /// the bytes that were copied, before compression
     pub bytes: i64,
-    /// who started it
-    pub role: String,
 }
 
 const COLUMNS: &str = "id, token, collection_id, namespace, min, max, donor, recipient, version, donor_version, \
-                       recipient_version, state, documents, bytes, role::text";
+                       recipient_version, state, documents, bytes";
 
 fn from_row(row: &Row) -> Result<Record> {
     let state = State::parse(row.text(11))
@@ -67,7 +65,6 @@ fn from_row(row: &Row) -> Result<Record> {
         state,
         documents: row.i64(12),
         bytes: row.i64(13),
-        role: row.text(14).to_owned(),
     })
 }
 
@@ -166,7 +163,7 @@ pub fn decided(collection: i32) -> Result<Vec<(bool, Record)>> {
         "SELECT {COLUMNS}, clock_timestamp() - step_at > interval '0.5 s' FROM docshard_catalog.migrations \
          WHERE collection_id = $1 AND state = 'committed' ORDER BY id"
     );
-    spi::query(&sql, &[Param::Int4(collection)])?.iter().map(|row| Ok((row.bool(15), from_row(row)?))).collect()
+    spi::query(&sql, &[Param::Int4(collection)])?.iter().map(|row| Ok((row.bool(14), from_row(row)?))).collect()
 }
 
 /// The move of a collection in which one of these shards takes part, and which may still change who owns what; None if

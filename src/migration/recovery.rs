@@ -12,7 +12,6 @@ use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
-use crate::pg::server::current_user;
 use crate::pg::{spi, transaction};
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -98,7 +97,7 @@ pub fn sweep() -> Result<usize> {
     for shard in shards.values() {
         let swept = transaction::guarded(|| {
             let cluster = transaction::run(cluster_id)?;
-            let mut session = transaction::run(|| Remote::open(shard, current_user(), "docshard recovery"))?;
+            let mut session = transaction::run(|| Remote::open(shard, "docshard recovery"))?;
             sweep_shard(&mut session, cluster)
         });
         left += usize::from(swept.is_err());

@@ -11,7 +11,6 @@ use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
-use crate::pg::server::current_user;
 use crate::pg::{json, spi, transaction};
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
@@ -85,7 +84,7 @@ pub(super) fn look(request: &MoveRequest) -> Result<Option<Prepared>> {
         refuse_full(&recipient, request)?;
         let donor = cache::shard(donor_id)?;
         let cluster = cluster_id()?;
-        let open = |shard: &Rc<Shard>| Remote::open(shard, current_user(), "docshard");
+        let open = |shard: &Rc<Shard>| Remote::open(shard, "docshard");
         let prepared =
             Prepared { donor_id, donor: open(&donor)?, recipient: open(&recipient)?, puller: open(&recipient)? };
         let needed = indexes(&collection, request.to)?;
@@ -265,7 +264,6 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
             state: State::Running,
             documents: 0,
             bytes: 0,
-            role: String::new(),
         };
         record::insert(&row, &request.reason)?;
         let application = record::names::application(cluster_id()?, id);

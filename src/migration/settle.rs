@@ -29,11 +29,11 @@ pub(super) struct Sides {
     pub(super) recipient: Option<Remote>,
 }
 
-fn session<'a>(side: &'a mut Option<Remote>, shard: ShardId, record: &Record) -> Result<&'a mut Remote> {
+fn session<'a>(side: &'a mut Option<Remote>, shard: ShardId) -> Result<&'a mut Remote> {
     match side {
         Some(session) => Ok(session),
         // Not the application name of the move's own sessions: the cleaning ends those, but for the one that it uses.
-        None => Ok(side.insert(shard::connect(shard, record, "docshard recovery")?)),
+        None => Ok(side.insert(shard::connect(shard, "docshard recovery")?)),
     }
 }
 
@@ -87,7 +87,7 @@ pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> 
     fault::point("move.recipient_committed")?;
     transaction::run(|| flip(record))?;
     fault::point("move.flipped")?;
-    transaction::guarded(|| donor::tell_writers(session(&mut sides.donor, record.donor, record)?, record))?;
+    transaction::guarded(|| donor::tell_writers(session(&mut sides.donor, record.donor)?, record))?;
     settle_by(record.id, sides)
 }
 
@@ -95,13 +95,13 @@ pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> 
 fn commit_both(record: &Record, sides: &mut Sides) -> Result<()> {
     let cluster = transaction::run(cluster_id)?;
     if fault::is_off("donor_first") {
-        let recipient = session(&mut sides.recipient, record.recipient, record)?;
+        let recipient = session(&mut sides.recipient, record.recipient)?;
         commit_prepared(recipient, &names::recipient_gid(cluster, record.id))?;
         fault::point("move.recipient_first")?;
     }
-    commit_prepared(session(&mut sides.donor, record.donor, record)?, &names::donor_gid(cluster, record.id))?;
+    commit_prepared(session(&mut sides.donor, record.donor)?, &names::donor_gid(cluster, record.id))?;
     fault::point("move.donor_committed")?;
-    commit_prepared(session(&mut sides.recipient, record.recipient, record)?, &names::recipient_gid(cluster, record.id))
+    commit_prepared(session(&mut sides.recipient, record.recipient)?, &names::recipient_gid(cluster, record.id))
 }
 
 /// Brings an attempt to its end, from whatever state. Whoever calls holds the coordinator's lock.
@@ -120,9 +120,9 @@ fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
         let record = transaction::run(|| record::load(id))?;
         let (donor, recipient) = if record.state == State::Committed {
             transaction::guarded(|| {
-                let donor = part(session(&mut sides.donor, record.donor, &record)?, &record, &donor_gid)?;
+                let donor = part(session(&mut sides.donor, record.donor)?, &record, &donor_gid)?;
                 let recipient =
-                    part(session(&mut sides.recipient, record.recipient, &record)?, &record, &recipient_gid)?;
+                    part(session(&mut sides.recipient, record.recipient)?, &record, &recipient_gid)?;
                 Ok((donor, recipient))
             })?
         } else {
@@ -137,10 +137,10 @@ fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
             })
             .map(drop)?,
             Action::CommitDonor => {
-                transaction::guarded(|| commit_prepared(session(&mut sides.donor, record.donor, &record)?, &donor_gid))?
+                transaction::guarded(|| commit_prepared(session(&mut sides.donor, record.donor)?, &donor_gid))?
             }
             Action::CommitRecipient => transaction::guarded(|| {
-                commit_prepared(session(&mut sides.recipient, record.recipient, &record)?, &recipient_gid)
+                commit_prepared(session(&mut sides.recipient, record.recipient)?, &recipient_gid)
             })?,
             Action::Flip => transaction::run(|| flip(&record))?,
             Action::Clean => {
@@ -242,7 +242,7 @@ fn flip(record: &Record) -> Result<()> {
 /// Removes what an attempt left on its shards; one that cannot be reached does not keep the other from being cleaned.
 fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<()> {
     let donor = transaction::guarded(|| {
-        let shard = session(&mut sides.donor, record.donor, record)?;
+        let shard = session(&mut sides.donor, record.donor)?;
         end_attempt(shard, record, cluster, &names::donor_gid(cluster, record.id))?;
         // A writer that saw the capture may log more until it ends; that is left to the sweep.
         for table in ["capture", "capture_log", "capture_parts"] {
@@ -252,7 +252,7 @@ fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<()> {
         Ok(())
     });
     let recipient = transaction::guarded(|| {
-        let shard = session(&mut sides.recipient, record.recipient, record)?;
+        let shard = session(&mut sides.recipient, record.recipient)?;
         end_attempt(shard, record, cluster, &names::recipient_gid(cluster, record.id))?;
         drop_staging(shard, record)?;
         transaction::run(|| drop_unplaced(shard, record))

@@ -1,17 +1,15 @@
 //! Sessions of a move on its shards, the router's own database included: all are reached over libpq alike.
 
-use super::record::Record;
 use crate::catalog::cache;
 use crate::catalog::model::{Place, Shard};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
-use crate::pg::server::{current_user, foreign_server_oid};
+use crate::pg::server::foreign_server_oid;
 use crate::pg::sql::quote_literal;
-use crate::pg::{spi, transaction};
+use crate::pg::transaction;
 use crate::remote::{Row, Session};
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
-use pgrx::pg_sys::Oid;
 
 /// The foreign server through which the router, and other shards, reach the router's own database.
 pub const LOCAL_SERVER: &str = "docshard_local";
@@ -32,16 +30,12 @@ const SETTINGS: &str = "SET search_path = pg_catalog; SET statement_timeout = 0;
     SET client_connection_check_interval = '2s'; SET default_transaction_isolation = 'read committed'; \
     SET default_transaction_read_only = off; SET default_transaction_deferrable = off; SET row_security = off";
 
-/// A commit on a shard must survive its crash; stronger settings stay.
-const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false) \
-    WHERE current_setting('synchronous_commit') IN ('off', 'local')";
-
 impl Remote {
-    /// Opens a session on a shard, as `role` would. Called inside a transaction.
+    /// Opens a session on a shard, as the service role. Called inside a transaction.
     ///
     /// # Errors
     /// `HostUnreachable` and its relatives.
-    pub fn open(shard: &Shard, role: Oid, application: &str) -> Result<Self> {
+    pub fn open(shard: &Shard, application: &str) -> Result<Self> {
         let (server, oid) = match (shard.place, &shard.server) {
             (Place::Remote(oid), Some(server)) => (server.clone(), oid),
             _ => {
@@ -60,9 +54,8 @@ impl Remote {
         };
         let named =
             |e: Error| if e.context.is_some() { e } else { e.with_context(format!("shard \"{}\"", shard.name)) };
-        let mut session = Session::open(oid, role).map_err(named)?;
+        let mut session = Session::open(oid).map_err(named)?;
         session.execute(&format!("{SETTINGS}; SET application_name = {}", quote_literal(application)))?;
-        session.query(DURABLE, &[])?;
         Ok(Self { name: shard.name.clone(), server, session })
     }
 
@@ -119,20 +112,10 @@ impl Remote {
     }
 }
 
-/// Opens a session for a move's record, in a transaction of its own.
+/// Opens a session of a move, in a transaction of its own.
 ///
 /// # Errors
 /// As [`Remote::open`]; `ShardNotFound`.
-pub fn connect(shard: ShardId, record: &Record, application: &str) -> Result<Remote> {
-    transaction::run(|| Remote::open(&*cache::shard(shard)?, role_of(record)?, application))
-}
-
-/// The role that started a move; the present one if that is gone.
-fn role_of(record: &Record) -> Result<Oid> {
-    let rows = spi::query("SELECT oid FROM pg_roles WHERE rolname = $1::name", &[Param::Text(&record.role)])?;
-    Ok(rows
-        .first()
-        .and_then(|row| row.get(0))
-        .and_then(|b| b.try_into().ok())
-        .map_or_else(current_user, |b| Oid::from(u32::from_be_bytes(b))))
+pub fn connect(shard: ShardId, application: &str) -> Result<Remote> {
+    transaction::run(|| Remote::open(&*cache::shard(shard)?, application))
 }

@@ -1,17 +1,76 @@
 //! Documents that a move has pulled into its staging table are put into the collection's, without executor, plan and
 //! trigger, as inserts of many documents are: see [`super::documents`].
+//!
+//! Nothing is taken on trust, neither from the donor nor from the staging table: see [`Expected::check`].
 
+use super::updating::document;
 use super::{SCHEMA, parts, table};
 use crate::pg::error::{Error, Result, UNIQUE_VIOLATION};
+use crate::pg::json;
 use crate::pg::lock;
 use crate::pg::memory;
 use crate::pg::rows::{Purpose, Row, Writer};
 use crate::pg::scan::{Look, by_int4};
 use crate::pg::server::relation_oid;
 use crate::pg::subtransaction::attempt;
+use docshard_core::document::element::Element;
+use docshard_core::document::ext_json::to_json;
+use docshard_core::document::{normalise, raw};
 use docshard_core::error::Kind;
+use docshard_core::key::KeyPattern;
+use docshard_core::key::encode::{decode, encode};
 use pgrx::pg_sys::Oid;
 use std::ffi::CString;
+
+/// What may arrive: the documents of a move.
+pub struct Expected<'a> {
+    /// the least key of its range
+    pub lo: &'a [u8],
+    /// the least key above; None: no upper end
+    pub hi: Option<&'a [u8]>,
+    /// the collection's shard key
+    pub key: &'a KeyPattern,
+}
+
+impl Expected<'_> {
+    /// Checks a row before it is stored, or before its key is used to remove one.
+    ///
+    /// # Errors
+    /// `OperationFailed` for a key outside of the range, and for keys that are not those of the document; what
+    /// [`normalise::check_stored`] refuses. The document's bytes are a jsonb value's.
+    pub fn check(&self, skey: &[u8], id: &[u8], doc: Option<&[u8]>) -> Result<()> {
+        if skey < self.lo || self.hi.is_some_and(|hi| skey >= hi) {
+            return Err(refused("a key outside of the range that is moved", id));
+        }
+        let Some(doc) = doc else { return Ok(()) };
+        normalise::check_stored(doc)?;
+        let doc = document(doc)?;
+        let mut of_document = Vec::with_capacity(id.len());
+        encode(&doc.get("_id").map_or(Element::Null, Element::of), &mut of_document);
+        if of_document != id {
+            return Err(refused("another _id than its key says", id));
+        }
+        if self.key.key_of(doc).is_ok_and(|key| key == skey) { Ok(()) } else { Err(refused("another shard key", id)) }
+    }
+}
+
+/// The shard key of a collection by its text; `{}` is an unsharded one's.
+///
+/// # Errors
+/// Those of the parsers.
+pub fn read_key(text: &str) -> Result<KeyPattern> {
+    let json = json::parse(text)?;
+    if json.as_object().is_some_and(serde_json::Map::is_empty) {
+        return Ok(KeyPattern::unsharded());
+    }
+    Ok(KeyPattern::parse(&json)?)
+}
+
+fn refused(what: &str, id: &[u8]) -> Error {
+    let id = decode(id).map_or_else(|_| "?".to_owned(), |(id, _)| to_json(&id).to_string());
+    Error::new(Kind::OperationFailed, format!("the document with _id {id} arrived with {what}; nothing was changed"))
+        .with_hint("docshard.check_collection(ns) finds all documents that are not stored by their keys.")
+}
 
 /// The column of a staging table with packed documents: batch, seq, skey, id, doc, documents, packed.
 const PACKED: usize = 6;
@@ -22,8 +81,9 @@ const PACKED: usize = 6;
 /// Nothing is captured: the caller's transaction is the move's own, [`super::capture::bypass`].
 ///
 /// # Errors
-/// `InternalError` if there is no such table; a key that is taken is PostgreSQL's 23505.
-pub fn load(migration: i64, collection: i32, batch: i32, unique: bool) -> Result<u64> {
+/// `InternalError` if there is no such table; `BadValue` for bytes that are no documents; those of [`Expected::check`]; a key
+/// that is taken is PostgreSQL's 23505.
+pub fn load(migration: i64, collection: i32, batch: i32, unique: bool, expected: &Expected<'_>) -> Result<u64> {
     let relation = |suffix: &str| {
         let name = CString::new(format!("m{migration}_staging{suffix}")).expect("a name without a zero byte");
         relation_oid(SCHEMA, &name)
@@ -35,6 +95,10 @@ pub fn load(migration: i64, collection: i32, batch: i32, unique: bool) -> Result
     let mut packed = Vec::new();
     by_int4(staging, index, batch, Look::Active, |row| row.append(PACKED, &mut packed));
     let rows = parts::unpack(&packed)?;
+    for row in &rows {
+        raw::validate(row.doc)?;
+        expected.check(row.skey, row.id, Some(row.doc))?;
+    }
     let target = table::oid(collection)?;
     let all_at_once = || {
         let mut writer = Writer::open(target, Purpose::Insert, &table::OWNER)?;

@@ -19,9 +19,11 @@ use crate::pg::rows::{Change, Found, Purpose, Row, Taken, Writer};
 use crate::pg::scan::{self, Bound};
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
+use docshard_core::document::element::Element;
 use docshard_core::document::{normalise, raw};
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
+use docshard_core::key::encode::encode;
 use docshard_core::update::Update;
 
 /// Adds a document to what [`insert`] takes: skey, id and jsonb's bytes, each after its length.
@@ -71,7 +73,7 @@ pub fn insert(collection: i32, assumed: Placement, packed: &[u8]) -> Result<u64>
 /// The unique index, beside the primary key, that would keep a row out: see [`Writer::taken`].
 ///
 /// # Errors
-/// `InternalError` if the collection has no table here; `BadValue` for bytes that are no document.
+/// `NamespaceNotFound` if the collection has no table here; `BadValue` for bytes that are no document.
 pub fn taken(collection: i32, row: &Row<'_>) -> Result<Option<Taken>> {
     raw::validate(row.doc)?;
     let mut writer = Writer::open(table::oid(collection)?, Purpose::Insert, &table::OWNER)?;
@@ -84,7 +86,7 @@ pub fn taken(collection: i32, row: &Row<'_>) -> Result<Option<Taken>> {
 /// the active snapshot, a statement's, which is held to the version.
 ///
 /// # Errors
-/// `STALE`; those of the filter; `InternalError` if the collection has no table here.
+/// `STALE`; those of the filter; `NamespaceNotFound` if the collection has no table here.
 pub fn find_one(
     collection: i32,
     assumed: Placement,
@@ -151,11 +153,19 @@ pub fn update_one(
     })
 }
 
-/// Gives a row, which the running statement has found and locked, another document.
+/// Gives a row, which the running statement has found and locked, another document. Any role that may write the collection
+/// may call it with whatever it likes, so the document is checked as the table's domain would.
 ///
 /// # Errors
-/// `InternalError` if the collection has no table here; PostgreSQL's 23505.
+/// What [`normalise::check_stored`] refuses; `ImmutableField` for another `_id`; `NamespaceNotFound` if the collection has no
+/// table here; PostgreSQL's 23505.
 pub fn put(collection: i32, found: &Found, after: &RawJsonb) -> Result<()> {
+    normalise::check_stored(after.bytes())?;
+    let mut id = Vec::with_capacity(found.id().len());
+    encode(&document(after.bytes())?.get("_id").map_or(Element::Null, Element::of), &mut id);
+    if id != found.id() {
+        return Err(Error::new(Kind::ImmutableField, "the _id of a document cannot be changed"));
+    }
     let mut writer = Writer::open(table::oid(collection)?, Purpose::Update, &table::OWNER)?;
     let done = writer.change_found(found, |_| Ok(Some((Change::Update(after.bytes().to_vec()), ()))))?;
     // If it is none, something that this statement has set off was quicker: as for PostgreSQL's own UPDATE, that stays.

@@ -54,7 +54,7 @@ pub struct Search<'a> {
 /// and under SERIALIZABLE, which wants it remembered that there are no entries.
 ///
 /// # Errors
-/// `STALE`; those of the parsers; `InternalError` if the collection has no table here; PostgreSQL's own error (42501)
+/// `STALE`; those of the parsers; `NamespaceNotFound` if the collection has no table here; PostgreSQL's own error (42501)
 /// without the privilege to read the table.
 pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<Option<Vec<u8>>> {
     check_read(collection, assumed)?;
@@ -108,7 +108,7 @@ pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<
     if let Some(error) = failed.take() {
         return Err(error);
     }
-    Ok(visited.filter(|_| few.get()).map(|_| found.packed()))
+    Ok(visited.filter(|_| few.get()).and_then(|_| found.packed()))
 }
 
 fn bounds<'a>(keys: &[(&'a [u8], &'a [u8])]) -> Vec<(usize, Bound<'a>)> {
@@ -161,7 +161,8 @@ impl Found {
         self.packer.put(if self.keyed { key } else { &[] }, told);
     }
 
-    fn packed(mut self) -> Vec<u8> {
+    /// None: it is more than a router would take.
+    fn packed(mut self) -> Option<Vec<u8>> {
         for (key, told) in self.first.take().map(BinaryHeap::into_sorted_vec).unwrap_or_default() {
             self.put(&key, &told);
         }
@@ -193,7 +194,7 @@ mod tests {
             sorted.sort_unstable();
             sorted.truncate(most);
             let expected: Vec<_> = sorted.iter().map(|key| (vec![*key], vec![!key, 1])).collect();
-            assert_eq!(unpacked(&found.packed()), expected);
+            assert_eq!(unpacked(&found.packed().unwrap()), expected);
         }
     }
 
@@ -203,7 +204,7 @@ mod tests {
         let more: Vec<bool> = (0..3).map(|n| found.take(&[9 - n], || Ok(vec![n].into())).unwrap()).collect();
         assert_eq!(more, [true, true, false]);
         let expected = [(vec![9], vec![0]), (vec![8], vec![1]), (vec![7], vec![2])];
-        assert_eq!(unpacked(&found.packed()), expected);
+        assert_eq!(unpacked(&found.packed().unwrap()), expected);
     }
 
     #[pg_test]
@@ -212,7 +213,7 @@ mod tests {
         for key in [3, 1, 2] {
             found.take(&[key], || Ok(vec![key].into())).unwrap();
         }
-        assert_eq!(unpacked(&found.packed()), [(vec![], vec![1]), (vec![], vec![2])]);
+        assert_eq!(unpacked(&found.packed().unwrap()), [(vec![], vec![1]), (vec![], vec![2])]);
     }
 
     #[pg_test]

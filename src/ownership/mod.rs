@@ -14,14 +14,18 @@
 //! * [`leaving`] removes such a range when it has been moved.
 //! * [`parts`] divides such a range, and packs and unpacks its documents.
 //! * [`index_functions`] is what the functions that indexes are made of answer.
+//! * [`inspect`] finds documents that are not stored as they should be.
 //! * [`measure`] tells how much is here, and where it can be cut.
+//! * [`access`] says who may do what here.
 //! * [`table`] makes and drops the collection's table together with its placement.
 
+pub mod access;
 pub mod arriving;
 pub mod capture;
 pub mod documents;
 pub mod few;
 pub mod index_functions;
+pub mod inspect;
 pub mod leaving;
 pub mod measure;
 pub mod parts;

@@ -18,7 +18,6 @@ use crate::pg::scan::{self, Bound, Columns};
 use crate::pg::spi;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use docshard_core::document::normalise;
 use docshard_core::error::Kind;
 
 /// Bytes of documents that are packed into one value, if they are not one document's: a part that has grown since it was
@@ -139,25 +138,25 @@ pub fn pack(
     Ok(packed.into_iter().map(|(documents, bytes)| (documents, STANDARD_NO_PAD.encode(bytes))).collect())
 }
 
-/// A packed value as it was before it travelled, if all of its documents are sound.
+/// A packed value as it was before it travelled. Its documents are checked when they are loaded: see [`super::arriving`].
 ///
 /// # Errors
-/// `InternalError` if it is none.
+/// `BadValue` if it is none.
 pub fn receive(text: &str) -> Result<Vec<u8>> {
     memory::keep_large_blocks();
     let packed = STANDARD_NO_PAD.decode(text).map_err(|_| cut_off())?;
-    unpack(&packed)?.iter().try_for_each(|row| normalise::check_stored(row.doc))?;
+    unpack(&packed)?;
     Ok(packed)
 }
 
 fn cut_off() -> Error {
-    Error::new(Kind::InternalError, "documents arrived cut off")
+    Error::new(Kind::BadValue, "documents arrived cut off")
 }
 
 /// The documents of a packed value.
 ///
 /// # Errors
-/// `InternalError` if it is none.
+/// `BadValue` if it is none.
 pub fn unpack(packed: &[u8]) -> Result<Vec<Row<'_>>> {
     let mut rows = Vec::new();
     let mut rest = packed;

@@ -6,6 +6,7 @@ use crate::pg::fault;
 use crate::pg::known;
 use crate::pg::recent::Recent;
 use crate::pg::scan::{Columns, Look, Spot, at_spot, by_int4};
+use crate::pg::serializable::{self, Node};
 use crate::pg::server::relation_oid;
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
@@ -117,8 +118,9 @@ pub fn check_read(collection: i32, assumed: Placement) -> Result<()> {
 /// Checks that this shard is at the version that the router assumed.
 ///
 /// # Errors
-/// [`STALE`] on any difference.
+/// [`STALE`] on any difference; `NotImplemented` if the transaction is serializable and has been to another node.
 pub fn check(collection: i32, assumed: Placement, look: Look) -> Result<()> {
+    serializable::touch(Node::Here)?;
     let here = placement(collection, look)?;
     if here == Some(assumed) || fault::is_off("version_check") {
         return Ok(());

@@ -1,6 +1,6 @@
 //! A collection's table on this shard: made and dropped together with its placement row.
 
-use super::{SCHEMA, index_functions};
+use super::{SCHEMA, access, index_functions};
 use crate::pg::counting;
 use crate::pg::error::{Error, Result};
 use crate::pg::jsonb::RawJsonb;
@@ -9,9 +9,9 @@ use crate::pg::matching;
 use crate::pg::param::Param;
 use crate::pg::rows::Owner;
 use crate::pg::scan::document_by_key;
-use crate::pg::server::relation_oid;
+use crate::pg::server::{self, relation_oid};
 use crate::pg::spi;
-use crate::pg::sql::quote_literal;
+use crate::pg::sql::{quote_ident, quote_literal};
 use docshard_core::error::Kind;
 use docshard_core::index::IndexKeys;
 use pgrx::pg_sys::Oid;
@@ -29,7 +29,7 @@ pub fn collection_of(table: &str) -> Option<i32> {
 /// The document of that key, in the active snapshot.
 ///
 /// # Errors
-/// `InternalError` if the collection has no table here.
+/// `NamespaceNotFound` if the collection has no table here.
 pub fn document(collection: i32, skey: &[u8], id: &[u8]) -> Result<Option<RawJsonb>> {
     let (table, index) = oids(collection)?;
     Ok(document_by_key(table, index, [skey, id]))
@@ -38,7 +38,7 @@ pub fn document(collection: i32, skey: &[u8], id: &[u8]) -> Result<Option<RawJso
 /// How many documents there are, in the active snapshot.
 ///
 /// # Errors
-/// `InternalError` if the collection has no table here.
+/// `NamespaceNotFound` if the collection has no table here.
 pub fn count(collection: i32) -> Result<u64> {
     let (table, primary) = oids(collection)?;
     // The smaller one, where there is a choice. A row's `id` never changes, so a snapshot that is older than the index finds
@@ -74,13 +74,13 @@ fn relation(collection: i32, suffix: &'static CStr) -> Result<Oid> {
         relation_oid(SCHEMA, &CString::new(name).expect("a name without a zero byte"))
     };
     known::relation((collection, suffix), look_up)
-        .ok_or_else(|| Error::new(Kind::InternalError, format!("collection {collection} has no table here")))
+        .ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("collection {collection} has no table here")))
 }
 
 /// The table.
 ///
 /// # Errors
-/// `InternalError` if the collection has none here.
+/// `NamespaceNotFound` if the collection has none here.
 pub fn oid(collection: i32) -> Result<Oid> {
     relation(collection, c"")
 }
@@ -128,6 +128,12 @@ pub fn create(collection: i32, token: i64, version: i64, id_index: bool) -> Resu
          FOR EACH ROW EXECUTE FUNCTION docshard_internal.capture_change(); \
          ALTER TABLE {table} ENABLE ALWAYS TRIGGER capture"
         ))?;
+        // Sessions of moves and of index builds change it, as the service role.
+        if server::is_superuser()
+            && let Some(service) = access::service_role()?
+        {
+            spi::run_script(&format!("ALTER TABLE {table} OWNER TO {}", quote_ident(&service)))?;
+        }
     }
     set_id_index(collection, id_index)?;
     spi::execute(

@@ -66,7 +66,7 @@ impl Updating {
     /// Begins to update documents of a collection that match a filter; no value at the `fixed` paths may change.
     ///
     /// # Errors
-    /// Those of [`Writer::open`]; `InternalError` if the collection has no table here.
+    /// Those of [`Writer::open`]; `NamespaceNotFound` if the collection has no table here.
     pub fn begin(collection: i32, filter: Filter, update: Rc<Update>, fixed: Vec<String>) -> Result<Self> {
         let writer = Some(Writer::open(table::oid(collection)?, Purpose::Update, &table::OWNER)?);
         Ok(Self { collection, writer, filter, update, fixed, done: Updated::default() })

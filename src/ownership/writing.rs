@@ -11,15 +11,19 @@
 //!
 //! The captures are also noted for the row trigger, [`capture`], which so need not look again.
 //!
+//! Locks are taken only for a user who may write to the collection: any role may call this, and whoever holds them keeps moves
+//! and index builds from their end.
+//!
 //! Locks are never named by chunk, so a split or a merge changes nothing here. They are held to the end of the
 //! transaction, prepared ones included.
 
-use super::capture;
 use super::placement::{Capture, Placement, captures, check};
+use super::{capture, table};
 use crate::pg::epoch::{self, Epoch};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::lock::{Mode, Tag, acquire, is_excluded};
+use crate::pg::permission;
 use crate::pg::scan::Look;
 use crate::pg::server::sleep_ms;
 use crate::pg::snapshot;
@@ -58,7 +62,7 @@ thread_local! {
 /// other ranges do not matter.
 ///
 /// # Errors
-/// `STALE`; `WriteConflict` (40001) if the transaction's snapshot is older than the version.
+/// `STALE`; PostgreSQL's own (42501) for a user who may not write to it; `WriteConflict` (40001) if the transaction's snapshot is older than the version.
 pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi: Option<&[u8]>) -> Result<()> {
     if CHECKED.with_borrow(|checked| checked.as_ref().is_some_and(|c| c.covers(collection, assumed, lo, hi))) {
         return Ok(());
@@ -67,6 +71,7 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
     if fault::is_off("lock_and_check") {
         return Ok(());
     }
+    permit(collection, assumed)?;
     acquire(Tag::Collection(collection), Mode::Shared);
     fault::point("write.locked")?;
     let captured = captures(collection)?;
@@ -98,6 +103,20 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
     Ok(())
 }
 
+/// Raises PostgreSQL's own error (42501) if the user may not write to the collection. One that has no table here is stale.
+fn permit(collection: i32, assumed: Placement) -> Result<()> {
+    let table = match table::oid(collection) {
+        Ok(table) => table,
+        Err(_) => {
+            check(collection, assumed, Look::Latest)?;
+            // It has come just now.
+            table::oid(collection)?
+        }
+    };
+    permission::require_any_write(table);
+    Ok(())
+}
+
 /// Waits a little for the end of a hand-over whose range this transaction wanted to write to. All whom it has excluded wake
 /// up when the donor's part is committed, with nowhere to go yet: the processors then belong to those who bring it to its end,
 /// and to readers.
@@ -113,7 +132,12 @@ pub fn exclude_writers(collection: i32) {
     acquire(Tag::Collection(collection), Mode::Exclusive);
 }
 
-/// Lets the upserts that share a number come one after the other, until the transaction ends.
-pub fn lock_upsert(number: i64) {
-    acquire(Tag::Upsert(number), Mode::Exclusive);
+/// Lets the upserts of a collection that share a number come one after the other, until the transaction ends.
+///
+/// # Errors
+/// `NamespaceNotFound` if the collection has no table here; PostgreSQL's own (42501) for a user who may not write to it.
+pub fn lock_upsert(collection: i32, number: i64) -> Result<()> {
+    permission::require_any_write(table::oid(collection)?);
+    acquire(Tag::Upsert(collection, number), Mode::Exclusive);
+    Ok(())
 }

@@ -211,7 +211,7 @@ pub const fn pack_sqlstate(s: [u8; 5]) -> i32 {
     let mut packed = 0;
     let mut i = 0;
     while i < 5 {
-        packed |= (((s[i] - b'0') & 0x3F) as i32) << (6 * i);
+        packed |= ((s[i].wrapping_sub(b'0') & 0x3F) as i32) << (6 * i);
         i += 1;
     }
     packed

@@ -33,8 +33,8 @@ pub enum Tag {
     Worker(i32),
     /// who works on a migration, on the router: the process that moves the chunk, or one that recovers
     Coordinator(i64),
-    /// upserts that look for the same, on a shard
-    Upsert(i64),
+    /// upserts to a collection that look for the same, on a shard; of the number half of the bits count
+    Upsert(i32, i64),
     /// who starts a worker that is to complete a migration
     Helper(i64),
     /// who builds an index, on the router, or clears away what is left of it
@@ -65,7 +65,7 @@ impl Tag {
             Tag::Transaction(id) => (CLASS_TRANSACTION, (id >> 32) as u32, id as u32),
             Tag::Worker(role) => (CLASS_WORKER, 0, role as u32),
             Tag::Coordinator(id) => (CLASS_COORDINATOR, (id >> 32) as u32, id as u32),
-            Tag::Upsert(number) => (CLASS_UPSERT, (number >> 32) as u32, number as u32),
+            Tag::Upsert(collection, number) => (CLASS_UPSERT, collection as u32, number as u32),
             Tag::Helper(id) => (CLASS_HELPER, (id >> 32) as u32, id as u32),
             Tag::Builder(id) => (CLASS_BUILDER, 0, id as u32),
             Tag::Settling(id) => (CLASS_SETTLING, (id >> 32) as u32, id as u32),

@@ -30,3 +30,21 @@ pub(super) unsafe fn hides_rows(rel: pg_sys::Relation) -> bool {
         answer == pg_sys::CheckEnableRlsResult::RLS_ENABLED as c_int
     }
 }
+
+/// PostgreSQL's own error (42501) unless the user may write to the table in some way. Nothing if it is gone.
+pub fn require_any_write(table: pg_sys::Oid) {
+    let any = pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE;
+    // SAFETY: looks into the system caches; a name is palloc'd, or null if there is no such relation.
+    unsafe {
+        let user = pg_sys::GetUserId();
+        if pg_sys::pg_class_aclcheck_ext(table, user, pg_sys::AclMode::from(any), &mut false)
+            == pg_sys::AclResult::ACLCHECK_OK
+        {
+            return;
+        }
+        let name = pg_sys::get_rel_name(table);
+        if !name.is_null() {
+            pg_sys::aclcheck_error(pg_sys::AclResult::ACLCHECK_NO_PRIV, pg_sys::ObjectType::OBJECT_TABLE, name);
+        }
+    }
+}

@@ -153,7 +153,7 @@ pub fn at_spot(spot: Spot, look: Look, visit: impl FnOnce(Columns<'_>)) {
 ///
 /// # Safety
 /// The relation is open and locked.
-unsafe fn has_block(rel: pg_sys::Relation, block: pg_sys::BlockNumber) -> bool {
+pub(super) unsafe fn has_block(rel: pg_sys::Relation, block: pg_sys::BlockNumber) -> bool {
     const MAIN: pg_sys::ForkNumber::Type = pg_sys::ForkNumber::MAIN_FORKNUM;
     // SAFETY: promised by the caller. How many blocks there were when this process last asked is as good as asking: they become
     // fewer only under a lock that excludes ours, and who then gets ours has been told to forget it.

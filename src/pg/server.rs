@@ -37,6 +37,33 @@ pub fn is_superuser() -> bool {
     unsafe { pg_sys::superuser() }
 }
 
+/// The name of a role; empty if it is gone.
+pub fn user_name(user: pg_sys::Oid) -> String {
+    // SAFETY: a syscache look-up inside a transaction; the name is palloc'd and copied.
+    unsafe {
+        let name = pg_sys::GetUserNameFromId(user, true);
+        if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() }
+    }
+}
+
+/// Who called: the session's role, outside of any function that runs as its owner.
+pub fn outer_user_name() -> String {
+    // SAFETY: reads backend-local state.
+    user_name(unsafe { pg_sys::GetOuterUserId() })
+}
+
+/// True if who called is a superuser.
+pub fn outer_user_is_superuser() -> bool {
+    // SAFETY: backend-local state, and a cached look-up inside a transaction.
+    unsafe { pg_sys::superuser_arg(pg_sys::GetOuterUserId()) }
+}
+
+/// True if a role has another one's privileges without SET ROLE: it is that role, or inherits from it.
+pub fn has_privileges_of(role: pg_sys::Oid, other: pg_sys::Oid) -> bool {
+    // SAFETY: a cached look-up inside a transaction.
+    unsafe { pg_sys::has_privs_of_role(role, other) }
+}
+
 /// True in a transaction block (BEGIN … COMMIT) or a subtransaction of the user's: where a function cannot commit on its
 /// own.
 pub fn in_transaction_block() -> bool {

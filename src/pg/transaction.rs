@@ -2,6 +2,7 @@
 //!
 //! Everything that a worker does goes through [`run`] or [`guarded`], so that no ERROR ends it.
 
+use super::durability;
 use super::error::{Error, Result};
 use pgrx::{PgTryBuilder, pg_sys};
 use std::panic::AssertUnwindSafe;
@@ -26,8 +27,9 @@ pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
-/// Runs `work` in a transaction that commits if it returns Ok, and rolls back otherwise. Its commit survives a crash,
-/// whatever `synchronous_commit` says.
+/// Runs `work` in a transaction that commits if it returns Ok, and rolls back otherwise. Its commit survives a crash, and a
+/// failover to a synchronous standby, whatever `synchronous_commit` says; it is READ COMMITTED, whatever
+/// `default_transaction_isolation` says.
 ///
 /// # Errors
 /// What `work`, or the commit, returns or raises.
@@ -38,10 +40,12 @@ pub fn run<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
             debug_assert!(!pg_sys::IsTransactionState(), "a transaction of its own");
             pg_sys::SetCurrentStatementStartTimestamp();
             pg_sys::StartTransactionCommand();
+            pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32;
             pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
         }
         let result = work()?;
-        // SAFETY: pairs with the above; ForceSyncCommit makes this commit wait for the disk.
+        durability::require();
+        // SAFETY: pairs with the above; ForceSyncCommit makes even a commit without a transaction id wait for the disk.
         unsafe {
             pg_sys::PopActiveSnapshot();
             pg_sys::ForceSyncCommit();

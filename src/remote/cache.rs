@@ -1,4 +1,5 @@
-//! This backend's connections: one for each server and user, opened on demand and kept.
+//! This backend's connections: one for each server, opened on demand and kept. All log in as the service role; whose
+//! privileges count is told before a statement, where that changes: see [`Role`](super::Role).
 //!
 //! The pool is borrowed while it waits, and an interrupt that unwinds gives it back; the callbacks of the transaction
 //! come after that. Invalidations arrive in the middle of catalog lookups, so they are only noted, in a place of their
@@ -6,11 +7,11 @@
 
 use super::connection::Connection;
 use super::ffi::{self, Invalidated, Local};
-use super::options;
 use super::param::{Encoded, Request, Share};
 use super::stream::Stream;
 use super::transaction;
 use crate::pg::error::{Error, Result};
+use crate::pg::serializable::{self, Node};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
@@ -105,33 +106,28 @@ impl Pool {
         self.connections.iter_mut().find(|c| c.id == id)
     }
 
-    /// The position of the user's connection to the server; opens it where there is none, or a dead one that the
-    /// transaction doesn't need.
-    fn connection(&mut self, server: Oid, user: Oid) -> Result<usize> {
+    /// The position of the connection to the server; opens it where there is none, or a dead one that the transaction
+    /// doesn't need.
+    fn connection(&mut self, server: Oid) -> Result<usize> {
+        serializable::touch(Node::Server(server))?;
         self.apply_invalidations();
-        if let Some(at) = self.connections.iter().position(|c| c.server == server && c.user == user) {
+        if let Some(at) = self.connections.iter().position(|c| c.server == server) {
             let connection = &mut self.connections[at];
-            if connection.checked != self.epoch {
-                options::check_usage(server, user, &connection.wire.name)?;
-                connection.checked = self.epoch;
-            }
             if !connection.is_idle() || connection.is_alive() {
                 return Ok(at);
             }
             self.connections.remove(at);
         }
         transaction::init();
-        let route = options::route(server, user)?;
         self.next_id += 1;
-        let mut connection = Connection::open(self.next_id, server, user, &route)?;
-        connection.checked = self.epoch;
+        let connection = Connection::open(self.next_id, server)?;
         self.connections.push(connection);
         Ok(self.connections.len() - 1)
     }
 
-    /// Sends a request for the user.
-    pub(super) fn send(&mut self, request: &Request<'_>, user: Oid, local: Local) -> Result<Stream> {
-        let at = self.connection(request.server, user)?;
+    /// Sends a request.
+    pub(super) fn send(&mut self, request: &Request<'_>, local: Local) -> Result<Stream> {
+        let at = self.connection(request.server)?;
         self.used = true;
         let decides = request.write
             && request.share == Share::Whole
@@ -143,19 +139,12 @@ impl Pool {
     }
 
     /// Sends one of the statements of a feed; answers the connection's id.
-    pub(super) fn feed(&mut self, request: &Request<'_>, user: Oid, local: Local) -> Result<u64> {
-        let at = self.connection(request.server, user)?;
+    pub(super) fn feed(&mut self, request: &Request<'_>, local: Local) -> Result<u64> {
+        let at = self.connection(request.server)?;
         self.used = true;
         let connection = &mut self.connections[at];
         connection.feed(request, local, &mut self.scratch)?;
         Ok(connection.id)
-    }
-
-    /// Runs SQL text in the remote transaction.
-    pub(super) fn run(&mut self, server: Oid, sql: &str) -> Result<()> {
-        let at = self.connection(server, ffi::current_user())?;
-        self.used = true;
-        self.connections[at].run(sql, ffi::local(), &mut self.scratch)
     }
 
     /// A new local transaction begins.

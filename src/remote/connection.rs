@@ -15,7 +15,8 @@
 //!
 //! A write that is the whole local transaction is sent with its synchronisation point, and commits at once: see `deciding`.
 //!
-//! A write that waits long may be part of a deadlock: see `watch`.
+//! A write that waits long may be part of a deadlock: see `watch`. Settings that the shard's session takes over from this one
+//! go in front of a statement: see `session_state`.
 //!
 //! # Invariants
 //! - A batch is sent only while `steps` is empty and no text command is active: an unfinished stream is spooled first.
@@ -28,14 +29,17 @@
 mod deciding;
 mod draining;
 mod ending;
+mod session_state;
 mod watch;
 
 use self::deciding::Deciding;
 use self::ending::ROLL_BACK;
+use self::session_state::SessionState;
 use self::watch::Watch;
 use super::ffi::{Local, PgResult, Status, Xact};
+use super::login;
 use super::options::{self, Route};
-use super::param::{Encoded, Request, Share, Statement};
+use super::param::{Encoded, Request, Role, Share, Statement};
 use super::prepared::Prepared;
 use super::row::{Row, Spool};
 use super::wire::{Limit, Lost, Wire};
@@ -114,15 +118,12 @@ struct Batch {
 pub(super) struct Connection {
     pub(super) id: u64,
     pub(super) server: Oid,
-    pub(super) user: Oid,
     pub(super) server_hash: u32,
     pub(super) mapping_hash: u32,
     pub(super) wire: Wire,
     /// its options changed: close it as soon as no transaction needs it
     pub(super) doomed: bool,
     pub(super) broken: bool,
-    /// the local transaction in which USAGE was checked
-    pub(super) checked: u64,
     pub(super) depth: i32,
     pub(super) wrote: bool,
     /// the remote transaction is a pipeline without end: see the module
@@ -137,6 +138,7 @@ pub(super) struct Connection {
     deciding: Option<Deciding>,
     /// whether the shard can prepare transactions, once known
     pub(super) two_phase: Option<bool>,
+    session: SessionState,
     /// savepoints from this one on belong to committed subtransactions; released with the next batch
     release_from: Option<i32>,
     steps: VecDeque<Step>,
@@ -159,24 +161,16 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects. The shard plans each prepared statement once, for all parameters.
-    pub(super) fn open(id: u64, server: Oid, user: Oid, route: &Route) -> Result<Self> {
-        let options = options::with_setting(&route.options, "plan_cache_mode=force_generic_plan");
-        // What a transaction without BEGIN has; BEGIN always says it.
-        let mut options = options::with_setting(&options, "default_transaction_isolation=read\\ committed");
-        if options::shares_processors(&route.options) {
-            // Shards work at the same time as it is: workers of theirs would only get into each other's way.
-            options = options::with_setting(&options, "max_parallel_workers_per_gather=0");
-        }
+    pub(super) fn open(id: u64, server: Oid) -> Result<Self> {
+        let (route, wire) = login::connect(server, Self::settings)?;
         Ok(Self {
             id,
             server,
-            user,
             server_hash: route.server_hash,
             mapping_hash: route.mapping_hash,
-            wire: Wire::connect(&route.server_name, &options, route.needs_password)?,
+            wire,
             doomed: false,
             broken: false,
-            checked: 0,
             depth: 0,
             wrote: false,
             implicit: false,
@@ -185,6 +179,7 @@ impl Connection {
             feeding: false,
             deciding: None,
             two_phase: None,
+            session: SessionState::new(),
             release_from: None,
             steps: VecDeque::new(),
             row_mode: false,
@@ -198,6 +193,18 @@ impl Connection {
             preparing: Vec::new(),
             purge: false,
         })
+    }
+
+    /// The options of a cached connection.
+    fn settings(route: &Route) -> Vec<(String, String)> {
+        let options = options::with_setting(&route.options, "plan_cache_mode=force_generic_plan");
+        // What a transaction without BEGIN has; BEGIN always says it.
+        let mut options = options::with_setting(&options, "default_transaction_isolation=read\\ committed");
+        if options::shares_processors(&route.options) {
+            // Shards work at the same time as it is: workers of theirs would only get into each other's way.
+            options = options::with_setting(&options, "max_parallel_workers_per_gather=0");
+        }
+        options
     }
 
     /// True while an answer is outstanding.
@@ -256,6 +263,7 @@ impl Connection {
         let implicit = implicit && !decides && request.share != Share::Part && local.is_plain();
         let alone = request.preamble.is_none()
             && !self.purge
+            && self.session.is_as_wanted(request.role)
             && !implicit
             && !self.implicit
             && (!follows || (self.depth == local.level && self.release_from.is_none()));
@@ -271,7 +279,7 @@ impl Connection {
                 let preamble = request.preamble.as_ref().map(|p| (p, Step::Silent));
                 let main = (&request.statement, Step::Main);
                 let open = if implicit { Open::Implicit } else { follows.then_some(local).into() };
-                self.pipeline(open, preamble.into_iter().chain([main]), scratch)?
+                self.pipeline(open, Some(request.role), preamble.into_iter().chain([main]), scratch)?
             }
         };
         if !sent || self.wire.sent().is_err() {
@@ -297,7 +305,7 @@ impl Connection {
             (false, false) => Open::Block(local),
         };
         self.feeding = true;
-        let sent = self.pipeline(open, std::iter::once((&request.statement, Step::Fed)), scratch)?;
+        let sent = self.pipeline(open, Some(request.role), std::iter::once((&request.statement, Step::Fed)), scratch)?;
         if !sent || self.wire.sent().is_err() {
             return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
         }
@@ -318,25 +326,6 @@ impl Connection {
                 self.break_down(&lost);
             }
         }
-    }
-
-    /// Runs SQL text in the remote transaction.
-    pub(super) fn run(&mut self, sql: &str, local: Local, scratch: &mut Encoded) -> Result<()> {
-        self.ready(local)?;
-        self.batch = self.describe(true, local);
-        if self.depth < local.level || self.release_from.is_some() || self.implicit {
-            if !self.pipeline(Open::Block(local), std::iter::empty(), scratch)? || self.wire.sent().is_err() {
-                return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
-            }
-            self.drain(Limit::Served)?;
-        }
-        self.send_text(sql)?;
-        let result = self.finish_text(None, Limit::Served);
-        match result {
-            Ok(()) => self.wrote = true,
-            Err(_) => self.undo(),
-        }
-        result
     }
 
     /// Refuses what cannot succeed.
@@ -376,6 +365,7 @@ impl Connection {
     fn pipeline<'a, 'b: 'a>(
         &mut self,
         open: Open,
+        role: Option<Role>,
         statements: impl Iterator<Item = (&'a Statement<'b>, Step)>,
         scratch: &mut Encoded,
     ) -> Result<bool> {
@@ -397,6 +387,11 @@ impl Connection {
                     1 => self.plain(begin(local), &none, Step::Open(1)),
                     _ => self.plain(&c_string(format!("SAVEPOINT s{level}")), &none, Step::Open(level)),
                 };
+            }
+        }
+        if let Some(role) = role {
+            for step in self.session.steps(role) {
+                sent &= self.plain(&step, &none, Step::Silent);
             }
         }
         if std::mem::take(&mut self.purge) {
@@ -428,11 +423,13 @@ impl Connection {
         }
         if let Some(error) = refused {
             // What was given to libpq before can't be taken back.
+            self.session.rolled_back();
             self.feeding = false;
             self.deciding = None;
             if self.implicit {
                 // Here a synchronisation point alone would commit.
                 (self.void, self.wrote) = (!self.batch.fresh, !self.batch.fresh);
+                self.session.rolled_back();
                 drop(self.send_sync(ROLL_BACK));
             } else {
                 self.steps.push_back(Step::Sync);
@@ -566,6 +563,9 @@ impl Connection {
         }
         match self.failure.take() {
             None => {
+                if self.depth == 0 {
+                    self.session.committed();
+                }
                 self.decided(true);
                 Ok(None)
             }
@@ -596,6 +596,7 @@ impl Connection {
 
     /// After the error of a batch that is at its end.
     fn failed(&mut self, error: &Error) {
+        self.session.rolled_back();
         // The statement is unknown there, or its plan doesn't fit the table any more: prepare again next time.
         if &error.sqlstate == b"26000" || &error.sqlstate == b"0A000" {
             self.prepared.clear();
@@ -671,6 +672,7 @@ impl Connection {
                 if result.status() != Status::Error {
                     return Ok(result);
                 }
+                self.session.rolled_back();
                 let error = self.wire.report(&result);
                 if result.is_fatal() || !self.wire.pg.is_good() {
                     self.break_down(&Lost::Broken(String::new()));
@@ -712,10 +714,13 @@ fn encode(scratch: &mut Encoded, statement: &Statement<'_>) -> Result<()> {
 }
 
 fn begin(local: Local) -> &'static CStr {
-    match (local.one_snapshot, local.read_only) {
-        (false, false) => c"BEGIN ISOLATION LEVEL READ COMMITTED",
-        (false, true) => c"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
-        (true, false) => c"BEGIN ISOLATION LEVEL REPEATABLE READ",
-        (true, true) => c"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    match (local.serializable, local.one_snapshot, local.read_only) {
+        (true, _, false) => c"BEGIN ISOLATION LEVEL SERIALIZABLE",
+        (true, _, true) if local.deferrable => c"BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE",
+        (true, _, true) => c"BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY",
+        (_, false, false) => c"BEGIN ISOLATION LEVEL READ COMMITTED",
+        (_, false, true) => c"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
+        (_, true, false) => c"BEGIN ISOLATION LEVEL REPEATABLE READ",
+        (_, true, true) => c"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     }
 }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `ffi` | the only one that calls C: libpq, waiting, files, catalog lookups, callbacks |
 //! | `options` | from server and user mapping to connection options, and postgres_fdw's rules |
+//! | `login` | connecting as the service role |
 //! | `param`, `row` | parameters out, rows in, the spool |
 //! | `wire` | one connection: connecting, waiting, interrupts, error reports |
 //! | `prepared` | a connection's prepared statements |
@@ -24,6 +25,7 @@
 mod cache;
 mod connection;
 mod ffi;
+mod login;
 mod options;
 mod param;
 mod prepared;
@@ -34,12 +36,12 @@ pub mod transaction;
 mod wire;
 
 pub use cache::forget;
-pub use options::{APPLICATION, connection_options, parse_conninfo};
-pub use param::{Param, Request, Share, Statement};
+pub use options::{APPLICATION, mapping_options, parse_conninfo, server_options};
+pub use param::{Param, Request, Role, Share, Statement};
 pub use row::Row;
 pub use session::Session;
 pub use stream::{Feed, Stream, await_all, start};
-pub use transaction::{Coordinator, can_retry, has_failed, in_transaction, init, run, set_coordinator, undo};
+pub use transaction::{Coordinator, can_retry, has_failed, in_transaction, init, set_coordinator, undo};
 
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 

@@ -6,6 +6,7 @@
 
 use super::ffi;
 use crate::pg::error::{Error, Result};
+use crate::pg::user;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 
@@ -22,23 +23,34 @@ const DEFAULTS: &str = "-c jit=off";
 /// Seconds to wait for a connection where `connect_timeout` doesn't say it.
 const CONNECT_TIMEOUT: u64 = 10;
 
-/// How one user reaches one server.
+/// How this router reaches one server.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) server_name: String,
     pub(super) server_hash: u32,
     pub(super) mapping_hash: u32,
     pub(super) options: Vec<(String, String)>,
-    /// the user may connect only where a password is asked for
+    /// the shard must ask for the password: who owns the mapping may not use what this server itself could log in with
     pub(super) needs_password: bool,
 }
 
-/// The libpq options of a server and a user's mapping there, the mapping's coming last.
+/// The libpq options of a server: how to reach it, without who logs in.
 ///
-/// Fails if there is no such server (`ShardNotFound`) or no mapping (`UserNotFound`), if the user lacks USAGE on the
-/// server, or must give a password and the mapping has none.
-pub fn connection_options(server: Oid, user: Oid) -> Result<Vec<(String, String)>> {
-    route(server, user).map(|r| r.options)
+/// Fails if there is no such server (`ShardNotFound`).
+pub fn server_options(server: Oid) -> Result<Vec<(String, String)>> {
+    let server = find(server)?;
+    Ok(server.options.into_iter().filter(|(keyword, _)| ffi::libpq_keywords().contains(keyword)).collect())
+}
+
+/// The options of the extension owner's user mapping at a server; nothing without one.
+pub fn mapping_options(server: Oid) -> Result<Vec<(String, String)>> {
+    Ok(ffi::mapping(server, user::extension_owner()?).map(|mapping| mapping.options).unwrap_or_default())
+}
+
+fn find(server: Oid) -> Result<ffi::Server> {
+    ffi::server(server).ok_or_else(|| {
+        Error::new(Kind::ShardNotFound, format!("foreign server {} does not exist", server.to_u32()))
+    })
 }
 
 /// Parses a libpq connection string or URI into its options.
@@ -49,33 +61,26 @@ pub fn parse_conninfo(conninfo: &str) -> Result<Vec<(String, String)>> {
     })
 }
 
-/// Raises 42501 unless the user may use the server.
-pub(super) fn check_usage(server: Oid, user: Oid, server_name: &str) -> Result<()> {
-    if ffi::may_use_server(server, user) {
-        return Ok(());
-    }
-    Err(Error::new(Kind::Unauthorized, format!("permission denied for foreign server {server_name}"))
-        .with_hint("An administrator can GRANT USAGE ON FOREIGN SERVER to the role."))
-}
-
-pub(super) fn route(server_oid: Oid, user: Oid) -> Result<Route> {
-    let Some(server) = ffi::server(server_oid) else {
-        return Err(Error::new(Kind::ShardNotFound, format!("foreign server {} does not exist", server_oid.to_u32())));
-    };
-    check_usage(server_oid, user, &server.name)?;
-    let Some(mapping) = ffi::mapping(server_oid, user) else {
-        let user = ffi::user_name(user);
+/// The options of a server and of the extension owner's user mapping there, the mapping's coming last.
+///
+/// Fails if there is no such server (`ShardNotFound`) or no mapping (`UserNotFound`), or if the owner is no superuser and
+/// has no password in it.
+pub(super) fn route(server: Oid) -> Result<Route> {
+    let owner = user::extension_owner()?;
+    let (oid, server) = (server, find(server)?);
+    let Some(mapping) = ffi::mapping(oid, owner) else {
+        let owner = ffi::user_name(owner).unwrap_or_default();
         return Err(Error::new(
             Kind::UserNotFound,
-            format!("user mapping not found for user \"{user}\", server \"{}\"", server.name),
+            format!("user mapping not found for user \"{owner}\", server \"{}\"", server.name),
         )
         .with_hint(format!(
-            "CREATE USER MAPPING FOR \"{user}\" SERVER \"{}\" tells how to log in there.",
+            "CREATE USER MAPPING FOR \"{owner}\" SERVER \"{}\" tells how the router logs in there.",
             server.name
         )));
     };
     let required = !mapping.options.iter().any(|(k, v)| k == "password_required" && is_false(v));
-    let needs_password = required && !ffi::is_superuser(user);
+    let needs_password = required && !ffi::is_superuser(owner);
     if needs_password && !mapping.options.iter().any(|(k, v)| k == "password" && !v.is_empty()) {
         return Err(password_error(&server.name, "Non-superusers must provide a password in the user mapping."));
     }

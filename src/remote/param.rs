@@ -22,6 +22,8 @@ pub struct Statement<'a> {
 pub struct Request<'a> {
     /// the foreign server
     pub server: Oid,
+    /// whose privileges count at the shard
+    pub role: Role,
     /// executed before the statement in the same round trip and the same transaction; its rows are thrown away
     pub preamble: Option<Statement<'a>>,
     /// the statement whose rows are streamed
@@ -32,6 +34,15 @@ pub struct Request<'a> {
     pub share: Share,
     /// its rows are so few that they may be in memory together, which is cheaper than one by one
     pub few_rows: bool,
+}
+
+/// Whose privileges count for a statement at a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// the service role's, as which the router logs in: for docshard's own statements, and those of superusers
+    Service,
+    /// an application role's, which has the same name there
+    Application(Oid),
 }
 
 /// What a request is to the local transaction, as far as the caller knows.

@@ -1,6 +1,7 @@
 //! A connection of its own, outside the caller's transaction: for migrations, workers, recovery, checks of a new shard.
 
 use super::ffi::{self, Status, Xact};
+use super::login;
 use super::options;
 use super::param::{Encoded, Param};
 use super::row::Row;
@@ -14,7 +15,8 @@ use std::time::{Duration, Instant};
 /// How long dropping or cancelling waits for the other side.
 const CANCEL: Duration = Duration::from_secs(2);
 
-/// A connection of its own. Statements commit by themselves unless [`Session::execute`] begins a transaction.
+/// A connection of its own. Statements commit by themselves unless [`Session::execute`] begins a transaction. A commit survives a
+/// crash of the shard and a failover to its synchronous standby, whatever `synchronous_commit` is there.
 ///
 /// Dropping it cancels what runs and closes the connection, which rolls back what is open.
 #[derive(Debug)]
@@ -35,25 +37,25 @@ impl Drop for Session {
 }
 
 impl Session {
-    /// Connects with the server's options and the user's mapping, under the same rules as cached connections.
-    pub fn open(server: Oid, user: Oid) -> Result<Session> {
-        let route = options::route(server, user)?;
-        Self::connect(&route.server_name, &route.options, route.needs_password)
+    /// Connects as the service role, under the same rules as cached connections.
+    pub fn open(server: Oid) -> Result<Session> {
+        let (_, wire) = login::connect(server, |route| durable(&route.options))?;
+        Ok(Self::of(wire))
     }
 
-    /// Connects with libpq's options; a database name is a name, not a connection string.
-    pub fn open_conninfo(keywords: &[(String, String)]) -> Result<Session> {
+    /// Connects with libpq's options; a database name is a name, not a connection string. `needs_password`: the other side
+    /// must ask for the password.
+    pub fn open_conninfo(keywords: &[(String, String)], needs_password: bool) -> Result<Session> {
         let mut keywords = keywords.to_vec();
         let value = |keyword: &str| keywords.iter().find(|(k, _)| k == keyword).map(|(_, v)| v.clone());
         let host = value("host").or_else(|| value("hostaddr")).unwrap_or_else(|| "local socket".into());
         let name = value("port").map_or(host.clone(), |port| format!("{host}:{port}"));
         options::finish(&mut keywords);
-        Self::connect(&name, &keywords, false)
+        Ok(Self::of(Wire::connect(&name, &durable(&keywords), needs_password)?))
     }
 
-    fn connect(name: &str, options: &[(String, String)], needs_password: bool) -> Result<Session> {
-        let wire = Wire::connect(name, options, needs_password)?;
-        Ok(Session { wire, scratch: Encoded::default(), active: false, broken: false })
+    fn of(wire: Wire) -> Session {
+        Session { wire, scratch: Encoded::default(), active: false, broken: false }
     }
 
     /// Runs one statement and returns all its rows.
@@ -160,6 +162,11 @@ impl Session {
             }
         }
     }
+}
+
+/// What is done in a session, the catalog relies on afterwards.
+fn durable(options: &[(String, String)]) -> Vec<(String, String)> {
+    options::with_setting(options, "synchronous_commit=on")
 }
 
 fn contains_nul() -> Error {

@@ -39,14 +39,14 @@ impl Drop for Stream {
 ///
 /// Requests for one server are sent one after the other, each when the rows before it have arrived.
 pub fn start(requests: &[Request<'_>]) -> Result<Vec<Stream>> {
-    let (user, local) = (ffi::current_user(), ffi::local());
+    let local = ffi::local();
     with_pool(|pool| {
         let mut streams = Vec::with_capacity(requests.len());
         for (at, request) in requests.iter().enumerate() {
             if at > 0 {
                 fault::point("dispatch.sent")?;
             }
-            match pool.send(request, user, local) {
+            match pool.send(request, local) {
                 Ok(stream) => streams.push(stream),
                 Err(error) => return Err(void(pool, &mut streams, error)),
             }
@@ -121,9 +121,9 @@ pub struct Feed {
 impl Feed {
     /// Sends a statement, after the shard's earlier ones. Waits only while what was sent before is still here.
     pub fn send(&mut self, request: &Request<'_>) -> Result<()> {
-        let (user, local) = (ffi::current_user(), ffi::local());
+        let local = ffi::local();
         with_pool(|pool| {
-            let sent = pool.feed(request, user, local);
+            let sent = pool.feed(request, local);
             match sent {
                 Ok(id) if !self.connections.contains(&id) => self.connections.push(id),
                 Ok(_) => {}

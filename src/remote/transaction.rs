@@ -25,6 +25,7 @@ use super::ffi::{self, Event, HoldCancel, Xact};
 use super::wire::Limit;
 use super::{MULTI_SHARD_COMMIT, MultiShardCommit};
 use crate::pg::error::{Error, Result};
+use crate::pg::serializable;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::{Cell, RefCell};
@@ -113,12 +114,6 @@ pub fn has_failed() -> bool {
         c.depth > 0 && (c.broken || c.xact() == Xact::Failed)
     };
     with_pool(|pool| Ok(pool.connections.iter_mut().any(failed))).unwrap_or(false)
-}
-
-/// Runs any SQL, possibly several statements, in the remote transaction that follows the local one, which becomes a
-/// writer. Transaction commands are not allowed in it.
-pub fn run(server: Oid, sql: &str) -> Result<()> {
-    with_pool(|pool| pool.run(server, sql))
 }
 
 fn any(server: Oid, is: impl Fn(&Connection) -> bool) -> bool {
@@ -319,8 +314,9 @@ impl Pool {
         }
     }
 
-    /// Ends the transactions that only read, together with text commands that were sent to others already. Whether
-    /// that succeeds is of no consequence but for the connection.
+    /// Ends the transactions that only read, together with text commands that were sent to others already. Whether that succeeds
+    /// is of no consequence but for the connection; unless they are serializable, when PostgreSQL may say only now that what
+    /// they read does not fit together.
     fn end_readers(&mut self, except: &[u64]) -> Result<()> {
         let deadline = Instant::now() + CLEANUP;
         let mut readers = Vec::new();
@@ -330,18 +326,24 @@ impl Pool {
             }
             reader.ended();
         }
+        let mut refused = None;
         for id in readers {
             if let Some(reader) = self.by_id(id)
-                && reader.drain(Limit::Until(deadline)).is_err()
+                && let Err(error) = reader.drain(Limit::Until(deadline))
             {
                 reader.broken = true;
+                refused = Some(error);
             }
         }
-        Ok(())
+        refused.filter(|_| ffi::local().serializable).map_or(Ok(()), Err)
     }
 
     /// The commit of the one writer decides.
     fn commit_single(&mut self) -> Result<()> {
+        if ffi::local().serializable {
+            serializable::settle();
+            self.end_readers(&[])?;
+        }
         // Once it is sent its outcome must be known, so a cancel has to wait; a shutdown hasn't.
         let _hold = HoldCancel::new();
         let mut writer_id = 0;
@@ -410,7 +412,7 @@ impl Pool {
             ids.push(writer.id);
             // Noted before it is sent, so that an abort finds it.
             BRANCHES.with_borrow_mut(|b| b.push(Branch { connection: writer.id, server, gid: gid.clone() }));
-            writer.send_text(&format!("PREPARE TRANSACTION {}", literal(&gid)))?;
+            writer.send_prepare(&gid)?;
         }
         self.end_readers(&ids)?;
         for id in ids {

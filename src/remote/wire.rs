@@ -1,5 +1,9 @@
 //! One libpq connection with waiting, interrupts and errors: what cached connections and sessions have in common.
 //!
+//! INVARIANT: the server at the other end is no standby. A standby lags, and shows none of the prepared transactions that it will
+//! have when it is promoted: what it does not show, a router would take for gone. A server that was none when the connection was
+//! made stays none as long as the connection lasts.
+//!
 //! A wire never retries and knows no transactions. Where it waits with [`Limit::Served`], an interrupt unwinds out of
 //! the wait and leaves the wire in the middle of an answer; its owner must then cancel and drain it, or drop it.
 
@@ -8,6 +12,9 @@ use super::options;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use std::time::{Duration, Instant};
+
+/// SQLSTATE of a password that was refused.
+pub(super) const INVALID_PASSWORD: [u8; 5] = *b"28P01";
 
 /// How long to wait for an answer.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +68,10 @@ impl Wire {
 
     fn attempt(name: &str, options: &[(String, String)], needs_password: bool) -> Result<Self> {
         let failed = |message: String| {
-            Error::new(Kind::HostUnreachable, format!("could not connect to shard \"{name}\": {}", one_line(&message)))
+            let (message, refused) = without_sqlstate(&message);
+            let error = format!("could not connect to shard \"{name}\": {}", one_line(&message));
+            let error = Error::new(Kind::HostUnreachable, error);
+            if refused { Error { sqlstate: INVALID_PASSWORD, ..error } } else { error }
         };
         let deadline = Instant::now() + Duration::from_secs(options::connect_timeout(options));
         let mut pg = PgConn::start(options).ok_or_else(|| failed("out of memory or file descriptors".into()))?;
@@ -88,6 +98,11 @@ impl Wire {
         }
         if needs_password && !pg.used_password() {
             return Err(options::password_error(name, "The shard did not request a password."));
+        }
+        if pg.reported(c"in_hot_standby").as_deref() != Some("off") {
+            let message = format!("could not connect to shard \"{name}\": the server is a standby");
+            return Err(Error::new(Kind::HostUnreachable, message)
+                .with_hint("Give the hosts of all its servers and target_session_attrs=read-write, or promote it."));
         }
         if !pg.established() {
             return Err(failed(pg.message()));
@@ -214,6 +229,19 @@ impl Wire {
             Lost::Late => self.broken("timeout expired"),
         }
     }
+}
+
+/// What a server says that refuses a login, without its SQLSTATE (libpq tells that only in its most verbose messages), and
+/// whether that was about the password.
+fn without_sqlstate(message: &str) -> (String, bool) {
+    let code = std::str::from_utf8(&INVALID_PASSWORD).expect("ASCII");
+    let refused = message.contains(&format!(" {code}: "));
+    let text = |line: &str| match line.split_once(":  ") {
+        Some((severity, rest)) if rest.get(5..7) == Some(": ") => format!("{severity}:  {}", &rest[7..]),
+        _ => line.to_owned(),
+    };
+    let lines = message.lines().filter(|line| !line.trim_start().starts_with("LOCATION:")).map(text);
+    (lines.collect::<Vec<_>>().join("\n"), refused)
 }
 
 /// libpq's message without its advice: one part for each host that was tried.

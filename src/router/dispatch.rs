@@ -9,6 +9,7 @@ use super::condition::{Borrowed, Bound};
 use super::fresh::{conflict, is_stale};
 use super::statement::Statement;
 use crate::catalog::cache;
+use crate::catalog::grants::{self, Level};
 use crate::catalog::model::{Collection, Place, Shard};
 use crate::ownership::placement::{self, Placement};
 use crate::ownership::writing;
@@ -19,7 +20,7 @@ use crate::pg::scan::Look;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
 use crate::pg::whole;
-use crate::remote::{self, Share};
+use crate::remote::{self, Role, Share};
 use docshard_core::chunk_map::{ShardId, Target};
 use docshard_core::document::packed;
 use docshard_core::error::Kind;
@@ -28,6 +29,9 @@ use std::rc::Rc;
 
 /// So many documents of each shard may be in memory together.
 const FEW_ROWS: u64 = 32;
+
+/// Another node's numbers count documents and bytes. Whatever it says, sums of them do not overflow.
+pub const LARGEST_NUMBER: i64 = 1 << 53;
 
 /// A shard that a statement goes to.
 #[derive(Clone, Debug)]
@@ -51,6 +55,14 @@ pub fn destinations(collection: &Collection, keys: &KeyRanges) -> Result<Vec<Des
         .into_iter()
         .map(|Target { shard, chunks, .. }| destination(collection, shard, chunks))
         .collect()
+}
+
+/// Every shard that has the collection's table, with or without chunks, by shard number.
+///
+/// # Errors
+/// As [`destinations`].
+pub fn placed(collection: &Collection) -> Result<Vec<Destination>> {
+    collection.placements.keys().map(|shard| destination(collection, *shard, 0)).collect()
 }
 
 /// The destination of one key.
@@ -95,7 +107,8 @@ impl Answer {
 
     /// An int8 column; null reads as 0.
     pub fn i64(&self, column: usize) -> i64 {
-        self.get(column).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_be_bytes)
+        let number = self.get(column).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_be_bytes);
+        if self.is_foreign() { number.clamp(-LARGEST_NUMBER, LARGEST_NUMBER) } else { number }
     }
 
     /// True if the bytes come from another node, and so have to be checked before PostgreSQL reads them as jsonb.
@@ -174,9 +187,31 @@ pub fn read_at_most(
     most: Option<u64>,
 ) -> Result<Vec<RowStream>> {
     let few_rows = most.is_some_and(|most| most <= FEW_ROWS);
-    read_with(collection, destinations, statement, few_rows, |params| {
-        spi::Cursor::open(&statement.sql, params).map(RowStream::Local)
-    })
+    read_with(
+        collection,
+        destinations,
+        |_| statement,
+        few_rows,
+        |statement, params| spi::Cursor::open(&statement.sql, params).map(RowStream::Local),
+    )
+}
+
+/// As [`read`], a statement for each destination.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_each(
+    collection: &Collection,
+    destinations: &[Destination],
+    statements: &[Statement],
+) -> Result<Vec<RowStream>> {
+    read_with(
+        collection,
+        destinations,
+        |at| &statements[at],
+        false,
+        |statement, params| spi::Cursor::open(&statement.sql, params).map(RowStream::Local),
+    )
 }
 
 /// As [`read`], for EXPLAIN, which PostgreSQL runs in no cursor.
@@ -184,25 +219,35 @@ pub fn read_at_most(
 /// # Errors
 /// As [`read`].
 pub fn explain(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
-    read_with(collection, destinations, statement, false, |params| {
-        Ok(RowStream::Rows(spi::query(&statement.sql, params)?.into_iter()))
-    })
+    read_with(
+        collection,
+        destinations,
+        |_| statement,
+        false,
+        |statement, params| Ok(RowStream::Rows(spi::query(&statement.sql, params)?.into_iter())),
+    )
 }
 
-fn read_with(
+fn read_with<'s>(
     collection: &Collection,
     destinations: &[Destination],
-    statement: &Statement,
+    statement: impl Fn(usize) -> &'s Statement,
     few_rows: bool,
-    open_local: impl Fn(&[Param<'_>]) -> Result<RowStream>,
+    open_local: impl Fn(&Statement, &[Param<'_>]) -> Result<RowStream>,
 ) -> Result<Vec<RowStream>> {
-    let bounds = Borrowed::new(&statement.params);
-    let remote: Vec<_> =
-        destinations.iter().filter_map(|d| Some((d.shard.place.server()?, bounds.params_at(d.version)))).collect();
+    let role = grants::require(collection, Level::Read)?;
+    let bounds: Vec<_> =
+        (0..destinations.len()).map(|at| (statement(at), Borrowed::new(&statement(at).params))).collect();
+    let remote: Vec<_> = destinations
+        .iter()
+        .zip(&bounds)
+        .filter_map(|(d, (statement, bounds))| Some((d.shard.place.server()?, *statement, bounds.params_at(d.version))))
+        .collect();
     let requests: Vec<_> = remote
         .iter()
-        .map(|(server, params)| remote::Request {
+        .map(|(server, statement, params)| remote::Request {
             server: *server,
+            role,
             preamble: None,
             statement: remote::Statement { sql: &statement.sql, params },
             write: false,
@@ -212,10 +257,11 @@ fn read_with(
         .collect();
     let mut streams = start(&requests)?;
     let mut local = None;
-    if let Some(destination) = destinations.iter().find(|d| d.shard.place == Place::Local) {
+    if let Some(at) = destinations.iter().position(|d| d.shard.place == Place::Local) {
         let _snapshot = ActiveSnapshot::of_statement();
+        let (destination, (statement, bounds)) = (&destinations[at], &bounds[at]);
         placement::check(collection.id, assumed(collection, destination), Look::Active)?;
-        local = Some(open_local(&bounds.params_at(destination.version))?);
+        local = Some(open_local(statement, &bounds.params_at(destination.version))?);
     }
     if !fault::is_off("confirm_first") {
         remote::await_all(&mut streams)?;
@@ -263,7 +309,8 @@ impl LockRange {
         let mut statement = call.statement();
         if let Some(number) = self.upsert {
             statement.params.push(Bound::Int8(number));
-            statement.sql += &format!(", docshard_internal.lock_upsert(${})", statement.params.len());
+            statement.sql +=
+                &format!(", docshard_internal.lock_upsert({}, ${})", collection.id, statement.params.len());
         }
         statement
     }
@@ -292,13 +339,14 @@ pub fn write<'s>(
     range: &LockRange,
     statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Vec<Written>> {
+    let role = grants::require(collection, Level::Write)?;
     let single = destinations.len() == 1;
     let lock = range.statement(collection);
     let retryable = can_retry(destinations);
 
     // First everybody locks and checks.
     if !single {
-        let mut streams = send(destinations, WRITE, None, |_| &lock)?;
+        let mut streams = send(destinations, role, WRITE, None, |_| &lock)?;
         let checked = lock_local(collection, destinations, range).and_then(|()| remote::await_all(&mut streams));
         let drained = checked.and_then(|()| drain(&mut streams));
         if let Err(error) = drained {
@@ -323,7 +371,7 @@ pub fn write<'s>(
     // Then everybody writes.
     let preamble = single.then_some(&lock);
     let run = || -> Result<Vec<Written>> {
-        let mut streams = send(destinations, WRITE, preamble, &statement)?;
+        let mut streams = send(destinations, role, WRITE, preamble, &statement)?;
         let local = write_local(collection, destinations, &statement)?;
         remote::await_all(&mut streams)?;
         collect(destinations, streams, local)
@@ -349,11 +397,12 @@ pub fn write_checked<'s>(
     is_last: bool,
     statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Vec<Written>> {
+    let role = grants::require(collection, Level::Write)?;
     let retryable = can_retry(destinations);
     lock_local(collection, destinations, range)?;
     let run = || -> Result<Vec<Written>> {
         let share = if is_last && whole::is_whole_transaction() { Share::Whole } else { Share::Alone };
-        let mut streams = send(destinations, share, None, &statement)?;
+        let mut streams = send(destinations, role, share, None, &statement)?;
         remote::await_all(&mut streams)?;
         let local = write_local(collection, destinations, &statement)?;
         let written = collect(destinations, streams, local)?;
@@ -369,6 +418,7 @@ pub struct Feed<'a> {
     collection: &'a Collection,
     destinations: Vec<Destination>,
     retryable: bool,
+    role: Role,
     feed: remote::Feed,
 }
 
@@ -383,7 +433,8 @@ impl<'a> Feed<'a> {
             return Ok(None);
         }
         let retryable = can_retry(&destinations);
-        Ok(Some(Self { collection, destinations, retryable, feed: remote::Feed::default() }))
+        let role = grants::require(collection, Level::Write)?;
+        Ok(Some(Self { collection, destinations, retryable, role, feed: remote::Feed::default() }))
     }
 
     /// Sends a shard a statement. Nothing else may be sent to shards before [`Feed::finish`], unless an error ends the
@@ -406,6 +457,7 @@ impl<'a> Feed<'a> {
         let params = borrowed.params_at(destination.version);
         let sent = self.feed.send(&remote::Request {
             server,
+            role: self.role,
             preamble: None,
             statement: remote::Statement { sql: &statement.sql, params: &params },
             write: true,
@@ -498,8 +550,7 @@ fn lock_local(collection: &Collection, destinations: &[Destination], range: &Loc
     match destinations.iter().find(|d| d.shard.place == Place::Local) {
         Some(d) => {
             writing::lock_and_check(collection.id, assumed(collection, d), range.lo.as_deref(), range.hi.as_deref())?;
-            range.upsert.into_iter().for_each(writing::lock_upsert);
-            Ok(())
+            range.upsert.map_or(Ok(()), |number| writing::lock_upsert(collection.id, number))
         }
         None => Ok(()),
     }
@@ -521,7 +572,8 @@ fn write_here(collection: &Collection, destination: &Destination, statement: &St
 ///
 /// # Errors
 /// Whatever the shard raises.
-pub fn write_locked(destination: &Destination, statement: &Statement) -> Result<Written> {
+pub fn write_locked(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
+    let role = grants::require(collection, Level::Write)?;
     let borrowed = Borrowed::new(&statement.params);
     let params = borrowed.params();
     match destination.shard.place {
@@ -534,6 +586,7 @@ pub fn write_locked(destination: &Destination, statement: &Statement) -> Result<
             let share = Share::Alone;
             let mut streams = remote::start(&[remote::Request {
                 server,
+                role,
                 preamble: None,
                 statement,
                 write: true,
@@ -565,6 +618,7 @@ const WRITE: Share = Share::Alone;
 /// anyway.
 fn send<'s>(
     destinations: &[Destination],
+    role: Role,
     share: Share,
     preamble: Option<&Statement>,
     statement: impl Fn(usize) -> &'s Statement,
@@ -589,6 +643,7 @@ fn send<'s>(
         .zip(&params)
         .map(|((server, _, statement, _), (before_params, params))| remote::Request {
             server: *server,
+            role,
             preamble: before
                 .as_ref()
                 .zip(before_params.as_ref())

@@ -72,9 +72,9 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
                 let Some(index) = indexes.iter_mut().find(|index| index.name == name) else { continue };
                 // What makes an index unique is looked at by writers alone.
                 if collection.index_of(relation).is_none_or(|index| table::unique_name(index.id) != relation) {
-                    index.accesses += found[1].as_i64().unwrap_or(0);
+                    index.accesses = index.accesses.saturating_add(found[1].as_i64().unwrap_or(0));
                 }
-                index.bytes += found[2].as_i64().unwrap_or(0);
+                index.bytes = index.bytes.saturating_add(found[2].as_i64().unwrap_or(0));
                 index.since = row.get(1).map(|_| row.i64(1));
             }
             stats.extend(indexes);

@@ -3,7 +3,7 @@
 //! Small tables are counted; of larger ones PostgreSQL's statistics tell, which autovacuum keeps about right.
 
 use super::condition::Conditions;
-use super::dispatch;
+use super::dispatch::{self, LARGEST_NUMBER};
 use super::fresh::with_fresh_map;
 use super::statement::Statement;
 use crate::catalog::model::Collection;
@@ -91,7 +91,7 @@ fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
     let Ok(Json::Object(sizes)) = serde_json::from_slice(sizes) else { return Vec::new() };
     let mut named: Vec<(String, i64)> = vec![("_id_".to_owned(), 0)];
     for (relation, size) in &sizes {
-        let size = size.as_i64().unwrap_or(0);
+        let size = size.as_i64().unwrap_or(0).clamp(0, LARGEST_NUMBER);
         match collection.index_of(relation) {
             Some(index) => match named.iter_mut().find(|(known, _)| *known == index.name) {
                 Some((_, sum)) => *sum += size,

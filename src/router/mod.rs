@@ -13,7 +13,7 @@
 //! * [`merge`]: several shards' answers as one, in order.
 //! * [`aim`]: which shards, and which document, a write goes to.
 //! * [`read`], [`insert`], [`modify`], [`single`], [`upsert`], [`find_and_modify`],
-//!   [`distinct`], [`explain`], [`measure`], [`index_stats`]: the operations; [`config`]: the catalog as a database.
+//!   [`distinct`], [`explain`], [`measure`], [`inspect`], [`index_stats`]: the operations; [`config`]: the catalog as a database.
 //!
 //! INVARIANTS (see `ownership`): every statement carries the version that its map assumed; a stale answer of one target
 //! voids the answers of all; no row is handed out before every target has confirmed; a write first locks and checks.
@@ -34,6 +34,7 @@ pub mod halves;
 pub mod hint;
 pub mod index_stats;
 pub mod insert;
+pub mod inspect;
 pub mod measure;
 pub mod merge;
 pub mod modify;

@@ -282,7 +282,7 @@ fn relocate(collection: &Collection, old: &Destination, skey: Vec<u8>, id: Vec<u
     }
     let sql = format!("DELETE FROM {} t WHERE t.skey = $1 AND t.id = $2", collection.table());
     let statement = Statement { sql, params: vec![Bound::Bytes(skey), Bound::Bytes(id)] };
-    match dispatch::write_locked(old, &statement)?.affected {
+    match dispatch::write_locked(collection, old, &statement)?.affected {
         1 => Ok(()),
         n => Err(Error::new(Kind::InternalError, format!("{n} documents were deleted where one was to be moved"))),
     }

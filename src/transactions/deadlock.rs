@@ -14,7 +14,7 @@ use crate::catalog::model::Shard;
 use crate::pg::error::Result;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
-use crate::pg::server::{current_user, sleep_ms};
+use crate::pg::server::sleep_ms;
 use crate::pg::{background, spi, transaction, user};
 use crate::remote::{self, Session};
 use docshard_core::chunk_map::ShardId;
@@ -109,7 +109,7 @@ fn open() -> Result<Vec<Asked>> {
     })?;
     let open = |shard: &Rc<Shard>| {
         let server = shard.place.server()?;
-        let session = transaction::run(|| Session::open(server, current_user())).ok()?;
+        let session = transaction::run(|| Session::open(server)).ok()?;
         Some(Asked { shard: shard.id, session })
     };
     Ok(shards.iter().filter_map(open).collect())

@@ -3,7 +3,7 @@
 //! 1. *Before the first PREPARE* the transaction takes an exclusive lock named by its local transaction id, which is
 //!    part of every prepared transaction's name ([`Router::token`]). It is held to the transaction's end.
 //! 2. *After the last PREPARE* a row for each prepared transaction is written into `docshard_catalog.transactions`, in
-//!    the local transaction: its commit is the decision.
+//!    the local transaction: its commit is the decision, and durable whatever the session's `synchronous_commit`.
 //! 3. *After the local commit* the shards are told. Rows whose shards have committed are removed by this backend's next
 //!    such transaction, or by [`resolve_all`].
 //!
@@ -25,6 +25,7 @@ mod deadlock;
 mod prepared;
 mod resolve;
 
+use crate::pg::durability;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::lock::{self, Mode, Tag};
@@ -66,6 +67,8 @@ impl Coordinator for Router {
 
     fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()> {
         fault::point("decide.prepared")?;
+        // No shard may be told what a crash, or a failover here, would make undecided.
+        durability::require();
         // Rows that a prepared transaction has deleted would be in the way of whoever wants to remove them.
         let finished = if at_once { FINISHED.take() } else { Vec::new() };
         let finished: Vec<&str> = finished.iter().map(String::as_str).collect();

@@ -10,9 +10,8 @@ use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::utility::{self, Ended, Watch};
-use crate::pg::{server, spi, subtransaction, user};
+use crate::pg::{durability, server, spi, subtransaction, user};
 use crate::remote::Session;
-use pgrx::pg_sys::Oid;
 
 /// SQLSTATE of a prepared transaction that is not there.
 const UNDEFINED_OBJECT: [u8; 5] = *b"42704";
@@ -22,7 +21,8 @@ pub(super) fn init() {
     utility::watch_prepared(Watch { before, after });
 }
 
-/// The local id of a prepared transaction of this database, where the database is a router's.
+/// The local id of a prepared transaction of this database, where the database is a router's. Its end is a decision, and made
+/// durable as such.
 fn before(gid: &str) -> Option<u32> {
     // A router's part of a transaction at this shard: that is told by the router, and has no shards of its own.
     if gid.starts_with(GID) {
@@ -35,15 +35,16 @@ fn before(gid: &str) -> Option<u32> {
          WHERE gid = $1 AND database = pg_catalog.current_database()",
         &[Param::Text(gid)],
     );
-    rows.ok()?.first().and_then(|row| u32::try_from(row.i64(0)).ok())
+    let transaction = rows.ok()?.first().and_then(|row| u32::try_from(row.i64(0)).ok())?;
+    durability::require();
+    Some(transaction)
 }
 
 /// Tells the shards; those that cannot be told are left to the worker, with a warning.
 fn after(transaction: u32, ended: Ended) {
     let told = subtransaction::attempt(|| {
         let _snapshot = ActiveSnapshot::latest();
-        let caller = server::current_user();
-        user::as_extension_owner(|| tell_all(transaction, ended, caller))
+        user::as_extension_owner(|| tell_all(transaction, ended))
     });
     let late = match told {
         Ok(late) if late.is_empty() => return,
@@ -63,11 +64,11 @@ fn after(transaction: u32, ended: Ended) {
 }
 
 /// Returns the names of the shards that could not be told.
-fn tell_all(transaction: u32, ended: Ended, caller: Oid) -> Result<Vec<String>> {
+fn tell_all(transaction: u32, ended: Ended) -> Result<Vec<String>> {
     let prefix = gid_prefix(transaction)?;
     let mut late = Vec::new();
     for shard in cache::shards()?.values() {
-        if tell(shard, &prefix, ended, caller).is_err() {
+        if tell(shard, &prefix, ended).is_err() {
             late.push(shard.name.clone());
         }
     }
@@ -75,7 +76,7 @@ fn tell_all(transaction: u32, ended: Ended, caller: Oid) -> Result<Vec<String>> 
     Ok(late)
 }
 
-fn tell(shard: &Shard, prefix: &str, ended: Ended, caller: Oid) -> Result<()> {
+fn tell(shard: &Shard, prefix: &str, ended: Ended) -> Result<()> {
     let (Place::Remote(server), Some(name)) = (shard.place, &shard.server) else { return Ok(()) };
     let (verb, gids) = match ended {
         Ended::Committed => {
@@ -87,7 +88,7 @@ fn tell(shard: &Shard, prefix: &str, ended: Ended, caller: Oid) -> Result<()> {
         }
         Ended::RolledBack => ("ROLLBACK", None),
     };
-    let mut session = Session::open(server, caller)?;
+    let mut session = Session::open(server)?;
     let gids = match gids {
         Some(gids) => gids,
         // What was to be decided is gone with the transaction.

@@ -7,7 +7,6 @@ use crate::catalog::nodes::read_on;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
-use crate::pg::server::current_user;
 use crate::pg::{spi, transaction};
 use crate::remote::Session;
 use std::rc::Rc;
@@ -67,7 +66,7 @@ fn resolve(shard: &Shard) -> Result<u64> {
     let mut done = 0;
     if !prepared.is_empty() {
         let decided = decisions(server_name)?;
-        let mut session = Session::open(server, current_user())?;
+        let mut session = Session::open(server)?;
         for gid in &prepared {
             let verb = if decided.contains(gid) { "COMMIT" } else { "ROLLBACK" };
             session.execute(&format!("{verb} PREPARED '{}'", gid.replace('\'', "''")))?;

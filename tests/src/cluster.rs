@@ -458,6 +458,25 @@ impl Node {
 #[derive(Debug)]
 pub struct Standby(Node);
 
+impl Standby {
+    /// It gets nothing any more of what its server does.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn cut_off(&self) {
+        self.0.psql("ALTER SYSTEM SET primary_conninfo = 'host=127.0.0.1 port=1'");
+        self.0.psql("SELECT pg_reload_conf()");
+        wait_until("the standby gets nothing", PATIENCE, || {
+            self.0.value::<i64>("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'") == 0
+        });
+    }
+
+    /// On which it listens, at 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.0.port
+    }
+}
+
 impl Drop for Standby {
     fn drop(&mut self) {
         self.0.stop_now();

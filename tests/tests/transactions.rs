@@ -553,3 +553,169 @@ fn everybody_writes_while_chunks_split_and_move() {
     assert_eq!(sum(&mut client, "all"), all_increments.into_inner() * BEFORE);
     assert_eq!(prepared(&cluster), 0);
 }
+
+/// `lock_timeout` of the client's session holds at the shards for each statement as it is then, whatever became of the
+/// transaction that it was told in.
+#[test]
+fn lock_timeout_reaches_the_shards() {
+    const NOT_AVAILABLE: &str = "55P03";
+    const CANCELED: &str = "57014";
+    let cluster = cluster();
+    let (mut holder, mut client) = (cluster.router.client(), cluster.router.client());
+    for k in KEYS {
+        insert(&mut client, &json!({"_id": k, "k": k, "n": 0})).unwrap();
+    }
+    let write = |client: &mut Client, k: i64| {
+        call(client, "update_one", &[&json!({"_id": k, "k": k}), &json!({"$inc": {"n": 1}})])
+    };
+    let refused = |client: &mut Client, k: i64| code(&write(client, k).expect_err("a lock")).to_owned();
+    holder.batch_execute("BEGIN").unwrap();
+    call(&mut holder, "update_many", &[&json!({}), &json!({"$inc": {"n": 1}})]).unwrap();
+
+    // A connection that has seen the statement, and one that has not; by itself, and in a block.
+    for _ in 0..2 {
+        client.batch_execute("SET lock_timeout = '100ms'").unwrap();
+        for k in KEYS {
+            assert_eq!(refused(&mut client, k), NOT_AVAILABLE, "{k}");
+        }
+        client.batch_execute("RESET lock_timeout; SET statement_timeout = '1s'").unwrap();
+        for k in KEYS {
+            assert_eq!(refused(&mut client, k), CANCELED, "{k}");
+        }
+        client.batch_execute("RESET statement_timeout").unwrap();
+    }
+    for k in [100, 200] {
+        client.batch_execute("BEGIN; SET LOCAL lock_timeout = '100ms'").unwrap();
+        count(&mut client, &json!({}));
+        client.batch_execute("SAVEPOINT a").unwrap();
+        assert_eq!(refused(&mut client, k), NOT_AVAILABLE, "{k}");
+        client.batch_execute("ROLLBACK TO a; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = '1s'").unwrap();
+        assert_eq!(refused(&mut client, k), CANCELED, "{k}");
+        client.batch_execute("ROLLBACK TO a; SET LOCAL lock_timeout = '100ms'").unwrap();
+        assert_eq!(refused(&mut client, k), NOT_AVAILABLE, "{k}");
+        client.batch_execute("ROLLBACK; SET statement_timeout = '1s'").unwrap();
+        assert_eq!(refused(&mut client, k), CANCELED, "{k}");
+        client.batch_execute("RESET statement_timeout").unwrap();
+    }
+
+    // One that committed has told it for good.
+    client.batch_execute("SET lock_timeout = '100ms'; BEGIN").unwrap();
+    for k in KEYS {
+        insert(&mut client, &json!({"_id": "new", "k": k})).unwrap();
+    }
+    client.batch_execute("COMMIT").unwrap();
+    for k in KEYS {
+        assert_eq!(refused(&mut client, k), NOT_AVAILABLE, "{k}");
+    }
+    holder.batch_execute("ROLLBACK").unwrap();
+    for k in KEYS {
+        write(&mut client, k).unwrap();
+    }
+}
+
+const TWO: &str = r#"{"pair": true, "k": {"$gte": 100, "$lt": 200}}"#;
+const TWO_HERE: &str = r#"{"pair": true, "k": {"$lt": 100}}"#;
+
+/// Of two who each make sure that there are two, and delete one, one is refused; by itself, as a block, and as a batch without
+/// `BEGIN`; on a shard, and here.
+#[test]
+fn serializable_transactions_leave_one_of_two() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    for (pair, first) in [(TWO, 100), (TWO_HERE, 1)] {
+        let count = format!("SELECT docshard.count_documents('{NS}', '{pair}')");
+        let delete = |k: i64| format!("SELECT docshard.delete_one('{NS}', '{{\"k\": {k}, \"_id\": {k}}}')");
+        for batch in [false, true] {
+            for k in [first, first + 1] {
+                insert(&mut client, &json!({"_id": k, "k": k, "pair": true})).unwrap();
+            }
+            client.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
+            let (begin, commit) = if batch { ("", "") } else { ("BEGIN ISOLATION LEVEL SERIALIZABLE;", "COMMIT;") };
+            let other = format!(
+                "{begin} {count}; SELECT pg_advisory_lock(1); SELECT pg_advisory_unlock(1); {}; {commit}",
+                delete(first)
+            );
+            let mut session = cluster.router.client();
+            session.batch_execute("SET default_transaction_isolation = serializable").unwrap();
+            let running = thread::spawn(move || session.batch_execute(&other));
+            wait_until("the other one has counted", Duration::from_secs(30), || {
+                cluster.router.value::<i64>(
+                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 1",
+                ) == 1
+            });
+            let mut one = cluster.router.client();
+            one.batch_execute("BEGIN ISOLATION LEVEL SERIALIZABLE").unwrap();
+            assert_eq!(one.query_one(&count, &[]).unwrap().get::<_, i64>(0), 2);
+            client.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
+            let outcomes = [
+                running.join().unwrap(),
+                one.batch_execute(&delete(first + 1)).and_then(|()| one.batch_execute("COMMIT")),
+            ];
+            let refused: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+            assert_eq!(refused.len(), 1, "{pair}, batch {batch}: {outcomes:?}");
+            assert_eq!(code(refused[0]), "40001", "{refused:?}");
+            drop(one);
+            assert_eq!(client.query_one(&count, &[]).unwrap().get::<_, i64>(0), 1);
+            call(&mut client, "delete_many", &[&json!({})]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn serializable_transactions_have_one_shard() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    for k in KEYS {
+        insert(&mut client, &json!({"_id": k, "k": k, "n": 0})).unwrap();
+    }
+    let read = |k: i64| format!("SELECT docshard.find_one('{NS}', '{{\"k\": {k}}}')");
+    let write = |k: i64| format!("SELECT docshard.update_one('{NS}', '{{\"k\": {k}}}', '{{\"$inc\": {{\"n\": 1}}}}')");
+    let all = format!("SELECT docshard.count_documents('{NS}')");
+    let refused = |client: &mut Client, sql: &str| {
+        let error = client.batch_execute(sql).expect_err(sql);
+        let error = error.as_db_error().expect("the server's").clone();
+        assert_eq!(error.code().code(), "0A000", "{sql}: {error:?}");
+        assert_eq!(error.detail(), Some("MongoDB error 238 (NotImplemented)."));
+        assert!(error.hint().unwrap().contains("REPEATABLE READ"), "{error:?}");
+    };
+    for one in KEYS {
+        for other in KEYS.into_iter().filter(|other| *other != one) {
+            for (first, second) in [
+                (read(one), read(other)),
+                (read(one), write(other)),
+                (write(one), read(other)),
+                (write(one), write(other)),
+                (write(one), all.clone()),
+            ] {
+                client.batch_execute(&format!("BEGIN ISOLATION LEVEL SERIALIZABLE; {first}")).unwrap();
+                refused(&mut client, &second);
+                client.batch_execute("ROLLBACK").unwrap();
+            }
+        }
+        // One shard is enough, any number of times.
+        let own = [read(one), write(one), read(one), write(one)].join("; ");
+        client.batch_execute(&format!("BEGIN ISOLATION LEVEL SERIALIZABLE; {own}; COMMIT")).unwrap();
+        assert_eq!(field(&mut client, one, "n"), 2);
+    }
+    client.batch_execute("SET default_transaction_isolation = serializable").unwrap();
+    refused(&mut client, &all);
+    for k in KEYS {
+        client.batch_execute(&write(k)).unwrap();
+        assert_eq!(field(&mut client, k, "n"), 3);
+    }
+    client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
+    assert_eq!(count(&mut client, &json!({})), 3);
+    client.batch_execute("COMMIT").unwrap();
+
+    // READ ONLY and DEFERRABLE go along: the shard's transaction waits until it knows that it will not be refused.
+    let mut writer = cluster.shards[0].client();
+    writer.batch_execute("BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM pg_class").unwrap();
+    let reads = format!("BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE; {}", read(100));
+    let reader = thread::spawn(move || client.batch_execute(&reads).map(|()| client));
+    wait_until("it waits", Duration::from_secs(30), || {
+        cluster.shards[0].value::<i64>("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SafeSnapshot'") == 1
+    });
+    writer.batch_execute("COMMIT").unwrap();
+    let mut client = reader.join().unwrap().expect("the snapshot is safe");
+    assert_eq!(code(&client.batch_execute(&write(100)).unwrap_err()), "25006");
+}

@@ -14,6 +14,10 @@ use std::ops::Range;
 /// In a length: the document has the fields of the one before.
 const SAME_FIELDS: u32 = 1 << 31;
 
+/// Most bytes that keys and documents have together once they are unpacked. Fields that are written once are unpacked for
+/// each document, so a short packed value could otherwise ask for any amount of memory.
+pub const MAX_UNPACKED_BYTES: usize = 64 << 20;
+
 /// The fields of an object.
 #[derive(Debug, Default)]
 struct Fields {
@@ -53,12 +57,13 @@ impl Fields {
 pub struct Packer {
     packed: Vec<u8>,
     fields: Fields,
+    unpacked: usize,
 }
 
 impl Default for Packer {
     /// With room for a screen of short documents.
     fn default() -> Self {
-        Self { packed: Vec::with_capacity(8 << 10), fields: Fields::default() }
+        Self { packed: Vec::with_capacity(8 << 10), fields: Fields::default(), unpacked: 0 }
     }
 }
 
@@ -68,6 +73,7 @@ impl Packer {
     /// Both are shorter than 2 GB, as all that PostgreSQL stores.
     pub fn put(&mut self, key: &[u8], document: &[u8]) {
         let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX) & !SAME_FIELDS;
+        self.unpacked = self.unpacked.saturating_add(key.len() + document.len());
         self.packed.extend_from_slice(&length(key.len()).to_le_bytes());
         if let Some([entries, values]) = self.fields.split(document) {
             let rest = length(entries.len() + values.len()) | SAME_FIELDS;
@@ -83,9 +89,9 @@ impl Packer {
         self.packed.extend_from_slice(document);
     }
 
-    /// All that was put.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.packed
+    /// All that was put; None if it is more than [`Documents::unpack`] takes.
+    pub fn into_bytes(self) -> Option<Vec<u8>> {
+        (self.unpacked <= MAX_UNPACKED_BYTES).then_some(self.packed)
     }
 }
 
@@ -98,9 +104,11 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// What was packed, or None if it is not whole. That each is a well-formed document is left to be checked.
+    /// What was packed, or None if it is not whole, or more than [`MAX_UNPACKED_BYTES`]. That each is a well-formed document
+    /// is left to be checked.
     pub fn unpack(mut packed: &[u8]) -> Option<Self> {
-        let mut all = Self { bytes: Vec::with_capacity(packed.len() / 2 * 3), places: Vec::with_capacity(32) };
+        let room = (packed.len() / 2).saturating_mul(3).min(MAX_UNPACKED_BYTES);
+        let mut all = Self { bytes: Vec::with_capacity(room), places: Vec::with_capacity(32) };
         let mut fields = Fields::default();
         while !packed.is_empty() {
             let key = word(&mut packed)? as usize;
@@ -108,24 +116,28 @@ impl Documents {
             let (key, rest) = packed.split_at_checked(key)?;
             let (document, rest) = rest.split_at_checked((length & !SAME_FIELDS) as usize)?;
             packed = rest;
-            let key = all.append(&[key]);
+            let key = all.append(&[key])?;
             let document = if length & SAME_FIELDS == 0 {
                 fields.learn(document);
-                all.append(&[document])
+                all.append(&[document])?
             } else {
                 let entries = fields.names_at().checked_sub(fields.heading.len())?;
                 let (entries, values) = document.split_at_checked(entries)?;
-                all.append(&[&fields.heading, entries, &fields.names, values])
+                all.append(&[&fields.heading, entries, &fields.names, values])?
             };
             all.places.push([key, document]);
         }
         Some(all)
     }
 
-    fn append(&mut self, parts: &[&[u8]]) -> Range<usize> {
+    fn append(&mut self, parts: &[&[u8]]) -> Option<Range<usize>> {
         let start = self.bytes.len();
+        let length = parts.iter().fold(start, |sum, part| sum.saturating_add(part.len()));
+        if length > MAX_UNPACKED_BYTES {
+            return None;
+        }
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
-        start..self.bytes.len()
+        Some(start..length)
     }
 
     /// How many there are.
@@ -164,7 +176,7 @@ mod tests {
     fn packed(all: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
         let mut packer = Packer::default();
         all.iter().for_each(|(key, document)| packer.put(key, document));
-        packer.into_bytes()
+        packer.into_bytes().expect("not too much")
     }
 
     fn unpacked(packed: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
@@ -190,6 +202,22 @@ mod tests {
         for length in 0..whole.len() {
             assert_eq!(unpacked(&whole[..length]).is_some(), ends.contains(&length), "{length} bytes");
         }
+    }
+
+    /// Few bytes that claim many documents, each with all the fields of the first.
+    #[test]
+    fn a_short_value_does_not_ask_for_much_memory() {
+        let names: serde_json::Map<_, _> = (0..100_000).map(|n| (format!("field {n}"), Json::Null)).collect();
+        let first = jsonb(&Json::Object(names));
+        let mut packer = Packer::default();
+        for _ in 0..100 {
+            packer.put(&[], &first);
+        }
+        let (claimed, mut bytes) = (packer.unpacked, packer.packed.clone());
+        assert!(claimed > MAX_UNPACKED_BYTES && packer.into_bytes().is_none());
+        assert!(Documents::unpack(&bytes).is_none());
+        bytes.truncate(8 + first.len());
+        assert_eq!(Documents::unpack(&bytes).map(|all| all.count()), Some(1));
     }
 
     fn document() -> impl Strategy<Value = Json> {

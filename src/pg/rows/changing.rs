@@ -7,7 +7,7 @@
 use super::{DOC, Purpose, Writer};
 use crate::pg::error::{Error, Result};
 use crate::pg::jsonb::{RawJsonb, new_varlena};
-use crate::pg::scan::{Bound, scan_keys};
+use crate::pg::scan::{Bound, has_block, scan_keys};
 use docshard_core::error::Kind;
 use pgrx::{FromDatum, IntoDatum, pg_sys};
 use std::ffi::c_int;
@@ -191,6 +191,11 @@ impl Writer {
         // SAFETY: see the type's invariants; PostgreSQL looks whether the place holds a row. Which of its versions that is, the
         // change itself will find out.
         let row = unsafe {
+            // To read a block beyond the table's end is an error at best, and the last of all numbers would make it longer.
+            let block = pgrx::itemptr::item_pointer_get_block_number_no_check(found.place);
+            if found.place.ip_posid == 0 || !has_block(self.rel, block) {
+                return None;
+            }
             let (mut place, any) = (found.place, &raw mut pg_sys::SnapshotAnyData);
             pg_sys::table_tuple_fetch_row_version(self.rel, &mut place, any, seen).then(|| Found::in_slot(seen))
         };
@@ -269,7 +274,8 @@ impl Writer {
             use pg_sys::TM_Result as R;
             match result {
                 R::TM_Ok => Ok(Tried::Done),
-                R::TM_SelfModified => Ok(Tried::Gone),
+                // Invisible: the place that a caller named holds what another transaction is still writing, or has taken back.
+                R::TM_SelfModified | R::TM_Invisible => Ok(Tried::Gone),
                 R::TM_Updated | R::TM_Deleted => Ok(Tried::Locking),
                 _ => Err(Error::new(Kind::InternalError, format!("unexpected answer {result} to a change of a row"))),
             }
@@ -307,7 +313,7 @@ impl Writer {
                     Ok(if newer { Locked::Newer } else { Locked::AsFound })
                 }
                 // By this very transaction, behind the scan's back.
-                R::TM_SelfModified => Ok(Locked::Gone),
+                R::TM_SelfModified | R::TM_Invisible => Ok(Locked::Gone),
                 R::TM_Deleted if !one_snapshot => Ok(Locked::Gone),
                 R::TM_Updated | R::TM_Deleted => {
                     Err(Error::new(Kind::WriteConflict, "could not serialize access due to concurrent update"))

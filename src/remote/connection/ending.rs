@@ -6,6 +6,7 @@ use super::super::param::Encoded;
 use super::super::wire::{Limit, Lost};
 use super::{CLEANUP, Connection, Open, Step};
 use crate::pg::error::Result;
+use crate::pg::sql::quote_literal;
 use std::ffi::CStr;
 use std::time::Instant;
 
@@ -18,8 +19,8 @@ impl Connection {
         if !self.implicit || self.broken {
             return Ok(());
         }
-        let begin = Open::Block(Local { level: 1, one_snapshot: false, read_only: false });
-        if !self.pipeline(begin, std::iter::empty(), &mut Encoded::default())? || self.wire.sent().is_err() {
+        let begin = Open::Block(Local::PLAIN);
+        if !self.pipeline(begin, None, std::iter::empty(), &mut Encoded::default())? || self.wire.sent().is_err() {
             return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
         }
         self.drain(Limit::Served)
@@ -28,6 +29,13 @@ impl Connection {
     /// Sends what commits the remote transaction; to be followed by [`Connection::await_commit`].
     pub(in crate::remote) fn send_commit(&mut self) -> Result<()> {
         if self.implicit { self.send_sync(&[]) } else { self.send_text("COMMIT") }
+    }
+
+    /// Sends what prepares the remote transaction, which is a block. It survives a failover to a synchronous standby, and so
+    /// does its end by the next command, whatever the shard's `synchronous_commit`.
+    pub(in crate::remote) fn send_prepare(&mut self, gid: &str) -> Result<()> {
+        let text = self.session.durably(&format!("PREPARE TRANSACTION {}", quote_literal(gid)));
+        self.send_text(&text)
     }
 
     /// Awaits the outcome of what [`Connection::send_commit`] sent.
@@ -41,6 +49,7 @@ impl Connection {
 
     /// Sends what rolls the remote transaction back; to be followed by [`Connection::drain`].
     pub(in crate::remote) fn send_rollback(&mut self) -> Result<()> {
+        self.session.rolled_back();
         match (self.void, self.implicit) {
             (true, _) => Ok(()),
             (_, true) => self.send_sync(ROLL_BACK),
@@ -79,6 +88,7 @@ impl Connection {
 
     /// The remote transaction is over.
     pub(in crate::remote) fn ended(&mut self) {
+        self.session.committed();
         self.depth = 0;
         self.wrote = false;
         self.implicit = false;
@@ -103,6 +113,7 @@ impl Connection {
 
     /// The subtransaction at this level was aborted: sends what rolls it back. To be finished with `finish_text`.
     pub(in crate::remote) fn send_abort_sub(&mut self, level: i32) -> bool {
+        self.session.rolled_back();
         self.release_from = self.release_from.filter(|from| *from < level);
         let sql = format!("ROLLBACK TO SAVEPOINT s{level}; RELEASE SAVEPOINT s{level}");
         self.send_text(&sql).is_ok()

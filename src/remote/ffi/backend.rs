@@ -184,10 +184,17 @@ pub(in crate::remote) struct Local {
     pub(in crate::remote) level: i32,
     /// REPEATABLE READ or stricter
     pub(in crate::remote) one_snapshot: bool,
+    pub(in crate::remote) serializable: bool,
     pub(in crate::remote) read_only: bool,
+    /// of consequence only where it is serializable and only reads
+    pub(in crate::remote) deferrable: bool,
 }
 
 impl Local {
+    /// READ COMMITTED, not in a subtransaction.
+    pub(in crate::remote) const PLAIN: Self =
+        Self { level: 1, one_snapshot: false, serializable: false, read_only: false, deferrable: false };
+
     /// True if a remote transaction that is begun without `BEGIN` is like it.
     pub(in crate::remote) fn is_plain(self) -> bool {
         self.level == 1 && !self.one_snapshot && !self.read_only
@@ -201,7 +208,9 @@ pub(in crate::remote) fn local() -> Local {
         Local {
             level: pg_sys::GetCurrentTransactionNestLevel(),
             one_snapshot: pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int,
+            serializable: pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as c_int,
             read_only: pg_sys::XactReadOnly,
+            deferrable: pg_sys::XactDeferrable,
         }
     }
 }
@@ -229,6 +238,12 @@ pub(in crate::remote) fn deadlock_timeout() -> Duration {
     Duration::from_millis(u64::try_from(unsafe { pg_sys::DeadlockTimeout }).unwrap_or(1000))
 }
 
+/// The session's setting, in milliseconds; 0 is none.
+pub(in crate::remote) fn lock_timeout() -> i32 {
+    // SAFETY: main thread.
+    unsafe { pg_sys::LockTimeout }
+}
+
 /// What PostgreSQL's log calls this session.
 pub(in crate::remote) fn session_id() -> String {
     // SAFETY: main thread; set once, when the process begins.
@@ -236,22 +251,9 @@ pub(in crate::remote) fn session_id() -> String {
     format!("{begun:x}.{pid:x}")
 }
 
-pub(in crate::remote) fn current_user() -> Oid {
-    // SAFETY: main thread.
-    unsafe { pg_sys::GetUserId() }
-}
-
 pub(in crate::remote) fn is_superuser(user: Oid) -> bool {
     // SAFETY: main thread, in a transaction.
     unsafe { pg_sys::superuser_arg(user) }
-}
-
-pub(in crate::remote) fn may_use_server(server: Oid, user: Oid) -> bool {
-    // SAFETY: main thread, in a transaction.
-    unsafe {
-        pg_sys::pg_foreign_server_aclcheck(server, user, pg_sys::ACL_USAGE as pg_sys::AclMode)
-            == pg_sys::AclResult::ACLCHECK_OK
-    }
 }
 
 pub(in crate::remote) fn database_encoding() -> String {
@@ -259,9 +261,16 @@ pub(in crate::remote) fn database_encoding() -> String {
     unsafe { text(pg_sys::GetDatabaseEncodingName()) }.unwrap_or_default()
 }
 
-pub(in crate::remote) fn user_name(user: Oid) -> String {
+/// The name of a role; None if it is gone.
+pub(in crate::remote) fn user_name(user: Oid) -> Option<String> {
     // SAFETY: main thread, in a transaction; the second argument asks for null instead of an error.
-    unsafe { text(pg_sys::GetUserNameFromId(user, true)) }.unwrap_or_else(|| user.to_u32().to_string())
+    unsafe { text(pg_sys::GetUserNameFromId(user, true)) }
+}
+
+/// Looks at what other sessions have changed in the catalogs.
+pub(in crate::remote) fn accept_invalidations() {
+    // SAFETY: main thread, in a transaction.
+    unsafe { pg_sys::AcceptInvalidationMessages() }
 }
 
 /// A foreign server.

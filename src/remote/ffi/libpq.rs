@@ -191,6 +191,8 @@ impl PgConn {
             match NonNull::new(pq_sys::PQconnectStartParams(keywords_p.as_ptr(), values_p.as_ptr(), 0)) {
                 Some(conn) => {
                     pq_sys::PQsetNoticeReceiver(conn.as_ptr(), Some(no_notice), null_mut());
+                    // A login that is refused tells its SQLSTATE only so.
+                    pq_sys::PQsetErrorVerbosity(conn.as_ptr(), pq_sys::PGVerbosity::PQERRORS_VERBOSE);
                     Some(Self { conn, wait: None })
                 }
                 None => {
@@ -216,11 +218,20 @@ impl PgConn {
     /// Called once after the connection is ready: non-blocking from here on, with a wait-event set of its own.
     pub(in crate::remote) fn established(&mut self) -> bool {
         // SAFETY: owned.
-        let non_blocking = unsafe { pq_sys::PQsetnonblocking(self.conn.as_ptr(), 1) } == 0;
+        let non_blocking = unsafe {
+            pq_sys::PQsetErrorVerbosity(self.conn.as_ptr(), pq_sys::PGVerbosity::PQERRORS_DEFAULT);
+            pq_sys::PQsetnonblocking(self.conn.as_ptr(), 1) == 0
+        };
         let mut wait = WaitSet::new(1);
         wait.add(self.socket(), true, false);
         self.wait = Some(wait);
         non_blocking
+    }
+
+    /// A setting that the server reports by itself, as it was last reported.
+    pub(in crate::remote) fn reported(&self, name: &CStr) -> Option<String> {
+        // SAFETY: owned; the string belongs to the connection, or is null.
+        unsafe { text(pq_sys::PQparameterStatus(self.conn.as_ptr(), name.as_ptr())) }
     }
 
     pub(in crate::remote) fn socket(&self) -> c_int {

@@ -1,0 +1,54 @@
+-- What a move has pulled is checked before it is stored, whoever has put it into the staging table.
+SELECT docshard.shard_collection('arrive.c', '{"k": 1}');
+SELECT docshard.insert_one('arrive.c', '{"_id": 1, "k": 5}') IS NOT NULL AS inserted;
+SELECT "table", substring("table" FROM '[0-9]+$') AS number FROM docshard.collections WHERE namespace = 'arrive.c' \gset
+CREATE TABLE docshard_data.m990_staging (batch int, seq bigint, skey bytea, id bytea, doc jsonb, documents bigint, packed bytea);
+CREATE INDEX ON docshard_data.m990_staging (batch);
+CREATE FUNCTION pg_temp.length(part bytea) RETURNS bytea LANGUAGE sql AS $$
+  SELECT string_agg(set_byte('\x00', 0, (length(part) >> (8 * n)) & 255), '' ORDER BY n) FROM generate_series(0, 3) n $$;
+-- Puts a document into the staging table as the only one of the batch 1.
+CREATE FUNCTION pg_temp.stage(skey bytea, id bytea, doc bytea) RETURNS void LANGUAGE sql AS $$
+  DELETE FROM docshard_data.m990_staging;
+  INSERT INTO docshard_data.m990_staging (batch, documents, packed)
+  SELECT 1, 1, pg_temp.length(skey) || pg_temp.length(id) || pg_temp.length(doc) || skey || id || doc $$;
+CREATE FUNCTION pg_temp.key(value text, path text DEFAULT 'k') RETURNS bytea LANGUAGE sql AS $$
+  SELECT docshard_internal.shard_key(format('{"%s": %s}', path, value)::jsonb, format('{"%s": 1}', path)) $$;
+\set load 'SELECT docshard_internal.load_arrived(990, ' :number ', 1, false, pg_temp.key(''10''), pg_temp.key(''20''), ''{"k": 1}'')'
+-- As it should be.
+SELECT pg_temp.stage(pg_temp.key('12'), pg_temp.key('2'), docshard_internal.pack('{"_id": 2, "k": 12}'));
+:load;
+-- Outside of the range; another shard key; another _id; no document; nothing of the kind.
+SELECT pg_temp.stage(pg_temp.key('20'), pg_temp.key('3'), docshard_internal.pack('{"_id": 3, "k": 20}'));
+:load;
+SELECT pg_temp.stage(pg_temp.key('13'), pg_temp.key('3'), docshard_internal.pack('{"_id": 3, "k": 14}'));
+:load;
+SELECT pg_temp.stage(pg_temp.key('13'), pg_temp.key('3'), docshard_internal.pack('{"_id": 4, "k": 13}'));
+:load;
+SELECT pg_temp.stage(pg_temp.key('13'), pg_temp.key('3'), docshard_internal.pack('{"_id": 3, "k": 13, "x": {"$set": 1}}'));
+:load;
+SELECT pg_temp.stage(pg_temp.key('13'), pg_temp.key('3'), docshard_internal.pack('[1]'));
+:load;
+SELECT pg_temp.stage(pg_temp.key('13'), pg_temp.key('3'), '\x0100002003000080ffffff00');
+:load;
+UPDATE docshard_data.m990_staging SET packed = substr(packed, 1, length(packed) - 1);
+:load;
+SELECT docshard.find('arrive.c', '{}', '{"sort": {"k": 1}}');
+-- Changes are checked alike, those of documents that have gone by their keys.
+\set changed 'SELECT docshard_internal.check_arrived(pg_temp.key(:''k''), pg_temp.key(''1''), :''doc''::jsonb, pg_temp.key(''10''), pg_temp.key(''20''), ''{"k": 1}'')'
+\set k 15
+\set doc '{"_id": 1, "k": 15}'
+:changed;
+\set doc '{"_id": 1, "k": 16}'
+:changed;
+\set doc '{"_id": {"$oid": 1}, "k": 15}'
+:changed;
+\set k 5
+:changed;
+SELECT docshard_internal.check_arrived(pg_temp.key('5'), pg_temp.key('1'), NULL, pg_temp.key('10'), NULL, '{"k": 1}');
+SELECT docshard_internal.check_arrived(pg_temp.key('15'), pg_temp.key('1'), NULL, pg_temp.key('10'), NULL, '{"k": 1}');
+SELECT docshard_internal.check_arrived(NULL, NULL, NULL, '', NULL, '{}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard_internal.receive_part('AAAA');
+\echo :LAST_ERROR_SQLSTATE
+DROP TABLE docshard_data.m990_staging;
+SELECT docshard.drop_database('arrive');

@@ -1,0 +1,53 @@
+//! Whether a collection is in order.
+
+use crate::catalog::namespace;
+use crate::catalog::shards::check_router;
+use crate::ownership::placement::Placement;
+use crate::ownership::{arriving, inspect};
+use crate::pg::error::{Error, Result};
+use crate::pg::json::Json;
+use crate::router;
+use crate::router::options::Options;
+use docshard_core::error::Kind;
+use pgrx::datum::Array;
+use pgrx::prelude::*;
+
+/// How many problems of each shard are told.
+const LIMIT: i64 = 100;
+
+/// Reads every document of a collection on every shard: whether it is one, whether its keys are its own, whether its shard
+/// owns it. Options: limit (100), how many problems of each shard are told.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn check_collection(ns: &str, options: default!(Json, "'{}'")) -> Json {
+    let run = || -> Result<Json> {
+        check_router()?;
+        namespace::split(ns)?;
+        let json = options.parse()?;
+        let limit = Options::of(&json, "check_collection", &["limit"])?.integer("limit")?.unwrap_or(LIMIT);
+        let limit = u32::try_from(limit)
+            .ok()
+            .filter(|limit| *limit <= 10_000)
+            .ok_or_else(|| Error::new(Kind::BadValue, format!("limit is a number from 0 to 10000, not {limit}")))?;
+        Ok(Json(router::inspect::collection(ns, limit as usize)?.to_string()))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// What a shard finds of it, as JSON; `owned` are the bounds of its ranges: lo, hi, lo, hi …, of which an empty hi is none.
+#[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
+fn inspect_documents(
+    collection: i32,
+    token: i64,
+    version: i64,
+    key: &str,
+    owned: Array<'_, &[u8]>,
+    most: i32,
+) -> String {
+    let run = || -> Result<String> {
+        let owned = inspect::ranges(&owned.iter().flatten().collect::<Vec<_>>());
+        let most = usize::try_from(most).unwrap_or(0);
+        let assumed = Placement { token, version };
+        Ok(inspect::inspect(collection, assumed, &arriving::read_key(key)?, &owned, most)?.to_string())
+    };
+    run().unwrap_or_else(|e| e.raise())
+}

@@ -1,0 +1,157 @@
+//! Who may read and write which collections: `docshard_catalog.grants`.
+//!
+//! A grant names a role, a resource (a collection, a database, or `*` for all) and a level. It is looked at by the router,
+//! before anything is sent; and it is repeated as PostgreSQL's own privileges on the collections' tables at every shard,
+//! which look again.
+
+use super::cache;
+use super::model::Collection;
+use crate::pg::error::{Error, Result};
+use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::{server, spi, user};
+use crate::remote::Role;
+use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// The resource that is all collections.
+pub const EVERYTHING: &str = "*";
+
+/// What a role may do with documents. The higher one includes the lower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// find, count, aggregate
+    Read,
+    /// insert, update, delete, and read
+    Write,
+}
+
+impl Level {
+    /// As the catalog has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Read => "read",
+            Level::Write => "write",
+        }
+    }
+
+    fn parse(name: &str) -> Result<Self> {
+        match name {
+            "read" => Ok(Level::Read),
+            "write" => Ok(Level::Write),
+            other => Err(Error::new(Kind::InternalError, format!("unknown level of access in the catalog: {other}"))),
+        }
+    }
+}
+
+/// What one role may do with one resource.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// the role
+    pub role: Oid,
+    /// its name
+    pub name: String,
+    /// a collection, a database, or [`EVERYTHING`]
+    pub resource: String,
+    /// what it may do
+    pub level: Level,
+}
+
+impl Grant {
+    /// True if it concerns a collection of that name.
+    pub fn covers(&self, namespace: &str) -> bool {
+        let resource = self.resource.as_str();
+        resource == EVERYTHING
+            || resource == namespace
+            || namespace.split_once('.').is_some_and(|(database, _)| database == resource)
+    }
+}
+
+/// The grants and the extension's owner, as they were in a generation of the catalog.
+struct Known {
+    generation: u64,
+    owner: Oid,
+    grants: Rc<Vec<Grant>>,
+}
+
+thread_local! {
+    static KNOWN: RefCell<Option<Known>> = const { RefCell::new(None) };
+}
+
+/// Every grant of a role that still exists, in the newest snapshot.
+///
+/// # Errors
+/// Internal ones.
+pub fn all() -> Result<Vec<Grant>> {
+    let _snapshot = ActiveSnapshot::latest();
+    let rows = spi::read(
+        "SELECT r.oid, r.rolname, g.resource, g.level FROM docshard_catalog.grants g \
+         JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) g.role ORDER BY r.rolname, g.resource",
+        &[],
+    )?;
+    let grant = |row: &spi::Row| {
+        let oid = row.get(0).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
+        Ok(Grant {
+            role: Oid::from(oid.ok_or_else(|| Error::new(Kind::InternalError, "a role without a number"))?),
+            name: row.text(1).to_owned(),
+            resource: row.text(2).to_owned(),
+            level: Level::parse(row.text(3))?,
+        })
+    };
+    rows.iter().map(grant).collect()
+}
+
+/// The roles that may read a collection but not write it, and those that may write it; by name.
+pub fn of_collection<'g>(grants: &'g [Grant], namespace: &str) -> (Vec<&'g str>, Vec<&'g str>) {
+    let named = |level: Level| {
+        let mut names: Vec<&str> = grants
+            .iter()
+            .filter(|grant| grant.level == level && grant.covers(namespace))
+            .map(|grant| grant.name.as_str())
+            .collect();
+        names.dedup();
+        names
+    };
+    let writers = named(Level::Write);
+    let readers = named(Level::Read).into_iter().filter(|name| !writers.contains(name)).collect();
+    (readers, writers)
+}
+
+/// Whose privileges count at shards for a statement of the present user on a collection.
+///
+/// # Errors
+/// `Unauthorized` if nothing was granted to the user, or to a role whose privileges the user has.
+pub fn require(collection: &Collection, level: Level) -> Result<Role> {
+    let generation = cache::generation()?;
+    let known = KNOWN.with_borrow(|known| match known {
+        Some(known) if known.generation == generation => Some((known.owner, Rc::clone(&known.grants))),
+        _ => None,
+    });
+    let user = server::current_user();
+    if server::is_superuser() {
+        return Ok(Role::Service);
+    }
+    let (owner, grants) = match known {
+        Some(known) => known,
+        None => {
+            let (owner, grants) = (user::extension_owner()?, Rc::new(all()?));
+            KNOWN.set(Some(Known { generation, owner, grants: Rc::clone(&grants) }));
+            (owner, grants)
+        }
+    };
+    if user == owner {
+        return Ok(Role::Service);
+    }
+    let mut usable = grants.iter().filter(|grant| {
+        grant.level >= level && grant.covers(&collection.namespace) && server::has_privileges_of(user, grant.role)
+    });
+    match usable.next() {
+        Some(grant) => Ok(Role::Application(grant.role)),
+        None => Err(Error::new(
+            Kind::Unauthorized,
+            format!("permission denied to {} {}", level.name(), collection.namespace),
+        )
+        .with_hint("An administrator can grant it: docshard.grant_access(role, '{\"read\": …, \"write\": …}').")),
+    }
+}

@@ -1,0 +1,109 @@
+//! A new password for the service role, while statements go on.
+//!
+//! 1. The new password is noted for every server, durably: nothing is lost if this process ends at any step.
+//! 2. Server by server, each in a transaction of its own: the shard gets the verifier, then the user mapping gets the
+//!    password, and the note goes. Whoever connects in between is refused, reads the mapping again, and tries again (see
+//!    `remote::login`); connections that are open stay.
+//!
+//! What a call could not finish, the next one does, with the same password. Databases of one PostgreSQL server share the
+//! role: the first of them to get the verifier has changed it for all.
+
+use super::cache;
+use super::model::Place;
+use super::shards::{LOCAL, server_name};
+use crate::pg::credentials;
+use crate::pg::error::Result;
+use crate::pg::param::Param;
+use crate::pg::{background, server, spi, transaction, user};
+use crate::remote::{self, Session};
+use pgrx::pg_sys::Oid;
+use serde_json::{Value, json};
+
+const ROTATE: &str = "rotate the service password";
+
+/// Makes the job known; called from `_PG_init`.
+pub fn init() {
+    background::register(ROTATE, |_| Ok(json!(rotate()?)));
+}
+
+/// Does it in a background worker, and waits; returns the servers that could not be reached, each with why.
+///
+/// # Errors
+/// `ExceededMemoryLimit` (53200) if no worker is free.
+pub fn rotate_and_wait() -> Result<Value> {
+    background::run(ROTATE, "docshard: changing the service role's password", &Value::Null)
+}
+
+/// The servers of this cluster that the router logs in at with a password, each with its number.
+fn servers() -> Result<Vec<(String, Oid)>> {
+    let shards = cache::shards()?;
+    let remote = shards.values().filter_map(|shard| match (shard.place, &shard.server) {
+        (Place::Remote(oid), Some(server)) => Some((server.clone(), oid)),
+        _ => None,
+    });
+    let local = server::foreign_server_oid(&server_name(LOCAL)).map(|oid| (server_name(LOCAL), oid));
+    let mut servers: Vec<_> = remote.chain(local).collect();
+    let mut with_password = Vec::new();
+    for (server, oid) in servers.drain(..) {
+        if remote::mapping_options(oid)?.iter().any(|(option, _)| option == "password") {
+            with_password.push((server, oid));
+        }
+    }
+    with_password.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(with_password)
+}
+
+fn rotate() -> Result<Vec<(String, String)>> {
+    let pending = transaction::run(|| {
+        spi::run_script("LOCK TABLE docshard_catalog.rotation IN SHARE ROW EXCLUSIVE MODE")?;
+        let rows = spi::query("SELECT server::pg_catalog.text, password FROM docshard_catalog.rotation", &[])?;
+        let mut pending: Vec<(String, String)> =
+            rows.iter().map(|row| (row.text(0).to_owned(), row.text(1).to_owned())).collect();
+        if pending.is_empty() {
+            let password = credentials::random_password()?;
+            for (server, _) in servers()? {
+                spi::execute(
+                    "INSERT INTO docshard_catalog.rotation (server, password) VALUES ($1::pg_catalog.name, $2)",
+                    &[Param::Text(&server), Param::Text(&password)],
+                )?;
+                pending.push((server, password.clone()));
+            }
+        }
+        Ok(pending)
+    })?;
+    let mut late = Vec::new();
+    for (server, password) in pending {
+        if let Err(error) = transaction::run(|| change(&server, &password)) {
+            late.push((server, error.message));
+        }
+    }
+    Ok(late)
+}
+
+fn change(server: &str, password: &str) -> Result<()> {
+    if let Some(oid) = server::foreign_server_oid(server) {
+        let mut login = remote::mapping_options(oid)?;
+        login.retain(|(option, _)| option != "password");
+        login.push(("password".to_owned(), password.to_owned()));
+        if !is_known(oid, &login)? {
+            let verifier = credentials::scram_verifier(password)?;
+            Session::open(oid)?
+                .query("SELECT docshard_internal.set_service_password($1)", &[Param::Text(&verifier)])?;
+        }
+        let owner = server::user_name(user::extension_owner()?);
+        let login: Vec<_> = login.iter().map(|(option, value)| (option.as_str(), value.as_str())).collect();
+        credentials::set_user_mapping(server, &owner, &login)?;
+    }
+    spi::execute(
+        "DELETE FROM docshard_catalog.rotation WHERE server OPERATOR(pg_catalog.=) $1::pg_catalog.name",
+        &[Param::Text(server)],
+    )?;
+    Ok(())
+}
+
+/// True if the shard takes this login already. One that asks for no password is not asked by this.
+fn is_known(oid: Oid, login: &[(String, String)]) -> Result<bool> {
+    let mut options = remote::server_options(oid)?;
+    options.extend(login.iter().filter(|(option, _)| option != "password_required").cloned());
+    Ok(Session::open_conninfo(&options, true).is_ok())
+}

@@ -1,0 +1,356 @@
+//! Who may do what on this shard: the router's service role, the application roles that it acts for, and the roles by
+//! which other shards read what is moved to them.
+//!
+//! The service role is no superuser. What it may not do itself (make roles, servers and user mappings) it asks these
+//! functions for, which run as the extension's owner and take only what a router has reason to ask for.
+//!
+//! | role | logs in | may |
+//! |---|---|---|
+//! | service role | from the router | own and change the collections' tables, call `docshard_internal`, act for application roles |
+//! | application role | never | read or write the tables of collections, as granted |
+//! | puller, one for each other shard | from that shard | read what is captured of a range that is being moved |
+
+use super::table;
+use crate::pg::credentials;
+use crate::pg::error::{Error, Result};
+use crate::pg::param::Param;
+use crate::pg::sql::{quote_ident, quote_literal};
+use crate::pg::subtransaction;
+use crate::pg::{server, spi};
+use docshard_core::error::Kind;
+
+/// What the names of servers and roles begin with that routers make.
+pub const PREFIX: &str = "docshard_";
+
+/// The comment of application roles that were made here, and so may be dropped.
+const MADE_HERE: &str = "docshard: application role";
+
+/// What a server's options may say when a router asks for it: where it is, and how to get there. Not files that this
+/// server's own user could read, and nobody else.
+pub const SERVER_OPTIONS: &[&str] = &[
+    "host", "hostaddr", "port", "dbname", "target_session_attrs", "connect_timeout", "keepalives", "keepalives_idle",
+    "keepalives_interval", "keepalives_count", "tcp_user_timeout", "sslmode", "sslrootcert", "sslcrl", "sslcrldir",
+    "sslsni", "ssl_min_protocol_version", "ssl_max_protocol_version", "channel_binding", "gssencmode", "fetch_size",
+];
+
+/// Groups of PostgreSQL's whose members may do more than any application should be able to lend.
+const POWERFUL: &[&str] = &[
+    "pg_execute_server_program", "pg_read_server_files", "pg_write_server_files", "pg_read_all_data",
+    "pg_write_all_data",
+];
+
+fn refuse(message: String) -> Error {
+    Error::new(Kind::IllegalOperation, message)
+}
+
+fn check_prefix(name: &str) -> Result<()> {
+    if name.starts_with(PREFIX) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::BadValue, format!("\"{name}\" does not begin with {PREFIX}")))
+}
+
+/// True if there is a role of that name.
+fn has_role(role: &str) -> Result<bool> {
+    let sql = "SELECT FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name";
+    Ok(!spi::query(sql, &[Param::Text(role)])?.is_empty())
+}
+
+/// Refuses a role that may do what nobody should be able to do by way of a router.
+fn refuse_powerful(role: &str) -> Result<()> {
+    let rows = spi::query(
+        "SELECT FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name \
+         AND (r.rolsuper OR r.rolcreaterole OR r.rolreplication OR r.rolbypassrls OR EXISTS ( \
+           SELECT FROM pg_catalog.unnest($2) AS p (name) \
+           WHERE pg_catalog.pg_has_role(r.oid, p.name::pg_catalog.name, 'MEMBER')))",
+        &[Param::Text(role), Param::TextArray(POWERFUL)],
+    )?;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    Err(refuse(format!("the role \"{role}\" of this server may do more than use documents"))
+        .with_hint("Use a role of another name, that is no superuser and not member of a powerful group."))
+}
+
+/// The router's service role at this shard; None before a router was accepted.
+///
+/// # Errors
+/// Internal ones; PostgreSQL's 42501 for anybody but the extension's owner.
+pub fn service_role() -> Result<Option<String>> {
+    let rows = spi::query(
+        "SELECT r.rolname FROM docshard_data.service s JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) s.role",
+        &[],
+    )?;
+    Ok(rows.first().map(|row| row.text(0).to_owned()))
+}
+
+fn required_service_role() -> Result<String> {
+    service_role()?.ok_or_else(|| {
+        Error::new(Kind::NotYetInitialized, "this database has accepted no router")
+            .with_hint("A superuser runs docshard.accept_router(role) here.")
+    })
+}
+
+/// Lets a router work here as a role, which is made if it is missing; with a password, given by its verifier.
+///
+/// # Errors
+/// `Unauthorized` for anybody but a superuser; `IllegalOperation` for a role that is too powerful.
+pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
+    if !server::is_superuser() {
+        return Err(Error::new(Kind::Unauthorized, "only a superuser may let a router work on this database"));
+    }
+    let name = quote_ident(role);
+    if has_role(role)? {
+        refuse_powerful(role)?;
+    } else {
+        spi::run_script(&format!(
+            "CREATE ROLE {name} LOGIN NOINHERIT; COMMENT ON ROLE {name} IS 'docshard: service role of a router'"
+        ))?;
+    }
+    if let Some(verifier) = verifier {
+        credentials::set_password(role, verifier)?;
+    }
+    // What the router sends are documents, and verifiers of passwords: no log should hold them.
+    spi::run_script(&format!(
+        "ALTER ROLE {name} SET log_parameter_max_length = 0; ALTER ROLE {name} SET log_parameter_max_length_on_error = 0; \
+         GRANT USAGE ON SCHEMA docshard, docshard_internal, docshard_catalog TO {name}; \
+         GRANT USAGE, CREATE ON SCHEMA docshard_data TO {name}; \
+         GRANT SELECT ON ALL TABLES IN SCHEMA docshard, docshard_catalog TO {name}; \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA docshard_data TO {name}; \
+         REVOKE ALL ON docshard_data.service FROM {name}; \
+         REVOKE ALL ON docshard_catalog.rotation FROM {name}; \
+         GRANT USAGE ON ALL SEQUENCES IN SCHEMA docshard_data TO {name}; \
+         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA docshard_internal TO {name}"
+    ))?;
+    spi::execute(
+        "INSERT INTO docshard_data.service (role) VALUES ($1::pg_catalog.text::pg_catalog.regrole) \
+         ON CONFLICT (one) DO UPDATE SET role = excluded.role",
+        &[Param::Text(&name)],
+    )?;
+    let tables = spi::query(
+        "SELECT c.relname FROM pg_catalog.pg_class c JOIN docshard_data.placement p \
+         ON c.relname OPERATOR(pg_catalog.=) ('c' OPERATOR(pg_catalog.||) p.collection_id)::pg_catalog.name \
+         WHERE c.relnamespace OPERATOR(pg_catalog.=) 'docshard_data'::pg_catalog.regnamespace",
+        &[],
+    )?;
+    for table in &tables {
+        spi::run_script(&format!("ALTER TABLE docshard_data.{} OWNER TO {name}", quote_ident(table.text(0))))?;
+    }
+    Ok(())
+}
+
+/// Gives the service role a new password, by its verifier. Runs as the extension's owner.
+///
+/// # Errors
+/// `NotYetInitialized`; `BadValue` for what is no verifier.
+pub fn set_service_password(verifier: &str) -> Result<()> {
+    credentials::set_password(&required_service_role()?, verifier)
+}
+
+/// Makes an application role, so that the router can act for it. Runs as the extension's owner.
+///
+/// # Errors
+/// `IllegalOperation` for a role that is there and too powerful.
+pub fn make_role(role: &str) -> Result<()> {
+    let (name, service) = (quote_ident(role), required_service_role()?);
+    if has_role(role)? {
+        refuse_powerful(role)?;
+    } else {
+        spi::run_script(&format!(
+            "CREATE ROLE {name} NOLOGIN; COMMENT ON ROLE {name} IS {}",
+            quote_literal(MADE_HERE)
+        ))?;
+    }
+    spi::run_script(&format!(
+        "GRANT USAGE ON SCHEMA docshard, docshard_internal, docshard_data TO {name}; GRANT {name} TO {}",
+        quote_ident(&service)
+    ))
+}
+
+/// The router does not act for the role any more; it is dropped if it was made for that and nothing else depends on it. Runs
+/// as the extension's owner, after what it could do with tables was revoked.
+///
+/// # Errors
+/// Internal ones.
+pub fn drop_role(role: &str) -> Result<()> {
+    if !has_role(role)? {
+        return Ok(());
+    }
+    let (name, service) = (quote_ident(role), required_service_role()?);
+    spi::run_script(&format!(
+        "REVOKE USAGE ON SCHEMA docshard, docshard_internal, docshard_data FROM {name}; REVOKE {name} FROM {}",
+        quote_ident(&service)
+    ))?;
+    let made = spi::query(
+        "SELECT FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name AND NOT rolcanlogin \
+         AND pg_catalog.shobj_description(oid, 'pg_authid') OPERATOR(pg_catalog.=) $2",
+        &[Param::Text(role), Param::Text(MADE_HERE)],
+    )?;
+    if !made.is_empty() {
+        // Another database of this server may need it still.
+        let _ = subtransaction::attempt(|| spi::run_script(&format!("DROP ROLE {name}")));
+    }
+    Ok(())
+}
+
+/// What roles may do with a collection's table, if it is here: read it, write it, or (`others`) nothing. What a role may do that
+/// is not named stays as it is.
+///
+/// # Errors
+/// PostgreSQL's own.
+pub fn set_access(collection: i32, readers: &[&str], writers: &[&str], others: &[&str]) -> Result<()> {
+    if !table::has_relation(&format!("c{collection}")) {
+        return Ok(());
+    }
+    let table = table::name(collection);
+    for role in writers {
+        spi::run_script(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {}", quote_ident(role)))?;
+    }
+    for role in readers {
+        let role = quote_ident(role);
+        spi::run_script(&format!("REVOKE ALL ON {table} FROM {role}; GRANT SELECT ON {table} TO {role}"))?;
+    }
+    for role in others {
+        if has_role(role)? {
+            spi::run_script(&format!("REVOKE ALL ON {table} FROM {}", quote_ident(role)))?;
+        }
+    }
+    Ok(())
+}
+
+/// The verifier of the password with which this shard logs in at others to pull documents. Runs as the extension's owner.
+///
+/// # Errors
+/// `NotYetInitialized`.
+pub fn pull_verifier() -> Result<String> {
+    credentials::scram_verifier(&pull_password()?)
+}
+
+/// That password. It is made here, and never leaves this shard but by SCRAM.
+fn pull_password() -> Result<String> {
+    required_service_role()?;
+    let rows = spi::query("SELECT secret FROM docshard_data.service", &[])?;
+    if let Some(secret) = rows.first().and_then(|row| row.opt_text(0)) {
+        return Ok(secret.to_owned());
+    }
+    let secret = credentials::random_password()?;
+    spi::execute("UPDATE docshard_data.service SET secret = $1", &[Param::Text(&secret)])?;
+    Ok(secret)
+}
+
+/// Makes the server that leads to another shard, in place of one of that name, and lets this shard log in there as `puller`.
+/// Runs as the extension's owner.
+///
+/// # Errors
+/// `BadValue` for names or options that a router has no reason to ask for.
+pub fn connect_shard(server: &str, options: &[(String, String)], puller: &str) -> Result<()> {
+    check_prefix(server)?;
+    if let Some((option, _)) = options.iter().find(|(option, _)| !SERVER_OPTIONS.contains(&option.as_str())) {
+        return Err(Error::new(Kind::BadValue, format!("a shard's server cannot have the option \"{option}\"")));
+    }
+    let name = quote_ident(server);
+    let options: Vec<String> =
+        options.iter().map(|(option, value)| format!("{} {}", quote_ident(option), quote_literal(value))).collect();
+    drop_server(server)?;
+    spi::run_script(&format!(
+        "CREATE SERVER {name} FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({})",
+        options.join(", ")
+    ))?;
+    map_puller(server, puller)
+}
+
+/// Lets this shard log in at a server as `puller`. Runs as the extension's owner.
+///
+/// # Errors
+/// As [`connect_shard`].
+pub fn map_puller(server: &str, puller: &str) -> Result<()> {
+    check_prefix(server)?;
+    check_prefix(puller)?;
+    let service = required_service_role()?;
+    let password = pull_password()?;
+    spi::run_script(&format!("GRANT USAGE ON FOREIGN SERVER {} TO {}", quote_ident(server), quote_ident(&service)))?;
+    let login = [("user", puller), ("password", password.as_str()), ("password_required", "false")];
+    credentials::set_user_mapping(server, &service, &login)
+}
+
+/// Lets another shard log in here, as `puller`, and read what is moved to it. Runs as the extension's owner.
+///
+/// # Errors
+/// As [`connect_shard`].
+pub fn admit_puller(puller: &str, verifier: &str) -> Result<()> {
+    check_prefix(puller)?;
+    let name = quote_ident(puller);
+    if has_role(puller)? {
+        refuse_powerful(puller)?;
+    } else {
+        spi::run_script(&format!(
+            "CREATE ROLE {name} LOGIN NOINHERIT; COMMENT ON ROLE {name} IS 'docshard: reads documents that move to another shard'"
+        ))?;
+    }
+    credentials::set_password(puller, verifier)?;
+    spi::run_script(&format!(
+        "GRANT USAGE ON SCHEMA docshard_data, docshard_internal TO {name}; \
+         GRANT SELECT ON docshard_data.capture_packed, docshard_data.capture_changes TO {name}; \
+         GRANT EXECUTE ON FUNCTION docshard_internal.pack_part, docshard_internal.current_document TO {name}"
+    ))
+}
+
+/// Forgets another shard: its server here, and the role by which it logged in. Runs as the extension's owner.
+///
+/// # Errors
+/// `BadValue` for names that are none of a router's.
+pub fn disconnect_shard(server: &str, puller: &str) -> Result<()> {
+    check_prefix(server)?;
+    check_prefix(puller)?;
+    drop_server(server)?;
+    drop_puller(puller)
+}
+
+/// Takes a puller's privileges away, and the role, unless another database of this server needs it.
+fn drop_puller(puller: &str) -> Result<()> {
+    if !has_role(puller)? {
+        return Ok(());
+    }
+    refuse_powerful(puller)?;
+    let name = quote_ident(puller);
+    spi::run_script(&format!("DROP OWNED BY {name}"))?;
+    let _ = subtransaction::attempt(|| spi::run_script(&format!("DROP ROLE {name}")));
+    Ok(())
+}
+
+fn drop_server(server: &str) -> Result<()> {
+    if server::foreign_server_oid(server).is_none() {
+        return Ok(());
+    }
+    // One by one, as CASCADE would tell of each.
+    let mapped = spi::query(
+        "SELECT usename FROM pg_catalog.pg_user_mappings WHERE srvname OPERATOR(pg_catalog.=) $1::pg_catalog.name",
+        &[Param::Text(server)],
+    )?;
+    let server = quote_ident(server);
+    for row in &mapped {
+        spi::run_script(&format!("DROP USER MAPPING FOR {} SERVER {server}", quote_ident(row.text(0))))?;
+    }
+    spi::run_script(&format!("DROP SERVER {server} CASCADE"))
+}
+
+/// Forgets the router: its mark, the servers and pullers that it made, and what its service role may do. Runs as the
+/// extension's owner.
+///
+/// # Errors
+/// Internal ones.
+pub fn leave_cluster() -> Result<()> {
+    let servers = spi::query(
+        "SELECT srvname FROM pg_catalog.pg_foreign_server \
+         WHERE pg_catalog.starts_with(srvname::pg_catalog.text, $1) AND EXISTS ( \
+           SELECT FROM pg_catalog.pg_user_mappings m WHERE m.srvid OPERATOR(pg_catalog.=) pg_foreign_server.oid \
+           AND m.umuser OPERATOR(pg_catalog.=) (SELECT role FROM docshard_data.service))",
+        &[Param::Text(PREFIX)],
+    )?;
+    for row in &servers {
+        drop_server(row.text(0))?;
+    }
+    spi::execute("DELETE FROM docshard_data.node", &[])?;
+    spi::execute("UPDATE docshard_data.service SET secret = NULL", &[])?;
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Inspecting all documents of a collection on this shard: whether each is one, is stored by its own keys, and belongs here.
+//!
+//! The executor reads the table row by row, so memory does not grow with it, and a cancel is served.
+
+use super::placement::{Placement, check_read};
+use super::table;
+use crate::pg::error::Result;
+use crate::pg::spi;
+use docshard_core::document::element::Element;
+use docshard_core::document::ext_json::to_json;
+use docshard_core::document::value::Value;
+use docshard_core::document::{normalise, raw};
+use docshard_core::key::encode::{decode, encode};
+use docshard_core::key::{KeyPattern, KeyRange, KeyRanges};
+use serde_json::{Value as Json, json};
+use std::fmt::Write;
+
+/// What is wrong with a row.
+struct Problem {
+    name: &'static str,
+    details: String,
+}
+
+/// Reads every document in the active snapshot, a statement's, which is held to the version; answers how many there are, how
+/// many have a problem, and the first `most` of these, as JSON.
+///
+/// # Errors
+/// `STALE`; PostgreSQL's own error (42501) without the privilege to read the table.
+pub fn inspect(collection: i32, assumed: Placement, key: &KeyPattern, owned: &KeyRanges, most: usize) -> Result<Json> {
+    check_read(collection, assumed)?;
+    let sql = format!("SELECT t.skey, t.id, t.doc::pg_catalog.jsonb FROM {} t", table::name(collection));
+    let mut rows = spi::Cursor::open(&sql, &[])?;
+    let (mut documents, mut problems, mut found) = (0_i64, 0_i64, Vec::new());
+    while let Some(row) = rows.next_row()? {
+        let column = |column| row.get(column).unwrap_or_default();
+        let (skey, id, doc) = (column(0), column(1), column(2));
+        documents += 1;
+        let Some(problem) = problem(skey, id, doc, key, owned) else { continue };
+        problems += 1;
+        if found.len() < most {
+            found.push(json!({
+                "problem": problem.name,
+                "_id": shown_id(id, doc),
+                "details": problem.details,
+                "skey": hex(skey),
+                "id": hex(id),
+            }));
+        }
+    }
+    Ok(json!({"documents": documents, "problems": problems, "found": found}))
+}
+
+/// Ranges, each a lower bound and an upper one, which an empty one is not.
+pub fn ranges(bounds: &[&[u8]]) -> KeyRanges {
+    let range =
+        |pair: &[&[u8]]| KeyRange { lo: pair[0].to_vec(), hi: Some(pair[1].to_vec()).filter(|hi| !hi.is_empty()) };
+    KeyRanges::new(bounds.chunks_exact(2).map(range).collect())
+}
+
+/// The first problem of a row; what comes later may be its consequence.
+fn problem(skey: &[u8], id: &[u8], doc: &[u8], key: &KeyPattern, owned: &KeyRanges) -> Option<Problem> {
+    let problem = |name, details: String| Some(Problem { name, details });
+    if let Err(error) = raw::validate(doc) {
+        return problem("malformedDocument", error.message);
+    }
+    let Some(document) = raw::document(doc) else {
+        return problem("invalidDocument", "a document must be a JSON object".to_owned());
+    };
+    if let Err(error) = normalise::check_stored(doc) {
+        return problem("invalidDocument", error.message);
+    }
+    let Some(own_id) = document.get("_id") else {
+        return problem("missingId", "the document has no _id".to_owned());
+    };
+    let mut encoded = Vec::with_capacity(id.len());
+    encode(&Element::of(own_id), &mut encoded);
+    if encoded != id {
+        return problem("wrongIdKey", format!("column id should be {}", hex(&encoded)));
+    }
+    match key.key_of(document) {
+        Err(error) => return problem("wrongShardKey", error.message),
+        Ok(own) if own != skey => return problem("wrongShardKey", format!("column skey should be {}", hex(&own))),
+        Ok(_) => {}
+    }
+    if owned.contains(skey) {
+        return None;
+    }
+    problem("outsideOwnedRanges", "no chunk of this shard has the document's shard key".to_owned())
+}
+
+/// The `_id` of the document if it can be read, or else of its key.
+fn shown_id(id: &[u8], doc: &[u8]) -> Json {
+    let of_document = || {
+        raw::validate(doc).ok()?;
+        Some(Value::from_raw(raw::document(doc)?.get("_id")?))
+    };
+    of_document().or_else(|| Some(decode(id).ok()?.0)).map_or(Json::Null, |id| to_json(&id))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold("\\x".to_owned(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,134 @@
+//! Whether a collection is in order: every document on every shard that has its table, right also while chunks move.
+//!
+//! Each shard inspects its own documents (`ownership::inspect`). Then the `_id`s of all come in order, to find those that
+//! several documents have, which only their shard keys tell apart.
+
+use super::call::Call;
+use super::condition::{Bound, Conditions};
+use super::dispatch::{self, Destination, LARGEST_NUMBER};
+use super::fresh::with_fresh_map;
+use super::merge::Merged;
+use super::statement::{Order, Statement};
+use crate::catalog::model::Collection;
+use crate::pg::error::{Error, Result};
+use docshard_core::document::ext_json::to_json;
+use docshard_core::error::Kind;
+use docshard_core::key::encode::decode;
+use serde_json::{Map, Value as Json, json};
+
+/// Fields of a problem that a shard tells of.
+const FIELDS: [&str; 5] = ["problem", "_id", "details", "skey", "id"];
+
+/// Inspects a collection; answers what was found, at most `most` problems of each shard.
+///
+/// # Errors
+/// `NamespaceNotFound`; stale maps beyond patience, and whatever the shards raise.
+pub fn collection(namespace: &str, most: usize) -> Result<Json> {
+    let report = with_fresh_map(namespace, |collection| {
+        let Some(collection) = collection else { return Ok(None) };
+        report(&collection, most).map(Some)
+    })?;
+    report.ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")))
+}
+
+fn report(collection: &Collection, most: usize) -> Result<Json> {
+    let destinations = dispatch::placed(collection)?;
+    let statements: Vec<_> = destinations.iter().map(|destination| statement(collection, destination, most)).collect();
+    let streams = dispatch::read_each(collection, &destinations, &statements)?;
+    let (mut documents, mut problems) = (0, 0);
+    let (mut shards, mut found) = (Vec::new(), Vec::new());
+    for (destination, mut stream) in destinations.iter().zip(streams) {
+        let shard = &destination.shard.name;
+        let answer = stream.next_row()?;
+        let answer = answer.as_ref().and_then(|row| row.get(0)).unwrap_or_default();
+        let answer: Json = serde_json::from_slice(answer)
+            .map_err(|_| Error::new(Kind::OperationFailed, format!("shard \"{shard}\" gave no report")))?;
+        while stream.next_row()?.is_some() {}
+        let number = |name: &str| answer[name].as_i64().unwrap_or(0).clamp(0, LARGEST_NUMBER);
+        documents += number("documents");
+        problems += number("problems");
+        shards.push(json!({"shard": shard, "documents": number("documents"), "problems": number("problems")}));
+        for problem in answer["found"].as_array().into_iter().flatten().take(most) {
+            let fields = FIELDS.iter().map(|name| ((*name).to_owned(), problem[*name].clone()));
+            found.push(Json::Object(
+                std::iter::once(("shard".to_owned(), shard.as_str().into())).chain(fields).collect::<Map<_, _>>(),
+            ));
+        }
+    }
+    Ok(json!({
+        "ns": collection.namespace,
+        "valid": problems == 0,
+        "documents": documents,
+        "problems": problems,
+        "shards": shards,
+        "found": found,
+        "duplicateIds": duplicate_ids(collection, &destinations, most)?,
+        "ok": 1,
+    }))
+}
+
+fn statement(collection: &Collection, destination: &Destination, most: usize) -> Statement {
+    let mut owned: Vec<Vec<u8>> = Vec::new();
+    for chunk in collection.map.chunks().filter(|chunk| chunk.shard == destination.shard.id) {
+        if owned.last() == Some(&chunk.min) {
+            owned.pop();
+            owned.push(chunk.max);
+        } else {
+            owned.extend([chunk.min, chunk.max]);
+        }
+    }
+    if let Some(last) = owned.last_mut().filter(|last| **last == collection.key.max_bound()) {
+        // The last chunk includes its upper bound.
+        last.clear();
+    }
+    Call::of("inspect_documents", collection)
+        .argument(Bound::Text(collection.key.to_json().to_string()))
+        .argument(Bound::BytesArray(owned))
+        .literal(most)
+        .statement()
+}
+
+/// The `_id`s that several documents have, at most so many.
+fn duplicate_ids(collection: &Collection, destinations: &[Destination], most: usize) -> Result<Vec<Json>> {
+    // Of keys that are `_id` or nothing, the primary key tells.
+    if collection.key.fields.iter().all(|(path, _)| path == "_id") {
+        return Ok(Vec::new());
+    }
+    let found = twice(collection, destinations, most, None)?;
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A document that was given another shard key while the shards were read may have been met at both places. So they are
+    // looked for again.
+    let again = twice(collection, destinations, most, Some(&found))?;
+    let shown = |id: Vec<u8>| decode(&id).map_or(Json::Null, |(id, _)| to_json(&id));
+    Ok(again.into_iter().map(shown).collect())
+}
+
+fn twice(
+    collection: &Collection,
+    destinations: &[Destination],
+    most: usize,
+    among: Option<&[Vec<u8>]>,
+) -> Result<Vec<Vec<u8>>> {
+    let mut conditions = Conditions::new(collection);
+    if let Some(ids) = among {
+        let ids = conditions.param(Bound::BytesArray(ids.to_vec()));
+        conditions.and(format!("t.id = ANY ({ids}::bytea[])"));
+    }
+    let sql = format!("SELECT t.id, t.id FROM {} t WHERE {} ORDER BY t.id", collection.table(), conditions.sql());
+    let statement = Statement { sql, params: conditions.params };
+    let mut ids = Merged::new(dispatch::read(collection, destinations, &statement)?, Order::Ascending);
+    let (mut last, mut found): (Option<Vec<u8>>, Vec<Vec<u8>>) = (None, Vec::new());
+    while let Some(row) = ids.next_row()? {
+        let id = row.get(0).unwrap_or_default();
+        if last.as_deref() == Some(id) {
+            if found.len() < most && found.last().map(Vec::as_slice) != Some(id) {
+                found.push(id.to_vec());
+            }
+        } else {
+            last = Some(id.to_vec());
+        }
+    }
+    Ok(found)
+}

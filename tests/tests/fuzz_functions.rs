@@ -1,0 +1,645 @@
+//! Every function that an application's role may call, with malformed arguments, inside running servers.
+//!
+//! A call may fail, but not by an internal error, not by a lost connection, and not by taking longer than
+//! `statement_timeout` allows. Arguments are half right: what a router really sends, taken from the servers, and then
+//! spoilt; or nonsense. `DOCSHARD_SEED` chooses them, and what fails is shown with the seed and the number of the call.
+//! `make soak SECONDS=…` goes on for as long as one likes.
+
+use docshard_tests::Cluster;
+use fastrand::Rng;
+use postgres::{Client, SimpleQueryMessage};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Calls of a function.
+type Calls = BTreeMap<String, (u64, u64)>;
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")))
+}
+
+const SETUP: &str = r#"
+    SELECT docshard.stop_balancer();
+    SELECT docshard.insert_many('fuzz.c', ARRAY['{"_id": 1, "a": [1, {"b": 2}], "b": "x"}', '{"_id": 2, "a": 5, "n": 1}',
+      '{"_id": {"x": 1}, "a": {"$date": "2026-01-01T00:00:00Z"}, "b": "y"}']::jsonb[]);
+    SELECT docshard.create_index('fuzz.c', '{"b": 1}', '{"unique": true, "partialFilterExpression": {"b": {"$exists": true}}}');
+    SELECT docshard.create_index('fuzz.c', '{"a": 1, "n": -1}');
+    SELECT docshard.create_index('fuzz.c', '{"$**": 1}');
+    SELECT docshard.create_index('fuzz.c', '{"n": "hashed"}');
+    SELECT docshard.shard_collection('fuzz.s', '{"a": 1}');
+    SELECT docshard.split_at('fuzz.s', '{"a": 10}');
+    SELECT docshard.move_chunk('fuzz.s', '{"a": 10}', 'shard0');
+    SELECT docshard.insert_many('fuzz.s', array_agg(jsonb_build_object('_id', n, 'a', n, 'b', 'text ' || n % 3))) FROM generate_series(1, 20) n;
+    SELECT docshard.create_index('fuzz.s', '{"b": 1, "a": 1}');
+    SELECT docshard.shard_collection('fuzz.h', '{"_id": "hashed"}');
+    SELECT docshard.insert_many('fuzz.h', array_agg(jsonb_build_object('_id', n, 'a', null))) FROM generate_series(1, 9) n;
+    CREATE ROLE fuzz_app LOGIN;
+    SELECT docshard.grant_access('fuzz_app')"#;
+
+/// A collection at one node, as a router knows it, with a document that is there.
+#[derive(Clone, Debug)]
+struct Target {
+    id: String,
+    token: String,
+    version: String,
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    place: String,
+    skey: String,
+    id: String,
+    doc: String,
+    packed: String,
+}
+
+/// A session, and what is at its node.
+struct Session {
+    name: &'static str,
+    client: Client,
+    targets: Vec<Target>,
+    indexes: Vec<String>,
+    /// keys, entries and types of indexes
+    keys: Vec<String>,
+}
+
+fn rows(client: &mut Client, sql: &str) -> Vec<Vec<String>> {
+    let messages = client.simple_query(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    let rows = messages.into_iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => {
+            Some((0..row.len()).map(|column| row.get(column).unwrap_or_default().to_owned()).collect())
+        }
+        _ => None,
+    });
+    rows.collect()
+}
+
+fn targets(client: &mut Client) -> Vec<Target> {
+    let placed = rows(client, "SELECT collection_id, token, version FROM docshard_data.placement ORDER BY 1");
+    let target = |row: Vec<String>| {
+        let sql = format!(
+            "SELECT ctid, skey, id, doc, docshard_internal.pack(doc) FROM docshard_data.c{} ORDER BY skey, id LIMIT 5",
+            row[0]
+        );
+        let documents = rows(client, &sql).into_iter().map(|row| {
+            let [place, skey, id, doc, packed] = <[String; 5]>::try_from(row).expect("five columns");
+            Row { place, skey, id, doc, packed }
+        });
+        let documents = documents.collect();
+        Target { id: row[0].clone(), token: row[1].clone(), version: row[2].clone(), rows: documents }
+    };
+    placed.into_iter().map(target).collect()
+}
+
+/// What indexes keep of the documents.
+fn keys(client: &mut Client, targets: &[Target]) -> Vec<String> {
+    let mut all = Vec::new();
+    for (keys, target) in examples("keys").iter().flat_map(|keys| targets.iter().map(move |target| (keys, target))) {
+        for row in &target.rows {
+            let (doc, keys) = (quote(&row.doc), quote(&keys.to_string()));
+            let sql = format!(
+                "SELECT docshard_internal.index_types({doc}, {keys}) UNION SELECT docshard_internal.index_key({doc}, {keys}, 0)
+                 UNION SELECT unnest(docshard_internal.index_entries({doc}, {keys})) ORDER BY 1 LIMIT 5"
+            );
+            all.extend(rows(client, &sql).into_iter().map(|mut row| row.remove(0)));
+        }
+    }
+    all
+}
+
+/// A function: how it is called, and its arguments' names and types.
+#[derive(Debug)]
+struct Function {
+    name: String,
+    variadic: bool,
+    arguments: Vec<(String, String)>,
+}
+
+/// All that an application's role may call.
+fn functions(client: &mut Client) -> Vec<Function> {
+    let sql = "SELECT p.pronamespace::regnamespace || '.' || p.proname,
+                 ARRAY(SELECT coalesce(p.proargnames[n], '') FROM generate_subscripts(p.proargtypes, 1) AS s, LATERAL (SELECT s + 1) AS o (n) ORDER BY n),
+                 ARRAY(SELECT format_type(t, NULL) FROM unnest(p.proargtypes) WITH ORDINALITY AS u (t, n) ORDER BY n),
+                 p.provariadic <> 0
+               FROM pg_proc p WHERE p.pronamespace IN ('docshard'::regnamespace, 'docshard_internal'::regnamespace)
+                 AND has_schema_privilege('fuzz_app', p.pronamespace, 'USAGE') AND has_function_privilege('fuzz_app', p.oid, 'EXECUTE')
+                 AND p.prokind IN ('f', 'a') AND NOT 'internal'::regtype = ANY (p.proargtypes)
+                 AND p.prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype, 'internal'::regtype)
+               ORDER BY 1, p.proargtypes::text";
+    let rows = client.query(sql, &[]).expect("functions");
+    let function = |row: &postgres::Row| {
+        let (names, types): (Vec<String>, Vec<String>) = (row.get(1), row.get(2));
+        Function { name: row.get(0), variadic: row.get(3), arguments: names.into_iter().zip(types).collect() }
+    };
+    let all: Vec<_> = rows.iter().map(function).collect();
+    assert!(all.len() > 60, "only {} functions", all.len());
+    all
+}
+
+const NAMESPACES: &[&str] = &["fuzz.c", "fuzz.s", "fuzz.h", "fuzz.none", "config.chunks", "fuzz", "", ".", "a.b.c"];
+
+const TEXTS: &[&str] = &[
+    "",
+    "a",
+    "_id",
+    "b",
+    "a.b",
+    "a.0",
+    "$a",
+    "$$ROOT",
+    "^a",
+    "(a+)+$",
+    "[",
+    "1",
+    "NaN",
+    "{}",
+    "[]",
+    "{\"a\":",
+    "ä\u{10ffff}",
+    "*",
+    "matches",
+    "c1",
+    "hashed",
+];
+
+/// What routers send and users write, by the purpose.
+fn examples(purpose: &str) -> Vec<Value> {
+    match purpose {
+        "filter" => vec![
+            json!({}),
+            json!({"_id": 1}),
+            json!({"a": {"$gte": 1, "$lt": 15}, "b": {"$in": ["x", null]}}),
+            json!({"$or": [{"a": {"$elemMatch": {"b": 2}}}, {"b": {"$regex": "^t", "$options": "i"}}]}),
+            json!({"$expr": {"$gt": [{"$add": ["$a", 1]}, {"$size": {"$ifNull": ["$l", []]}}]}}),
+            json!({"a": {"$not": {"$type": ["int", "string"]}}, "n": {"$mod": [4, 0]}}),
+            json!({"b": {"$date": {"$numberLong": "0"}}}),
+            json!({"filter": {"b": "X"}, "collation": {"locale": "en", "strength": 2}}),
+        ],
+        "update" => vec![
+            json!({"$set": {"b": "new", "c.d": [1]}}),
+            json!({"$inc": {"a": 1}, "$push": {"l": {"$each": [1, 2], "$slice": -3, "$sort": 1}}}),
+            json!({"$unset": {"b": 1}, "$rename": {"n": "m"}}),
+            json!([{"$set": {"c": {"$concat": ["$b", "!"]}}}, {"$unset": "b"}]),
+            json!({"a": 5}),
+        ],
+        "internal update" => vec![
+            json!({"update": {"$set": {"b": "new"}}}),
+            json!({"update": {"$inc": {"n": 1}}, "filter": {"a": 1}}),
+            json!({"update": {"$set": {"a.$[x].b": 3}}, "arrayFilters": [{"x.b": {"$gt": 1}}]}),
+            json!({"update": [{"$set": {"c": 1}}], "now": {"$date": "2026-01-01T00:00:00Z"}}),
+            json!({"update": {"a": 5}, "replace": true}),
+        ],
+        "keys" => vec![
+            json!({"b": 1}),
+            json!({"a": 1, "n": -1}),
+            json!({"$**": 1}),
+            json!({"n": "hashed"}),
+            json!({"_id": 1}),
+        ],
+        "projection" => vec![
+            json!({"a": 1}),
+            json!({"b": 0, "_id": 0}),
+            json!({"a": {"$slice": 1}}),
+            json!({"c": {"$toString": "$a"}}),
+        ],
+        "options" => vec![
+            json!({}),
+            json!({"sort": {"a": -1, "_id": 1}, "limit": 3, "skip": 1}),
+            json!({"projection": {"a": 1}, "hint": {"b": 1}}),
+            json!({"upsert": true, "collation": {"locale": "de"}}),
+            json!({"arrayFilters": [{"x": 1}], "let": {"v": 1}}),
+            json!({"ordered": false}),
+        ],
+        "command" => vec![
+            json!({"find": "c", "filter": {"a": 1}, "sort": {"b": 1}, "batchSize": 1}),
+            json!({"insert": "s", "documents": [{"a": 7}]}),
+            json!({"update": "s", "updates": [{"q": {"a": 1}, "u": {"$set": {"b": 1}}, "multi": true}]}),
+            json!({"delete": "h", "deletes": [{"q": {"_id": 1}, "limit": 1}]}),
+            json!({"findAndModify": "c", "query": {"_id": 1}, "update": {"$inc": {"n": 1}}, "new": true}),
+            json!({"distinct": "c", "key": "a"}),
+            json!({"count": "s", "query": {"b": "text 1"}}),
+            json!({"explain": {"find": "s"}, "verbosity": "executionStats"}),
+            json!({"collStats": "c"}),
+            json!({"getMore": 1, "collection": "c"}),
+            json!({"listIndexes": "c"}),
+            json!({"ping": 1}),
+        ],
+        "operations" => vec![json!([
+            {"insertOne": {"document": {"a": 3}}},
+            {"updateOne": {"filter": {"_id": 1}, "update": {"$set": {"b": 2}}}},
+            {"deleteMany": {"filter": {"a": 1}}}
+        ])],
+        "setting" => vec![json!({"collation": {"locale": "fr", "numericOrdering": true}}), json!({"let": {"x": 1}})],
+        _ => vec![
+            json!({"_id": 77, "a": 3, "b": "z"}),
+            json!({"a": [{"b": {"$oid": "0123456789abcdef01234567"}}], "d": {"$numberDecimal": "1.50"}}),
+            json!({"_id": {"$binary": {"base64": "AAEC", "subType": "00"}}, "a": -0.0, "n": 1e300}),
+        ],
+    }
+}
+
+const NAMES: &[&str] = &[
+    "a",
+    "b",
+    "_id",
+    "n",
+    "a.b",
+    "a.0",
+    "",
+    ".",
+    "$",
+    "$and",
+    "$not",
+    "$in",
+    "$gt",
+    "$exists",
+    "$type",
+    "$regex",
+    "$all",
+    "$size",
+    "$elemMatch",
+    "$mod",
+    "$expr",
+    "$set",
+    "$inc",
+    "$push",
+    "$each",
+    "$slice",
+    "$sort",
+    "$pull",
+    "$bit",
+    "$rename",
+    "a.$[]",
+    "$date",
+    "$oid",
+    "$numberLong",
+    "$binary",
+    "$minKey",
+    "sort",
+    "limit",
+    "hint",
+    "collation",
+    "locale",
+    "filter",
+    "update",
+    "$add",
+    "$map",
+    "$substrCP",
+    "$range",
+    "$dateToString",
+    "$literal",
+    "$cond",
+];
+
+struct Fuzz {
+    rng: Rng,
+}
+
+impl Fuzz {
+    fn one_in(&mut self, n: u32) -> bool {
+        self.rng.u32(0..n) == 0
+    }
+
+    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.rng.usize(0..from.len())]
+    }
+
+    fn json(&mut self, depth: u32) -> Value {
+        match self.rng.u32(0..if depth == 0 { 7 } else { 12 }) {
+            0 => Value::Null,
+            1 => json!(self.rng.bool()),
+            2 => json!(self.rng.i64(-4..5)),
+            3 => json!(*self.pick(&[i64::MAX, i64::MIN, 1 << 31, 1 << 53])),
+            4 => json!(*self.pick(&[1.5, -0.0, 1e308, 5e-324])),
+            5 => json!(*self.pick(TEXTS)),
+            6 => json!("long ".repeat(self.rng.usize(0..600))),
+            7 | 8 => (0..self.rng.u32(0..4)).map(|_| self.json(depth - 1)).collect(),
+            _ => {
+                let fields = (0..self.rng.u32(0..4)).map(|_| ((*self.pick(NAMES)).to_owned(), self.json(depth - 1)));
+                Value::Object(fields.collect::<Map<_, _>>())
+            }
+        }
+    }
+
+    /// Spoils one place of it.
+    fn mutate(&mut self, json: &mut Value) {
+        let deeper = !self.one_in(4);
+        match json {
+            Value::Object(fields) if deeper && !fields.is_empty() => {
+                let at = self.rng.usize(0..fields.len());
+                if let Some(value) = fields.values_mut().nth(at) {
+                    self.mutate(value);
+                }
+            }
+            Value::Array(elements) if deeper && !elements.is_empty() => {
+                let at = self.rng.usize(0..elements.len());
+                self.mutate(&mut elements[at]);
+            }
+            Value::Object(fields) => {
+                let name = (*self.pick(NAMES)).to_owned();
+                let value = self.json(2);
+                fields.insert(name, value);
+            }
+            Value::Array(elements) => match self.rng.u32(0..3) {
+                0 => elements.clear(),
+                1 => elements.push(self.json(2)),
+                _ => elements.extend(elements.clone()),
+            },
+            value => *value = if self.rng.bool() { self.json(2) } else { json!([value]) },
+        }
+    }
+
+    fn example(&mut self, purpose: &str) -> String {
+        if self.one_in(12) {
+            return self.json(3).to_string();
+        }
+        let examples = examples(purpose);
+        let mut json = self.pick(&examples).clone();
+        for _ in 0..*self.pick(&[0, 0, 1, 1, 2, 3]) {
+            self.mutate(&mut json);
+        }
+        let mut text = json.to_string();
+        if self.one_in(30) {
+            let mut at = self.rng.usize(0..=text.len());
+            while !text.is_char_boundary(at) {
+                at -= 1;
+            }
+            text.truncate(at);
+        }
+        // Deeper than any parser should follow.
+        if self.one_in(200) {
+            let deep = self.rng.usize(50..5_000);
+            text = format!("{}{text}{}", "[".repeat(deep), "]".repeat(deep));
+        }
+        text
+    }
+
+    /// Hexadecimal digits of bytes, some of them spoilt.
+    fn spoil(&mut self, hex: &str) -> String {
+        let mut bytes: Vec<u8> =
+            (0..hex.len() / 2).filter_map(|at| u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()).collect();
+        for _ in 0..*self.pick(&[0, 1, 1, 2, 5]) {
+            let at = self.rng.usize(0..=bytes.len());
+            match self.rng.u32(0..5) {
+                0 => bytes.truncate(at),
+                1 => bytes.insert(at, self.rng.u8(..)),
+                2 => bytes.extend_from_within(at..),
+                _ => {
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte = *self.pick(&[0, 1, 0x7f, 0x80, 0xff, *byte ^ 1, byte.wrapping_add(16)]);
+                    }
+                }
+            }
+        }
+        bytes.truncate(1 << 16);
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn garbage(&mut self) -> String {
+        (0..self.rng.u32(0..60)).map(|_| format!("{:02x}", self.rng.u8(..))).collect()
+    }
+
+    fn bytes(&mut self, name: &str, target: &Target, session: &Session) -> String {
+        let of_indexes = ["types", "column", "lo", "hi", "entrie", "range"].contains(&name);
+        if of_indexes && !session.keys.is_empty() && !self.one_in(4) {
+            let key = self.pick(&session.keys).trim_start_matches("\\x").to_owned();
+            return if self.one_in(3) { self.spoil(&key) } else { key };
+        }
+        let row = if target.rows.is_empty() || self.one_in(15) { None } else { Some(self.pick(&target.rows).clone()) };
+        let Some(row) = row else { return self.garbage() };
+        let digits = |text: &str| text.trim_start_matches("\\x").to_owned();
+        let exact = match name {
+            "skey" | "lo" | "hi" => digits(&row.skey),
+            "id" => digits(&row.id),
+            "documents" => {
+                let parts = [&row.skey, &row.id, &row.packed].map(|part| digits(part));
+                parts.iter().map(|part| format!("{:08x}{part}", part.len() / 2)).collect()
+            }
+            "document" | "bytes" => digits(&row.packed),
+            _ => digits(*self.pick(&[&row.skey, &row.id, &row.packed])),
+        };
+        if self.one_in(3) { self.spoil(&exact) } else { exact }
+    }
+
+    /// SQL for an argument.
+    fn argument(
+        &mut self,
+        function: &str,
+        (name, kind): &(String, String),
+        target: &Target,
+        session: &Session,
+    ) -> String {
+        if self.one_in(25) {
+            return format!("NULL::{kind}");
+        }
+        let exact = !self.one_in(10);
+        let internal = function.starts_with("docshard_internal.");
+        let purpose = match name.as_str() {
+            "filter" | "query" => "filter",
+            "update" | "replacement" if internal => "internal update",
+            "update" | "replacement" => "update",
+            "keys" | "sort" | "pattern" | "key" => "keys",
+            "setting" => "setting",
+            other => other,
+        };
+        match kind.as_str() {
+            "json" | "jsonb" | "docshard.document" => {
+                let text = match name.as_str() {
+                    "doc" | "before" | "document" if exact && !target.rows.is_empty() => {
+                        self.pick(&target.rows).doc.clone()
+                    }
+                    _ => self.example(purpose),
+                };
+                format!("{}::{kind}", quote(&text))
+            }
+            "text" | "name" | "character varying" => {
+                let text = match name.as_str() {
+                    "ns" | "namespace" if exact => (*self.pick(&NAMESPACES[..5])).to_owned(),
+                    "db" | "database" if exact => (*self.pick(&["fuzz", "config", "admin"])).to_owned(),
+                    "filter" | "update" | "keys" | "sort" | "projection" | "setting" | "pattern" | "key" => {
+                        self.example(purpose)
+                    }
+                    _ if self.one_in(3) => (*self.pick(NAMESPACES)).to_owned(),
+                    _ if self.one_in(3) => self.example(purpose),
+                    _ => (*self.pick(TEXTS)).to_owned(),
+                };
+                format!("{}::{kind}", quote(&text))
+            }
+            "bytea" => format!("'\\x{}'::bytea", self.bytes(name, target, session)),
+            "tid" => match self.rng.u32(0..5) {
+                0 => format!(
+                    "'({},{})'::tid",
+                    self.pick(&[0, 1, 7, u32::MAX, u32::MAX - 1]),
+                    self.pick(&[0, 1, 200, 65535])
+                ),
+                _ => target.rows.first().map_or("'(0,1)'::tid".to_owned(), |_| {
+                    let row = self.pick(&target.rows);
+                    format!("'{}'::tid", row.place)
+                }),
+            },
+            "boolean" => self.rng.bool().to_string(),
+            "smallint" => self.pick(&["0::int2", "1::int2", "(-32768)::int2", "32767::int2"]).to_string(),
+            "integer" => match name.as_str() {
+                "collection" if exact => target.id.clone(),
+                "index" if exact && !session.indexes.is_empty() => self.pick(&session.indexes).clone(),
+                _ => self.pick(&["0", "1", "2", "-1", "64", "2147483647", "(-2147483648)"]).to_string(),
+            },
+            "bigint" => match name.as_str() {
+                "token" if exact => target.token.clone(),
+                "version" if exact => target.version.clone(),
+                _ => self
+                    .pick(&["0", "1", "-1", "4294967296", "9223372036854775807", "(-9223372036854775808)"])
+                    .to_string(),
+            },
+            "double precision" | "real" | "numeric" => {
+                format!("{}::{kind}", self.pick(&["0", "1.5", "'NaN'", "'Infinity'", "-1e308"]))
+            }
+            "timestamp with time zone" => {
+                format!(
+                    "{}::timestamptz",
+                    self.pick(&["now()", "'infinity'", "'-infinity'", "'4713-01-01 BC'", "'294276-12-31'"])
+                )
+            }
+            array if array.ends_with("[]") => {
+                let element = array.trim_end_matches("[]").to_owned();
+                let items: Vec<String> = (0..self.rng.u32(0..4))
+                    .map(|_| {
+                        self.argument(
+                            function,
+                            &(name.trim_end_matches('s').to_owned(), element.clone()),
+                            target,
+                            session,
+                        )
+                    })
+                    .collect();
+                match self.rng.u32(0..20) {
+                    0 => format!("ARRAY[ARRAY[{}]]::{array}", items.join(", ")),
+                    1 => format!("'[-2147483648:-2147483647]={{NULL,NULL}}'::{array}"),
+                    _ => format!("ARRAY[{}]::{array}", items.join(", ")),
+                }
+            }
+            other => format!("NULL::{other}"),
+        }
+    }
+}
+
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// Calls until the time is over; how often each function was called, and succeeded.
+fn fuzz(seed: u64, time: Duration) -> Calls {
+    println!("SEED={seed}");
+    let cluster = Cluster::start(1);
+    let mut admin = cluster.router.client();
+    for statement in SETUP.split(";\n") {
+        admin.batch_execute(statement).unwrap_or_else(|e| panic!("{statement}: {e:?}"));
+    }
+    let functions = functions(&mut admin);
+    let (router, shard) = (&cluster.router, &cluster.shards[0]);
+    let as_app = |node: &docshard_tests::Node| node.try_client_as("fuzz_app", "postgres").expect("a session");
+    let clients = [
+        ("router, application", as_app(router), router),
+        ("shard, application", as_app(shard), shard),
+        ("router, superuser", router.client(), router),
+        ("shard, superuser", shard.client(), shard),
+    ];
+    let mut sessions: Vec<Session> = clients
+        .into_iter()
+        .map(|(name, mut client, node)| {
+            let mut reader = node.client();
+            let indexes =
+                "SELECT substring(relname FROM '^i([0-9]+)$') FROM pg_class WHERE relname ~ '^i[0-9]+$' ORDER BY oid";
+            let limits = format!("SET statement_timeout = {}; SET client_min_messages = error", TIMEOUT.as_millis());
+            client.batch_execute(&limits).expect("settings");
+            let indexes = rows(&mut reader, indexes).into_iter().map(|mut row| row.remove(0)).collect();
+            let targets = targets(&mut reader);
+            let keys = keys(&mut reader, &targets);
+            Session { name, client, targets, indexes, keys }
+        })
+        .collect();
+    let mut fuzz = Fuzz { rng: Rng::with_seed(seed) };
+    let mut calls = Calls::new();
+    let began = Instant::now();
+    let mut count: u64 = 0;
+    let mut failures: BTreeMap<String, String> = BTreeMap::new();
+    while began.elapsed() < time && failures.len() < 20 {
+        count += 1;
+        let at = fuzz.rng.usize(0..sessions.len());
+        let session = &sessions[at];
+        let function = fuzz.pick(&functions);
+        let target = fuzz.pick(&session.targets).clone();
+        let mut arguments: Vec<String> = function
+            .arguments
+            .iter()
+            .map(|argument| fuzz.argument(&function.name, argument, &target, session))
+            .collect();
+        if let Some(last) = arguments.last_mut().filter(|_| function.variadic && !fuzz.one_in(10)) {
+            *last = format!("VARIADIC {last}");
+        }
+        let sql = format!("SELECT {}({})", function.name, arguments.join(", "));
+        let session = &mut sessions[at];
+        let what = |problem: &str| format!("SEED={seed}, call {count}, {}: {problem}\n{sql}", session.name);
+        session.client.batch_execute("BEGIN").unwrap_or_else(|e| panic!("{}", what(&format!("no session: {e:?}"))));
+        let started = Instant::now();
+        let outcome = session.client.simple_query(&sql).map(drop);
+        let took = started.elapsed();
+        assert!(took < TIMEOUT * 2, "{}", what(&format!("took {took:?}")));
+        let entry = calls.entry(function.name.clone()).or_default();
+        entry.0 += 1;
+        match &outcome {
+            Ok(()) => entry.1 += 1,
+            Err(error) => {
+                let Some(db) = error.as_db_error() else {
+                    panic!("{}", what(&format!("the session is lost: {error:?}")))
+                };
+                // Internal errors, and the ends of sessions and connections.
+                let wrong = ["XX000", "XX001", "XX002", "57P01", "57P02", "08006", "08001", "08007"];
+                if wrong.contains(&db.code().code())
+                    || ["panicked", "statement timeout"].iter().any(|m| db.message().contains(m))
+                {
+                    let problem = format!("{} {}: {}", function.name, db.code().code(), db.message());
+                    failures.entry(problem).or_insert_with(|| what(&format!("{db:?}")));
+                }
+            }
+        }
+        session.client.batch_execute("ROLLBACK").unwrap_or_else(|e| panic!("{}", what(&format!("no session: {e:?}"))));
+    }
+    let failures: Vec<String> = failures.into_values().collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    // Nothing has stayed.
+    for (namespace, expected) in [("fuzz.c", 3), ("fuzz.s", 20), ("fuzz.h", 9)] {
+        let left: i64 = router.value(&format!("SELECT docshard.count_documents('{namespace}')"));
+        assert_eq!(left, expected, "{namespace}");
+    }
+    let called = |(name, (called, succeeded)): (&String, &(u64, u64))| format!("{name} {succeeded}/{called}");
+    println!("{count} calls: {}", calls.iter().map(called).collect::<Vec<_>>().join(", "));
+    calls
+}
+
+/// The arguments are not so bad that nothing is reached.
+fn check(calls: &Calls) {
+    let never: Vec<_> = calls.iter().filter(|(_, (called, succeeded))| *called > 100 && *succeeded == 0).collect();
+    let (called, succeeded) = calls.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    assert!(succeeded * 8 > called, "{succeeded} of {called} calls succeed: the input is too bad\n{calls:?}");
+    assert!(never.len() <= 5, "never succeeded: {never:?}");
+}
+
+#[test]
+fn malformed_arguments_are_refused_in_order() {
+    let seconds = number("DOCSHARD_FUZZ_SECONDS").unwrap_or(30);
+    check(&fuzz(number("DOCSHARD_SEED").unwrap_or(1), Duration::from_secs(seconds)));
+}
+
+/// As long as DOCSHARD_SOAK_SECONDS says; with a fresh seed unless one is given.
+#[test]
+#[ignore = "runs for as long as one likes: make soak SECONDS=600"]
+fn soak() {
+    let seconds = number("DOCSHARD_SOAK_SECONDS").unwrap_or(60);
+    let seed = number("DOCSHARD_SEED").unwrap_or_else(|| Rng::new().u64(0..1_000_000));
+    check(&fuzz(seed, Duration::from_secs(seconds)));
+}
