@@ -314,6 +314,5 @@ INSERT INTO docshard_catalog.cluster (id)
 SELECT ('x' || pg_catalog.substr(pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text), 1, 16))::bit(64)::bigint;
 INSERT INTO docshard_catalog.shards (name) VALUES ('local');
 
-GRANT USAGE ON SCHEMA docshard_catalog TO PUBLIC;
 GRANT SELECT ON ALL TABLES IN SCHEMA docshard_catalog TO PUBLIC;
 REVOKE ALL ON docshard_catalog.rotation FROM PUBLIC;

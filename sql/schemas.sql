@@ -1,6 +1,6 @@
 -- The four rooms of docshard.
 --   docshard            the public functions and views (made by the control file's schema)
---   docshard_catalog    the router's metadata: readable by all, written only by the extension
+--   docshard_catalog    the router's metadata: readable by those who were granted something, written only by the extension
 --   docshard_data       on every shard: the documents, and what the shard knows of its own ownership
 --   docshard_internal   functions that a router calls at a shard; no interface for people
 CREATE SCHEMA docshard_catalog;

@@ -4,7 +4,7 @@ use super::{given, required};
 use crate::ownership::arriving::Expected;
 use crate::ownership::placement::{Placement, check_read};
 use crate::ownership::updating::{self, Updating};
-use crate::ownership::{arriving, capture, documents, few, leaving, parts, table, writing};
+use crate::ownership::{access, arriving, capture, documents, few, leaving, parts, table, writing};
 use crate::pg::aggregate;
 use crate::pg::error::Result;
 use crate::pg::fn_cache::compiled;
@@ -291,7 +291,12 @@ fn drop_table_index(index: i32) {
 /// The document of that key, in the snapshot of the statement that asks; null if there is none.
 #[pg_extern(schema = "docshard_internal", stable, parallel_safe, requires = ["catalog"])]
 fn current_document(collection: i32, skey: &[u8], id: &[u8]) -> Option<RawJsonb> {
-    table::document(collection, skey, id).unwrap_or_else(|e| e.raise())
+    let run = || -> Result<Option<RawJsonb>> {
+        // No key is between this one and itself with a zero byte more.
+        access::require_captured(collection, skey, Some(&[skey, &[0]].concat()))?;
+        table::document(collection, skey, id)
+    };
+    run().unwrap_or_else(|e| e.raise())
 }
 
 /// What this transaction writes is not logged for a move: it is the move's own.
@@ -336,8 +341,13 @@ fn pack_part(
     next_id: Option<&[u8]>,
 ) -> TableIterator<'static, (name!(documents, i64), name!(packed, String))> {
     given!(collection, skey);
-    let packed = parts::pack(collection, (skey, id), (next_skey, next_id)).unwrap_or_else(|e| e.raise());
-    TableIterator::new(packed)
+    let run = || -> Result<Vec<(i64, String)>> {
+        // With an `id`, the end is behind some of its shard key's documents.
+        let end = next_skey.map(|next| if next_id.is_some() { [next, &[0]].concat() } else { next.to_vec() });
+        access::require_captured(collection, skey, end.as_deref())?;
+        parts::pack(collection, (skey, id), (next_skey, next_id))
+    };
+    TableIterator::new(run().unwrap_or_else(|e| e.raise()))
 }
 
 /// A packed part that has arrived. Its documents are checked when they are loaded.

@@ -10,11 +10,12 @@
 //! | application role | never | read or write the tables of collections, as granted |
 //! | puller, one for each other shard | from that shard | read what is captured of a range that is being moved |
 
-use super::table;
+use super::{placement, table};
 use crate::pg::credentials;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::sql::{quote_ident, quote_literal};
+use crate::pg::permission;
 use crate::pg::subtransaction;
 use crate::pg::{server, spi};
 use docshard_core::error::Kind;
@@ -43,6 +44,28 @@ fn refuse(message: String) -> Error {
     Error::new(Kind::IllegalOperation, message)
 }
 
+/// The comment of pullers: whose they are. Databases of one server share its roles, and may belong to several clusters.
+fn puller_mark(service: &str) -> String {
+    format!("docshard: pulls documents for {service}")
+}
+
+fn comment_of(role: &str) -> Result<String> {
+    let sql = "SELECT pg_catalog.shobj_description(oid, 'pg_authid') FROM pg_catalog.pg_roles \
+               WHERE rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name";
+    let rows = spi::query(sql, &[Param::Text(role)])?;
+    Ok(rows.first().and_then(|row| row.opt_text(0)).unwrap_or_default().to_owned())
+}
+
+/// Refuses a role that is not a puller of this cluster.
+fn check_puller(puller: &str) -> Result<()> {
+    refuse_powerful(puller)?;
+    if comment_of(puller)? == puller_mark(&required_service_role()?) {
+        return Ok(());
+    }
+    Err(refuse(format!("the role \"{puller}\" of this server does not belong to this database's router"))
+        .with_hint("Databases of one server that are shards of one cluster must accept its router as the same role."))
+}
+
 fn check_prefix(name: &str) -> Result<()> {
     if name.starts_with(PREFIX) {
         return Ok(());
@@ -62,7 +85,8 @@ fn refuse_powerful(role: &str) -> Result<()> {
         "SELECT FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name \
          AND (r.rolsuper OR r.rolcreaterole OR r.rolreplication OR r.rolbypassrls OR EXISTS ( \
            SELECT FROM pg_catalog.unnest($2) AS p (name) \
-           WHERE pg_catalog.pg_has_role(r.oid, p.name::pg_catalog.name, 'MEMBER')))",
+           WHERE pg_catalog.pg_has_role(r.oid, p.name::pg_catalog.name, 'MEMBER')) OR EXISTS ( \
+           SELECT FROM pg_catalog.pg_database d WHERE d.datdba OPERATOR(pg_catalog.=) r.oid))",
         &[Param::Text(role), Param::TextArray(POWERFUL)],
     )?;
     if rows.is_empty() {
@@ -153,6 +177,10 @@ pub fn set_service_password(verifier: &str) -> Result<()> {
 /// `IllegalOperation` for a role that is there and too powerful.
 pub fn make_role(role: &str) -> Result<()> {
     let (name, service) = (quote_ident(role), required_service_role()?);
+    // The service role becomes a member: of nobody's but an application's, whatever the router asks for.
+    if role.starts_with(PREFIX) || role.starts_with("pg_") {
+        return Err(refuse(format!("role \"{role}\" is not an application's")));
+    }
     if has_role(role)? {
         refuse_powerful(role)?;
     } else {
@@ -281,11 +309,10 @@ pub fn admit_puller(puller: &str, verifier: &str) -> Result<()> {
     check_prefix(puller)?;
     let name = quote_ident(puller);
     if has_role(puller)? {
-        refuse_powerful(puller)?;
+        check_puller(puller)?;
     } else {
-        spi::run_script(&format!(
-            "CREATE ROLE {name} LOGIN NOINHERIT; COMMENT ON ROLE {name} IS 'docshard: reads documents that move to another shard'"
-        ))?;
+        let mark = quote_literal(&puller_mark(&required_service_role()?));
+        spi::run_script(&format!("CREATE ROLE {name} LOGIN NOINHERIT; COMMENT ON ROLE {name} IS {mark}"))?;
     }
     credentials::set_password(puller, verifier)?;
     spi::run_script(&format!(
@@ -293,6 +320,20 @@ pub fn admit_puller(puller: &str, verifier: &str) -> Result<()> {
          GRANT SELECT ON docshard_data.capture_packed, docshard_data.capture_changes TO {name}; \
          GRANT EXECUTE ON FUNCTION docshard_internal.pack_part, docshard_internal.current_document TO {name}"
     ))
+}
+
+/// Refuses who may read neither the collection's table nor, as a shard to which they move, the documents of that range: from
+/// `lo` up to `hi`, of which none is the end.
+///
+/// # Errors
+/// `Unauthorized`; `NamespaceNotFound` if the collection has no table here.
+pub fn require_captured(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
+    if permission::may_read(table::oid(collection)?)
+        || placement::captures(collection)?.iter().any(|capture| capture.covers(lo, hi))
+    {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Unauthorized, format!("permission denied for documents of collection {collection}")))
 }
 
 /// Forgets another shard: its server here, and the role by which it logged in. Runs as the extension's owner.
@@ -311,7 +352,7 @@ fn drop_puller(puller: &str) -> Result<()> {
     if !has_role(puller)? {
         return Ok(());
     }
-    refuse_powerful(puller)?;
+    check_puller(puller)?;
     let name = quote_ident(puller);
     spi::run_script(&format!("DROP OWNED BY {name}"))?;
     let _ = subtransaction::attempt(|| spi::run_script(&format!("DROP ROLE {name}")));

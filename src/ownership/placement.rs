@@ -53,6 +53,16 @@ impl Capture {
         self.min.as_slice() <= key && self.max.as_ref().is_none_or(|max| key < max.as_slice())
     }
 
+    /// True if the range has all of `[lo, hi)`; None means no upper end.
+    pub fn covers(&self, lo: &[u8], hi: Option<&[u8]>) -> bool {
+        let ends_inside = match (hi, &self.max) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(hi), Some(max)) => hi <= max.as_slice(),
+        };
+        self.min.as_slice() <= lo && ends_inside
+    }
+
     /// True if the range meets `[lo, hi)`; None means no bound.
     pub fn overlaps(&self, lo: Option<&[u8]>, hi: Option<&[u8]>) -> bool {
         let starts_before_end = match (lo, &self.max) {

@@ -31,6 +31,16 @@ pub(super) unsafe fn hides_rows(rel: pg_sys::Relation) -> bool {
     }
 }
 
+/// True if the user may read all of the table.
+pub fn may_read(table: pg_sys::Oid) -> bool {
+    // SAFETY: looks into the system caches.
+    unsafe {
+        let user = pg_sys::GetUserId();
+        pg_sys::pg_class_aclcheck_ext(table, user, pg_sys::AclMode::from(pg_sys::ACL_SELECT), &mut false)
+            == pg_sys::AclResult::ACLCHECK_OK
+    }
+}
+
 /// PostgreSQL's own error (42501) unless the user may write to the table in some way. Nothing if it is gone.
 pub fn require_any_write(table: pg_sys::Oid) {
     let any = pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE;

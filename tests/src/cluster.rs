@@ -65,6 +65,19 @@ impl Cluster {
         cluster
     }
 
+    /// As [`Cluster::start`], with servers that ask everybody for a password: see [`Node::ask_for_passwords`].
+    pub fn with_passwords(shards: usize) -> Self {
+        let mut cluster = Self::servers(shards);
+        for node in std::iter::once(&mut cluster.router).chain(&mut cluster.shards) {
+            node.ask_for_passwords();
+        }
+        cluster.router.psql("CREATE EXTENSION docshard CASCADE");
+        for shard in &cluster.shards {
+            cluster.router.add_shard(shard);
+        }
+        cluster
+    }
+
     /// Starts the servers only, with docshard preloaded but not created.
     pub fn servers(shards: usize) -> Self {
         let folder = scratch_folder();
@@ -113,6 +126,8 @@ pub struct Node {
     pub name: String,
     /// on which it listens, at 127.0.0.1
     pub port: u16,
+    /// the superuser's, where the server asks for one
+    password: Option<String>,
     data: PathBuf,
     process: Option<Child>,
 }
@@ -125,7 +140,7 @@ impl Node {
         hand_over(&home);
         let data = home.join("data");
         init(&data);
-        let mut node = Self { name, port: 0, data, process: None };
+        let mut node = Self { name, port: 0, password: None, data, process: None };
         node.configure(&format!("unix_socket_directories = '{}'", folder.display()));
         // Whether a port is free is known only by taking it.
         for _ in 0..8 {
@@ -185,7 +200,7 @@ impl Node {
         self.program("pg_basebackup", &arguments);
         // What it tells processes to do is not for the copy's.
         let _ = fs::remove_dir_all(data.join("docshard_fault_points"));
-        Self { name, port: self.port, data, process: None }
+        Self { name, port: self.port, password: self.password.clone(), data, process: None }
     }
 
     /// Lets a standby take its place, under its address, as behind a virtual one: all its sessions are lost.
@@ -222,9 +237,49 @@ impl Node {
         self.start();
     }
 
+    /// From now on it asks everybody for a password (SCRAM-SHA-256), and writes every statement with its parameters to its log,
+    /// and every error with its statement. The superuser gets a password, which is used by whatever connects as superuser here.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn ask_for_passwords(&mut self) {
+        let password = format!("superuser-{:016x}", RandomState::new().hash_one(&self.data));
+        self.psql(&format!("ALTER ROLE postgres PASSWORD '{password}'"));
+        for (setting, value) in TALKATIVE {
+            self.psql(&format!("ALTER SYSTEM SET {setting} = '{value}'"));
+        }
+        let everybody = "local all all scram-sha-256\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        fs::write(self.data.join("pg_hba.conf"), everybody).expect("pg_hba.conf can be written");
+        self.psql("SELECT pg_reload_conf()");
+        wait_until("passwords are asked for", PATIENCE, || self.try_client_with("postgres", "no password").is_err());
+        self.password = Some(password);
+        wait_until("statements are logged", PATIENCE, || self.psql("SHOW log_statement").trim() == "all");
+    }
+
+    /// The superuser's password, where the server asks for one.
+    pub fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
+    /// Adds a server that asks for passwords to this router's cluster, under its name, with its superuser's login, which is
+    /// kept out of the logs as docs/operations.md says.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn add_shard(&self, shard: &Node) {
+        let conn = format!("host=127.0.0.1 port={} dbname=postgres", shard.port);
+        let options = serde_json::json!({"name": shard.name, "user": "postgres", "password": shard.password}).to_string();
+        let mut client = self.client();
+        client.batch_execute(SILENT).expect("settings of a superuser");
+        client
+            .execute("SELECT docshard.add_shard($1::text, $2::text::json)", &[&conn, &options])
+            .unwrap_or_else(|e| panic!("add_shard of {}: {e:?}", shard.name));
+    }
+
     /// How to connect to it, as superuser.
     pub fn url(&self) -> String {
-        format!("postgresql://postgres@127.0.0.1:{}/postgres", self.port)
+        let password = self.password.as_ref().map_or_else(String::new, |password| format!(":{password}"));
+        format!("postgresql://postgres{password}@127.0.0.1:{}/postgres", self.port)
     }
 
     /// A new connection, as superuser.
@@ -244,6 +299,12 @@ impl Node {
     pub fn try_client_as(&self, user: &str, database: &str) -> Result<Client, postgres::Error> {
         let mut config: postgres::Config = self.limited_url("docshard-tests").parse()?;
         config.user(user).dbname(database).connect(NoTls)
+    }
+
+    /// A new connection as somebody else, with a password.
+    pub fn try_client_with(&self, user: &str, password: &str) -> Result<Client, postgres::Error> {
+        let mut config: postgres::Config = self.limited_url("docshard-tests").parse()?;
+        config.user(user).password(password).connect(NoTls)
     }
 
     /// How the tests connect: no statement may hang for ever.
@@ -278,6 +339,7 @@ impl Node {
         let mut program = pg_program(name);
         program.env("PGHOST", "127.0.0.1").env("PGPORT", self.port.to_string());
         program.env("PGUSER", "postgres").env("PGDATABASE", "postgres").args(arguments);
+        program.envs(self.password.as_ref().map(|password| ("PGPASSWORD", password)));
         run(program)
     }
 
@@ -299,6 +361,7 @@ impl Node {
         let mut psql = pg_program("psql");
         psql.args(["-X", "-q", "-P", "pager=off"]).args(options);
         psql.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres", "-d", database]);
+        psql.envs(self.password.as_ref().map(|password| ("PGPASSWORD", password)));
         psql.stdin(File::open(&input).expect("a script"));
         psql.stdout(printed.try_clone().expect("a file")).stderr(printed);
         let status = psql.status().expect("psql runs");
@@ -322,6 +385,14 @@ impl Node {
         let path = self.data.join("postgresql.conf");
         let configuration = fs::read_to_string(&path).expect("a configuration");
         fs::write(&path, format!("{configuration}{lines}\n")).expect("a configuration");
+    }
+
+    /// All of its log.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.log_path()).expect("a log")).into_owned()
     }
 
     /// The end of its log.
@@ -541,6 +612,20 @@ fn template() -> &'static Path {
     });
     data
 }
+
+/// Settings of a server that keeps nothing out of its log.
+const TALKATIVE: &[(&str, &str)] = &[
+    ("log_statement", "all"),
+    ("log_min_messages", "debug1"),
+    ("log_min_error_statement", "debug5"),
+    ("log_parameter_max_length", "-1"),
+    ("log_parameter_max_length_on_error", "-1"),
+    ("log_connections", "on"),
+];
+
+/// What an administrator says before a statement that contains a password.
+const SILENT: &str =
+    "SET log_statement = 'none'; SET log_min_error_statement = 'panic'; SET log_parameter_max_length_on_error = 0";
 
 /// Tests need no protection from a crash of the machine, and share its memory.
 const CONFIGURATION: &str = "

@@ -1,0 +1,393 @@
+//! Who may do what: every function and every relation of the extension, for every kind of role, as the table in
+//! `tests/privileges.txt` says. What is not in the table fails the test, and so does a line of it that is not true.
+
+use docshard_tests::{Cluster, Node};
+use postgres::{Client, SimpleQueryMessage};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+const TABLE: &str = include_str!("../privileges.txt");
+
+/// The roles of the table's columns; the service role, which comes last, has another name in each cluster.
+const ROLES: &[&str] = &["nobody", "application", "reader", "monitor"];
+
+/// A cluster whose roles may write, or read, the collection `test.own`, and not `test.other`. Both are on `shard0` too.
+fn cluster() -> (Cluster, String) {
+    let cluster = Cluster::spread("test.own");
+    let router = &cluster.router;
+    router.psql("SELECT docshard.shard_collection('test.other', '{\"k\": 1}')");
+    router.psql("SELECT docshard.split_at('test.other', '{\"k\": 100}')");
+    router.psql("SELECT docshard.move_chunk('test.other', '{\"k\": 100}', 'shard0')");
+    for namespace in ["test.own", "test.other"] {
+        router.psql(&format!(
+            "SELECT docshard.insert_many('{namespace}', ARRAY['{{\"_id\": 1, \"k\": 1}}', '{{\"_id\": 100, \"k\": 100}}']::jsonb[])"
+        ));
+    }
+    router.psql("SELECT docshard.create_index('test.own', '{\"n\": 1}')");
+    for node in [router, &cluster.shards[0]] {
+        node.psql("CREATE ROLE nobody LOGIN");
+        node.psql("CREATE ROLE monitor LOGIN IN ROLE pg_monitor");
+    }
+    for (role, granted) in [("application", "write"), ("reader", "read")] {
+        router.psql(&format!("CREATE ROLE {role} LOGIN"));
+        router.psql(&format!("SELECT docshard.grant_access('{role}', '{{\"{granted}\": \"test.own\"}}')"));
+    }
+    let service = cluster.shards[0].psql("SELECT role FROM docshard_data.service").trim().to_owned();
+    (cluster, service)
+}
+
+/// A session of a role: at a shard, where application roles cannot log in, as the router makes it.
+fn session(node: &Node, role: &str, service: &str) -> Client {
+    let acts_for = node.name != "router" && ["application", "reader"].contains(&role);
+    let mut client = node
+        .try_client_as(if acts_for { service } else { role }, "postgres")
+        .unwrap_or_else(|e| panic!("{} as {role}: {e}", node.name));
+    if acts_for {
+        client.batch_execute(&format!("SET ROLE {role}")).expect("the service role acts for it");
+    }
+    client
+}
+
+/// What comes of a statement, which changes nothing in any case: `yes`, `refused` for a lack of privileges, or another SQLSTATE.
+fn attempt(client: &mut Client, sql: &str) -> String {
+    client.batch_execute("BEGIN").expect("a transaction");
+    let result = client.simple_query(sql);
+    client.batch_execute("ROLLBACK").unwrap_or_else(|e| panic!("{sql}: {e}"));
+    match result {
+        Ok(_) => "yes".to_owned(),
+        Err(error) => match error.code().unwrap_or_else(|| panic!("{sql}: {error}")).code() {
+            "42501" => "refused".to_owned(),
+            code => code.to_owned(),
+        },
+    }
+}
+
+fn rows(node: &Node, sql: &str) -> Vec<Vec<String>> {
+    let messages = node.client().simple_query(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    let rows = messages.into_iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => {
+            Some((0..row.len()).map(|column| row.get(column).unwrap_or_default().to_owned()).collect())
+        }
+        _ => None,
+    });
+    rows.collect()
+}
+
+/// The lines of a section of the table, without its heading, by their first column.
+fn section(name: &str) -> BTreeMap<String, (String, String)> {
+    let lines = TABLE.lines().skip_while(|line| *line != format!("== {name}")).skip(1);
+    let lines = lines.take_while(|line| !line.starts_with("==")).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let line = |line: &str| {
+        let mut columns = line.splitn(3, " | ").map(str::trim);
+        let mut next = || columns.next().unwrap_or_default().to_owned();
+        (next(), (next(), next()))
+    };
+    let all: Vec<_> = lines.map(line).collect();
+    let map: BTreeMap<_, _> = all.iter().cloned().collect();
+    assert_eq!(map.len(), all.len(), "a line stands twice in section {name}");
+    assert!(!map.is_empty(), "section {name} is not in the table");
+    map
+}
+
+/// Fails with the lines that differ, as they should be in the table.
+fn compare(name: &str, found: &BTreeMap<String, (String, String)>) {
+    let expected = section(name);
+    let mut differences = String::new();
+    let line = |sign: &str, key: &String, (marks, call): &(String, String)| {
+        format!("{sign}{key} | {marks}{}\n", if call.is_empty() { String::new() } else { format!(" | {call}") })
+    };
+    for (key, value) in &expected {
+        if found.get(key) != Some(value) {
+            differences += &line("-", key, value);
+        }
+    }
+    for (key, value) in found {
+        if expected.get(key) != Some(value) {
+            differences += &line("+", key, value);
+        }
+    }
+    assert!(differences.is_empty(), "tests/privileges.txt, section {name}, says otherwise (-) than is (+):\n{differences}");
+}
+
+/// A function as the catalog has it.
+struct Function {
+    signature: String,
+    /// a statement that calls it with nulls, which PostgreSQL can't leave out though the function be strict; None if SQL can't
+    /// call it
+    with_nulls: Option<String>,
+    is_volatile: bool,
+    is_internal: bool,
+}
+
+fn functions(node: &Node) -> Vec<Function> {
+    let sql = "SELECT p.oid::regprocedure, format('SELECT %s.%I(%s) FROM (SELECT %s OFFSET 0) AS nulls',
+                 p.pronamespace::regnamespace, p.proname,
+                 (SELECT string_agg(CASE WHEN p.provariadic <> 0 AND n = p.pronargs THEN 'VARIADIC ' ELSE '' END || 'a' || n, ', ' ORDER BY n)
+                    FROM unnest(p.proargtypes) WITH ORDINALITY AS u (t, n)),
+                 (SELECT string_agg(format('NULL::%s AS a%s', format_type(t, NULL), n), ', ' ORDER BY n)
+                    FROM unnest(p.proargtypes) WITH ORDINALITY AS u (t, n))),
+                 'internal'::regtype = ANY (p.proargtypes), p.provolatile = 'v', p.pronamespace = 'docshard_internal'::regnamespace
+               FROM pg_proc p WHERE p.pronamespace IN ('docshard'::regnamespace, 'docshard_internal'::regnamespace,
+                 'docshard_catalog'::regnamespace, 'docshard_data'::regnamespace)";
+    let function = |row: Vec<String>| {
+        let [signature, call, takes_internal, is_volatile, is_internal] = <[String; 5]>::try_from(row).expect("five columns");
+        Function {
+            signature,
+            with_nulls: (takes_internal == "f").then_some(call),
+            is_volatile: is_volatile == "t",
+            is_internal: is_internal == "t",
+        }
+    };
+    let all: Vec<_> = rows(node, sql).into_iter().map(function).collect();
+    assert!(all.len() > 100, "only {} functions", all.len());
+    all
+}
+
+/// True if a role may use the function's schema, and execute it.
+fn may_execute(node: &Node, role: &str) -> BTreeMap<String, bool> {
+    let sql = format!(
+        "SELECT p.oid::regprocedure, has_schema_privilege('{role}', p.pronamespace, 'USAGE') AND has_function_privilege('{role}', p.oid, 'EXECUTE')
+           FROM pg_proc p WHERE p.pronamespace IN ('docshard'::regnamespace, 'docshard_internal'::regnamespace,
+             'docshard_catalog'::regnamespace, 'docshard_data'::regnamespace)"
+    );
+    rows(node, &sql).into_iter().map(|row| (row[0].clone(), row[1] == "t")).collect()
+}
+
+/// What stands in a call for the collections as they are in this cluster.
+fn placeholders(cluster: &Cluster) -> Vec<(String, String)> {
+    let sql = "SELECT CASE namespace WHEN 'test.own' THEN 'own' ELSE 'other' END, substring(\"table\" FROM '[0-9]+$')
+                 FROM docshard.collections WHERE namespace LIKE 'test.%'";
+    let mut all = Vec::new();
+    for row in rows(&cluster.router, sql) {
+        let placed = rows(
+            &cluster.shards[0],
+            &format!("SELECT token, version FROM docshard_data.placement WHERE collection_id = {}", row[1]),
+        );
+        all.push((format!("<{}>", row[0]), row[1].clone()));
+        all.push((format!("<{} version>", row[0]), format!("{}, {}", placed[0][0], placed[0][1])));
+        let document = format!("SELECT ctid, skey, id FROM docshard_data.c{}", row[1]);
+        if let [place, skey, id] = &rows(&cluster.shards[0], &document).concat()[..] {
+            all.push((format!("<{} place>", row[0]), format!("'{place}'::tid")));
+            all.push((format!("<{} key>", row[0]), format!("'{skey}'::bytea, '{id}'::bytea")));
+        }
+    }
+    let index = "SELECT substring(relation FROM '[0-9]+$') FROM docshard.indexes WHERE namespace = 'test.own' AND name = 'n_1'";
+    all.push(("<index>".to_owned(), cluster.router.psql(index).trim().to_owned()));
+    all
+}
+
+#[test]
+fn functions_are_allowed_or_refused_as_the_table_says() {
+    let (cluster, service) = cluster();
+    let (router, shard) = (&cluster.router, &cluster.shards[0]);
+    let placeholders = placeholders(&cluster);
+    let calls = section("functions");
+    let all = functions(router);
+    let names = |functions: &[Function]| {
+        let mut names: Vec<_> = functions.iter().map(|function| function.signature.clone()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&functions(shard)), names(&all));
+
+    let mut found: BTreeMap<String, (String, String)> = BTreeMap::new();
+    let mut wrong = String::new();
+    for role in ROLES.iter().copied().chain([service.as_str()]) {
+        let allowed = may_execute(shard, role);
+        if role != service {
+            assert_eq!(may_execute(router, role), allowed, "{role} is the same at both nodes");
+        }
+        let mut at_router = (role != service).then(|| session(router, role, &service));
+        let mut at_shard = session(shard, role, &service);
+        for function in &all {
+            let call = calls.get(&function.signature).map_or("", |(_, call)| call);
+            // Routers call what is internal; everything else is called at the router.
+            let client = match &mut at_router {
+                Some(client) if !function.is_internal => client,
+                _ => &mut at_shard,
+            };
+            let mark = if !allowed[&function.signature] {
+                if let Some(sql) = &function.with_nulls {
+                    let answer = attempt(client, sql);
+                    if answer != "refused" {
+                        let _ = writeln!(wrong, "{role}: {sql}: {answer}");
+                    }
+                }
+                "no".to_owned()
+            } else if call.is_empty() {
+                if function.is_volatile && role != service && function.with_nulls.is_some() {
+                    let _ = writeln!(wrong, "{}: what {role} may call and is volatile needs a call in the table", function.signature);
+                }
+                "yes".to_owned()
+            } else {
+                let sql = placeholders.iter().fold(call.to_owned(), |sql, (from, to)| sql.replace(from, to));
+                attempt(client, &format!("SELECT {sql}"))
+            };
+            let entry = found.entry(function.signature.clone()).or_insert_with(|| (String::new(), call.to_owned()));
+            if !entry.0.is_empty() {
+                entry.0.push(' ');
+            }
+            entry.0 += &mark;
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    compare("functions", &found);
+}
+
+/// What a role may do with each relation, as letters.
+fn relations(cluster: &Cluster, node: &Node, role: &str) -> Vec<(String, String)> {
+    let sql = format!(
+        "SELECT c.oid::regclass, concat(
+           CASE WHEN CASE c.relkind WHEN 'S' THEN has_sequence_privilege('{role}', c.oid, 'SELECT')
+             ELSE has_any_column_privilege('{role}', c.oid, 'SELECT') END THEN 'r' END,
+           CASE WHEN CASE c.relkind WHEN 'S' THEN has_sequence_privilege('{role}', c.oid, 'USAGE, UPDATE')
+             ELSE has_any_column_privilege('{role}', c.oid, 'INSERT, UPDATE') OR has_table_privilege('{role}', c.oid, 'DELETE') END THEN 'w' END,
+           CASE WHEN c.relkind <> 'S' AND (has_table_privilege('{role}', c.oid, 'TRUNCATE, TRIGGER')
+             OR has_any_column_privilege('{role}', c.oid, 'REFERENCES')) THEN 'a' END),
+           has_schema_privilege('{role}', c.relnamespace, 'USAGE'), has_schema_privilege('{role}', c.relnamespace, 'CREATE')
+         FROM pg_class c WHERE c.relkind IN ('r', 'v', 'm', 'S', 'f', 'p') AND c.relnamespace IN ('docshard'::regnamespace,
+           'docshard_internal'::regnamespace, 'docshard_catalog'::regnamespace, 'docshard_data'::regnamespace)"
+    );
+    let placeholders = placeholders(cluster);
+    let name = |table: &str| match placeholders.iter().find(|(_, id)| table == format!("docshard_data.c{id}")) {
+        Some((collection, _)) => format!("docshard_data.c{collection}"),
+        None => table.to_owned(),
+    };
+    let mark = |row: &[String]| if row[2] == "f" || row[1].is_empty() { "-".to_owned() } else { row[1].clone() };
+    rows(node, &sql).iter().map(|row| (name(&row[0]), mark(row))).collect()
+}
+
+#[test]
+fn relations_are_allowed_or_refused_as_the_table_says() {
+    let (cluster, service) = cluster();
+    for (name, node, roles) in [
+        ("relations at the router", &cluster.router, ROLES.to_vec()),
+        ("relations at a shard", &cluster.shards[0], [ROLES, &[service.as_str()]].concat()),
+    ] {
+        let mut found: BTreeMap<String, (String, String)> = BTreeMap::new();
+        for role in roles {
+            for (relation, mark) in relations(&cluster, node, role) {
+                let marks = &mut found.entry(relation).or_default().0;
+                if !marks.is_empty() {
+                    marks.push(' ');
+                }
+                *marks += &mark;
+            }
+        }
+        compare(name, &found);
+    }
+}
+
+/// Nothing runs as somebody else with the caller's search path.
+#[test]
+fn functions_that_run_as_their_owner_name_their_search_path() {
+    let (cluster, _) = cluster();
+    let sql = "SELECT p.oid::regprocedure, p.proconfig FROM pg_proc p WHERE p.prosecdef AND p.pronamespace IN (
+                 'docshard'::regnamespace, 'docshard_internal'::regnamespace, 'docshard_catalog'::regnamespace, 'docshard_data'::regnamespace)";
+    let all = rows(&cluster.router, sql);
+    assert!(all.len() > 20, "only {}", all.len());
+    for function in all {
+        assert!(function[1].contains("search_path=pg_catalog, pg_temp"), "{function:?}");
+    }
+    // Nobody makes objects beside the extension's but the service role, which makes the collections' tables.
+    let sql = "SELECT n.nspname || ' ' || r.rolname FROM pg_namespace n, pg_roles r
+                WHERE n.nspname LIKE 'docshard%' AND has_schema_privilege(r.oid, n.oid, 'CREATE') AND NOT r.rolsuper";
+    let service = cluster.shards[0].psql("SELECT role FROM docshard_data.service");
+    for node in [&cluster.router, &cluster.shards[0]] {
+        assert_eq!(rows(node, sql), [[format!("docshard_data {}", service.trim())]], "{}", node.name);
+    }
+}
+
+/// The worst that a role can do which may write a collection: to damage that collection's documents. Tried at a shard, as if
+/// the role's statements were its own and not the router's.
+#[test]
+fn a_writer_of_a_collection_can_damage_only_that() {
+    let (cluster, service) = cluster();
+    let (router, shard) = (&cluster.router, &cluster.shards[0]);
+    let named = |sql: &str| placeholders(&cluster).iter().fold(sql.to_owned(), |sql, (from, to)| sql.replace(from, to));
+    // What a move leaves at a shard while it runs, which is not the table's own.
+    shard.psql(&format!(
+        "SET ROLE {service}; CREATE TABLE docshard_data.m1_staging (skey bytea, id bytea, doc jsonb); \
+         INSERT INTO docshard_data.m1_staging VALUES ('', '', '{{}}')"
+    ));
+    let mut client = session(shard, "application", &service);
+    for sql in [
+        "SELECT FROM docshard_data.c<other>",
+        "INSERT INTO docshard_data.c<other> SELECT * FROM docshard_data.c<own>",
+        "UPDATE docshard_data.c<other> SET doc = '{}'",
+        "DELETE FROM docshard_data.c<other>",
+        "SELECT docshard_internal.lock_and_check(<other>, <other version>, NULL, NULL)",
+        "SELECT docshard_internal.count_all(<other>)",
+        "SELECT docshard_internal.put_document(<other>, <other place>, <other key>, '{\"_id\": 100, \"k\": 100}', '{\"_id\": 100, \"k\": 100, \"x\": 1}')",
+        "SELECT docshard_internal.pack_part(<other>, <other key>, NULL, NULL)",
+        "SELECT * FROM docshard_data.m1_staging",
+        "INSERT INTO docshard_data.m1_staging VALUES ('', '', '{}')",
+        "UPDATE docshard_data.m1_staging SET doc = '{\"$bad\": 1}'",
+        "UPDATE docshard_data.placement SET version = version + 1",
+        "DELETE FROM docshard_data.placement",
+        "INSERT INTO docshard_data.capture VALUES (<own>, 1, '', NULL)",
+        "DELETE FROM docshard_data.capture_log",
+        "INSERT INTO docshard_data.capture_log VALUES (1, 1, <own>, '', '')",
+        "SELECT * FROM docshard_data.capture_packed",
+        "SELECT * FROM docshard_data.capture_changes",
+        "SELECT * FROM docshard_data.service",
+        "UPDATE docshard_data.node SET shard = 'x'",
+        "UPDATE docshard_catalog.chunks SET jumbo = true",
+        "INSERT INTO docshard_catalog.grants VALUES ('application'::regrole, '*', 'write')",
+        "DELETE FROM docshard_catalog.transactions",
+        "SELECT * FROM docshard_catalog.rotation",
+        // Nor the table itself, or what stands around it.
+        "TRUNCATE docshard_data.c<own>",
+        "DROP TABLE docshard_data.c<own>",
+        "ALTER TABLE docshard_data.c<own> DISABLE TRIGGER capture",
+        "ALTER TABLE docshard_data.c<own> ADD COLUMN more text",
+        "CREATE TRIGGER mine BEFORE INSERT ON docshard_data.c<own> FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        "CREATE RULE mine AS ON DELETE TO docshard_data.c<own> DO INSTEAD NOTHING",
+        "CREATE INDEX ON docshard_data.c<own> (id)",
+        "CREATE POLICY mine ON docshard_data.c<own>",
+        "GRANT SELECT ON docshard_data.c<own> TO PUBLIC WITH GRANT OPTION",
+        "CREATE TABLE docshard_data.mine ()",
+        "CREATE FUNCTION docshard_internal.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "SET session_replication_role = replica",
+        "CREATE ROLE other_role",
+        "CREATE SERVER mine FOREIGN DATA WRAPPER postgres_fdw",
+        "CREATE USER MAPPING FOR CURRENT_USER SERVER docshard_local",
+        "SELECT docshard.accept_router('application')",
+        "SELECT docshard_internal.make_role('application')",
+        "SELECT docshard_internal.drop_table(<other>)",
+    ] {
+        let sql = named(sql);
+        // A GRANT of what one can't grant is a warning, unless one has no privilege at all.
+        let expected = if sql.starts_with("GRANT") { "0LP01" } else { "refused" };
+        assert_eq!(attempt(&mut client, &sql), expected, "{sql}");
+    }
+
+    // What it may: documents, but not what is no document, nor one at a place where it isn't looked for unnoticed.
+    for sql in ["UPDATE docshard_data.c<own> SET doc = '{\"_id\": 1, \"broken\": true}'", "DELETE FROM docshard_data.c<own>"] {
+        assert_eq!(attempt(&mut client, &named(sql)), "yes", "{sql}");
+    }
+    assert_eq!(attempt(&mut client, &named("UPDATE docshard_data.c<own> SET doc = '[]'")), "23514");
+    client.batch_execute(&named("UPDATE docshard_data.c<own> SET doc = '{\"_id\": 5, \"k\": 5}'")).unwrap();
+    let wrong = |namespace: &str| -> String {
+        router.value(&format!("SELECT docshard.check_collection('{namespace}')::text"))
+    };
+    assert!(wrong("test.own").contains("shard0"), "{}", wrong("test.own"));
+    assert_eq!(router.value::<i64>("SELECT docshard.count_documents('test.other', '{\"k\": {\"$gt\": 0}}')"), 2);
+}
+
+/// Privileges are for those who are granted them: a role gets at a server of the cluster nothing by being there.
+#[test]
+fn nobody_reaches_a_shard_by_its_servers() {
+    let (cluster, service) = cluster();
+    for node in [&cluster.router, &cluster.shards[0]] {
+        for role in ROLES {
+            let usable = format!(
+                "SELECT count(*) FROM pg_foreign_server WHERE srvname LIKE 'docshard_%' AND has_server_privilege('{role}', oid, 'USAGE')"
+            );
+            assert_eq!(node.value::<i64>(&usable), 0, "{role} at {}", node.name);
+            let mut client = session(node, role, &service);
+            let told = "SELECT count(umoptions) FROM pg_user_mappings";
+            assert_eq!(client.query_one(told, &[]).unwrap().get::<_, i64>(0), 0, "{role} at {}", node.name);
+        }
+    }
+}
