@@ -14,8 +14,8 @@ use super::{placement, table};
 use crate::pg::credentials;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
-use crate::pg::sql::{quote_ident, quote_literal};
 use crate::pg::permission;
+use crate::pg::sql::{quote_ident, quote_literal};
 use crate::pg::subtransaction;
 use crate::pg::{server, spi};
 use docshard_core::error::Kind;
@@ -29,14 +29,35 @@ const MADE_HERE: &str = "docshard: application role";
 /// What a server's options may say when a router asks for it: where it is, and how to get there. Not files that this
 /// server's own user could read, and nobody else.
 pub const SERVER_OPTIONS: &[&str] = &[
-    "host", "hostaddr", "port", "dbname", "target_session_attrs", "connect_timeout", "keepalives", "keepalives_idle",
-    "keepalives_interval", "keepalives_count", "tcp_user_timeout", "sslmode", "sslrootcert", "sslcrl", "sslcrldir",
-    "sslsni", "ssl_min_protocol_version", "ssl_max_protocol_version", "channel_binding", "gssencmode", "fetch_size",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "target_session_attrs",
+    "connect_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "tcp_user_timeout",
+    "sslmode",
+    "sslrootcert",
+    "sslcrl",
+    "sslcrldir",
+    "sslsni",
+    "ssl_min_protocol_version",
+    "ssl_max_protocol_version",
+    "channel_binding",
+    "gssencmode",
+    "fetch_size",
 ];
 
 /// Groups of PostgreSQL's whose members may do more than any application should be able to lend.
 const POWERFUL: &[&str] = &[
-    "pg_execute_server_program", "pg_read_server_files", "pg_write_server_files", "pg_read_all_data",
+    "pg_execute_server_program",
+    "pg_read_server_files",
+    "pg_write_server_files",
+    "pg_read_all_data",
     "pg_write_all_data",
 ];
 
@@ -375,8 +396,8 @@ fn drop_server(server: &str) -> Result<()> {
     spi::run_script(&format!("DROP SERVER {server} CASCADE"))
 }
 
-/// Forgets the router: its mark, the servers and pullers that it made, and what its service role may do. Runs as the
-/// extension's owner.
+/// Forgets the router's cluster: its mark, the other shards, and the password with which this one logged in there. The service
+/// role stays, so that the router can come again. Runs as the extension's owner.
 ///
 /// # Errors
 /// Internal ones.
@@ -390,6 +411,14 @@ pub fn leave_cluster() -> Result<()> {
     )?;
     for row in &servers {
         drop_server(row.text(0))?;
+    }
+    let pullers = spi::query(
+        "SELECT rolname FROM pg_catalog.pg_roles \
+         WHERE pg_catalog.shobj_description(oid, 'pg_authid') OPERATOR(pg_catalog.=) $1",
+        &[Param::Text(&puller_mark(&required_service_role()?))],
+    )?;
+    for row in &pullers {
+        drop_puller(row.text(0))?;
     }
     spi::execute("DELETE FROM docshard_data.node", &[])?;
     spi::execute("UPDATE docshard_data.service SET secret = NULL", &[])?;

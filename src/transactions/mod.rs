@@ -60,9 +60,10 @@ impl Coordinator for Router {
     fn token(&self) -> Result<String> {
         let transaction = server::transaction_id();
         lock::acquire(Tag::Transaction(transaction.into()), Mode::Exclusive);
-        // The local pre-commit calls, and has no snapshot.
+        // The local pre-commit calls, and has no snapshot; nor has the session's user any business in the catalog, where functions
+        // that run as their owner did the writing.
         let _snapshot = ActiveSnapshot::latest();
-        Ok(format!("{}{transaction:08x}", cluster_token()?))
+        Ok(format!("{}{transaction:08x}", user::as_extension_owner(cluster_token)?))
     }
 
     fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()> {

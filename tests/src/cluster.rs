@@ -67,14 +67,20 @@ impl Cluster {
 
     /// As [`Cluster::start`], with servers that ask everybody for a password: see [`Node::ask_for_passwords`].
     pub fn with_passwords(shards: usize) -> Self {
+        let cluster = Self::servers_with_passwords(shards);
+        for shard in &cluster.shards {
+            cluster.router.add_shard(shard);
+        }
+        cluster
+    }
+
+    /// Starts servers that ask everybody for a password, with the extension at the router. The shards are not added.
+    pub fn servers_with_passwords(shards: usize) -> Self {
         let mut cluster = Self::servers(shards);
         for node in std::iter::once(&mut cluster.router).chain(&mut cluster.shards) {
             node.ask_for_passwords();
         }
         cluster.router.psql("CREATE EXTENSION docshard CASCADE");
-        for shard in &cluster.shards {
-            cluster.router.add_shard(shard);
-        }
         cluster
     }
 
@@ -268,10 +274,9 @@ impl Node {
     /// If that fails.
     pub fn add_shard(&self, shard: &Node) {
         let conn = format!("host=127.0.0.1 port={} dbname=postgres", shard.port);
-        let options = serde_json::json!({"name": shard.name, "user": "postgres", "password": shard.password}).to_string();
-        let mut client = self.client();
-        client.batch_execute(SILENT).expect("settings of a superuser");
-        client
+        let options =
+            serde_json::json!({"name": shard.name, "user": "postgres", "password": shard.password}).to_string();
+        self.silent_client()
             .execute("SELECT docshard.add_shard($1::text, $2::text::json)", &[&conn, &options])
             .unwrap_or_else(|e| panic!("add_shard of {}: {e:?}", shard.name));
     }
@@ -288,6 +293,16 @@ impl Node {
     /// If that fails.
     pub fn client(&self) -> Client {
         self.try_client().unwrap_or_else(|e| panic!("{}: {e}", self.name))
+    }
+
+    /// A new connection, as superuser, whose statements are not logged: for those that contain passwords.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn silent_client(&self) -> Client {
+        let mut client = self.client();
+        client.batch_execute(SILENT).expect("settings of a superuser");
+        client
     }
 
     /// A new connection, as superuser.
