@@ -175,6 +175,26 @@ fn examples_of_the_documentation_print_what_it_says() {
     assert!(failures.is_empty(), "examples that print something else:\n{failures}");
 }
 
+/// The tests that hold the lines of docs/security.md are there.
+#[test]
+fn tests_that_the_security_page_names_exist() {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = fs::read_to_string(project.join("docs/security.md")).unwrap();
+    let mut named = 0;
+    for code in page.split('`').skip(1).step_by(2) {
+        let exists = match code.split_once("::") {
+            Some((file, _)) if file.contains('<') => continue,
+            Some((file, test)) => fs::read_to_string(project.join(format!("tests/tests/{file}.rs")))
+                .is_ok_and(|source| source.contains(&format!("#[test]\nfn {test}()"))),
+            None if code.ends_with(".sql") => project.join("pg_regress/sql").join(code).exists(),
+            None => continue,
+        };
+        assert!(exists, "{code}");
+        named += 1;
+    }
+    assert!(named > 20, "only {named}");
+}
+
 /// Links between the pages lead somewhere: to a file, and to a heading where they name one.
 #[test]
 fn links_between_pages_lead_somewhere() {

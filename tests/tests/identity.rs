@@ -299,9 +299,7 @@ fn passwords_rotate_while_clients_connect() {
                 assert_eq!(not_accepted(node.try_client_with(&old.0, &old.1)), "28P01");
             }
             passwords.extend([old.1, new.1]);
-            wait_until("sessions were opened", PATIENCE, || {
-                sessions.load(Ordering::Relaxed) >= before + 20
-            });
+            wait_until("sessions were opened", PATIENCE, || sessions.load(Ordering::Relaxed) >= before + 20);
             thread::sleep(Duration::from_secs(1).saturating_sub(began.elapsed()));
         }
         stop.store(true, Ordering::Relaxed);
@@ -669,5 +667,36 @@ fn a_shard_reads_at_another_only_what_moves() {
     }
     for sql in &more {
         assert_eq!(refused(&mut client, sql), "42501", "{sql}");
+    }
+}
+
+/// What a shard sends is checked: bytes that are no document are an error of that statement, and the router goes on.
+#[test]
+fn a_shard_that_answers_nonsense_is_refused() {
+    let cluster = Cluster::with_passwords(1);
+    spread(&cluster, 1);
+    let shard = &cluster.shards[0];
+    let arguments: String = shard.value(
+        "SELECT pg_get_function_arguments(oid) FROM pg_proc WHERE oid = 'docshard_internal.pack(jsonb)'::regprocedure",
+    );
+    let find = format!("SELECT docshard.find('{NS}', '{{\"n\": 0}}')");
+    assert_eq!(cluster.router.client().query(&find, &[]).expect("a find").len(), 2);
+    for nonsense in [
+        "''",
+        "'\\xdeadbeef'",
+        "'\\xffffffffffffffff'",
+        "'\\x01000020ffffff7f'",
+        "'\\x0000005000000000'",
+        "'\\x0100002004000080'",
+    ] {
+        shard.psql(&format!(
+            "CREATE OR REPLACE FUNCTION docshard_internal.pack({arguments}) RETURNS bytea LANGUAGE sql IMMUTABLE STRICT AS $$SELECT {nonsense}::bytea$$"
+        ));
+        let mut client = cluster.router.client();
+        let error = client.query(&find, &[]).expect_err(nonsense);
+        assert!(error.code().is_some(), "{nonsense}: {error:?}");
+        // The same session goes on.
+        let own = format!("SELECT docshard.count_documents('{NS}', '{{\"k\": 0}}')");
+        assert_eq!(client.query_one(&own, &[]).expect("the router's own part").get::<_, i64>(0), 1);
     }
 }
