@@ -190,7 +190,9 @@ SELECT docshard.count_documents('priv.c');
 \echo :LAST_ERROR_SQLSTATE
 RESET ROLE;
 -- A role that still has access cannot be dropped; afterwards it can.
+\set VERBOSITY terse
 DROP ROLE regress_app;
+\set VERBOSITY default
 SELECT docshard.revoke_access('regress_app');
 DROP ROLE regress_member, regress_outsider, regress_app, regress_monitor;
 DROP OWNED BY regress_dba;

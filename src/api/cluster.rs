@@ -1,8 +1,8 @@
 //! Administration of shards and databases.
 
 use super::required;
-use crate::catalog::shards::{self, AddOptions, Removal};
 use crate::catalog::grants::EVERYTHING;
+use crate::catalog::shards::{self, AddOptions, Removal};
 use crate::catalog::{access, cache, change, collections, databases, rotation};
 use crate::migration::{MoveRequest, jobs};
 use crate::pg::error::{Error, Result};
@@ -136,9 +136,7 @@ fn resources<'a>(options: &Options<'a>, name: &str) -> Result<Vec<&'a str>> {
     match options.get(name) {
         None => Ok(Vec::new()),
         Some(serde_json::Value::String(one)) => Ok(vec![one]),
-        Some(serde_json::Value::Array(several)) => {
-            several.iter().map(|one| one.as_str().ok_or_else(wrong)).collect()
-        }
+        Some(serde_json::Value::Array(several)) => several.iter().map(|one| one.as_str().ok_or_else(wrong)).collect(),
         Some(_) => Err(wrong()),
     }
 }
@@ -186,7 +184,8 @@ fn rotate_service_password() -> Json {
             return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
         }
         let late = rotation::rotate_and_wait()?;
-        let late: Vec<_> = late.as_array().into_iter().flatten().map(|one| json!({"server": one[0], "error": one[1]})).collect();
+        let late: Vec<_> =
+            late.as_array().into_iter().flatten().map(|one| json!({"server": one[0], "error": one[1]})).collect();
         Ok(answer(&if late.is_empty() { json!({"ok": 1}) } else { json!({"pending": late, "ok": 1}) }))
     };
     run().unwrap_or_else(|e| e.raise())

@@ -226,4 +226,3 @@ pub fn of_new_table(namespace: &str) -> Result<(&'static str, Vec<String>, Vec<S
     let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
     Ok((SET_ACCESS, owned(readers), owned(writers)))
 }
-

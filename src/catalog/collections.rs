@@ -1,10 +1,10 @@
 //! Collections: created and dropped. The catalog's change and the tables' on the shards commit together.
 
+use super::access;
 use super::change::NEXT_REVISION;
 use super::model::Collection;
 use super::nodes::run_on_all;
 use super::shards::check_router;
-use super::access;
 use super::{cache, change, databases, namespace, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Tag};
@@ -86,7 +86,10 @@ pub(super) fn insert_row(
 
 /// Writes the chunks of a collection and makes its tables where they are.
 pub(super) fn lay_out(id: i32, pattern: &KeyPattern, chunks: &[(Vec<u8>, Vec<u8>, ShardId)]) -> Result<()> {
-    let rows = spi::query("SELECT token, version, namespace FROM docshard_catalog.collections WHERE id = $1", &[Param::Int4(id)])?;
+    let rows = spi::query(
+        "SELECT token, version, namespace FROM docshard_catalog.collections WHERE id = $1",
+        &[Param::Int4(id)],
+    )?;
     let row = rows.first().ok_or_else(|| Error::new(Kind::NamespaceNotFound, "the collection is gone"))?;
     let (token, version) = (row.i64(0), row.i64(1));
     let mut shards: Vec<ShardId> = chunks.iter().map(|(_, _, shard)| *shard).collect();

@@ -10,11 +10,11 @@ use super::change;
 use super::model::{Place, Shard};
 use super::nodes::run_on;
 use super::zones;
+use crate::ownership::access;
+use crate::pg::credentials;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::sql::{quote_ident, quote_literal};
-use crate::ownership::access;
-use crate::pg::credentials;
 use crate::pg::{server, spi, user};
 use crate::remote::{self, Session};
 use docshard_core::error::Kind;
@@ -326,13 +326,7 @@ impl Login {
 
 /// Makes the node a shard of this cluster: the extension, in our version, our service role, and our mark. A superuser's
 /// login is used for this alone; any other is the service role's itself.
-fn prepare_node(
-    session: &mut Session,
-    probe: &Probe,
-    name: &str,
-    user: &str,
-    password: Option<&str>,
-) -> Result<Login> {
+fn prepare_node(session: &mut Session, probe: &Probe, name: &str, user: &str, password: Option<&str>) -> Result<Login> {
     let ours = env!("CARGO_PKG_VERSION");
     let refuse = |message: String| Error::new(Kind::OperationFailed, message);
     if probe.default_version.is_none() {
@@ -390,10 +384,7 @@ fn prepare_node(
         session.query("SELECT docshard.accept_router($1, $2)", &[Param::Text(&login.user), Param::Text(&verifier)])?;
         login
     } else {
-        let accepted = session.query(
-            "SELECT pg_catalog.has_schema_privilege('docshard_data', 'CREATE')",
-            &[],
-        )?;
+        let accepted = session.query("SELECT pg_catalog.has_schema_privilege('docshard_data', 'CREATE')", &[])?;
         if accepted.first().and_then(|row| row.bool(0)) != Some(true) {
             return Err(refuse(format!("the database has not accepted a router as \"{user}\"")).with_hint(format!(
                 "A superuser runs SELECT docshard.accept_router('{user}') there, or log in as one for add_shard."
@@ -451,11 +442,11 @@ fn next_id() -> Result<i32> {
 /// Who is no superuser here may use no files, identities or services of this server to log in elsewhere.
 fn refuse_foreign_secrets(keywords: &Keywords, password: Option<&str>) -> Result<()> {
     if password.is_none_or(str::is_empty) {
-        return Err(Error::new(Kind::Unauthorized, "a password is required to add a shard").with_hint(
-            "Only a superuser may add a shard without one; give \"user\" and \"password\" as options.",
-        ));
+        return Err(Error::new(Kind::Unauthorized, "a password is required to add a shard")
+            .with_hint("Only a superuser may add a shard without one; give \"user\" and \"password\" as options."));
     }
-    const ALLOWED: &[&str] = &["host", "hostaddr", "port", "dbname", "sslmode", "connect_timeout", "target_session_attrs"];
+    const ALLOWED: &[&str] =
+        &["host", "hostaddr", "port", "dbname", "sslmode", "connect_timeout", "target_session_attrs"];
     match keywords.iter().find(|(keyword, _)| !ALLOWED.contains(&keyword.as_str())) {
         None => Ok(()),
         Some((keyword, _)) => Err(Error::new(
@@ -487,8 +478,8 @@ fn make_server(name: &str, keywords: &Keywords, login: &Login) -> Result<()> {
 fn connect_shards(name: &str, id: i32, keywords: &Keywords, login: &Login) -> Result<()> {
     let oid = server::foreign_server_oid(&server_name(name))
         .ok_or_else(|| Error::new(Kind::InternalError, "a server that was made is not there"))?;
-    let mut session = Session::open(oid)
-        .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
+    let mut session =
+        Session::open(oid).map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
     super::access::make_roles(&mut session)?;
 
     let seen = session.query("SELECT pg_catalog.host(pg_catalog.inet_client_addr())", &[])?;
@@ -529,12 +520,7 @@ fn connect(session: &mut Session, name: &str, keywords: &Keywords, puller: &str)
     let (names, values): (Vec<&str>, Vec<&str>) = shared.map(|(name, value)| (name.as_str(), value.as_str())).unzip();
     session.query(
         "SELECT docshard_internal.connect_shard($1, $2, $3, $4)",
-        &[
-            Param::Text(&server_name(name)),
-            Param::TextArray(&names),
-            Param::TextArray(&values),
-            Param::Text(puller),
-        ],
+        &[Param::Text(&server_name(name)), Param::TextArray(&names), Param::TextArray(&values), Param::Text(puller)],
     )?;
     Ok(())
 }
@@ -587,7 +573,7 @@ fn local_keywords(seen: Option<&str>) -> Result<Keywords> {
     let everywhere = |address: &&str| ["*", "0.0.0.0", "localhost", "127.0.0.1"].contains(address);
     let own = match listens.first() {
         // The socket asks for the name of the operating system's user, as a rule.
-        Some(_) if listens.iter().any(|address| everywhere(&address)) => "127.0.0.1",
+        Some(_) if listens.iter().any(everywhere) => "127.0.0.1",
         Some(first) => *first,
         None if socket.is_empty() => "127.0.0.1",
         None => socket,

@@ -86,8 +86,7 @@ pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
     let mut failed = None;
     for shard in shards {
         let cleared = transaction::guarded(|| {
-            let mut session =
-                transaction::run(|| Remote::open(&*cache::shard(shard)?, "docshard recovery"))?;
+            let mut session = transaction::run(|| Remote::open(&*cache::shard(shard)?, "docshard recovery"))?;
             end_sessions(&mut session, id)?;
             for relation in table::possible_relations(id) {
                 drop_index(&mut session, &relation)?;

@@ -29,7 +29,7 @@ pub(super) struct Sides {
     pub(super) recipient: Option<Remote>,
 }
 
-fn session<'a>(side: &'a mut Option<Remote>, shard: ShardId) -> Result<&'a mut Remote> {
+fn session(side: &mut Option<Remote>, shard: ShardId) -> Result<&mut Remote> {
     match side {
         Some(session) => Ok(session),
         // Not the application name of the move's own sessions: the cleaning ends those, but for the one that it uses.
@@ -121,8 +121,7 @@ fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
         let (donor, recipient) = if record.state == State::Committed {
             transaction::guarded(|| {
                 let donor = part(session(&mut sides.donor, record.donor)?, &record, &donor_gid)?;
-                let recipient =
-                    part(session(&mut sides.recipient, record.recipient)?, &record, &recipient_gid)?;
+                let recipient = part(session(&mut sides.recipient, record.recipient)?, &record, &recipient_gid)?;
                 Ok((donor, recipient))
             })?
         } else {

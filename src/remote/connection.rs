@@ -305,7 +305,8 @@ impl Connection {
             (false, false) => Open::Block(local),
         };
         self.feeding = true;
-        let sent = self.pipeline(open, Some(request.role), std::iter::once((&request.statement, Step::Fed)), scratch)?;
+        let sent =
+            self.pipeline(open, Some(request.role), std::iter::once((&request.statement, Step::Fed)), scratch)?;
         if !sent || self.wire.sent().is_err() {
             return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
         }

@@ -48,9 +48,8 @@ pub fn mapping_options(server: Oid) -> Result<Vec<(String, String)>> {
 }
 
 fn find(server: Oid) -> Result<ffi::Server> {
-    ffi::server(server).ok_or_else(|| {
-        Error::new(Kind::ShardNotFound, format!("foreign server {} does not exist", server.to_u32()))
-    })
+    ffi::server(server)
+        .ok_or_else(|| Error::new(Kind::ShardNotFound, format!("foreign server {} does not exist", server.to_u32())))
 }
 
 /// Parses a libpq connection string or URI into its options.

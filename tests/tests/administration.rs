@@ -57,7 +57,7 @@ fn statements_at_shards_are_not_compiled() {
     shard
         .client()
         .batch_execute(&format!(
-            "CREATE TABLE seen (setting text); \
+            "CREATE TABLE seen (setting text); GRANT ALL ON seen TO PUBLIC; \
              CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql \
                AS $$BEGIN INSERT INTO public.seen VALUES (current_setting('jit')); RETURN NULL; END$$; \
              CREATE TRIGGER see AFTER INSERT ON {table} FOR EACH STATEMENT EXECUTE FUNCTION see()"
