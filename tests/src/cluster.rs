@@ -98,6 +98,14 @@ impl Cluster {
         Self { router, shards: nodes.collect(), folder, _watchdog: watchdog }
     }
 
+    /// The role as which the router logs in at its shards, and to which prepared transactions belong there.
+    pub fn service_role(&self) -> String {
+        self.router.value(
+            "SELECT option_value FROM pg_user_mappings m, pg_options_to_table(m.umoptions) \
+             WHERE m.srvname LIKE 'docshard_%' AND option_name = 'user' LIMIT 1",
+        )
+    }
+
     /// The node of that name.
     ///
     /// # Panics

@@ -90,7 +90,12 @@ fn a_restored_router_knows_its_cluster() {
     let file = cluster.router.scratch_file("dump");
     let file = file.to_str().unwrap();
     let spare = &cluster.shards[2];
+    let roles = cluster.router.scratch_file("roles.sql");
+    let roles = roles.to_str().unwrap();
     cluster.router.program("pg_dump", &["-Fc", "-f", file]);
+    cluster.router.program("pg_dumpall", &["--roles-only", "-f", roles]);
+    // The superuser is there already.
+    spare.program("psql", &["-X", "-q", "-o", "/dev/null", "-f", roles]);
     spare.psql("CREATE DATABASE restored");
     spare.program("pg_restore", &["--exit-on-error", "-d", "restored", file]);
     cluster.router.stop();

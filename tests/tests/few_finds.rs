@@ -208,7 +208,7 @@ fn what_is_none_of_its_searches_is_left_to_postgresql() {
     let by_b = r#"{"sort": {"b": 1, "_id": -1}, "limit": 2}"#;
     let of_b = json!({"b": {"$gte": 1_498}});
     let mut other = cluster.router.client();
-    for level in [IsolationLevel::ReadCommitted, IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
+    for level in [IsolationLevel::ReadCommitted, IsolationLevel::RepeatableRead] {
         let mut transaction = client.build_transaction().isolation_level(level).start().unwrap();
         assert_eq!(found(&mut transaction, &of_b, by_b).len(), 2);
         let array = r#"{"_id": 5000, "g": 4, "k": 5000, "b": [0, 1600]}"#;

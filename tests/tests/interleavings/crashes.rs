@@ -91,17 +91,21 @@ fn i11_what_arrives_after_the_abort_is_taken_back() {
     let id: i64 = router.value("SELECT max(id) FROM docshard_catalog.migrations");
     let table = moving.table();
     let number = table.rsplit('c').next().unwrap();
+    let service = moving.cluster.service_role();
     moving.cluster.shards[0]
         .client()
         .batch_execute(&format!(
             "INSERT INTO docshard_data.capture (collection_id, migration_id, min) VALUES ({number}, {id}, ''); \
              BEGIN; SELECT docshard_internal.exclude_from_migration({id}); \
-             DELETE FROM {table} WHERE (doc->>'k')::int8 < 100; PREPARE TRANSACTION '{gid}_t'"
+             DELETE FROM {table} WHERE (doc->>'k')::int8 < 100; \
+             SET LOCAL ROLE {service}; PREPARE TRANSACTION '{gid}_t'"
         ))
         .unwrap();
     moving.cluster.shards[1]
         .client()
-        .batch_execute(&format!("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION '{gid}_r'"))
+        .batch_execute(&format!(
+            "BEGIN; SELECT pg_current_xact_id(); SET LOCAL ROLE {service}; PREPARE TRANSACTION '{gid}_r'"
+        ))
         .unwrap();
     // A writer to the range waits until the router's worker sweeps.
     moving.run(&increment(1));
