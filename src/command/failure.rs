@@ -61,12 +61,13 @@ pub fn code(error: &Error) -> (i64, &str) {
 }
 
 /// True if a document or an operation of a batch is to blame, so that the others may do better. Else the whole command
-/// fails: a connection, a privilege, a lock, the transaction, the server's resources.
+/// fails: a connection, a privilege, a lock, the transaction, the server's resources, a node that is no router.
 pub fn is_of_one_operation(error: &Error) -> bool {
     let state = &error.sqlstate;
     !matches!(&state[..2], b"08" | b"25" | b"40" | b"53" | b"57" | b"58" | b"XX")
         && state != b"42501"
         && state != b"55P03"
+        && code(error).0 != i64::from(Kind::IllegalOperation.code())
 }
 
 /// The answer `{"ok": 0, "code": …, "codeName": …, "errmsg": …}`.
