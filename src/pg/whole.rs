@@ -2,6 +2,8 @@
 //!
 //! Between such a call's return and the commit PostgreSQL only sends its answer. So what the call wrote at one shard may be
 //! committed there at once, which saves a round trip: nothing is left that could still fail and would have to be rolled back.
+//! So that the answer does not fail, it has to be short, to fit in memory that PostgreSQL's contexts have from their beginning,
+//! and to be sent in the encoding of the database.
 
 use pgrx::{PgList, pg_sys};
 use std::cell::Cell;
@@ -16,6 +18,10 @@ unsafe extern "C-unwind" {
     fn pq_buffer_has_data() -> bool;
     fn pq_peekbyte() -> c_int;
 }
+
+/// A value of at most so many bytes may be in the answer of a call that is a whole transaction: as text it is a few times as
+/// long, and PostgreSQL's contexts for it begin with 8 kB.
+pub const SHORT: usize = 256;
 
 /// A function's call, as long as it lives.
 pub struct Call {
@@ -41,6 +47,13 @@ impl Drop for Call {
 /// more.
 pub fn is_whole_transaction() -> bool {
     IS_WHOLE.get()
+}
+
+/// True inside a [`Call`] that is a whole transaction, if a short answer reaches the client as it is, with nothing in it that
+/// the client's encoding may have no letters for.
+pub fn may_commit_first() -> bool {
+    // SAFETY: numbers of this session.
+    is_whole_transaction() && unsafe { pg_sys::pg_get_client_encoding() == pg_sys::GetDatabaseEncoding() }
 }
 
 /// True if the client's statement is nothing but this call, and its transaction nothing but the statement.

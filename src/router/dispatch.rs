@@ -401,7 +401,7 @@ pub fn write_checked<'s>(
     let retryable = can_retry(destinations);
     lock_local(collection, destinations, range)?;
     let run = || -> Result<Vec<Written>> {
-        let share = if is_last && whole::is_whole_transaction() { Share::Whole } else { Share::Alone };
+        let share = if is_last && whole::may_commit_first() { Share::Whole } else { Share::Alone };
         let mut streams = send(destinations, role, share, None, &statement)?;
         remote::await_all(&mut streams)?;
         let local = write_local(collection, destinations, &statement)?;

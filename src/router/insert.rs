@@ -12,6 +12,7 @@ use crate::catalog::{collections, duplicate};
 use crate::ownership::documents;
 use crate::pg::error::{Error, Result};
 use crate::pg::rows::Row;
+use crate::pg::whole;
 use docshard_core::chunk_map::ShardId;
 use docshard_core::document::element::Element;
 use docshard_core::document::value::Value;
@@ -314,6 +315,8 @@ fn insert_alone(collection: &Collection, document: &Storable, is_last: bool) -> 
     let mut packed = Vec::new();
     documents::pack(&mut packed, &document.row(&key));
     let statement = insertion(collection, packed);
+    // The answer names the document.
+    let is_last = is_last && document.id_key.len() <= whole::SHORT;
     dispatch::write_checked(collection, &[destination], &LockRange::of_key(&key), is_last, |_| &statement)
         .map_err(|error| duplicate_among(collection, std::slice::from_ref(document), error))?;
     Ok(())

@@ -719,3 +719,20 @@ fn serializable_transactions_have_one_shard() {
     let mut client = reader.join().unwrap().expect("the snapshot is safe");
     assert_eq!(code(&client.batch_execute(&write(100)).unwrap_err()), "25006");
 }
+
+/// A call that is the whole transaction is committed at its shard before its answer is written, so that must not fail.
+#[test]
+fn a_call_whose_answer_cannot_be_written_leaves_nothing() {
+    let cluster = Cluster::start(1);
+    let router = &cluster.router;
+    router.psql("SELECT docshard.enable_sharding('far', 'shard0'); SELECT docshard.create_collection('far.kinds')");
+    let script = r#"
+        SET client_encoding = 'LATIN1';
+        SELECT docshard.insert_one('far.kinds', '{"_id": "\u4e2d"}');
+        SELECT docshard.insert_one('far.kinds', '{"_id": "a"}') ->> 'acknowledged';
+    "#;
+    let printed = router.psql_script("postgres", &["-A", "-t"], script);
+    assert!(printed.contains("has no equivalent in encoding"), "{printed}");
+    assert!(printed.ends_with("true\n"), "{printed}");
+    assert_eq!(router.psql("SELECT docshard.find('far.kinds')").trim(), r#"{"_id": "a"}"#);
+}
