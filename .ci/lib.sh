@@ -33,12 +33,11 @@ as_root() {
 }
 
 # PostgreSQL refuses to run as root: its programs then run as the user postgres, from a folder that it can enter.
-# Servers are started without RUST_BACKTRACE, or errors would carry backtraces in DETAIL.
 as_pg() {
   if am_root; then
-    (cd / && exec setpriv --reuid=postgres --regid=postgres --init-groups env -u RUST_BACKTRACE "$@")
+    (cd / && exec setpriv --reuid=postgres --regid=postgres --init-groups "$@")
   else
-    env -u RUST_BACKTRACE "$@"
+    "$@"
   fi
 }
 

@@ -275,7 +275,7 @@ COMMENT ON TABLE docshard_data.capture_parts IS 'Into which parts a captured ran
 -- A restored router is a copy of the dumped one: what CREATE EXTENSION put there gives way, in whatever order tables are
 -- restored. The first shard, `local`, is known by its time, which is the cluster's.
 CREATE FUNCTION docshard_internal.restore_replaces() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     CASE TG_TABLE_NAME
     WHEN 'shards' THEN

@@ -23,6 +23,7 @@ pub mod worker;
 #[pgrx::pg_guard]
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {
+    pg::error::init();
     pg::fault::init();
     pg::server_log::init();
     remote::init_gucs();

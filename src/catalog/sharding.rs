@@ -167,7 +167,12 @@ fn shard_existing(
     let shard = cache::shard(collection.map.owner(&[]))?;
     let table = collection.table();
     run_on(&shard, "SELECT docshard_internal.exclude_writers($1)", &[Param::Int4(collection.id)])?;
-    let size = query_on(&shard, &format!("SELECT count(*), sum(pg_column_size(t.*))::bigint FROM {table} t"), &[], 2)?;
+    let size = query_on(
+        &shard,
+        &format!("SELECT count(*), coalesce(sum(pg_column_size(t.*)), 0)::bigint FROM {table} t"),
+        &[],
+        2,
+    )?;
     let (documents, bytes) = size.first().map_or((0, 0), |row| (row.i64(0), row.i64(1)));
     if documents == 0 {
         return Ok(false);

@@ -283,7 +283,7 @@ fn existing(probe: &Probe, wanted: Option<&str>) -> Result<Option<String>> {
         "SELECT name, node FROM docshard_catalog.shards WHERE node = $1 OR name = $2",
         &[Param::Text(&probe.node), Param::OptText(wanted)],
     )?;
-    if let Some(row) = rows.iter().find(|row| row.text(1) == probe.node) {
+    if let Some(row) = rows.iter().find(|row| row.opt_text(1) == Some(&probe.node)) {
         let name = row.text(0);
         if wanted.is_none_or(|wanted| wanted == name) {
             return Ok(Some(name.to_owned()));

@@ -173,7 +173,7 @@ pub fn activity(shards: &[Rc<Shard>], collections: &[i32]) -> Result<HashMap<(Sh
     let answers = read_at_once(
         &asked,
         "SELECT id, pg_catalog.pg_stat_get_tuples_inserted(t) + pg_catalog.pg_stat_get_tuples_updated(t) \
-                + pg_catalog.pg_stat_get_tuples_deleted(t) + pg_catalog.pg_relation_size(t) \
+                + pg_catalog.pg_stat_get_tuples_deleted(t) + coalesce(pg_catalog.pg_relation_size(t), 0) \
          FROM (SELECT id, pg_catalog.to_regclass('docshard_data.c' || id) AS t FROM pg_catalog.unnest($1) AS id) AS c \
          WHERE t IS NOT NULL",
         2,

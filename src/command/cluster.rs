@@ -92,7 +92,9 @@ pub fn get_shard_map(_request: &Request<'_>) -> Result<Reply> {
 }
 
 /// flushRouterConfig: every session reads the catalog again.
-pub fn flush_router_config(_request: &Request<'_>) -> Result<Reply> {
+pub fn flush_router_config(request: &Request<'_>) -> Result<Reply> {
+    // Every session pays for it: it is for those who may change settings.
+    authorize(request, "set_setting")?;
     change::announce();
     Ok(Reply::of(json!({"flushed": true})))
 }

@@ -68,7 +68,9 @@ pub fn range(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<Size> {
         return Ok(Size::default());
     }
     let (condition, params) = condition(lo, hi);
-    let sql = format!("SELECT pg_catalog.count(*), pg_catalog.sum({BYTES})::int8 FROM {table} WHERE {condition}");
+    let sql = format!(
+        "SELECT pg_catalog.count(*), coalesce(pg_catalog.sum({BYTES}), 0)::int8 FROM {table} WHERE {condition}"
+    );
     let rows = spi::read(&sql, &params)?;
     Ok(rows.first().map_or(Size::default(), |row| Size { documents: row.i64(0), bytes: row.i64(1) }))
 }

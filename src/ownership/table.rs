@@ -232,7 +232,8 @@ pub fn index_statements(
     if unique {
         // First, as it is the one that documents may keep from being built.
         script.push(format!(
-            "CREATE INDEX {how} {} ON {table} USING docshard_unique (docshard_internal.unique_keys(doc, {literal}::text)){}",
+            "CREATE INDEX {how} {} ON {table} USING docshard_unique (docshard_internal.unique_keys(doc, {literal}::text) \
+             docshard_internal.unique_ops){}",
             unique_name(index),
             holding(&held)
         ));

@@ -2,14 +2,14 @@
 //!
 //! 1. The caller puts the job's name and request into a shared memory segment and starts a worker, which needs no
 //!    preloading.
-//! 2. The worker connects as the caller's user, runs the job outside any transaction, and puts its answer, or its error,
-//!    into the segment.
+//! 2. The worker becomes the extension's owner, runs the job outside any transaction, and puts its answer, or its error,
+//!    into the segment. Of the caller's session it has nothing: no user, no settings.
 //! 3. The caller waits for the worker's end, obeying cancel. If the caller's statement ends early, it marks the job as
 //!    abandoned, and the worker gets SIGTERM; what it waits for then raises an ERROR, so it can clean up. The signal comes
 //!    by way of the postmaster, some time later: before a step that cannot be undone a job asks [`check_wanted`].
 
 use super::error::{DuplicateKey, Error, Result};
-use super::transaction;
+use super::{search_path, transaction, user};
 use docshard_core::document::ext_json;
 use docshard_core::document::value::Value as DocumentValue;
 use docshard_core::error::Kind;
@@ -40,8 +40,6 @@ const ANSWER_BYTES: usize = 64 * 1024;
 #[repr(C)]
 struct Header {
     database: pg_sys::Oid,
-    session_user: pg_sys::Oid,
-    user: pg_sys::Oid,
     request: u32,
     /// 1 once the worker has mapped the segment
     started: AtomicU32,
@@ -74,8 +72,6 @@ impl Segment {
             let header = pg_sys::dsm_segment_address(segment.0).cast::<Header>();
             header.write(Header {
                 database: pg_sys::MyDatabaseId,
-                session_user: pg_sys::GetSessionUserId(),
-                user: pg_sys::GetUserId(),
                 request: length,
                 started: AtomicU32::new(0),
                 abandoned: AtomicU32::new(0),
@@ -462,12 +458,11 @@ pub extern "C-unwind" fn docshard_job_main(argument: pg_sys::Datum) {
     let header = segment.header();
     header.started.store(1, Ordering::Release);
     OWN.set(header);
-    // SAFETY: the identities are those of the session that asked; being outside a transaction, the user stays.
-    unsafe {
-        pg_sys::BackgroundWorkerInitializeConnectionByOid(header.database, header.session_user, 0);
-        pg_sys::SetUserIdAndSecContext(header.user, 0);
-    }
-    let answer = match transaction::guarded(|| work(&segment)) {
+    // SAFETY: once, before anything else; without a role, so that no settings of one apply but the superuser's.
+    unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(header.database, pg_sys::InvalidOid, 0) };
+    search_path::pin_for_process();
+    let become_owner = || transaction::run(|| user::extension_owner().map(user::become_for_session));
+    let answer = match become_owner().and_then(|()| transaction::guarded(|| work(&segment))) {
         Ok(answer) => json!({"answer": answer}),
         Err(error) => json!({"error": error_to_json(&error)}),
     };

@@ -185,6 +185,13 @@ impl From<CoreError> for Error {
     }
 }
 
+/// Keeps backtraces out of errors, also where the server's environment asks for them: they would be shown to clients. Called
+/// from `_PG_init`.
+pub fn init() {
+    // SAFETY: this process has one thread; the variable is Rust's own.
+    unsafe { std::env::set_var("RUST_LIB_BACKTRACE", "0") };
+}
+
 /// SQLSTATE `unique_violation`.
 pub const UNIQUE_VIOLATION: &[u8; 5] = b"23505";
 

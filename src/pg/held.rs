@@ -6,6 +6,7 @@
 
 use super::error::{Error, Result};
 use super::param::Param;
+use super::search_path::Pinned;
 use super::spi::{Connection, Row, bind, failed, plan_with, rows};
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
@@ -22,12 +23,14 @@ fn c_name(name: &str) -> Result<CString> {
 pub fn open(name: &str, sql: &str, params: &[Param<'_>]) -> Result<()> {
     let name = c_name(name)?;
     let _connection = Connection::open();
+    let _pinned = Pinned::new();
     let options = pg_sys::CURSOR_OPT_HOLD | pg_sys::CURSOR_OPT_NO_SCROLL;
     let plan = plan_with(sql, params, options.cast_signed())?;
     let mut bound = bind(params);
     // SAFETY: connected; values and nulls match the plan's parameters; read_only = false takes a new snapshot.
-    let portal =
-        unsafe { pg_sys::SPI_cursor_open(name.as_ptr(), plan, bound.values.as_mut_ptr(), bound.nulls.as_ptr(), false) };
+    let portal = unsafe {
+        pg_sys::SPI_cursor_open(name.as_ptr(), plan.as_ptr(), bound.values.as_mut_ptr(), bound.nulls.as_ptr(), false)
+    };
     // SAFETY: reads what the call above set.
     if portal.is_null() { Err(failed("SPI_cursor_open", unsafe { pg_sys::SPI_result })) } else { Ok(()) }
 }

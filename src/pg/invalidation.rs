@@ -52,7 +52,10 @@ thread_local! {
 
 unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg: *mut std::ffi::c_void) {
     match event {
-        pg_sys::XactEvent::XACT_EVENT_ABORT if CHANGED.replace(false) => TAINTED.set(true),
+        // What was prepared is no longer this session's, and may be rolled back by another one.
+        pg_sys::XactEvent::XACT_EVENT_ABORT | pg_sys::XactEvent::XACT_EVENT_PREPARE if CHANGED.replace(false) => {
+            TAINTED.set(true);
+        }
         pg_sys::XactEvent::XACT_EVENT_COMMIT => CHANGED.set(false),
         _ => {}
     }
@@ -69,7 +72,7 @@ unsafe extern "C-unwind" fn on_subtransaction(
     }
 }
 
-/// True, once, after a transaction or subtransaction that had announced a change was rolled back: what was cached
+/// True, once, after a transaction or subtransaction that had announced a change was rolled back, or prepared: what was cached
 /// meanwhile may show what never happened, under a number that will be given out again.
 pub fn take_tainted() -> bool {
     TAINTED.replace(false)

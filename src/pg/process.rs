@@ -4,7 +4,7 @@
 //! runs is set by [`define`] in the postmaster, before anything forks. A board in shared memory tells who is there.
 
 use super::error::Result;
-use super::transaction;
+use super::{search_path, transaction};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::prelude::*;
 use pgrx::{IntoDatum, PgLwLock, pg_sys};
@@ -123,6 +123,7 @@ pub extern "C-unwind" fn docshard_background_main(argument: pg_sys::Datum) {
         pg_sys::BackgroundWorkerUnblockSignals();
         pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0);
     }
+    search_path::pin_for_process();
     if let Some(main) = MAIN.get() {
         main((database != pg_sys::InvalidOid).then_some(database));
     }

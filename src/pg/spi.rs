@@ -5,11 +5,13 @@
 
 use super::error::{Error, Result};
 use super::param::Param;
+use super::search_path::Pinned;
 use docshard_core::error::Kind;
 use pgrx::{FromDatum, pg_sys};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
+use std::rc::Rc;
 
 /// A row in binary form.
 #[derive(Debug, Clone, Default)]
@@ -24,33 +26,50 @@ impl Row {
     pub fn get(&self, column: usize) -> Option<&[u8]> {
         self.0.get(column).and_then(|cell| cell.as_deref())
     }
-    /// An int8 column (int4 widens); null reads as 0.
+    /// A column that is not null. A null, or a value of another type, is a mistake in the statement, or a shard's answer that is
+    /// none.
+    ///
+    /// # Panics
+    /// With an ERROR of PostgreSQL's, where the value is not to be had.
+    fn value<'a, T>(&'a self, column: usize, read: impl FnOnce(&'a [u8]) -> Option<T>) -> T {
+        let cell = self.get(column);
+        cell.and_then(read).unwrap_or_else(|| {
+            let found = cell.map_or_else(|| "null".to_owned(), |bytes| format!("{} bytes", bytes.len()));
+            Error::new(Kind::InternalError, format!("column {column} of an answer is {found}, not what was asked for"))
+                .raise()
+        })
+    }
+    /// An int8 column (int4 widens).
     pub fn i64(&self, column: usize) -> i64 {
-        match self.get(column) {
-            Some(bytes) if bytes.len() == 8 => i64::from_be_bytes(bytes.try_into().expect("8 bytes")),
-            Some(bytes) if bytes.len() == 4 => i32::from_be_bytes(bytes.try_into().expect("4 bytes")).into(),
-            _ => 0,
-        }
+        self.value(column, |bytes| match bytes.len() {
+            8 => Some(i64::from_be_bytes(bytes.try_into().ok()?)),
+            4 => Some(i32::from_be_bytes(bytes.try_into().ok()?).into()),
+            _ => None,
+        })
     }
-    /// An int4 column; null reads as 0.
+    /// An int4 column.
     pub fn i32(&self, column: usize) -> i32 {
-        i32::try_from(self.i64(column)).unwrap_or(0)
+        self.value(column, |bytes| Some(i32::from_be_bytes(bytes.try_into().ok()?)))
     }
-    /// A boolean column; null reads as false.
+    /// A boolean column.
     pub fn bool(&self, column: usize) -> bool {
-        self.get(column).is_some_and(|bytes| bytes == [1])
+        self.value(column, |bytes| match bytes {
+            [0] => Some(false),
+            [1] => Some(true),
+            _ => None,
+        })
     }
-    /// A text column; null reads as "".
+    /// A text column.
     pub fn text(&self, column: usize) -> &str {
-        self.get(column).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or("")
+        self.value(column, |bytes| std::str::from_utf8(bytes).ok())
     }
     /// A text column; None for null.
     pub fn opt_text(&self, column: usize) -> Option<&str> {
-        self.get(column).and_then(|bytes| std::str::from_utf8(bytes).ok())
+        self.get(column).map(|_| self.text(column))
     }
-    /// A bytea column, owned; null reads as empty.
+    /// A bytea column, owned.
     pub fn bytes(&self, column: usize) -> Vec<u8> {
-        self.get(column).map(<[u8]>::to_vec).unwrap_or_default()
+        self.value(column, |bytes| Some(bytes.to_vec()))
     }
 }
 
@@ -75,8 +94,33 @@ impl Drop for Connection {
     }
 }
 
+/// A kept plan. Who runs it holds it: calls nest, so others may be prepared meanwhile, and put this one out of [`PLANS`].
+pub(super) struct Plan {
+    plan: pg_sys::SPIPlanPtr,
+    /// when it was asked for last, by [`CLOCK`]
+    used: Cell<u64>,
+}
+
+impl Plan {
+    /// For a call of SPI, for as long as this is held.
+    pub(super) fn as_ptr(&self) -> pg_sys::SPIPlanPtr {
+        self.plan
+    }
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        // An ERROR may be unwinding: it is freed at a quiet moment.
+        let _ = GARBAGE.try_with(|garbage| garbage.borrow_mut().push(self.plan));
+    }
+}
+
 thread_local! {
-    static PLANS: RefCell<HashMap<String, pg_sys::SPIPlanPtr>> = RefCell::new(HashMap::new());
+    static PLANS: RefCell<HashMap<String, Rc<Plan>>> = RefCell::new(HashMap::new());
+    /// Counts the uses of plans.
+    static CLOCK: Cell<u64> = const { Cell::new(0) };
+    /// Plans that nobody holds any more.
+    static GARBAGE: RefCell<Vec<pg_sys::SPIPlanPtr>> = const { RefCell::new(Vec::new()) };
     /// Cursors whose reader went away at a moment when nothing could be closed.
     static ABANDONED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
@@ -90,12 +134,25 @@ pub(super) fn failed(what: &str, code: i32) -> Error {
     Error::new(Kind::InternalError, format!("{what} answered {}", name.to_string_lossy()))
 }
 
-fn plan(sql: &str, params: &[Param<'_>]) -> Result<pg_sys::SPIPlanPtr> {
+fn plan(sql: &str, params: &[Param<'_>]) -> Result<Rc<Plan>> {
     plan_with(sql, params, 0)
 }
 
+/// Makes room for another plan: the one goes that was not used for the longest time.
+fn make_room(plans: &mut HashMap<String, Rc<Plan>>) {
+    if plans.len() >= MAX_PLANS {
+        let idle = plans.iter().filter(|(_, plan)| Rc::strong_count(plan) == 1);
+        let oldest = idle.min_by_key(|(_, plan)| plan.used.get()).map(|(sql, _)| sql.clone());
+        oldest.and_then(|sql| plans.remove(&sql));
+    }
+    for plan in GARBAGE.take() {
+        // SAFETY: kept by us, and nobody holds it. A cursor over it has what it needs of it.
+        unsafe { pg_sys::SPI_freeplan(plan) };
+    }
+}
+
 /// A kept plan, for a cursor with these options of PostgreSQL's (`CURSOR_OPT_…`).
-pub(super) fn plan_with(sql: &str, params: &[Param<'_>], options: i32) -> Result<pg_sys::SPIPlanPtr> {
+pub(super) fn plan_with(sql: &str, params: &[Param<'_>], options: i32) -> Result<Rc<Plan>> {
     let marked;
     let sql = if options == 0 {
         sql
@@ -103,7 +160,10 @@ pub(super) fn plan_with(sql: &str, params: &[Param<'_>], options: i32) -> Result
         marked = format!("/* {options} */ {sql}");
         &marked
     };
-    if let Some(plan) = PLANS.with_borrow(|plans| plans.get(sql).copied()) {
+    let now = CLOCK.get() + 1;
+    CLOCK.set(now);
+    if let Some(plan) = PLANS.with_borrow(|plans| plans.get(sql).cloned()) {
+        plan.used.set(now);
         return Ok(plan);
     }
     let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "SQL text with a zero byte"))?;
@@ -117,14 +177,10 @@ pub(super) fn plan_with(sql: &str, params: &[Param<'_>], options: i32) -> Result
         pg_sys::SPI_keepplan(plan);
         plan
     };
+    let plan = Rc::new(Plan { plan, used: Cell::new(now) });
     PLANS.with_borrow_mut(|plans| {
-        if plans.len() >= MAX_PLANS {
-            for (_, old) in plans.drain() {
-                // SAFETY: kept by us, and not in use: no SPI call of ours is running.
-                unsafe { pg_sys::SPI_freeplan(old) };
-            }
-        }
-        plans.insert(sql.to_owned(), plan);
+        make_room(plans);
+        plans.insert(sql.to_owned(), Rc::clone(&plan));
     });
     Ok(plan)
 }
@@ -155,12 +211,13 @@ pub struct Answer {
 
 fn run(sql: &str, params: &[Param<'_>], snapshot: pg_sys::Snapshot, read_only: bool) -> Result<Answer> {
     let _connection = Connection::open();
+    let _pinned = Pinned::new();
     let plan = plan(sql, params)?;
     let mut bound = bind(params);
     // SAFETY: connected; values and nulls match the plan's parameters.
     unsafe {
         let code = pg_sys::SPI_execute_snapshot(
-            plan,
+            plan.as_ptr(),
             bound.values.as_mut_ptr(),
             bound.nulls.as_ptr(),
             snapshot,
@@ -220,6 +277,7 @@ pub fn write_in_active_snapshot(sql: &str, params: &[Param<'_>]) -> Result<Answe
 pub fn run_script(sql: &str) -> Result<()> {
     let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "SQL text with a zero byte"))?;
     let _connection = Connection::open();
+    let _pinned = Pinned::new();
     // SAFETY: connected.
     let code = unsafe { pg_sys::SPI_execute(text.as_ptr(), false, 0) };
     if code < 0 { Err(failed("SPI_execute", code)) } else { Ok(()) }
@@ -294,12 +352,18 @@ impl Cursor {
     pub fn open(sql: &str, params: &[Param<'_>]) -> Result<Self> {
         close_abandoned();
         let _connection = Connection::open();
+        let _pinned = Pinned::new();
         let plan = plan(sql, params)?;
         let mut bound = bind(params);
         // SAFETY: connected; values and nulls match the plan's parameters; read_only uses the active snapshot.
         unsafe {
-            let portal =
-                pg_sys::SPI_cursor_open(std::ptr::null(), plan, bound.values.as_mut_ptr(), bound.nulls.as_ptr(), true);
+            let portal = pg_sys::SPI_cursor_open(
+                std::ptr::null(),
+                plan.as_ptr(),
+                bound.values.as_mut_ptr(),
+                bound.nulls.as_ptr(),
+                true,
+            );
             if portal.is_null() {
                 return Err(failed("SPI_cursor_open", pg_sys::SPI_result));
             }

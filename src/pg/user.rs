@@ -1,7 +1,8 @@
 //! Acting as the extension's owner.
 
 use super::error::{Error, Result};
-use super::spi;
+use super::extension;
+use super::search_path::Pinned;
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
 
@@ -10,10 +11,8 @@ use pgrx::pg_sys;
 /// # Errors
 /// `InternalError` if the extension is not installed.
 pub fn extension_owner() -> Result<pg_sys::Oid> {
-    let rows = spi::query("SELECT extowner FROM pg_catalog.pg_extension WHERE extname = 'docshard'", &[])?;
-    let owner = rows.first().and_then(|row| row.get(0)).and_then(|bytes| bytes.try_into().ok());
-    owner
-        .map(|bytes| pg_sys::Oid::from(u32::from_be_bytes(bytes)))
+    extension::find()
+        .map(|extension| extension.owner)
         .ok_or_else(|| Error::new(Kind::InternalError, "the extension docshard is not installed in this database"))
 }
 
@@ -33,7 +32,7 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `work` as the extension's owner, as a SECURITY DEFINER function does. For writes to docshard's own tables that
+/// Runs `work` as the extension's owner, as a SECURITY DEFINER function does, with its own meaning of names. For writes to docshard's own tables that
 /// every user's transaction needs; `work` must not run anything that a user wrote.
 ///
 /// # Errors
@@ -46,5 +45,6 @@ pub fn as_extension_owner<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         pg_sys::GetUserIdAndSecContext(&mut before.0, &mut before.1);
         pg_sys::SetUserIdAndSecContext(owner, before.1 | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32);
     }
+    let _pinned = Pinned::new();
     work()
 }

@@ -12,7 +12,7 @@ use pgrx::pg_sys::Oid;
 
 /// Settings of every connection; they come after the administrator's own `options`, so they win. The last one ends
 /// a statement whose router has died, which can't cancel it any more.
-const SETTINGS: &str = "-c search_path=pg_catalog -c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres \
+const SETTINGS: &str = "-c search_path=pg_catalog,pg_temp -c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres \
                         -c extra_float_digits=3 -c client_connection_check_interval=2s";
 
 /// Settings of every connection unless the administrator's own `options` say otherwise. What costs time in documents'

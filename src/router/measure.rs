@@ -55,7 +55,7 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
                     CASE WHEN s.few THEN n.bytes ELSE (c.reltuples * coalesce( \
                       (SELECT avg_width FROM pg_catalog.pg_stats WHERE schemaname = 'docshard_data' \
                         AND tablename = c.relname AND attname = 'doc'), 0))::int8 END, \
-                    pg_catalog.pg_table_size(c.oid), \
+                    coalesce(pg_catalog.pg_table_size(c.oid), 0), \
                     (SELECT pg_catalog.json_object_agg(r.relname, pg_catalog.pg_relation_size(r.oid))::text \
                        FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid \
                       WHERE i.indrelid = c.oid) \

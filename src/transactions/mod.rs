@@ -89,7 +89,7 @@ impl Coordinator for Router {
             }
             spi::execute(
                 "INSERT INTO docshard_catalog.transactions (gid, server) \
-                 SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2::name[]))",
+                 SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2::pg_catalog.name[]))",
                 &[Param::TextArray(&gids), Param::TextArray(&names)],
             )?;
             Ok(())
@@ -134,7 +134,9 @@ fn originator(gid: &str, cluster: &str) -> Option<u32> {
 /// The decided transactions of a server, as they are now.
 fn decisions(server: &str) -> Result<Vec<String>> {
     let _snapshot = ActiveSnapshot::latest();
-    let rows =
-        spi::read("SELECT gid FROM docshard_catalog.transactions WHERE server = $1::name", &[Param::Text(server)])?;
+    let rows = spi::read(
+        "SELECT gid FROM docshard_catalog.transactions WHERE server = $1::pg_catalog.name",
+        &[Param::Text(server)],
+    )?;
     Ok(rows.iter().map(|row| row.text(0).to_owned()).collect())
 }

@@ -3,11 +3,13 @@
 use super::expiry::Expiry;
 use crate::catalog::settings;
 use crate::pg::error::Result;
+use crate::pg::extension;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::server::relation_oid;
 use crate::pg::{process, spi, transaction, user};
 use crate::{balancer, indexing, migration, transactions};
 use pgrx::pg_sys::Oid;
+use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
 /// How often it looks whether its database is being dropped: DROP DATABASE waits for five seconds.
@@ -20,7 +22,7 @@ const LONGEST_REST: Duration = Duration::from_secs(60);
 
 /// Runs until SIGTERM, or until the database gives nothing more to do.
 pub(super) fn run(database: Oid) {
-    match transaction::run(|| Ok(has_work()? && prepare()?)) {
+    match transaction::run(|| Ok(has_work()? && prepare())) {
         Ok(true) => {}
         Ok(false) => return,
         Err(error) => {
@@ -33,9 +35,26 @@ pub(super) fn run(database: Oid) {
     process::leave(database);
 }
 
+/// The relations that [`has_work`] looks into.
+const LOOKED_INTO: [&CStr; 5] = [c"shards", c"migrations", c"transactions", c"index_builds", c"indexes"];
+
+/// Makes this process the extension's owner; false if the database does not have the extension.
+///
+/// INVARIANT: nothing that is named is used before. In a database without the extension everything may be a stranger's, who
+/// would have it run by the superuser that a worker is at first.
+fn enter() -> bool {
+    let Some(extension) = extension::find() else { return false };
+    let is_ours = |name: &&CStr| relation_oid(c"docshard_catalog", name).is_some_and(|oid| extension.has(oid));
+    if !LOOKED_INTO.iter().all(is_ours) {
+        return false;
+    }
+    user::become_for_session(extension.owner);
+    true
+}
+
 /// True if this database is a router with other shards, has moves or transactions to finish, or documents that expire.
 fn has_work() -> Result<bool> {
-    if relation_oid(c"docshard_catalog", c"shards").is_none() {
+    if !enter() {
         return Ok(false);
     }
     let rows = spi::query(
@@ -49,13 +68,9 @@ fn has_work() -> Result<bool> {
     Ok(rows.first().is_some_and(|row| row.bool(0)))
 }
 
-/// Takes the worker's lock and becomes the extension's owner; false if another worker is there.
-fn prepare() -> Result<bool> {
-    if !lock::try_acquire_for_session(Tag::Worker(1), Mode::Exclusive) {
-        return Ok(false);
-    }
-    user::become_for_session(user::extension_owner()?);
-    Ok(true)
+/// Takes the worker's lock; false if another worker is there.
+fn prepare() -> bool {
+    lock::try_acquire_for_session(Tag::Worker(1), Mode::Exclusive)
 }
 
 fn serve(database: Oid) {

@@ -33,7 +33,8 @@ pub(crate) fn am_root() -> bool {
 }
 
 /// One of PostgreSQL's programs, to be run as the user postgres if we are root, and with nothing in its environment that
-/// would change what it does: backtraces in error details, other defaults for connections, other libraries.
+/// would change what it does: other defaults for connections, other libraries. Backtraces are asked for, as some server's
+/// environment will: no error may have one.
 pub(crate) fn pg_program(name: &str) -> Command {
     let program = bindir().join(name);
     let mut command = if am_root() {
@@ -48,7 +49,7 @@ pub(crate) fn pg_program(name: &str) -> Command {
             command.env_remove(variable);
         }
     }
-    command.env_remove("RUST_BACKTRACE").env_remove("RUST_LIB_BACKTRACE").env_remove("LD_LIBRARY_PATH");
+    command.env("RUST_BACKTRACE", "1").env_remove("RUST_LIB_BACKTRACE").env_remove("LD_LIBRARY_PATH");
     // A folder that the user postgres can enter.
     command.current_dir("/").stdin(Stdio::null());
     command

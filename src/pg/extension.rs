@@ -1,0 +1,44 @@
+//! The extension in this database, by PostgreSQL's catalogs: without a statement, in which names could mean something else.
+
+use pgrx::pg_sys;
+use std::ffi::CStr;
+
+/// docshard, as this database has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Extension {
+    oid: pg_sys::Oid,
+    /// who created it
+    pub owner: pg_sys::Oid,
+}
+
+/// The extension; None where it was not created. Inside a transaction.
+pub fn find() -> Option<Extension> {
+    let mut found = None;
+    // SAFETY: a catalog scan of our own, ended here; each tuple is a FormData_pg_extension. An ERROR ends it with the
+    // transaction.
+    unsafe {
+        let relation = pg_sys::table_open(pg_sys::ExtensionRelationId, pg_sys::AccessShareLock as i32);
+        let scan = pg_sys::table_beginscan_catalog(relation, 0, std::ptr::null_mut());
+        while found.is_none() {
+            let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
+            if tuple.is_null() {
+                break;
+            }
+            let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_extension>();
+            if CStr::from_ptr(row.extname.data.as_ptr()) == c"docshard" {
+                found = Some(Extension { oid: row.oid, owner: row.extowner });
+            }
+        }
+        pg_sys::table_endscan(scan);
+        pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
+    }
+    found
+}
+
+impl Extension {
+    /// True if a relation came with the extension.
+    pub fn has(&self, relation: pg_sys::Oid) -> bool {
+        // SAFETY: looks into pg_depend, inside a transaction.
+        unsafe { pg_sys::getExtensionOfObject(pg_sys::RelationRelationId, relation) == self.oid }
+    }
+}
