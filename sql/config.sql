@@ -1,34 +1,33 @@
 -- The virtual database `config`: the catalog as MongoDB's config servers show it. A view a collection, with its documents
 -- in `doc`, their order in `position` and, where they have one, their namespace in `ns`. Read through docshard.find.
+-- What functions are made of is looked up here, as what views are made of, and not where they are called.
 
 CREATE FUNCTION docshard_internal.config_date(at timestamptz) RETURNS jsonb
-LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT AS $$
-SELECT pg_catalog.jsonb_build_object('$date',
-         pg_catalog.to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
-$$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT
+RETURN pg_catalog.jsonb_build_object('$date',
+         pg_catalog.to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'));
 
 CREATE FUNCTION docshard_internal.config_timestamp(seconds bigint, counter bigint) RETURNS jsonb
-LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT AS $$
-SELECT pg_catalog.jsonb_build_object('$timestamp',
-         pg_catalog.jsonb_build_object('t', least(seconds, 4294967295), 'i', least(counter, 4294967295)))
-$$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT
+RETURN pg_catalog.jsonb_build_object('$timestamp',
+         pg_catalog.jsonb_build_object('t', least(seconds, 4294967295), 'i', least(counter, 4294967295)));
 
 -- Twelve bytes that tell one thing made at that time from another.
 CREATE FUNCTION docshard_internal.config_object_id(at timestamptz, token bigint) RETURNS jsonb
-LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT AS $$
-SELECT pg_catalog.jsonb_build_object('$oid',
+LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT
+RETURN pg_catalog.jsonb_build_object('$oid',
          pg_catalog.lpad(pg_catalog.to_hex(extract(epoch FROM at)::bigint), 8, '0')
-         || pg_catalog.lpad(pg_catalog.to_hex(token), 16, '0'))
-$$;
+         || pg_catalog.lpad(pg_catalog.to_hex(token), 16, '0'));
 
 -- A collection's UUID (version 3): it follows from what tells the collection from all others.
 CREATE FUNCTION docshard_internal.collection_uuid(id int, token bigint) RETURNS jsonb
-LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT AS $$
-SELECT pg_catalog.jsonb_build_object('$binary', pg_catalog.jsonb_build_object('subType', '04', 'base64',
+LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT
+BEGIN ATOMIC
+  SELECT pg_catalog.jsonb_build_object('$binary', pg_catalog.jsonb_build_object('subType', '04', 'base64',
          pg_catalog.encode(pg_catalog.decode(
            pg_catalog.overlay(pg_catalog.overlay(hash, '3', 13), '8', 17), 'hex'), 'base64')))
-  FROM pg_catalog.md5('docshard ' || id || ' ' || token) AS hash
-$$;
+    FROM pg_catalog.md5('docshard ' || id || ' ' || token) AS hash;
+END;
 
 CREATE VIEW docshard_internal.config_shards AS
 SELECT s.id AS position, NULL::text AS ns,

@@ -4,6 +4,10 @@
 --   docshard_data       on every shard: the documents, and what the shard knows of its own ownership
 --   docshard_internal   functions that a router calls at a shard; no interface for people
 --
+-- Names mean what PostgreSQL means by them, in all of this script: CREATE EXTENSION also searches the schemas of the extensions
+-- that docshard needs, in which others may have made operators that fit better.
+SELECT pg_catalog.set_config('search_path', 'docshard, pg_catalog, pg_temp', true);
+
 -- Who owns one of them, or may create objects there, decides what docshard does. PostgreSQL uses the schema `docshard` that it
 -- finds, whosever it is, and takes no other one that exists.
 DO $$

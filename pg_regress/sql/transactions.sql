@@ -107,9 +107,5 @@ PREPARE TRANSACTION 'mine';
 SELECT docshard.count_documents('tx.c', '{"v": 7}', '{"hint": "v_1"}');
 ROLLBACK PREPARED 'mine';
 SELECT docshard.count_documents('tx.c', '{"v": 7}', '{"hint": "v_1"}');
--- What PostgreSQL refuses within a call is told as PostgreSQL tells it, and no more.
-BEGIN READ ONLY;
-SELECT docshard.insert_one('tx.c', '{"_id": "never"}');
-ROLLBACK;
 SELECT docshard.drop_database('tx');
 SELECT count(*) FROM pg_prepared_xacts;

@@ -135,11 +135,11 @@ struct Probe {
 fn probe(session: &mut Session) -> Result<Probe> {
     let rows = session.query(
         "SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/' || d.oid, \
-           (SELECT default_version FROM pg_available_extensions WHERE name = 'docshard'), \
-           (SELECT extversion FROM pg_extension WHERE extname = 'docshard'), \
+           (SELECT default_version FROM pg_catalog.pg_available_extensions WHERE name = 'docshard'), \
+           (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
            pg_encoding_to_char(d.encoding)::text, current_setting('max_prepared_transactions') <> '0', \
            current_setting('is_superuser') = 'on' \
-         FROM pg_database d WHERE datname = current_database()",
+         FROM pg_catalog.pg_database d WHERE datname = current_database()",
         &[],
     )?;
     let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "the node does not know its database"))?;
@@ -271,7 +271,7 @@ fn add_local(options: &AddOptions) -> Result<String> {
 /// The name under which the node is a shard already; an error if node or name are taken otherwise.
 fn existing(probe: &Probe, wanted: Option<&str>) -> Result<Option<String>> {
     let own = spi::query(
-        "SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/' || oid FROM pg_database \
+        "SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/' || oid FROM pg_catalog.pg_database \
          WHERE datname = current_database()",
         &[],
     )?;

@@ -111,7 +111,7 @@ fn forget(id: i32) -> Result<()> {
 fn end_sessions(shard: &mut Remote, id: i32) -> Result<()> {
     let left = shard
         .number(
-            "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_stat_activity \
+            "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_catalog.pg_stat_activity \
              WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()",
             &[Param::Text(&application(id))],
         )?
@@ -126,7 +126,7 @@ fn end_sessions(shard: &mut Remote, id: i32) -> Result<()> {
 /// Drops an index, if it is there, without keeping writers waiting.
 fn drop_index(shard: &mut Remote, relation: &str) -> Result<()> {
     let there = shard.query(
-        "SELECT FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname = $1",
+        "SELECT FROM pg_catalog.pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname = $1",
         &[Param::Text(relation)],
     )?;
     if there.is_empty() {
@@ -141,7 +141,7 @@ fn drop_index(shard: &mut Remote, relation: &str) -> Result<()> {
 /// and goes in the commit that makes the index known, so what was seen and is in neither is nobody's.
 fn drop_strays(shard: &mut Remote) -> Result<()> {
     let rows = shard.query(
-        "SELECT r.relname::text FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid \
+        "SELECT r.relname::text FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid \
          WHERE NOT i.indisvalid AND r.relnamespace = 'docshard_data'::regnamespace AND r.relname ~ '^i[0-9]+(_entries|_unique)?$'",
         &[],
     )?;

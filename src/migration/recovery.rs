@@ -111,7 +111,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
     let prefix = names::gid_prefix(cluster);
     let prepared: Vec<(String, i64)> = shard
         .query(
-            "SELECT gid FROM pg_prepared_xacts WHERE starts_with(gid, $1) AND database = current_database()",
+            "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE starts_with(gid, $1) AND database = current_database()",
             &[Param::Text(&prefix)],
         )?
         .iter()
@@ -132,7 +132,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
         .collect();
     let tables: Vec<(String, String, i64)> = shard
         .query(
-            "SELECT relname::text, relkind::text, substring(relname, '^m([0-9]+)_')::int8 FROM pg_class \
+            "SELECT relname::text, relkind::text, substring(relname, '^m([0-9]+)_')::int8 FROM pg_catalog.pg_class \
              WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ '^m[0-9]{1,18}_(source|changes|staging)$'",
             &[],
         )?

@@ -94,8 +94,9 @@ pub(super) fn look(request: &MoveRequest) -> Result<Option<Prepared>> {
     check_node(&mut prepared.donor, cluster)?;
     check_node(&mut prepared.recipient, cluster)?;
     let server = prepared.donor.server.clone();
-    let knows =
-        prepared.recipient.query("SELECT FROM pg_foreign_server WHERE srvname = $1::text", &[Param::Text(&server)])?;
+    let knows = prepared
+        .recipient
+        .query("SELECT FROM pg_catalog.pg_foreign_server WHERE srvname = $1::text", &[Param::Text(&server)])?;
     if knows.is_empty() {
         return Err(illegal(
             format!("shard \"{}\" has no foreign server \"{server}\" to pull from", prepared.recipient.name),
@@ -144,7 +145,7 @@ fn indexes(collection: &Collection, recipient: ShardId) -> Result<Vec<(String, S
 
 fn check_indexes(recipient: &mut Remote, needed: &[(String, String)], namespace: &str) -> Result<()> {
     for (relation, index) in needed {
-        let sql = "SELECT FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname = $1";
+        let sql = "SELECT FROM pg_catalog.pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname = $1";
         if !recipient.query(sql, &[Param::Text(relation)])?.is_empty() {
             continue;
         }
@@ -163,7 +164,7 @@ fn check_indexes(recipient: &mut Remote, needed: &[(String, String)], namespace:
 /// A shard must have this version of the extension, belong to this cluster, and be able to prepare.
 fn check_node(shard: &mut Remote, cluster: i64) -> Result<()> {
     let rows = shard.query(
-        "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'docshard'), \
+        "SELECT (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
                 current_setting('max_prepared_transactions')::int4, pg_is_in_recovery()",
         &[],
     )?;

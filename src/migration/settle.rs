@@ -48,7 +48,7 @@ pub(super) fn prepare(shard: &mut Remote, gid: &str) -> Result<()> {
 
 fn is_prepared(shard: &mut Remote, gid: &str) -> Result<bool> {
     let rows = shard.query(
-        "SELECT 1 FROM pg_prepared_xacts WHERE gid = $1 AND database = current_database()",
+        "SELECT 1 FROM pg_catalog.pg_prepared_xacts WHERE gid = $1 AND database = current_database()",
         &[Param::Text(gid)],
     )?;
     Ok(!rows.is_empty())
@@ -271,7 +271,7 @@ fn end_attempt(shard: &mut Remote, record: &Record, cluster: i64, gid: &str) -> 
     }
     let left = shard
         .number(
-            "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_stat_activity \
+            "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_catalog.pg_stat_activity \
              WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()",
             &[Param::Text(&application)],
         )?

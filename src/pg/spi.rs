@@ -5,7 +5,7 @@
 
 use super::error::{Error, Result};
 use super::param::Param;
-use super::search_path::Pinned;
+use super::search_path::{self, Pinned};
 use docshard_core::error::Kind;
 use pgrx::{FromDatum, pg_sys};
 use std::cell::{Cell, RefCell};
@@ -167,6 +167,7 @@ pub(super) fn plan_with(sql: &str, params: &[Param<'_>], options: i32) -> Result
         return Ok(plan);
     }
     let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "SQL text with a zero byte"))?;
+    search_path::check(&text)?;
     let mut types: Vec<pg_sys::Oid> = params.iter().map(Param::type_oid).collect();
     // SAFETY: connected; the plan is kept in memory of its own, and PostgreSQL replans it when objects change.
     let plan = unsafe {
@@ -278,6 +279,7 @@ pub fn run_script(sql: &str) -> Result<()> {
     let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "SQL text with a zero byte"))?;
     let _connection = Connection::open();
     let _pinned = Pinned::new();
+    search_path::check(&text)?;
     // SAFETY: connected.
     let code = unsafe { pg_sys::SPI_execute(text.as_ptr(), false, 0) };
     if code < 0 { Err(failed("SPI_execute", code)) } else { Ok(()) }

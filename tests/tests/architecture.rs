@@ -253,6 +253,37 @@ fn unsafe_stands_at_the_edge_only() {
     violations.check();
 }
 
+/// Everything goes through `spi::plan_with` and `spi::run_script`, which pin the search path and check names.
+#[test]
+fn statements_are_prepared_in_one_place() {
+    let preparing = [
+        "SPI_prepare",
+        "SPI_prepare_cursor",
+        "SPI_prepare_extended",
+        "SPI_prepare_params",
+        "SPI_execute",
+        "SPI_exec",
+        "SPI_execute_extended",
+        "SPI_execute_with_args",
+        "SPI_cursor_open_with_args",
+        "SPI_cursor_parse_open",
+        "Spi",
+    ];
+    let mut violations = Violations::default();
+    let mut found = 0;
+    for source in Source::read_all("src") {
+        let is_spi = source.path.ends_with("src/pg/spi.rs");
+        for (line, word, _) in source.words().filter(|(_, word, _)| preparing.contains(word)) {
+            found += usize::from(is_spi);
+            if !is_spi && source.module() != "in_backend" {
+                violations.add(&source, line, &format!("`{word}` outside src/pg/spi.rs"));
+            }
+        }
+    }
+    assert!(found >= 2, "it prepares statements");
+    violations.check();
+}
+
 #[test]
 fn imports_go_down() {
     let layer = |module: &str| LAYERS.iter().position(|layer| layer.contains(&module));

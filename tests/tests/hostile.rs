@@ -1,0 +1,362 @@
+//! What a role may make in its own schemas is run by nobody else, and what it may set changes no answer.
+
+use docshard_tests::{Cluster, Node, wait_until};
+use postgres::Client;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(90);
+const NS: &str = "test.things";
+
+/// Types that docshard's statements compare, add and cast.
+const TYPES: [&str; 16] = [
+    "text",
+    "name",
+    "int4",
+    "int8",
+    "oid",
+    "numeric",
+    "bytea",
+    "bool",
+    "float8",
+    "timestamptz",
+    "interval",
+    "jsonb",
+    "json",
+    "regclass",
+    "regnamespace",
+    "\"char\"",
+];
+
+/// Tells the server's log who runs it.
+const TRAP: &str = "CREATE FUNCTION {s}.trap(what text) RETURNS bool LANGUAGE plpgsql AS $$ \
+     BEGIN RAISE LOG 'caught: % runs %', current_user, what; RETURN true; END $$";
+
+/// Operators, functions and a relation in a schema, each a trap under a name that PostgreSQL has too: operators of every two
+/// types, which are the better match where PostgreSQL's own needs a conversion.
+fn set_traps(client: &mut Client, schema: &str) {
+    let mut sql = TRAP.replace("{s}", schema) + ";";
+    for (l, left) in TYPES.iter().enumerate() {
+        for (r, right) in TYPES.iter().enumerate() {
+            let function = format!("{schema}.op_{l}_{r}(pg_catalog.{left}, pg_catalog.{right})");
+            sql += &format!(
+                "CREATE FUNCTION {function} RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN {schema}.trap('operator'); END $$;"
+            );
+            for operator in ["=", "<>", "<", ">", "<=", ">=", "||", "*", "+", "-", "->>", "~", "@>"] {
+                sql += &format!(
+                    "CREATE OPERATOR {schema}.{operator} (LEFTARG = pg_catalog.{left}, RIGHTARG = pg_catalog.{right}, \
+                     FUNCTION = {schema}.op_{l}_{r});"
+                );
+            }
+        }
+        for name in
+            ["count", "sum", "max", "min", "length", "lower", "abs", "to_hex", "md5", "quote_ident", "to_regclass"]
+        {
+            sql += &format!(
+                "CREATE FUNCTION {schema}.{name}(pg_catalog.{left}) RETURNS text LANGUAGE plpgsql AS $$ \
+                 BEGIN RETURN {schema}.trap('function {name}')::text; END $$;"
+            );
+        }
+    }
+    client.batch_execute(&sql).unwrap_or_else(|e| panic!("{schema}: {e:?}"));
+    set_types(client, schema);
+}
+
+/// Types and relations of a schema under names that PostgreSQL or docshard has too.
+fn set_types(client: &mut Client, schema: &str) {
+    let mut sql = String::new();
+    for name in
+        ["text", "name", "int4", "int8", "bytea", "jsonb", "json", "numeric", "bool", "oid", "regclass", "document"]
+    {
+        sql += &format!(
+            "CREATE DOMAIN {schema}.{name} AS pg_catalog.text CHECK ({schema}.trap('type {name} of ' || VALUE));"
+        );
+    }
+    for name in
+        ["pg_class", "pg_extension", "pg_namespace", "pg_proc", "shards", "cluster", "transactions", "node", "pg_locks"]
+    {
+        sql += &format!("CREATE VIEW {schema}.{name} AS SELECT {schema}.trap('relation {name}') AS id;");
+    }
+    client.batch_execute(&sql).unwrap_or_else(|e| panic!("{schema}: {e:?}"));
+}
+
+/// Who was caught at a node, other than `role`.
+fn caught(node: &Node, role: &str) -> BTreeSet<String> {
+    let log = node.log_tail(1_000_000);
+    let found = log.lines().filter_map(|line| Some(line.split_once("caught: ")?.1.to_owned()));
+    found.filter(|found| !found.starts_with(&format!("{role} "))).collect()
+}
+
+fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
+    std::iter::once(&cluster.router).chain(&cluster.shards)
+}
+
+/// Ordinary work over three nodes, with its answers.
+fn work(client: &mut Client) -> Vec<Value> {
+    let mut answers = Vec::new();
+    for sql in [
+        "SELECT docshard.delete_many('test.things', '{}') -> 'acknowledged'",
+        "SELECT docshard.insert_many('test.things', ARRAY['{\"_id\": 1, \"k\": 1, \"n\": 1.5}', '{\"_id\": 101, \"k\": 101, \"n\": null}',
+           E'{\"_id\": 201, \"k\": 201, \"n\": \"back\\\\\\\\slash ''quoted''\", \"at\": {\"$date\": \"2026-01-01T00:00:00Z\"}}']::pg_catalog.jsonb[])",
+        "SELECT docshard.insert_one('test.things', '{\"_id\": 2, \"k\": 2}')",
+        "BEGIN",
+        "SELECT docshard.update_one('test.things', '{\"k\": 1}', '{\"$inc\": {\"m\": 1}}')",
+        "SELECT docshard.update_one('test.things', '{\"k\": 101}', '{\"$inc\": {\"m\": 1}}')",
+        "SELECT docshard.update_one('test.things', '{\"k\": 201}', '{\"$inc\": {\"m\": 1}}')",
+        "COMMIT",
+        "BEGIN",
+        "SELECT docshard.update_many('test.things', '{\"k\": {\"$gt\": 50}}', '{\"$set\": {\"p\": \"a\"}}')",
+        "PREPARE TRANSACTION 'theirs'",
+        "COMMIT PREPARED 'theirs'",
+        "SELECT pg_catalog.jsonb_agg(d) FROM docshard.find('test.things', '{\"k\": {\"$gte\": 1}}', '{\"sort\": {\"k\": -1}, \"limit\": 3}') d",
+        "SELECT docshard.find_one('test.things', '{\"n\": {\"$regex\": \"^back\"}}')",
+        "SELECT docshard.find_one('test.things', '{\"k\": 2}')",
+        "SELECT pg_catalog.to_jsonb(docshard.count_documents('test.things', '{\"m\": 1}'))",
+        "SELECT pg_catalog.to_jsonb(docshard.estimated_document_count('test.things') >= 0)",
+        "SELECT pg_catalog.jsonb_agg(d) FROM docshard.\"distinct\"('test.things', 'p') d",
+        "SELECT docshard.find_and_modify('test.things', '{\"query\": {\"k\": 2}, \"update\": {\"$set\": {\"f\": true}}, \"new\": true}') -> 'value'",
+        "SELECT docshard.replace_one('test.things', '{\"k\": 2}', '{\"k\": 2, \"r\": 1}')",
+        "SELECT docshard.update_one('test.things', '{\"k\": 3}', '{\"$set\": {\"up\": 1}, \"$setOnInsert\": {\"_id\": 3}}', '{\"upsert\": true}')",
+        "SELECT docshard.bulk_write('test.things', '[{\"insertOne\": {\"document\": {\"_id\": 150, \"k\": 150}}}, {\"deleteOne\": {\"filter\": {\"k\": 150}}}]')",
+        "SELECT docshard.delete_one('test.things', '{\"k\": 3}')",
+        "SELECT pg_catalog.to_jsonb(pg_catalog.count(*)) FROM docshard.list_indexes('test.things')",
+        "SELECT pg_catalog.to_jsonb(pg_catalog.count(*)) FROM docshard.list_shards()",
+        "SELECT docshard.run_command('test', '{\"count\": \"things\"}')::pg_catalog.jsonb",
+        "SELECT docshard.run_command('config', '{\"find\": \"shards\", \"projection\": {\"_id\": 1}}') #> '{cursor,firstBatch}'",
+    ] {
+        let rows = client.simple_query(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        for row in rows {
+            if let postgres::SimpleQueryMessage::Row(row) = row {
+                let text = row.get(0).unwrap_or("null");
+                answers.push(serde_json::from_str(text).unwrap_or_else(|e| panic!("{sql}: {text}: {e}")));
+            }
+        }
+    }
+    answers
+}
+
+/// A router with two shards, in databases where somebody who may create objects has set traps before the extension was created;
+/// and the role `app`, with a schema of its own in which there are the same, that is granted a collection.
+fn with_traps() -> Cluster {
+    let cluster = Cluster::servers(2);
+    for node in nodes(&cluster) {
+        let mut client = node.client();
+        client
+            .batch_execute(
+                "CREATE ROLE app LOGIN; GRANT CREATE ON SCHEMA public TO app; CREATE SCHEMA app AUTHORIZATION app",
+            )
+            .unwrap();
+        client.batch_execute("SET ROLE app").unwrap();
+        set_traps(&mut client, "public");
+    }
+    let router = &cluster.router;
+    router.psql("CREATE EXTENSION docshard CASCADE");
+    for shard in &cluster.shards {
+        router.psql(&format!("SELECT docshard.add_shard('{}', '{{\"name\": \"{}\"}}')", shard.url(), shard.name));
+    }
+    set_traps(&mut router.try_client_as("app", "postgres").unwrap(), "app");
+    cluster
+}
+
+/// The collection, in three parts.
+fn spread(cluster: &Cluster) {
+    for sql in [
+        "SELECT docshard.stop_balancer()".to_owned(),
+        "SELECT docshard.enable_sharding('test', 'local')".to_owned(),
+        format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"),
+        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 100}}')"),
+        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 200}}')"),
+        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard0')"),
+        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 200}}', 'shard1')"),
+        "SELECT docshard.grant_access('app', '{\"write\": \"test\"}')".to_owned(),
+    ] {
+        cluster.router.psql(&sql);
+    }
+}
+
+#[test]
+fn what_a_role_makes_is_run_by_nobody_else() {
+    let cluster = with_traps();
+    let router = &cluster.router;
+    // The administrator has the search path that PostgreSQL gives him: "$user", public.
+    spread(&cluster);
+    let mut app = router.try_client_as("app", "postgres").unwrap();
+    app.batch_execute("CREATE FUNCTION pg_temp.trap(what text) RETURNS bool LANGUAGE sql AS 'SELECT app.trap(what)'")
+        .unwrap();
+    set_types(&mut app, "pg_temp");
+    for path in ["pg_temp, app, public, pg_catalog", "app, public", "public, pg_temp"] {
+        app.batch_execute(&format!("SET search_path = {path}")).unwrap();
+        assert!(!work(&mut app).is_empty());
+    }
+    // The trap works.
+    app.batch_execute("SET search_path = pg_temp, app, pg_catalog; SELECT 'x'::name").unwrap();
+    assert!(router.log_tail(1_000_000).contains("caught: app runs type name"));
+
+    for sql in [
+        "SELECT docshard.set_setting('ttl_interval_s', '1')",
+        "SELECT docshard.insert_one('test.things', '{\"_id\": 7, \"k\": 7, \"at\": {\"$date\": \"2001-01-01T00:00:00Z\"}}')",
+        "SELECT docshard.create_index('test.things', '{\"at\": 1}', '{\"expireAfterSeconds\": 60}')",
+        "SELECT docshard.create_index('test.things', '{\"k\": 1, \"u\": 1}', '{\"unique\": true, \"partialFilterExpression\": {\"u\": {\"$gt\": 5}}}')",
+        "SELECT docshard.status()",
+        "SELECT docshard.balancer_status()",
+        "SELECT * FROM docshard.get_shard_distribution('test.things')",
+        "SELECT docshard.check_collection('test.things')",
+        "SELECT docshard.find('config.chunks')",
+        "SELECT docshard.find('config.collections')",
+        "SELECT * FROM docshard.shards, docshard.settings",
+        "SELECT docshard.rotate_service_password()",
+        "SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard1')",
+        "SELECT docshard.merge_chunks('test.things', '[{\"k\": 100}, {\"k\": {\"$maxKey\": 1}}]')",
+        "SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'local')",
+        "SELECT docshard.create_collection('test.other')",
+        "SELECT docshard.drop_collection('test.other')",
+        "SELECT docshard.start_balancer()",
+    ] {
+        router.psql(sql);
+    }
+    wait_until("the worker deletes what has expired", PATIENCE, || {
+        router.value("SELECT docshard.count_documents('test.things', '{\"_id\": 7}') = 0")
+    });
+    // The job that looks for deadlocks is started by a session of the role's.
+    app.batch_execute("SET search_path = app, public; SET deadlock_timeout = '100ms'").unwrap_or_default();
+    let mut holder = router.client();
+    holder
+        .batch_execute("BEGIN; SELECT docshard.update_one('test.things', '{\"k\": 2}', '{\"$set\": {\"z\": 1}}')")
+        .unwrap();
+    app.batch_execute("SET statement_timeout = '4s'").unwrap();
+    let waited = app.batch_execute("SELECT docshard.update_one('test.things', '{\"k\": 2}', '{\"$set\": {\"z\": 2}}')");
+    assert_eq!(waited.unwrap_err().code().map(|c| c.code().to_owned()).as_deref(), Some("57014"));
+    holder.batch_execute("ROLLBACK").unwrap();
+    for node in nodes(&cluster) {
+        assert_eq!(caught(node, "app"), BTreeSet::new(), "{}", node.name);
+    }
+}
+
+#[test]
+fn a_strangers_catalog_is_not_looked_into() {
+    let cluster = Cluster::start(0);
+    let router = &cluster.router;
+    router.psql("CREATE ROLE tenant LOGIN CREATEDB");
+    router.try_client_as("tenant", "postgres").unwrap().batch_execute("CREATE DATABASE theirs").unwrap();
+    let mut tenant = router.try_client_as("tenant", "theirs").unwrap();
+    let mut sql = "ALTER DATABASE theirs SET search_path = traps, pg_catalog; CREATE SCHEMA traps; CREATE SCHEMA docshard_catalog;".to_owned();
+    sql += &TRAP.replace("{s}", "traps");
+    for relation in ["shards", "migrations", "transactions", "index_builds", "indexes", "settings", "cluster"] {
+        sql += &format!(
+            "; CREATE VIEW docshard_catalog.{relation} AS SELECT 1 AS id, 'x'::text AS state, 1 AS expire_after_s WHERE traps.trap('{relation}')"
+        );
+    }
+    tenant.batch_execute(&sql).unwrap();
+    set_types(&mut tenant, "traps");
+    let looks =
+        || -> i64 { router.value("SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'theirs'") };
+    drop(tenant);
+    let before = looks();
+    router.psql("SELECT docshard.stop_balancer(); SELECT docshard.start_balancer()");
+    wait_until("a worker has looked", PATIENCE, || looks() > before + 1);
+    router.psql("SELECT docshard.start_balancer()");
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(caught(router, "tenant"), BTreeSet::new());
+}
+
+#[test]
+fn a_schema_that_is_there_already_is_refused() {
+    let cluster = Cluster::servers(0);
+    let mut client = cluster.router.client();
+    client.batch_execute("CREATE ROLE app; CREATE EXTENSION postgres_fdw").unwrap();
+    for (make, drop) in [
+        ("CREATE SCHEMA docshard AUTHORIZATION app", "DROP SCHEMA docshard"),
+        ("CREATE SCHEMA docshard; GRANT CREATE ON SCHEMA docshard TO app", "DROP SCHEMA docshard"),
+        ("CREATE SCHEMA docshard CREATE TABLE t (a int)", "DROP SCHEMA docshard CASCADE"),
+        ("CREATE SCHEMA docshard_data", "DROP SCHEMA docshard_data"),
+        ("CREATE SCHEMA docshard_internal AUTHORIZATION app", "DROP SCHEMA docshard_internal"),
+    ] {
+        client.batch_execute(make).unwrap();
+        let refused = client.batch_execute("CREATE EXTENSION docshard").expect_err(make);
+        let code = refused.code().expect(make).code();
+        assert!(code == "42P06" || code == "55000", "{make}: {refused:?}");
+        client.batch_execute(drop).unwrap();
+    }
+    client
+        .batch_execute("CREATE DATABASE latin ENCODING LATIN1 LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+        .unwrap();
+    let mut latin = cluster.router.try_client_as("postgres", "latin").unwrap();
+    let refused = latin.batch_execute("CREATE EXTENSION docshard CASCADE").expect_err("it is not in UTF8");
+    assert_eq!(refused.code().unwrap().code(), "0A000", "{refused:?}");
+    // As a dump leaves it: an empty schema of the same owner's.
+    client.batch_execute("CREATE SCHEMA docshard; CREATE EXTENSION docshard").unwrap();
+}
+
+/// What a user may set of PostgreSQL, with another value than the default, as `ALTER ROLE` takes it; but for what changes what is asked for.
+fn odd_settings(client: &mut Client) -> Vec<(String, String)> {
+    let asked_for = [
+        "default_transaction_read_only",
+        "transaction_read_only",
+        "default_transaction_isolation",
+        "transaction_isolation",
+        "exit_on_error",
+        "default_transaction_deferrable",
+        "transaction_deferrable",
+    ];
+    let rows = client
+        .query(
+            "SELECT name, vartype, setting, enumvals FROM pg_catalog.pg_settings WHERE context = 'user' AND name !~ '^docshard' ORDER BY name",
+            &[],
+        )
+        .unwrap();
+    let mut odd: Vec<(String, String)> = vec![
+        ("search_path".into(), "app, public".into()),
+        ("TimeZone".into(), "'Asia/Kathmandu'".into()),
+        ("DateStyle".into(), "'German, DMY'".into()),
+        ("extra_float_digits".into(), "-15".into()),
+        ("work_mem".into(), "64".into()),
+        ("temp_buffers".into(), "100".into()),
+        ("lock_timeout".into(), "'20s'".into()),
+        ("statement_timeout".into(), "'50s'".into()),
+        ("random_page_cost".into(), "1000".into()),
+        ("from_collapse_limit".into(), "1".into()),
+        ("geqo_threshold".into(), "2".into()),
+        ("default_tablespace".into(), "''".into()),
+        ("default_table_access_method".into(), "heap".into()),
+    ];
+    for row in rows {
+        let (name, kind, setting): (String, String, String) = (row.get(0), row.get(1), row.get(2));
+        let values: Option<Vec<String>> = row.get(3);
+        if asked_for.contains(&name.as_str()) {
+            continue;
+        }
+        let value = match (kind.as_str(), values) {
+            ("bool", _) => Some(if setting == "on" { "off" } else { "on" }.to_owned()),
+            ("enum", Some(values)) => {
+                values.into_iter().rev().find(|value| *value != setting).map(|value| format!("'{value}'"))
+            }
+            _ => None,
+        };
+        odd.extend(value.map(|value| (name, value)));
+    }
+    odd
+}
+
+#[test]
+fn what_a_role_may_set_changes_no_answer() {
+    let cluster = with_traps();
+    spread(&cluster);
+    let router = &cluster.router;
+    router.psql("CREATE ROLE plain LOGIN; SELECT docshard.grant_access('plain', '{\"write\": \"test\"}')");
+    let expected = work(&mut router.try_client_as("plain", "postgres").unwrap());
+    let mut administrator = router.client();
+    let odd = odd_settings(&mut administrator);
+    let mut taken = 0;
+    let mut app = router.try_client_as("app", "postgres").unwrap();
+    for (name, value) in &odd {
+        taken += usize::from(app.batch_execute(&format!("ALTER ROLE app SET \"{name}\" = {value}")).is_ok());
+    }
+    assert!(taken > 60, "{taken} of {odd:?}");
+    let mut app = router.try_client_as("app", "postgres").unwrap();
+    assert_eq!(work(&mut app), expected);
+    for node in nodes(&cluster) {
+        assert_eq!(caught(node, "app"), BTreeSet::new(), "{}", node.name);
+    }
+    assert!(router.try_client_as("postgres", "postgres").is_ok());
+}
