@@ -4,6 +4,7 @@
 //! property-tested and benchmarked without one. Imports go one way, in the order of the modules below.
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod error;
 
 pub mod collation;

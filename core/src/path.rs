@@ -5,6 +5,7 @@
 //!
 //! INVARIANT: a walk never looks inside an extended value (`{"$date": …}`); for every walk that is a scalar.
 
+use crate::budget;
 use crate::document::MAX_DEPTH;
 use crate::document::element::Element;
 use crate::document::raw::{RawArray, RawObject, RawValue};
@@ -117,13 +118,13 @@ pub(crate) fn position<'a>(
     match (base.get(head), rest) {
         (None, _) => test(None).then_some(None),
         (Some(value @ RawValue::Array(array)), None) if at_end == AtEnd::Elements => {
-            let found = array.iter().position(|element| test(Some(element)));
+            let found = counted(array).position(|element| test(Some(element)));
             found.map(Some).or_else(|| test(Some(value)).then_some(None))
         }
         (Some(value), None) => test(Some(value)).then_some(None),
         (Some(RawValue::Array(array)), Some(rest)) => {
             let enters = |element| embedded(element).is_some_and(|inner| any(Base::Object(inner), rest, at_end, test));
-            let found = array.iter().position(enters);
+            let found = counted(array).position(enters);
             found.map(Some).or_else(|| any_in_array(array, rest, at_end, test).then_some(None))
         }
         (Some(value), Some(rest)) => match embedded(value) {
@@ -144,12 +145,17 @@ pub(crate) fn end<'a>(base: Base<'a>, path: &str) -> Option<RawValue<'a>> {
     }
 }
 
+/// An array's elements, each a step.
+fn counted(array: RawArray<'_>) -> impl Iterator<Item = RawValue<'_>> {
+    array.iter().inspect(|_| budget::step())
+}
+
 /// As [`any`], at the end of the path.
 #[inline]
 pub(crate) fn any_at_end<'a>(value: RawValue<'a>, at_end: AtEnd, test: &impl Fn(Option<RawValue<'a>>) -> bool) -> bool {
     match value {
         RawValue::Array(array) if at_end == AtEnd::Elements => {
-            array.iter().any(|element| test(Some(element))) || test(Some(value))
+            counted(array).any(|element| test(Some(element))) || test(Some(value))
         }
         value => test(Some(value)),
     }
@@ -161,7 +167,7 @@ fn any_in_array<'a>(
     at_end: AtEnd,
     test: &impl Fn(Option<RawValue<'a>>) -> bool,
 ) -> bool {
-    if array.iter().filter_map(embedded).any(|element| any(Base::Object(element), path, at_end, test)) {
+    if counted(array).filter_map(embedded).any(|element| any(Base::Object(element), path, at_end, test)) {
         return true;
     }
     let (head, rest) = split(path);

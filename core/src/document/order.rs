@@ -10,6 +10,7 @@ use super::number;
 use super::raw::RawValue;
 use super::value::Value;
 use super::view::{Child, Fields, Items, View};
+use crate::budget;
 use crate::collation::Collator;
 use std::cmp::Ordering;
 
@@ -58,7 +59,10 @@ pub(crate) fn compare_raw_with(a: RawValue<'_>, b: &Value, strings: Strings<'_>)
 fn compare(a: &View<'_>, b: &View<'_>, levels: usize, strings: Strings<'_>) -> Ordering {
     match (a, b) {
         (View::Number(a), View::Number(b)) => number::compare(a, b),
-        (View::String(a), View::String(b)) => strings.map_or_else(|| a.cmp(b), |collator| collator.compare(a, b)),
+        (View::String(a), View::String(b)) => {
+            budget::bytes(a.len().min(b.len()));
+            strings.map_or_else(|| a.cmp(b), |collator| collator.compare(a, b))
+        }
         (View::Object(a), View::Object(b)) => compare_fields(*a, *b, levels, strings),
         (View::Array(a), View::Array(b)) => compare_items(*a, *b, levels, strings),
         (View::Binary(subtype_a, a), View::Binary(subtype_b, b)) => {
@@ -85,6 +89,7 @@ fn compare_fields(a: Fields<'_>, b: Fields<'_>, levels: usize, strings: Strings<
     a.with_sorted(|a| {
         b.with_sorted(|b| {
             loop {
+                budget::step();
                 match (a.next(), b.next()) {
                     (None, None) => return Ordering::Equal,
                     (None, Some(_)) => return Ordering::Less,
@@ -112,6 +117,7 @@ fn compare_items(a: Items<'_>, b: Items<'_>, levels: usize, strings: Strings<'_>
     }
     let (mut a, mut b) = (a.iter(), b.iter());
     loop {
+        budget::step();
         match (a.next(), b.next()) {
             (None, None) => return Ordering::Equal,
             (None, Some(_)) => return Ordering::Less,

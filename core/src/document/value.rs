@@ -4,6 +4,7 @@ use super::element::Element;
 use super::number::Number;
 use super::order;
 use super::raw::{RawObject, RawValue};
+use crate::budget;
 use std::cmp::Ordering;
 
 /// A value in one of MongoDB's types. `Object` keeps the order it was made in; stored documents lose it.
@@ -79,11 +80,19 @@ fn copy(element: &Element<'_>, levels: usize) -> Value {
         Element::Undefined => Value::Undefined,
         Element::Null => Value::Null,
         Element::Number(number) => Value::Number(number.clone()),
-        Element::String(value) => Value::String((*value).to_owned()),
+        Element::String(value) => {
+            budget::room_for(value.len());
+            budget::bytes(value.len());
+            Value::String((*value).to_owned())
+        }
         Element::Object(_) | Element::Array(_) | Element::CodeWithScope(..) if levels == 0 => Value::Null,
         Element::Object(object) => Value::Object(copy_fields(*object, levels - 1)),
         Element::Array(array) => {
-            Value::Array(array.iter().map(|child| copy(&Element::of(child), levels - 1)).collect())
+            let child = |child| {
+                budget::step();
+                copy(&Element::of(child), levels - 1)
+            };
+            Value::Array(array.iter().map(child).collect())
         }
         Element::Binary(subtype, bytes) => Value::Binary(*subtype, bytes.clone()),
         Element::ObjectId(id) => Value::ObjectId(*id),
@@ -102,7 +111,11 @@ fn copy(element: &Element<'_>, levels: usize) -> Value {
 }
 
 fn copy_fields(object: RawObject<'_>, levels: usize) -> Vec<(String, Value)> {
-    object.iter().map(|(key, child)| (key.to_owned(), copy(&Element::of(child), levels))).collect()
+    let field = |(key, child): (&str, _)| {
+        budget::step();
+        (key.to_owned(), copy(&Element::of(child), levels))
+    };
+    object.iter().map(field).collect()
 }
 
 /// Values are equal when they compare equal in MongoDB's order (so `2 == 2.0`, and field order does not matter).

@@ -1,9 +1,11 @@
 //! Arrays.
 
 use super::node::{Call, Node};
+use super::object::Fields;
 use super::operand::Operand;
 use super::operators::{Arguments, Operator, Parameter, Refusal};
 use super::parse::Parser;
+use crate::budget;
 use crate::document::MAX_DOCUMENT_BYTES;
 use crate::document::ext_json;
 use crate::document::number::Number;
@@ -114,6 +116,7 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
         let Some(items) = array.into_items() else {
             return fail(Kind::Location28664, format!("$concatArrays only supports arrays, not {type_name}"));
         };
+        budget::room_for(items.len() * size_of::<Value>());
         all.extend(items.into_iter().map(Operand::into_value));
     }
     Ok(Operand::array(all))
@@ -202,6 +205,8 @@ fn range(call: &Call<'_>) -> Result<Operand<'static>> {
     if count > MAX_RANGE {
         return fail(Kind::ExceededMemoryLimit, format!("$range would use too much memory ({count} numbers)"));
     }
+    budget::room_for(usize::try_from(count).unwrap_or(0) * size_of::<Value>());
+    budget::steps(1 + usize::try_from(count).unwrap_or(0) / 16);
     Ok(Operand::array((0..count).map(|index| Value::Number(Number::Int(start + index * step))).collect()))
 }
 
@@ -339,8 +344,10 @@ fn zip(call: &Call<'_>) -> Result<Operand<'static>> {
     let lengths = inputs.iter().map(Vec::len);
     let length = if longest { lengths.max() } else { lengths.min() }.unwrap_or(0);
     let row = |row: usize| {
+        budget::steps(1 + inputs.len());
+        budget::room_for(inputs.len() * size_of::<Value>());
         let item = |(index, input): (usize, &Vec<Operand<'_>>)| match input.get(row) {
-            Some(item) => item.clone().into_value(),
+            Some(item) => budget::copying(|| item.clone().into_value()),
             None => defaults.get(index).cloned().unwrap_or(Operand::NULL).into_value(),
         };
         Value::Array(inputs.iter().enumerate().map(item).collect())
@@ -357,7 +364,8 @@ fn to_object(call: &Call<'_>) -> Result<Operand<'static>> {
     let Some(items) = array.into_items() else {
         return fail(Kind::Location40386, format!("$arrayToObject requires an array input, found: {type_name}"));
     };
-    let mut fields: Vec<(String, Value)> = Vec::with_capacity(items.len());
+    budget::room_for(items.len() * size_of::<(String, Value)>());
+    let mut fields = Fields::default();
     let pairs = items.first().is_some_and(Operand::is_array);
     for item in items {
         let (key, value) = if pairs {
@@ -411,13 +419,9 @@ fn to_object(call: &Call<'_>) -> Result<Operand<'static>> {
         if key.contains('\0') {
             return fail(Kind::Location4940400, "Key field cannot contain an embedded null byte");
         }
-        let value = value.into_value();
-        match fields.iter_mut().find(|(name, _)| *name == key) {
-            Some((_, known)) => *known = value,
-            None => fields.push((key, value)),
-        }
+        fields.put(key, value.into_value());
     }
-    Ok(Operand::Made(Value::Object(fields)))
+    Ok(Operand::Made(fields.into_value()))
 }
 
 fn from_object(call: &Call<'_>) -> Result<Operand<'static>> {
@@ -430,6 +434,7 @@ fn from_object(call: &Call<'_>) -> Result<Operand<'static>> {
         return fail(Kind::Location40390, format!("$objectToArray requires a document input, found: {type_name}"));
     };
     let pair = |(name, value): (String, Operand<'_>)| {
+        budget::step();
         Value::Object(vec![("k".to_owned(), Value::String(name)), ("v".to_owned(), value.into_value())])
     };
     Ok(Operand::array(fields.into_iter().map(pair).collect()))
@@ -498,8 +503,10 @@ fn sort(call: &Call<'_>) -> Result<Operand<'static>> {
     let mut keyed: Vec<(Vec<Operand<'_>>, Operand<'_>)> = items
         .into_iter()
         .map(|item| {
-            let key =
-                |path: &String| if path.is_empty() { item.clone() } else { null_for_missing(item.clone().at(path)) };
+            budget::step();
+            let key = |path: &String| {
+                budget::copying(|| if path.is_empty() { item.clone() } else { null_for_missing(item.clone().at(path)) })
+            };
             (order.iter().map(|(path, _)| key(path)).collect(), item)
         })
         .collect();

@@ -29,6 +29,7 @@ mod string;
 mod trigonometry;
 mod variable;
 
+use crate::budget::Evaluation;
 use crate::collation::Collator;
 use crate::document::raw::RawObject;
 use crate::document::value::Value;
@@ -54,6 +55,7 @@ impl Expression {
     /// MongoDB's, for an unknown operator, a wrong number of arguments, a path or a variable that is none; and for what
     /// fails whatever the document.
     pub fn parse(json: &Json, setting: &Setting) -> Result<Expression> {
+        let _evaluation = Evaluation::begin();
         Ok(Expression { root: parse::expression(json, setting)? })
     }
 
@@ -85,6 +87,7 @@ impl Expression {
         document: RawObject<'s>,
         collator: Option<&'s Collator>,
     ) -> Result<Operand<'s>> {
+        let _evaluation = Evaluation::begin();
         self.root.evaluate(&Scope::new(document, collator))
     }
 

@@ -4,6 +4,7 @@
 
 use super::operand::Operand;
 use super::operators::Operator;
+use crate::budget;
 use crate::collation::Collator;
 use crate::document::order;
 use crate::document::raw::{RawObject, RawValue};
@@ -56,9 +57,9 @@ pub(crate) struct Scope<'s> {
     frame: Option<&'s Frame<'s>>,
 }
 
-/// A variable's value, and the scope around.
+/// Variables' values, the innermost last, and the scope around.
 struct Frame<'s> {
-    value: Operand<'s>,
+    values: Vec<Operand<'s>>,
     outer: Option<&'s Frame<'s>>,
 }
 
@@ -69,31 +70,27 @@ impl<'s> Scope<'s> {
 
     /// Calls back in a scope with one variable more.
     pub(super) fn with<R>(&self, value: Operand<'_>, inside: impl FnOnce(&Scope<'_>) -> R) -> R {
-        let frame = Frame { value, outer: self.frame };
-        inside(&Scope { root: self.root, collator: self.collator, frame: Some(&frame) })
+        self.with_all(vec![value], inside)
     }
 
     /// Calls back in a scope with several variables more, the last the innermost.
-    pub(super) fn with_all<R>(&self, values: Vec<Operand<'_>>, inside: &mut dyn FnMut(&Scope<'_>) -> R) -> R {
-        let mut values = values.into_iter();
-        match values.next() {
-            None => inside(self),
-            Some(value) => self.with(value, |scope| scope.with_all(values.collect(), inside)),
-        }
+    pub(super) fn with_all<R>(&self, values: Vec<Operand<'_>>, inside: impl FnOnce(&Scope<'_>) -> R) -> R {
+        let frame = Frame { values, outer: self.frame };
+        inside(&Scope { root: self.root, collator: self.collator, frame: Some(&frame) })
     }
 
     fn variable(&self, mut scopes: usize) -> Operand<'s> {
         let mut frame = self.frame;
         while let Some(found) = frame {
-            if scopes == 0 {
-                return match &found.value {
+            if let Some(place) = found.values.len().checked_sub(scopes + 1) {
+                return match &found.values[place] {
                     Operand::Missing => Operand::Missing,
                     Operand::Stored(raw) => Operand::Stored(*raw),
                     Operand::Given(value) => Operand::Given(value),
                     Operand::Made(value) => Operand::Given(value),
                 };
             }
-            scopes -= 1;
+            scopes -= found.values.len();
             frame = found.outer;
         }
         Operand::Missing
@@ -103,6 +100,7 @@ impl<'s> Scope<'s> {
 impl Node {
     /// The value in a scope.
     pub(super) fn evaluate<'s>(&'s self, scope: &Scope<'s>) -> Result<Operand<'s>> {
+        budget::step();
         Ok(match self {
             Node::Constant(value) => Operand::Given(value),
             Node::Absent => Operand::Missing,

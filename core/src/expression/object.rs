@@ -5,11 +5,13 @@ use super::node::Node;
 use super::operand::Operand;
 use super::operators::{Arguments, Operator};
 use super::parse::Parser;
+use crate::budget;
 use crate::document::ext_json;
 use crate::document::number::Number;
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
 use serde_json::Value as Json;
+use std::collections::HashMap;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::any("$mergeObjects", merge),
@@ -23,16 +25,37 @@ fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T> {
     Err(Error::new(kind, message))
 }
 
-/// Sets a field, or adds it at the end.
-fn put(fields: &mut Vec<(String, Value)>, name: String, value: Value) {
-    match fields.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, known)) => *known = value,
-        None => fields.push((name, value)),
+/// A document that is being made.
+#[derive(Default)]
+pub(super) struct Fields {
+    fields: Vec<(String, Value)>,
+    positions: HashMap<String, usize>,
+}
+
+impl Fields {
+    /// Sets a field, or adds it at the end.
+    pub(super) fn put(&mut self, name: String, value: Value) {
+        budget::step();
+        match self.positions.get(&name) {
+            Some(position) => self.fields[*position].1 = value,
+            None => {
+                self.positions.insert(name.clone(), self.fields.len());
+                self.fields.push((name, value));
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    pub(super) fn into_value(self) -> Value {
+        Value::Object(self.fields)
     }
 }
 
 fn merge(call: &Call<'_>) -> Result<Operand<'static>> {
-    let mut merged = Vec::new();
+    let mut merged = Fields::default();
     let mut one = |document: Operand<'_>| {
         if document.is_nullish() {
             return Ok(());
@@ -42,7 +65,7 @@ fn merge(call: &Call<'_>) -> Result<Operand<'static>> {
             let message = format!("$mergeObjects requires object inputs, but input is of type {type_name}");
             return fail(Kind::Location40400, message);
         };
-        fields.into_iter().for_each(|(name, value)| put(&mut merged, name, value.into_value()));
+        fields.into_iter().for_each(|(name, value)| merged.put(name, value.into_value()));
         Ok(())
     };
     for document in call.arguments() {
@@ -52,7 +75,7 @@ fn merge(call: &Call<'_>) -> Result<Operand<'static>> {
             _ => one(document)?,
         }
     }
-    Ok(Operand::Made(Value::Object(merged)))
+    Ok(Operand::Made(merged.into_value()))
 }
 
 fn found(json: &Json) -> &'static str {
@@ -167,7 +190,10 @@ fn set(call: &Call<'_>) -> Result<Operand<'static>> {
     };
     let mut fields: Vec<(String, Value)> = fields.into_iter().map(|(name, value)| (name, value.into_value())).collect();
     match call.argument(2)?.into_option() {
-        Some(value) => put(&mut fields, name, value),
+        Some(value) => match fields.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = value,
+            None => fields.push((name, value)),
+        },
         None => fields.retain(|(known, _)| *known != name),
     }
     Ok(Operand::Made(Value::Object(fields)))

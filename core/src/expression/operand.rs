@@ -1,5 +1,6 @@
 //! A value that an expression computes with: read in place where it is stored, owned where it was made.
 
+use crate::budget;
 use crate::document::element::Element;
 use crate::document::ext_json;
 use crate::document::number::Number;
@@ -26,6 +27,50 @@ pub(crate) enum Operand<'a> {
 
 /// The longest text of a value in a message, in bytes.
 const MAX_SHOWN: usize = 200;
+
+/// As much of a value as fits a message, so that a large one is not copied for it; `room` is in bytes, about.
+fn begin_of(value: &Value, room: &mut usize) -> Value {
+    let mut begins = |text: &str| {
+        let end = (0..=text.len().min(*room)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        *room -= end;
+        text[..end].to_owned()
+    };
+    match value {
+        Value::String(text) => Value::String(begins(text)),
+        Value::Code(text) => Value::Code(begins(text)),
+        Value::Symbol(text) => Value::Symbol(begins(text)),
+        Value::Binary(subtype, bytes) => {
+            let end = bytes.len().min(*room);
+            *room -= end;
+            Value::Binary(*subtype, bytes[..end].to_vec())
+        }
+        Value::Array(items) => {
+            let mut shown = Vec::new();
+            for item in items {
+                let Some(left) = room.checked_sub(1) else { break };
+                *room = left;
+                shown.push(begin_of(item, room));
+            }
+            Value::Array(shown)
+        }
+        Value::Object(fields) => {
+            let mut shown = Vec::new();
+            for (name, value) in fields {
+                let Some(left) = room.checked_sub(name.len() + 1) else { break };
+                *room = left;
+                shown.push((name.clone(), begin_of(value, room)));
+            }
+            Value::Object(shown)
+        }
+        other => other.clone(),
+    }
+}
+
+/// Before so many elements are listed as operands.
+fn take_in(count: usize) {
+    budget::room_for(count * size_of::<Operand<'_>>());
+    budget::steps(1 + count / 16);
+}
 
 impl<'a> Operand<'a> {
     pub(crate) const NULL: Operand<'static> = Operand::Made(Value::Null);
@@ -103,7 +148,13 @@ impl<'a> Operand<'a> {
 
     /// The value as messages show it.
     pub(crate) fn shown(&self) -> String {
-        let Some(value) = self.clone().into_option() else { return "MISSING".to_owned() };
+        let mut room = 2 * MAX_SHOWN;
+        let value = match self {
+            Operand::Missing => return "MISSING".to_owned(),
+            Operand::Stored(raw) => begin_of(&Value::from_raw(*raw), &mut room),
+            Operand::Given(value) => begin_of(value, &mut room),
+            Operand::Made(value) => begin_of(value, &mut room),
+        };
         let mut text = match &value {
             Value::Number(Number::Decimal(decimal)) => decimal.to_string(),
             Value::Number(Number::Double(double)) => double.to_string(),
@@ -195,9 +246,18 @@ impl<'a> Operand<'a> {
     /// An array's elements.
     pub(crate) fn into_items(self) -> Option<Vec<Operand<'a>>> {
         match self {
-            Operand::Stored(RawValue::Array(array)) => Some(array.iter().map(Operand::Stored).collect()),
-            Operand::Given(Value::Array(items)) => Some(items.iter().map(Operand::Given).collect()),
-            Operand::Made(Value::Array(items)) => Some(items.into_iter().map(Operand::Made).collect()),
+            Operand::Stored(RawValue::Array(array)) => {
+                take_in(array.len());
+                Some(array.iter().map(Operand::Stored).collect())
+            }
+            Operand::Given(Value::Array(items)) => {
+                take_in(items.len());
+                Some(items.iter().map(Operand::Given).collect())
+            }
+            Operand::Made(Value::Array(items)) => {
+                take_in(items.len());
+                Some(items.into_iter().map(Operand::Made).collect())
+            }
             _ => None,
         }
     }
@@ -220,9 +280,11 @@ impl<'a> Operand<'a> {
         match self {
             Operand::Stored(raw) => {
                 let object = path::embedded(raw)?;
+                take_in(2 * object.len());
                 Some(object.iter().map(|(name, value)| (name.to_owned(), Operand::Stored(value))).collect())
             }
             Operand::Given(Value::Object(fields)) => {
+                take_in(2 * fields.len());
                 Some(fields.iter().map(|(name, value)| (name.clone(), Operand::Given(value))).collect())
             }
             Operand::Made(Value::Object(fields)) => {
@@ -252,7 +314,11 @@ impl<'a> Operand<'a> {
     pub(crate) fn at(self, path: &str) -> Operand<'a> {
         if self.is_array() {
             let inside = self.into_items().unwrap_or_default().into_iter().filter(Operand::is_object);
-            return Operand::array(inside.filter_map(|item| item.at(path).into_option()).collect());
+            let found = inside.filter_map(|item| {
+                budget::step();
+                item.at(path).into_option()
+            });
+            return Operand::array(found.collect());
         }
         let (head, rest) = path::split(path);
         let value = self.into_field(head);
@@ -267,7 +333,7 @@ impl<'a> Operand<'a> {
         match self {
             Operand::Missing => None,
             Operand::Stored(raw) => Some(Value::from_raw(raw)),
-            Operand::Given(value) => Some(value.clone()),
+            Operand::Given(value) => Some(budget::copying(|| value.clone())),
             Operand::Made(value) => Some(value),
         }
     }
@@ -287,7 +353,7 @@ impl<'a> Operand<'a> {
         match self {
             Operand::Missing => None,
             Operand::Stored(raw) => Some(Part::Raw(raw)),
-            Operand::Given(value) => Some(Part::Owned(value.clone())),
+            Operand::Given(value) => Some(Part::Owned(budget::copying(|| value.clone()))),
             Operand::Made(value) => Some(Part::Owned(value)),
         }
     }
@@ -310,6 +376,7 @@ impl<'a> Operand<'a> {
 
     /// Compares in the order of all types, with missing and undefined below null.
     pub(crate) fn compare(&self, other: &Operand<'_>, strings: order::Strings<'_>) -> Ordering {
+        budget::step();
         match (self.rank(), other.rank()) {
             (Some(_), Some(_)) => Ordering::Equal,
             (Some(rank), None) => rank.cmp(&other.class()),

@@ -103,17 +103,13 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
         return no_array(Kind::Location17049, call.name, "Both operands", &right);
     };
     let excluded = set_of(call, others);
-    let (mut kept, mut seen): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
-    for value in items.into_iter().map(Operand::into_value) {
-        if contains(call, &excluded, &value) {
-            continue;
-        }
-        if let Err(place) = seen.binary_search_by(|known| call.compare_values(known, &value)) {
-            seen.insert(place, value.clone());
-            kept.push(value);
-        }
-    }
-    Ok(Operand::array(kept))
+    let mut kept: Vec<(usize, Value)> = items.into_iter().map(Operand::into_value).enumerate().collect();
+    kept.retain(|(_, value)| !contains(call, &excluded, value));
+    // Of equal ones the first stays.
+    kept.sort_by(|(_, a), (_, b)| call.compare_values(a, b));
+    kept.dedup_by(|(_, b), (_, a)| call.compare_values(a, b).is_eq());
+    kept.sort_unstable_by_key(|(position, _)| *position);
+    Ok(Operand::array(kept.into_iter().map(|(_, value)| value).collect()))
 }
 
 fn is_subset(call: &Call<'_>) -> Result<Operand<'static>> {

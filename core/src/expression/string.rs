@@ -5,8 +5,10 @@ use super::convert;
 use super::node::Call;
 use super::operand::Operand;
 use super::operators::{Arguments, Operator, Parameter, Refusal};
+use crate::budget;
 use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
+use memchr::memmem;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::any("$concat", concat),
@@ -77,7 +79,11 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
     for operand in call.arguments() {
         let operand = operand?;
         match operand.text() {
-            Some(text) => all.push_str(text),
+            Some(text) => {
+                budget::room_for(text.len());
+                budget::bytes(text.len());
+                all.push_str(text);
+            }
             None if operand.is_nullish() => {
                 null = true;
                 break;
@@ -176,7 +182,11 @@ fn split(call: &Call<'_>) -> Result<Operand<'static>> {
     if separator.is_empty() {
         return fail(Kind::Location40087, "$split requires a non-empty separator");
     }
-    Ok(Operand::array(text.split(separator).map(|part| Value::String(part.to_owned())).collect()))
+    let part = |part: &str| {
+        budget::bytes(part.len());
+        Value::String(part.to_owned())
+    };
+    Ok(Operand::array(text.split(separator).map(part).collect()))
 }
 
 fn trim(call: &Call<'_>, left: bool, right: bool) -> Result<Operand<'static>> {
@@ -210,7 +220,9 @@ fn trim(call: &Call<'_>, left: bool, right: bool) -> Result<Operand<'static>> {
         };
         characters = given.chars().collect();
     }
-    let unwanted = |c: char| characters.contains(&c);
+    characters.sort_unstable();
+    budget::bytes(text.len());
+    let unwanted = |c: char| characters.binary_search(&c).is_ok();
     if left {
         text = text.trim_start_matches(unwanted);
     }
@@ -247,12 +259,8 @@ fn index_of_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
     if from > to {
         return Ok(Operand::int(-1));
     }
-    let within = &text.as_bytes()[from..to];
-    let found = if wanted.is_empty() {
-        Some(0)
-    } else {
-        within.windows(wanted.len()).position(|window| window == wanted.as_bytes())
-    };
+    budget::bytes(to - from);
+    let found = memmem::find(&text.as_bytes()[from..to], wanted.as_bytes());
     Ok(Operand::int(found.map_or(-1, |at| (from + at) as i64)))
 }
 
@@ -260,18 +268,17 @@ fn index_of_points(call: &Call<'_>) -> Result<Operand<'static>> {
     let Some((text, wanted)) = search_texts(call, [Kind::Location40093, Kind::Location40094])? else {
         return Ok(Operand::NULL);
     };
-    let text: Vec<char> = text.text().unwrap_or_default().chars().collect();
-    let wanted: Vec<char> = wanted.text().unwrap_or_default().chars().collect();
+    let (text, wanted) = (text.text().unwrap_or_default(), wanted.text().unwrap_or_default());
     let (from, to) = search_bounds(call)?;
-    let to = to.min(text.len());
+    budget::bytes(text.len());
+    let length = text.chars().count();
+    let to = to.min(length);
     if from > to {
         return Ok(Operand::int(-1));
     }
-    let found = if wanted.is_empty() {
-        Some(0)
-    } else {
-        text[from..to].windows(wanted.len()).position(|window| window == wanted)
-    };
+    let byte = |point: usize| text.char_indices().nth(point).map_or(text.len(), |(at, _)| at);
+    let within = &text[byte(from)..byte(to)];
+    let found = within.find(wanted).map(|at| within[..at].chars().count());
     Ok(Operand::int(found.map_or(-1, |at| (from + at) as i64)))
 }
 
@@ -289,7 +296,10 @@ fn replace(call: &Call<'_>, most: usize) -> Result<Operand<'static>> {
     let [Some(input), Some(find), Some(replacement)] = [0, 1, 2].map(|index| texts[index].text()) else {
         return Ok(Operand::NULL);
     };
-    Ok(Operand::string(input.replacen(find, replacement, most)))
+    budget::bytes(input.len());
+    let times = input.matches(find).take(most).count();
+    budget::room_for(input.len().saturating_add(times.saturating_mul(replacement.len())));
+    Ok(Operand::string(budget::copying(|| input.replacen(find, replacement, most))))
 }
 
 fn binary_size(call: &Call<'_>) -> Result<Operand<'static>> {

@@ -81,7 +81,7 @@ fn parse_let(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
 fn evaluate_let<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let last = call.len() - 1;
     let values = call.arguments().take(last).collect::<Result<Vec<_>>>()?;
-    call.scope.with_all(values, &mut |scope| Ok(call.argument_in(last, scope)?.into_owned()))
+    call.scope.with_all(values, |scope| Ok(call.argument_in(last, scope)?.into_owned()))
 }
 
 fn parse_map(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
@@ -173,9 +173,8 @@ fn reduce<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     };
     let mut value = call.argument(1)?;
     for item in items {
-        let next = call
-            .scope
-            .with_all(vec![value, item], &mut |scope| Ok::<_, Error>(call.argument_in(2, scope)?.into_owned()))?;
+        let next =
+            call.scope.with_all(vec![value, item], |scope| Ok::<_, Error>(call.argument_in(2, scope)?.into_owned()))?;
         value = next;
     }
     Ok(value)

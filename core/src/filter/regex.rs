@@ -4,6 +4,7 @@
 //! front of a last newline, and in its classes `[`, `&&`, `--` and `~~` mean themselves. Patterns without lookaround
 //! and backreferences run in linear time; the others step back up to [`BACKTRACK_LIMIT`] times, and then fail.
 
+use crate::budget;
 use crate::document::element::Element;
 use crate::document::raw::RawValue;
 use crate::document::value::Value;
@@ -13,6 +14,9 @@ use std::cell::Cell;
 
 /// How often a search may step back.
 const BACKTRACK_LIMIT: usize = 100_000;
+
+/// So many bytes of a text that is searched count as a step.
+const BYTES_A_STEP: usize = 64;
 
 /// The largest pattern: MongoDB's limit, and that of a compiled one.
 const MAX_PATTERN_BYTES: usize = 32_764;
@@ -128,6 +132,7 @@ impl Pattern {
     /// # Errors
     /// `Location51156` for a search that steps back too often.
     pub fn search(&self, text: &str) -> Result<bool> {
+        budget::steps(1 + text.len() / BYTES_A_STEP);
         self.regex.is_match(text).map_err(|_| given_up())
     }
 
@@ -137,6 +142,7 @@ impl Pattern {
     pub fn captures_in<'t>(&'t self, text: &'t str) -> impl Iterator<Item = Result<Vec<Option<(usize, usize)>>>> + 't {
         let mut next = Some(0);
         std::iter::from_fn(move || {
+            budget::step();
             let captures = match self.regex.captures_from_pos(text, next.take()?) {
                 Ok(captures) => captures?,
                 Err(_) => return Some(Err(given_up())),

@@ -3,11 +3,13 @@
 use super::message::show;
 use super::modifier::{Context, Outcome};
 use super::parse::{bad_value, stored, value};
+use crate::budget;
 use crate::document::element::Element;
 use crate::document::number::Number;
-use crate::document::order::{Strings, compare_elements_with, compare_raw_with};
+use crate::document::order::{Strings, compare_elements_with, compare_raw_with, compare_views};
 use crate::document::raw::{self, RawValue};
 use crate::document::value::Value;
+use crate::document::view::View;
 use crate::document::write::Part;
 use crate::error::{Error, Kind, Result};
 use crate::filter::{Condition, Filter};
@@ -42,12 +44,14 @@ enum ElementOrder {
 pub(super) struct AddToSet {
     /// as jsonb, each once
     elements: Vec<Vec<u8>>,
+    /// their positions, in the order of the elements
+    order: Vec<usize>,
 }
 
 /// Which elements `$pull` or `$pullAll` removes.
 #[derive(Debug)]
 pub(super) enum Pull {
-    /// those equal to one of the values
+    /// those equal to one of the values, which are in order
     Equal(Vec<Value>),
     /// documents that match
     Documents(Filter),
@@ -223,13 +227,23 @@ impl AddToSet {
                 elements.iter().map(stored).collect::<Result<_>>()?
             }
         };
-        let mut elements: Vec<Vec<u8>> = Vec::with_capacity(given.len());
-        for element in given {
-            if !elements.iter().any(|known| equal(raw::root(known), raw::root(&element), strings)) {
-                elements.push(element);
-            }
-        }
-        Ok(AddToSet { elements })
+        let mut firsts: Vec<usize> = (0..given.len()).collect();
+        // Of equal ones the first comes first, and stays.
+        firsts.sort_by(|a, b| compare(raw::root(&given[*a]), raw::root(&given[*b]), strings));
+        firsts.dedup_by(|b, a| compare(raw::root(&given[*a]), raw::root(&given[*b]), strings).is_eq());
+        let mut is_first = vec![false; given.len()];
+        firsts.iter().for_each(|at| is_first[*at] = true);
+        let mut position = 0;
+        let positions: Vec<usize> = is_first
+            .iter()
+            .map(|is_first| {
+                position += usize::from(*is_first);
+                position - usize::from(*is_first)
+            })
+            .collect();
+        let order = firsts.into_iter().map(|at| positions[at]).collect();
+        let elements = given.into_iter().zip(is_first).filter_map(|(element, is_first)| is_first.then_some(element));
+        Ok(AddToSet { elements: elements.collect(), order })
     }
 
     /// The array with those elements that it lacked.
@@ -249,21 +263,28 @@ impl AddToSet {
                 )));
             }
         };
-        let before = elements.len();
-        for new in self.elements.iter().map(|bytes| raw::root(bytes)) {
-            if !elements.get(..before).unwrap_or_default().iter().any(|known| equal(*known, new, context.strings)) {
-                elements.push(new);
+        let new = |at: &usize| raw::root(&self.elements[*at]);
+        let mut is_there = vec![false; self.elements.len()];
+        let mut lacking = self.elements.len();
+        for known in &elements {
+            budget::step();
+            if lacking == 0 {
+                break;
+            }
+            if let Ok(found) = self.order.binary_search_by(|at| compare(new(at), *known, context.strings)) {
+                lacking -= usize::from(!std::mem::replace(&mut is_there[self.order[found]], true));
             }
         }
-        if existing.is_some() && elements.len() == before {
+        if existing.is_some() && lacking == 0 {
             return Ok(Outcome::Keep);
         }
+        elements.extend((0..self.elements.len()).filter(|at| !is_there[*at]).map(|at| new(&at)));
         Ok(Outcome::Write(Part::Array(elements.into_iter().map(Part::Raw).collect())))
     }
 }
 
-fn equal(a: RawValue<'_>, b: RawValue<'_>, strings: Strings<'_>) -> bool {
-    compare_elements_with(&Element::of(a), &Element::of(b), strings).is_eq()
+fn compare(a: RawValue<'_>, b: RawValue<'_>, strings: Strings<'_>) -> Ordering {
+    compare_elements_with(&Element::of(a), &Element::of(b), strings)
 }
 
 impl Pull {
@@ -283,9 +304,13 @@ impl Pull {
     }
 
     /// Parses the values of `$pullAll`.
-    pub fn parse_all(argument: &Json) -> Result<Pull> {
+    pub fn parse_all(argument: &Json, setting: &Setting) -> Result<Pull> {
         match value(argument)? {
-            Value::Array(values) => Ok(Pull::Equal(values)),
+            Value::Array(mut values) => {
+                let strings = setting.collator().map(|collator| &**collator);
+                values.sort_by(|a, b| compare_views(&View::of_value(a), &View::of_value(b), strings));
+                Ok(Pull::Equal(values))
+            }
             other => {
                 Err(bad_value(format!("$pullAll requires an array argument but was given a {}", other.type_name())))
             }
@@ -310,7 +335,10 @@ impl Pull {
 
     fn removes(&self, element: RawValue<'_>, strings: Strings<'_>) -> Result<bool> {
         Ok(match self {
-            Pull::Equal(values) => values.iter().any(|value| compare_raw_with(element, value, strings).is_eq()),
+            Pull::Equal(values) => {
+                budget::step();
+                values.binary_search_by(|value| compare_raw_with(element, value, strings).reverse()).is_ok()
+            }
             Pull::Documents(filter) => match path::embedded(element) {
                 Some(document) => filter.evaluate(document)?,
                 None => false,

@@ -43,7 +43,10 @@ const OPERATORS: &[Operator] = &[
     },
     Operator { name: "$pop", parse: |path, argument, _| pop(path, argument) },
     Operator { name: "$pull", parse: |_, argument, setting| Ok(Modifier::Pull(Pull::parse(argument, setting)?)) },
-    Operator { name: "$pullAll", parse: |_, argument, _| Ok(Modifier::Pull(Pull::parse_all(argument)?)) },
+    Operator {
+        name: "$pullAll",
+        parse: |_, argument, setting| Ok(Modifier::Pull(Pull::parse_all(argument, setting)?)),
+    },
 ];
 
 /// Parses the conditions that `$[identifier]` names, in a statement's setting.

@@ -5,6 +5,7 @@
 
 use super::message::shown;
 use super::modifier::{Context, Modifier, Outcome};
+use crate::budget;
 use crate::document::MAX_DOCUMENT_BYTES;
 use crate::document::raw::{self, RawArray, RawObject, RawValue};
 use crate::document::value::Value;
@@ -83,7 +84,8 @@ impl Tree {
                 let message = format!("Updating the path '{path}' would create a conflict at '{at}'");
                 Err(Error::new(Kind::ConflictingUpdateOperators, message))
             };
-            if tree.children.keys().any(|other| is_positional(other) != is_positional(name)) {
+            // All that are there are alike.
+            if tree.children.keys().next().is_some_and(|other| is_positional(other) != is_positional(name)) {
                 return conflict(&path[..walked.saturating_sub(1)]);
             }
             if end == path.len() {
@@ -224,6 +226,7 @@ impl Tree {
     ) -> Result<bool> {
         let mut changed = false;
         for (index, (element, part)) in array.iter().zip(parts).enumerate() {
+            budget::steps(1 + positional.len());
             let position = index.to_string();
             let mut chosen: Vec<&'a Node> = Vec::new();
             for (component, node) in positional {
@@ -326,9 +329,12 @@ impl Tree {
 /// True if no place is changed by two of the nodes, as far as their paths tell: elements that they name in different ways
 /// may be the same.
 fn are_apart(nodes: &[&Node]) -> bool {
-    let apart = |a: &Node, b: &Node| match (a, b) {
-        (Node::Branch(a), Node::Branch(b)) => a.is_apart_from(b),
-        _ => false,
+    let apart = |a: &Node, b: &Node| {
+        budget::step();
+        match (a, b) {
+            (Node::Branch(a), Node::Branch(b)) => a.is_apart_from(b),
+            _ => false,
+        }
     };
     nodes.iter().enumerate().all(|(index, a)| nodes[index + 1..].iter().all(|b| apart(a, b)))
 }
