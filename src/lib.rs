@@ -24,6 +24,7 @@ pub mod worker;
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {
     pg::error::init();
+    pg::budget::init();
     pg::fault::init();
     pg::server_log::init();
     remote::init_gucs();
@@ -35,6 +36,9 @@ pub extern "C-unwind" fn _PG_init() {
     transactions::init();
     worker::init();
 }
+
+#[global_allocator]
+static ALLOCATOR: pg::budget::Counting = pg::budget::Counting;
 
 /// The SQL schema of the functions that routers call at shards; the functions themselves are in [`api`].
 #[pgrx::pg_schema]

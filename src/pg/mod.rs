@@ -5,6 +5,7 @@
 
 pub mod aggregate;
 pub mod background;
+pub mod budget;
 pub mod bulk;
 pub mod counting;
 pub mod covering;

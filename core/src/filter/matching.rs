@@ -1,6 +1,7 @@
 //! Matching a filter against jsonb's bytes. Nothing here allocates for documents without extended values.
 
 use super::node::{Node, Range, Set, Test};
+use crate::budget;
 use crate::collation::Collator;
 use crate::document::element::Element;
 use crate::document::order::{Class, compare_raw, compare_raw_with};
@@ -83,7 +84,11 @@ impl Test {
             Test::Collated(test, collator) => test.accepts_under(found, collator),
             Test::Size(size) => array(found).is_some_and(|array| array.len() == *size),
             Test::ElementDocument(_) | Test::ElementValue(_) => {
-                array(found).is_some_and(|array| array.iter().any(|element| self.matches_element(element)))
+                let matches = |element| {
+                    budget::step();
+                    self.matches_element(element)
+                };
+                array(found).is_some_and(|array| array.iter().any(matches))
             }
         }
     }

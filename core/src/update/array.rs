@@ -111,6 +111,7 @@ impl Push {
             None => elements.len(),
             Some(position) => from_either_end(position, elements.len()),
         };
+        budget::steps(1 + elements.len() / 16);
         elements.splice(at..at, self.elements.iter().map(|bytes| raw::root(bytes)));
         if let Some(order) = &self.sort {
             elements.sort_by(|a, b| order.compare(*a, *b, context.strings));
@@ -326,6 +327,7 @@ impl Pull {
         };
         let mut kept: Vec<Part<'a>> = Vec::with_capacity(array.len());
         for element in array.iter() {
+            budget::step();
             if !self.removes(element, context.strings)? {
                 kept.push(Part::Raw(element));
             }
@@ -336,7 +338,6 @@ impl Pull {
     fn removes(&self, element: RawValue<'_>, strings: Strings<'_>) -> Result<bool> {
         Ok(match self {
             Pull::Equal(values) => {
-                budget::step();
                 values.binary_search_by(|value| compare_raw_with(element, value, strings).reverse()).is_ok()
             }
             Pull::Documents(filter) => match path::embedded(element) {

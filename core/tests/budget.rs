@@ -1,0 +1,360 @@
+//! What expressions and updates may take: memory is bounded, all loops ask whether to go on, and sets take no square of time.
+//!
+//! The allocator of this test gives no more than 256 MB: what asks for more ends the process.
+#![allow(unsafe_code)]
+
+mod common;
+
+use common::*;
+use docshard_core::budget::{self, Hooks, INTERVAL};
+use docshard_core::expression::Expression;
+use docshard_core::filter::Filter;
+use docshard_core::setting::Setting;
+use docshard_core::update::Update;
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+
+const MOST: usize = 256 << 20;
+const LIMIT: usize = 100 << 20;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+/// Questions that were asked, and how many may be.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+static PATIENCE: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+struct Bounded;
+
+// SAFETY: the system's allocator does it all, or nothing is given.
+unsafe impl GlobalAlloc for Bounded {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if HELD.fetch_add(layout.size(), Relaxed) + layout.size() > MOST {
+            return std::ptr::null_mut();
+        }
+        budget::allocated(layout.size());
+        // SAFETY: promised by the caller.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Relaxed);
+        budget::freed(layout.size());
+        // SAFETY: promised by the caller.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Bounded = Bounded;
+
+struct Exceeded;
+struct Interrupted;
+
+fn interrupt() {
+    if ASKED.fetch_add(1, Relaxed) >= PATIENCE.load(Relaxed) {
+        panic_any(Interrupted);
+    }
+}
+
+fn exceeded(_: usize) {
+    panic_any(Exceeded);
+}
+
+/// One test at a time: what is counted belongs to the process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let guard = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    budget::install(Hooks { interrupt, limit: || LIMIT, exceeded });
+    // What is expected is not printed.
+    static HOOK: std::sync::Once = std::sync::Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !info.payload().is::<Exceeded>() && !info.payload().is::<Interrupted>() {
+                usual(info);
+            }
+        }));
+    });
+    PATIENCE.store(usize::MAX, Relaxed);
+    ASKED.store(0, Relaxed);
+    guard
+}
+
+#[derive(Debug, PartialEq)]
+enum End {
+    Answer,
+    Error,
+    Exceeded,
+    Interrupted,
+}
+
+fn end_of(work: impl FnOnce() -> bool) -> End {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(true) => End::Answer,
+        Ok(false) => End::Error,
+        Err(payload) if payload.is::<Exceeded>() => End::Exceeded,
+        Err(payload) if payload.is::<Interrupted>() => End::Interrupted,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+fn evaluated(expression: &Json, against: &[u8]) -> End {
+    end_of(|| {
+        let parsed = Expression::parse(expression, &Setting::default());
+        parsed.and_then(|expression| expression.evaluate(document(against), None)).is_ok()
+    })
+}
+
+/// The values `0, 1 …`, from the document.
+fn numbers(count: usize) -> Json {
+    json!({"$range": ["$zero", count]})
+}
+
+/// A string of so many powers of two, from the document.
+fn doubled(times: usize) -> Json {
+    json!({"$reduce": {"input": {"$range": ["$zero", times]}, "initialValue": "$s", "in": {"$concat": ["$$value", "$$value"]}}})
+}
+
+fn sample() -> Vec<u8> {
+    bytes(&json!({
+        "zero": 0, "s": "ab", "a": (0..20_000).collect::<Vec<_>>(), "docs": (0..2_000).map(|n| json!({"k": n, "v": "text"})).collect::<Vec<_>>(),
+        "words": (0..20_000).map(|n| format!("word {n}")).collect::<Vec<_>>()
+    }))
+}
+
+#[test]
+fn what_would_take_too_much_memory_is_refused() {
+    let _alone = alone();
+    let against = sample();
+    let large = doubled(22);
+    for expression in [
+        doubled(40),
+        json!({"$map": {"input": numbers(1_000_000), "in": "$$ROOT"}}),
+        json!({"$map": {"input": numbers(1_000_000), "in": doubled(12)}}),
+        json!({"$reduce": {"input": numbers(40), "initialValue": ["$s"], "in": {"$concatArrays": ["$$value", "$$value"]}}}),
+        json!({"$replaceAll": {"input": large, "find": "a", "replacement": large}}),
+        json!({"$split": [large, "a"]}),
+        json!({"$regexFindAll": {"input": large, "regex": "a"}}),
+        json!({"$objectToArray": {"$arrayToObject": {"$map": {"input": numbers(2_000_000), "in": [{"$toString": "$$this"}, "$$this"]}}}}),
+        json!({"$zip": {"inputs": [numbers(1_500_000), numbers(1_500_000)]}}),
+        json!({"$setUnion": [numbers(3_000_000), {"$map": {"input": numbers(3_000_000), "in": {"$toString": "$$this"}}}]}),
+        json!({"$let": {"vars": {"x": large}, "in": {"$map": {"input": numbers(100), "in": {"$concat": ["$$x", "b"]}}}}}),
+        json!({"$range": ["$zero", 6_000_000]}),
+        json!({"$toUpper": {"$concat": [doubled(24), doubled(24), doubled(24)]}}),
+    ] {
+        assert_eq!(evaluated(&expression, &against), End::Exceeded, "{expression}");
+        // Nothing of it is left.
+        assert!(HELD.load(Relaxed) < LIMIT / 2, "{expression}");
+    }
+    // The same of constants, while parsing.
+    let constant = json!({"$strLenBytes": {"$reduce": {"input": {"$range": [0, 40]}, "initialValue": "ab", "in": {"$concat": ["$$value", "$$value"]}}}});
+    assert_eq!(evaluated(&constant, &against), End::Exceeded);
+}
+
+#[test]
+fn what_a_document_of_full_size_asks_for_is_not_refused() {
+    let _alone = alone();
+    let text = "x".repeat(12 << 20);
+    let against = bytes(&json!({"s": text, "a": (0..100_000).collect::<Vec<_>>(), "zero": 0}));
+    for expression in [
+        json!({"$toUpper": "$s"}),
+        json!({"$concat": ["$s", "!"]}),
+        json!({"$replaceAll": {"input": "$s", "find": "y", "replacement": "z"}}),
+        json!({"$mergeObjects": ["$$ROOT", {"b": 1}]}),
+        json!({"$setField": {"field": "b", "input": "$$ROOT", "value": 1}}),
+        json!({"$sortArray": {"input": "$a", "sortBy": -1}}),
+        json!({"$filter": {"input": "$a", "cond": {"$gt": ["$$this", 5]}}}),
+        // What is freed does not count.
+        json!({"$reduce": {"input": numbers(2_000), "initialValue": "", "in": {"$concat": ["$$value", "one of two thousand lines, each of about a hundred bytes, of which a report may be made up in a loop"]}}}),
+    ] {
+        assert_eq!(evaluated(&expression, &against), End::Answer, "{expression}");
+    }
+}
+
+#[test]
+fn every_loop_asks_whether_to_go_on() {
+    let _alone = alone();
+    let against = sample();
+    let words = json!({"$concatArrays": ["$words", "$words", "$words"]});
+    for expression in [
+        json!({"$map": {"input": "$a", "in": 1}}),
+        json!({"$filter": {"input": "$a", "cond": true}}),
+        json!({"$reduce": {"input": "$a", "initialValue": 0, "in": "$$this"}}),
+        json!({"$in": ["none", "$words"]}),
+        json!({"$indexOfArray": ["$words", "none"]}),
+        json!({"$setUnion": ["$words", "$a"]}),
+        json!({"$setDifference": ["$words", "$a"]}),
+        json!({"$setEquals": ["$words", "$a"]}),
+        json!({"$setIsSubset": ["$words", "$words"]}),
+        json!({"$sortArray": {"input": "$words", "sortBy": 1}}),
+        json!({"$sortArray": {"input": "$docs", "sortBy": {"v": 1, "k": -1}}}),
+        json!({"$maxN": {"n": 5, "input": "$words"}}),
+        json!({"$max": "$words"}),
+        words.clone(),
+        json!({"$reverseArray": words}),
+        json!({"$slice": [words, 50_000]}),
+        json!({"$zip": {"inputs": ["$a", "$words"]}}),
+        json!({"$arrayToObject": {"$zip": {"inputs": ["$words", "$a"]}}}),
+        json!({"$split": [doubled(17), "b"]}),
+        json!({"$regexFindAll": {"input": doubled(15), "regex": "b"}}),
+        json!({"$regexMatch": {"input": doubled(18), "regex": "none"}}),
+        json!({"$replaceAll": {"input": doubled(20), "find": "b", "replacement": "c"}}),
+        json!({"$trim": {"input": doubled(20), "chars": "abc"}}),
+        json!({"$indexOfBytes": [doubled(20), "none"]}),
+        json!({"$indexOfCP": [doubled(20), "none"]}),
+        json!({"$eq": ["$$ROOT", "$$ROOT"]}),
+        json!({"$range": ["$zero", 200_000]}),
+        json!("$docs.k"),
+    ] {
+        let asked = ASKED.load(Relaxed);
+        assert_eq!(evaluated(&expression, &against), End::Answer, "{expression}");
+        assert!(ASKED.load(Relaxed) > asked, "{expression}: never");
+        // And it can be ended, and begun again.
+        PATIENCE.store(ASKED.load(Relaxed), Relaxed);
+        assert_eq!(evaluated(&expression, &against), End::Interrupted, "{expression}");
+        PATIENCE.store(usize::MAX, Relaxed);
+    }
+    let mut filters = vec![
+        json!({"words": "none"}),
+        json!({"words": {"$in": ["none", "no other"]}}),
+        json!({"words": {"$regex": "none"}}),
+        json!({"words": {"$all": ["word 1", "none"]}}),
+        json!({"a": {"$elemMatch": {"$gt": 20_000}}}),
+        json!({"docs.v": "none"}),
+    ];
+    filters.push(json!({"$nor": filters.clone()}));
+    for filter in filters {
+        let parsed = Filter::parse(&filter).unwrap();
+        let (asked, rounds) = (ASKED.load(Relaxed), 2 * INTERVAL / 1_000);
+        for _ in 0..rounds {
+            parsed.evaluate(document(&against)).unwrap();
+        }
+        assert!(ASKED.load(Relaxed) > asked, "{filter}: never");
+    }
+    for update in [
+        json!({"$addToSet": {"words": "one more"}}),
+        json!({"$pullAll": {"words": ["none"]}}),
+        json!({"$pull": {"words": {"$in": ["none"]}}}),
+        json!({"$push": {"words": {"$each": ["one"], "$sort": 1}}}),
+        json!({"$set": {"words.$[]": 1}}),
+    ] {
+        let asked = ASKED.load(Relaxed);
+        let parsed = Update::parse(&update).unwrap();
+        parsed.apply(document(&against), &[]).unwrap();
+        assert!(ASKED.load(Relaxed) > asked, "{update}: never");
+    }
+}
+
+/// An expression over arrays, strings and numbers of the sample, nested so deep.
+fn expression(depth: u32) -> BoxedStrategy<Json> {
+    let leaf = prop_oneof![
+        Just(json!("$a")),
+        Just(json!("$words")),
+        Just(json!("$docs")),
+        Just(json!("$s")),
+        Just(json!("$$ROOT")),
+        Just(json!("$docs.v")),
+        Just(json!(7)),
+        Just(json!("text")),
+        Just(json!([1, "b", null])),
+        Just(numbers(5_000)),
+        Just(doubled(14))
+    ];
+    leaf.prop_recursive(depth, 24, 3, |inner| {
+        let one = (
+            prop::sample::select(vec!["$concatArrays", "$setUnion", "$mergeObjects", "$objectToArray", "$arrayToObject", "$reverseArray", "$toString",
+                "$size", "$strLenCP", "$toUpper", "$max", "$sum", "$isArray", "$concat", "$setIntersection", "$eq", "$first"]),
+            prop::collection::vec(inner.clone(), 1..3),
+        );
+        prop_oneof![
+            one.prop_map(|(name, arguments)| json!({name: arguments})),
+            inner.clone().prop_map(|of| json!({"$toString": of})),
+            (inner.clone(), inner.clone()).prop_map(|(input, inside)| json!({"$map": {"input": input, "in": inside}})),
+            (inner.clone(), inner.clone()).prop_map(|(input, inside)| json!({"$filter": {"input": input, "cond": inside}})),
+            inner.clone().prop_map(|input| json!({"$reduce": {"input": input, "initialValue": "$s", "in": {"$concat": ["$$value", {"$toString": "$$this"}]}}})),
+            inner.clone().prop_map(|input| json!({"$reduce": {"input": input, "initialValue": ["$a"], "in": {"$concatArrays": ["$$value", "$$value"]}}})),
+            (inner.clone(), inner.clone()).prop_map(|(input, to)| json!({"$replaceAll": {"input": input, "find": "a", "replacement": to}})),
+            inner.clone().prop_map(|input| json!({"$split": [input, "a"]})),
+            inner.clone().prop_map(|input| json!({"$regexFindAll": {"input": input, "regex": "[a-z]"}})),
+            (inner.clone(), inner.clone()).prop_map(|(x, inside)| json!({"$let": {"vars": {"x": x}, "in": [inside, "$$x", "$$x"]}})),
+            (inner.clone(), inner.clone()).prop_map(|(one, other)| json!({"$zip": {"inputs": [one, other], "useLongestLength": true}})),
+            inner.prop_map(|input| json!({"$sortArray": {"input": input, "sortBy": {"k": 1}}})),
+        ]
+    })
+    .boxed()
+}
+
+/// Whatever is asked for, it ends: with an answer or an error, at the limit, or where it is interrupted. The allocator sees to
+/// the memory.
+#[test]
+fn nothing_takes_more_than_its_share() {
+    let _alone = alone();
+    let against = sample();
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let ends = Mutex::new([0usize; 4]);
+    runner
+        .run(&expression(4), |expression| {
+            // Some thousands of steps are enough.
+            PATIENCE.store(ASKED.load(Relaxed) + 2_000, Relaxed);
+            let end = evaluated(&expression, &against);
+            ends.lock().unwrap()[end as usize] += 1;
+            prop_assert!(HELD.load(Relaxed) < LIMIT / 2, "{expression}");
+            Ok(())
+        })
+        .unwrap();
+    let [answers, errors, exceeded, interrupted] = *ends.lock().unwrap();
+    assert!(answers > 20 && errors > 20 && exceeded + interrupted > 0, "{answers} {errors} {exceeded} {interrupted}");
+}
+
+fn small() -> impl Strategy<Value = Json> {
+    prop_oneof![
+        (0..4i64).prop_map(Json::from),
+        (0..4i64).prop_map(|n| json!(n as f64)),
+        (0..4i64).prop_map(|n| json!({"$numberDecimal": format!("{n}.0")})),
+        "[ab]{0,1}".prop_map(Json::from),
+        Just(Json::Null),
+        (0..3i64).prop_map(|n| json!({"x": n, "y": 1})),
+        (0..3i64).prop_map(|n| json!([n])),
+        Just(json!({"$numberDouble": "NaN"})),
+    ]
+}
+
+fn equal(a: &Json, b: &Json) -> bool {
+    let against = bytes(&json!({}));
+    let expression =
+        Expression::parse(&json!({"$eq": [{"$literal": a}, {"$literal": b}]}), &Setting::default()).unwrap();
+    expression.evaluate(document(&against), None).unwrap() == Some(docshard_core::document::value::Value::Bool(true))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn sets_are_what_one_by_one_makes_of_them(there in prop::collection::vec(small(), 0..8), given in prop::collection::vec(small(), 0..8)) {
+        let _alone = alone();
+        let against = bytes(&json!({"a": there}));
+        let applied = |update: Json| -> Json {
+            let parsed = Update::parse(&update).unwrap();
+            let changed = parsed.apply(document(&against), &[]).unwrap();
+            read(&changed.unwrap_or_else(|| against.clone()))["a"].clone()
+        };
+        let stored = read(&against)["a"].as_array().unwrap().clone();
+        let mut added = stored.clone();
+        for value in &given {
+            if !added.iter().any(|known| equal(known, value)) {
+                added.push(value.clone());
+            }
+        }
+        let expected = read(&bytes(&json!({"a": added})))["a"].clone();
+        prop_assert_eq!(applied(json!({"$addToSet": {"a": {"$each": given}}})), expected);
+        let kept: Vec<Json> = stored.iter().filter(|known| !given.iter().any(|value| equal(known, value))).cloned().collect();
+        prop_assert_eq!(applied(json!({"$pullAll": {"a": given}})), Json::Array(kept));
+    }
+}
