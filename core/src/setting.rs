@@ -7,13 +7,14 @@ use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
 use crate::expression::Expression;
 use serde_json::{Map, Value as Json};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The collation, the variables of `let` and the time, which filters, projections, sorts and updates share.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
     collator: Option<Arc<Collator>>,
-    variables: Vec<(String, Value)>,
+    variables: HashMap<String, Value>,
     now: Option<i64>,
 }
 
@@ -68,7 +69,7 @@ impl Setting {
             Some(Value::Number(Number::Int(now)) | Value::Date(now)) => Some(now),
             Some(_) => return Err(Error::new(Kind::TypeMismatch, "a statement's time must be milliseconds")),
         };
-        let mut setting = Setting { collator, variables: Vec::new(), now };
+        let mut setting = Setting { collator, variables: HashMap::new(), now };
         match fields.get(LET) {
             None => {}
             Some(Json::Object(variables)) => {
@@ -79,7 +80,7 @@ impl Setting {
                             format!("Command let Expression tried to access a field, but this is not allowed: {name}");
                         Error::new(Kind::Location4890500, message)
                     })?;
-                    setting.variables.push((name.clone(), value));
+                    setting.variables.insert(name.clone(), value);
                 }
             }
             Some(_) => return Err(Error::new(Kind::TypeMismatch, "BSON field 'let' must be an object")),
@@ -108,6 +109,6 @@ impl Setting {
 
     /// A variable of `let`.
     pub(crate) fn variable(&self, name: &str) -> Option<&Value> {
-        self.variables.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value)
+        self.variables.get(name)
     }
 }

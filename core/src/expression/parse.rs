@@ -10,13 +10,14 @@ use crate::error::{Error, Kind, Result};
 use crate::path;
 use crate::setting::Setting;
 use serde_json::{Map, Value as Json};
+use std::collections::HashMap;
 
 /// The deepest nesting of an expression, as of a document.
 const MAX_LEVELS: usize = 100;
 
 /// Parses a whole expression.
 pub(super) fn expression(json: &Json, setting: &Setting) -> Result<Node> {
-    Parser { setting, bound: Vec::new(), lazy: 0, level: 0 }.node(json)
+    Parser { setting, bound: Vec::new(), places: HashMap::new(), lazy: 0, level: 0 }.node(json)
 }
 
 /// The variables that are in sight while parsing.
@@ -24,6 +25,8 @@ pub(super) struct Parser<'p> {
     pub setting: &'p Setting,
     /// names of bound variables, the innermost last
     bound: Vec<String>,
+    /// where each name is bound, the innermost last
+    places: HashMap<String, Vec<usize>>,
     /// above 0 where an error that is the same for every document may never come up
     lazy: usize,
     level: usize,
@@ -60,9 +63,14 @@ impl Parser<'_> {
     /// Parses with further variables in sight.
     pub fn node_with(&mut self, names: &[&str], json: &Json) -> Result<Node> {
         let outer = self.bound.len();
-        self.bound.extend(names.iter().map(|name| (*name).to_owned()));
+        for name in names {
+            self.places.entry((*name).to_owned()).or_default().push(self.bound.len());
+            self.bound.push((*name).to_owned());
+        }
         let node = self.node(json);
-        self.bound.truncate(outer);
+        for name in self.bound.drain(outer..) {
+            self.places.entry(name).or_default().pop();
+        }
         node
     }
 
@@ -86,7 +94,7 @@ impl Parser<'_> {
     }
 
     fn bound_variable(&self, name: &str) -> Option<Variable> {
-        let position = self.bound.iter().rposition(|bound| bound == name)?;
+        let position = self.places.get(name)?.last()?;
         Some(Variable::Bound(self.bound.len() - 1 - position))
     }
 

@@ -14,6 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::path;
 use bigdecimal::Zero;
 use serde_json::{Map, Value as Json};
+use std::collections::HashSet;
 
 /// A parsed schema: every rule must hold.
 #[derive(Debug, Default)]
@@ -73,6 +74,7 @@ struct Items {
 /// `properties`, `patternProperties` and `additionalProperties`.
 #[derive(Debug)]
 struct Properties {
+    /// by name
     named: Vec<(String, Schema)>,
     patterns: Vec<(Pattern, Schema)>,
     others: Additional,
@@ -290,11 +292,12 @@ fn mismatch(keyword: &str, wanted: &str) -> Error {
 
 fn names_of(keyword: &str, names: &[Json]) -> Result<Vec<String>> {
     let mut found: Vec<String> = Vec::with_capacity(names.len());
+    let mut known = HashSet::new();
     for name in names {
         let Json::String(name) = name else {
             return Err(mismatch(keyword, "an array of strings"));
         };
-        if found.contains(name) {
+        if !known.insert(name) {
             return Err(failed(format!("$jsonSchema keyword '{keyword}' array cannot contain duplicate values")));
         }
         found.push(name.clone());
@@ -478,6 +481,7 @@ impl<'j> Keywords<'j> {
                 patterns.push((Pattern::new(pattern, "")?, self.nested("patternProperties", json)?));
             }
         }
+        named.sort_by(|(one, _): &(String, Schema), (other, _)| one.cmp(other));
         rules.push(Rule::Properties(Properties { named, patterns, others: self.additional("additionalProperties")? }));
         Ok(())
     }
@@ -593,7 +597,7 @@ impl Properties {
             return named;
         }
         object.iter().all(|(name, value)| {
-            let mut known = self.named.iter().any(|(named, _)| named == name);
+            let mut known = self.named.binary_search_by(|(named, _)| named.as_str().cmp(name)).is_ok();
             for (pattern, schema) in &self.patterns {
                 if pattern.is_found_in(name) {
                     known = true;

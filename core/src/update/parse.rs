@@ -15,6 +15,7 @@ use crate::path::{self, is_reference};
 use crate::setting::Setting;
 use serde_json::{Map, Value as Json};
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
 /// An update operator: `{name: {path: argument, …}}`.
 struct Operator {
@@ -49,12 +50,13 @@ const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Parses the conditions that `$[identifier]` names, in a statement's setting.
+/// Parses the conditions that `$[identifier]` names, in a statement's setting; in the order of their identifiers.
 pub(super) fn array_filters(filters: &[Json], setting: &Setting) -> Result<Vec<ArrayFilter>> {
     let mut parsed: Vec<ArrayFilter> = Vec::with_capacity(filters.len());
+    let mut known = HashSet::new();
     for filter in filters {
         let filter = ArrayFilter::parse(filter, setting)?;
-        if parsed.iter().any(|other| other.identifier() == filter.identifier()) {
+        if !known.insert(filter.identifier().to_owned()) {
             return Err(failed_to_parse(format!(
                 "Found multiple array filters with the same top-level field name {}",
                 filter.identifier()
@@ -62,6 +64,7 @@ pub(super) fn array_filters(filters: &[Json], setting: &Setting) -> Result<Vec<A
         }
         parsed.push(filter);
     }
+    parsed.sort_by(|one, other| one.identifier().cmp(other.identifier()));
     Ok(parsed)
 }
 
@@ -79,7 +82,7 @@ pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], setting: &Se
             .with_hint("Use replace_one to replace a whole document."));
     }
     let mut tree = Tree::default();
-    let mut identifiers: Vec<&str> = Vec::new();
+    let mut identifiers: HashSet<&str> = HashSet::new();
     for (name, argument) in operators {
         let Some(operator) = OPERATORS.iter().find(|operator| operator.name == name) else {
             return Err(unknown(name));
@@ -94,7 +97,7 @@ pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], setting: &Se
             tree.add(path, modifier)?;
         }
     }
-    match array_filters.iter().find(|filter| !identifiers.contains(&filter.identifier())) {
+    match array_filters.iter().find(|filter| !identifiers.contains(filter.identifier())) {
         None => Ok(tree),
         Some(unused) => Err(failed_to_parse(format!(
             "The array filter for identifier '{}' was not used in the update",
@@ -326,12 +329,17 @@ fn check_path(path: &str) -> Result<()> {
     Ok(())
 }
 
+/// The filter of an identifier, of those that [`array_filters`] has parsed.
+pub(super) fn filter_of<'f>(array_filters: &'f [ArrayFilter], identifier: &str) -> Option<&'f ArrayFilter> {
+    let found = array_filters.binary_search_by(|filter| filter.identifier().cmp(identifier)).ok()?;
+    array_filters.get(found)
+}
+
 /// The identifiers of `$[identifier]` in a path, each of which must have an array filter.
 fn check_positional<'a>(path: &'a str, array_filters: &[ArrayFilter]) -> Result<Vec<&'a str>> {
     let named = path.split('.').filter_map(|name| name.strip_prefix("$[")?.strip_suffix(']'));
     let identifiers: Vec<&str> = named.filter(|identifier| !identifier.is_empty()).collect();
-    match identifiers.iter().find(|identifier| !array_filters.iter().any(|filter| filter.identifier() == **identifier))
-    {
+    match identifiers.iter().find(|identifier| filter_of(array_filters, identifier).is_none()) {
         None => Ok(identifiers),
         Some(unknown) => Err(bad_value(format!("No array filter found for identifier '{unknown}' in path '{path}'"))),
     }

@@ -5,6 +5,7 @@
 
 use super::message::shown;
 use super::modifier::{Context, Modifier, Outcome};
+use super::parse::filter_of;
 use crate::budget;
 use crate::document::MAX_DOCUMENT_BYTES;
 use crate::document::raw::{self, RawArray, RawObject, RawValue};
@@ -366,12 +367,10 @@ fn is_positional(component: &str) -> bool {
 /// Those of [`ArrayFilter::matches`](crate::filter::ArrayFilter::matches).
 fn names(component: &str, element: RawValue<'_>, context: &Context<'_>) -> Result<bool> {
     let identifier = component.strip_prefix("$[").and_then(|rest| rest.strip_suffix(']'));
-    for filter in context.array_filters.iter().filter(|filter| identifier == Some(filter.identifier())) {
-        if filter.matches(element)? {
-            return Ok(true);
-        }
+    match identifier.and_then(|identifier| filter_of(context.array_filters, identifier)) {
+        Some(filter) => filter.matches(element),
+        None => Ok(component == "$[]"),
     }
-    Ok(component == "$[]")
 }
 
 fn bad_value(message: String) -> Error {
