@@ -16,7 +16,7 @@ SELECT name, regexp_replace(host, '^/.*:\d+', '…') AS host, state, max_size_mb
 -- The connection is an ordinary postgres_fdw server and user mapping: the extension's owner's leads the router there, as a
 -- role that is no superuser; the service role's is this database's own, to pull what moves to it.
 SELECT srvname, CASE WHEN usename = current_user THEN 'owner' ELSE 'service' END AS mapped,
-       (SELECT option_value FROM pg_options_to_table(umoptions) WHERE option_name = 'user') ~ '^docshard_[0-9a-f]{8}(_\d+)?$' AS role,
+       (SELECT option_value FROM pg_options_to_table(umoptions) WHERE option_name = 'user') ~ '^docshard_[0-9a-f]{8}_s?\d+$' AS role,
        (SELECT length(option_value) FROM pg_options_to_table(umoptions) WHERE option_name = 'password') AS password
   FROM pg_user_mappings WHERE srvname LIKE 'docshard_%' ORDER BY srvname, mapped;
 SELECT DISTINCT r.rolsuper OR r.rolcreaterole OR r.rolcreatedb OR r.rolreplication OR r.rolbypassrls AS powerful

@@ -95,8 +95,21 @@ fn pairs<'r>(ranges: &'r Array<'_, &[u8]>) -> Vec<(&'r [u8], &'r [u8])> {
 /// True if one of the entries lies in one of the ranges, which are `lo, hi, lo, hi, …`, `hi` excluded.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 10, requires = ["schemas"])]
 fn entries_meet(entries: Array<'_, &[u8]>, ranges: Array<'_, &[u8]>) -> bool {
-    let ranges = pairs(&ranges);
-    entries.iter().flatten().any(|entry| ranges.iter().any(|(lo, hi)| *lo <= entry && entry < *hi))
+    let mut ranges = pairs(&ranges);
+    ranges.retain(|(lo, hi)| lo < hi);
+    ranges.sort_unstable();
+    // Apart from each other, in order: each entry is compared with one.
+    ranges.dedup_by(|next, before| {
+        let meets = next.0 <= before.1;
+        if meets {
+            before.1 = before.1.max(next.1);
+        }
+        meets
+    });
+    entries.iter().flatten().any(|entry| {
+        let at = ranges.partition_point(|(lo, _)| *lo <= entry);
+        at > 0 && entry < ranges[at - 1].1
+    })
 }
 
 /// `extractQuery` of the operator class.

@@ -1,12 +1,12 @@
 //! A new password for the service role, while statements go on.
 //!
-//! 1. The new password is noted for every server, durably: nothing is lost if this process ends at any step.
+//! 1. A new password is noted for every server, its own for each, durably: nothing is lost if this process ends at any step.
 //! 2. Server by server, each in a transaction of its own: the shard gets the verifier, then the user mapping gets the
 //!    password, and the note goes. Whoever connects in between is refused, reads the mapping again, and tries again (see
 //!    `remote::login`); connections that are open stay.
 //!
-//! What a call could not finish, the next one does, with the same password. Databases of one PostgreSQL server share the
-//! role: the first of them to get the verifier has changed it for all.
+//! What a call could not finish, the next one does, with the same passwords. Databases of one PostgreSQL server, at one host and
+//! port, may have accepted the router as one role of an administrator's: such shards share a password.
 
 use super::cache;
 use super::model::Place;
@@ -18,6 +18,8 @@ use crate::pg::{background, server, spi, transaction, user};
 use crate::remote::{self, Session};
 use pgrx::pg_sys::Oid;
 use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 const ROTATE: &str = "rotate the service password";
 
@@ -53,6 +55,14 @@ fn servers() -> Result<Vec<(String, Oid)>> {
     Ok(with_password)
 }
 
+/// As whom the router logs in at a server, and where.
+fn account(oid: Oid) -> Result<Vec<(String, String)>> {
+    let mut options = remote::server_options(oid)?;
+    options.extend(remote::mapping_options(oid)?);
+    options.retain(|(option, _)| ["user", "host", "hostaddr", "port"].contains(&option.as_str()));
+    Ok(options)
+}
+
 fn rotate() -> Result<Vec<(String, String)>> {
     let pending = transaction::run(|| {
         spi::run_script("LOCK TABLE docshard_catalog.rotation IN SHARE ROW EXCLUSIVE MODE")?;
@@ -60,11 +70,15 @@ fn rotate() -> Result<Vec<(String, String)>> {
         let mut pending: Vec<(String, String)> =
             rows.iter().map(|row| (row.text(0).to_owned(), row.text(1).to_owned())).collect();
         if pending.is_empty() {
-            let password = credentials::random_password()?;
-            for (server, _) in servers()? {
+            let mut passwords = HashMap::new();
+            for (server, oid) in servers()? {
+                let password: &mut String = match passwords.entry(account(oid)?) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => new.insert(credentials::random_password()?),
+                };
                 spi::execute(
                     "INSERT INTO docshard_catalog.rotation (server, password) VALUES ($1::pg_catalog.name, $2)",
-                    &[Param::Text(&server), Param::Text(&password)],
+                    &[Param::Text(&server), Param::Text(password)],
                 )?;
                 pending.push((server, password.clone()));
             }

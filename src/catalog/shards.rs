@@ -197,10 +197,10 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
     };
     check_name(&name)?;
     let id = next_id()?;
-    let login = prepare_node(&mut session, &probe, &name, &user, password.as_deref())?;
+    let login = prepare_node(&mut session, &probe, &name, id, &user, password.as_deref())?;
     drop(session);
     make_server(&name, &keywords, &login)?;
-    connect_shards(&name, id, &keywords, &login)?;
+    connect_shards(&name, id, &keywords)?;
 
     spi::execute(
         "INSERT INTO docshard_catalog.shards (id, name, server, node, max_size_mb) \
@@ -326,7 +326,14 @@ impl Login {
 
 /// Makes the node a shard of this cluster: the extension, in our version, our service role, and our mark. A superuser's
 /// login is used for this alone; any other is the service role's itself.
-fn prepare_node(session: &mut Session, probe: &Probe, name: &str, user: &str, password: Option<&str>) -> Result<Login> {
+fn prepare_node(
+    session: &mut Session,
+    probe: &Probe,
+    name: &str,
+    id: i32,
+    user: &str,
+    password: Option<&str>,
+) -> Result<Login> {
     let ours = env!("CARGO_PKG_VERSION");
     let refuse = |message: String| Error::new(Kind::OperationFailed, message);
     if probe.default_version.is_none() {
@@ -377,7 +384,7 @@ fn prepare_node(session: &mut Session, probe: &Probe, name: &str, user: &str, pa
         return Err(refuse("the node stores jsonb differently: it has another processor architecture".to_owned()));
     }
     let login = if probe.superuser {
-        let login = Login { user: service_name()?, password: Some(service_password()?) };
+        let login = Login { user: service_name(id)?, password: Some(credentials::random_password()?) };
         let verifier = credentials::scram_verifier(login.password.as_deref().unwrap_or_default())?;
         // The verifier is not for a log either.
         session.execute("SET log_parameter_max_length = 0; SET log_parameter_max_length_on_error = 0")?;
@@ -404,30 +411,15 @@ fn role_prefix() -> Result<String> {
     Ok(format!("{}{:08x}", access::PREFIX, cluster_id()? as u32))
 }
 
-/// The role as which this router logs in at shards, unless an administrator made one.
-fn service_name() -> Result<String> {
-    role_prefix()
+/// The role as which this router logs in at a shard, unless an administrator made one. Each shard has a name and a password of
+/// its own: what a shard learns by asking for the password is good for nothing elsewhere.
+fn service_name(shard: i32) -> Result<String> {
+    Ok(format!("{}_s{shard}", role_prefix()?))
 }
 
 /// The role as which a shard logs in at others.
 fn puller_name(shard: i32) -> Result<String> {
     Ok(format!("{}_{shard}", role_prefix()?))
-}
-
-/// The service role's password: the one that is in use, or else a new one.
-fn service_password() -> Result<String> {
-    let service = service_name()?;
-    for shard in cache::shards()?.values() {
-        if let Place::Remote(oid) = shard.place {
-            let login = remote::mapping_options(oid)?;
-            if let (Some(user), Some(password)) = (value(&login, "user"), value(&login, "password"))
-                && user == service
-            {
-                return Ok(password.to_owned());
-            }
-        }
-    }
-    credentials::random_password()
 }
 
 /// A number for a new shard.
@@ -475,7 +467,7 @@ fn make_server(name: &str, keywords: &Keywords, login: &Login) -> Result<()> {
 }
 
 /// Lets the new shard and every other one, this database included, pull from each other.
-fn connect_shards(name: &str, id: i32, keywords: &Keywords, login: &Login) -> Result<()> {
+fn connect_shards(name: &str, id: i32, keywords: &Keywords) -> Result<()> {
     let oid = server::foreign_server_oid(&server_name(name))
         .ok_or_else(|| Error::new(Kind::InternalError, "a server that was made is not there"))?;
     let mut session =
@@ -486,7 +478,7 @@ fn connect_shards(name: &str, id: i32, keywords: &Keywords, login: &Login) -> Re
     let seen = seen.first().and_then(|row| row.text(0)).map(str::to_owned);
     session.execute("SET lock_timeout = '10s'")?;
     let here = local_id()?;
-    join_local(login)?;
+    join_local(here)?;
     let (puller, own) = (puller_name(id)?, puller_name(here)?);
     let verifier = session.query("SELECT docshard_internal.pull_verifier()", &[])?;
     let verifier = verifier.first().and_then(|row| row.text(0)).unwrap_or_default().to_owned();
@@ -532,31 +524,17 @@ fn local_id() -> Result<i32> {
 }
 
 /// Makes this database reachable as the shards are, when the first one joins it: moves work with it over a connection.
-fn join_local(login: &Login) -> Result<()> {
+fn join_local(id: i32) -> Result<()> {
     if server::foreign_server_oid(&server_name(LOCAL)).is_some() {
         return Ok(());
     }
-    let (user, password) = (service_name()?, service_password_or(login)?);
-    // The role may be there already: another database of this server is a shard, and whoever made it so has committed.
-    let made = spi::query(
-        "SELECT FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name",
-        &[Param::Text(&user)],
-    )?;
-    let verifier = made.is_empty().then(|| credentials::scram_verifier(&password)).transpose()?;
-    access::accept_router(&user, verifier.as_deref())?;
+    let (user, password) = (service_name(id)?, credentials::random_password()?);
+    access::accept_router(&user, Some(&credentials::scram_verifier(&password)?))?;
     let mut own = local_keywords(None)?;
     // Soon given up: a connection to a database that is being dropped waits, and the worker that waits for it is what
     // DROP DATABASE waits for, five seconds at most.
     set(&mut own, "connect_timeout", "2");
     make_server(LOCAL, &own, &Login { user, password: Some(password) })
-}
-
-/// The password of [`service_name`], which the shard that joins may have been the first to be given.
-fn service_password_or(login: &Login) -> Result<String> {
-    match &login.password {
-        Some(password) if login.user == service_name()? => Ok(password.clone()),
-        _ => service_password(),
-    }
 }
 
 /// How to reach this database: over TCP, from the address that a shard saw, or at this machine's own; else over its socket.

@@ -67,7 +67,15 @@ fn refuse(message: String) -> Error {
 
 /// The comment of pullers: whose they are. Databases of one server share its roles, and may belong to several clusters.
 fn puller_mark(service: &str) -> String {
-    format!("docshard: pulls documents for {service}")
+    format!("docshard: pulls documents for {}", cluster_of(service))
+}
+
+/// What the names of a cluster's service roles begin with; the whole name of one that an administrator made.
+fn cluster_of(service: &str) -> &str {
+    match service.rsplit_once("_s") {
+        Some((cluster, shard)) if service.starts_with(PREFIX) && shard.bytes().all(|c| c.is_ascii_digit()) => cluster,
+        _ => service,
+    }
 }
 
 fn comment_of(role: &str) -> Result<String> {
@@ -100,15 +108,18 @@ fn has_role(role: &str) -> Result<bool> {
     Ok(!spi::query(sql, &[Param::Text(role)])?.is_empty())
 }
 
-/// Refuses a role that may do what nobody should be able to do by way of a router.
+/// Refuses a role that may do what nobody should be able to do by way of a router, itself or as a member of others, directly or
+/// not: who may become the one may become those, too.
 fn refuse_powerful(role: &str) -> Result<()> {
     let rows = spi::query(
-        "SELECT FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name \
-         AND (r.rolsuper OR r.rolcreaterole OR r.rolreplication OR r.rolbypassrls OR EXISTS ( \
-           SELECT FROM pg_catalog.unnest($2) AS p (name) \
-           WHERE pg_catalog.pg_has_role(r.oid, p.name::pg_catalog.name, 'MEMBER')) OR EXISTS ( \
-           SELECT FROM pg_catalog.pg_database d WHERE d.datdba OPERATOR(pg_catalog.=) r.oid))",
-        &[Param::Text(role), Param::TextArray(POWERFUL)],
+        "SELECT FROM pg_catalog.pg_roles r CROSS JOIN pg_catalog.pg_roles m \
+         WHERE r.rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name \
+         AND (m.oid OPERATOR(pg_catalog.=) r.oid OR pg_catalog.pg_has_role(r.oid, m.oid, 'MEMBER')) \
+         AND (m.rolsuper OR m.rolcreaterole OR m.rolreplication OR m.rolbypassrls \
+           OR m.rolname OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.name[]) \
+           OR m.oid OPERATOR(pg_catalog.<>) r.oid AND pg_catalog.starts_with(m.rolname::pg_catalog.text, $3) \
+           OR EXISTS (SELECT FROM pg_catalog.pg_database d WHERE d.datdba OPERATOR(pg_catalog.=) m.oid)) LIMIT 1",
+        &[Param::Text(role), Param::TextArray(POWERFUL), Param::Text(PREFIX)],
     )?;
     if rows.is_empty() {
         return Ok(());
@@ -144,7 +155,7 @@ pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
     if !server::is_superuser() {
         return Err(Error::new(Kind::Unauthorized, "only a superuser may let a router work on this database"));
     }
-    let name = quote_ident(role);
+    let (name, before) = (quote_ident(role), service_role()?);
     if has_role(role)? {
         refuse_powerful(role)?;
     } else {
@@ -180,6 +191,12 @@ pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
     )?;
     for table in &tables {
         spi::run_script(&format!("ALTER TABLE docshard_data.{} OWNER TO {name}", quote_ident(table.text(0))))?;
+    }
+    // What a router had here before, which has taken this shard out.
+    if let Some(before) = before.filter(|before| before != role && before.starts_with(PREFIX)) {
+        let before = quote_ident(&before);
+        spi::run_script(&format!("DROP OWNED BY {before}"))?;
+        let _ = subtransaction::attempt(|| spi::run_script(&format!("DROP ROLE {before}")));
     }
     Ok(())
 }

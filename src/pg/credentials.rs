@@ -124,7 +124,10 @@ pub fn set_user_mapping(server: &str, role: &str, login: &[(&str, &str)]) -> Res
 /// # Errors
 /// `BadValue` for what is no SCRAM verifier; PostgreSQL raises what the command raises.
 pub fn set_password(role: &str, verifier: &str) -> Result<()> {
-    if !verifier.starts_with("SCRAM-SHA-256$") {
+    let text = c_string(verifier)?;
+    // What PostgreSQL does not take for a verifier it would take for the password itself.
+    // SAFETY: reads the text.
+    if unsafe { pg_sys::get_password_type(text.as_ptr()) } != pg_sys::PasswordType::PASSWORD_TYPE_SCRAM_SHA_256 {
         return Err(Error::new(Kind::BadValue, "this is no SCRAM-SHA-256 verifier of a password"));
     }
     // SAFETY: complete nodes of the kinds that the function takes; inside a transaction.

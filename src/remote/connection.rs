@@ -598,6 +598,9 @@ impl Connection {
     /// After the error of a batch that is at its end.
     fn failed(&mut self, error: &Error) {
         self.session.rolled_back();
+        if &error.sqlstate == b"42501" {
+            self.session.refused();
+        }
         // The statement is unknown there, or its plan doesn't fit the table any more: prepare again next time.
         if &error.sqlstate == b"26000" || &error.sqlstate == b"0A000" {
             self.prepared.clear();

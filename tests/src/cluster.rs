@@ -98,14 +98,6 @@ impl Cluster {
         Self { router, shards: nodes.collect(), folder, _watchdog: watchdog }
     }
 
-    /// The role as which the router logs in at its shards, and to which prepared transactions belong there.
-    pub fn service_role(&self) -> String {
-        self.router.value(
-            "SELECT option_value FROM pg_user_mappings m, pg_options_to_table(m.umoptions) \
-             WHERE m.srvname LIKE 'docshard_%' AND option_name = 'user' LIMIT 1",
-        )
-    }
-
     /// The node of that name.
     ///
     /// # Panics
@@ -342,6 +334,11 @@ impl Node {
     /// If it fails, or returns something else.
     pub fn value<T: FromSqlOwned>(&self, sql: &str) -> T {
         self.client().query_one(sql, &[]).unwrap_or_else(|e| panic!("{}: {sql}: {e:?}", self.name)).get(0)
+    }
+
+    /// The role as which the router logs in at this shard, and to which prepared transactions belong here.
+    pub fn service_role(&self) -> String {
+        self.value("SELECT role::regrole::text FROM docshard_data.service")
     }
 
     /// Runs SQL by psql, and returns what it prints: unaligned, tuples only.

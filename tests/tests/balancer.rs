@@ -583,7 +583,7 @@ fn a_preloaded_server_allows_prepared_transactions_unless_told_otherwise() {
 fn leave_prepared(cluster: &Cluster, xid: u32, key: i32) -> String {
     let id: String = cluster.router.value("SELECT to_hex(id) FROM docshard_catalog.cluster");
     let gid = format!("docshard_{id:0>16}{xid:08x}_1_2_3");
-    let service = cluster.service_role();
+    let service = cluster.shards[0].service_role();
     let mut client = cluster.shards[0].client();
     client
         .batch_execute(&format!(

@@ -287,18 +287,22 @@ fn passwords_rotate_while_clients_connect() {
             });
         }
         for _ in 0..ROTATIONS {
-            let (old, began, before) =
-                (service_login(&cluster, "shard0"), Instant::now(), sessions.load(Ordering::Relaxed));
+            let (began, before) = (Instant::now(), sessions.load(Ordering::Relaxed));
+            let servers = [("shard0", &cluster.shards[0]), ("shard1", &cluster.shards[1]), ("local", &cluster.router)];
+            let logins = || servers.map(|(server, _)| service_login(&cluster, server));
+            let old = logins();
             cluster.router.psql("SELECT docshard.rotate_service_password()");
-            let new = service_login(&cluster, "shard0");
-            assert!(old.0 == new.0 && old.1 != new.1);
-            for (server, node) in
-                [("shard0", &cluster.shards[0]), ("shard1", &cluster.shards[1]), ("local", &cluster.router)]
-            {
-                assert_eq!(service_login(&cluster, server), new);
-                assert_eq!(not_accepted(node.try_client_with(&old.0, &old.1)), "28P01");
+            let new = logins();
+            for (at, (_, node)) in servers.into_iter().enumerate() {
+                assert!(old[at].0 == new[at].0 && old[at].1 != new[at].1);
+                assert_eq!(not_accepted(node.try_client_with(&old[at].0, &old[at].1)), "28P01");
+                // What the router would tell another shard, were it asked for the password itself, is good for nothing here.
+                let (theirs, password) = &new[(at + 1) % 3];
+                assert!(*theirs != new[at].0 && *password != new[at].1);
+                assert_eq!(not_accepted(node.try_client_with(&new[at].0, password)), "28P01");
+                assert_eq!(not_accepted(node.try_client_with(theirs, password)), "28P01");
             }
-            passwords.extend([old.1, new.1]);
+            passwords.extend(old.into_iter().chain(new).map(|(_, password)| password));
             wait_until("sessions were opened", PATIENCE, || sessions.load(Ordering::Relaxed) >= before + 20);
             thread::sleep(Duration::from_secs(1).saturating_sub(began.elapsed()));
         }
@@ -387,7 +391,7 @@ fn nothing_is_left_of_a_removed_shard() {
     let mut all = secrets(&cluster);
     let id: i32 = cluster.router.value("SELECT id FROM docshard.shards WHERE name = 'shard2'");
     let (service, _) = service_login(&cluster, "shard2");
-    let puller = format!("{service}_{id}");
+    let puller = format!("{}_{id}", service.rsplit_once("_s").expect("a service role's name").0);
     let secret: String = cluster.shards[2].value("SELECT secret FROM docshard_data.service");
     // That was in use.
     for node in [&cluster.router, &cluster.shards[0], &cluster.shards[1]] {
@@ -576,7 +580,8 @@ fn a_router_reaches_no_roles_but_its_own() {
         .batch_execute(&format!(
             "CREATE ROLE docshard_0badf00d LOGIN PASSWORD '{theirs}'; CREATE ROLE docshard_0badf00d_1 LOGIN PASSWORD '{theirs}'; \
              CREATE ROLE tenant; CREATE ROLE boss SUPERUSER; CREATE ROLE keeper CREATEROLE; \
-             CREATE ROLE deputy IN ROLE pg_read_server_files"
+             CREATE ROLE deputy IN ROLE pg_read_server_files; CREATE ROLE friend IN ROLE boss; CREATE ROLE group_of_friends; \
+             GRANT friend TO group_of_friends; CREATE ROLE mate IN ROLE tenant; CREATE ROLE insider IN ROLE docshard_0badf00d"
         ))
         .expect("roles of others");
     shard.psql("CREATE DATABASE tenants OWNER tenant");
@@ -593,9 +598,20 @@ fn a_router_reaches_no_roles_but_its_own() {
         }
         shard.try_client_with(role, theirs).unwrap_or_else(|e| panic!("{role}: {e}"));
     }
-    for role in
-        ["postgres", "boss", "keeper", "deputy", "tenant", "pg_signal_backend", "pg_monitor", "pg_read_all_data"]
-    {
+    for role in [
+        "postgres",
+        "boss",
+        "keeper",
+        "deputy",
+        "tenant",
+        "friend",
+        "group_of_friends",
+        "mate",
+        "insider",
+        "pg_signal_backend",
+        "pg_monitor",
+        "pg_read_all_data",
+    ] {
         for sql in [format!("SELECT docshard_internal.make_role('{role}')"), format!("SET ROLE {role}")] {
             let code = refused(&mut client, &sql);
             assert!(["55000", "42501"].contains(&code.as_str()), "{sql}: {code}");
@@ -614,11 +630,34 @@ fn a_router_reaches_no_roles_but_its_own() {
     ] {
         assert_eq!(refused(&mut client, sql), "42501", "{sql}");
     }
+    for text in ["SCRAM-SHA-256$garbage", "secret", "md5d41d8cd98f00b204e9800998ecf8427e"] {
+        let sql = format!("SELECT docshard_internal.set_service_password('{text}')");
+        assert_eq!(refused(&mut client, &sql), "22023", "{sql}");
+    }
     for option in ["passfile", "sslkey", "sslcert", "service", "krbsrvname", "options"] {
         let sql = format!(
             "SELECT docshard_internal.connect_shard('docshard_x', ARRAY['{option}'], ARRAY['/etc/passwd'], 'docshard_x_1')"
         );
         assert_eq!(refused(&mut client, &sql), "22023", "{sql}");
+    }
+}
+
+/// Revoked and granted again it is another role at the shards; a session that was there before goes on.
+#[test]
+fn a_role_that_comes_again_is_served() {
+    let cluster = Cluster::with_passwords(2);
+    spread(&cluster, 2);
+    let password = make_role(&cluster, "app", &json!({"write": NS}));
+    let mut session = cluster.router.try_client_with("app", &password).expect("a session");
+    let find = format!("SELECT docshard.find('{NS}')");
+    session.batch_execute(&find).expect("it was granted");
+    cluster.router.psql("SELECT docshard.revoke_access('app')");
+    assert_eq!(refused(&mut session, &find), "42501");
+    cluster.router.psql(&format!("SELECT docshard.grant_access('app', '{{\"write\": \"{NS}\"}}')"));
+    // The first statement may still find the shard's session as it was.
+    let _ = session.batch_execute(&find);
+    for _ in 0..3 {
+        session.batch_execute(&find).expect("it was granted again");
     }
 }
 
@@ -630,7 +669,8 @@ fn a_shard_reads_at_another_only_what_moves() {
     let id: i32 = cluster.router.value("SELECT id FROM docshard.shards WHERE name = 'shard1'");
     let (service, _) = service_login(&cluster, "shard0");
     let secret: String = cluster.shards[1].value("SELECT secret FROM docshard_data.service");
-    let mut client = cluster.shards[0].try_client_with(&format!("{service}_{id}"), &secret).expect("shard1 at shard0");
+    let prefix = service.rsplit_once("_s").expect("a service role's name").0;
+    let mut client = cluster.shards[0].try_client_with(&format!("{prefix}_{id}"), &secret).expect("shard1 at shard0");
     let table = table(&cluster);
     let number = table.trim_start_matches("docshard_data.c");
     let (skey, after): (String, String) = {

@@ -310,9 +310,8 @@ fn functions_that_run_as_their_owner_name_their_search_path() {
     // Nobody makes objects beside the extension's but the service role, which makes the collections' tables.
     let sql = "SELECT n.nspname || ' ' || r.rolname FROM pg_namespace n, pg_roles r
                 WHERE n.nspname LIKE 'docshard%' AND has_schema_privilege(r.oid, n.oid, 'CREATE') AND NOT r.rolsuper";
-    let service = cluster.shards[0].psql("SELECT role FROM docshard_data.service");
     for node in [&cluster.router, &cluster.shards[0]] {
-        assert_eq!(rows(node, sql), [[format!("docshard_data {}", service.trim())]], "{}", node.name);
+        assert_eq!(rows(node, sql), [[format!("docshard_data {}", node.service_role())]], "{}", node.name);
     }
 }
 

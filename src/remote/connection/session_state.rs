@@ -102,6 +102,11 @@ impl SessionState {
         self.changed = false;
     }
 
+    /// A privilege was lacking: maybe as the role is another one now, of the same name.
+    pub(super) fn refused(&mut self) {
+        self.confirmed = None;
+    }
+
     /// The remote transaction was rolled back, in whole or in part, or a batch has failed.
     pub(super) fn rolled_back(&mut self) {
         if std::mem::take(&mut self.changed) {

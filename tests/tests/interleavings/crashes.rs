@@ -91,7 +91,7 @@ fn i11_what_arrives_after_the_abort_is_taken_back() {
     let id: i64 = router.value("SELECT max(id) FROM docshard_catalog.migrations");
     let table = moving.table();
     let number = table.rsplit('c').next().unwrap();
-    let service = moving.cluster.service_role();
+    let [service, other] = [0, 1].map(|shard| moving.cluster.shards[shard].service_role());
     moving.cluster.shards[0]
         .client()
         .batch_execute(&format!(
@@ -104,7 +104,7 @@ fn i11_what_arrives_after_the_abort_is_taken_back() {
     moving.cluster.shards[1]
         .client()
         .batch_execute(&format!(
-            "BEGIN; SELECT pg_current_xact_id(); SET LOCAL ROLE {service}; PREPARE TRANSACTION '{gid}_r'"
+            "BEGIN; SELECT pg_current_xact_id(); SET LOCAL ROLE {other}; PREPARE TRANSACTION '{gid}_r'"
         ))
         .unwrap();
     // A writer to the range waits until the router's worker sweeps.
