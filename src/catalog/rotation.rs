@@ -5,7 +5,7 @@
 //!    password, and the note goes. Whoever connects in between is refused, reads the mapping again, and tries again (see
 //!    `remote::login`); connections that are open stay.
 //!
-//! What a call could not finish, the next one does, with the same passwords. Databases of one PostgreSQL server, at one host and
+//! What a call could not finish, the worker does, or the next call, with the same passwords. Databases of one PostgreSQL server, at one host and
 //! port, may have accepted the router as one role of an administrator's: such shards share a password.
 
 use super::cache;
@@ -13,6 +13,7 @@ use super::model::Place;
 use super::shards::{LOCAL, server_name};
 use crate::pg::credentials;
 use crate::pg::error::Result;
+use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::{background, server, spi, transaction, user};
 use crate::remote::{self, Session};
@@ -22,6 +23,12 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 const ROTATE: &str = "rotate the service password";
+
+/// Held by the process that changes passwords.
+const CHANGING: Tag = Tag::Worker(7);
+
+/// How long to wait before looking again whether another process has ended, in milliseconds.
+const PAUSE_MS: i64 = 50;
 
 /// Makes the job known; called from `_PG_init`.
 pub fn init() {
@@ -63,12 +70,35 @@ fn account(oid: Oid) -> Result<Vec<(String, String)>> {
     Ok(options)
 }
 
+/// What was noted: servers, each with its new password.
+fn noted() -> Result<Vec<(String, String)>> {
+    let rows = spi::query("SELECT server::pg_catalog.text, password FROM docshard_catalog.rotation", &[])?;
+    Ok(rows.iter().map(|row| (row.text(0).to_owned(), row.text(1).to_owned())).collect())
+}
+
+/// Does what an interrupted rotation has left. Outside a transaction.
+///
+/// # Errors
+/// That of the last shard which could not be told.
+pub fn finish() -> Result<()> {
+    if transaction::run(noted)?.is_empty() || !lock::try_acquire_for_session(CHANGING, Mode::Exclusive) {
+        return Ok(());
+    }
+    let mut done = Ok(());
+    for (server, password) in transaction::run(noted).unwrap_or_default() {
+        done = transaction::run(|| change(&server, &password)).and(done);
+    }
+    lock::release_for_session(CHANGING, Mode::Exclusive);
+    done
+}
+
 fn rotate() -> Result<Vec<(String, String)>> {
+    // This process ends with its job, and gives the lock back.
+    while !lock::try_acquire_for_session(CHANGING, Mode::Exclusive) {
+        server::sleep_ms(PAUSE_MS);
+    }
     let pending = transaction::run(|| {
-        spi::run_script("LOCK TABLE docshard_catalog.rotation IN SHARE ROW EXCLUSIVE MODE")?;
-        let rows = spi::query("SELECT server::pg_catalog.text, password FROM docshard_catalog.rotation", &[])?;
-        let mut pending: Vec<(String, String)> =
-            rows.iter().map(|row| (row.text(0).to_owned(), row.text(1).to_owned())).collect();
+        let mut pending = noted()?;
         if pending.is_empty() {
             let mut passwords = HashMap::new();
             for (server, oid) in servers()? {

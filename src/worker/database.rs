@@ -1,7 +1,7 @@
 //! A database's worker.
 
 use super::expiry::Expiry;
-use crate::catalog::settings;
+use crate::catalog::{rotation, settings};
 use crate::pg::error::Result;
 use crate::pg::extension;
 use crate::pg::lock::{self, Mode, Tag};
@@ -94,6 +94,9 @@ fn serve(database: Oid) {
             }
             if let Err(error) = migration::recovery::sweep() {
                 pgrx::log!("docshard worker: {}", error.message);
+            }
+            if let Err(error) = rotation::finish() {
+                pgrx::log!("docshard worker: changing passwords: {}", error.message);
             }
             if let Err(error) = indexing::sweep() {
                 pgrx::log!("docshard worker: {}", error.message);

@@ -314,6 +314,29 @@ fn passwords_rotate_while_clients_connect() {
     assert_not_logged(&cluster, &[first, passwords, secrets(&cluster)].concat());
 }
 
+/// The router has noted a password, and has told the shard, when it crashes.
+#[test]
+fn a_rotation_that_was_interrupted_is_finished_by_the_worker() {
+    let cluster = Cluster::with_passwords(1);
+    spread(&cluster, 1);
+    let (service, before) = service_login(&cluster, "shard0");
+    let new = "the-password-that-was-noted-before-the-crash";
+    cluster.shards[0].silent_client().batch_execute(&format!("ALTER ROLE {service} PASSWORD '{new}'")).unwrap();
+    cluster
+        .router
+        .silent_client()
+        .batch_execute(&format!(
+            "INSERT INTO docshard_catalog.rotation (server, password) VALUES ('docshard_shard0', '{new}')"
+        ))
+        .unwrap();
+    wait_until("the worker has finished it", PATIENCE, || {
+        cluster.router.value("SELECT count(*) = 0 FROM docshard_catalog.rotation")
+    });
+    assert_eq!(service_login(&cluster, "shard0"), (service, new.to_owned()));
+    assert_ne!(before, new);
+    cluster.router.psql(&format!("SELECT docshard.find('{NS}')"));
+}
+
 /// A rotation that a shard interrupts leaves nothing in a log either, and the next one ends it.
 #[test]
 fn no_secret_is_logged_though_statements_fail() {
