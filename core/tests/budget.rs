@@ -248,6 +248,39 @@ fn every_loop_asks_whether_to_go_on() {
     }
 }
 
+/// A search that would take minutes: the pattern has many states, and the text is long.
+#[test]
+fn a_search_for_a_large_pattern_can_be_ended() {
+    let _alone = alone();
+    let mut random: u32 = 12345;
+    let text: String = (0..4_000_000)
+        .map(|_| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if random >> 31 == 1 { 'a' } else { 'b' }
+        })
+        .collect();
+    let against = bytes(&json!({"s": text}));
+    for pattern in ["a[ab]{900}(a{40}|c)", "[ab]*a[ab]{2000}\\z[^ab]", "(a|b|ab|ba|aab){900}[^ab]"] {
+        for expression in [
+            json!({"$regexMatch": {"input": "$s", "regex": pattern}}),
+            json!({"$regexFindAll": {"input": "$s", "regex": pattern}}),
+        ] {
+            PATIENCE.store(ASKED.load(Relaxed) + 10, Relaxed);
+            assert_eq!(evaluated(&expression, &against), End::Interrupted, "{expression}");
+        }
+        let filter = Filter::parse(&json!({"s": {"$regex": pattern}})).unwrap();
+        PATIENCE.store(ASKED.load(Relaxed) + 10, Relaxed);
+        assert_eq!(end_of(|| filter.evaluate(document(&against)).is_ok()), End::Interrupted, "{pattern}");
+        PATIENCE.store(usize::MAX, Relaxed);
+    }
+    // And if it is not ended, it answers what is so.
+    let found = json!({"s": {"$regex": "[ab]{300}[^ab]"}});
+    for (text, expected) in [("ab".repeat(400_000), false), ("ab".repeat(400_000) + "c", true)] {
+        let against = bytes(&json!({"s": text}));
+        assert_eq!(Filter::parse(&found).unwrap().evaluate(document(&against)).unwrap(), expected);
+    }
+}
+
 /// An expression over arrays, strings and numbers of the sample, nested so deep.
 fn expression(depth: u32) -> BoxedStrategy<Json> {
     let leaf = prop_oneof![

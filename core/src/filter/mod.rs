@@ -19,6 +19,7 @@ mod parse;
 mod position;
 mod regex;
 mod schema;
+mod stepwise;
 mod types;
 
 use crate::collation::Collator;

@@ -2,8 +2,10 @@
 //!
 //! A pattern is rewritten into the engine's dialect first: PCRE's `\d`, `\w`, `\s` are ASCII, its `$` also matches in
 //! front of a last newline, and in its classes `[`, `&&`, `--` and `~~` mean themselves. Patterns without lookaround
-//! and backreferences run in linear time; the others step back up to [`BACKTRACK_LIMIT`] times, and then fail.
+//! and backreferences run in linear time, and those that could take long in a long text can be ended (see `stepwise`); the
+//! others step back up to [`BACKTRACK_LIMIT`] times, and then fail.
 
+use super::stepwise::Stepwise;
 use crate::budget;
 use crate::document::element::Element;
 use crate::document::raw::RawValue;
@@ -11,16 +13,39 @@ use crate::document::value::Value;
 use crate::error::{Error, Kind, Result};
 use fancy_regex::{Regex, RegexBuilder};
 use std::cell::Cell;
+use std::sync::{Arc, OnceLock};
 
 /// How often a search may step back.
 const BACKTRACK_LIMIT: usize = 100_000;
+
+/// How often in a text of more than [`LONG_BYTES`], which each step may go through.
+const BACKTRACK_LIMIT_IF_LONG: usize = 5_000;
+const LONG_BYTES: usize = 1 << 20;
 
 /// So many bytes of a text that is searched count as a step.
 const BYTES_A_STEP: usize = 64;
 
 /// The largest pattern: MongoDB's limit, and that of a compiled one.
 const MAX_PATTERN_BYTES: usize = 32_764;
-const MAX_COMPILED_BYTES: usize = 10 * 1024 * 1024;
+pub(super) const MAX_COMPILED_BYTES: usize = 1 << 20;
+
+/// A text of up to so many bytes is searched by the engine, whatever the pattern.
+const SHORT_BYTES: usize = 4096;
+
+/// So much work (see [`Stepwise::work`]) the engine does at once: it may take half a second.
+const MUCH: usize = 1 << 27;
+
+/// So much work the engine does to find out where groups are.
+const TOO_MUCH: usize = 1 << 33;
+
+/// How a pattern is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    pub case_insensitive: bool,
+    pub multi_line: bool,
+    pub dot_matches_new_line: bool,
+    pub ignore_whitespace: bool,
+}
 
 thread_local! {
     /// True if a search was given up within [`watched`].
@@ -51,6 +76,29 @@ const OPTIONS: &str = "imsxu";
 const PCRE_PROPERTIES: &[(&str, &str)] =
     &[("Xan", r"[\p{L}\p{N}]"), ("Xwd", r"[\p{L}\p{N}_]"), ("Xps", r"[\s]"), ("Xsp", r"[\s]")];
 
+/// What is made for the first long text.
+#[derive(Debug)]
+struct IfLong {
+    /// in the engine's dialect
+    pattern: String,
+    options: Options,
+    /// None for what only the engine can search for
+    stepwise: OnceLock<Option<Stepwise>>,
+    /// with another limit
+    regex: OnceLock<Option<Regex>>,
+}
+
+fn compiled(pattern: &str, options: Options, backtrack_limit: usize) -> fancy_regex::Result<Regex> {
+    RegexBuilder::new(pattern)
+        .case_insensitive(options.case_insensitive)
+        .multi_line(options.multi_line)
+        .dot_matches_new_line(options.dot_matches_new_line)
+        .ignore_whitespace(options.ignore_whitespace)
+        .backtrack_limit(backtrack_limit)
+        .delegate_size_limit(MAX_COMPILED_BYTES)
+        .build()
+}
+
 /// A compiled regular expression.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
@@ -58,6 +106,7 @@ pub(crate) struct Pattern {
     /// sorted
     options: String,
     regex: Regex,
+    if_long: Arc<IfLong>,
     prefix: String,
 }
 
@@ -80,20 +129,29 @@ impl Pattern {
         }
         let has = |option: char| options.contains(option);
         let translated = translated(source, has('m'), has('x')).map_err(invalid)?;
-        let regex = RegexBuilder::new(&translated)
-            .case_insensitive(has('i'))
-            .multi_line(has('m'))
-            .dot_matches_new_line(has('s'))
-            .ignore_whitespace(has('x'))
-            .backtrack_limit(BACKTRACK_LIMIT)
-            .delegate_size_limit(MAX_COMPILED_BYTES)
-            .build()
-            .map_err(|error| invalid(&error.to_string()))?;
+        let reading = Options {
+            case_insensitive: has('i'),
+            multi_line: has('m'),
+            dot_matches_new_line: has('s'),
+            ignore_whitespace: has('x'),
+        };
+        let regex = compiled(&translated, reading, BACKTRACK_LIMIT).map_err(|error| invalid(&error.to_string()))?;
         let mut sorted: Vec<char> = options.chars().collect();
         sorted.sort_unstable();
         sorted.dedup();
         let prefix = if has('i') || has('m') || has('x') { String::new() } else { literal_prefix(source) };
-        Ok(Pattern { source: source.to_owned(), options: sorted.into_iter().collect(), regex, prefix })
+        Ok(Pattern {
+            source: source.to_owned(),
+            options: sorted.into_iter().collect(),
+            regex,
+            if_long: Arc::new(IfLong {
+                pattern: translated,
+                options: reading,
+                stepwise: OnceLock::new(),
+                regex: OnceLock::new(),
+            }),
+            prefix,
+        })
     }
 
     /// What every string that the pattern is found in starts with.
@@ -133,17 +191,53 @@ impl Pattern {
     /// `Location51156` for a search that steps back too often.
     pub fn search(&self, text: &str) -> Result<bool> {
         budget::steps(1 + text.len() / BYTES_A_STEP);
-        self.regex.is_match(text).map_err(|_| given_up())
+        if let Some(found) = self.much(text).and_then(|stepwise| stepwise.is_found_in(text)) {
+            return Ok(found);
+        }
+        self.engine(text).is_match(text).map_err(|_| given_up())
+    }
+
+    /// The pattern in the engine's dialect, and how it is read.
+    #[cfg(test)]
+    pub(super) fn reading(&self) -> (&str, Options) {
+        (&self.if_long.pattern, self.if_long.options)
+    }
+
+    fn engine(&self, text: &str) -> &Regex {
+        if text.len() <= LONG_BYTES {
+            return &self.regex;
+        }
+        let IfLong { pattern, options, regex, .. } = &*self.if_long;
+        let regex = regex.get_or_init(|| compiled(pattern, *options, BACKTRACK_LIMIT_IF_LONG).ok());
+        regex.as_ref().unwrap_or(&self.regex)
+    }
+
+    /// The automaton, if it is much work to search the text.
+    fn much(&self, text: &str) -> Option<&Stepwise> {
+        if text.len() <= SHORT_BYTES {
+            return None;
+        }
+        let IfLong { pattern, options, stepwise, .. } = &*self.if_long;
+        let stepwise = stepwise.get_or_init(|| Stepwise::new(pattern, *options)).as_ref()?;
+        (stepwise.work(text) > MUCH).then_some(stepwise)
     }
 
     /// Where the pattern and its groups are found, one match after the other: starts and ends in bytes, the whole match
     /// first. A search that steps back too often ends them with `Location51156`. As in MongoDB an empty match may follow
     /// another at once, and the end of a text that is not empty is not searched.
     pub fn captures_in<'t>(&'t self, text: &'t str) -> impl Iterator<Item = Result<Vec<Option<(usize, usize)>>>> + 't {
-        let mut next = Some(0);
+        // Where they are only the engine can tell, and nobody could stop it.
+        let (mut next, mut refused) = match self.much(text) {
+            Some(stepwise) if stepwise.is_found_in(text) == Some(false) => (None, None),
+            Some(stepwise) if stepwise.work(text) > TOO_MUCH => (None, Some(given_up())),
+            _ => (Some(0), None),
+        };
         std::iter::from_fn(move || {
+            if let Some(error) = refused.take() {
+                return Some(Err(error));
+            }
             budget::step();
-            let captures = match self.regex.captures_from_pos(text, next.take()?) {
+            let captures = match self.engine(text).captures_from_pos(text, next.take()?) {
                 Ok(captures) => captures?,
                 Err(_) => return Some(Err(given_up())),
             };
