@@ -322,10 +322,10 @@ fn a_writer_of_a_collection_can_damage_only_that() {
     let (cluster, service) = cluster();
     let (router, shard) = (&cluster.router, &cluster.shards[0]);
     let named = |sql: &str| placeholders(&cluster).iter().fold(sql.to_owned(), |sql, (from, to)| sql.replace(from, to));
-    // What a move leaves at a shard while it runs, which is not the table's own.
+    // As a move makes one at a shard while it runs; under a name of which the worker does not think that a dead move left it.
     shard.psql(&format!(
-        "SET ROLE {service}; CREATE TABLE docshard_data.m1_staging (skey bytea, id bytea, doc jsonb); \
-         INSERT INTO docshard_data.m1_staging VALUES ('', '', '{{}}')"
+        "SET ROLE {service}; CREATE TABLE docshard_data.a_staging (skey bytea, id bytea, doc jsonb); \
+         INSERT INTO docshard_data.a_staging VALUES ('', '', '{{}}')"
     ));
     let mut client = session(shard, "application", &service);
     for sql in [
@@ -337,9 +337,9 @@ fn a_writer_of_a_collection_can_damage_only_that() {
         "SELECT docshard_internal.count_all(<other>)",
         "SELECT docshard_internal.put_document(<other>, <other place>, <other key>, '{\"_id\": 100, \"k\": 100}', '{\"_id\": 100, \"k\": 100, \"x\": 1}')",
         "SELECT docshard_internal.pack_part(<other>, <other key>, NULL, NULL)",
-        "SELECT * FROM docshard_data.m1_staging",
-        "INSERT INTO docshard_data.m1_staging VALUES ('', '', '{}')",
-        "UPDATE docshard_data.m1_staging SET doc = '{\"$bad\": 1}'",
+        "SELECT * FROM docshard_data.a_staging",
+        "INSERT INTO docshard_data.a_staging VALUES ('', '', '{}')",
+        "UPDATE docshard_data.a_staging SET doc = '{\"$bad\": 1}'",
         "UPDATE docshard_data.placement SET version = version + 1",
         "DELETE FROM docshard_data.placement",
         "INSERT INTO docshard_data.capture VALUES (<own>, 1, '', NULL)",
