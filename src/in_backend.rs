@@ -145,6 +145,34 @@ mod tests {
         assert_eq!(found[0].text(0), "{\"_id\": 1, \"name\": \"pen\"}");
     }
 
+    /// Prepares more statements than are kept.
+    #[pg_extern]
+    fn prepares_many(from: i32) -> i32 {
+        (0..600)
+            .map(|n| spi::read(&format!("SELECT {n} + $1 + {from}"), &[Param::Int4(0)]).unwrap()[0].i32(0) - n - from)
+            .sum()
+    }
+
+    /// A statement that is being run stays, whatever is prepared meanwhile.
+    #[pg_test]
+    fn plans_in_use_stay() {
+        let sql = "SELECT n, tests.prepares_many(n * 1000) FROM pg_catalog.generate_series(1, 4) AS n ORDER BY n";
+        for _ in 0..2 {
+            let rows = spi::query(sql, &[]).unwrap();
+            assert_eq!(
+                rows.iter().map(|row| (row.i32(0), row.i32(1))).collect::<Vec<_>>(),
+                [(1, 0), (2, 0), (3, 0), (4, 0)]
+            );
+        }
+        // A statement that ends by an error gives its plan back.
+        for n in 0..600 {
+            let failing = format!("SELECT 1 / ($1 - {n})");
+            let caught = crate::pg::subtransaction::attempt(|| spi::read(&failing, &[Param::Int4(n)]).map(|_| ()));
+            assert!(caught.is_err(), "{failing}");
+        }
+        assert_eq!(spi::query(sql, &[]).unwrap().len(), 4);
+    }
+
     #[pg_test]
     fn damaged_bytes_never_crash() {
         let mut random = Random(4242);
