@@ -25,7 +25,7 @@ DECLARE
     -- What the service role cannot do itself at a shard.
     for_service_as_owner CONSTANT name[] := ARRAY[
         'set_service_password', 'make_role', 'drop_role', 'pull_verifier', 'connect_shard', 'admit_puller',
-        'disconnect_shard', 'leave_cluster'];
+        'disconnect_shard', 'leave_cluster', 'dismantle_node'];
     function record;
 BEGIN
     FOR function IN

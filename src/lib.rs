@@ -33,6 +33,7 @@ pub extern "C-unwind" fn _PG_init() {
     migration::init();
     indexing::init();
     catalog::rotation::init();
+    catalog::protection::init();
     transactions::init();
     worker::init();
 }
@@ -46,6 +47,7 @@ mod docshard_internal {}
 
 ::pgrx::extension_sql_file!("../sql/schemas.sql", name = "schemas", bootstrap);
 ::pgrx::extension_sql_file!("../sql/catalog.sql", name = "catalog", requires = ["schemas"]);
+::pgrx::extension_sql_file!("../sql/protection.sql", name = "protection", requires = ["catalog"]);
 ::pgrx::extension_sql_file!("../sql/privileges.sql", name = "privileges", finalize);
 
 #[cfg(any(test, feature = "pg_test"))]

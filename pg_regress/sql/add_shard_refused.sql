@@ -67,5 +67,12 @@ CALL try(:'server' || ' dbname=regress_latin', '{"name": "latin"}');
 SELECT name FROM docshard.list_shards() ORDER BY name;
 SELECT srvname FROM pg_foreign_server ORDER BY srvname;
 DROP PROCEDURE try;
+-- It is a shard, for all that this server knows.
+DROP DATABASE regress_other;
+\echo :LAST_ERROR_SQLSTATE
+\connect regress_other
+SELECT d ->> 'role' AS role, d ->> 'shard' AS shard, d ->> 'confirm' AS confirm, d ->> 'collections' AS collections FROM docshard.dismantle() AS d;
+SELECT docshard.dismantle('0000000000000001');
+\connect :here
 DROP DATABASE regress_other;
 DROP DATABASE regress_latin;

@@ -1,6 +1,7 @@
 //! Administration of shards and databases.
 
 use super::required;
+use crate::catalog::dismantle::{self, Scope};
 use crate::catalog::grants::EVERYTHING;
 use crate::catalog::shards::{self, AddOptions, Removal};
 use crate::catalog::{access, cache, change, collections, databases, rotation};
@@ -68,6 +69,23 @@ fn remove_shard(name: &str) -> Json {
                 "msg": "removeshard completed successfully", "state": "completed", "shard": name, "ok": 1,
             }),
         }))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Takes a cluster apart, with all its documents: at its router, or at a shard whose router is gone. Without `confirm` it tells
+/// what would be lost, and what to confirm with. Options: shards (false leaves the other databases as they are, of which this
+/// is a copy perhaps), skipUnreachable. For superusers.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn dismantle(confirm: default!(Option<&str>, "NULL"), options: default!(Option<Json>, "'{}'")) -> Json {
+    let run = || -> Result<Json> {
+        let json = required(options, "options")?.parse()?;
+        let options = Options::of(&json, "dismantle", &["shards", "skipUnreachable"])?;
+        let scope = Scope {
+            shards: options.boolean("shards")?.unwrap_or(true),
+            skip_unreachable: options.boolean("skipUnreachable")?.unwrap_or(false),
+        };
+        Ok(answer(&dismantle::dismantle(confirm, scope)?))
     };
     run().unwrap_or_else(|e| e.raise())
 }

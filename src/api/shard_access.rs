@@ -3,7 +3,7 @@
 //! The functions of `docshard_internal` here, but for `set_access`, run as the extension's owner; only the service role may
 //! call them.
 
-use crate::ownership::access;
+use crate::ownership::{access, dismantle};
 use crate::pg::error::Error;
 use docshard_core::error::Kind;
 use pgrx::prelude::*;
@@ -76,4 +76,10 @@ fn disconnect_shard(server: &str, puller: &str) {
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn leave_cluster() {
     access::leave_cluster().unwrap_or_else(|e| e.raise());
+}
+
+/// Forgets the router, and drops all documents.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn dismantle_node() {
+    dismantle::dismantle(false).unwrap_or_else(|e| e.raise());
 }

@@ -8,6 +8,8 @@
 //! * [`duplicate`]: violated unique indexes in MongoDB's words.
 //! * [`chunks`]: splitting and merging.
 //! * [`rotation`]: a new password for the service role.
+//! * [`dismantle`]: takes the cluster apart.
+//! * [`protection`]: refuses to drop what a cluster needs.
 //! * [`zones`]: which shards belong to a zone, and which keys live there.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
 //! * [`shards`], [`databases`], [`collections`], [`indexes`], [`sharding`], [`access`]: the operations of administrators;
@@ -19,12 +21,14 @@ pub mod change;
 pub mod chunks;
 pub mod collections;
 pub mod databases;
+pub mod dismantle;
 pub mod duplicate;
 pub mod grants;
 pub mod indexes;
 pub mod model;
 pub mod namespace;
 pub mod nodes;
+pub mod protection;
 pub mod rotation;
 pub mod settings;
 pub mod sharding;

@@ -418,7 +418,7 @@ fn service_name(shard: i32) -> Result<String> {
 }
 
 /// The role as which a shard logs in at others.
-fn puller_name(shard: i32) -> Result<String> {
+pub(super) fn puller_name(shard: i32) -> Result<String> {
     Ok(format!("{}_{shard}", role_prefix()?))
 }
 

@@ -12,6 +12,7 @@
 
 use super::{placement, table};
 use crate::pg::credentials;
+use crate::pg::drop_guard;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::permission;
@@ -195,7 +196,7 @@ pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
     // What a router had here before, which has taken this shard out.
     if let Some(before) = before.filter(|before| before != role && before.starts_with(PREFIX)) {
         let before = quote_ident(&before);
-        spi::run_script(&format!("DROP OWNED BY {before}"))?;
+        drop_guard::unguarded(|| spi::run_script(&format!("DROP OWNED BY {before}")))?;
         let _ = subtransaction::attempt(|| spi::run_script(&format!("DROP ROLE {before}")));
     }
     Ok(())
@@ -397,7 +398,11 @@ fn drop_puller(puller: &str) -> Result<()> {
     Ok(())
 }
 
-fn drop_server(server: &str) -> Result<()> {
+/// Drops a foreign server, with its user mappings; nothing if there is none.
+///
+/// # Errors
+/// PostgreSQL's own.
+pub fn drop_server(server: &str) -> Result<()> {
     if server::foreign_server_oid(server).is_none() {
         return Ok(());
     }
@@ -408,9 +413,10 @@ fn drop_server(server: &str) -> Result<()> {
     )?;
     let server = quote_ident(server);
     for row in &mapped {
-        spi::run_script(&format!("DROP USER MAPPING FOR {} SERVER {server}", quote_ident(row.text(0))))?;
+        let user = quote_ident(row.text(0));
+        drop_guard::unguarded(|| spi::run_script(&format!("DROP USER MAPPING FOR {user} SERVER {server}")))?;
     }
-    spi::run_script(&format!("DROP SERVER {server} CASCADE"))
+    drop_guard::unguarded(|| spi::run_script(&format!("DROP SERVER {server} CASCADE")))
 }
 
 /// Forgets the router's cluster: its mark, the other shards, and the password with which this one logged in there. The service
@@ -440,4 +446,25 @@ pub fn leave_cluster() -> Result<()> {
     spi::execute("DELETE FROM docshard_data.node", &[])?;
     spi::execute("UPDATE docshard_data.service SET secret = NULL", &[])?;
     Ok(())
+}
+
+/// Does without the service role. One that a router made goes, unless another database of this server has something of it; one
+/// that an administrator made stays, without what it had here. Runs as a superuser.
+///
+/// # Errors
+/// Internal ones.
+pub(super) fn forget_service_role(role: &str) -> Result<()> {
+    spi::execute("DELETE FROM docshard_data.service", &[])?;
+    let name = quote_ident(role);
+    if role.starts_with(PREFIX) {
+        drop_guard::unguarded(|| spi::run_script(&format!("DROP OWNED BY {name}")))?;
+        let _ = subtransaction::attempt(|| spi::run_script(&format!("DROP ROLE {name}")));
+        return Ok(());
+    }
+    spi::run_script(&format!(
+        "REVOKE ALL ON SCHEMA docshard, docshard_internal, docshard_catalog, docshard_data FROM {name}; \
+         REVOKE ALL ON ALL TABLES IN SCHEMA docshard, docshard_catalog, docshard_data FROM {name}; \
+         REVOKE ALL ON ALL SEQUENCES IN SCHEMA docshard_data FROM {name}; \
+         REVOKE ALL ON ALL FUNCTIONS IN SCHEMA docshard_internal FROM {name}"
+    ))
 }

@@ -17,11 +17,13 @@
 //! * [`inspect`] finds documents that are not stored as they should be.
 //! * [`measure`] tells how much is here, and where it can be cut.
 //! * [`access`] says who may do what here.
+//! * [`dismantle`] makes this database one of no cluster.
 //! * [`table`] makes and drops the collection's table together with its placement.
 
 pub mod access;
 pub mod arriving;
 pub mod capture;
+pub mod dismantle;
 pub mod documents;
 pub mod few;
 pub mod index_functions;

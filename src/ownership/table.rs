@@ -2,6 +2,7 @@
 
 use super::{SCHEMA, access, index_functions};
 use crate::pg::counting;
+use crate::pg::drop_guard;
 use crate::pg::error::{Error, Result};
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::known;
@@ -283,7 +284,7 @@ pub fn index_of(relation: &str) -> Option<i32> {
 /// As [`create`].
 pub fn drop(collection: i32) -> Result<()> {
     if has_relation(&format!("c{collection}")) {
-        spi::run_script(&format!("DROP TABLE {}", name(collection)))?;
+        drop_guard::unguarded(|| spi::run_script(&format!("DROP TABLE {}", name(collection))))?;
     }
     spi::execute("DELETE FROM docshard_data.placement WHERE collection_id = $1", &[Param::Int4(collection)])?;
     for table in ["capture", "capture_log", "capture_parts"] {

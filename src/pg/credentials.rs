@@ -2,6 +2,7 @@
 //! text of a statement that fails, and extensions keep texts; so what is stored here goes into the catalogs by
 //! PostgreSQL's own functions, as `CREATE USER MAPPING` and `ALTER ROLE` do after parsing.
 
+use super::drop_guard;
 use super::error::{Error, Result};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -105,7 +106,7 @@ pub fn set_user_mapping(server: &str, role: &str, login: &[(&str, &str)]) -> Res
         let at = pg_sys::get_foreign_server_oid((*old).servername, false);
         let zero = pg_sys::Datum::from(0);
         if pg_sys::SearchSysCacheExists(cache, user.into(), at.into(), zero, zero) {
-            pg_sys::RemoveUserMapping(old);
+            drop_guard::unguarded(|| pg_sys::RemoveUserMapping(old));
             pg_sys::CommandCounterIncrement();
         }
         let new = pg_sys::palloc0(size_of::<pg_sys::CreateUserMappingStmt>()).cast::<pg_sys::CreateUserMappingStmt>();

@@ -38,7 +38,18 @@ pub fn find() -> Option<Extension> {
 impl Extension {
     /// True if a relation came with the extension.
     pub fn has(&self, relation: pg_sys::Oid) -> bool {
+        self.is_or_has(pg_sys::RelationRelationId, relation)
+    }
+
+    /// True if it is the extension of that number.
+    pub fn is(&self, extension: pg_sys::Oid) -> bool {
+        self.oid == extension
+    }
+
+    /// True if an object, of a class of PostgreSQL's catalogs, is the extension or came with it.
+    pub fn is_or_has(&self, class: pg_sys::Oid, object: pg_sys::Oid) -> bool {
+        let itself = class == pg_sys::ExtensionRelationId && object == self.oid;
         // SAFETY: looks into pg_depend, inside a transaction.
-        unsafe { pg_sys::getExtensionOfObject(pg_sys::RelationRelationId, relation) == self.oid }
+        itself || unsafe { pg_sys::getExtensionOfObject(class, object) == self.oid }
     }
 }

@@ -10,6 +10,7 @@ pub mod bulk;
 pub mod counting;
 pub mod covering;
 pub mod credentials;
+pub mod drop_guard;
 pub mod durability;
 pub mod epoch;
 pub mod error;

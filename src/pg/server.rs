@@ -46,6 +46,12 @@ pub fn user_name(user: pg_sys::Oid) -> String {
     }
 }
 
+/// As [`outer_user_name`], by number.
+pub fn outer_user() -> pg_sys::Oid {
+    // SAFETY: reads backend-local state.
+    unsafe { pg_sys::GetOuterUserId() }
+}
+
 /// Who called: the session's role, outside of any function that runs as its owner.
 pub fn outer_user_name() -> String {
     // SAFETY: reads backend-local state.
@@ -103,4 +109,10 @@ pub fn foreign_server_name(server: pg_sys::Oid) -> Option<String> {
 pub fn transaction_id() -> u32 {
     // SAFETY: inside a transaction.
     unsafe { u32::from(pg_sys::GetTopTransactionId()) }
+}
+
+/// What tells the client's present statement from every other one of this process: a number of its transaction, and its time.
+pub fn present_statement() -> (u32, i64) {
+    // SAFETY: reads backend-local state; MyProc is set in every process that runs statements.
+    unsafe { ((*pg_sys::MyProc).lxid, pg_sys::GetCurrentStatementStartTimestamp()) }
 }

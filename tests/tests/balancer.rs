@@ -525,6 +525,7 @@ fn drop_database_is_not_kept_waiting() {
     wait_until("the session ends", LONG, || {
         node.value("SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = 'other' AND backend_type = 'client backend')")
     });
+    node.psql("ALTER DATABASE other RESET docshard.part_of_cluster");
     // A worker that has just begun to look may be met once; one that stayed would be met every time.
     wait_until("the database can be dropped", LONG, || {
         node.client().batch_execute("DROP DATABASE IF EXISTS other").is_ok()

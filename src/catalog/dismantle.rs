@@ -1,0 +1,261 @@
+//! Takes a cluster apart: at its router, or at a shard whose router is gone.
+//!
+//! The first call tells what would be lost and wants the cluster's identity as confirmation. Shards are dismantled first, each
+//! in a transaction of its own, this database last: if something fails, the same call again goes on. A router is a new cluster
+//! afterwards, which shards of the old one do not take for theirs.
+
+use super::shards::{LOCAL, puller_name, server_name};
+use super::{cache, change};
+use crate::catalog::model::{Place, Shard};
+use crate::ownership::{access, dismantle as node};
+use crate::pg::error::{Error, Result};
+use crate::pg::lock::{self, Tag};
+use crate::pg::param::Param;
+use crate::pg::sql::quote_literal;
+use crate::pg::{server, spi, user};
+use crate::remote::Session;
+use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
+use serde_json::{Value as Json, json};
+use std::rc::Rc;
+
+/// How a call of `docshard.dismantle` goes about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope {
+    /// the other databases of the cluster are dismantled, too
+    pub shards: bool,
+    /// those that cannot be reached are left as they are
+    pub skip_unreachable: bool,
+}
+
+/// What is here to be taken apart.
+struct Found {
+    cluster: i64,
+    /// the shard of another database's cluster that this one is
+    shard: Option<String>,
+    collections: i64,
+}
+
+impl Found {
+    fn confirmation(&self) -> String {
+        format!("{:016x}", self.cluster)
+    }
+}
+
+fn look() -> Result<Found> {
+    let rows = spi::query(
+        "SELECT n.cluster_id, n.shard, c.id, (SELECT pg_catalog.count(*) FROM docshard_data.placement), \
+                (SELECT pg_catalog.count(*) FROM docshard_catalog.collections) \
+         FROM docshard_catalog.cluster c LEFT JOIN docshard_data.node n ON true",
+        &[],
+    )?;
+    let row = rows.first().ok_or_else(|| Error::new(Kind::NotYetInitialized, "this cluster has no identity"))?;
+    Ok(match row.opt_text(1) {
+        Some(shard) => Found { cluster: row.i64(0), shard: Some(shard.to_owned()), collections: row.i64(3) },
+        None => Found { cluster: row.i64(2), shard: None, collections: row.i64(4) },
+    })
+}
+
+/// Takes the cluster apart if `confirm` is its identity; without one, tells what that means.
+///
+/// # Errors
+/// `Unauthorized` for who is neither superuser nor the extension's owner; `BadValue` for a wrong confirmation;
+/// `ConflictingOperationInProgress`; `HostUnreachable` and its like.
+pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
+    if !server::outer_user_is_superuser() && server::outer_user() != user::extension_owner()? {
+        return Err(Error::new(Kind::Unauthorized, "only a superuser may take a cluster apart"));
+    }
+    let found = look()?;
+    let others: Vec<Rc<Shard>> = match (&found.shard, scope.shards) {
+        (None, true) => {
+            let mut others: Vec<_> = cache::shards()?.values().filter(|s| s.place != Place::Local).cloned().collect();
+            others.sort_by_key(|shard| shard.id);
+            others
+        }
+        _ => Vec::new(),
+    };
+    let names: Vec<&str> = others.iter().map(|shard| shard.name.as_str()).collect();
+    let Some(confirm) = confirm else {
+        return Ok(json!({
+            "msg": "all documents of these databases would be dropped: call it again with the confirmation",
+            "confirm": found.confirmation(),
+            "role": if found.shard.is_some() { "shard" } else { "router" },
+            "shard": found.shard, "shards": names, "collections": found.collections, "ok": 1,
+        }));
+    };
+    if confirm != found.confirmation() {
+        return Err(Error::new(Kind::BadValue, "this is not the identity of the cluster that would be taken apart")
+            .with_hint("docshard.dismantle() without arguments tells what would be lost, and the identity."));
+    }
+    if server::in_transaction_block() {
+        let message = "a cluster cannot be taken apart inside a transaction block";
+        return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
+    }
+    if found.shard.is_some() {
+        let token = cluster_token(&found);
+        refuse_prepared(&token, found.cluster)?;
+        let before = with_lock_timeout()?;
+        node::dismantle(true)?;
+        restore_lock_timeout(&before)?;
+        return Ok(json!({"msg": "this database belongs to no cluster any more", "ok": 1}));
+    }
+    let before = with_lock_timeout()?;
+    stop_moves()?;
+    let unreachable = dismantle_others(&found, &others, scope)?;
+    dismantle_here(&found)?;
+    restore_lock_timeout(&before)?;
+    Ok(if unreachable.is_empty() {
+        json!({"msg": "the cluster is taken apart", "ok": 1})
+    } else {
+        json!({
+            "msg": "the cluster is taken apart, but for shards that could not be reached: run docshard.dismantle() there",
+            "unreachable": unreachable, "ok": 1,
+        })
+    })
+}
+
+fn cluster_token(found: &Found) -> String {
+    format!("{:016x}", found.cluster)
+}
+
+/// What a transaction that was prepared for the cluster is named like, of clients and of moves.
+fn prepared_names(token: &str, cluster: i64) -> [String; 2] {
+    [format!("docshard_{token}"), format!("docshard_m_{cluster}_")]
+}
+
+/// Tables cannot be dropped while a prepared transaction has written to them, and only who is outside a transaction can end it.
+fn refuse_prepared(token: &str, cluster: i64) -> Result<()> {
+    let [one, other] = prepared_names(token, cluster);
+    let rows = spi::query(
+        "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
+         AND (pg_catalog.starts_with(gid, $1) OR pg_catalog.starts_with(gid, $2)) ORDER BY gid LIMIT 1",
+        &[Param::Text(&one), Param::Text(&other)],
+    )?;
+    match rows.first() {
+        None => Ok(()),
+        Some(row) => Err(Error::new(
+            Kind::ConflictingOperationInProgress,
+            format!("the cluster's prepared transaction \"{}\" is still here", row.text(0)),
+        )
+        .with_hint(format!("ROLLBACK PREPARED {}; then run it again.", quote_literal(row.text(0))))),
+    }
+}
+
+/// No table is waited for longer than that; answers what was set before.
+fn with_lock_timeout() -> Result<String> {
+    let rows = spi::query("SELECT pg_catalog.current_setting('lock_timeout')", &[])?;
+    restore_lock_timeout("10s")?;
+    Ok(rows.first().map(|row| row.text(0).to_owned()).unwrap_or_default())
+}
+
+fn restore_lock_timeout(value: &str) -> Result<()> {
+    spi::query("SELECT pg_catalog.set_config('lock_timeout', $1, true)", &[Param::Text(value)]).map(drop)
+}
+
+/// Refuses to go on while a move or a build has a living process; lets no other one begin.
+fn stop_moves() -> Result<()> {
+    spi::run_script(
+        "LOCK TABLE docshard_catalog.migrations, docshard_catalog.index_builds, docshard_catalog.shards IN EXCLUSIVE MODE",
+    )?;
+    let moves = spi::query("SELECT id FROM docshard_catalog.migrations WHERE state <> 'done' ORDER BY id", &[])?;
+    if let Some(row) = moves.iter().find(|row| !lock::is_free(Tag::Coordinator(row.i64(0)))) {
+        return Err(Error::new(
+            Kind::ConflictingOperationInProgress,
+            format!("a chunk is being moved (migration {})", row.i64(0)),
+        )
+        .with_hint("docshard.stop_balancer() waits until no chunk moves any more."));
+    }
+    let builds = spi::query("SELECT id, name FROM docshard_catalog.index_builds ORDER BY id", &[])?;
+    if let Some(row) = builds.iter().find(|row| !lock::is_free(Tag::Builder(row.i32(0)))) {
+        let message = format!("the index {} is being built", row.text(1));
+        return Err(Error::new(Kind::ConflictingOperationInProgress, message)
+            .with_hint("Run it again when that is over; docshard.list_index_builds() shows how far it is."));
+    }
+    Ok(())
+}
+
+/// Dismantles the shards; answers those that could not be reached.
+fn dismantle_others(found: &Found, others: &[Rc<Shard>], scope: Scope) -> Result<Vec<String>> {
+    let mut sessions = Vec::new();
+    let mut unreachable = Vec::new();
+    // All are reached before one is touched.
+    for shard in others {
+        let Some(oid) = shard.place.server() else { continue };
+        match Session::open(oid) {
+            Ok(session) => sessions.push((shard.name.clone(), session)),
+            Err(_) if scope.skip_unreachable => unreachable.push(shard.name.clone()),
+            Err(error) => {
+                return Err(error.with_context(format!("shard \"{}\"", shard.name)).with_hint(
+                    "To leave it as it is: docshard.dismantle(confirm, '{\"skipUnreachable\": true}'); later, call \
+                     docshard.dismantle() there.",
+                ));
+            }
+        }
+    }
+    for (name, session) in &mut sessions {
+        let named = |error: Error| error.with_context(format!("shard \"{name}\""));
+        roll_back_prepared(session, found).map_err(named)?;
+        session
+            .execute("BEGIN; SET LOCAL lock_timeout = '10s'; SELECT docshard_internal.dismantle_node(); COMMIT")
+            .map_err(named)?;
+    }
+    Ok(unreachable)
+}
+
+/// Rolls back what the cluster has prepared in a session's database. Documents that it holds are to be dropped in any case.
+fn roll_back_prepared(session: &mut Session, found: &Found) -> Result<()> {
+    let [one, other] = prepared_names(&cluster_token(found), found.cluster);
+    let rows = session.query(
+        "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
+         AND (pg_catalog.starts_with(gid, $1) OR pg_catalog.starts_with(gid, $2))",
+        &[Param::Text(&one), Param::Text(&other)],
+    )?;
+    for gid in rows.iter().filter_map(|row| row.text(0)) {
+        session.execute(&format!("ROLLBACK PREPARED {}", quote_literal(gid)))?;
+    }
+    Ok(())
+}
+
+/// Dismantles the router's own database, and makes it a new cluster.
+fn dismantle_here(found: &Found) -> Result<()> {
+    let local: Option<Oid> = server::foreign_server_oid(&server_name(LOCAL));
+    if let Some(local) = local
+        && let Ok(mut session) = Session::open(local)
+    {
+        roll_back_prepared(&mut session, found)?;
+    }
+    let shards = cache::shards()?;
+    for table in [
+        "collections",
+        "zone_ranges",
+        "zones",
+        "databases",
+        "grants",
+        "migrations",
+        "transactions",
+        "rotation",
+        "shards WHERE server IS NOT NULL",
+    ] {
+        spi::execute(&format!("DELETE FROM docshard_catalog.{table}"), &[])?;
+    }
+    for shard in shards.values() {
+        if let Some(server) = &shard.server {
+            access::disconnect_shard(server, &puller_name(shard.id)?)?;
+        }
+    }
+    access::drop_server(&server_name(LOCAL))?;
+    node::dismantle(true)?;
+    spi::execute(
+        "INSERT INTO docshard_catalog.shards (name) SELECT $1 \
+         WHERE NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE name = $1)",
+        &[Param::Text(LOCAL)],
+    )?;
+    spi::execute(
+        "UPDATE docshard_catalog.cluster SET id = ('x' || pg_catalog.substr(pg_catalog.md5( \
+           pg_catalog.random()::pg_catalog.text || pg_catalog.clock_timestamp()::pg_catalog.text), 1, 16))::pg_catalog.bit(64)::pg_catalog.int8",
+        &[],
+    )?;
+    change::log("dismantle", None, &json!({"cluster": found.confirmation()}))?;
+    change::announce();
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Refuses to drop what a cluster needs: the extension, the servers of shards and the tables of collections, however the drop
+//! is reached, and the database itself.
+//!
+//! A database needs protection if it is a router with other shards, if it is a shard of a router, or if it holds documents.
+//! docshard's own statements pass (`drop_guard::unguarded`); `docshard.dismantle()` makes the database one that nobody needs.
+//! Whether another database of this server is part of a cluster its setting `docshard.part_of_cluster` says, which triggers
+//! on `shards` and `node` keep.
+
+use super::shards::{LOCAL, server_name};
+use crate::ownership::table;
+use crate::pg::drop_guard::{self, Dropped};
+use crate::pg::error::{Error, Result};
+use crate::pg::param::Param;
+use crate::pg::{server, spi, user};
+use docshard_core::error::Kind;
+use std::cell::Cell;
+
+/// SQLSTATE `dependent_objects_still_exist`.
+const STILL_NEEDED: [u8; 5] = *b"2BP01";
+
+thread_local! {
+    /// The statement in which the extension was found to be needed by nobody: while it is dropped, piece by piece, its tables
+    /// cannot be asked again.
+    static PASSED: Cell<Option<(u32, i64)>> = const { Cell::new(None) };
+}
+
+/// Begins to watch; called from `_PG_init`.
+pub fn init() {
+    drop_guard::watch(judge);
+}
+
+/// What this database is for others; None if nobody would miss it.
+///
+/// # Errors
+/// Internal ones.
+pub fn role() -> Result<Option<String>> {
+    let rows = spi::query(
+        "SELECT (SELECT pg_catalog.string_agg(name, ', ' ORDER BY id) FROM docshard_catalog.shards WHERE server IS NOT NULL), \
+                (SELECT shard FROM docshard_data.node)",
+        &[],
+    )?;
+    if let Some(shard) = rows.first().and_then(|row| row.opt_text(1)) {
+        return Ok(Some(format!("this database is the shard \"{shard}\" of a cluster")));
+    }
+    if let Some(shards) = rows.first().and_then(|row| row.opt_text(0)) {
+        return Ok(Some(format!("this database is the router of a cluster with other shards: {shards}")));
+    }
+    let placed = spi::query("SELECT collection_id FROM docshard_data.placement ORDER BY collection_id", &[])?;
+    for row in &placed {
+        let collection = row.i32(0);
+        if !table::has_relation(&format!("c{collection}")) {
+            continue;
+        }
+        let found = spi::query(&format!("SELECT FROM {} LIMIT 1", table::name(collection)), &[])?;
+        if !found.is_empty() {
+            return Ok(Some("this database holds documents".to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+fn judge(dropped: &Dropped, name: &str) -> Result<()> {
+    match dropped {
+        Dropped::Database(database) => judge_database(*database, name),
+        Dropped::Extension => {
+            let statement = server::present_statement();
+            if PASSED.get() != Some(statement) {
+                match user::as_extension_owner(role)? {
+                    Some(role) => return Err(needed(name, &role).with_hint(DISMANTLE)),
+                    None => PASSED.set(Some(statement)),
+                }
+            }
+            Ok(())
+        }
+        Dropped::Table { schema, name: table } => {
+            let Some(collection) = table::collection_of(table).filter(|_| schema == "docshard_data") else {
+                return Ok(());
+            };
+            if PASSED.get() == Some(server::present_statement()) {
+                return Ok(());
+            }
+            match user::as_extension_owner(|| collection_in_use(collection))? {
+                None => Ok(()),
+                Some(reason) => Err(needed(name, &reason)
+                    .with_hint("docshard.drop_collection() drops a collection, docshard.dismantle() all of them.")),
+            }
+        }
+        Dropped::Server(server) => judge_server(server, name),
+        Dropped::UserMapping { server, user } => {
+            if *user == user::extension_owner()? {
+                judge_server(server, name)
+            } else {
+                Ok(())
+            }
+        }
+    }
+}
+
+const DISMANTLE: &str = "docshard.dismantle() takes the cluster apart, with its documents; then it can be dropped.";
+
+fn needed(name: &str, why: &str) -> Error {
+    Error { sqlstate: STILL_NEEDED, ..Error::new(Kind::IllegalOperation, format!("cannot drop {name} because {why}")) }
+}
+
+/// Why the table of a collection is needed.
+fn collection_in_use(collection: i32) -> Result<Option<String>> {
+    let rows = spi::query(
+        "SELECT (SELECT namespace FROM docshard_catalog.collections WHERE id = $1) FROM docshard_data.placement \
+         WHERE collection_id = $1",
+        &[Param::Int4(collection)],
+    )?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    if role()?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(match row.opt_text(0) {
+        Some(namespace) => format!("it holds documents of the collection {namespace}"),
+        None => "it holds documents of a collection".to_owned(),
+    }))
+}
+
+fn judge_server(server: &str, name: &str) -> Result<()> {
+    if PASSED.get() == Some(server::present_statement()) {
+        return Ok(());
+    }
+    let shard = user::as_extension_owner(|| {
+        let rows = spi::query(
+            "SELECT name FROM docshard_catalog.shards \
+             WHERE server = $1::pg_catalog.name OR (server IS NOT NULL AND $2) ORDER BY id LIMIT 1",
+            &[Param::Text(server), Param::Bool(server == server_name(LOCAL))],
+        )?;
+        Ok(rows.first().map(|row| row.text(0).to_owned()))
+    })?;
+    match shard {
+        None => Ok(()),
+        Some(_) if server == server_name(LOCAL) => {
+            Err(needed(name, "the shards of this cluster reach this database by it").with_hint(DISMANTLE))
+        }
+        Some(shard) => Err(needed(name, &format!("this router reaches the shard \"{shard}\" by it"))
+            .with_hint("docshard.remove_shard() takes a shard out of the cluster.")),
+    }
+}
+
+fn judge_database(database: pgrx::pg_sys::Oid, name: &str) -> Result<()> {
+    let rows = spi::query(
+        "SELECT pg_catalog.split_part(c, '=', 2), d.datname FROM pg_catalog.pg_db_role_setting s \
+         CROSS JOIN pg_catalog.unnest(s.setconfig) c JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase \
+         WHERE s.setdatabase = $1::pg_catalog.oid AND s.setrole = 0 \
+         AND pg_catalog.starts_with(c, 'docshard.part_of_cluster=')",
+        &[Param::Int8(u32::from(database).into())],
+    )?;
+    let Some(row) = rows.first() else { return Ok(()) };
+    Err(needed(name, &format!("it is a {} of a docshard cluster", row.text(0))).with_hint(format!(
+        "docshard.dismantle() there takes the cluster apart. Of a mere copy: ALTER DATABASE {} RESET docshard.part_of_cluster.",
+        crate::pg::sql::quote_ident(row.text(1))
+    )))
+}

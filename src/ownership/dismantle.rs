@@ -1,0 +1,59 @@
+//! Makes this database one that belongs to no cluster: its documents are dropped, and everything is forgotten that tied it to
+//! a router and to other shards.
+//!
+//! A router asks its shards for that; where the router is gone, an administrator does it at the shard.
+
+use super::{SCHEMA, access, table};
+use crate::pg::drop_guard::unguarded;
+use crate::pg::error::Result;
+use crate::pg::param::Param;
+use crate::pg::spi;
+use crate::pg::sql::quote_ident;
+
+/// Drops all documents, and what ties this database to a cluster; runs as the extension's owner. `service`: the role goes, too,
+/// as which the router worked here, which it cannot ask for itself.
+///
+/// # Errors
+/// 55P03 if a transaction uses a table, one that is prepared perhaps.
+pub fn dismantle(service: bool) -> Result<()> {
+    let placed = spi::query("SELECT collection_id FROM docshard_data.placement ORDER BY collection_id", &[])?;
+    for row in &placed {
+        table::drop(row.i32(0))?;
+    }
+    drop_leftovers()?;
+    for table in ["capture", "capture_log", "capture_parts"] {
+        spi::execute(&format!("DELETE FROM docshard_data.{table}"), &[])?;
+    }
+    if let Some(name) = access::service_role()? {
+        let lent = spi::query(
+            "SELECT r.rolname FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles r ON r.oid = m.roleid \
+             WHERE m.member = (SELECT role FROM docshard_data.service) ORDER BY r.rolname",
+            &[],
+        )?;
+        for row in &lent {
+            access::drop_role(row.text(0))?;
+        }
+        access::leave_cluster()?;
+        if service {
+            access::forget_service_role(&name)?;
+        }
+    }
+    spi::execute("DELETE FROM docshard_data.node", &[])?;
+    Ok(())
+}
+
+/// Drops what moves and dropped collections have left.
+fn drop_leftovers() -> Result<()> {
+    let left = spi::query(
+        "SELECT c.relname, c.relkind = 'f' FROM pg_catalog.pg_class c \
+         WHERE c.relnamespace = $1::pg_catalog.regnamespace AND c.relkind IN ('r', 'f') \
+         AND c.relname ~ '^(c[0-9]+|m[0-9]+_(source|changes|staging))$' ORDER BY c.relname",
+        &[Param::Text(&SCHEMA.to_string_lossy())],
+    )?;
+    for row in &left {
+        let kind = if row.bool(1) { "FOREIGN TABLE" } else { "TABLE" };
+        let name = quote_ident(row.text(0));
+        unguarded(|| spi::run_script(&format!("DROP {kind} docshard_data.{name}")))?;
+    }
+    Ok(())
+}
