@@ -30,7 +30,8 @@ SELECT docshard.shard_collection('bulk.s', '{"_id": "hashed"}');
 SELECT docshard.bulk_write('bulk.s', (SELECT json_agg(json_build_object('insertOne', json_build_object('document', json_build_object('_id', n % 15)))) FROM generate_series(1, 20) n),
   '{"ordered": false}') AS bulk \gset
 SELECT :'bulk'::jsonb -> 'insertedCount' AS inserted, jsonb_path_query_array(:'bulk', '$.writeErrors[*].index') AS failed;
-SELECT docshard.bulk_write('bulk.s', '[{"updateOne": {"filter": {"x": 1}, "update": {"$set": {"x": 2}}}}]') #> '{writeErrors,0}' AS error;
+SELECT docshard.bulk_write('bulk.s', '[{"updateOne": {"filter": {"x": 1}, "update": {"$set": {"_id": 99}}, "upsert": true}}, {"replaceOne": {"filter": {"_id": {"$gt": 90}}, "replacement": {"x": 2}}}, {"deleteOne": {"filter": {"x": 2}}},
+  {"updateMany": {"filter": {"x": 1}, "update": {"$set": {"x": 2}}, "upsert": true}}]') - 'insertedIds' AS bulk;
 -- What is no list of operations.
 SELECT docshard.bulk_write('bulk.c', '[]');
 \echo :LAST_ERROR_SQLSTATE

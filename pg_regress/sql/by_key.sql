@@ -47,6 +47,7 @@ SELECT docshard.create_index('twin.unsharded_short', '{"e": 1}', '{"unique": tru
 SELECT docshard.insert_many('twin.unsharded_short', ARRAY['{"_id": 101, "e": 1}', '{"_id": 102, "e": 3}']::jsonb[]) -> 'insertedCount' AS inserted;
 SELECT docshard.update_one('twin.unsharded_short', '{"_id": 101}', '{"$inc": {"e": 1}}') -> 'modifiedCount' AS modified;
 SELECT docshard.update_one('twin.unsharded_short', '{"_id": 101}', '{"$inc": {"e": 1}}');
+SELECT docshard.insert_one('twin.own_short', '{"_id": 1, "v": 1}') -> 'insertedId' AS inserted;
 BEGIN READ ONLY;
 SELECT docshard.update_one('twin.own_short', '{"_id": 1}', '{"$inc": {"v": 1}}');
 ROLLBACK;

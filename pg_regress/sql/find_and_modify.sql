@@ -42,16 +42,14 @@ SELECT docshard.find_one_and_update('fam.c', '{"_id": 1}', '{"$inc": {"l": 1}}')
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.find_one_and_delete('fam.c', '{}', '{"upsert": true}');
 
--- Sharded: by the full shard key or by _id.
+-- Sharded: by the full shard key, a part of it, or nothing of it.
 SELECT docshard.shard_collection('fam.s', '{"owner": 1, "n": 1}');
 SELECT docshard.find_one_and_update('fam.s', '{"owner": "ann", "n": 1}', '{"$push": {"m": "hi"}}', '{"upsert": true, "returnDocument": "after", "projection": {"_id": 0}}');
 SELECT docshard.find_one_and_update('fam.s', '{"owner": "ann", "n": 1}', '{"$push": {"m": "ho"}}', '{"upsert": true, "returnDocument": "after", "projection": {"_id": 0}}');
-SELECT docshard.find_one_and_update('fam.s', '{"owner": "ann"}', '{"$push": {"m": "ho"}}');
-\echo :LAST_ERROR_SQLSTATE
-SELECT docshard.find_one_and_delete('fam.s', '{"m": "ho"}');
-\echo :LAST_ERROR_SQLSTATE
-SELECT docshard.find_one_and_update('fam.s', '{"_id": 1}', '{"$push": {"m": "ho"}}', '{"upsert": true}');
-\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.find_one_and_update('fam.s', '{"owner": "ann"}', '{"$push": {"m": "hu"}}', '{"returnDocument": "after", "projection": {"_id": 0}}');
+SELECT docshard.find_one_and_update('fam.s', '{"m": "ho"}', '{"$pull": {"m": "hu"}}', '{"returnDocument": "after", "projection": {"_id": 0}}');
+SELECT docshard.find_one_and_update('fam.s', '{"_id": 1}', '{"$push": {"m": "ho"}}', '{"upsert": true, "returnDocument": "after"}');
+SELECT docshard.find_one_and_delete('fam.s', '{"_id": 1}');
 SELECT docshard.find_one_and_delete('fam.s', '{"owner": "ann", "n": 1}', '{"projection": {"_id": 0, "m": 1}}');
 SELECT docshard.count_documents('fam.s');
 SELECT docshard.drop_database('fam');

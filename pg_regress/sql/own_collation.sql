@@ -77,7 +77,7 @@ SELECT docshard.find('own.s', '{"k": "a"}', '{"sort": {"_id": 1}}');
 SELECT docshard.update_one('own.s', '{"_id": "X"}', '{"$set": {"n": 1}}');
 SELECT docshard.update_one('own.s', '{"_id": "X"}', '{"$set": {"n": 1}}', '{"collation": {"locale": "fr"}}');
 SELECT docshard.delete_one('own.s', '{"_id": "Y"}');
-SELECT docshard.update_one('own.s', '{"k": "a"}', '{"$set": {"n": 1}}');
+SELECT docshard.update_one('own.s', '{"k": "a"}', '{"$set": {"n": 2}}');
 SELECT docshard.find('own.s', '{}', '{"sort": {"_id": 1}}');
 SELECT docshard.create_index('own.s', '{"k": 1, "z": 1}', '{"unique": true}');
 SELECT docshard.create_collection('own.t', '{"collation": {"locale": "en"}}') -> 'ok' AS ok;

@@ -55,13 +55,14 @@ SELECT docshard.update_one('sku.c', '{"k": 26}', '{"$set": {"k": 12, "_id": 9}}'
 SELECT docshard.insert_one('sku.c', '{"_id": 1, "k": 12}') -> 'insertedId' AS id;
 SELECT docshard.update_one('sku.c', '{"k": 26}', '{"$set": {"k": 12}}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.update_one('sku.c', '{"v": "d"}', '{"$set": {"k": 13}}');
-\echo :LAST_ERROR_SQLSTATE
+-- Found without the shard key, at any shard.
+SELECT docshard.update_one('sku.c', '{"v": "d"}', '{"$set": {"k": 13}}') -> 'modifiedCount' AS modified;
+SELECT docshard.update_one('sku.c', '{"v": "d"}', '[{"$set": {"k": {"$add": ["$k", 13]}}}]') -> 'modifiedCount' AS modified;
 
--- An upsert names the full shard key, and may put the new document elsewhere.
+-- An upsert may put the new document elsewhere than the shard key that its filter gives, if it gives one.
 SELECT docshard.update_one('sku.c', '{"k": 8, "_id": 8}', '{"$set": {"k": 28}}', '{"upsert": true}') -> 'upsertedId' AS id;
-SELECT docshard.update_one('sku.c', '{"_id": 8}', '{"$set": {"k": 29}}', '{"upsert": true}');
-\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('sku.c', '{"_id": 8}', '{"$set": {"k": 29}}', '{"upsert": true}') -> 'modifiedCount' AS modified;
+SELECT docshard.update_one('sku.c', '{"v": "e"}', '{"$set": {"k": 14, "_id": 9}}', '{"upsert": true}') -> 'upsertedId' AS id;
 SELECT docshard.find('sku.c', '{}', '{"sort": {"_id": 1, "k": 1}}');
 TABLE sku_shards;
 DROP VIEW sku_shards;

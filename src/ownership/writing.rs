@@ -138,6 +138,11 @@ pub fn exclude_writers(collection: i32) {
 /// `NamespaceNotFound` if the collection has no table here; PostgreSQL's own (42501) for a user who may not write to it.
 pub fn lock_upsert(collection: i32, number: i64) -> Result<()> {
     permission::require_any_write(table::oid(collection)?);
-    acquire(Tag::Upsert(collection, number), Mode::Exclusive);
+    acquire_upsert(collection, number);
     Ok(())
+}
+
+/// As [`lock_upsert`], for a user of whom it is known that he may.
+pub fn acquire_upsert(collection: i32, number: i64) {
+    acquire(Tag::Upsert(collection, number), Mode::Exclusive);
 }

@@ -1,69 +1,31 @@
 //! Where a write goes.
 //!
-//! A write to one document must say which: by the full shard key, by `_id`, or, as a replacement, by the shard key of the
-//! new document. By `_id` alone several shards may have candidates; then the document is looked up first and the write
-//! aimed at its key, and the caller tries again if the document went away in between.
+//! A write of many documents goes to every shard that the filter concerns. A write of one goes to that shard at once if
+//! there is only one. If there are several, it has two phases: all of them are asked for a candidate at the same time, and the
+//! write is then aimed at the shard key and `_id` of one, the first in the order if there is one. There the shard checks the
+//! filter, and the candidate's place in the order, once more. If the candidate has changed or gone meanwhile, nothing is
+//! written, and the caller aims again.
 
 use super::call::Call;
 use super::choice;
 use super::condition::{Bound, Conditions};
 use super::dispatch::{self, Destination};
 use super::hint;
-use super::options;
+use super::insert::Storable;
+use super::merge::Merged;
+use super::options::FindOptions;
 use super::read::Query;
-use super::statement::Statement;
+use super::statement::{self, Statement};
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
-use docshard_core::document::raw::RawObject;
+use crate::pg::fault;
+use docshard_core::document::raw;
 use docshard_core::error::Kind;
 use docshard_core::key::{KeyRange, KeyRanges};
+use docshard_core::projection::Projection;
+use docshard_core::sort::Sort;
 use docshard_core::targeting;
-
-/// What wants to write, for messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// update and replacement
-    Update,
-    /// deletion
-    Delete,
-    /// either, with the document as the answer
-    FindAndModify,
-}
-
-impl Operation {
-    /// MongoDB's answer to one that does not say which document.
-    fn untargeted(self, collection: &Collection) -> Error {
-        let key = collection.key.to_json();
-        let either = format!("must contain an exact match on _id or target a single shard by the full shard key {key}");
-        match self {
-            Operation::Update => {
-                Error::new(Kind::InvalidOptions, format!("A {{multi:false}} update on a sharded collection {either}"))
-            }
-            Operation::Delete => {
-                Error::new(Kind::ShardKeyNotFound, format!("A single delete on a sharded collection {either}"))
-            }
-            Operation::FindAndModify => Error::new(
-                Kind::ShardKeyNotFound,
-                format!("Query for sharded findAndModify must contain the shard key {key}"),
-            )
-            .with_hint("Give an exact match on every field of the shard key, or on _id."),
-        }
-    }
-
-    /// MongoDB's answer to an upsert that does not say on which shard.
-    fn untargeted_upsert(self, collection: &Collection) -> Error {
-        let key = collection.key.to_json();
-        let message = match self {
-            Operation::FindAndModify => format!("Query for sharded findAndModify must contain the shard key {key}"),
-            _ => format!(
-                "An {{upsert: true}} update on the sharded collection {} must target a single shard by the full shard key \
-                 {key}",
-                collection.namespace
-            ),
-        };
-        Error::new(Kind::ShardKeyNotFound, message)
-    }
-}
+use serde_json::Value as Json;
 
 /// A write that looks for its target.
 #[derive(Debug)]
@@ -74,10 +36,10 @@ pub struct Shot<'a> {
     pub many: bool,
     /// a document is inserted if there is none
     pub upsert: bool,
-    /// what is put in place of the document
-    pub replacement: Option<RawObject<'a>>,
-    /// who asks
-    pub operation: Operation,
+    /// of one: the first in this order, and its text
+    pub sort: Option<&'a (Sort, String)>,
+    /// how many candidates have been missed: they changed before they were written
+    pub misses: usize,
 }
 
 /// Where a write goes.
@@ -87,33 +49,47 @@ pub struct Aim {
     pub destinations: Vec<Destination>,
     /// the keys that it may touch
     pub keys: KeyRanges,
-    /// the shard key that it is confined to, encoded, where the filter does not say so
-    skey: Option<Vec<u8>>,
-    /// the encoded `_id` of the document that was looked up
-    id: Option<Vec<u8>>,
+    /// one of several shards was chosen, where a matching document was seen
+    has_candidate: bool,
+    /// the one document that it is confined to
+    candidate: Option<Candidate>,
+}
+
+/// A document that matched when it was read.
+#[derive(Debug)]
+struct Candidate {
+    /// its shard key, encoded
+    skey: Vec<u8>,
+    /// its `_id`, encoded
+    id: Vec<u8>,
+    /// the text of a sort, and the document's key in it, which it must still have
+    place: Option<(String, Vec<u8>)>,
 }
 
 impl Aim {
-    /// True if a document was looked up; it may have gone away since.
-    pub fn is_looked_up(&self) -> bool {
-        self.id.is_some()
+    /// Of shards that are known before anything has been read.
+    fn by_filter(destinations: Vec<Destination>, keys: KeyRanges) -> Option<Self> {
+        (!destinations.is_empty()).then_some(Self { destinations, keys, has_candidate: false, candidate: None })
+    }
+
+    /// True if a matching document was seen at one of several shards. If none is written there, it has changed since, and others
+    /// may match.
+    pub fn has_candidate(&self) -> bool {
+        self.has_candidate
     }
 
     /// True if the filter alone says which documents come into question.
     pub fn is_by_filter(&self) -> bool {
-        self.skey.is_none() && self.id.is_none()
+        self.candidate.is_none()
     }
 
     /// The key of the one document that a write can concern. None where it has to be searched for in other ways.
     pub fn key(&self, collection: &Collection, query: &Query) -> Option<OneKey> {
-        if query.hint.is_some() {
-            return None;
-        }
-        let key = match &self.skey {
-            Some(skey) => OneKey { skey: skey.clone(), id: one_id(query), filter: Some(query.text.clone()) },
-            None => one_key(collection, query, &self.keys)?,
+        let Some(Candidate { skey, id, place }) = &self.candidate else {
+            return one_key(collection, query, &self.keys);
         };
-        Some(OneKey { id: self.id.clone().or(key.id), ..key })
+        let is_key = query.hint.is_none() && place.is_none();
+        is_key.then(|| OneKey { skey: skey.clone(), id: Some(id.clone()), filter: Some(query.text.clone()) })
     }
 
     /// The WHERE clause of its statement.
@@ -122,11 +98,15 @@ impl Aim {
     /// Those of [`Conditions::of_query`].
     pub fn conditions(&self, collection: &Collection, query: &Query) -> Result<Conditions> {
         let mut conditions = Conditions::of_query(collection, query)?;
-        for (column, key) in [("t.skey", &self.skey), ("t.id", &self.id)] {
-            if let Some(key) = key {
-                let key = conditions.param(Bound::Bytes(key.clone()));
-                conditions.and(format!("{column} = {key}"));
-            }
+        let Some(Candidate { skey, id, place }) = &self.candidate else { return Ok(conditions) };
+        for (column, key) in [("t.skey", skey), ("t.id", id)] {
+            let key = conditions.param(Bound::Bytes(key.clone()));
+            conditions.and(format!("{column} = {key}"));
+        }
+        if let Some((sort, key)) = place {
+            let (sort, key) =
+                (conditions.param(Bound::Text(sort.clone())), conditions.param(Bound::Bytes(key.clone())));
+            conditions.and(format!("docshard_internal.sort_key(t.doc, {sort}) = {key}"));
         }
         Ok(conditions)
     }
@@ -178,54 +158,138 @@ pub fn one_id(query: &Query) -> Option<Vec<u8>> {
 /// Finds a write's target. None: there is nothing that it could write to.
 ///
 /// # Errors
-/// `ShardKeyNotFound` and `InvalidOptions` if it does not say which document; those of reading.
+/// `ShardKeyNotFound` for an upsert of many that does not give the full shard key; those of reading.
 pub fn aim(collection: &Collection, shot: &Shot<'_>) -> Result<Option<Aim>> {
     let query = shot.query;
     hint::means(collection, query)?;
     let keys = query.keys(collection);
-    let sharded = !collection.key.is_unsharded();
-    let exact = sharded && keys.as_point().is_some();
-    if sharded && shot.upsert && !exact {
-        return Err(shot.operation.untargeted_upsert(collection));
+    if shot.many && shot.upsert && !collection.key.is_unsharded() && keys.as_point().is_none() {
+        return Err(untargeted_upsert(collection));
     }
     let destinations = dispatch::destinations(collection, &keys)?;
-    if shot.many || !sharded || exact {
-        return Ok((!destinations.is_empty()).then_some(Aim { destinations, keys, skey: None, id: None }));
+    if shot.many || destinations.len() < 2 {
+        return Ok(Aim::by_filter(destinations, keys));
     }
-    if query.filter.equality_of("_id").is_some() || names_one_id(collection, query)? {
-        return look_up(collection, query, destinations);
+    let aim = match shot.sort {
+        Some(sort) => first_candidate(collection, query, sort, destinations),
+        None if shot.misses == 0 => any_candidate(collection, query, destinations),
+        None => any_shard(collection, shot, destinations, keys),
+    }?;
+    if aim.is_some() {
+        fault::point("aim.found")?;
     }
-    match shot.replacement {
-        Some(replacement) if collection.key.is_complete(replacement) => {
-            let skey = collection.key.key_of(replacement)?;
-            let keys = KeyRanges::new(vec![KeyRange::point(&skey)]).intersect(&keys);
-            let destinations = dispatch::destinations(collection, &keys)?;
-            Ok((!destinations.is_empty()).then_some(Aim { destinations, keys, skey: Some(skey), id: None }))
-        }
-        _ => Err(shot.operation.untargeted(collection)),
-    }
+    Ok(aim)
 }
 
-/// True for an equality on `_id` under the collection's own collation, as in MongoDB under that only.
-fn names_one_id(collection: &Collection, query: &Query) -> Result<bool> {
-    let (Some(own), Some(setting)) = (&collection.collation, &query.setting) else { return Ok(false) };
-    let alike = options::parsed_setting(Some(setting))?.collator() == Some(own);
-    Ok(alike && query.filter.demands_one("_id"))
+/// MongoDB's answer to an upsert that does not say on which shard.
+fn untargeted_upsert(collection: &Collection) -> Error {
+    Error::new(
+        Kind::ShardKeyNotFound,
+        format!(
+            "An {{upsert: true}} update on the sharded collection {} must target a single shard by the full shard key {}",
+            collection.namespace,
+            collection.key.to_json()
+        ),
+    )
 }
 
-/// Looks for the one document.
-fn look_up(collection: &Collection, query: &Query, destinations: Vec<Destination>) -> Result<Option<Aim>> {
-    let conditions = Conditions::of_query(collection, query)?;
-    let sql = format!("SELECT t.skey, t.id FROM {} t WHERE {} LIMIT 1", collection.table(), conditions.sql());
-    let statement = Statement { sql, params: conditions.params };
-    let streams = dispatch::read(collection, &destinations, &statement)?;
+/// True if there is a document that matches, at any shard.
+///
+/// # Errors
+/// Those of reading.
+pub fn matches_anywhere(collection: &Collection, query: &Query) -> Result<bool> {
+    any_candidate(collection, query, query.destinations(collection)?).map(|found| found.is_some())
+}
+
+/// Looks for a document that matches.
+fn any_candidate(collection: &Collection, query: &Query, destinations: Vec<Destination>) -> Result<Option<Aim>> {
+    let streams = dispatch::read(collection, &destinations, &look(collection, query)?)?;
     for (mut stream, destination) in streams.into_iter().zip(destinations) {
         if let Some(row) = stream.next_row()? {
             let bytes = |column| row.get(column).unwrap_or_default().to_vec();
-            let (skey, id) = (bytes(0), bytes(1));
-            let keys = KeyRanges::new(vec![KeyRange::point(&skey)]);
-            return Ok(Some(Aim { destinations: vec![destination], keys, skey: Some(skey), id: Some(id) }));
+            return Ok(Some(confined(destination, Candidate { skey: bytes(0), id: bytes(1), place: None })));
         }
     }
     Ok(None)
+}
+
+/// Looks for a shard that has a document which matches. Where many clients take documents that they all find, such as jobs, they all
+/// meet at one: who has missed one goes by the filter, which lets the shard go on to the next, and to another shard than others.
+fn any_shard(
+    collection: &Collection,
+    shot: &Shot<'_>,
+    destinations: Vec<Destination>,
+    keys: KeyRanges,
+) -> Result<Option<Aim>> {
+    let streams = dispatch::read(collection, &destinations, &look(collection, shot.query)?)?;
+    let mut found = Vec::new();
+    for (mut stream, destination) in streams.into_iter().zip(destinations) {
+        if stream.next_row()?.is_some() {
+            found.push(destination);
+        }
+    }
+    if found.is_empty() {
+        return Ok(None);
+    }
+    let chosen = (std::process::id() as usize + shot.misses) % found.len();
+    let destinations = vec![found.swap_remove(chosen)];
+    Ok(Some(Aim { destinations, keys, has_candidate: true, candidate: None }))
+}
+
+/// One document at each shard.
+fn look(collection: &Collection, query: &Query) -> Result<Statement> {
+    let conditions = Conditions::of_query(collection, query)?;
+    let sql = format!("SELECT t.skey, t.id FROM {} t WHERE {} LIMIT 1", collection.table(), conditions.sql());
+    Ok(Statement { sql, params: conditions.params })
+}
+
+/// Looks for the first document in an order, as a find does.
+fn first_candidate(
+    collection: &Collection,
+    query: &Query,
+    sort: &(Sort, String),
+    destinations: Vec<Destination>,
+) -> Result<Option<Aim>> {
+    let projection = key_projection(collection);
+    let options = FindOptions {
+        sort: Some(sort.clone()),
+        included: Projection::parse(&projection)?.included(),
+        projection: Some(projection.to_string()),
+        setting: query.setting.clone(),
+        limit: Some(1),
+        hint: query.hint.clone(),
+        ..FindOptions::default()
+    };
+    let (statement, order) = statement::find(collection, query, &options, false)?;
+    let streams = dispatch::read_at_most(collection, &destinations, &statement, Some(1))?;
+    let Some(row) = Merged::new(streams, order).next_row()? else { return Ok(None) };
+    let bytes = row.get(0).unwrap_or_default();
+    if row.is_foreign() {
+        raw::validate(bytes)?;
+    }
+    let found = Storable::new(bytes)?;
+    let skey = found.shard_key(collection)?;
+    // Where columns are in the order of the sort, they are the place.
+    let place = (!statement::is_order_of_keys(collection, &query.filter, &sort.0))
+        .then(|| (sort.1.clone(), row.get(1).unwrap_or_default().to_vec()));
+    let destination = dispatch::destination_of(collection, &skey)?;
+    Ok(Some(confined(destination, Candidate { skey, id: found.id_key().to_vec(), place })))
+}
+
+/// Shard key and `_id` of a document are in this part of it.
+fn key_projection(collection: &Collection) -> Json {
+    let mut paths: Vec<&str> = vec!["_id"];
+    for (path, _) in &collection.key.fields {
+        let is_in =
+            |whole: &&str| path.strip_prefix(*whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        if !paths.iter().any(is_in) {
+            paths.push(path);
+        }
+    }
+    Json::Object(paths.into_iter().map(|path| (path.to_owned(), Json::from(1))).collect())
+}
+
+fn confined(destination: Destination, candidate: Candidate) -> Aim {
+    let keys = KeyRanges::new(vec![KeyRange::point(&candidate.skey)]);
+    Aim { destinations: vec![destination], keys, has_candidate: true, candidate: Some(candidate) }
 }

@@ -379,6 +379,16 @@ pub fn write<'s>(
     run().map_err(|error| if single && retryable { error } else { never_again(error) })
 }
 
+/// As the lock of upserts in a [`LockRange`], held here.
+///
+/// # Errors
+/// Those of [`grants::require`].
+pub fn lock_upsert_here(collection: &Collection, number: i64) -> Result<()> {
+    grants::require(collection, Level::Write)?;
+    writing::acquire_upsert(collection.id, number);
+    Ok(())
+}
+
 /// Runs statements that lock and check themselves (see `ownership::documents`), otherwise as [`write`].
 ///
 /// All are sent at once. A stale answer voids what the others have written, unless their transactions had written before:

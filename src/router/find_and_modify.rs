@@ -1,6 +1,5 @@
 //! Changing or deleting one document and answering with it.
 
-use super::aim::Operation;
 use super::modify::Modification;
 use super::options::parsed_setting;
 use super::read::Query;
@@ -72,8 +71,7 @@ pub struct Found {
 /// Finds and modifies. Concurrent calls on one document come one after the other; none is lost.
 ///
 /// # Errors
-/// `BadValue` for a positional projection of the state after; `ShardKeyNotFound` if the filter gives neither the full shard key nor `_id` of a sharded collection; those of
-/// [`single::write`].
+/// `BadValue` for a positional projection of the state after; those of [`single::write`].
 pub fn find_and_modify(namespace: &str, operation: &FindAndModify<'_>) -> Result<Found> {
     let after = operation.returned == Returned::After && operation.modification.is_some();
     // Changed, the document may no longer have the element by which it was found.
@@ -87,7 +85,6 @@ pub fn find_and_modify(namespace: &str, operation: &FindAndModify<'_>) -> Result
         modification: operation.modification,
         upsert: operation.upsert && operation.modification.is_some(),
         images: true,
-        operation: Operation::FindAndModify,
     };
     let written = single::write(namespace, &write)?;
     let document = if after { written.after } else { written.before };

@@ -3,7 +3,7 @@
 //! What a statement says about one document or many is found by [`super::aim`]; one document whose shard key may change
 //! is a matter of [`super::single`].
 
-use super::aim::{Aim, OneKey, Operation, Shot, aim};
+use super::aim::{Aim, OneKey, Shot, aim};
 use super::call::Call;
 use super::condition::Bound;
 use super::dispatch::{self, Destination, LockRange};
@@ -98,8 +98,9 @@ pub struct Change<'a> {
     pub sort: Option<(Sort, String)>,
 }
 
-/// A document that went away between being found and being written is looked for again, so often.
-pub(super) const ATTEMPTS: usize = 20;
+/// A document that changed between being found and being written is looked for again, so often: many clients may go for the
+/// first of the same documents, and each of them gets one in turn.
+pub(super) const ATTEMPTS: usize = 1000;
 
 /// Runs an update.
 ///
@@ -112,7 +113,7 @@ pub fn update(namespace: &str, change: &Change<'_>) -> Result<Updated> {
         change.query.filter.check_upsert()?;
     }
     let mut collisions = 0;
-    for _ in 0..ATTEMPTS {
+    for misses in 0..ATTEMPTS {
         let mut alone = false;
         let done = with_fresh_map(namespace, |collection| {
             let collection = match collection {
@@ -124,7 +125,8 @@ pub fn update(namespace: &str, change: &Change<'_>) -> Result<Updated> {
             if alone {
                 return Ok(None);
             }
-            update_once(&collection, change, &mut collisions).map_err(|error| duplicate::translate(&collection, error))
+            update_once(&collection, change, misses, &mut collisions)
+                .map_err(|error| duplicate::translate(&collection, error))
         })?;
         if alone {
             return update_alone(namespace, change);
@@ -160,21 +162,19 @@ fn update_alone(namespace: &str, change: &Change<'_>) -> Result<Updated> {
         modification: Some(change.modification),
         upsert: change.upsert,
         images: false,
-        operation: Operation::Update,
     };
     let OneWritten { matched, modified, upserted, .. } = single::write(namespace, &write)?;
     Ok(Updated { matched: matched.into(), modified: modified.into(), upserted })
 }
 
 /// One attempt; None: the document went away in between, or came, try again.
-fn update_once(collection: &Collection, change: &Change<'_>, collisions: &mut u32) -> Result<Option<Updated>> {
-    let shot = Shot {
-        query: change.query,
-        many: change.many,
-        upsert: change.upsert,
-        replacement: change.modification.update.replacement(),
-        operation: Operation::Update,
-    };
+fn update_once(
+    collection: &Collection,
+    change: &Change<'_>,
+    misses: usize,
+    collisions: &mut u32,
+) -> Result<Option<Updated>> {
+    let shot = Shot { query: change.query, many: change.many, upsert: change.upsert, sort: None, misses };
     let mut updated = Updated::default();
     if let Some(aim) = aim(collection, &shot)? {
         if let Some(key) = aim.key(collection, change.query).filter(|_| !change.many) {
@@ -188,7 +188,7 @@ fn update_once(collection: &Collection, change: &Change<'_>, collisions: &mut u3
                 updated.modified += row.i64(1);
             }
         }
-        if updated.matched == 0 && aim.is_looked_up() {
+        if updated.matched == 0 && aim.has_candidate() {
             return Ok(None);
         }
     }
@@ -270,14 +270,14 @@ fn update_statement(collection: &Collection, change: &Change<'_>, aim: &Aim) -> 
 /// As [`update`].
 pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
     check_writable(namespace)?;
-    for _ in 0..ATTEMPTS {
+    for misses in 0..ATTEMPTS {
         let done = with_fresh_map(namespace, |collection| {
             let Some(collection) = collection else { return Ok(Some(0)) };
-            let shot = Shot { query, many, upsert: false, replacement: None, operation: Operation::Delete };
+            let shot = Shot { query, many, upsert: false, sort: None, misses };
             let Some(aim) = aim(&collection, &shot)? else { return Ok(Some(0)) };
             if let Some(key) = aim.key(&collection, query).filter(|_| !many) {
                 let deleted = delete_by_key(&collection, &aim.destinations, key)?;
-                return Ok((deleted > 0 || !aim.is_looked_up()).then_some(deleted));
+                return Ok((deleted > 0 || !aim.has_candidate()).then_some(deleted));
             }
             let conditions = aim.conditions(&collection, query)?;
             let table = collection.table();
@@ -294,7 +294,7 @@ pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
             let range = LockRange::of(&aim.keys);
             let written = dispatch::write(&collection, &aim.destinations, &range, |_| &statement)?;
             let deleted: u64 = written.iter().map(|written| written.affected).sum();
-            let gone = deleted == 0 && aim.is_looked_up();
+            let gone = deleted == 0 && aim.has_candidate();
             Ok((!gone).then(|| i64::try_from(deleted).unwrap_or(i64::MAX)))
         })?;
         if let Some(deleted) = done {

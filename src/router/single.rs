@@ -7,7 +7,7 @@
 //! meanwhile. The insert comes first: a stale map is noticed there before anything was written, and the whole write can
 //! be run again.
 
-use super::aim::{Aim, Operation, Shot, aim};
+use super::aim::{Aim, Shot, aim};
 use super::condition::{Bound, Conditions};
 use super::dispatch::{self, Answer, Destination, LockRange};
 use super::fresh::with_fresh_map;
@@ -40,8 +40,6 @@ pub struct OneWrite<'a> {
     pub upsert: bool,
     /// true if the answer is to have the documents
     pub images: bool,
-    /// who asks
-    pub operation: Operation,
 }
 
 /// What the write did.
@@ -69,14 +67,15 @@ pub fn write(namespace: &str, write: &OneWrite<'_>) -> Result<OneWritten> {
         write.query.filter.check_upsert()?;
     }
     let mut collisions = 0;
-    for _ in 0..ATTEMPTS {
+    for misses in 0..ATTEMPTS {
         let done = with_fresh_map(namespace, |collection| {
             let collection = match collection {
                 Some(collection) => collection,
                 None if write.upsert => collections::create_implicitly(namespace)?,
                 None => return Ok(Some(OneWritten::default())),
             };
-            write_once(&collection, write, &mut collisions).map_err(|error| duplicate::translate(&collection, error))
+            write_once(&collection, write, misses, &mut collisions)
+                .map_err(|error| duplicate::translate(&collection, error))
         })?;
         if let Some(written) = done {
             return Ok(written);
@@ -86,14 +85,13 @@ pub fn write(namespace: &str, write: &OneWrite<'_>) -> Result<OneWritten> {
 }
 
 /// One attempt; None: the document went away in between, or came, try again.
-fn write_once(collection: &Collection, write: &OneWrite<'_>, collisions: &mut u32) -> Result<Option<OneWritten>> {
-    let shot = Shot {
-        query: write.query,
-        many: false,
-        upsert: write.upsert,
-        replacement: write.modification.and_then(|modification| modification.update.replacement()),
-        operation: write.operation,
-    };
+fn write_once(
+    collection: &Collection,
+    write: &OneWrite<'_>,
+    misses: usize,
+    collisions: &mut u32,
+) -> Result<Option<OneWritten>> {
+    let shot = Shot { query: write.query, many: false, upsert: write.upsert, sort: write.sort, misses };
     if let Some(aim) = aim(collection, &shot)? {
         let statement = statement(collection, write, &aim)?;
         let range = LockRange::of(&aim.keys);
@@ -102,7 +100,7 @@ fn write_once(collection: &Collection, write: &OneWrite<'_>, collisions: &mut u3
         if let Some((row, destination)) = found {
             return taken(collection, row, destination, write).map(Some);
         }
-        if aim.is_looked_up() {
+        if aim.has_candidate() {
             return Ok(None);
         }
     }
@@ -153,7 +151,7 @@ fn matched(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result<(
         return Ok(found);
     }
     let mut conditions = aim.conditions(collection, write.query)?;
-    let order = match write.sort {
+    let order = match write.sort.filter(|_| aim.is_by_filter()) {
         Some(sort) => order_by(collection, &write.query.filter, sort, &mut conditions),
         None => String::new(),
     };

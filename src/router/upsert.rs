@@ -4,9 +4,13 @@
 //! that. Otherwise the second waits for the first: the shard holds a lock that the values which the filter demands
 //! choose, to the end of the transaction, and looks once more under it before it inserts. MongoDB asks for a unique
 //! index instead.
+//!
+//! Where the filter does not give the shard key, documents that match, and the new one, may be at different shards. Then the
+//! router holds the lock, and asks all shards once more under it.
 
+use super::aim;
 use super::condition::{Bound, Conditions};
-use super::dispatch::{self, LockRange};
+use super::dispatch::{self, Destination, LockRange};
 use super::insert::{self, Storable};
 use super::read::Query;
 use super::statement::Statement;
@@ -41,14 +45,34 @@ pub fn insert(collection: &Collection, query: &Query, update: &Update) -> Result
     let skey = document.shard_key(collection)?;
     let keys = KeyRanges::new(vec![KeyRange::point(&skey)]);
     let destinations = dispatch::destinations(collection, &keys)?;
-    let by_id = query.filter.equality_of("_id").is_some();
     let mut range = LockRange::of(&keys);
+    if !collection.key.is_unsharded() && query.keys(collection).as_point().is_none() {
+        dispatch::lock_upsert_here(collection, lock_number(collection, query)?)?;
+        if aim::matches_anywhere(collection, query)? {
+            return Ok(Upserted::Matched);
+        }
+        return put(collection, query, document, &skey, &destinations, &range, false);
+    }
+    let by_id = query.filter.equality_of("_id").is_some();
     range.upsert = (!by_id).then(|| lock_number(collection, query)).transpose()?;
     // An update may have given the document another shard key than the filter's, at another shard: nothing to look for there.
     let here: Vec<ShardId> = destinations.iter().map(|d| d.shard.id).collect();
     let looks = query.destinations(collection)?.iter().all(|d| here.contains(&d.shard.id));
-    let statement = statement(collection, query, &document, &skey, looks)?;
-    let written = dispatch::write(collection, &destinations, &range, |_| &statement)
+    put(collection, query, document, &skey, &destinations, &range, looks)
+}
+
+/// Inserts the document; `looks`: unless its shard has one that matches the filter.
+fn put(
+    collection: &Collection,
+    query: &Query,
+    document: Box<Storable>,
+    skey: &[u8],
+    destinations: &[Destination],
+    range: &LockRange,
+    looks: bool,
+) -> Result<Upserted> {
+    let statement = statement(collection, query, &document, skey, looks)?;
+    let written = dispatch::write(collection, destinations, range, |_| &statement)
         .map_err(|error| duplicate::translate(collection, error))?;
     let row = written.iter().flat_map(|written| &written.rows).next();
     Ok(match row.map(|row| (row.i64(0), row.i64(1))) {

@@ -569,12 +569,19 @@ impl Worker {
         let Document { key, life } = document;
         let (ns, k) = (NAMESPACES[usize::from(key.collection)], key.k);
         let filter = match self.rng.u32(0..10) {
-            0..6 => format!("{{\"k\": {k}, \"_id\": {k}, \"life\": {life}}}"),
-            6..9 => format!("{{\"k\": {k}, \"life\": {life}}}"),
-            _ => format!("{{\"_id\": {k}, \"life\": {life}}}"),
+            0..5 => format!("{{\"k\": {k}, \"_id\": {k}, \"life\": {life}}}"),
+            5..7 => format!("{{\"k\": {k}, \"life\": {life}}}"),
+            7 => format!("{{\"_id\": {k}, \"life\": {life}}}"),
+            // By less than a key, which is found at one shard or sought at all.
+            8 => {
+                let before = i64::from(k) - 1;
+                format!("{{\"k\": {{\"$gt\": {before}, \"$lt\": {k}.5}}, \"life\": {life}}}")
+            }
+            _ => format!("{{\"$expr\": {{\"$eq\": [{{\"$add\": [\"$k\", 0]}}, {k}]}}, \"life\": {life}}}"),
         };
         let update = format!("{{\"$push\": {{\"ops\": {id}}}, \"$inc\": {{\"n\": {delta}}}}}");
-        format!("SELECT docshard.update_one('{ns}', '{filter}', '{update}')")
+        let options = if self.rng.u32(0..4) == 0 { ", '{\"sort\": {\"n\": 1}}'" } else { "" };
+        format!("SELECT docshard.update_one('{ns}', '{filter}', '{update}'{options})")
     }
 
     fn found_or_not(&self, began: Tick, document: Document, found: bool) {
@@ -646,7 +653,11 @@ impl Worker {
     fn delete_sql(document: Document) -> String {
         let Document { key, life } = document;
         let (ns, k) = (NAMESPACES[usize::from(key.collection)], key.k);
-        format!("SELECT docshard.delete_one('{ns}', '{{\"k\": {k}, \"_id\": {k}, \"life\": {life}}}')")
+        let filter = match life % 3 {
+            0 => format!("{{\"_id\": {k}, \"life\": {life}}}"),
+            _ => format!("{{\"k\": {k}, \"_id\": {k}, \"life\": {life}}}"),
+        };
+        format!("SELECT docshard.delete_one('{ns}', '{filter}')")
     }
 
     fn new_life(&mut self, key: Key) -> Document {

@@ -4,7 +4,7 @@
 //! `target/conformance-crud_spec.txt`. `CONFORMANCE=part-of-an-id` runs only some.
 
 use docshard_tests::Cluster;
-use docshard_tests::conformance::{Class, Excuses, Failure, Outcome, Report, Stage, Way, cases_file, list_file, spec};
+use docshard_tests::conformance::{Excuses, Failure, Outcome, Report, Stage, Way, cases_file, list_file, spec};
 use std::thread;
 
 /// The least share of applicable tests that must pass.
@@ -37,7 +37,7 @@ fn the_crud_specification_holds() {
                 let (cluster, tests) = (&cluster, &tests);
                 scope.spawn(move || {
                     let mut stage = Stage::new(cluster, *way);
-                    tests.iter().map(|test| outcome(*way, test.run(&mut stage))).collect()
+                    tests.iter().map(|test| outcome(test.run(&mut stage))).collect()
                 })
             })
             .collect();
@@ -51,11 +51,9 @@ fn the_crud_specification_holds() {
     report.conclude("crud_spec", if only.is_some() { 0.0 } else { AIM });
 }
 
-/// An operation on one document that names neither `_id` nor shard key is not for a sharded collection.
-fn outcome(way: Way, result: Result<(), Failure>) -> Outcome {
+fn outcome(result: Result<(), Failure>) -> Outcome {
     match result {
         Ok(()) => Outcome::Passed,
-        Err(failure) if way.is_sharded() && failure.is_untargeted() => Outcome::Excused(Class::Shape),
         Err(failure) => Outcome::Failed(format!("{:?} {}", failure.code, failure.message)),
     }
 }

@@ -105,6 +105,65 @@ fn no_increment_of_a_counter_is_lost() {
     println!("{} increments", numbers.len());
 }
 
+/// The counter is found by its name, by various functions; its shard key changes, too, and chunks move.
+#[test]
+fn no_increment_without_the_shard_key_is_lost() {
+    let mut cluster = Cluster::spread(NS);
+    let mut client = cluster.router.client();
+    for k in [20, 120, 220] {
+        call(&mut client, "insert_one", &[&json!({"k": k, "name": "another", "n": 0})]);
+    }
+    // It is not there yet: the clients race to make it, and each would put it at another shard.
+    let clients = Clients::start(&cluster, 6, |client, number| {
+        let filter = json!({"name": "counter"});
+        let k = [50, 150, 250][number % 3];
+        let fresh = json!({"k": k});
+        let options = match number {
+            0 | 1 => json!({"upsert": true, "returnDocument": "after"}),
+            _ => json!({"upsert": true, "returnDocument": "after", "sort": {"n": -1}}),
+        };
+        let update = json!({"$inc": {"n": 1}, "$setOnInsert": fresh});
+        let counter = call(client, "find_one_and_update", &[&filter, &update, &options]);
+        counter["n"].as_i64().expect("a number")
+    });
+    for (k, to) in [(50, "shard1"), (150, "local"), (250, "shard0"), (50, "shard0"), (150, "shard1"), (250, "local")] {
+        move_chunk(&mut client, k, to);
+    }
+    let mut numbers = clients.stop();
+    numbers.sort_unstable();
+    let all = i64::try_from(numbers.len()).expect("a number");
+    assert_eq!(numbers, (1..=all).collect::<Vec<_>>());
+    let found = documents(&mut client);
+    assert_eq!(found.iter().map(|d| d["n"].as_i64()).collect::<Vec<_>>(), [Some(0), Some(0), Some(0), Some(all)]);
+    assert_eq!(stored(&cluster), 4);
+    println!("{all} increments");
+
+    // Writes that can match at one shard alone ask no other, in whatever way their filter says so.
+    let sql = format!(
+        "SELECT d->>'shard' FROM jsonb_array_elements(docshard.explain('{NS}', '{{\"k\": 20}}')::jsonb -> 'shards') d"
+    );
+    let here: String = cluster.router.value(&sql);
+    assert_eq!(here, "shard0");
+    cluster.shards[1].stop_at_once();
+    for filter in [
+        json!({"k": {"$lt": 100}, "name": "another"}),
+        json!({"k": {"$in": [19, 20, 21]}}),
+        json!({"$or": [{"k": 20}, {"k": {"$gte": 30, "$lt": 40}}]}),
+        json!({"k": {"$lt": 100}, "$expr": {"$lt": ["$k", 21]}}),
+    ] {
+        let update = json!({"$inc": {"v": 1}});
+        assert_eq!(call(&mut client, "update_one", &[&filter, &update])["modifiedCount"], 1, "{filter}");
+        let sorted = json!({"sort": {"v": 1}});
+        assert_eq!(call(&mut client, "find_one_and_update", &[&filter, &update, &sorted])["k"], 20, "{filter}");
+        let replacement = json!({"k": 20, "name": "another"});
+        assert_eq!(call(&mut client, "replace_one", &[&filter, &replacement])["modifiedCount"], 1, "{filter}");
+    }
+    let bulk = json!([{"updateOne": {"filter": {"k": {"$lt": 100}}, "update": {"$set": {"w": 1}}}}, {"deleteOne": {"filter": {"w": 1, "k": {"$lt": 21}}}}]);
+    assert_eq!(call(&mut client, "bulk_write", &[&bulk])["deletedCount"], 1);
+    let sql = format!("SELECT docshard.delete_one('{NS}', '{{\"name\": \"another\"}}')");
+    client.batch_execute(&sql).expect_err("a shard is down that may have it");
+}
+
 #[test]
 fn concurrent_upserts_make_one_document() {
     static ROUND: AtomicI64 = AtomicI64::new(0);
@@ -115,12 +174,16 @@ fn concurrent_upserts_make_one_document() {
             .map(|number| {
                 let mut client = cluster.router.client();
                 thread::spawn(move || {
-                    let filter = json!({"k": ROUND.load(Ordering::Relaxed), "kind": "bucket"});
-                    call(
-                        &mut client,
-                        "update_one",
-                        &[&filter, &json!({"$push": {"m": number}}), &json!({"upsert": true})],
-                    )
+                    let round = ROUND.load(Ordering::Relaxed);
+                    // Without the shard key, each would put it elsewhere.
+                    let (filter, update) = match round % 2 {
+                        0 => (json!({"k": round, "kind": "bucket"}), json!({"$push": {"m": number}})),
+                        _ => (
+                            json!({"round": round, "kind": "bucket"}),
+                            json!({"$push": {"m": number}, "$setOnInsert": {"k": number * 50}}),
+                        ),
+                    };
+                    call(&mut client, "update_one", &[&filter, &update, &json!({"upsert": true})])
                 })
             })
             .collect();
@@ -137,8 +200,8 @@ fn concurrent_upserts_make_one_document() {
     }
 }
 
-/// Makes jobs and lets clients take them, by an update of the first in this order.
-fn a_queue_gives_each_job_to_one_client(sort: &str, index: Option<&str>) {
+/// Makes jobs, of one shard key or of several shards, and lets clients take them, by an update of the first in this order.
+fn a_queue_gives_each_job_to_one_client(k: Option<i64>, sort: &str, index: Option<&str>) {
     const JOBS: i64 = 60;
     let cluster = Cluster::spread(NS);
     let mut client = cluster.router.client();
@@ -148,15 +211,24 @@ fn a_queue_gives_each_job_to_one_client(sort: &str, index: Option<&str>) {
     for n in 0..JOBS {
         // What has an array is not in an index's b-tree.
         let state = if n % 7 == 0 { json!(["new", "odd"]) } else { json!("new") };
-        call(&mut client, "insert_one", &[&json!({"_id": n, "k": 120, "state": state, "due": JOBS - n})]);
+        call(
+            &mut client,
+            "insert_one",
+            &[&json!({"_id": n, "k": k.unwrap_or(n * 5), "state": state, "due": JOBS - n})],
+        );
     }
     let sort: Value = serde_json::from_str(sort).unwrap();
+    let filter = match k {
+        Some(k) => json!({"k": k, "state": "new"}),
+        None => json!({"state": "new"}),
+    };
+    let new = filter.clone();
     let take = move |client: &mut Client, number: usize| {
         let taken = call(
             client,
             "find_one_and_update",
             &[
-                &json!({"k": 120, "state": "new"}),
+                &filter,
                 &json!({"$set": {"state": "taken", "by": number}}),
                 &json!({"sort": sort, "projection": {"_id": 1}}),
             ],
@@ -166,7 +238,7 @@ fn a_queue_gives_each_job_to_one_client(sort: &str, index: Option<&str>) {
     let clients = Clients::start(&cluster, 4, take);
     move_chunk(&mut client, 120, "shard1");
     move_chunk(&mut client, 120, "shard0");
-    while call(&mut client, "count_documents", &[&json!({"k": 120, "state": "new"})]) != 0 {
+    while call(&mut client, "count_documents", &[&new]) != 0 {
         thread::yield_now();
     }
     let mut taken: Vec<i64> = clients.stop().into_iter().flatten().collect();
@@ -176,12 +248,18 @@ fn a_queue_gives_each_job_to_one_client(sort: &str, index: Option<&str>) {
 
 #[test]
 fn a_queue_by_id_gives_each_job_to_one_client() {
-    a_queue_gives_each_job_to_one_client(r#"{"_id": 1}"#, None);
+    a_queue_gives_each_job_to_one_client(Some(120), r#"{"_id": 1}"#, None);
 }
 
 #[test]
 fn a_queue_by_an_index_gives_each_job_to_one_client() {
-    a_queue_gives_each_job_to_one_client(r#"{"due": 1}"#, Some(r#"{"k": 1, "state": 1, "due": 1}"#));
+    a_queue_gives_each_job_to_one_client(Some(120), r#"{"due": 1}"#, Some(r#"{"k": 1, "state": 1, "due": 1}"#));
+}
+
+#[test]
+fn a_queue_over_all_shards_gives_each_job_to_one_client() {
+    a_queue_gives_each_job_to_one_client(None, "{}", None);
+    a_queue_gives_each_job_to_one_client(None, r#"{"due": 1}"#, Some(r#"{"state": 1, "due": 1}"#));
 }
 
 #[test]

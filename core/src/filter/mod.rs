@@ -156,11 +156,6 @@ impl Filter {
         values.all(|value| value == first).then_some(first)
     }
 
-    /// True if the field must equal one value, under whatever collation.
-    pub fn demands_one(&self, path: &str) -> bool {
-        self.equalities().iter().any(|(field, _)| *field == path)
-    }
-
     /// Refuses a filter that no upsert can have: what `$expr` demands of a new document's fields cannot be told.
     ///
     /// # Errors

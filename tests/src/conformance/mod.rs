@@ -19,7 +19,7 @@ mod stage;
 pub use case::{Case, Expected, Kind, load};
 pub use excuses::{Class, Excuses};
 pub use report::{Outcome, Report};
-pub use shell::{Answer, Door, Failure, Shell, is_untargeted};
+pub use shell::{Answer, Door, Failure, Shell};
 pub use stage::{Stage, Way};
 
 use crate::process::project;

@@ -52,21 +52,6 @@ impl Failure {
     }
 }
 
-impl Failure {
-    /// True if an operation on one document of a sharded collection names neither `_id` nor shard key.
-    pub fn is_untargeted(&self) -> bool {
-        is_untargeted(self.code, &self.message)
-    }
-}
-
-/// See [`Failure::is_untargeted`].
-pub fn is_untargeted(code: Option<i64>, message: &str) -> bool {
-    const SHARD_KEY_NOT_FOUND: i64 = 61;
-    const INVALID_OPTIONS: i64 = 72;
-    code == Some(SHARD_KEY_NOT_FOUND)
-        || code == Some(INVALID_OPTIONS) && message.contains("on a sharded collection must contain an exact match")
-}
-
 /// A connection that takes commands.
 pub struct Shell {
     client: Client,

@@ -6,6 +6,7 @@ mod building;
 mod crashes;
 mod ddl;
 mod failover;
+mod single;
 mod staging;
 mod switches;
 mod whole;
