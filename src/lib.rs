@@ -32,6 +32,7 @@ pub extern "C-unwind" fn _PG_init() {
     ownership::capture::init();
     migration::init();
     indexing::init();
+    catalog::contacts::init();
     catalog::rotation::init();
     catalog::protection::init();
     transactions::init();

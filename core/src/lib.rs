@@ -35,4 +35,5 @@ pub mod plan;
 
 pub mod balancer;
 pub mod deadlock;
+pub mod handshake;
 pub mod migration;

@@ -9,6 +9,7 @@ pub mod command;
 pub mod documents;
 pub mod engine;
 pub mod find_and_modify;
+pub mod handshake;
 pub mod index;
 pub mod inspect;
 pub mod measure;

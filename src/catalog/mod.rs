@@ -3,6 +3,7 @@
 //! * [`namespace`]: names of databases and collections, checked.
 //! * [`model`]: what a router knows of a collection; [`cache`] keeps it and notices changes.
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
+//! * [`contacts`]: what is said at a shard first, and how far each shard is known to have come.
 //! * [`grants`]: who may read and write which collections.
 //! * [`sizes`]: how much is where, asked at the shards.
 //! * [`duplicate`]: violated unique indexes in MongoDB's words.
@@ -20,6 +21,7 @@ pub mod cache;
 pub mod change;
 pub mod chunks;
 pub mod collections;
+pub mod contacts;
 pub mod databases;
 pub mod dismantle;
 pub mod duplicate;

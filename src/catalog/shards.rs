@@ -7,6 +7,7 @@
 
 use super::cache;
 use super::change;
+use super::contacts;
 use super::model::{Place, Shard};
 use super::nodes::run_on;
 use super::zones;
@@ -400,8 +401,13 @@ fn prepare_node(
         Login { user: user.to_owned(), password: password.map(str::to_owned) }
     };
     session.query(
-        "INSERT INTO docshard_data.node (cluster_id, shard) VALUES ($1, $2)",
-        &[Param::Int8(cluster_id()?), Param::Text(name)],
+        "INSERT INTO docshard_data.node (cluster_id, shard, router, epoch) VALUES ($1, $2, $3, $4)",
+        &[
+            Param::Int8(cluster_id()?),
+            Param::Text(name),
+            Param::Text(&contacts::identity()),
+            Param::Int8(contacts::epoch()?),
+        ],
     )?;
     Ok(login)
 }

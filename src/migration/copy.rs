@@ -41,6 +41,8 @@ pub(super) struct Copy<'a> {
     /// the recipient's table has a unique index beside its primary key
     unique: bool,
     expected: Expected<'a>,
+    /// what the donor must say of itself
+    sender: String,
     batch: i32,
     rounds: i32,
     lag: usize,
@@ -62,6 +64,7 @@ impl<'a> Copy<'a> {
     ) -> Result<Self> {
         let noted = Instant::now();
         let expected = Expected::of(record, end)?;
+        let sender = recipient::expected_donor(record)?;
         Ok(Self {
             record,
             end,
@@ -71,6 +74,7 @@ impl<'a> Copy<'a> {
             parts,
             unique,
             expected,
+            sender,
             batch: 0,
             rounds: 0,
             lag: 0,
@@ -115,12 +119,12 @@ impl<'a> Copy<'a> {
         let began = Instant::now();
         recipient::begin_load(self.recipient, self.record, self.end)?;
         let parts = i32::try_from(self.parts).unwrap_or(i32::MAX);
-        recipient::start_pull(self.puller, self.record, 1)?;
+        recipient::start_pull(self.puller, self.record, &self.sender, 1)?;
         for part in 1..=parts {
             let pulled = recipient::finish_pull(self.puller)?;
             self.batch = part;
             if part < parts {
-                recipient::start_pull(self.puller, self.record, part + 1)?;
+                recipient::start_pull(self.puller, self.record, &self.sender, part + 1)?;
             }
             if pulled.documents > 0 {
                 self.documents += recipient::load(self.recipient, &self.expected, part, pulled.documents, self.unique)?;
@@ -146,7 +150,7 @@ impl<'a> Copy<'a> {
     /// Reads the log with the present documents, and applies it; returns the numbers of the log's rows.
     pub(super) fn apply_changes(&mut self) -> Result<Vec<i64>> {
         self.batch += 1;
-        let applied = recipient::pull_changes(self.puller, self.record, self.batch)?;
+        let applied = recipient::pull_changes(self.puller, self.record, &self.sender, self.batch)?;
         fault::point("move.pulled")?;
         if !applied.is_empty() {
             self.documents += recipient::apply_changes(self.recipient, &self.expected, self.batch)?;

@@ -6,7 +6,7 @@
 use super::donor::{range, range_params};
 use super::record::{Record, names};
 use super::shard::Remote;
-use crate::catalog::{access, cache};
+use crate::catalog::{access, cache, contacts};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
@@ -101,10 +101,13 @@ impl<'a> Expected<'a> {
 /// the donor, so that a recipient that cannot reach it is found out before anybody waits.
 pub(super) fn prepare_staging(puller: &mut Remote, record: &Record, donor_server: &str, rows: i64) -> Result<()> {
     let (source, changes, staging) = (names::source(record), names::changes(record), names::staging(record));
+    let identity = names::identity(record);
     let server = quote_ident(donor_server);
     let options = "schema_name 'docshard_data', async_capable 'false'";
     puller.execute(&format!(
-        "DROP FOREIGN TABLE IF EXISTS {source}, {changes}; DROP TABLE IF EXISTS {staging}; \
+        "DROP FOREIGN TABLE IF EXISTS {identity}, {source}, {changes}; DROP TABLE IF EXISTS {staging}; \
+         CREATE FOREIGN TABLE {identity} (said text) \
+         SERVER {server} OPTIONS ({options}, table_name 'identity'); \
          CREATE FOREIGN TABLE {source} (migration_id bigint, part bigint, documents bigint, packed text) \
          SERVER {server} OPTIONS ({options}, fetch_size '1', table_name 'capture_packed'); \
          CREATE FOREIGN TABLE {changes} (migration_id bigint, seq bigint, skey bytea, id bytea, doc jsonb) \
@@ -112,19 +115,35 @@ pub(super) fn prepare_staging(puller: &mut Remote, record: &Record, donor_server
          CREATE UNLOGGED TABLE {staging} \
          (batch int, seq bigint, skey bytea, id bytea, doc jsonb, documents bigint, packed bytea); \
          ALTER TABLE {staging} ALTER packed SET STORAGE EXTERNAL; \
-         CREATE INDEX ON {staging} (batch); {}{}{}",
+         CREATE INDEX ON {staging} (batch); {}{}{}{}",
+        only_owner(&identity),
         only_owner(&source),
         only_owner(&changes),
         only_owner(&staging),
     ))?;
-    let reached =
-        puller.query(&format!("SELECT 1 FROM {changes} WHERE migration_id = $1 LIMIT 1"), &[Param::Int8(record.id)]);
+    let donor = expected_donor(record)?;
+    let check = check_donor(record, 2);
+    let reached = puller.query(
+        &format!("SELECT 1 FROM {changes} WHERE migration_id = $1 AND {check} LIMIT 1"),
+        &[Param::Int8(record.id), Param::Text(&donor)],
+    );
     reached.map(drop).map_err(|mut error| {
         error.message = format!("the recipient cannot read from the donor: {}", error.message);
         let hint =
             format!("The foreign server {server} on the recipient must lead to the donor, which must let it in.");
         error.with_hint(hint)
     })
+}
+
+/// What the donor must say of itself, as the catalog knows it now.
+pub(super) fn expected_donor(record: &Record) -> Result<String> {
+    transaction::run(|| Ok(contacts::expected(record.donor)?.to_string()))
+}
+
+/// In SQL, the check of the donor before a statement pulls from it, by the connection that it pulls by; `$n` is what it must
+/// say. PostgreSQL evaluates it first, once, also where nothing is to be pulled.
+fn check_donor(record: &Record, n: u32) -> String {
+    format!("docshard_internal.check_donor((SELECT said FROM {}), ${n}::text)", names::identity(record))
 }
 
 /// A batch that arrived.
@@ -135,18 +154,19 @@ pub(super) struct Pulled {
 }
 
 /// S: begins to pull a part of the range into the staging table, as a batch of that number.
-pub(super) fn start_pull(puller: &mut Remote, record: &Record, part: i32) -> Result<()> {
+pub(super) fn start_pull(puller: &mut Remote, record: &Record, donor: &str, part: i32) -> Result<()> {
     let (source, staging) = (names::source(record), names::staging(record));
     // Three lengths precede a document; three values of a row are stored with a byte each at least.
     let overhead = 12 - 3;
+    let check = check_donor(record, 3);
     puller.start(
         &format!(
             "WITH come AS (INSERT INTO {staging} (batch, documents, packed) \
-             SELECT {part}, documents, docshard_internal.receive_part(packed) FROM {source} WHERE migration_id = $1 AND part = $2 \
+             SELECT {part}, documents, docshard_internal.receive_part(packed) FROM {source} WHERE migration_id = $1 AND part = $2 AND {check} \
              RETURNING documents, octet_length(packed) - {overhead} * documents AS size) \
              SELECT coalesce(sum(documents), 0)::int8, coalesce(sum(size), 0)::int8 FROM come"
         ),
-        &[Param::Int8(record.id), Param::Int8(part.into())],
+        &[Param::Int8(record.id), Param::Int8(part.into()), Param::Text(donor)],
     )
 }
 
@@ -203,14 +223,15 @@ pub(super) fn load(
 }
 
 /// S: pulls the log with the present documents; returns the numbers of the log's rows.
-pub(super) fn pull_changes(puller: &mut Remote, record: &Record, batch: i32) -> Result<Vec<i64>> {
+pub(super) fn pull_changes(puller: &mut Remote, record: &Record, donor: &str, batch: i32) -> Result<Vec<i64>> {
     let (changes, staging) = (names::changes(record), names::staging(record));
+    let check = check_donor(record, 2);
     let rows = puller.query(
         &format!(
             "INSERT INTO {staging} (batch, seq, skey, id, doc) SELECT {batch}, seq, skey, id, doc FROM {changes} \
-             WHERE migration_id = $1 RETURNING seq"
+             WHERE migration_id = $1 AND {check} RETURNING seq"
         ),
-        &[Param::Int8(record.id)],
+        &[Param::Int8(record.id), Param::Text(donor)],
     )?;
     Ok(rows.iter().filter_map(|row| row.i64(0)).collect())
 }
@@ -242,7 +263,8 @@ pub(super) fn apply_changes(recipient: &mut Remote, expected: &Expected<'_>, bat
 /// Drops what the move made to pull.
 pub(super) fn drop_staging(recipient: &mut Remote, record: &Record) -> Result<()> {
     recipient.execute(&format!(
-        "DROP FOREIGN TABLE IF EXISTS {}, {}; DROP TABLE IF EXISTS {}",
+        "DROP FOREIGN TABLE IF EXISTS {}, {}, {}; DROP TABLE IF EXISTS {}",
+        names::identity(record),
         names::source(record),
         names::changes(record),
         names::staging(record)

@@ -338,6 +338,10 @@ pub mod names {
     pub fn changes(record: &Record) -> String {
         format!("docshard_data.m{}_changes", record.id)
     }
+    /// The recipient's foreign table over what the donor says of itself.
+    pub fn identity(record: &Record) -> String {
+        format!("docshard_data.m{}_identity", record.id)
+    }
     /// The recipient's table of documents that have arrived.
     pub fn staging(record: &Record) -> String {
         format!("docshard_data.m{}_staging", record.id)

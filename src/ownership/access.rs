@@ -356,8 +356,9 @@ pub fn admit_puller(puller: &str, verifier: &str) -> Result<()> {
     credentials::set_password(puller, verifier)?;
     spi::run_script(&format!(
         "GRANT USAGE ON SCHEMA docshard_data, docshard_internal TO {name}; \
-         GRANT SELECT ON docshard_data.capture_packed, docshard_data.capture_changes TO {name}; \
-         GRANT EXECUTE ON FUNCTION docshard_internal.pack_part, docshard_internal.current_document TO {name}"
+         GRANT SELECT ON docshard_data.identity, docshard_data.capture_packed, docshard_data.capture_changes TO {name}; \
+         GRANT EXECUTE ON FUNCTION docshard_internal.identity, docshard_internal.pack_part, \
+           docshard_internal.current_document TO {name}"
     ))
 }
 

@@ -18,6 +18,7 @@
 //! * [`measure`] tells how much is here, and where it can be cut.
 //! * [`access`] says who may do what here.
 //! * [`dismantle`] makes this database one of no cluster.
+//! * [`node`] is what this shard has recorded of itself, and how it answers routers that connect.
 //! * [`table`] makes and drops the collection's table together with its placement.
 
 pub mod access;
@@ -30,6 +31,7 @@ pub mod index_functions;
 pub mod inspect;
 pub mod leaving;
 pub mod measure;
+pub mod node;
 pub mod parts;
 pub mod placement;
 pub mod table;

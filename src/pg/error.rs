@@ -16,6 +16,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// SQLSTATE of a shard's answer that its placement version differs from the one that the router assumed.
 pub const STALE: [u8; 5] = *b"DS001";
 
+/// SQLSTATE of a connection that the handshake refuses: the server is not the one that was meant, or not as it should be.
+pub const REFUSED_CONNECTION: [u8; 5] = *b"08004";
+
 /// An error on its way to the user.
 #[derive(Debug, Clone)]
 pub struct Error {

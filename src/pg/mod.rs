@@ -48,4 +48,5 @@ pub mod trigger;
 mod unique;
 pub mod user;
 pub mod utility;
+pub mod wal;
 pub mod whole;

@@ -25,6 +25,12 @@ pub fn foreign_server_oid(name: &str) -> Option<pg_sys::Oid> {
     (oid != pg_sys::InvalidOid).then_some(oid)
 }
 
+/// This server's system identifier, which a standby has in common with its primary.
+pub fn system_identifier() -> u64 {
+    // SAFETY: reads what every process has of pg_control from the server's start.
+    unsafe { pg_sys::GetSystemIdentifier() }
+}
+
 /// The user that the present statement runs as.
 pub fn current_user() -> pg_sys::Oid {
     // SAFETY: reads backend-local state.

@@ -15,6 +15,8 @@
 //!
 //! A write that is the whole local transaction is sent with its synchronisation point, and commits at once: see `deciding`.
 //!
+//! A new connection first says hello, in front of its first statement in the same pipeline: see `handshake`.
+//!
 //! A write that waits long may be part of a deadlock: see `watch`. Settings that the shard's session takes over from this one
 //! go in front of a statement: see `session_state`.
 //!
@@ -37,6 +39,7 @@ use self::ending::ROLL_BACK;
 use self::session_state::SessionState;
 use self::watch::Watch;
 use super::ffi::{Local, PgResult, Status, Xact};
+use super::handshake::{self, Greeting};
 use super::login;
 use super::options::{self, Route};
 use super::param::{Encoded, Request, Role, Share, Statement};
@@ -82,6 +85,8 @@ enum Step {
     Open(i32),
     /// SAVEPOINT of a subtransaction that has committed before the answer came
     Outlived(i32),
+    /// the handshake
+    Hello,
     /// the preparation of the statement with this number
     Prepare(u64),
     /// rows that nobody reads
@@ -136,6 +141,9 @@ pub(super) struct Connection {
     feeding: bool,
     /// a write decides the local transaction, or has decided it
     deciding: Option<Deciding>,
+    greeting: Greeting,
+    /// the shard has refused the handshake
+    refused: bool,
     /// whether the shard can prepare transactions, once known
     pub(super) two_phase: Option<bool>,
     session: SessionState,
@@ -178,6 +186,8 @@ impl Connection {
             sync_due: false,
             feeding: false,
             deciding: None,
+            greeting: Greeting::of(server)?,
+            refused: false,
             two_phase: None,
             session: SessionState::new(),
             release_from: None,
@@ -263,6 +273,7 @@ impl Connection {
         let implicit = implicit && !decides && request.share != Share::Part && local.is_plain();
         let alone = request.preamble.is_none()
             && !self.purge
+            && self.greeting.is_done()
             && self.session.is_as_wanted(request.role)
             && !implicit
             && !self.implicit
@@ -389,6 +400,11 @@ impl Connection {
                     _ => self.plain(&c_string(format!("SAVEPOINT s{level}")), &none, Step::Open(level)),
                 };
             }
+        }
+        // As the service role, whatever the statements are for.
+        if let Some(hello) = self.greeting.say(self.batch.write) {
+            self.steps.push_back(Step::Hello);
+            sent &= self.wire.pg.send_params(handshake::STATEMENT, &hello?);
         }
         if let Some(role) = role {
             for step in self.session.steps(role) {
@@ -545,6 +561,7 @@ impl Connection {
                         return Err(Stop::Failed(if in_doubt { lost } else { error }));
                     }
                     self.failure.get_or_insert(error);
+                    self.refused |= step == Step::Hello;
                     if std::mem::take(&mut self.implicit) {
                         (self.void, self.wrote) = (!self.batch.fresh, !self.batch.fresh);
                         self.sync_due = true;
@@ -573,6 +590,9 @@ impl Connection {
             Some(error) => {
                 self.failed(&error);
                 self.decided(false);
+                self.greeting.unanswered();
+                // It is opened anew, maybe to another host.
+                self.broken |= self.refused;
                 Err(Stop::Failed(error))
             }
         }
@@ -588,6 +608,12 @@ impl Connection {
                 self.wrote |= self.batch.write && !self.is_deciding();
             }
             Step::Fed => self.wrote = true,
+            Step::Hello => {
+                if let Err(error) = self.greeting.answered(result) {
+                    self.failure.get_or_insert(error);
+                    self.refused = true;
+                }
+            }
             Step::Silent | Step::Sync => {}
         }
         if self.implicit {

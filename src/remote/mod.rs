@@ -10,6 +10,7 @@
 //! | `ffi` | the only one that calls C: libpq, waiting, files, catalog lookups, callbacks |
 //! | `options` | from server and user mapping to connection options, and postgres_fdw's rules |
 //! | `login` | connecting as the service role |
+//! | `handshake` | what a connection says first, and the shard's answer |
 //! | `param`, `row` | parameters out, rows in, the spool |
 //! | `wire` | one connection: connecting, waiting, interrupts, error reports |
 //! | `prepared` | a connection's prepared statements |
@@ -25,6 +26,7 @@
 mod cache;
 mod connection;
 mod ffi;
+mod handshake;
 mod login;
 mod options;
 mod param;
@@ -36,6 +38,7 @@ pub mod transaction;
 mod wire;
 
 pub use cache::forget;
+pub use handshake::{Cluster, set_cluster};
 pub use options::{APPLICATION, mapping_options, parse_conninfo, server_options};
 pub use param::{Param, Request, Role, Share, Statement};
 pub use row::Row;
@@ -60,6 +63,20 @@ pub enum MultiShardCommit {
 pub static MULTI_SHARD_COMMIT: GucSetting<MultiShardCommit> =
     GucSetting::<MultiShardCommit>::new(MultiShardCommit::TwoPhase);
 
+/// What becomes of a shard that was promoted without all acknowledged writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
+pub enum OnLostWrites {
+    /// It is used, and what may be lost is reported.
+    #[name = c"report"]
+    Report,
+    /// It is refused until an administrator accepts it.
+    #[name = c"refuse"]
+    Refuse,
+}
+
+/// The setting `docshard.on_lost_writes`.
+pub static ON_LOST_WRITES: GucSetting<OnLostWrites> = GucSetting::<OnLostWrites>::new(OnLostWrites::Report);
+
 /// Registers this module's settings; called once, from `_PG_init`.
 pub fn init_gucs() {
     GucRegistry::define_enum_guc(
@@ -68,6 +85,14 @@ pub fn init_gucs() {
         c"two_phase refuses it; one_by_one commits one shard after the other, so a crash can leave it half done.",
         &MULTI_SHARD_COMMIT,
         GucContext::Userset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_enum_guc(
+        c"docshard.on_lost_writes",
+        c"What happens when a shard was promoted without all acknowledged writes, as after a failover to an asynchronous standby.",
+        c"report uses it and names the time range that may be lost; refuse refuses it until docshard.accept_shard().",
+        &ON_LOST_WRITES,
+        GucContext::Sighup,
         GucFlags::default(),
     );
 }

@@ -1,6 +1,7 @@
 //! A connection of its own, outside the caller's transaction: for migrations, workers, recovery, checks of a new shard.
 
 use super::ffi::{self, Status, Xact};
+use super::handshake;
 use super::login;
 use super::options;
 use super::param::{Encoded, Param};
@@ -8,6 +9,7 @@ use super::row::Row;
 use super::wire::{Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
+use docshard_core::handshake::Hello;
 use pgrx::pg_sys::Oid;
 use std::ffi::CString;
 use std::time::{Duration, Instant};
@@ -38,9 +40,33 @@ impl Drop for Session {
 
 impl Session {
     /// Connects as the service role, under the same rules as cached connections.
+    ///
+    /// The handshake is a round trip of its own, as what sessions do (COMMIT PREPARED, text of several statements) cannot
+    /// share a transaction with it.
+    ///
+    /// # Errors
+    /// What connecting answers; 08004 for a server that is not the shard that the catalog knows.
     pub fn open(server: Oid) -> Result<Session> {
+        Self::greet(server, |hello| hello)
+    }
+
+    /// As [`Session::open`], at a shard however far it has come.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn open_at_any_position(server: Oid) -> Result<Session> {
+        Self::greet(server, |hello| Hello { known: None, ..hello })
+    }
+
+    fn greet(server: Oid, saying: impl FnOnce(Hello) -> Hello) -> Result<Session> {
         let (_, wire) = login::connect(server, |route| durable(&route.options))?;
-        Ok(Self::of(wire))
+        let mut session = Self::of(wire);
+        if let Some(hello) = handshake::hello(server)?.map(saying) {
+            let sql = handshake::STATEMENT.to_str().expect("ASCII");
+            let rows = handshake::with_params(&hello, true, |params| session.query(sql, params))?;
+            handshake::check_answer(&hello, &rows)?;
+        }
+        Ok(session)
     }
 
     /// Connects with libpq's options; a database name is a name, not a connection string. `needs_password`: the other side

@@ -1,0 +1,426 @@
+//! What a router says first on every connection to a shard, and what the shard answers: pure, so that a test can step it.
+//!
+//! The router says which cluster and shard it means, who it is, and how far it knows the shard to have come. The shard
+//! compares that with what it has recorded, and refuses a difference. The router's statements come behind in the same
+//! pipeline, so they are skipped then.
+//!
+//! How far a shard has come is a [`Position`]: its timeline, which each promotion raises, and a counter that the router's
+//! worker advances. An old copy of a shard is behind in one of them.
+//!
+//! INVARIANT: the worker commits a counter at the shard before it notes it in the catalog. So a shard is never behind the
+//! catalog unless it has lost commits, and never more than [`Position::IN_FLIGHT`] ahead of it unless the catalog has.
+
+use crate::error::{Error, Kind};
+use std::fmt;
+use std::str::FromStr;
+
+/// The oldest version of what routers and shards say to each other that this code speaks.
+pub const OLDEST_PROTOCOL: i32 = 1;
+/// The newest version.
+pub const NEWEST_PROTOCOL: i32 = 1;
+
+/// A result whose error is the refusal.
+type Result<T> = std::result::Result<T, Error>;
+
+/// Which shard of which cluster. The router's own database has no entry of its own, and is the shard [`LOCAL`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// the cluster's identity
+    pub cluster: i64,
+    /// the shard's name
+    pub shard: String,
+}
+
+/// The name of the router's own database as a shard.
+pub const LOCAL: &str = "local";
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.shard == LOCAL {
+            write!(f, "the router of cluster {:016x}", self.cluster)
+        } else {
+            write!(f, "shard \"{}\" of cluster {:016x}", self.shard, self.cluster)
+        }
+    }
+}
+
+impl Member {
+    /// Compares a server that was reached with the one that was meant.
+    ///
+    /// # Errors
+    /// `HostUnreachable`, naming both.
+    pub fn require(&self, found: &Member) -> Result<()> {
+        if self == found {
+            return Ok(());
+        }
+        Err(Error::new(Kind::HostUnreachable, format!("expected {self}, but the server that was reached is {found}"))
+            .with_hint(format!(
+                "Look where the foreign server docshard_{} leads: ALTER SERVER … OPTIONS (SET host '…', SET port '…').",
+                self.shard
+            )))
+    }
+}
+
+/// How far a shard has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// of WAL insertion
+    pub timeline: i64,
+    /// advanced by the router's worker
+    pub counter: i64,
+}
+
+/// How a shard that was reached compares with what the catalog has recorded of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// it has all that the catalog knows of
+    Current,
+    /// it was promoted, and lacks commits that its predecessor had acknowledged
+    LostWrites,
+    /// an old copy of the same server
+    OldCopy,
+    /// a server whose successor the router has seen
+    Deposed,
+    /// the catalog itself is the older copy
+    CatalogIsOld,
+}
+
+impl Position {
+    /// How far a shard may be ahead of the catalog: the worker has advanced it, and not noted it yet.
+    pub const IN_FLIGHT: i64 = 1;
+
+    /// Compares a shard's position with this one, which the catalog has of it.
+    #[must_use]
+    pub fn progress_of(self, found: Position) -> Progress {
+        if found.timeline < self.timeline {
+            Progress::Deposed
+        } else if found.counter > self.counter.saturating_add(Self::IN_FLIGHT) {
+            Progress::CatalogIsOld
+        } else if found.counter >= self.counter {
+            Progress::Current
+        } else if found.timeline == self.timeline {
+            Progress::OldCopy
+        } else {
+            Progress::LostWrites
+        }
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "timeline {}, counter {}", self.timeline, self.counter)
+    }
+}
+
+/// What a router says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// the shard that it means
+    pub to: Member,
+    /// the router's identity: system identifier / database OID
+    pub router: String,
+    /// the router's number: each one that takes a cluster over has a higher one
+    pub epoch: i64,
+    /// how far the catalog knows the shard to have come; None: not compared
+    pub known: Option<Position>,
+    /// a promoted shard that lacks commits is refused
+    pub refuse_lost_writes: bool,
+    /// the oldest protocol version that it speaks
+    pub oldest: i32,
+    /// the newest
+    pub newest: i32,
+}
+
+/// What a shard has recorded of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// which shard it is
+    pub member: Member,
+    /// the highest epoch of a router that has advanced its counter
+    pub epoch: i64,
+    /// how far it has come
+    pub position: Position,
+}
+
+impl Node {
+    /// The shard's answer to a router, whose statements write or only read: the protocol version to be spoken.
+    ///
+    /// # Errors
+    /// `HostUnreachable` for another shard, a router that was replaced, no common protocol version, and a shard that is not
+    /// as far as the catalog knows.
+    pub fn answer(&self, hello: &Hello, writes: bool) -> Result<i32> {
+        hello.to.require(&self.member)?;
+        if hello.epoch < self.epoch {
+            return Err(refused(format!(
+                "{} belongs to the router with epoch {}, and refuses the one with epoch {} ({})",
+                self.member, self.epoch, hello.epoch, hello.router
+            ))
+            .with_hint("Another database has taken the cluster over; use that one."));
+        }
+        let newest = hello.newest.min(NEWEST_PROTOCOL);
+        if newest < hello.oldest.max(OLDEST_PROTOCOL) {
+            return Err(refused(format!(
+                "{} speaks the protocol versions {OLDEST_PROTOCOL} to {NEWEST_PROTOCOL}, the router {} to {}",
+                self.member, hello.oldest, hello.newest
+            ))
+            .with_hint("Bring both to the same version of docshard."));
+        }
+        if let Some(known) = hello.known {
+            self.compare(known, hello.refuse_lost_writes, writes)?;
+        }
+        Ok(newest)
+    }
+
+    fn compare(&self, known: Position, refuse_lost_writes: bool, writes: bool) -> Result<()> {
+        let Self { member, position, .. } = self;
+        let accept = format!(
+            "If this is the server to go on with, without what is missing, call docshard.accept_shard('{}').",
+            member.shard
+        );
+        match known.progress_of(*position) {
+            Progress::Deposed => Err(refused(format!(
+                "expected {member} at {known}, but the server that was reached is at {position}: \
+                 it is an old primary, or was restored"
+            ))
+            .with_hint(format!("Stop a server that was replaced, or restore a later backup. {accept}"))),
+            Progress::OldCopy => Err(refused(format!(
+                "expected {member} at {known}, but the server that was reached is at {position}: it is an older copy"
+            ))
+            .with_hint(format!("Was it restored from a backup? {accept}"))),
+            Progress::LostWrites if refuse_lost_writes => Err(refused(format!(
+                "expected {member} at {known}, but the server that was reached is at {position}: \
+                 it was promoted without all acknowledged writes"
+            ))
+            .with_hint(format!("docshard.on_lost_writes is refuse. {accept}"))),
+            Progress::CatalogIsOld if writes => Err(Error::new(
+                Kind::NotWritablePrimary,
+                format!(
+                    "{member} is at {position}, but this router knows of {known} only: its catalog is an older copy, \
+                     and takes no writes"
+                ),
+            )
+            .with_hint(
+                "Was the router restored from a backup? Restore a later one, or call docshard.accept_shard() for each shard.",
+            )),
+            Progress::Current | Progress::LostWrites | Progress::CatalogIsOld => Ok(()),
+        }
+    }
+}
+
+/// What a shard answers, as the router understands it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// where the shard is
+    pub position: Position,
+    /// it is a standby
+    pub recovery: bool,
+    /// the protocol version to be spoken
+    pub protocol: i32,
+}
+
+impl Hello {
+    /// Compares what a shard answers with what was said; true if the shard is not behind or ahead in any way.
+    ///
+    /// # Errors
+    /// `HostUnreachable` for an answer that should have been a refusal.
+    pub fn accept(&self, welcome: &Welcome) -> Result<bool> {
+        let progress = self.known.map_or(Progress::Current, |known| known.progress_of(welcome.position));
+        let refused_by_us = matches!(progress, Progress::Deposed | Progress::OldCopy)
+            || (progress == Progress::LostWrites && self.refuse_lost_writes);
+        if welcome.recovery || refused_by_us || !(self.oldest..=self.newest).contains(&welcome.protocol) {
+            return Err(refused(format!("{} answers what does not fit: {welcome:?}", self.to)));
+        }
+        Ok(progress == Progress::Current)
+    }
+}
+
+fn refused(message: String) -> Error {
+    Error::new(Kind::HostUnreachable, message)
+}
+
+/// What a shard tells another one, which is about to pull documents from it; as text, for a foreign table has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Donor {
+    /// which shard it is
+    pub member: Member,
+    /// how far it has come, or is known to have come
+    pub position: Position,
+}
+
+impl fmt::Display for Donor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Position { timeline, counter } = self.position;
+        write!(f, "{}/{timeline}/{counter}/{}", self.member.cluster, self.member.shard)
+    }
+}
+
+impl FromStr for Donor {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut parts = text.splitn(4, '/');
+        let mut number = || parts.next().and_then(|part| part.parse().ok());
+        let numbers = (number(), number(), number());
+        match (numbers, parts.next()) {
+            ((Some(cluster), Some(timeline), Some(counter)), Some(shard)) => Ok(Self {
+                member: Member { cluster, shard: shard.to_owned() },
+                position: Position { timeline, counter },
+            }),
+            _ => Err(Error::new(Kind::BadValue, "a shard says of itself what cannot be understood")),
+        }
+    }
+}
+
+impl Donor {
+    /// Compares the shard that was reached with this one, which was meant.
+    ///
+    /// # Errors
+    /// `HostUnreachable`, naming both.
+    pub fn require(&self, found: &Donor) -> Result<()> {
+        self.member.require(&found.member)?;
+        match self.position.progress_of(found.position) {
+            Progress::Deposed | Progress::OldCopy => Err(refused(format!(
+                "expected {} at {}, but the server that was reached is at {}",
+                self.member, self.position, found.position
+            ))
+            .with_hint("The foreign server leads to an older copy of the shard.")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: Position = Position { timeline: 2, counter: 100 };
+
+    fn member(shard: &str) -> Member {
+        Member { cluster: 7, shard: shard.to_owned() }
+    }
+
+    fn hello() -> Hello {
+        Hello {
+            to: member("a"),
+            router: "1/2".to_owned(),
+            epoch: 3,
+            known: Some(KNOWN),
+            refuse_lost_writes: false,
+            oldest: OLDEST_PROTOCOL,
+            newest: NEWEST_PROTOCOL,
+        }
+    }
+
+    fn node(timeline: i64, counter: i64) -> Node {
+        Node { member: member("a"), epoch: 3, position: Position { timeline, counter } }
+    }
+
+    fn message(answer: Result<i32>) -> String {
+        answer.expect_err("refused").message
+    }
+
+    #[test]
+    fn the_shard_that_is_meant_agrees() {
+        assert_eq!(node(2, 100).answer(&hello(), true), Ok(NEWEST_PROTOCOL));
+        assert_eq!(node(2, 101).answer(&hello(), true), Ok(NEWEST_PROTOCOL));
+        assert_eq!(node(3, 100).answer(&hello(), true), Ok(NEWEST_PROTOCOL));
+    }
+
+    #[test]
+    fn another_shard_or_cluster_is_refused_and_both_are_named() {
+        let other = Node { member: member("b"), ..node(2, 100) };
+        let said = message(other.answer(&hello(), false));
+        assert!(said.contains("\"a\"") && said.contains("\"b\""), "{said}");
+        let foreign = Node { member: Member { cluster: 8, ..member("a") }, ..node(2, 100) };
+        let said = message(foreign.answer(&hello(), false));
+        assert!(said.contains("0000000000000007") && said.contains("0000000000000008"), "{said}");
+        let router = Node { member: member(LOCAL), ..node(2, 100) };
+        assert!(message(router.answer(&hello(), false)).contains("the router of cluster"));
+    }
+
+    #[test]
+    fn a_router_that_was_replaced_is_refused() {
+        let later = Node { epoch: 4, ..node(2, 100) };
+        let said = message(later.answer(&hello(), false));
+        assert!(said.contains("epoch 4") && said.contains("epoch 3"), "{said}");
+        let earlier = Node { epoch: 2, ..node(2, 100) };
+        assert!(earlier.answer(&hello(), true).is_ok());
+    }
+
+    #[test]
+    fn versions_need_one_in_common() {
+        for (oldest, newest, fits) in [(1, 1, true), (1, 9, true), (0, 1, true), (2, 9, false), (0, 0, false)] {
+            assert_eq!(
+                node(2, 100).answer(&Hello { oldest, newest, ..hello() }, true).is_ok(),
+                fits,
+                "{oldest} {newest}"
+            );
+        }
+    }
+
+    #[test]
+    fn positions_are_compared() {
+        for (timeline, counter, progress) in [
+            (2, 100, Progress::Current),
+            (2, 101, Progress::Current),
+            (3, 101, Progress::Current),
+            (2, 102, Progress::CatalogIsOld),
+            (3, 102, Progress::CatalogIsOld),
+            (2, 99, Progress::OldCopy),
+            (3, 99, Progress::LostWrites),
+            (1, 99, Progress::Deposed),
+            (1, 200, Progress::Deposed),
+        ] {
+            assert_eq!(KNOWN.progress_of(Position { timeline, counter }), progress, "{timeline} {counter}");
+        }
+    }
+
+    #[test]
+    fn what_is_behind_is_refused_and_lost_writes_as_wanted() {
+        for writes in [false, true] {
+            assert!(message(node(1, 100).answer(&hello(), writes)).contains("old primary"));
+            assert!(message(node(2, 99).answer(&hello(), writes)).contains("older copy"));
+            assert!(node(3, 99).answer(&hello(), writes).is_ok());
+            let strict = Hello { refuse_lost_writes: true, ..hello() };
+            assert!(message(node(3, 99).answer(&strict, writes)).contains("promoted"));
+            let unknowing = Hello { known: None, ..hello() };
+            assert!(node(1, 5).answer(&unknowing, writes).is_ok());
+        }
+    }
+
+    #[test]
+    fn an_older_catalog_reads_and_does_not_write() {
+        assert!(node(2, 150).answer(&hello(), false).is_ok());
+        let error = node(2, 150).answer(&hello(), true).expect_err("refused");
+        assert_eq!(error.kind, Kind::NotWritablePrimary);
+        let welcome = Welcome { position: node(2, 150).position, recovery: false, protocol: 1 };
+        assert_eq!(hello().accept(&welcome), Ok(false));
+    }
+
+    #[test]
+    fn the_router_compares_the_answer() {
+        let welcome = Welcome { position: KNOWN, recovery: false, protocol: 1 };
+        assert_eq!(hello().accept(&welcome), Ok(true));
+        for wrong in [
+            Welcome { recovery: true, ..welcome },
+            Welcome { protocol: 2, ..welcome },
+            Welcome { position: Position { timeline: 1, ..KNOWN }, ..welcome },
+            Welcome { position: Position { counter: 1, ..KNOWN }, ..welcome },
+        ] {
+            assert!(hello().accept(&wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_donor_says_who_it_is_as_text() {
+        let donor = Donor { member: Member { cluster: -7, shard: "a/b".to_owned() }, position: KNOWN };
+        assert_eq!(donor.to_string().parse(), Ok(donor.clone()));
+        for malformed in ["", "7", "7/2/100", "x/2/100/a"] {
+            assert!(malformed.parse::<Donor>().is_err(), "{malformed}");
+        }
+        let other = Donor { member: member("b"), ..donor.clone() };
+        assert!(donor.require(&other).is_err());
+        assert!(donor.require(&Donor { position: Position { counter: 99, ..KNOWN }, ..donor.clone() }).is_err());
+        assert!(donor.require(&Donor { position: Position { counter: 200, ..KNOWN }, ..donor.clone() }).is_ok());
+    }
+}

@@ -1,0 +1,74 @@
+//! What a shard has recorded of itself: the row of `docshard_data.node`, and how routers are answered.
+//!
+//! The router's own database has no row: it is the shard `local` of its own cluster.
+
+use crate::pg::error::{Error, REFUSED_CONNECTION, Result};
+use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::{spi, user, wal};
+use docshard_core::error::Kind;
+use docshard_core::handshake::{Donor, Hello, LOCAL, Member, Node, Position, Welcome};
+
+/// What is recorded, as the newest snapshot has it, and where this server is.
+///
+/// # Errors
+/// Internal ones.
+pub fn find() -> Result<Node> {
+    let _snapshot = ActiveSnapshot::latest();
+    // Whoever asks may read neither table.
+    let rows = user::as_extension_owner(|| {
+        spi::read(
+            "SELECT n.cluster_id, n.shard, n.epoch, n.counter, c.id, c.epoch \
+             FROM docshard_catalog.cluster c LEFT JOIN docshard_data.node n ON true",
+            &[],
+        )
+    })?;
+    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "the catalog has no cluster"))?;
+    let timeline = wal::timeline();
+    Ok(match row.opt_text(1) {
+        Some(shard) => Node {
+            member: Member { cluster: row.i64(0), shard: shard.to_owned() },
+            epoch: row.i64(2),
+            position: Position { timeline, counter: row.i64(3) },
+        },
+        None => Node {
+            member: Member { cluster: row.i64(4), shard: LOCAL.to_owned() },
+            epoch: row.i64(5),
+            position: Position { timeline, counter: 0 },
+        },
+    })
+}
+
+/// Answers a router, whose statements write or only read.
+///
+/// # Errors
+/// 08004 for whatever [`Node::answer`] refuses.
+pub fn answer(hello: &Hello, writes: bool) -> Result<Welcome> {
+    let node = find()?;
+    let protocol = node.answer(hello, writes).map_err(refused)?;
+    Ok(Welcome { position: node.position, recovery: wal::in_recovery(), protocol })
+}
+
+/// What this shard says to another one that pulls documents.
+///
+/// # Errors
+/// Internal ones.
+pub fn as_donor() -> Result<Donor> {
+    let node = find()?;
+    Ok(Donor { member: node.member, position: node.position })
+}
+
+/// Compares what a donor says with what the router expects.
+///
+/// # Errors
+/// 08004 for another shard, and an older copy.
+pub fn check_donor(found: &str, expected: &str) -> Result<()> {
+    let (found, expected): (Donor, Donor) = (found.parse()?, expected.parse()?);
+    expected.require(&found).map_err(refused)
+}
+
+/// A refusal, with the SQLSTATE that says so.
+fn refused(error: docshard_core::error::Error) -> Error {
+    let kind = error.kind;
+    let error = Error::from(error);
+    if kind == Kind::HostUnreachable { Error { sqlstate: REFUSED_CONNECTION, ..error } } else { error }
+}

@@ -1,0 +1,145 @@
+//! The first thing that a connection says: who is meant, and who asks. What it says and how it is answered is in
+//! `docshard_core::handshake`; what the catalog knows comes from a [`Cluster`], as this module knows no catalog.
+
+use super::ffi::PgResult;
+use super::param::{Encoded, Param};
+use super::row::Row;
+use crate::pg::error::{Error, REFUSED_CONNECTION, Result};
+use docshard_core::error::Kind;
+use docshard_core::handshake::{Hello, Position, Welcome};
+use pgrx::pg_sys::Oid;
+use std::cell::Cell;
+use std::ffi::CStr;
+
+/// The statement that says hello.
+pub(super) const STATEMENT: &CStr = c"SELECT timeline, counter, recovery, protocol FROM docshard_internal.hello(\
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+
+/// Who knows the cluster.
+pub trait Cluster {
+    /// What to say at a server, as the newest snapshot of the catalog has it; None for a server that is no shard's.
+    ///
+    /// # Errors
+    /// Internal ones.
+    fn hello(&self, server: Oid) -> Result<Option<Hello>>;
+}
+
+thread_local! {
+    static CLUSTER: Cell<Option<&'static dyn Cluster>> = const { Cell::new(None) };
+}
+
+/// Sets who knows the cluster. Set in a process before it forks, it holds in all its children.
+pub fn set_cluster(cluster: &'static dyn Cluster) {
+    CLUSTER.set(Some(cluster));
+}
+
+/// What to say at a server.
+pub(super) fn hello(server: Oid) -> Result<Option<Hello>> {
+    CLUSTER.get().map_or(Ok(None), |cluster| cluster.hello(server))
+}
+
+/// Whether a connection has still to say hello.
+#[derive(Debug)]
+pub(super) enum Greeting {
+    /// in front of the next batch
+    Due(Box<Hello>),
+    /// it is said, and not answered yet
+    Said(Box<Hello>),
+    /// it was answered
+    Done,
+}
+
+impl Greeting {
+    /// Of a connection that was just opened.
+    pub(super) fn of(server: Oid) -> Result<Self> {
+        Ok(hello(server)?.map_or(Self::Done, |hello| Self::Due(Box::new(hello))))
+    }
+
+    /// True once nothing is to be said any more.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self, Self::Done)
+    }
+
+    /// What is to be said in front of statements that write or only read, if anything is.
+    pub(super) fn say(&mut self, writes: bool) -> Option<Result<Encoded>> {
+        match std::mem::replace(self, Self::Done) {
+            Self::Due(hello) => {
+                let encoded = encode(&hello, writes);
+                *self = Self::Said(hello);
+                Some(encoded)
+            }
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// The answer. Who is ahead of the catalog is asked again each time, as it takes no writes.
+    pub(super) fn answered(&mut self, result: &PgResult) -> Result<()> {
+        let Self::Said(hello) = std::mem::replace(self, Self::Done) else { return Ok(()) };
+        let welcome =
+            (result.rows() == 1).then(|| read(|column| result.value(0, column))).flatten().ok_or_else(no_answer)?;
+        if !accept(&hello, &welcome)? {
+            *self = Self::Due(hello);
+        }
+        Ok(())
+    }
+
+    /// What was said was not answered: the batch was not sent, or failed in front of it.
+    pub(super) fn unanswered(&mut self) {
+        *self = match std::mem::replace(self, Self::Done) {
+            Self::Said(hello) => Self::Due(hello),
+            other => other,
+        };
+    }
+}
+
+fn encode(hello: &Hello, writes: bool) -> Result<Encoded> {
+    let mut encoded = Encoded::default();
+    if with_params(hello, writes, |params| encoded.encode(params)) {
+        return Ok(encoded);
+    }
+    Err(Error::new(Kind::BSONObjectTooLarge, "a shard's name is too long for a message"))
+}
+
+/// What a row of the answer says.
+fn read<'a>(column: impl Fn(usize) -> Option<&'a [u8]>) -> Option<Welcome> {
+    let int8 = |at| Some(i64::from_be_bytes(column(at)?.try_into().ok()?));
+    Some(Welcome {
+        position: Position { timeline: int8(0)?, counter: int8(1)? },
+        recovery: column(2)? != [0],
+        protocol: i32::from_be_bytes(column(3)?.try_into().ok()?),
+    })
+}
+
+/// Reads the answer that a session got.
+pub(super) fn check_answer(hello: &Hello, rows: &[Row]) -> Result<()> {
+    let welcome = rows.first().and_then(|row| read(|column| row.get(column))).ok_or_else(no_answer)?;
+    accept(hello, &welcome).map(drop)
+}
+
+fn no_answer() -> Error {
+    Error::new(Kind::HostUnreachable, "the shard's answer to the handshake is none")
+}
+
+fn accept(hello: &Hello, welcome: &Welcome) -> Result<bool> {
+    hello.accept(welcome).map_err(|error| Error { sqlstate: REFUSED_CONNECTION, ..error.into() })
+}
+
+/// Says hello with these parameters, by whatever runs a statement.
+pub(super) fn with_params<T>(hello: &Hello, writes: bool, run: impl FnOnce(&[Param<'_>]) -> T) -> T {
+    let position = |of: fn(&Position) -> i64| hello.known.as_ref().map_or(-1, of);
+    run(&[
+        Param::Int8(hello.to.cluster),
+        Param::Text(&hello.to.shard),
+        Param::Text(&hello.router),
+        Param::Int8(hello.epoch),
+        Param::Int8(position(|known| known.timeline)),
+        Param::Int8(position(|known| known.counter)),
+        Param::Bool(writes),
+        Param::Bool(hello.refuse_lost_writes),
+        Param::Int4(hello.oldest),
+        Param::Int4(hello.newest),
+    ])
+}
