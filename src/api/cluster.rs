@@ -5,7 +5,7 @@ use crate::catalog::dismantle::{self, Scope};
 use crate::catalog::grants::EVERYTHING;
 use crate::catalog::shards::{self, AddOptions, Removal};
 use crate::catalog::{access, cache, change, collections, databases, rotation};
-use crate::migration::{MoveRequest, jobs};
+use crate::migration::{MoveRequest, jobs, lost};
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
 use crate::pg::server;
@@ -46,10 +46,28 @@ fn add_shard(conn: &str, options: default!(Json, "'{}'")) -> Json {
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// Removes a shard in steps: started, then ongoing while the balancer drains it, then completed.
+/// Removes a shard in steps: started, then ongoing while the balancer drains it, then completed. Options: lost, for one that
+/// cannot be drained because it is gone for good: tells what would be lost, and a token; token, which confirms that.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn remove_shard(name: &str) -> Json {
+fn remove_shard(name: &str, options: default!(Json, "'{}'")) -> Json {
     let run = || -> Result<Json> {
+        let json = options.parse()?;
+        let options = Options::of(&json, "remove_shard", &["lost", "token"])?;
+        let token = options.text("token")?;
+        if options.boolean("lost")?.unwrap_or(false) {
+            let answered = match token {
+                None => lost::announce(name)?,
+                Some(token) => lost::remove(name, token)?,
+            };
+            worker::wake_at_commit();
+            return Ok(answer(&answered));
+        }
+        if token.is_some() {
+            return Err(Error::new(
+                Kind::BadValue,
+                "a token confirms that a shard is lost: it goes with \"lost\": true",
+            ));
+        }
         let (removal, databases) = shards::remove(name)?;
         worker::wake_at_commit();
         let note = "you need to move or drop these databases: docshard.move_primary(), docshard.drop_database()";

@@ -7,6 +7,7 @@
 //! * [`grants`]: who may read and write which collections.
 //! * [`sizes`]: how much is where, asked at the shards.
 //! * [`duplicate`]: violated unique indexes in MongoDB's words.
+//! * [`last_sizes`]: how much was where when a shard was last asked; [`lost`]: shards that are lost for good.
 //! * [`chunks`]: splitting and merging.
 //! * [`rotation`]: a new password for the service role.
 //! * [`dismantle`]: takes the cluster apart.
@@ -27,6 +28,8 @@ pub mod dismantle;
 pub mod duplicate;
 pub mod grants;
 pub mod indexes;
+pub mod last_sizes;
+pub mod lost;
 pub mod model;
 pub mod namespace;
 pub mod nodes;

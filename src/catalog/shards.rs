@@ -8,6 +8,7 @@
 use super::cache;
 use super::change;
 use super::contacts;
+use super::lost;
 use super::model::{Place, Shard};
 use super::nodes::run_on;
 use super::zones;
@@ -20,6 +21,7 @@ use crate::pg::{server, spi, user};
 use crate::remote::{self, Session};
 use docshard_core::error::Kind;
 use serde_json::json;
+use std::rc::Rc;
 
 /// The name of the router's own database as a shard.
 pub const LOCAL: &str = "local";
@@ -362,7 +364,8 @@ fn prepare_node(
     let rows = session.query(
         "SELECT (SELECT cluster_id::text FROM docshard_data.node), (SELECT shard FROM docshard_data.node), \
            (SELECT count(*) FROM docshard_catalog.collections), \
-           encode(docshard_internal.pack('{\"n\": 12345.678, \"s\": \"x\"}'), 'hex')",
+           encode(docshard_internal.pack('{\"n\": 12345.678, \"s\": \"x\"}'), 'hex'), \
+           (SELECT count(*) FROM docshard_data.placement)",
         &[],
     )?;
     let row = rows.first().ok_or_else(|| refuse("the node does not answer as a shard".to_owned()))?;
@@ -371,6 +374,7 @@ fn prepare_node(
             return Err(refuse(format!("the database is the shard \"{shard}\" of another docshard cluster"))
                 .with_hint("Remove it from that cluster first: docshard.remove_shard()."));
         }
+        lost::refuse_returned(&probe.node, shard, row.i64(4).unwrap_or(0) > 0)?;
         if shard != name {
             return Err(refuse(format!(
                 "the database was the shard \"{shard}\" of this cluster; add it under that name"
@@ -600,23 +604,7 @@ pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
     )?;
     let databases: Vec<String> = rows.iter().map(|row| row.text(0).to_owned()).collect();
     if !shard.draining {
-        let others = spi::query(
-            "SELECT count(*) FROM docshard_catalog.shards WHERE NOT draining AND id <> $1",
-            &[Param::Int4(shard.id)],
-        )?;
-        if others.first().is_none_or(|row| row.i64(0) == 0) {
-            return Err(Error::new(
-                Kind::IllegalOperation,
-                "Operation not allowed because it would remove the last shard",
-            ));
-        }
-        if let Some(zone) = zones::needed_by(shard.id)?.first() {
-            return Err(Error::new(
-                Kind::ZoneStillInUse,
-                format!("{name} is the last shard of the zone '{zone}', which has ranges of keys"),
-            )
-            .with_hint("Add another shard to the zone, or remove its ranges: docshard.zone_ranges lists them."));
-        }
+        check_dispensable(&shard)?;
         spi::execute("UPDATE docshard_catalog.shards SET draining = true WHERE id = $1", &[Param::Int4(shard.id)])?;
         change::log("removeShard.start", None, &json!({"shard": name}))?;
         change::announce();
@@ -635,6 +623,64 @@ pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
     change::log("removeShard", None, &json!({"shard": name}))?;
     change::announce();
     Ok((Removal::Completed, databases))
+}
+
+/// The shard of that name, which may be removed; with it, the zones and all shards are locked.
+///
+/// # Errors
+/// As [`remove`], whatever the shard has.
+pub fn begin_removal(name: &str) -> Result<Rc<Shard>> {
+    check_router()?;
+    zones::lock()?;
+    let shard = cache::shard_named(name)?;
+    spi::query("SELECT FROM docshard_catalog.shards FOR UPDATE", &[])?;
+    check_dispensable(&shard)?;
+    Ok(shard)
+}
+
+/// Refuses the last shard, and the last one of a zone that has ranges.
+fn check_dispensable(shard: &Shard) -> Result<()> {
+    let others = spi::query(
+        "SELECT count(*) FROM docshard_catalog.shards WHERE NOT draining AND id <> $1",
+        &[Param::Int4(shard.id)],
+    )?;
+    if others.first().is_none_or(|row| row.i64(0) == 0) {
+        return Err(Error::new(Kind::IllegalOperation, "Operation not allowed because it would remove the last shard"));
+    }
+    if let Some(zone) = zones::needed_by(shard.id)?.first() {
+        return Err(Error::new(
+            Kind::ZoneStillInUse,
+            format!("{} is the last shard of the zone '{zone}', which has ranges of keys", shard.name),
+        )
+        .with_hint("Add another shard to the zone, or remove its ranges: docshard.zone_ranges lists them."));
+    }
+    Ok(())
+}
+
+/// Forgets a shard that is lost, and what this router decided and cannot tell it. Of the others, those that cannot be reached keep
+/// a server that leads nowhere.
+///
+/// # Errors
+/// Internal ones.
+pub fn forget_lost(shard: &Shard) -> Result<()> {
+    let Some(server) = &shard.server else { return Ok(()) };
+    spi::execute(
+        "DELETE FROM docshard_catalog.transactions WHERE server = $1::pg_catalog.name",
+        &[Param::Text(server)],
+    )?;
+    spi::execute("DELETE FROM docshard_catalog.rotation WHERE server = $1::pg_catalog.name", &[Param::Text(server)])?;
+    let puller = puller_name(shard.id)?;
+    for other in cache::shards()?.values().filter(|other| other.id != shard.id) {
+        let Place::Remote(oid) = other.place else { continue };
+        let _ = Session::open(oid).and_then(|mut session| {
+            session.query(
+                "SELECT docshard_internal.disconnect_shard($1, $2)",
+                &[Param::Text(server), Param::Text(&puller)],
+            )
+        });
+    }
+    spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
+    access::disconnect_shard(server, &puller)
 }
 
 /// Takes back what [`add`] made; the shard has no document left.

@@ -76,8 +76,12 @@ pub fn abort(id: i64) -> Result<Aborted> {
 
 /// Wakes the coordinator from whatever it waits for. It finds its move aborted, and cleans up.
 fn interrupt_coordinator(id: i64) -> Result<()> {
-    let holders = transaction::run(|| lock::holding_processes(Tag::Coordinator(id)))?;
-    for (_, pid) in holders {
+    transaction::run(|| interrupt(id))
+}
+
+/// The same, in the caller's transaction.
+pub(super) fn interrupt(id: i64) -> Result<()> {
+    for (_, pid) in lock::holding_processes(Tag::Coordinator(id))? {
         if let Some(pid) = pid {
             process::cancel(pid);
         }

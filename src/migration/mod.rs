@@ -39,6 +39,7 @@ mod copy;
 mod donor;
 pub mod foresight;
 pub mod jobs;
+pub mod lost;
 mod median;
 mod range;
 mod recipient;

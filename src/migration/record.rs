@@ -1,7 +1,7 @@
 //! The durable row of a move, in `docshard_catalog.migrations`.
 //!
 //! Functions here run in the caller's transaction. INVARIANT: [`advance`] is the only one that changes the state, it
-//! compares before it sets, and it refuses what `core::migration` does not allow.
+//! compares before it sets, and it refuses what `core::migration` does not allow; but for [`give_up`], when a shard is lost.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
@@ -240,6 +240,22 @@ pub fn advance(id: i64, from: State, to: State) -> Result<bool> {
         &[Param::Int8(id), Param::Text(from.name()), Param::Text(to.name())],
     )?;
     Ok(answer.processed == 1)
+}
+
+/// Ends a move that is decided, and of which neither the donor's side nor the recipient's can be completed, because one of the
+/// two is lost: the range stays with its donor.
+///
+/// # Errors
+/// Internal ones.
+pub fn give_up(id: i64) -> Result<()> {
+    spi::execute(
+        &format!(
+            "UPDATE docshard_catalog.migrations SET state = 'done', step = 'aborted', updated_at = clock_timestamp(), \
+             error = coalesce(error, 'a shard was removed as lost'), {STEP_ENDS} WHERE id = $1 AND state = 'committed'"
+        ),
+        &[Param::Int8(id)],
+    )
+    .map(drop)
 }
 
 /// Notes how far a running move is.

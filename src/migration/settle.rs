@@ -7,6 +7,7 @@ use super::donor;
 use super::recipient::drop_staging;
 use super::record::{self, Record, names};
 use super::shard::{self, Remote};
+use crate::catalog::cache;
 use crate::catalog::change::{self, NEXT_REVISION};
 use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
@@ -55,7 +56,7 @@ fn is_prepared(shard: &mut Remote, gid: &str) -> Result<bool> {
 }
 
 /// Commits what is prepared; being told that it is not there is no error, as somebody may have committed it before.
-fn commit_prepared(shard: &mut Remote, gid: &str) -> Result<()> {
+pub(super) fn commit_prepared(shard: &mut Remote, gid: &str) -> Result<()> {
     match shard.execute(&format!("COMMIT PREPARED {}", crate::pg::sql::quote_literal(gid))) {
         Err(error) if error.sqlstate == UNDEFINED_OBJECT => Ok(()),
         other => other,
@@ -63,7 +64,7 @@ fn commit_prepared(shard: &mut Remote, gid: &str) -> Result<()> {
 }
 
 /// What a shard has of a committed move.
-fn part(shard: &mut Remote, record: &Record, gid: &str) -> Result<Part> {
+pub(super) fn part(shard: &mut Remote, record: &Record, gid: &str) -> Result<Part> {
     if is_prepared(shard, gid)? {
         return Ok(Part::Prepared);
     }
@@ -181,7 +182,7 @@ fn lost(record: &Record, donor: Part) -> Error {
 }
 
 /// The map's change: chunk, placements of both shards, changelog, *moved*; one transaction.
-fn flip(record: &Record) -> Result<()> {
+pub(super) fn flip(record: &Record) -> Result<()> {
     let collection = change::lock(&record.namespace)?;
     if !record::advance(record.id, State::Committed, State::Moved)? {
         return Ok(());
@@ -238,9 +239,14 @@ fn flip(record: &Record) -> Result<()> {
     change::log("moveChunk", Some(&record.namespace), &details)
 }
 
-/// Removes what an attempt left on its shards; one that cannot be reached does not keep the other from being cleaned.
+/// Removes what an attempt left on its shards; one that cannot be reached does not keep the other from being cleaned, and one
+/// that was removed as lost is not cleaned.
 fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<()> {
+    let shards = transaction::run(cache::shards)?;
     let donor = transaction::guarded(|| {
+        if !shards.contains_key(&record.donor) {
+            return Ok(());
+        }
         let shard = session(&mut sides.donor, record.donor)?;
         end_attempt(shard, record, cluster, &names::donor_gid(cluster, record.id))?;
         // A writer that saw the capture may log more until it ends; that is left to the sweep.
@@ -251,6 +257,9 @@ fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<()> {
         Ok(())
     });
     let recipient = transaction::guarded(|| {
+        if !shards.contains_key(&record.recipient) {
+            return Ok(());
+        }
         let shard = session(&mut sides.recipient, record.recipient)?;
         end_attempt(shard, record, cluster, &names::recipient_gid(cluster, record.id))?;
         drop_staging(shard, record)?;

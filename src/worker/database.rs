@@ -1,7 +1,7 @@
 //! A database's worker.
 
 use super::expiry::Expiry;
-use crate::catalog::{rotation, settings};
+use crate::catalog::{last_sizes, rotation, settings};
 use crate::pg::error::Result;
 use crate::pg::extension;
 use crate::pg::lock::{self, Mode, Tag};
@@ -17,6 +17,8 @@ const GLANCE: Duration = Duration::from_secs(1);
 /// How often transactions are resolved, and shards swept for what dead moves left there; more often if
 /// rounds are.
 const RESOLVE: Duration = Duration::from_secs(10);
+/// How often shards are asked how many documents they have.
+const ASK: Duration = Duration::from_secs(60);
 /// The longest rest after rounds that failed.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
@@ -78,6 +80,7 @@ fn serve(database: Oid) {
     let mut expiry = Expiry::default();
     let mut failures = 0;
     let mut resolved: Option<Instant> = None;
+    let mut asked: Option<Instant> = None;
     while !process::is_being_dropped(database) {
         let wakes = process::wakes();
         match transaction::run(has_work) {
@@ -100,6 +103,12 @@ fn serve(database: Oid) {
             }
             if let Err(error) = indexing::sweep() {
                 pgrx::log!("docshard worker: {}", error.message);
+            }
+            if asked.is_none_or(|at| at.elapsed() >= ASK) {
+                if let Err(error) = last_sizes::note_all() {
+                    pgrx::log!("docshard worker: {}", error.message);
+                }
+                asked = Some(Instant::now());
             }
             resolved = Some(Instant::now());
         }

@@ -1,0 +1,303 @@
+//! Shards that are lost for good: what is lost with them, the token that confirms it, and where their ranges of keys go, empty.
+//!
+//! The rows of `docshard_catalog.lost_shards` stay: a database that comes back is known by them, and refused.
+
+use super::change::{self, NEXT_REVISION};
+use super::model::{Index, Shard};
+use super::nodes::{read_on, run_on_all};
+use super::{access, cache, collections, last_sizes, zones};
+use crate::pg::credentials;
+use crate::pg::error::{Error, Result};
+use crate::pg::param::Param;
+use crate::pg::spi;
+use docshard_core::chunk_map::ShardId;
+use docshard_core::error::Kind;
+use docshard_core::key::KeyPattern;
+use serde_json::{Value as Json, json};
+use std::collections::HashMap;
+
+/// So many ranges of a collection are named.
+const NAMED_RANGES: usize = 100;
+
+/// What would be lost with a shard, for people: a collection each, with its ranges and the documents that were last known there.
+///
+/// # Errors
+/// Internal ones.
+pub fn loss(shard: ShardId) -> Result<Vec<Json>> {
+    let owning = spi::query(
+        "SELECT c.id, c.namespace, c.key FROM docshard_catalog.collections c \
+         WHERE EXISTS (SELECT FROM docshard_catalog.chunks k WHERE k.collection_id = c.id AND k.shard_id = $1) \
+         ORDER BY c.namespace",
+        &[Param::Int4(shard)],
+    )?;
+    let mut lost = Vec::with_capacity(owning.len());
+    for row in &owning {
+        let id = row.i32(0);
+        let key = match row.opt_text(2) {
+            Some(text) => KeyPattern::parse(&crate::pg::json::parse(text)?)?,
+            None => KeyPattern::unsharded(),
+        };
+        let chunks = spi::query(
+            "SELECT min, max FROM docshard_catalog.chunks WHERE collection_id = $1 AND shard_id = $2 ORDER BY min",
+            &[Param::Int4(id), Param::Int4(shard)],
+        )?;
+        let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for chunk in &chunks {
+            match ranges.last_mut() {
+                Some(last) if last.1 == chunk.bytes(0) => last.1 = chunk.bytes(1),
+                _ => ranges.push((chunk.bytes(0), chunk.bytes(1))),
+            }
+        }
+        let known = last_sizes::last_known(shard, id)?;
+        let named: Vec<Json> = ranges
+            .iter()
+            .take(NAMED_RANGES)
+            .map(|(min, max)| json!({"min": key.bound_to_json(min), "max": key.bound_to_json(max)}))
+            .collect();
+        lost.push(json!({
+            "ns": row.text(1), "chunks": chunks.len(),
+            "ranges": if row.opt_text(2).is_some() { json!(named) } else { Json::Null },
+            "documents": known.as_ref().map(|(documents, _)| documents),
+            "asOf": known.as_ref().map(|(_, at)| at),
+        }));
+    }
+    Ok(lost)
+}
+
+/// Gives out a token for the removal of a lost shard, in place of one that was given out before.
+///
+/// # Errors
+/// Internal ones.
+pub fn give_token(shard: &Shard) -> Result<String> {
+    let token = credentials::random_password()?;
+    spi::execute(
+        "INSERT INTO docshard_catalog.lost_shards (shard_id, name, node, token) \
+         SELECT id, name, node, $2 FROM docshard_catalog.shards WHERE id = $1 \
+         ON CONFLICT (shard_id) DO UPDATE SET token = excluded.token, asked_at = pg_catalog.clock_timestamp()",
+        &[Param::Int4(shard.id), Param::Text(&token)],
+    )?;
+    Ok(token)
+}
+
+/// Refuses a token that is not the shard's, or too old.
+///
+/// # Errors
+/// `BadValue`.
+pub fn check_token(shard: &Shard, token: &str) -> Result<()> {
+    let rows = spi::query(
+        "SELECT token = $2 AND asked_at > pg_catalog.clock_timestamp() - interval '10 minutes' \
+         FROM docshard_catalog.lost_shards WHERE shard_id = $1",
+        &[Param::Int4(shard.id), Param::Text(token)],
+    )?;
+    if rows.first().is_some_and(|row| row.bool(0)) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::BadValue, format!("this token does not confirm that shard \"{}\" is lost", shard.name))
+        .with_hint("A token holds for ten minutes; docshard.remove_shard(name, '{\"lost\": true}') gives a new one."))
+}
+
+/// Notes that the shard was removed as lost.
+///
+/// # Errors
+/// Internal ones.
+pub fn note_removed(shard: ShardId) -> Result<()> {
+    spi::execute(
+        "UPDATE docshard_catalog.lost_shards SET removed_at = pg_catalog.clock_timestamp() WHERE shard_id = $1",
+        &[Param::Int4(shard)],
+    )
+    .map(drop)
+}
+
+/// Refuses a database that says of itself that it is a shard of this cluster, and was removed as lost: what it has is of the
+/// past. `has_documents`: it has tables of collections.
+///
+/// # Errors
+/// `IllegalOperation`.
+pub fn refuse_returned(node: &str, name: &str, has_documents: bool) -> Result<()> {
+    let rows = spi::query(
+        "SELECT name, pg_catalog.to_char(removed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') \
+         FROM docshard_catalog.lost_shards WHERE removed_at IS NOT NULL AND $3 AND (node = $1 OR name = $2) \
+         ORDER BY removed_at DESC LIMIT 1",
+        &[Param::Text(node), Param::Text(name), Param::Bool(has_documents)],
+    )?;
+    match rows.first() {
+        None => Ok(()),
+        Some(row) => Err(Error::new(
+            Kind::IllegalOperation,
+            format!("the database is the shard \"{}\", which was removed as lost at {} UTC", row.text(0), row.text(1)),
+        )
+        .with_hint(
+            "Its documents are not the cluster's any more. Save there what is of use; then, as a superuser there, \
+             docshard.dismantle() makes it a database that can be added.",
+        )),
+    }
+}
+
+/// The shards that can take ranges over: those that answer, and do not drain.
+///
+/// # Errors
+/// `HostUnreachable` if there is none.
+pub fn heirs(lost: ShardId) -> Result<Vec<ShardId>> {
+    let mut heirs: Vec<ShardId> = cache::shards()?
+        .values()
+        .filter(|shard| shard.id != lost && !shard.draining)
+        .filter(|shard| read_on(shard, "SELECT 1", &[], 1).is_ok())
+        .map(|shard| shard.id)
+        .collect();
+    heirs.sort_unstable();
+    if heirs.is_empty() {
+        return Err(Error::new(Kind::HostUnreachable, "no other shard answers that could take the ranges over"));
+    }
+    Ok(heirs)
+}
+
+/// The heir with the fewest chunks.
+fn emptiest(heirs: &[ShardId]) -> Result<ShardId> {
+    let rows = spi::query(
+        "SELECT id FROM docshard_catalog.shards s WHERE id = ANY ($1) ORDER BY \
+         (SELECT pg_catalog.count(*) FROM docshard_catalog.chunks c WHERE c.shard_id = s.id) + \
+         (SELECT pg_catalog.count(*) FROM docshard_catalog.databases d WHERE d.primary_shard = s.id), id LIMIT 1",
+        &[Param::Int4Array(heirs)],
+    )?;
+    rows.first().map(|row| row.i32(0)).ok_or_else(|| Error::new(Kind::ShardNotFound, "no shard is left"))
+}
+
+/// Gives the databases whose primary it was another one.
+///
+/// # Errors
+/// Internal ones.
+pub fn move_databases(lost: ShardId, heirs: &[ShardId]) -> Result<Vec<String>> {
+    let rows = spi::query(
+        "SELECT name FROM docshard_catalog.databases WHERE primary_shard = $1 ORDER BY name FOR UPDATE",
+        &[Param::Int4(lost)],
+    )?;
+    for row in &rows {
+        spi::execute(
+            "UPDATE docshard_catalog.databases SET primary_shard = $2 WHERE name = $1",
+            &[Param::Text(row.text(0)), Param::Int4(emptiest(heirs)?)],
+        )?;
+    }
+    Ok(rows.iter().map(|row| row.text(0).to_owned()).collect())
+}
+
+/// The collections that a shard has, or may get by a move.
+///
+/// # Errors
+/// Internal ones.
+pub fn collections_of(shard: ShardId) -> Result<Vec<String>> {
+    let rows = spi::query(
+        "SELECT namespace FROM docshard_catalog.collections c \
+         WHERE EXISTS (SELECT FROM docshard_catalog.placements p WHERE p.collection_id = c.id AND p.shard_id = $1) \
+         OR EXISTS (SELECT FROM docshard_catalog.chunks k WHERE k.collection_id = c.id AND k.shard_id = $1) \
+         OR EXISTS (SELECT FROM docshard_catalog.migrations m WHERE m.collection_id = c.id AND m.state <> 'done' \
+                    AND (m.donor = $1 OR m.recipient = $1)) ORDER BY namespace",
+        &[Param::Int4(shard)],
+    )?;
+    Ok(rows.iter().map(|row| row.text(0).to_owned()).collect())
+}
+
+/// Gives a collection's ranges on the lost shard to others, where they are empty. Its row is locked, and no chunk of it moves.
+///
+/// Those who still have the old map ask the lost shard, or are told by the heirs that it is stale.
+///
+/// # Errors
+/// Those of the heirs.
+pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()> {
+    let locked = change::lock(namespace)?;
+    collections::refuse_while_building(locked.id, namespace)?;
+    let collection = cache::get(namespace)?;
+    let chunks = spi::query(
+        "SELECT min, max FROM docshard_catalog.chunks WHERE collection_id = $1 AND shard_id = $2 ORDER BY min",
+        &[Param::Int4(locked.id), Param::Int4(lost)],
+    )?;
+    if !chunks.is_empty() {
+        let version = change::next_version(locked.id)?;
+        let primary = spi::query(
+            "SELECT d.primary_shard FROM docshard_catalog.databases d JOIN docshard_catalog.collections c ON c.database = d.name \
+             WHERE c.id = $1 AND c.key IS NULL",
+            &[Param::Int4(locked.id)],
+        )?;
+        let primary = primary.first().map(|row| row.i32(0)).filter(|primary| heirs.contains(primary));
+        let ranges = zones::of(namespace)?;
+        let zones = zones::of_shards()?;
+        let mut targets: HashMap<ShardId, usize> = HashMap::new();
+        for row in &chunks {
+            let (min, max) = (row.bytes(0), row.bytes(1));
+            let zone = ranges.covering(&min, &max).map(|range| range.zone.as_str());
+            let in_zone = |shard: &ShardId| {
+                zone.is_none_or(|zone| zones.get(shard).is_some_and(|all| all.iter().any(|one| one == zone)))
+            };
+            // Each in turn, so that they stay even.
+            let fewest = |among: &mut dyn Iterator<Item = &ShardId>| {
+                among.min_by_key(|shard| (targets.get(shard).copied().unwrap_or(0), **shard)).copied()
+            };
+            let target = primary
+                .or_else(|| fewest(&mut heirs.iter().filter(|shard| in_zone(shard))))
+                .or_else(|| fewest(&mut heirs.iter()))
+                .ok_or_else(|| Error::new(Kind::ShardNotFound, "no shard is left"))?;
+            *targets.entry(target).or_default() += 1;
+            spi::execute(
+                &format!(
+                    "UPDATE docshard_catalog.chunks SET shard_id = $3, version = $4, jumbo = false, revision = {NEXT_REVISION} \
+                     WHERE collection_id = $1 AND min = $2"
+                ),
+                &[Param::Int4(locked.id), Param::Bytea(&min), Param::Int4(target), Param::Int8(version)],
+            )?;
+        }
+        let mut targets: Vec<ShardId> = targets.into_keys().collect();
+        targets.sort_unstable();
+        place(namespace, &locked, &targets, version, &collection.key, &collection.indexes)?;
+    }
+    spi::execute(
+        "DELETE FROM docshard_catalog.placements WHERE collection_id = $1 AND shard_id = $2",
+        &[Param::Int4(locked.id), Param::Int4(lost)],
+    )?;
+    change::touch(locked.id)
+}
+
+/// Brings shards to a version of a collection, whose table and indexes they get if they have none.
+fn place(
+    namespace: &str,
+    locked: &change::Locked,
+    targets: &[ShardId],
+    version: i64,
+    key: &KeyPattern,
+    indexes: &[Index],
+) -> Result<()> {
+    for target in targets {
+        spi::execute(
+            "INSERT INTO docshard_catalog.placements (collection_id, shard_id, version) VALUES ($1, $2, $3) \
+             ON CONFLICT (collection_id, shard_id) DO UPDATE SET version = excluded.version",
+            &[Param::Int4(locked.id), Param::Int4(*target), Param::Int8(version)],
+        )?;
+    }
+    run_on_all(
+        targets,
+        "SELECT docshard_internal.create_table($1, $2, $3, $4)",
+        &[
+            Param::Int4(locked.id),
+            Param::Int8(locked.token),
+            Param::Int8(version),
+            Param::Bool(!key.is_in_order_of_id()),
+        ],
+    )?;
+    let (sql, readers, writers) = access::of_new_table(namespace)?;
+    let readers: Vec<&str> = readers.iter().map(String::as_str).collect();
+    let writers: Vec<&str> = writers.iter().map(String::as_str).collect();
+    let roles = [Param::Int4(locked.id), Param::TextArray(&readers), Param::TextArray(&writers), Param::TextArray(&[])];
+    run_on_all(targets, sql, &roles)?;
+    for index in indexes {
+        run_on_all(
+            targets,
+            "SELECT docshard_internal.create_index($1, $2, $3, $4, $5)",
+            &[
+                Param::Int4(locked.id),
+                Param::Int4(index.id),
+                Param::Text(&index.definition),
+                Param::Bool(index.unique),
+                Param::OptText(index.partial.as_deref().map(|partial| partial.text.as_str())),
+            ],
+        )?;
+    }
+    Ok(())
+}

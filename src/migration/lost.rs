@@ -1,0 +1,157 @@
+//! Removing a shard that is lost for good, with all that it had.
+//!
+//! Its moves end first. One that is not decided is aborted. One that is decided is brought to the end that saves the documents,
+//! if the other side still has them: what the donor has prepared and not committed is rolled back, so that the range stays
+//! there; what the recipient has prepared is committed. Then the ranges that are left on the lost shard go to others, empty.
+//!
+//! What is done at the shards of decided moves is not undone if the caller's transaction fails; the same call again goes on
+//! from there.
+
+use super::record::{self, Record, names};
+use super::settle::{commit_prepared, flip, part};
+use super::shard::Remote;
+use crate::catalog::lost;
+use crate::catalog::model::{Place, Shard};
+use crate::catalog::shards::{self, cluster_id};
+use crate::catalog::{cache, change};
+use crate::pg::error::{Error, Result};
+use crate::pg::lock::{self, Mode, Tag};
+use crate::pg::param::Param;
+use crate::pg::sql::quote_literal;
+use crate::pg::{server, spi};
+use crate::remote::Session;
+use docshard_core::error::Kind;
+use docshard_core::migration::{Part, State};
+use serde_json::{Value as Json, json};
+
+/// Tells what would be lost with a shard, with a token to confirm it.
+///
+/// # Errors
+/// `ShardNotFound`; `IllegalOperation` for the router's own, the last one, or one that answers.
+pub fn announce(name: &str) -> Result<Json> {
+    let shard = shards::begin_removal(name)?;
+    check_lost(&shard)?;
+    let databases = spi::query(
+        "SELECT name FROM docshard_catalog.databases WHERE primary_shard = $1 ORDER BY name",
+        &[Param::Int4(shard.id)],
+    )?;
+    let databases: Vec<&str> = databases.iter().map(|row| row.text(0)).collect();
+    Ok(json!({
+        "msg": "all documents on this shard would be lost: call it again with the token, within ten minutes",
+        "state": "lost", "shard": name, "lost": lost::loss(shard.id)?, "dbsToMove": databases,
+        "token": lost::give_token(&shard)?, "ok": 1,
+    }))
+}
+
+/// Removes a lost shard.
+///
+/// # Errors
+/// As [`announce`]; `BadValue` for a token that does not hold; `ConflictingOperationInProgress`; those of the other shards.
+pub fn remove(name: &str, token: &str) -> Result<Json> {
+    if server::in_transaction_block() {
+        let message = "a lost shard cannot be removed inside a transaction block";
+        return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
+    }
+    let shard = shards::begin_removal(name)?;
+    lost::check_token(&shard, token)?;
+    check_lost(&shard)?;
+    let heirs = lost::heirs(shard.id)?;
+    let namespaces = lost::collections_of(shard.id)?;
+    for namespace in &namespaces {
+        let locked = change::lock(namespace)?;
+        end_moves(locked.id, &shard)?;
+    }
+    let loss = lost::loss(shard.id)?;
+    let databases = lost::move_databases(shard.id, &heirs)?;
+    for namespace in &namespaces {
+        lost::reassign(namespace, shard.id, &heirs)?;
+    }
+    shards::forget_lost(&shard)?;
+    lost::note_removed(shard.id)?;
+    change::log("removeShard.lost", None, &json!({"shard": name, "lost": loss, "databases": databases}))?;
+    change::announce();
+    Ok(json!({
+        "msg": "the lost shard is removed", "state": "completed", "shard": name, "lost": loss, "dbsMoved": databases, "ok": 1,
+    }))
+}
+
+/// Refuses a shard that is not lost.
+fn check_lost(shard: &Shard) -> Result<()> {
+    let Place::Remote(oid) = shard.place else {
+        return Err(Error::new(Kind::IllegalOperation, "the router's own database is not lost")
+            .with_hint("docshard.remove_shard('local') drains it."));
+    };
+    let answer = Session::open(oid).and_then(|mut session| session.query("SELECT shard FROM docshard_data.node", &[]));
+    let answers = answer.is_ok_and(|rows| rows.first().and_then(|row| row.text(0)) == Some(&shard.name));
+    if answers {
+        return Err(Error::new(Kind::IllegalOperation, format!("shard \"{}\" is not lost: it answers", shard.name))
+            .with_hint("docshard.remove_shard(name) drains it."));
+    }
+    Ok(())
+}
+
+/// Ends all moves of a collection, whose row is locked.
+fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
+    for record in record::unfinished()?.into_iter().filter(|record| record.collection == collection) {
+        let concerns = record.donor == lost.id || record.recipient == lost.id;
+        match record.state {
+            // Its coordinator finds that out when it decides.
+            State::Running => {
+                let why = Error::new(Kind::Interrupted, format!("shard \"{}\" was removed as lost", lost.name));
+                record::note_error(record.id, &why)?;
+                if !record::advance(record.id, State::Running, State::Aborted)? {
+                    return Err(still_moving(&record));
+                }
+                super::abort::interrupt(record.id)?;
+            }
+            State::Committed if concerns => {
+                let tag = Tag::Coordinator(record.id);
+                if !lock::try_acquire_for_session(tag, Mode::Exclusive) {
+                    return Err(still_moving(&record));
+                }
+                let saved = save(&record, lost);
+                lock::release_for_session(tag, Mode::Exclusive);
+                saved?;
+            }
+            State::Committed => return Err(still_moving(&record)),
+            // Only cleaning is left, which leaves out a shard that is gone.
+            State::Moved | State::Aborted | State::Done => {}
+        }
+    }
+    Ok(())
+}
+
+fn still_moving(record: &Record) -> Error {
+    Error::new(
+        Kind::ConflictingOperationInProgress,
+        format!("a chunk of {} is being moved (migration {})", record.namespace, record.id),
+    )
+    .with_hint("Run it again in a moment.")
+}
+
+/// Ends a move that is decided, of which one side is lost.
+fn save(record: &Record, lost: &Shard) -> Result<()> {
+    let cluster = cluster_id()?;
+    let donor_is_lost = record.donor == lost.id;
+    let (other, gid) = if donor_is_lost {
+        (record.recipient, names::recipient_gid(cluster, record.id))
+    } else {
+        (record.donor, names::donor_gid(cluster, record.id))
+    };
+    let mut other = Remote::open(&*cache::shard(other)?, "docshard recovery")?;
+    match (part(&mut other, record, &gid)?, donor_is_lost) {
+        // The recipient has the documents.
+        (Part::Prepared, true) => {
+            commit_prepared(&mut other, &gid)?;
+            flip(record)
+        }
+        // The recipient has them, or had them: the range is its.
+        (Part::Committed, _) => flip(record),
+        // The donor has them still.
+        (Part::Prepared, false) => {
+            other.execute(&format!("ROLLBACK PREPARED {}", quote_literal(&gid)))?;
+            record::give_up(record.id)
+        }
+        (Part::Nothing, _) => record::give_up(record.id),
+    }
+}
