@@ -8,7 +8,7 @@ use super::shards::{LOCAL, puller_name, server_name};
 use super::{cache, change};
 use crate::catalog::model::{Place, Shard};
 use crate::ownership::{access, dismantle as node};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{Error, REFUSED_CONNECTION, Result};
 use crate::pg::lock::{self, Tag};
 use crate::pg::param::Param;
 use crate::pg::sql::quote_literal;
@@ -108,7 +108,7 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
         json!({"msg": "the cluster is taken apart", "ok": 1})
     } else {
         json!({
-            "msg": "the cluster is taken apart, but for shards that could not be reached: run docshard.dismantle() there",
+            "msg": "the cluster is taken apart, but for what could not be reached as its shard: run docshard.dismantle() there",
             "unreachable": unreachable, "ok": 1,
         })
     })
@@ -183,6 +183,8 @@ fn dismantle_others(found: &Found, others: &[Rc<Shard>], scope: Scope) -> Result
         let Some(oid) = shard.place.server() else { continue };
         match Session::open(oid) {
             Ok(session) => sessions.push((shard.name.clone(), session)),
+            // What is there belongs to no cluster, as after a call that did not come to its end, or not to this one.
+            Err(error) if error.sqlstate == REFUSED_CONNECTION => unreachable.push(shard.name.clone()),
             Err(_) if scope.skip_unreachable => unreachable.push(shard.name.clone()),
             Err(error) => {
                 return Err(error.with_context(format!("shard \"{}\"", shard.name)).with_hint(
