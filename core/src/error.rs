@@ -81,6 +81,7 @@ kinds! {
     IndexNotFound = 27, "42704";
     PathNotViable = 28, "22023";
     CannotCreateIndex = 67, "42P17";
+    NetworkTimeout = 89, "08006";
     AmbiguousIndexKeyPattern = 181, "42725";
     NoQueryExecutionPlans = 291, "55000";
     AlreadyInitialized = 23, "42710";

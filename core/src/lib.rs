@@ -37,3 +37,4 @@ pub mod balancer;
 pub mod deadlock;
 pub mod handshake;
 pub mod migration;
+pub mod silence;

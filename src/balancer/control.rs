@@ -167,6 +167,16 @@ pub(super) fn note_round(busy: bool, resting: &serde_json::Value) -> Result<()> 
     Ok(())
 }
 
+/// The last error is cured, if its text begins like this.
+pub(super) fn forget_error(start: &str) -> Result<()> {
+    spi::execute(
+        "UPDATE docshard_catalog.balancer_state SET last_error = NULL, last_error_at = NULL \
+         WHERE pg_catalog.starts_with(last_error, $1)",
+        &[Param::Text(start)],
+    )?;
+    Ok(())
+}
+
 pub(super) fn note_error(text: &str) -> Result<()> {
     spi::execute(
         "INSERT INTO docshard_catalog.balancer_state (last_error, last_error_at) VALUES ($1, pg_catalog.now()) \

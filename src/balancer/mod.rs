@@ -10,8 +10,8 @@
 //! 5. Where nothing is to be split or moved: tiny neighbours are merged, if they were tiny for long.
 //!
 //! Every step is a transaction of its own. INVARIANTS:
-//! * An error of a shard or of a collection makes that one rest, ever longer, and never stops the others. What a resting
-//!   shard holds counts as it was measured last.
+//! * An error of a shard or of a collection makes that one rest, ever longer, and never stops the others; so does a shard that
+//!   does not answer (`remote::hung`). What a resting shard holds counts as it was measured last.
 //! * While steps run this process holds `Tag::Worker(STEP)`; it begins none while somebody holds
 //!   `Tag::Worker(STOP)`, nor while the balancer is off. So who takes STOP and then gets STEP knows that nothing moves.
 //! * A chunk that was moved is pinned for [`PIN`], or until shards or zones change.
@@ -31,13 +31,14 @@ use crate::migration;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::{process, transaction};
+use crate::remote::hung;
 pub use compliance::{CollectionStatus, collection_status};
 use control::STEP;
 use docshard_core::balancer::{self as policy, Cut};
 use docshard_core::chunk_map::ShardId;
 use measured::Measured;
 use rest::Rests;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 use view::{Goal, Known, View};
 
@@ -61,6 +62,8 @@ pub struct Outcome {
 #[derive(Debug, Default)]
 pub struct Balancer {
     shards: Rests<ShardId>,
+    /// do not answer this worker
+    silent: HashSet<ShardId>,
     collections: Rests<i32>,
     pinned: HashMap<(i32, Vec<u8>), Instant>,
     goal: Goal,
@@ -76,11 +79,14 @@ impl Balancer {
     /// One round. Called outside any transaction; raises nothing.
     pub fn round(&mut self) -> Outcome {
         self.failed = false;
+        self.tell_of_silence();
         let again = self.work().unwrap_or_else(|error| {
             self.note(&error, "");
             false
         });
-        if let Err(error) = transaction::run(|| control::note_round(again, &self.resting)) {
+        self.tell_of_silence();
+        let resting = self.all_who_rest();
+        if let Err(error) = transaction::run(|| control::note_round(again, &resting)) {
             pgrx::log!("docshard balancer: {}", error.message);
         }
         let rest = self.paused_until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -132,7 +138,7 @@ impl Balancer {
             let collection = &view.collections[merge.collection];
             // What could not be measured is not tiny.
             let chunks = &collection.chunks[merge.chunks.clone()];
-            if chunks.iter().any(|chunk| self.shards.rests(&chunk.shard)) || self.collections.rests(&collection.id) {
+            if chunks.iter().any(|chunk| self.rests(&chunk.shard)) || self.collections.rests(&collection.id) {
                 continue;
             }
             let mut since = |chunk: &sizes::Chunk| {
@@ -157,6 +163,41 @@ impl Balancer {
             }
         }
         Ok(done)
+    }
+
+    /// Tells `balancer_status()` of shards that do not answer any more, or do again, whoever in this worker has noticed.
+    fn tell_of_silence(&mut self) {
+        for change in hung::changes() {
+            let alarm = format!("shard \"{}\" does not answer: ", change.shard);
+            let told = transaction::run(|| match &change.error {
+                Some(why) => control::note_error(&format!("{alarm}{why}")),
+                None => control::forget_error(&alarm),
+            });
+            if let Err(error) = told {
+                pgrx::log!("docshard balancer: {}", error.message);
+            }
+        }
+    }
+
+    /// The shards that do not answer this worker, and then what else is left alone.
+    fn all_who_rest(&self) -> serde_json::Value {
+        let silent = hung::silent();
+        let is_told = |entry: &&serde_json::Value| {
+            entry["shard"].as_str().is_none_or(|shard| silent.iter().all(|(silent, _)| silent != shard))
+        };
+        let others = self.resting.as_array().into_iter().flatten().filter(is_told).cloned();
+        let silent = silent.iter().map(|(shard, why)| serde_json::json!({"shard": shard, "error": why}));
+        silent.chain(others).collect()
+    }
+
+    /// True if the shard is left alone, as it does not answer, or after another error.
+    fn rests(&self, shard: &ShardId) -> bool {
+        self.silent.contains(shard) || self.shards.rests(shard)
+    }
+
+    /// Looks which shards do not answer this worker.
+    fn look_for_silence(&mut self, view: &View) {
+        self.silent = view.shards.iter().filter(|shard| hung::is_silent(&shard.name)).map(|shard| shard.id).collect();
     }
 
     /// The shards and collections that are left alone after an error, and why.
@@ -185,12 +226,14 @@ impl Balancer {
         self.measured.retain(&view.collections);
         let ids: Vec<i32> = view.collections.iter().map(|collection| collection.id).collect();
         let awake = |balancer: &Self| -> Vec<_> {
-            view.shards.iter().filter(|shard| !balancer.shards.rests(&shard.id)).cloned().collect()
+            view.shards.iter().filter(|shard| !balancer.rests(&shard.id)).cloned().collect()
         };
         // Asked before measuring: what is written in between counts as a change next time.
+        self.look_for_silence(view);
         let activity = transaction::run(|| sizes::activity(&awake(self), &ids)).unwrap_or_default();
+        self.look_for_silence(view);
         for collection in &mut view.collections {
-            let mut due: Vec<_> = view.shards.iter().filter(|shard| !self.shards.rests(&shard.id)).cloned().collect();
+            let mut due: Vec<_> = view.shards.iter().filter(|shard| !self.rests(&shard.id)).cloned().collect();
             due.retain(|shard| {
                 let now = activity.get(&(shard.id, collection.id)).copied();
                 collection.chunks.iter().any(|chunk| chunk.shard == shard.id)
@@ -205,7 +248,9 @@ impl Balancer {
                 } else {
                     transaction::run(|| sizes::measure(&shard, collection, COUNTED_OFTEN_MB))
                 };
-                if let Err(error) = outcome {
+                if outcome.is_err() && hung::is_silent(&shard.name) {
+                    self.silent.insert(shard.id);
+                } else if let Err(error) = outcome {
                     self.note(&error, &format!("measuring {} at shard \"{}\": ", collection.namespace, shard.name));
                     if shard.place == Place::Local || !is_connection_lost(&error) {
                         self.collections.failed(collection.id, &error.message);
@@ -220,7 +265,7 @@ impl Balancer {
             }
             // A shard that cannot be asked is not empty: what it had last counts. Where that is not known, nobody can tell
             // what would be even.
-            for shard in view.shards.iter().filter(|shard| self.shards.rests(&shard.id)) {
+            for shard in view.shards.iter().filter(|shard| self.rests(&shard.id)) {
                 if !self.measured.fill_old(collection, shard.id) {
                     collection.balance = false;
                 }
@@ -231,7 +276,7 @@ impl Balancer {
     /// The cluster as the policy sees it, with the shards that take part in a move already.
     fn describe(&self, view: &View, busy: &dyn Fn(ShardId) -> bool) -> policy::Cluster {
         view.describe(&Known {
-            unavailable: &|shard| busy(shard) || self.shards.rests(&shard),
+            unavailable: &|shard| busy(shard) || self.rests(&shard),
             resting: &|collection| self.collections.rests(&collection),
             pinned: &|collection, min| self.pinned.contains_key(&(collection, min.to_vec())),
         })
@@ -242,7 +287,7 @@ impl Balancer {
         for split in splits {
             let collection = &view.collections[split.collection];
             let chunk = &collection.chunks[split.chunk];
-            if self.collections.rests(&collection.id) || self.shards.rests(&chunk.shard) {
+            if self.collections.rests(&collection.id) || self.rests(&chunk.shard) {
                 continue;
             }
             let Some(_step) = Step::begin() else { return false };
@@ -270,6 +315,10 @@ impl Balancer {
 
     /// Writes an error into the server's log and into `balancer_status()`.
     fn note(&mut self, error: &Error, what: &str) {
+        // That a shard does not answer is told already.
+        if hung::is_known(error) {
+            return;
+        }
         self.failed = true;
         let context = error.context.as_ref().map_or(String::new(), |context| format!(" ({context})"));
         let text = format!("{what}{}{context}", error.message);

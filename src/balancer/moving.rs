@@ -126,7 +126,7 @@ impl Balancer {
         let Some(rate) = stretch.share(planned) else { return false };
         for step in moves {
             let collection = &view.collections[step.collection];
-            let resting = [step.from, step.to].iter().any(|shard| self.shards.rests(shard));
+            let resting = [step.from, step.to].iter().any(|shard| self.rests(shard));
             if resting || self.collections.rests(&collection.id) {
                 continue;
             }

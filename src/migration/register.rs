@@ -85,8 +85,9 @@ pub(super) fn look(request: &MoveRequest) -> Result<Option<Prepared>> {
         let donor = cache::shard(donor_id)?;
         let cluster = cluster_id()?;
         let open = |shard: &Rc<Shard>| Remote::open(shard, "docshard");
-        let prepared =
+        let mut prepared =
             Prepared { donor_id, donor: open(&donor)?, recipient: open(&recipient)?, puller: open(&recipient)? };
+        prepared.puller.waits_also_for(&prepared.donor);
         let needed = indexes(&collection, request.to)?;
         Ok(Some((prepared, cluster, needed)))
     })?;

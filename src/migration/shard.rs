@@ -59,6 +59,11 @@ impl Remote {
         Ok(Self { name: shard.name.clone(), server, session })
     }
 
+    /// Statements here may wait for the other's shard.
+    pub(super) fn waits_also_for(&mut self, other: &Self) {
+        self.session.waits_also_for(&other.session);
+    }
+
     /// One statement and all its rows.
     ///
     /// # Errors

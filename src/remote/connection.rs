@@ -55,8 +55,12 @@ use std::ffi::{CStr, CString, c_int};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long cleaning up may take before the connection is closed.
-pub(super) const CLEANUP: Duration = Duration::from_secs(5);
+/// How long cleaning up may take before the connection is closed. Then the shard's session ends by itself, as its
+/// `client_connection_check_interval` finds.
+pub(super) const CLEANUP: Duration = Duration::from_secs(2);
+
+/// How long all that ends a cancelled statement may take, where the client waits for its error: a second would be noticed.
+pub(super) const PROMPT: Duration = Duration::from_millis(900);
 
 /// What becomes of a stream's rows.
 #[derive(Debug)]

@@ -13,6 +13,8 @@
 //! | `handshake` | what a connection says first, and the shard's answer |
 //! | `param`, `row` | parameters out, rows in, the spool |
 //! | `wire` | one connection: connecting, waiting, interrupts, error reports |
+//! | `probe` | asking a shard that says nothing whether it still answers, over another connection |
+//! | `hung` | how long a shard may say nothing; in a worker, the shards that are left alone as they do not answer |
 //! | `prepared` | a connection's prepared statements |
 //! | `connection` | a cached connection: batches, their answers, savepoints; in its folder, how transactions end, and what waits |
 //! | `cache` | all cached connections, their invalidation |
@@ -21,16 +23,19 @@
 //! | `session` | a connection outside the transaction |
 //!
 //! Errors of shards keep SQLSTATE, message, detail and hint and name the shard in their context; a lost connection is
-//! 08006, one that could not be made 08001. No message contains a connection option.
+//! 08006, as is a shard that does not answer (NetworkTimeout); a connection that could not be made is 08001. No message
+//! contains a connection option.
 
 mod cache;
 mod connection;
 mod ffi;
 mod handshake;
+pub mod hung;
 mod login;
 mod options;
 mod param;
 mod prepared;
+mod probe;
 mod row;
 mod session;
 mod stream;
@@ -95,4 +100,5 @@ pub fn init_gucs() {
         GucContext::Sighup,
         GucFlags::default(),
     );
+    hung::init_gucs();
 }

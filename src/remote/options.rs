@@ -9,6 +9,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::user;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
+use std::time::Duration;
 
 /// Settings of every connection; they come after the administrator's own `options`, so they win. The last one ends
 /// a statement whose router has died, which can't cancel it any more.
@@ -19,6 +20,16 @@ const SETTINGS: &str = "-c search_path=pg_catalog,pg_temp -c timezone=UTC -c dat
 /// conditions is inside functions, which compiling the expressions around them makes no faster: that takes longer than
 /// most statements.
 const DEFAULTS: &str = "-c jit=off";
+
+/// libpq's options for hosts that are lost, unless the server's own options say otherwise. A host that says nothing for half a
+/// minute is asked by the system every ten seconds. What was sent may stay without acknowledgement for two minutes; that is
+/// long, as it also holds while a shard takes nothing more because a statement of ours waits for a lock there.
+const LOST_HOSTS: [(&str, &str); 4] = [
+    ("keepalives_idle", "30"),
+    ("keepalives_interval", "10"),
+    ("keepalives_count", "3"),
+    ("tcp_user_timeout", "120000"),
+];
 
 /// Seconds to wait for a connection where `connect_timeout` doesn't say it.
 const CONNECT_TIMEOUT: u64 = 10;
@@ -122,6 +133,11 @@ pub(super) fn finish(options: &mut Vec<(String, String)>) {
     if value(options, "application_name").is_none() {
         set(options, "application_name", format!("{APPLICATION} {}", ffi::session_id()));
     }
+    for (keyword, default) in LOST_HOSTS {
+        if value(options, keyword).is_none() {
+            set(options, keyword, default.to_owned());
+        }
+    }
     set(options, "client_encoding", ffi::database_encoding());
     let theirs = value(options, "options").unwrap_or_default();
     let all = format!("{DEFAULTS} {theirs} {SETTINGS}");
@@ -152,13 +168,23 @@ pub(super) fn shares_processors(options: &[(String, String)]) -> bool {
     hosts.split(',').all(is_here) && !decided
 }
 
-/// Seconds that an attempt to reach one host may take.
-pub(super) fn connect_timeout(options: &[(String, String)]) -> u64 {
-    match value(options, "connect_timeout").and_then(|t| t.trim().parse::<i64>().ok()) {
+/// How long an attempt to reach one host may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ConnectTimeout {
+    pub(super) time: Duration,
+    /// the administrator has said so
+    pub(super) is_given: bool,
+}
+
+/// What the options say of an attempt to reach one host.
+pub(super) fn connect_timeout(options: &[(String, String)]) -> ConnectTimeout {
+    let given = value(options, "connect_timeout").and_then(|t| t.trim().parse::<i64>().ok());
+    let seconds = match given {
         Some(seconds) if seconds > 0 => seconds.unsigned_abs().max(2),
         Some(_) => 3600,
         None => CONNECT_TIMEOUT,
-    }
+    };
+    ConnectTimeout { time: Duration::from_secs(seconds), is_given: given.is_some() }
 }
 
 /// The options of each host where several are given, in order: connecting asynchronously, libpq applies no timeout to a

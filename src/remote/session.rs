@@ -84,6 +84,11 @@ impl Session {
         Session { wire, scratch: Encoded::default(), active: false, broken: false }
     }
 
+    /// Statements here may wait for the other session's shard, as its documents are pulled from there, say.
+    pub fn waits_also_for(&mut self, other: &Session) {
+        self.wire.waits_also_for(&other.wire);
+    }
+
     /// Runs one statement and returns all its rows.
     pub fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
         self.start(sql, params)?;

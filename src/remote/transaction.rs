@@ -16,11 +16,11 @@
 //! its COMMIT PREPARED decides, and its ROLLBACK PREPARED leaves no decision. The [`Coordinator`] tells the shards then.
 //!
 //! # Abort
-//! What runs is cancelled, answers are drained, transactions rolled back (prepared ones too), all within [`CLEANUP`];
-//! a connection that takes longer is closed. Nothing raises there.
+//! What runs is cancelled, answers are drained, transactions rolled back (prepared ones too), all within [`PROMPT`];
+//! a connection that takes longer is closed, and the shard ends the session itself. Nothing raises there.
 
 use super::cache::{self, Pool, with_pool};
-use super::connection::{CLEANUP, Connection};
+use super::connection::{CLEANUP, Connection, PROMPT};
 use super::ffi::{self, Event, HoldCancel, Xact};
 use super::wire::Limit;
 use super::{MULTI_SHARD_COMMIT, MultiShardCommit};
@@ -290,13 +290,12 @@ impl Pool {
         for writer in self.writers().filter(|w| w.is_busy()) {
             writer.drain(Limit::Served)?;
         }
-        self.stop(|c| !c.is_writer());
+        self.stop(|c| !c.is_writer(), Instant::now() + CLEANUP);
         Ok(())
     }
 
     /// Cancels what runs on some connections, all at once, and drains them, within bounds.
-    fn stop(&mut self, which: impl Fn(&Connection) -> bool) {
-        let deadline = Instant::now() + CLEANUP;
+    fn stop(&mut self, which: impl Fn(&Connection) -> bool, deadline: Instant) {
         let mut cancels = Vec::new();
         for connection in self.connections.iter_mut().filter(|c| which(c) && c.is_busy()) {
             // A reader that stopped early has most often left no more than the end.
@@ -443,8 +442,8 @@ impl Pool {
 
     /// The local transaction was aborted.
     fn abort(&mut self) {
-        let deadline = Instant::now() + CLEANUP;
-        self.stop(|_| true);
+        let deadline = Instant::now() + PROMPT;
+        self.stop(|_| true, deadline);
         let mut open = Vec::new();
         for connection in self.connections.iter_mut().filter(|c| c.depth > 0) {
             let needed = matches!(connection.xact(), Xact::Open | Xact::Failed);
@@ -472,8 +471,8 @@ impl Pool {
 
     /// The subtransaction at this level was aborted.
     fn abort_sub(&mut self, level: i32) {
+        self.stop(|c| c.depth >= level || c.is_busy_since(level), Instant::now() + PROMPT);
         let deadline = Instant::now() + CLEANUP;
-        self.stop(|c| c.depth >= level || c.is_busy_since(level));
         let mut sent = Vec::new();
         for connection in self.connections.iter_mut().filter(|c| c.depth >= level && !c.broken) {
             if connection.send_abort_sub(level) {

@@ -4,14 +4,19 @@
 //! have when it is promoted: what it does not show, a router would take for gone. A server that was none when the connection was
 //! made stays none as long as the connection lasts.
 //!
+//! Where nothing arrives for as long as `docshard.shard_timeout` says, the shard is asked over another connection whether it still
+//! answers ([`Target`]), but not where the wait has an end that does not serve interrupts ([`Limit::Until`]).
+//!
 //! A wire never retries and knows no transactions. Where it waits with [`Limit::Served`], an interrupt unwinds out of
 //! the wait and leaves the wire in the middle of an answer; its owner must then cancel and drain it, or drop it.
 
-use super::ffi::{self, Field, PgConn, PgResult, Poll, WaitSet};
-use super::options;
+use super::ffi::{self, Field, PgConn, PgResult, Poll, WaitSet, Woken};
+use super::probe::{Answer, Target};
+use super::{hung, options};
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
-use std::time::{Duration, Instant};
+use docshard_core::silence::Silence;
+use std::time::Instant;
 
 /// SQLSTATE of a password that was refused.
 pub(super) const INVALID_PASSWORD: [u8; 5] = *b"28P01";
@@ -36,6 +41,8 @@ pub(super) enum Lost {
     Broken(String),
     /// the time is over, the answer may still come
     Late,
+    /// a shard does not answer, this one or one that it waits for, and why that is thought
+    Hung(Box<(String, String)>),
 }
 
 #[derive(Debug)]
@@ -46,15 +53,27 @@ pub(super) struct Wire {
     unflushed: bool,
     /// the result that `finish` will return, while it waits for the command's end
     last: Option<PgResult>,
+    silence: Silence,
+    /// who is asked where nothing arrives: its own shard, and those that this may wait for
+    targets: Vec<Target>,
+    /// a shard that did not answer while something was to be written
+    hung: Option<Box<(String, String)>>,
 }
 
 impl Wire {
     /// Connects to the first of the hosts that can be reached, each within `connect_timeout`, serving interrupts.
     pub(super) fn connect(name: &str, options: &[(String, String)], needs_password: bool) -> Result<Self> {
+        hung::check(shard_of(name))?;
         let mut failure: Option<Error> = None;
+        let mut timed_out = false;
         for one in options::alternatives(options) {
-            match (Self::attempt(name, &one, needs_password), &mut failure) {
-                (Ok(wire), _) => return Ok(wire),
+            let attempt = Self::attempt(name, &one, needs_password);
+            timed_out |= attempt.as_ref().is_err_and(hung::is_timeout);
+            match (attempt, &mut failure) {
+                (Ok(wire), _) => {
+                    hung::note_answer(wire.shard());
+                    return Ok(wire);
+                }
                 (Err(next), None) => failure = Some(next),
                 (Err(next), Some(first)) => {
                     let place = format!("could not connect to shard \"{name}\": ");
@@ -62,6 +81,9 @@ impl Wire {
                     first.message = format!("{}; {next}", first.message);
                 }
             }
+        }
+        if timed_out {
+            hung::note_silence(shard_of(name), NO_CONNECTION);
         }
         Err(failure.unwrap_or_else(|| Error::new(Kind::HostUnreachable, format!("shard \"{name}\" has no host"))))
     }
@@ -73,7 +95,7 @@ impl Wire {
             let error = Error::new(Kind::HostUnreachable, error);
             if refused { Error { sqlstate: INVALID_PASSWORD, ..error } } else { error }
         };
-        let deadline = Instant::now() + Duration::from_secs(options::connect_timeout(options));
+        let deadline = Instant::now() + hung::connecting(options);
         let mut pg = PgConn::start(options).ok_or_else(|| failed("out of memory or file descriptors".into()))?;
         if !pg.is_good() {
             return Err(failed(pg.message()));
@@ -86,7 +108,8 @@ impl Wire {
                 Poll::Reading | Poll::Writing => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        return Err(failed("timeout expired".into()));
+                        let Error { sqlstate, message, .. } = failed(TIMEOUT.into());
+                        return Err(Error { sqlstate, ..Error::new(Kind::NetworkTimeout, message) });
                     }
                     ffi::wait_socket(pg.socket(), state == Poll::Reading, left.as_millis() as i64 + 1);
                     ffi::check_for_interrupts();
@@ -107,11 +130,19 @@ impl Wire {
         if !pg.established() {
             return Err(failed(pg.message()));
         }
-        Ok(Self { pg, name: name.into(), unflushed: false, last: None })
+        let targets = vec![Target::new(shard_of(name), options)];
+        let silence = Silence::default();
+        Ok(Self { pg, name: name.into(), unflushed: false, last: None, silence, targets, hung: None })
+    }
+
+    /// What runs here may wait for the other's shard: that is asked, too, where nothing arrives.
+    pub(super) fn waits_also_for(&mut self, other: &Wire) {
+        self.targets.extend_from_slice(&other.targets);
     }
 
     /// Called after a batch was given to libpq: writes what the socket takes now.
     pub(super) fn sent(&mut self) -> std::result::Result<(), Lost> {
+        self.silence.end();
         self.unflushed = !self.flush()?;
         Ok(())
     }
@@ -135,6 +166,9 @@ impl Wire {
 
     /// The next result, or None at a command's end.
     pub(super) fn result(&mut self, limit: Limit) -> std::result::Result<Option<PgResult>, Lost> {
+        if let Some(hung) = self.hung.take() {
+            return Err(Lost::Hung(hung));
+        }
         loop {
             if self.unflushed {
                 self.unflushed = !self.flush()?;
@@ -149,15 +183,26 @@ impl Wire {
                 Limit::Served | Limit::Outcome => None,
                 Limit::Until(deadline) | Limit::ServedUntil(deadline) => Some(deadline),
             };
-            let timeout = match deadline {
-                None => -1,
-                Some(deadline) => match deadline.saturating_duration_since(Instant::now()) {
-                    left if left.is_zero() => return Err(Lost::Late),
-                    left => left.as_millis() as i64 + 1,
-                },
+            let patience = if matches!(limit, Limit::Until(_)) { None } else { hung::patience() };
+            let mut is_due = false;
+            let timeout = if deadline.is_none() && patience.is_none() {
+                -1
+            } else {
+                let now = Instant::now();
+                if deadline.is_some_and(|deadline| deadline <= now) {
+                    return Err(Lost::Late);
+                }
+                let due = patience.map(|patience| self.silence.due(now, patience));
+                is_due = due.is_some_and(|due| due <= now);
+                // What has arrived while nobody waited comes first.
+                let until = [deadline, due].into_iter().flatten().min().unwrap_or(now);
+                until.checked_duration_since(now).map_or(0, |left| left.as_millis() as i64 + 1)
             };
-            if !self.pg.wait(self.unflushed, timeout) {
-                return Err(Lost::Late);
+            match self.pg.wait(self.unflushed, timeout) {
+                Woken::Sign => self.silence.end(),
+                Woken::Silence if is_due => self.ask(limit)?,
+                Woken::Silence => {}
+                Woken::Orphaned => return Err(Lost::Late),
             }
             if !matches!(limit, Limit::Until(_)) {
                 ffi::check_for_interrupts();
@@ -171,6 +216,22 @@ impl Wire {
                 return Err(Lost::Late);
             }
         }
+    }
+
+    /// Nothing has arrived for long: asks whether the shard, and those that it may wait for, still answer.
+    fn ask(&mut self, limit: Limit) -> std::result::Result<(), Lost> {
+        for target in &self.targets {
+            match target.ask(matches!(limit, Limit::Outcome)) {
+                Answer::Yes => {}
+                Answer::Canceled => return Err(Lost::Late),
+                Answer::No(why) => {
+                    hung::note_silence(&target.shard, &why);
+                    return Err(Lost::Hung(Box::new((target.shard.clone(), why))));
+                }
+            }
+        }
+        self.silence.end();
+        Ok(())
     }
 
     /// Reads until the command's end; the first error report, or else the last result. For commands outside of
@@ -208,7 +269,7 @@ impl Wire {
 
     /// The shard's name, for people: the server's without what marks it as ours.
     pub(super) fn shard(&self) -> &str {
-        self.name.strip_prefix("docshard_").unwrap_or(&self.name)
+        shard_of(&self.name)
     }
 
     /// The error of a connection that is lost.
@@ -226,9 +287,26 @@ impl Wire {
     pub(super) fn lost(&self, lost: &Lost) -> Error {
         match lost {
             Lost::Broken(message) => self.broken(message),
-            Lost::Late => self.broken("timeout expired"),
+            Lost::Late => self.broken(TIMEOUT),
+            Lost::Hung(hung) => hung::does_not_answer(&hung.0, &hung.1),
         }
     }
+}
+
+/// Why something was given up.
+const TIMEOUT: &str = "timeout expired";
+
+/// Why a shard is thought not to answer.
+pub(super) const NO_CONNECTION: &str = "a new connection gets no answer";
+
+/// The shard's name, for people, of a foreign server's.
+fn shard_of(server: &str) -> &str {
+    server.strip_prefix("docshard_").unwrap_or(server)
+}
+
+/// True if a message of libpq's repeats one of the server, with its SQLSTATE in it.
+pub(super) fn is_of_server(message: &str) -> bool {
+    message.lines().any(|line| line.split_once(":  ").is_some_and(|(_, rest)| rest.get(5..7) == Some(": ")))
 }
 
 /// What a server says that refuses a login, without its SQLSTATE (libpq tells that only in its most verbose messages), and
@@ -245,7 +323,7 @@ fn without_sqlstate(message: &str) -> (String, bool) {
 }
 
 /// libpq's message without its advice: one part for each host that was tried.
-fn one_line(message: &str) -> String {
+pub(super) fn one_line(message: &str) -> String {
     let advice = |line: &&str| {
         line.is_empty()
             || ["Is the server", "This probably", "before or while"].iter().any(|start| line.starts_with(start))
@@ -259,20 +337,29 @@ fn one_line(message: &str) -> String {
 /// A connection that breaks is left to whoever awaits its answer.
 pub(super) fn flush_all<'a>(wires: impl Iterator<Item = &'a mut Wire>) {
     let mut pending: Vec<&mut Wire> = wires.filter(|w| w.is_unflushed()).collect();
+    let mut silence = Silence::default();
     while !pending.is_empty() {
         let mut set = WaitSet::new(pending.len());
         for wire in &pending {
             set.add(wire.pg.socket(), true, true);
         }
-        let goes_on = set.wait(-1);
+        let due = hung::patience().map(|patience| silence.due(Instant::now(), patience));
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()).as_millis() as i64 + 1);
+        let woken = set.wait(left.unwrap_or(-1));
         drop(set);
-        if !goes_on {
+        if woken == Woken::Orphaned {
             return;
         }
         ffi::check_for_interrupts();
+        let is_due = woken == Woken::Silence && due.is_some_and(|due| due <= Instant::now());
+        if woken == Woken::Sign || is_due {
+            silence.end();
+        }
         for wire in &mut pending {
-            if wire.push().is_err() {
+            let done = if is_due { wire.ask(Limit::Served) } else { wire.push() };
+            if let Err(lost) = done {
                 wire.unflushed = false;
+                wire.hung = if let Lost::Hung(hung) = lost { Some(hung) } else { None };
             }
         }
         pending.retain(|w| w.is_unflushed());

@@ -2,11 +2,12 @@
 
 use super::expiry::Expiry;
 use crate::catalog::{last_sizes, rotation, settings};
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
 use crate::pg::extension;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::server::relation_oid;
 use crate::pg::{process, spi, transaction, user};
+use crate::remote::hung;
 use crate::{balancer, indexing, migration, transactions};
 use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
@@ -75,7 +76,15 @@ fn prepare() -> bool {
     lock::try_acquire_for_session(Tag::Worker(1), Mode::Exclusive)
 }
 
+/// Tells the log of an error, unless it is only that a shard does not answer, which the log knows.
+pub(super) fn report(error: &Error, what: &str) {
+    if !hung::is_known(error) {
+        pgrx::log!("docshard worker: {what}{}", error.message);
+    }
+}
+
 fn serve(database: Oid) {
+    hung::become_worker();
     let mut balancer = balancer::Balancer::default();
     let mut expiry = Expiry::default();
     let mut failures = 0;
@@ -93,20 +102,20 @@ fn serve(database: Oid) {
         if resolved.is_none_or(|at| at.elapsed() >= interval.min(RESOLVE)) {
             process::show_activity(Some("docshard: resolving transactions"));
             if let Err(error) = transactions::resolve_all() {
-                pgrx::log!("docshard worker: {}", error.message);
+                report(&error, "");
             }
             if let Err(error) = migration::recovery::sweep() {
-                pgrx::log!("docshard worker: {}", error.message);
+                report(&error, "");
             }
             if let Err(error) = rotation::finish() {
-                pgrx::log!("docshard worker: changing passwords: {}", error.message);
+                report(&error, "changing passwords: ");
             }
             if let Err(error) = indexing::sweep() {
-                pgrx::log!("docshard worker: {}", error.message);
+                report(&error, "");
             }
             if asked.is_none_or(|at| at.elapsed() >= ASK) {
                 if let Err(error) = last_sizes::note_all() {
-                    pgrx::log!("docshard worker: {}", error.message);
+                    report(&error, "");
                 }
                 asked = Some(Instant::now());
             }

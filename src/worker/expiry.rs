@@ -6,11 +6,13 @@
 //! The worker has other duties, among them to end the very transactions that a delete may wait for. So each delete has a
 //! deadline, and more time at the next try.
 
+use super::database::report;
 use crate::catalog::settings;
 use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::timeout::Deadline;
 use crate::pg::{process, spi, transaction};
+use crate::remote::hung;
 use serde_json::{Value as Json, json};
 use std::time::{Duration, Instant};
 
@@ -59,8 +61,8 @@ impl Expiry {
                     process::show_activity(Some("docshard: deleting expired documents"));
                     if let Err(error) = transaction::run(|| delete(index, self.patience)) {
                         let (namespace, name) = (&index.namespace, &index.name);
-                        pgrx::log!("docshard worker: documents of {namespace} expire by {name}: {}", error.message);
-                        failed = true;
+                        report(&error, &format!("documents of {namespace} expire by {name}: "));
+                        failed |= !hung::is_known(&error);
                     }
                 }
                 self.patience = if failed { (self.patience * 2).min(*PATIENCE.end()) } else { *PATIENCE.start() };

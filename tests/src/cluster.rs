@@ -486,6 +486,9 @@ impl Node {
     fn stop_now(&mut self) {
         if let Some(mut process) = self.process.take() {
             process::signal(process.id(), "QUIT");
+            // It may have been stopped.
+            process::signal_all(&process::children(process.id()), "CONT");
+            process::signal(process.id(), "CONT");
             let began = Instant::now();
             while matches!(process.try_wait(), Ok(None)) {
                 if began.elapsed() > Duration::from_secs(10) {

@@ -4,7 +4,7 @@
 //! `src/pg/fault.rs` tells how it works.
 
 use crate::cluster::Node;
-use crate::process::{hand_over, signal};
+use crate::process::{children, hand_over, signal, signal_all};
 use crate::wait_until;
 use std::fs;
 use std::path::PathBuf;
@@ -120,6 +120,26 @@ impl Node {
     /// Stops a process of this server where it is, as a machine that stalls would: it answers nothing.
     pub fn freeze(&self, pid: u32) {
         signal(pid, "STOP");
+    }
+
+    /// Stops all processes of this server where they are: connections are made, by the system, but nobody answers.
+    ///
+    /// # Panics
+    /// If it doesn't run.
+    pub fn freeze_all(&self) {
+        let postmaster = self.pid().expect("it runs");
+        signal(postmaster, "STOP");
+        signal_all(&children(postmaster), "STOP");
+    }
+
+    /// Lets all of them go on.
+    ///
+    /// # Panics
+    /// If it doesn't run.
+    pub fn thaw_all(&self) {
+        let postmaster = self.pid().expect("it runs");
+        signal_all(&children(postmaster), "CONT");
+        signal(postmaster, "CONT");
     }
 
     /// Kills a process of this server by SIGKILL.

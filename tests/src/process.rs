@@ -125,7 +125,7 @@ impl Watchdog {
             read -r _
             for data in "$1"/*/data; do
               pid=$(head -n 1 "$data/postmaster.pid" 2>/dev/null) || continue
-              if [ "$(readlink "/proc/$pid/cwd")" = "$data" ]; then kill -QUIT "$pid"; fi
+              if [ "$(readlink "/proc/$pid/cwd")" = "$data" ]; then kill -QUIT "$pid"; kill -CONT "$pid"; fi
             done
             sleep 0.2
             rm -rf "$1"

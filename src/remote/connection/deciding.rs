@@ -3,12 +3,12 @@
 //!
 //! # Invariants
 //! - From its sending on, the outcome is the shard's: a cancel is passed on to the shard, and what counts is the shard's
-//!   answer. Only a shutdown of this process, or a lost connection, leaves it unknown.
+//!   answer. Only a shutdown of this process, a lost connection, or a shard that does not answer leaves it unknown.
 //! - From a success until the local transaction's end no cancel is served, so nothing keeps the local one from committing.
 
 use super::super::ffi::{self, HoldCancel};
 use super::super::wire::Limit;
-use super::{CLEANUP, Connection};
+use super::{Connection, PROMPT};
 use crate::pg::error::Error;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
@@ -48,7 +48,7 @@ impl Connection {
 
     /// Passes a cancel on that this process was asked for.
     pub(super) fn pass_cancel_on(&mut self) {
-        let request = self.canceller().map(|cancel| (cancel.send(), Instant::now() + CLEANUP));
+        let request = self.canceller().map(|cancel| (cancel.send(), Instant::now() + PROMPT));
         if let Some(deciding) = &mut self.deciding {
             deciding.cancelling = request;
         }

@@ -8,6 +8,17 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+/// Why a wait has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::remote) enum Woken {
+    /// a socket is ready
+    Sign,
+    /// none is; the time is over, or the latch was set
+    Silence,
+    /// the postmaster is gone, and there is no more waiting
+    Orphaned,
+}
+
 /// Sockets to wait for, together with the backend's latch; the postmaster's death ends the process, unless it is in the middle
 /// of ending a transaction.
 #[derive(Debug)]
@@ -58,10 +69,10 @@ impl WaitSet {
         }
     }
 
-    /// Waits; negative is for ever. Resets the latch, so the caller must look at interrupts afterwards. False: the postmaster
-    /// is gone, and there is no more waiting. The local transaction's outcome may be written already, and exiting aborts:
-    /// so where interrupts are held, the process goes on to the end of that.
-    pub(in crate::remote) fn wait(&mut self, timeout_ms: i64) -> bool {
+    /// Waits; negative is for ever. Resets the latch, so the caller must look at interrupts afterwards. A postmaster that is gone
+    /// ends the process; but the local transaction's outcome may be written already, and exiting aborts: so where interrupts
+    /// are held, the process goes on to the end of that, with [`Woken::Orphaned`].
+    pub(in crate::remote) fn wait(&mut self, timeout_ms: i64) -> Woken {
         let mut events = [pg_sys::WaitEvent::default(); 3];
         // SAFETY: owned, main thread; the array has three elements.
         unsafe {
@@ -80,7 +91,12 @@ impl WaitSet {
             if gone && pg_sys::InterruptHoldoffCount == 0 {
                 pg_sys::proc_exit(1);
             }
-            !gone
+            let sockets = pg_sys::WL_SOCKET_READABLE | pg_sys::WL_SOCKET_WRITEABLE;
+            match events.iter().any(|e| e.events & sockets != 0) {
+                _ if gone => Woken::Orphaned,
+                true => Woken::Sign,
+                false => Woken::Silence,
+            }
         }
     }
 }

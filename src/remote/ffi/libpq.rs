@@ -1,6 +1,6 @@
 //! libpq: connections, results, cancel requests, connection strings.
 
-use super::backend::WaitSet;
+use super::backend::{WaitSet, Woken};
 use super::text;
 use crate::remote::param::Encoded;
 use pgrx::pg_sys;
@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
@@ -386,10 +387,9 @@ impl PgConn {
         }
     }
 
-    /// Waits until the socket is readable, writable if `write`, the latch is set or the time is over. False as of
-    /// [`WaitSet::wait`].
-    pub(in crate::remote) fn wait(&mut self, write: bool, timeout_ms: i64) -> bool {
-        let Some(wait) = &mut self.wait else { return true };
+    /// Waits until the socket is readable, writable if `write`, the latch is set or the time is over, as [`WaitSet::wait`].
+    pub(in crate::remote) fn wait(&mut self, write: bool, timeout_ms: i64) -> Woken {
+        let Some(wait) = &mut self.wait else { return Woken::Sign };
         wait.set(0, true, write);
         wait.wait(timeout_ms)
     }
@@ -400,6 +400,10 @@ impl PgConn {
         NonNull::new(unsafe { pq_sys::PQgetCancel(self.conn.as_ptr()) }).map(Cancel)
     }
 }
+
+/// How many cancel requests are under way, and how many may be.
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+const MAX_UNDER_WAY: usize = 16;
 
 /// A cancel request that is ready to be sent.
 #[derive(Debug)]
@@ -418,8 +422,14 @@ impl Drop for Cancel {
 impl Cancel {
     /// Sends the request. PQcancel connects and waits without a bound, so a thread does it, with all signals blocked
     /// (they are the backend's), which touches nothing but this object. The receiver learns when the request was taken.
+    /// A request that a stopped postmaster does not take stays under way; so there is a limit to them, beyond which none is
+    /// sent, and the connection is closed as if it had not been taken.
     pub(in crate::remote) fn send(self) -> Receiver<()> {
         let (done, receiver) = channel();
+        if UNDER_WAY.load(Ordering::Relaxed) >= MAX_UNDER_WAY {
+            return receiver;
+        }
+        UNDER_WAY.fetch_add(1, Ordering::Relaxed);
         let mut old = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: the sets are this frame's own; sigfillset and pthread_sigmask initialise what they are given.
         unsafe {
@@ -430,10 +440,13 @@ impl Cancel {
         let spawned = std::thread::Builder::new().stack_size(128 * 1024).spawn(move || {
             self.request();
             let _ = done.send(());
+            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
         });
         // SAFETY: `old` was initialised above.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), null_mut()) };
-        drop(spawned);
+        if spawned.is_err() {
+            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+        }
         receiver
     }
 
