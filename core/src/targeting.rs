@@ -18,7 +18,7 @@ const MAX_RANGES: usize = 1000;
 
 /// The shard keys that a matching document can have.
 pub fn key_ranges(pattern: &KeyPattern, filter: &Filter) -> KeyRanges {
-    compound_ranges(pattern, |path| filter.ranges_of(path))
+    compound_ranges(pattern, |path| filter.ranges_within(path))
 }
 
 /// Some(key) if the filter gives every field of the shard key by equality: the statement concerns that key alone. None

@@ -5,6 +5,7 @@ use docshard_core::document::{ext_json, raw, write};
 use docshard_core::error::Kind;
 use docshard_core::filter::Filter;
 use docshard_core::key::{KeyPattern, KeyRange, KeyRanges};
+use docshard_core::setting::Setting;
 use docshard_core::targeting::{exact_key, key_ranges, key_tells_all};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -131,7 +132,7 @@ proptest! {
     fn targeting_never_misses_a_document(
         pattern in select(vec![
             json!({"a": 1}), json!({"a": "hashed"}), json!({"a": 1, "b": 1}), json!({"a": 1, "b": "hashed"}),
-            json!({"a": "hashed", "b": 1}), json!({"b": 1, "c.d": 1, "a": 1}),
+            json!({"a": "hashed", "b": 1}), json!({"b": 1, "c.d": 1, "a": 1}), json!({"c.d": 1}), json!({"c.d": "hashed", "a": 1}),
         ]),
         filter in filter(),
         documents in proptest::collection::vec(document(), 30),
@@ -196,7 +197,13 @@ fn filter() -> impl Strategy<Value = Json> {
     ];
     let fields =
         proptest::collection::hash_map(select(vec!["a", "b", "c.d"]), condition, 0..4).prop_map(|fields| json!(fields));
-    fields.prop_recursive(2, 8, 3, |inner| {
+    let whole = || scalar().prop_map(|d| json!({"d": d}));
+    let wholes = prop_oneof![
+        whole().prop_map(|c| json!({"c": c})),
+        whole().prop_map(|c| json!({"c": {"$eq": c}})),
+        (whole(), whole()).prop_map(|(one, other)| json!({"c": {"$in": [one, other]}})),
+    ];
+    prop_oneof![4 => fields, 1 => wholes].prop_recursive(2, 8, 3, |inner| {
         (select(vec!["$and", "$or"]), proptest::collection::vec(inner, 1..3))
             .prop_map(|(name, list)| json!({name: list}))
     })
@@ -213,6 +220,45 @@ fn equality_on_the_whole_key_is_one_key() {
     let key = pattern.key_of(raw::document(&bytes).unwrap()).unwrap();
     assert_eq!(exact_key(&pattern, &filter), Some(key.clone()));
     assert_eq!(key_ranges(&pattern, &filter).as_slice(), [KeyRange::point(&key)]);
+}
+
+#[test]
+fn a_document_that_holds_the_key_gives_it() {
+    let cases = [
+        (json!({"a.b": 1}), json!({"a": {"b": 7}}), Some(json!({"a": {"b": 7}}))),
+        (json!({"a.b": "hashed"}), json!({"a": {"b": "x", "c": 1}}), Some(json!({"a": {"b": "x"}}))),
+        (
+            json!({"a.b.c": 1, "d": 1}),
+            json!({"a.b": {"c": {"e": 1}}, "d": null}),
+            Some(json!({"a": {"b": {"c": {"e": 1}}}})),
+        ),
+        (json!({"a.b": 1}), json!({"$and": [{"a": {"$eq": {"b": 7}}}, {"a.b": 7}]}), Some(json!({"a": {"b": 7}}))),
+        (json!({"a.b": 1}), json!({"a": {"$in": [{"b": 7}]}}), Some(json!({"a": {"b": 7}}))),
+        // What does not hold it, or as an array, or as what is no key; what is no equality.
+        (json!({"a.b": 1}), json!({"a": {"c": 7}}), None),
+        (json!({"a.b": 1}), json!({"a": 7}), None),
+        (json!({"a.b": 1}), json!({"a": {"b": [7]}}), None),
+        (json!({"a.b": 1}), json!({"a": [{"b": 7}]}), None),
+        (json!({"a.b": 1}), json!({"a": {"b": {"$regularExpression": {"pattern": "x", "options": ""}}}}), None),
+        (json!({"a.b": 1}), json!({"a": {"$gt": {"b": 7}}}), None),
+        (json!({"a.b": 1}), json!({"a": {"$ne": {"b": 7}}}), None),
+        (json!({"a.b": 1}), json!({"a": {"$in": [{"b": 7}, {"b": 8}]}}), None),
+        (json!({"ab": 1}), json!({"a": {"b": 7}}), None),
+    ];
+    for (pattern, filter, document) in cases {
+        let parsed = KeyPattern::parse(&pattern).unwrap();
+        let key = document.map(|document| {
+            let bytes = write::value(&ext_json::from_json(&document).unwrap()).unwrap();
+            parsed.key_of(raw::document(&bytes).unwrap()).unwrap()
+        });
+        assert_eq!(exact_key(&parsed, &Filter::parse(&filter).unwrap()), key, "{pattern} {filter}");
+    }
+    // A collation compares strings only.
+    let english = Setting::parse(&json!({"collation": {"locale": "en", "strength": 1}})).unwrap();
+    let pattern = KeyPattern::parse(&json!({"a.b": 1})).unwrap();
+    let under = |filter: &Json| exact_key(&pattern, &Filter::parse_in(filter, &english).unwrap()).is_some();
+    assert!(under(&json!({"a": {"b": 7}})));
+    assert!(!under(&json!({"a": {"b": "x"}})));
 }
 
 #[test]

@@ -72,7 +72,7 @@ SELECT docshard.count_documents('nokey.c', '{"v": {"$in": ["found", "again"]}}')
 SELECT docshard.shard_collection('nokey.d', '{"_id": 1, "a.b": "hashed"}');
 SELECT docshard.insert_many('nokey.d', array_agg(jsonb_build_object('_id', n, 'a', jsonb_build_object('b', n, 'c', n), 'v', -n))) -> 'insertedCount' AS inserted FROM generate_series(0, 29) n;
 SELECT count(docshard.split_at('nokey.d', json_build_object('_id', at, 'a.b', 0))) AS splits FROM unnest(ARRAY[10, 20]) at;
-SELECT docshard.move_chunk('nokey.d', '{"_id": 15, "a": {"b": 0}}', 'shard1') ->> 'ok' AS ok;
+SELECT docshard.move_chunk('nokey.d', '{"_id": 15, "a.b": 0}', 'shard1') ->> 'ok' AS ok;
 SELECT docshard.update_one('nokey.d', '{"a.c": 17}', '{"$set": {"v": "found"}}', '{"sort": {"v": 1}}') -> 'modifiedCount' AS modified;
 SELECT docshard.find_one_and_delete('nokey.d', '{"v": {"$lt": 0}}', '{"sort": {"v": 1}}');
 SELECT docshard.find_one_and_update('nokey.d', '{"v": "found"}', '{"$set": {"a.b": -17}}', '{"sort": {"v": 1}, "returnDocument": "after"}');

@@ -11,22 +11,23 @@ use crate::pg::server;
 use crate::router::options::Options;
 use crate::worker;
 use docshard_core::chunk_map::Chunk;
-use docshard_core::document::{ext_json, raw, write};
 use docshard_core::error::Kind;
+use docshard_core::filter::Filter;
 use docshard_core::key::KeyPattern;
+use docshard_core::targeting;
 use pgrx::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// The shard key of the document `find`, which must have all its fields.
+/// The shard key that the filter `find` gives, which must give one.
 fn key_of(pattern: &KeyPattern, find: &Json) -> Result<Vec<u8>> {
-    let bytes = write::value(&ext_json::from_json(&find.parse()?)?)?;
-    let document = raw::document(&bytes)
-        .ok_or_else(|| Error::new(Kind::TypeMismatch, format!("find must be a document, not {}", find.0)))?;
-    if !pattern.is_complete(document) {
-        return Err(Error::new(Kind::ShardKeyNotFound, format!("no shard key found in chunk query {}", find.0))
-            .with_hint(format!("Give every field of the shard key {}.", pattern.to_json())));
+    let json = find.parse()?;
+    if !json.is_object() {
+        return Err(Error::new(Kind::TypeMismatch, format!("find must be a document, not {}", find.0)));
     }
-    Ok(pattern.key_of(document)?)
+    targeting::exact_key(pattern, &Filter::parse(&json)?).ok_or_else(|| {
+        Error::new(Kind::ShardKeyNotFound, format!("no shard key found in chunk query {}", find.0))
+            .with_hint(format!("Give every field of the shard key {}.", pattern.to_json()))
+    })
 }
 
 /// Splits the chunk that holds the key `middle`, there. A hashed field takes the hash itself, a 64-bit integer.

@@ -19,18 +19,25 @@ use crate::sort::EMPTY_ARRAY;
 impl Node {
     /// The encodings that the field can have in a matching document.
     pub fn ranges_of(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
-        self.narrowed(path, stored).unwrap_or_else(KeyRanges::all)
+        self.narrowed(path, stored, false).unwrap_or_else(KeyRanges::all)
+    }
+
+    /// As [`ranges_of`](Self::ranges_of), also where a field above is given as a whole document: `{"a": {"b": 1}}` says of
+    /// `a.b` that it is 1.
+    pub fn ranges_within(&self, path: &str) -> KeyRanges {
+        self.narrowed(path, None, true).unwrap_or_else(KeyRanges::all)
     }
 
     /// As [`ranges_of`](Self::ranges_of); None for everything, which most nodes say of most fields.
-    fn narrowed(&self, path: &str, stored: Stored<'_>) -> Option<KeyRanges> {
+    fn narrowed(&self, path: &str, stored: Stored<'_>, within: bool) -> Option<KeyRanges> {
         match self {
             Node::And(nodes) => {
-                nodes.iter().filter_map(|node| node.narrowed(path, stored)).reduce(|a, b| a.intersect(&b))
+                nodes.iter().filter_map(|node| node.narrowed(path, stored, within)).reduce(|a, b| a.intersect(&b))
             }
-            Node::Or(nodes) => union(nodes.iter().map(|node| node.narrowed(path, stored))),
+            Node::Or(nodes) => union(nodes.iter().map(|node| node.narrowed(path, stored, within))),
             Node::Not(node) => node.ranges_without(path, stored),
             Node::Leaf(leaf, test) if leaf == path => Some(test.ranges(stored)),
+            Node::Leaf(leaf, test) if within => test.ranges_below(path.strip_prefix(leaf)?.strip_prefix('.')?),
             Node::Expression(expression, collator) => expression
                 .required_equalities()
                 .into_iter()
@@ -139,6 +146,30 @@ impl Test {
             Test::Collated(test, collator) => test.ranges_under(Some(collator), stored, Found::Value),
             test => test.ranges_under(None, stored, Found::Value),
         }
+    }
+
+    /// The encodings of the values at a path in the documents that pass; None for everything.
+    fn ranges_below(&self, path: &str) -> Option<KeyRanges> {
+        let (test, collation) = match self {
+            Test::Collated(test, collator) => (test.as_ref(), Some(&**collator)),
+            test => (test, None),
+        };
+        let values = match test {
+            Test::Equal(value) => std::slice::from_ref(value),
+            Test::In(set) if set.patterns.is_empty() && !set.null => &set.values,
+            _ => return None,
+        };
+        let of_part = |whole: &Value| {
+            let part = path.split('.').try_fold(whole, |value, name| match value {
+                Value::Object(fields) => fields.iter().find(|(field, _)| field == name).map(|(_, value)| value),
+                _ => None,
+            })?;
+            if matches!(part, Value::Regex(..) | Value::Undefined) {
+                return None;
+            }
+            Some(Test::Equal(part.clone()).ranges_under(collation, None, Found::Value))
+        };
+        union(values.iter().map(of_part))
     }
 
     /// True if what passes, of values that are no arrays, is what has an encoding in [`ranges`](Self::ranges).

@@ -97,6 +97,11 @@ impl Filter {
         self.root.ranges_of(path, None)
     }
 
+    /// As [`ranges_of`](Self::ranges_of), also where a field above is given as a whole document.
+    pub fn ranges_within(&self, path: &str) -> KeyRanges {
+        self.root.ranges_within(path)
+    }
+
     /// As [`ranges_of`](Self::ranges_of), where stored strings are in the order of a collation.
     pub fn ranges_under(&self, path: &str, stored: Option<&Collator>) -> KeyRanges {
         self.root.ranges_of(path, stored)
