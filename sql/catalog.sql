@@ -215,6 +215,16 @@ CREATE TABLE docshard_catalog.last_sizes (
 );
 COMMENT ON TABLE docshard_catalog.last_sizes IS 'How many documents a shard had when it was last asked, by its statistics';
 
+CREATE TABLE docshard_catalog.pending_drops (
+    shard_id  int NOT NULL REFERENCES docshard_catalog.shards ON DELETE CASCADE,
+    kind      text NOT NULL CHECK (kind IN ('collection', 'index')),
+    number    int NOT NULL,
+    namespace text NOT NULL,
+    at        timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (shard_id, kind, number)
+);
+COMMENT ON TABLE docshard_catalog.pending_drops IS 'Tables and indexes that are still to be dropped at shards that could not be reached; done before anything else there';
+
 CREATE TABLE docshard_catalog.lost_shards (
     shard_id   int PRIMARY KEY,
     name       text NOT NULL,

@@ -4,6 +4,7 @@ use super::access;
 use super::change::NEXT_REVISION;
 use super::model::Collection;
 use super::nodes::run_on_all;
+use super::pending_drops::{self, Dropped};
 use super::shards::check_router;
 use super::{cache, change, databases, namespace, zones};
 use crate::pg::error::{Error, Result};
@@ -225,10 +226,10 @@ pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
         &[Param::Int4(locked.id)],
     )?;
     let shards: Vec<ShardId> = rows.iter().map(|row| row.i32(0)).collect();
-    run_on_all(&shards, "SELECT docshard_internal.exclude_writers($1)", &[Param::Int4(locked.id)])?;
-    run_on_all(&shards, "SELECT docshard_internal.drop_table($1)", &[Param::Int4(locked.id)])?;
+    let late = pending_drops::drop_everywhere(&shards, Dropped::Collection(locked.id), name)?;
     spi::execute("DELETE FROM docshard_catalog.collections WHERE id = $1", &[Param::Int4(locked.id)])?;
-    change::log("dropCollection", Some(name), &json!({}))?;
+    let details = if late.is_empty() { json!({}) } else { json!({"pending": late}) };
+    change::log("dropCollection", Some(name), &details)?;
     change::announce();
     Ok(true)
 }

@@ -2,6 +2,7 @@
 //! first.
 
 use super::cache;
+use super::pending_drops;
 use super::shards::LOCAL;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
@@ -46,6 +47,18 @@ impl Cluster for Catalog {
             oldest: OLDEST_PROTOCOL,
             newest: NEWEST_PROTOCOL,
         }))
+    }
+
+    fn pending(&self, server: Oid) -> Result<Vec<String>> {
+        pending_at(server)
+    }
+}
+
+/// What is to be done at a server's shard before anything else.
+fn pending_at(server: Oid) -> Result<Vec<String>> {
+    match server::foreign_server_name(server) {
+        Some(name) => pending_drops::statements(&name),
+        None => Ok(Vec::new()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::model::{Collection, Index};
 use super::nodes::run_on_all;
+use super::pending_drops::{self, Dropped};
 use super::{cache, change, collections, duplicate, namespace};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
@@ -513,8 +514,9 @@ pub fn drop(ns: &str, name: &str) -> Result<()> {
     }
     collections::refuse_while_moving(locked.id, ns)?;
     let shards: Vec<ShardId> = collection.placements.keys().copied().collect();
-    run_on_all(&shards, "SELECT docshard_internal.drop_index($1)", &[Param::Int4(index.id)])?;
+    let late = pending_drops::drop_everywhere(&shards, Dropped::Index(index.id), &format!("the index {name} of {ns}"))?;
     spi::execute("DELETE FROM docshard_catalog.indexes WHERE id = $1", &[Param::Int4(index.id)])?;
-    change::log("dropIndex", Some(ns), &json!({"name": name}))?;
+    let details = if late.is_empty() { json!({"name": name}) } else { json!({"name": name, "pending": late}) };
+    change::log("dropIndex", Some(ns), &details)?;
     change::touch(collection.id)
 }

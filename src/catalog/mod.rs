@@ -10,6 +10,7 @@
 //! * [`last_sizes`]: how much was where when a shard was last asked; [`lost`]: shards that are lost for good.
 //! * [`chunks`]: splitting and merging.
 //! * [`rotation`]: a new password for the service role.
+//! * [`pending_drops`]: drops that are still to be done at shards that could not be reached.
 //! * [`dismantle`]: takes the cluster apart.
 //! * [`protection`]: refuses to drop what a cluster needs.
 //! * [`zones`]: which shards belong to a zone, and which keys live there.
@@ -33,6 +34,7 @@ pub mod lost;
 pub mod model;
 pub mod namespace;
 pub mod nodes;
+pub mod pending_drops;
 pub mod protection;
 pub mod rotation;
 pub mod settings;

@@ -45,6 +45,7 @@ use super::options::{self, Route};
 use super::param::{Encoded, Request, Role, Share, Statement};
 use super::prepared::Prepared;
 use super::row::{Row, Spool};
+use super::session::Session;
 use super::wire::{Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
@@ -174,6 +175,10 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects. The shard plans each prepared statement once, for all parameters.
     pub(super) fn open(id: u64, server: Oid) -> Result<Self> {
+        // A shard that was away for a while; a session does it, and says hello before.
+        if !handshake::pending(server)?.is_empty() {
+            drop(Session::open(server)?);
+        }
         let (route, wire) = login::connect(server, Self::settings)?;
         Ok(Self {
             id,

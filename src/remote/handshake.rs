@@ -22,6 +22,12 @@ pub trait Cluster {
     /// # Errors
     /// Internal ones.
     fn hello(&self, server: Oid) -> Result<Option<Hello>>;
+
+    /// What is to be done at a server's shard before anything else, as statements that may be run again.
+    ///
+    /// # Errors
+    /// Internal ones.
+    fn pending(&self, server: Oid) -> Result<Vec<String>>;
 }
 
 thread_local! {
@@ -36,6 +42,11 @@ pub fn set_cluster(cluster: &'static dyn Cluster) {
 /// What to say at a server.
 pub(super) fn hello(server: Oid) -> Result<Option<Hello>> {
     CLUSTER.get().map_or(Ok(None), |cluster| cluster.hello(server))
+}
+
+/// What is to be done at a server's shard, once it has answered, before anything else.
+pub(super) fn pending(server: Oid) -> Result<Vec<String>> {
+    CLUSTER.get().map_or_else(|| Ok(Vec::new()), |cluster| cluster.pending(server))
 }
 
 /// Whether a connection has still to say hello.

@@ -17,6 +17,12 @@ use std::time::{Duration, Instant};
 /// How long dropping or cancelling waits for the other side.
 const CANCEL: Duration = Duration::from_secs(2);
 
+/// How long what is to be done first waits for transactions at the shard, in milliseconds.
+const CATCH_UP_MS: u32 = 2_000;
+
+/// SQLSTATE `lock_not_available`.
+const LOCK_NOT_AVAILABLE: [u8; 5] = *b"55P03";
+
 /// A connection of its own. Statements commit by themselves unless [`Session::execute`] begins a transaction. A commit survives a
 /// crash of the shard and a failover to its synchronous standby, whatever `synchronous_commit` is there.
 ///
@@ -65,8 +71,20 @@ impl Session {
             let sql = handshake::STATEMENT.to_str().expect("ASCII");
             let rows = handshake::with_params(&hello, true, |params| session.query(sql, params))?;
             handshake::check_answer(&hello, &rows)?;
+            for sql in handshake::pending(server)? {
+                session.catch_up(&sql)?;
+            }
         }
         Ok(session)
+    }
+
+    /// Does what was to be done while the shard was not there. What a transaction uses, one that is prepared perhaps, is left for
+    /// later, as that transaction's end may need a session.
+    fn catch_up(&mut self, sql: &str) -> Result<()> {
+        match self.execute(&format!("BEGIN; SET LOCAL lock_timeout = '{CATCH_UP_MS}'; {sql}; COMMIT")) {
+            Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => self.execute("ROLLBACK"),
+            other => other,
+        }
     }
 
     /// Connects with libpq's options; a database name is a name, not a connection string. `needs_password`: the other side

@@ -1,7 +1,7 @@
 //! A database's worker.
 
 use super::expiry::Expiry;
-use crate::catalog::{last_sizes, rotation, settings};
+use crate::catalog::{last_sizes, pending_drops, rotation, settings};
 use crate::pg::error::{Error, Result};
 use crate::pg::extension;
 use crate::pg::lock::{self, Mode, Tag};
@@ -106,6 +106,9 @@ fn serve(database: Oid) {
             }
             if let Err(error) = migration::recovery::sweep() {
                 report(&error, "");
+            }
+            if let Err(error) = pending_drops::finish() {
+                report(&error, "dropping what was dropped meanwhile: ");
             }
             if let Err(error) = rotation::finish() {
                 report(&error, "changing passwords: ");

@@ -171,3 +171,64 @@ fn moves_with_a_lost_shard_end_without_losing_more() {
     assert_eq!(count(&mut cluster.router.client()), DOCUMENTS / 2, "the chunk that moved is saved");
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM pg_prepared_xacts"), 0);
 }
+
+/// By whoever connects first, before any statement of theirs.
+#[test]
+fn what_is_dropped_without_a_shard_is_dropped_there_when_it_returns() {
+    let mut cluster = Cluster::spread("test.c");
+    let router = &cluster.router;
+    router.psql(
+        "SELECT docshard.create_index('test.c', '{\"k\": 1, \"u\": 1}', '{\"unique\": true, \"name\": \"one\"}')",
+    );
+    router.psql("SELECT docshard.shard_collection('test.d', '{\"_id\": \"hashed\"}'); SELECT docshard.insert_many('test.d', array_agg(jsonb_build_object('_id', k))) FROM generate_series(1, 100) AS k");
+    router.psql(
+        "SELECT docshard.enable_sharding('gone', 'shard1'); SELECT docshard.insert_one('gone.c', '{\"_id\": 1}')",
+    );
+    router.psql("SELECT docshard.insert_one('test.c', '{\"_id\": 1, \"k\": 250, \"u\": 1}')");
+    let tables = |node: &Node| -> i64 {
+        node.value("SELECT count(*) FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relkind = 'r' AND relname ~ '^c[0-9]+$'")
+    };
+    let indexes = |node: &Node| -> i64 {
+        node.value(
+            "SELECT count(*) FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ '^i[0-9]+'",
+        )
+    };
+    assert_eq!((tables(&cluster.shards[1]), indexes(&cluster.shards[1])), (3, 3));
+    cluster.shards[1].kill9();
+    let router = &cluster.router;
+    router.psql("BEGIN; SELECT docshard.drop_collection('test.c'); ROLLBACK");
+    for (sql, dropped) in [
+        ("SELECT docshard.drop_index('test.c', 'one')", "the index one of test.c"),
+        ("SELECT docshard.drop_collection('test.d')", "test.d"),
+        ("SELECT docshard.drop_database('gone')", "gone.c"),
+    ] {
+        let began = Instant::now();
+        let said = router.psql_script("postgres", &[], &format!("{sql};"));
+        assert!(
+            !said.contains("ERROR") && said.contains(&format!("there {dropped} is dropped when it is back")),
+            "{said}"
+        );
+        assert!(began.elapsed() < Duration::from_secs(5), "{sql}: {:?}", began.elapsed());
+    }
+    assert_eq!(router.value::<i64>("SELECT count(*) FROM docshard_catalog.pending_drops"), 3);
+    // Another one of that name.
+    router.psql("SELECT docshard.insert_one('test.d', '{\"_id\": \"new\"}')");
+    assert_eq!(router.value::<i64>("SELECT docshard.count_documents('test.d')"), 1);
+
+    let worker: i32 = router.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'docshard worker'");
+    router.freeze(worker.unsigned_abs());
+    cluster.shards[1].start();
+    let (router, shard) = (&cluster.router, &cluster.shards[1]);
+    // A unique index that is there still would refuse it.
+    let written =
+        router.client().batch_execute("SELECT docshard.insert_one('test.c', '{\"_id\": 2, \"k\": 250, \"u\": 1}')");
+    let left = (tables(shard), indexes(shard));
+    router.thaw(worker.unsigned_abs());
+    written.expect("the index was dropped");
+    assert_eq!(left, (1, 0));
+    assert_eq!(router.value::<i64>("SELECT docshard.count_documents('test.c', '{\"k\": 250}')"), 2);
+    assert_eq!(router.value::<i64>("SELECT docshard.count_documents('test.d')"), 1);
+    wait_until("the worker forgets it", PATIENCE, || {
+        router.value("SELECT NOT EXISTS (SELECT FROM docshard_catalog.pending_drops)")
+    });
+}
