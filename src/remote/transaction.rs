@@ -493,7 +493,7 @@ impl Pool {
 
 /// Awaits the COMMIT that was sent to a writer.
 fn await_commit(writer: &mut Connection) -> Result<()> {
-    match writer.await_commit(Limit::Served) {
+    match writer.await_commit() {
         Ok(()) => {
             writer.ended();
             Ok(())

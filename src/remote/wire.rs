@@ -166,6 +166,12 @@ impl Wire {
 
     /// The next result, or None at a command's end.
     pub(super) fn result(&mut self, limit: Limit) -> std::result::Result<Option<PgResult>, Lost> {
+        self.ready(limit)?;
+        Ok(self.pg.result())
+    }
+
+    /// Waits until the next result, or the command's end, is here.
+    pub(super) fn ready(&mut self, limit: Limit) -> std::result::Result<(), Lost> {
         if let Some(hung) = self.hung.take() {
             return Err(Lost::Hung(hung));
         }
@@ -174,7 +180,7 @@ impl Wire {
                 self.unflushed = !self.flush()?;
             }
             if !self.unflushed && !self.pg.is_busy() {
-                return Ok(self.pg.result());
+                return Ok(());
             }
             if !self.pg.is_good() {
                 return Err(Lost::Broken(self.pg.message()));

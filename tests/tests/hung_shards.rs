@@ -93,11 +93,18 @@ fn a_cancelled_statement_ends_at_once_and_so_does_its_session_at_the_shard() {
     };
 
     // Its processes stand still.
-    let ready = clients();
+    let mut ready: Vec<_> = clients().into_iter().zip(statements.clone()).collect();
+    let committing = session(&cluster, &format!("BEGIN; {}", insert(153)));
+    let cancel = committing.cancel_token();
+    ready.push((committing, "COMMIT".to_owned()));
     shard.freeze_all();
-    let ended = all(ready.into_iter().zip(statements.clone()).collect())();
+    let ended = all(ready);
+    // No statement_timeout is in force during a COMMIT.
+    thread::sleep(Duration::from_secs(2));
+    cancel.cancel_query(postgres::NoTls).expect("the router takes it");
+    let ended = ended();
     shard.thaw_all();
-    check("stopped", ended, &["57014", "57014", "08007"]);
+    check("stopped", ended, &["57014", "57014", "08007", "08007"]);
     wait_until("the stopped sessions end", Duration::from_secs(5), || at_work(shard) == 0);
 
     // It waits for a lock, and obeys.
@@ -217,6 +224,35 @@ fn a_shard_that_works_for_long_is_waited_for() {
         let ended = ended.join().expect("no panic");
         assert!(ended.error.is_none(), "{:?}", ended.error);
     }
+}
+
+#[test]
+fn a_move_ends_though_its_recipient_waits_for_a_hung_donor() {
+    let cluster = Cluster::spread(NS);
+    let (donor, recipient) = (&cluster.shards[0], &cluster.shards[1]);
+    cluster.router.psql("ALTER SYSTEM SET docshard.shard_timeout = '1s'");
+    cluster.router.psql("SELECT pg_reload_conf()");
+    cluster.router.client().batch_execute(&insert(150)).expect("all is well");
+    let mut holder = recipient.client();
+    holder.batch_execute(&format!("BEGIN; LOCK TABLE {} IN SHARE MODE", table(&cluster))).expect("a lock");
+    let moving =
+        run(cluster.router.client(), format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 150}}', 'shard1')"));
+    wait_until("the recipient loads", PATIENCE, || {
+        recipient.value::<i64>("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") > 0
+    });
+    donor.freeze_all();
+    let began = Instant::now();
+    // Next it reads what has changed at the donor. It answers the router itself.
+    holder.batch_execute("COMMIT").expect("no lock");
+    let ended = moving.join().expect("no panic");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!(ended.sqlstate(), "08006", "{:?}", ended.error);
+    ended.names_the_shard();
+    donor.thaw_all();
+    wait_until("the move is taken back", PATIENCE, || {
+        cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'") == 0
+    });
+    cluster.router.client().batch_execute(&insert(151)).expect("all is well again");
 }
 
 /// The name of a transaction that the router had prepared at a shard, and rolled back.

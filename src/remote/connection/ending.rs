@@ -4,7 +4,7 @@
 use super::super::ffi::Local;
 use super::super::param::Encoded;
 use super::super::wire::{Limit, Lost};
-use super::{CLEANUP, Connection, Open, Step};
+use super::{CLEANUP, Connection, Open, PROMPT, Step};
 use crate::pg::error::Result;
 use crate::pg::sql::quote_literal;
 use std::ffi::CStr;
@@ -38,8 +38,14 @@ impl Connection {
         self.send_text(&text)
     }
 
-    /// Awaits the outcome of what [`Connection::send_commit`] sent.
-    pub(in crate::remote) fn await_commit(&mut self, limit: Limit) -> Result<()> {
+    /// Awaits the outcome of what [`Connection::send_commit`] sent. A cancel that is held back undoes nothing, but ends the wait:
+    /// if the outcome does not come soon then, it stays unknown.
+    pub(in crate::remote) fn await_commit(&mut self) -> Result<()> {
+        let limit = match self.wire.ready(Limit::Outcome) {
+            Ok(()) => Limit::Served,
+            Err(Lost::Late) => Limit::Until(Instant::now() + PROMPT),
+            Err(lost) => return Err(self.break_down(&lost)),
+        };
         if self.text_active {
             return self.finish_text(Some("COMMIT"), limit);
         }
