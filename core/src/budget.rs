@@ -66,11 +66,16 @@ pub(crate) struct Evaluation {
 
 impl Evaluation {
     pub(crate) fn begin() -> Evaluation {
+        Evaluation::begin_large(1)
+    }
+
+    /// One that may take so many times as much.
+    pub(crate) fn begin_large(times: usize) -> Evaluation {
         let outer = CEILING.load(Relaxed);
         if outer == usize::MAX
             && let Some(hooks) = HOOKS.get()
         {
-            CEILING.store(HELD.load(Relaxed).saturating_add((hooks.limit)()), Relaxed);
+            CEILING.store(HELD.load(Relaxed).saturating_add((hooks.limit)().saturating_mul(times)), Relaxed);
         }
         Evaluation { outer }
     }
@@ -109,6 +114,20 @@ pub(crate) fn bytes(count: usize) {
 #[inline]
 pub(crate) fn room_for(bytes: usize) {
     if HELD.load(Relaxed).saturating_add(bytes) > CEILING.load(Relaxed) {
+        exceeded();
+    }
+}
+
+/// What the process holds, in bytes.
+#[inline]
+pub(crate) fn held() -> usize {
+    HELD.load(Relaxed)
+}
+
+/// What is kept from one evaluation to the next may not be more than one of them may take.
+#[cold]
+pub(crate) fn check_kept(bytes: usize) {
+    if HOOKS.get().is_some_and(|hooks| bytes > (hooks.limit)()) {
         exceeded();
     }
 }

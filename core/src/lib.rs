@@ -6,6 +6,7 @@
 
 pub mod budget;
 pub mod error;
+pub mod json;
 
 pub mod collation;
 pub mod document;

@@ -26,6 +26,8 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 static PATIENCE: AtomicUsize = AtomicUsize::new(usize::MAX);
 
+static LIMIT_NOW: AtomicUsize = AtomicUsize::new(LIMIT);
+
 struct Bounded;
 
 // SAFETY: the system's allocator does it all, or nothing is given.
@@ -67,7 +69,7 @@ fn exceeded(_: usize) {
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    budget::install(Hooks { interrupt, limit: || LIMIT, exceeded });
+    budget::install(Hooks { interrupt, limit: || LIMIT_NOW.load(Relaxed), exceeded });
     // What is expected is not printed.
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {
@@ -268,6 +270,7 @@ fn a_search_for_a_large_pattern_can_be_ended() {
             PATIENCE.store(ASKED.load(Relaxed) + 10, Relaxed);
             assert_eq!(evaluated(&expression, &against), End::Interrupted, "{expression}");
         }
+        PATIENCE.store(usize::MAX, Relaxed);
         let filter = Filter::parse(&json!({"s": {"$regex": pattern}})).unwrap();
         PATIENCE.store(ASKED.load(Relaxed) + 10, Relaxed);
         assert_eq!(end_of(|| filter.evaluate(document(&against)).is_ok()), End::Interrupted, "{pattern}");
@@ -279,6 +282,73 @@ fn a_search_for_a_large_pattern_can_be_ended() {
         let against = bytes(&json!({"s": text}));
         assert_eq!(Filter::parse(&found).unwrap().evaluate(document(&against)).unwrap(), expected);
     }
+}
+
+/// Searches that step back, and compare a part of the pattern with the whole text at each step.
+#[test]
+fn a_search_that_steps_back_can_be_ended() {
+    let _alone = alone();
+    let against = bytes(&json!({"s": "ab".repeat(200_000)}));
+    for pattern in ["(?=[ab]*b)a[ab]*c", "(?<![ab]{3}c)a(?=([ab]*c))", "([ab]++)c", "(ab)+\\1[ab]*?\\1c"] {
+        for expression in [
+            json!({"$regexMatch": {"input": "$s", "regex": pattern}}),
+            json!({"$regexFindAll": {"input": "$s", "regex": pattern}}),
+        ] {
+            PATIENCE.store(ASKED.load(Relaxed) + 10, Relaxed);
+            assert_eq!(evaluated(&expression, &against), End::Interrupted, "{expression}");
+        }
+        PATIENCE.store(usize::MAX, Relaxed);
+    }
+    let found = |pattern: &str| {
+        let filter = Filter::parse(&json!({"s": {"$regex": pattern}})).unwrap();
+        filter.evaluate(document(&against)).map_err(|error| error.kind.code())
+    };
+    assert_eq!(found("\\A(?=[ab]*b\\z)ab"), Ok(true));
+    assert_eq!(found("\\A(?=[ab]*c)ab"), Ok(false));
+    // One look at the text would take long, and nobody could end it.
+    assert_eq!(found("\\A(?=[ab]*a[ab]{5000}c)ab"), Err(51156));
+    assert_eq!(found("\\A(?=[ab]*a[ab]{5000}c)ab(?=c)"), Err(51156));
+}
+
+/// Where groups are in a long text is told by the engine for what was found, which may be short.
+#[test]
+fn groups_are_found_in_long_texts() {
+    let _alone = alone();
+    let against = bytes(&json!({"s": "ab".repeat(500_000) + "ca" + &"ż".repeat(1_000)}));
+    let expression = json!({"$regexFind": {"input": "$s", "regex": "([ab]{300}|d{900})(c)"}});
+    let expression = Expression::parse(&expression, &Setting::default()).unwrap();
+    let Some(found) = expression.evaluate(document(&against), None).unwrap() else { panic!("found") };
+    let shown = format!("{found:?}");
+    assert!(shown.contains("\"c\"") && shown.contains("999700"), "{shown}");
+    // Here what is found is long, too.
+    let expression = json!({"$regexFind": {"input": "$s", "regex": "([ab]{300}|d{900})*(c)"}});
+    assert_eq!(evaluated(&expression, &against), End::Error);
+}
+
+/// Text from a client, of which each value takes more than its text. The limit is smaller here, or the allocator would be at its end.
+#[test]
+fn reading_json_is_bounded() {
+    let _alone = alone();
+    LIMIT_NOW.store(8 << 20, Relaxed);
+    for item in ["{}", "[[]]", "1", "{\"a\":{\"$in\":[1,2]}}"] {
+        let text = format!("[{}null]", format!("{item},").repeat(4_000_000 / item.len()));
+        assert_eq!(end_of(|| docshard_core::json::parse(&text).is_ok()), End::Exceeded, "{item}");
+        PATIENCE.store(ASKED.load(Relaxed) + 10, Relaxed);
+        assert_eq!(end_of(|| docshard_core::json::parse(&text).is_ok()), End::Interrupted, "{item}");
+        PATIENCE.store(usize::MAX, Relaxed);
+    }
+    let text = format!("[\"{}\"]", "long, ".repeat(700_000));
+    assert_eq!(end_of(|| docshard_core::json::parse(&text).is_ok()), End::Answer);
+    LIMIT_NOW.store(LIMIT, Relaxed);
+}
+
+/// Patterns, and what is learned of them, count.
+#[test]
+fn many_patterns_take_no_more_than_one() {
+    let _alone = alone();
+    let large = |n: usize| json!({"s": {"$regex": format!("\\p{{L}}{{{}}}x{n}", 5 + n % 7)}});
+    let many: Vec<Json> = (0..2_000).map(large).collect();
+    assert_eq!(end_of(|| Filter::parse(&json!({"$or": many})).is_ok()), End::Exceeded);
 }
 
 /// An expression over arrays, strings and numbers of the sample, nested so deep.

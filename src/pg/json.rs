@@ -21,12 +21,12 @@ impl Json {
     }
 }
 
-/// Parses JSON text, keeping the order of keys.
+/// Parses JSON text, keeping the order of keys. What is too large raises, as in expressions.
 ///
 /// # Errors
 /// `FailedToParse`.
 pub fn parse(text: &str) -> Fallible<serde_json::Value> {
-    serde_json::from_str(text).map_err(|e| Error::new(Kind::FailedToParse, format!("malformed JSON: {e}")))
+    docshard_core::json::parse(text).map_err(|e| Error::new(Kind::FailedToParse, format!("malformed JSON: {e}")))
 }
 
 impl FromDatum for Json {

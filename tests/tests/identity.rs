@@ -763,3 +763,92 @@ fn a_shard_that_answers_nonsense_is_refused() {
         assert_eq!(client.query_one(&own, &[]).expect("the router's own part").get::<_, i64>(0), 1);
     }
 }
+
+/// Statements of several roles in one session, which are cancelled at any moment, roll back to savepoints, or fail: what comes
+/// later runs as its own role. The shard allows each role one collection, where the router would allow both.
+#[test]
+fn the_role_at_a_shard_is_right_whatever_is_interrupted() {
+    let cluster = Cluster::start(1);
+    let (router, shard) = (&cluster.router, &cluster.shards[0]);
+    router.psql("SELECT docshard.stop_balancer(); SELECT docshard.enable_sharding('test', 'shard0')");
+    for collection in ["one", "two"] {
+        router.psql(&format!("SELECT docshard.insert_one('test.{collection}', '{{\"_id\": 0, \"n\": 0}}')"));
+    }
+    for (role, others) in [("one", "two"), ("two", "one")] {
+        router.psql(&format!(
+            "CREATE ROLE {role} LOGIN; SELECT docshard.grant_access('{role}', '{{\"write\": \"test\"}}')"
+        ));
+        let table: String =
+            router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = 'test.{others}'"));
+        shard.psql(&format!("REVOKE ALL ON {table} FROM {role}"));
+    }
+    let mut client = router.client();
+    client.batch_execute("SET client_min_messages = error").expect("a setting");
+    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).expect("a row").get(0);
+    let done = AtomicBool::new(false);
+    let (mut right, mut refused, mut interrupted) = (0, 0, 0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut canceller, mut random) = (router.client(), fastrand::Rng::with_seed(7));
+            while !done.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_micros(random.u64(500..8_000)));
+                canceller.execute("SELECT pg_cancel_backend($1)", &[&pid]).expect("a cancel");
+            }
+        });
+        let mut random = fastrand::Rng::with_seed(8);
+        let until = Instant::now() + Duration::from_secs(5);
+        let mut number = 0;
+        while Instant::now() < until {
+            let isolation = ["READ COMMITTED", "REPEATABLE READ"][random.usize(..2)];
+            let in_block = random.bool();
+            let mut failed = in_block && client.batch_execute(&format!("BEGIN ISOLATION LEVEL {isolation}")).is_err();
+            let mut savepoint = false;
+            for _ in 0..random.u32(1..6) {
+                if in_block && (failed || random.u32(..4) == 0) {
+                    let sql = if savepoint { "ROLLBACK TO s" } else { "SAVEPOINT s" };
+                    failed = client.batch_execute(sql).is_err() || (failed && !savepoint);
+                    savepoint |= !failed;
+                    continue;
+                }
+                number += 1;
+                let role = ["one", "two", "NONE"][random.usize(..3)];
+                let collection = ["one", "two"][random.usize(..2)];
+                let call = match random.u32(..5) {
+                    0 => format!("count_documents('test.{collection}')"),
+                    1 => format!("find_one('test.{collection}', '{{\"_id\": 0}}')"),
+                    2 => format!("update_one('test.{collection}', '{{\"_id\": 0}}', '{{\"$inc\": {{\"n\": 1}}}}')"),
+                    3 => format!("insert_one('test.{collection}', '{{\"_id\": {number}}}')"),
+                    _ => format!("insert_one('test.{collection}', '{{\"_id\": 0}}')"),
+                };
+                let sql = format!("SET ROLE {role}; SELECT docshard.{call}; RESET ROLE");
+                let allowed = role == "NONE" || role == collection;
+                let code = client.batch_execute(&sql).err().map(|e| e.code().expect("a code").code().to_owned());
+                failed = code.is_some();
+                match code.as_deref() {
+                    None | Some("23505") => {
+                        assert!(allowed, "{role} could {call}");
+                        right += 1;
+                    }
+                    Some("42501") => {
+                        assert!(!allowed, "{role} could not {call}");
+                        refused += 1;
+                    }
+                    Some("57014") => interrupted += 1,
+                    other => panic!("{sql}: {other:?}"),
+                }
+                if failed && !in_block {
+                    // Nothing has stayed of it.
+                    break;
+                }
+            }
+            if in_block {
+                let end = if random.bool() { "COMMIT" } else { "ROLLBACK" };
+                if client.batch_execute(end).is_err() {
+                    let _ = client.batch_execute("ROLLBACK");
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(right > 100 && refused > 50 && interrupted > 50, "{right} {refused} {interrupted}");
+}

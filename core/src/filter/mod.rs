@@ -11,6 +11,7 @@
 
 mod bits;
 mod bounds;
+mod engine;
 mod implication;
 mod matching;
 mod modulo;
@@ -22,6 +23,7 @@ mod schema;
 mod stepwise;
 mod types;
 
+use crate::budget::Evaluation;
 use crate::collation::Collator;
 use crate::document::raw::{RawArray, RawObject, RawValue};
 use crate::document::value::Value;
@@ -55,6 +57,7 @@ impl Filter {
     /// # Errors
     /// Those of [`Filter::parse`], and of expressions.
     pub fn parse_in(json: &serde_json::Value, setting: &Setting) -> Result<Filter> {
+        let _evaluation = Evaluation::begin();
         Ok(Filter { root: parse::filter(json, setting)?, has_expression: parse::has_expression(json) })
     }
 

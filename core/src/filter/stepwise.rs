@@ -2,16 +2,18 @@
 //! engine of regular expressions itself uses. The engine is faster where a text is short, or the pattern small; but in a long text
 //! a large pattern can take it minutes, in which nobody can stop it.
 //!
-//! Only that a pattern is found can be told in this way, not where; and only for patterns that need no stepping back.
+//! Only whether and where a pattern is found can be told in this way, not where its groups are; and only for patterns that need
+//! no stepping back.
 
-use super::regex::{MAX_COMPILED_BYTES, Options};
+use super::engine::{MAX_COMPILED_BYTES, Options};
 use crate::budget;
+use regex_automata::hybrid::LazyStateID;
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::nfa::thompson::{NFA, WhichCaptures};
 use regex_automata::util::syntax;
-use regex_automata::{Input, MatchKind};
+use regex_automata::{Anchored, Input, MatchKind};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// So many states of the pattern that a byte may have to be compared with count as a step more.
 const STATES_A_STEP: usize = 64;
@@ -21,6 +23,14 @@ const CACHE_BYTES: usize = 2 << 20;
 
 /// A pattern as an automaton.
 pub(super) struct Stepwise {
+    pattern: String,
+    options: Options,
+    forward: Automaton,
+    /// what ends where a match ends, read from there; made when it is first needed
+    backward: OnceLock<Option<Automaton>>,
+}
+
+struct Automaton {
     dfa: DFA,
     cache: Mutex<Cache>,
     states: usize,
@@ -28,7 +38,7 @@ pub(super) struct Stepwise {
 
 impl fmt::Debug for Stepwise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stepwise({} states)", self.states)
+        write!(f, "Stepwise({} states)", self.forward.states)
     }
 }
 
@@ -39,50 +49,101 @@ impl Stepwise {
         if ["++", "*+", "?+", "}+"].iter().any(|possessive| pattern.contains(possessive)) {
             return None;
         }
+        let forward = Automaton::new(pattern, options, false)?;
+        Some(Stepwise { pattern: pattern.to_owned(), options, forward, backward: OnceLock::new() })
+    }
+
+    /// What the engine may have to do at worst to search so many bytes: times the pattern's states.
+    pub(super) fn work(&self, bytes: usize) -> usize {
+        self.forward.states.saturating_mul(bytes)
+    }
+
+    /// True if the pattern is found in a text; None if that cannot be told in this way.
+    pub(super) fn is_found_in(&self, text: &str) -> Option<bool> {
+        Some(self.forward.end(text, 0, true)?.is_some())
+    }
+
+    /// Where the pattern is found first, from a position on; None if that cannot be told in this way.
+    pub(super) fn span(&self, text: &str, from: usize) -> Option<Option<(usize, usize)>> {
+        let Some(end) = self.forward.end(text, from, false)? else { return Some(None) };
+        let backward = self.backward.get_or_init(|| Automaton::new(&self.pattern, self.options, true)).as_ref()?;
+        let start = backward.start(text, from, end)?;
+        (text.is_char_boundary(start) && text.is_char_boundary(end)).then_some(Some((start, end)))
+    }
+}
+
+impl Automaton {
+    fn new(pattern: &str, options: Options, backward: bool) -> Option<Automaton> {
         let syntax = syntax::Config::new()
             .case_insensitive(options.case_insensitive)
             .multi_line(options.multi_line)
             .dot_matches_new_line(options.dot_matches_new_line)
             .ignore_whitespace(options.ignore_whitespace);
-        let config = NFA::config().which_captures(WhichCaptures::None).nfa_size_limit(Some(MAX_COMPILED_BYTES));
+        let config = NFA::config()
+            .reverse(backward)
+            .which_captures(WhichCaptures::None)
+            .nfa_size_limit(Some(MAX_COMPILED_BYTES));
         let nfa = NFA::compiler().configure(config).syntax(syntax).build(pattern).ok()?;
         let states = nfa.states().len();
+        // From its end a match is followed to its earliest start.
         let config = DFA::config()
-            .match_kind(MatchKind::LeftmostFirst)
+            .match_kind(if backward { MatchKind::All } else { MatchKind::LeftmostFirst })
             .cache_capacity(CACHE_BYTES)
             .skip_cache_capacity_check(true)
             .unicode_word_boundary(true);
         let dfa = DFA::builder().configure(config).build_from_nfa(nfa).ok()?;
         let cache = Mutex::new(dfa.create_cache());
-        Some(Stepwise { dfa, cache, states })
+        Some(Automaton { dfa, cache, states })
     }
 
-    /// What the engine may have to do at worst to search a text: its bytes times the pattern's states.
-    pub(super) fn work(&self, text: &str) -> usize {
-        self.states.saturating_mul(text.len())
+    /// The state behind a byte. None if the automaton cannot go on.
+    fn next(&self, cache: &mut Cache, state: LazyStateID, byte: u8) -> Option<LazyStateID> {
+        budget::steps(1 + self.states / STATES_A_STEP);
+        self.dfa.next_state(cache, state, byte).ok().filter(|state| !state.is_quit())
     }
 
-    /// True if the pattern is found in a text; None if that cannot be told in this way.
-    pub(super) fn is_found_in(&self, text: &str) -> Option<bool> {
+    /// Where the first match from a position on ends, or if `any`, where any does; None within if there is none.
+    fn end(&self, text: &str, from: usize, any: bool) -> Option<Option<usize>> {
         // A search that was ended has left nothing half done: states are made one by one.
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.dfa.start_state_forward(&mut cache, &Input::new(text)).ok()?;
-        for byte in text.bytes() {
-            budget::steps(1 + self.states / STATES_A_STEP);
-            state = self.dfa.next_state(&mut cache, state, byte).ok()?;
-            if state.is_tagged() {
-                if state.is_match() {
-                    return Some(true);
+        let input = Input::new(text).range(from..);
+        let mut state = self.dfa.start_state_forward(&mut cache, &input).ok()?;
+        let mut end = None;
+        for (at, byte) in text.bytes().enumerate().skip(from) {
+            state = self.next(&mut cache, state, byte)?;
+            if state.is_match() {
+                // Known one byte later.
+                end = Some(at);
+                if any {
+                    return Some(end);
                 }
-                if state.is_dead() {
-                    return Some(false);
-                }
-                if state.is_quit() {
-                    return None;
-                }
+            } else if state.is_dead() {
+                return Some(end);
             }
         }
-        Some(self.dfa.next_eoi_state(&mut cache, state).ok()?.is_match())
+        let is_match = self.dfa.next_eoi_state(&mut cache, state).ok()?.is_match();
+        Some(if is_match { Some(text.len()) } else { end })
+    }
+
+    /// Where the match starts that ends there and starts earliest, from a position on.
+    fn start(&self, text: &str, from: usize, end: usize) -> Option<usize> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let input = Input::new(text).range(from..end).anchored(Anchored::Yes);
+        let mut state = self.dfa.start_state_reverse(&mut cache, &input).ok()?;
+        let mut start = None;
+        for (at, byte) in text.as_bytes()[..end].iter().enumerate().skip(from).rev() {
+            state = self.next(&mut cache, state, *byte)?;
+            if state.is_match() {
+                start = Some(at + 1);
+            } else if state.is_dead() {
+                return start;
+            }
+        }
+        let last = match text.as_bytes()[..from].last() {
+            Some(byte) => self.next(&mut cache, state, *byte)?,
+            None => self.dfa.next_eoi_state(&mut cache, state).ok()?,
+        };
+        if last.is_match() { Some(from) } else { start }
     }
 }
 
@@ -91,7 +152,7 @@ mod tests {
     use super::super::regex::Pattern;
     use super::Stepwise;
     use proptest::prelude::*;
-    use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+    use proptest::test_runner::TestRunner;
 
     /// Patterns of what the dialect has, short and often matching.
     fn pattern() -> impl Strategy<Value = String> {
@@ -131,22 +192,34 @@ mod tests {
             .prop_map(|all| all.concat())
     }
 
-    /// The same cases each time: the engine has a rare mistake about letters of two bytes (`\D+a*?\D+${2}` in "ż").
     #[test]
     fn it_finds_what_the_engine_finds() {
-        let mut runner = TestRunner::new_with_rng(
-            ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() },
-            TestRng::deterministic_rng(RngAlgorithm::ChaCha),
-        );
+        let config = ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() };
         let case = (pattern(), "[imsx]{0,2}", "[abż1 \nA]{0,8}");
         let check = |(source, options, text): (String, String, String)| {
             let Ok(pattern) = Pattern::new(&source, &options) else { return Ok(()) };
             let (reading, options) = pattern.reading();
-            if let Some(found) = Stepwise::new(reading, options).and_then(|stepwise| stepwise.is_found_in(&text)) {
+            let Some(stepwise) = Stepwise::new(reading, options) else { return Ok(()) };
+            if let Some(found) = stepwise.is_found_in(&text) {
                 prop_assert_eq!(found, pattern.search(&text).unwrap(), "{} as {}", source, reading);
+            }
+            let mut from = 0;
+            for found in pattern.captures_in(&text) {
+                let span = found.unwrap()[0];
+                match stepwise.span(&text, from) {
+                    Some(stepped) => prop_assert_eq!(stepped, span, "{} as {} from {}", source, reading, from),
+                    None => break,
+                }
+                let (start, end) = span.unwrap();
+                from = end + if start == end { text[end..].chars().next().map_or(1, char::len_utf8) } else { 0 };
+            }
+            if from < text.len()
+                && let Some(stepped) = stepwise.span(&text, from)
+            {
+                prop_assert_eq!(stepped, None, "{} as {} from {}", source, reading, from);
             }
             Ok(())
         };
-        runner.run(&case, check).unwrap();
+        TestRunner::new(config).run(&case, check).unwrap();
     }
 }

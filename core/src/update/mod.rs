@@ -21,6 +21,7 @@ mod tree;
 
 pub use instruction::{Compiled, Instruction, Style, read};
 
+use crate::budget::Evaluation;
 use crate::collation::Collator;
 use crate::document::element::Element;
 use crate::document::normalise;
@@ -120,6 +121,7 @@ impl Update {
         array_filters: &[serde_json::Value],
         setting: &Setting,
     ) -> Result<Update> {
+        let _evaluation = Evaluation::begin();
         if let serde_json::Value::Array(stages) = json {
             if !array_filters.is_empty() {
                 let message = "arrayFilters may not be specified for pipeline-style updates";
