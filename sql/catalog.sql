@@ -34,13 +34,15 @@ CREATE TABLE docshard_catalog.contacts (
     counter   bigint NOT NULL,
     at        timestamptz NOT NULL,
     trouble   text,
+    is_ahead  boolean NOT NULL DEFAULT false,
     lost_from timestamptz,
     lost_to   timestamptz
 );
 COMMENT ON TABLE docshard_catalog.contacts IS 'How far the worker has seen each shard to have come: what is behind that is an old copy, or has lost writes';
 COMMENT ON COLUMN docshard_catalog.contacts.counter IS 'committed at the shard before it is noted here';
-COMMENT ON COLUMN docshard_catalog.contacts.at IS 'when the counter was advanced: what the shard had acknowledged before that, it has';
-COMMENT ON COLUMN docshard_catalog.contacts.trouble IS 'what the worker met when it last tried; null: nothing';
+COMMENT ON COLUMN docshard_catalog.contacts.at IS 'when it was advanced';
+COMMENT ON COLUMN docshard_catalog.contacts.trouble IS 'why the shard is refused; null: it is not';
+COMMENT ON COLUMN docshard_catalog.contacts.is_ahead IS 'the shard knows of later times than this catalog, which is the older copy';
 COMMENT ON COLUMN docshard_catalog.contacts.lost_from IS 'writes that were acknowledged from then on until lost_to may be lost, by a failover; null: none';
 
 CREATE TABLE docshard_catalog.databases (
@@ -275,12 +277,14 @@ CREATE TABLE docshard_data.node (
     shard      text NOT NULL,
     router     text,
     epoch      bigint NOT NULL DEFAULT 0,
-    counter    bigint NOT NULL DEFAULT 0
+    counter    bigint NOT NULL DEFAULT 0,
+    counted_at timestamptz
 );
 COMMENT ON TABLE docshard_data.node IS 'Which cluster this shard belongs to, and under which name';
 COMMENT ON COLUMN docshard_data.node.router IS 'the router that was here last: system identifier / database oid';
 COMMENT ON COLUMN docshard_data.node.epoch IS 'that router''s; one with a lower epoch is refused';
 COMMENT ON COLUMN docshard_data.node.counter IS 'advanced by the router''s worker: a copy with a lower one is older';
+COMMENT ON COLUMN docshard_data.node.counted_at IS 'when it began to advance it, by its clock: what was acknowledged before then is here';
 
 CREATE TABLE docshard_data.service (
     one    boolean PRIMARY KEY DEFAULT true CHECK (one),

@@ -171,7 +171,11 @@ impl Node {
         Ok(newest)
     }
 
-    fn compare(&self, known: Position, refuse_lost_writes: bool, writes: bool) -> Result<()> {
+    /// Compares the shard's position with that which the catalog knows.
+    ///
+    /// # Errors
+    /// `HostUnreachable` for a shard that is behind; `NotWritablePrimary` for writes where the catalog is.
+    pub fn compare(&self, known: Position, refuse_lost_writes: bool, writes: bool) -> Result<()> {
         let Self { member, position, .. } = self;
         let accept = format!(
             "If this is the server to go on with, without what is missing, call docshard.accept_shard('{}').",

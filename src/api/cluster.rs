@@ -4,7 +4,7 @@ use super::required;
 use crate::catalog::dismantle::{self, Scope};
 use crate::catalog::grants::EVERYTHING;
 use crate::catalog::shards::{self, AddOptions, Removal};
-use crate::catalog::{access, cache, change, collections, databases, rotation};
+use crate::catalog::{access, cache, change, collections, contacts, databases, rotation};
 use crate::migration::{MoveRequest, jobs, lost};
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
@@ -104,6 +104,24 @@ fn dismantle(confirm: default!(Option<&str>, "NULL"), options: default!(Option<J
             skip_unreachable: options.boolean("skipUnreachable")?.unwrap_or(false),
         };
         Ok(answer(&dismantle::dismantle(confirm, scope)?))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Goes on with a shard that is refused, or was promoted without all acknowledged writes, as it is.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn accept_shard(name: &str) -> Json {
+    let run = || -> Result<Json> {
+        shards::check_router()?;
+        let accepted = contacts::accept(name)?;
+        worker::wake_at_commit();
+        let mut said = json!({"shardAccepted": name, "ok": 1});
+        for field in ["lostFrom", "lostTo"] {
+            if let Some(value) = accepted.get(field) {
+                said[field] = value.clone();
+            }
+        }
+        Ok(answer(&said))
     };
     run().unwrap_or_else(|e| e.raise())
 }

@@ -100,6 +100,12 @@ pub const SETTINGS: &[Setting] = &[
         kind: SettingKind::Integer(1, 86_400),
         description: "documents that have expired (expireAfterSeconds) are deleted every so many seconds",
     },
+    Setting {
+        name: "shard_count_interval_ms",
+        default: "5000",
+        kind: SettingKind::Integer(1000, 3_600_000),
+        description: "the worker counts at each shard every so many milliseconds; what was written since, a restore or a failover may lose unnoticed",
+    },
 ];
 
 /// Every setting's present value, in the order of [`SETTINGS`].

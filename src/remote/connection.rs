@@ -195,7 +195,7 @@ impl Connection {
             sync_due: false,
             feeding: false,
             deciding: None,
-            greeting: Greeting::of(server)?,
+            greeting: Greeting::Due,
             refused: false,
             two_phase: None,
             session: SessionState::new(),
@@ -391,6 +391,10 @@ impl Connection {
         scratch: &mut Encoded,
     ) -> Result<bool> {
         let none = Encoded::default();
+        if let Err(error) = self.greeting.prepare(self.server) {
+            (self.deciding, self.feeding) = (None, false);
+            return Err(error);
+        }
         let mut sent = self.wire.pg.enter_pipeline();
         if let Open::Implicit = open {
             self.implicit = true;
@@ -596,12 +600,17 @@ impl Connection {
                 self.decided(true);
                 Ok(None)
             }
-            Some(error) => {
+            Some(mut error) => {
                 self.failed(&error);
-                self.decided(false);
                 self.greeting.unanswered();
-                // It is opened anew, maybe to another host.
-                self.broken |= self.refused;
+                if self.refused {
+                    // It is opened anew, maybe to another host.
+                    self.broken = true;
+                    if login::pass_over(self.server, self.wire.host) {
+                        error = error.at_one_host();
+                    }
+                }
+                self.decided(false);
                 Err(Stop::Failed(error))
             }
         }

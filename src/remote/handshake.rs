@@ -53,7 +53,9 @@ pub(super) fn pending(server: Oid) -> Result<Vec<String>> {
 #[derive(Debug)]
 pub(super) enum Greeting {
     /// in front of the next batch
-    Due(Box<Hello>),
+    Due,
+    /// this, in front of the batch that is being sent
+    Ready(Box<Hello>),
     /// it is said, and not answered yet
     Said(Box<Hello>),
     /// it was answered
@@ -61,20 +63,23 @@ pub(super) enum Greeting {
 }
 
 impl Greeting {
-    /// Of a connection that was just opened.
-    pub(super) fn of(server: Oid) -> Result<Self> {
-        Ok(hello(server)?.map_or(Self::Done, |hello| Self::Due(Box::new(hello))))
-    }
-
     /// True once nothing is to be said any more.
     pub(super) fn is_done(&self) -> bool {
         matches!(self, Self::Done)
     }
 
+    /// Reads what is to be said in front of a batch that is about to be sent, as late as can be: the worker counts meanwhile.
+    pub(super) fn prepare(&mut self, server: Oid) -> Result<()> {
+        if matches!(self, Self::Due) {
+            *self = hello(server)?.map_or(Self::Done, |hello| Self::Ready(Box::new(hello)));
+        }
+        Ok(())
+    }
+
     /// What is to be said in front of statements that write or only read, if anything is.
     pub(super) fn say(&mut self, writes: bool) -> Option<Result<Encoded>> {
         match std::mem::replace(self, Self::Done) {
-            Self::Due(hello) => {
+            Self::Ready(hello) => {
                 let encoded = encode(&hello, writes);
                 *self = Self::Said(hello);
                 Some(encoded)
@@ -86,23 +91,21 @@ impl Greeting {
         }
     }
 
-    /// The answer. Who is ahead of the catalog is asked again each time, as it takes no writes.
+    /// The answer. A shard that is not just as the catalog has it is asked again each time: it may take no writes.
     pub(super) fn answered(&mut self, result: &PgResult) -> Result<()> {
         let Self::Said(hello) = std::mem::replace(self, Self::Done) else { return Ok(()) };
-        let welcome =
-            (result.rows() == 1).then(|| read(|column| result.value(0, column))).flatten().ok_or_else(no_answer)?;
-        if !accept(&hello, &welcome)? {
-            *self = Self::Due(hello);
+        let welcome = (result.rows() == 1).then(|| read(|column| result.value(0, column))).flatten();
+        if !accept(&hello, &welcome.ok_or_else(no_answer)?)? {
+            *self = Self::Due;
         }
         Ok(())
     }
 
-    /// What was said was not answered: the batch was not sent, or failed in front of it.
+    /// The batch has failed in front of it.
     pub(super) fn unanswered(&mut self) {
-        *self = match std::mem::replace(self, Self::Done) {
-            Self::Said(hello) => Self::Due(hello),
-            other => other,
-        };
+        if matches!(self, Self::Said(_)) {
+            *self = Self::Due;
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::options;
 use super::param::{Encoded, Param};
 use super::row::Row;
 use super::wire::{Limit, Lost, Wire};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{Error, REFUSED_CONNECTION, Result};
 use docshard_core::error::Kind;
 use docshard_core::handshake::Hello;
 use pgrx::pg_sys::Oid;
@@ -34,6 +34,7 @@ pub struct Session {
     /// an answer is outstanding
     active: bool,
     broken: bool,
+    server: Option<Oid>,
 }
 
 impl Drop for Session {
@@ -53,7 +54,11 @@ impl Session {
     /// # Errors
     /// What connecting answers; 08004 for a server that is not the shard that the catalog knows.
     pub fn open(server: Oid) -> Result<Session> {
-        Self::greet(server, |hello| hello)
+        let mut session = Self::greet(server, |hello| hello)?;
+        for sql in handshake::pending(server)? {
+            session.catch_up(&sql)?;
+        }
+        Ok(session)
     }
 
     /// As [`Session::open`], at a shard however far it has come.
@@ -64,18 +69,29 @@ impl Session {
         Self::greet(server, |hello| Hello { known: None, ..hello })
     }
 
-    fn greet(server: Oid, saying: impl FnOnce(Hello) -> Hello) -> Result<Session> {
-        let (_, wire) = login::connect(server, |route| durable(&route.options))?;
-        let mut session = Self::of(wire);
-        if let Some(hello) = handshake::hello(server)?.map(saying) {
-            let sql = handshake::STATEMENT.to_str().expect("ASCII");
-            let rows = handshake::with_params(&hello, true, |params| session.query(sql, params))?;
-            handshake::check_answer(&hello, &rows)?;
-            for sql in handshake::pending(server)? {
-                session.catch_up(&sql)?;
+    fn greet(server: Oid, saying: impl Fn(Hello) -> Hello) -> Result<Session> {
+        loop {
+            let (_, wire) = login::connect(server, |route| durable(&route.options))?;
+            let host = wire.host;
+            let mut session = Self::of(wire);
+            session.server = Some(server);
+            let Some(hello) = handshake::hello(server)?.map(&saying) else { return Ok(session) };
+            match session.say(&hello) {
+                Err(error) if error.sqlstate == REFUSED_CONNECTION && login::pass_over(server, host) => {}
+                said => return said.map(|()| session),
             }
         }
-        Ok(session)
+    }
+
+    /// This is not the server that was meant. True if the shard has another host, to which the next session connects.
+    pub fn reject(self) -> bool {
+        self.server.is_some_and(|server| login::pass_over(server, self.wire.host))
+    }
+
+    fn say(&mut self, hello: &Hello) -> Result<()> {
+        let sql = handshake::STATEMENT.to_str().expect("ASCII");
+        let rows = handshake::with_params(hello, true, |params| self.query(sql, params))?;
+        handshake::check_answer(hello, &rows)
     }
 
     /// Does what was to be done while the shard was not there. What a transaction uses, one that is prepared perhaps, is left for
@@ -95,11 +111,11 @@ impl Session {
         let host = value("host").or_else(|| value("hostaddr")).unwrap_or_else(|| "local socket".into());
         let name = value("port").map_or(host.clone(), |port| format!("{host}:{port}"));
         options::finish(&mut keywords);
-        Ok(Self::of(Wire::connect(&name, &durable(&keywords), needs_password)?))
+        Ok(Self::of(Wire::connect(&name, &durable(&keywords), needs_password, &[])?))
     }
 
     fn of(wire: Wire) -> Session {
-        Session { wire, scratch: Encoded::default(), active: false, broken: false }
+        Session { wire, scratch: Encoded::default(), active: false, broken: false, server: None }
     }
 
     /// Statements here may wait for the other session's shard, as its documents are pulled from there, say.

@@ -50,6 +50,8 @@ pub(super) struct Wire {
     pub(super) pg: PgConn,
     /// the server's name for messages
     pub(super) name: String,
+    /// which of the hosts it is connected to
+    pub(super) host: usize,
     unflushed: bool,
     /// the result that `finish` will return, while it waits for the command's end
     last: Option<PgResult>,
@@ -61,18 +63,26 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects to the first of the hosts that can be reached, each within `connect_timeout`, serving interrupts.
-    pub(super) fn connect(name: &str, options: &[(String, String)], needs_password: bool) -> Result<Self> {
+    /// Connects to the first of the hosts that can be reached, each within `connect_timeout`, serving interrupts; to those that
+    /// are `passed_over` only if there is no other.
+    pub(super) fn connect(
+        name: &str,
+        options: &[(String, String)],
+        needs_password: bool,
+        passed_over: &[usize],
+    ) -> Result<Self> {
         hung::check(shard_of(name))?;
         let mut failure: Option<Error> = None;
         let mut timed_out = false;
-        for one in options::alternatives(options) {
+        let mut hosts: Vec<_> = options::alternatives(options).into_iter().enumerate().collect();
+        hosts.sort_by_key(|(host, _)| passed_over.contains(host));
+        for (host, one) in hosts {
             let attempt = Self::attempt(name, &one, needs_password);
             timed_out |= attempt.as_ref().is_err_and(hung::is_timeout);
             match (attempt, &mut failure) {
                 (Ok(wire), _) => {
                     hung::note_answer(wire.shard());
-                    return Ok(wire);
+                    return Ok(Self { host, ..wire });
                 }
                 (Err(next), None) => failure = Some(next),
                 (Err(next), Some(first)) => {
@@ -132,7 +142,7 @@ impl Wire {
         }
         let targets = vec![Target::new(shard_of(name), options)];
         let silence = Silence::default();
-        Ok(Self { pg, name: name.into(), unflushed: false, last: None, silence, targets, hung: None })
+        Ok(Self { pg, name: name.into(), host: 0, unflushed: false, last: None, silence, targets, hung: None })
     }
 
     /// What runs here may wait for the other's shard: that is asked, too, where nothing arrives.

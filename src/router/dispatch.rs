@@ -501,7 +501,7 @@ fn undone(destinations: &[Destination], error: Error) -> Error {
             remote::undo(server);
         }
     }
-    if can_retry(destinations) { error } else { conflict() }
+    if can_retry(destinations) { error } else { conflict(&error) }
 }
 
 /// True if nothing has been written anywhere in this transaction that would be lost by running the statement again.
@@ -513,7 +513,7 @@ fn can_retry(destinations: &[Destination]) -> bool {
 }
 
 fn never_again(error: Error) -> Error {
-    if is_stale(&error) { conflict() } else { error }
+    if is_stale(&error) { conflict(&error) } else { error }
 }
 
 fn collect(

@@ -53,7 +53,10 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
             other => return other,
         };
         if !snapshot::per_statement() || remote::has_failed() {
-            return Err(conflict());
+            return Err(conflict(&error));
+        }
+        if error.has_other_host() {
+            continue;
         }
         let is_assumed = || -> Result<bool> { Ok(cache::find(namespace)?.map(|c| c.revision) == assumed) };
         let is_lost = |collection: &Collection| -> Result<bool> {
@@ -104,13 +107,15 @@ fn complete_decided_moves(namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// A shard's answer that the map is stale: a version that differs, or a table that is not there.
+/// A shard's answer after which the statement is run again: that the map is stale, as a version differs, or a table is not there;
+/// or that this host of the shard is not its primary.
 pub(super) fn is_stale(error: &Error) -> bool {
-    error.is_stale() || &error.sqlstate == b"42P01"
+    error.is_stale() || &error.sqlstate == b"42P01" || error.has_other_host()
 }
 
-/// The error of a statement that met a move, and that cannot be run again by itself.
-pub(super) fn conflict() -> Error {
-    Error::new(Kind::WriteConflict, "could not serialize access: a chunk was moved while this transaction ran")
+/// The error of a statement that was given such an answer, and that cannot be run again by itself.
+pub(super) fn conflict(error: &Error) -> Error {
+    let what = if error.has_other_host() { "a shard's first host was refused" } else { "a chunk was moved" };
+    Error::new(Kind::WriteConflict, format!("could not serialize access: {what} while this transaction ran"))
         .with_hint("Run the transaction again.")
 }

@@ -5,6 +5,7 @@
 
 use crate::balancer::control;
 use crate::catalog::cache;
+use crate::catalog::contacts;
 use crate::catalog::model::Shard;
 use crate::catalog::namespace;
 use crate::catalog::shards::cluster_id;
@@ -103,6 +104,8 @@ fn write_head(
         }
         if let Some(error) = unreachable.get(&shard.id) {
             let _ = write!(notes, "  unreachable: {}", error.trim());
+        } else if let Some(note) = contacts::notes(shard.id)? {
+            let _ = write!(notes, "  {note}");
         }
         line!(out, "  {}  {host}{notes}", shard.name);
     }

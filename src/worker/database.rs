@@ -1,6 +1,7 @@
 //! A database's worker.
 
 use super::expiry::Expiry;
+use super::pulse::Pulse;
 use crate::catalog::{last_sizes, pending_drops, rotation, settings};
 use crate::pg::error::{Error, Result};
 use crate::pg::extension;
@@ -87,6 +88,7 @@ fn serve(database: Oid) {
     hung::become_worker();
     let mut balancer = balancer::Balancer::default();
     let mut expiry = Expiry::default();
+    let mut pulse = Pulse::default();
     let mut failures = 0;
     let mut resolved: Option<Instant> = None;
     let mut asked: Option<Instant> = None;
@@ -97,6 +99,8 @@ fn serve(database: Oid) {
             Ok(false) => return,
             Err(error) => pgrx::log!("docshard worker: {}", error.message),
         }
+        // First of all: an old copy of the router is found by that.
+        pulse.beat();
         let interval = transaction::run(|| settings::integer("balancer_interval_ms")).unwrap_or(10_000);
         let interval = Duration::from_millis(u64::try_from(interval).unwrap_or(10_000));
         if resolved.is_none_or(|at| at.elapsed() >= interval.min(RESOLVE)) {
@@ -135,20 +139,21 @@ fn serve(database: Oid) {
         }
         let rest = (interval * 2_u32.pow(failures.min(6))).min(LONGEST_REST.max(interval));
         let rest = outcome.rest.map_or(rest, |pause| if failures == 0 { pause } else { rest.max(pause) });
-        rest_until(database, expiry.due().min(Instant::now() + rest), wakes);
+        rest_until(database, expiry.due().min(Instant::now() + rest), wakes, &mut pulse);
         if process::wakes() != wakes {
             expiry.hasten();
         }
     }
 }
 
-/// Sleeps until then, until somebody wakes the workers, or until the database is being dropped.
-fn rest_until(database: Oid, then: Instant, wakes: u32) {
+/// Sleeps until then, until somebody wakes the workers, or until the database is being dropped; counts at shards meanwhile.
+fn rest_until(database: Oid, then: Instant, wakes: u32, pulse: &mut Pulse) {
     loop {
         let left = then.saturating_duration_since(Instant::now());
         if left.is_zero() || process::wakes() != wakes || process::is_being_dropped(database) {
             return;
         }
         process::sleep(left.min(GLANCE));
+        pulse.beat();
     }
 }

@@ -5,7 +5,7 @@
 //!   `start_balancer` wake the launcher.
 //! * A *database's worker* stays while its database is a router with other shards, has documents that expire, or has
 //!   something unfinished. It
-//!   resolves transactions, recovers migrations, deletes what has expired and balances. It leaves for DROP DATABASE.
+//!   counts at each shard, resolves transactions, recovers migrations, deletes what has expired and balances. It leaves for DROP DATABASE.
 //!
 //! INVARIANT: at most one worker a database, by the session lock `Tag::Worker(1)`. A worker lives on after every error;
 //! only SIGTERM or a crash ends it, and the launcher starts it again.
@@ -13,6 +13,7 @@
 mod database;
 mod expiry;
 mod launcher;
+mod pulse;
 
 use crate::pg::error::{Error, Result};
 use crate::pg::process;

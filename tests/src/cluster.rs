@@ -181,6 +181,17 @@ impl Node {
         Standby(node)
     }
 
+    /// As [`Node::standby`], but nobody waits for it.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn asynchronous_standby(&self) -> Standby {
+        let standby = self.standby();
+        self.psql("ALTER SYSTEM RESET synchronous_standby_names");
+        self.psql("SELECT pg_reload_conf()");
+        standby
+    }
+
     /// A copy of its data as it is now, to be restored later.
     ///
     /// # Panics
@@ -568,6 +579,14 @@ impl Standby {
     /// On which it listens, at 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.0.port
+    }
+
+    /// Makes a primary of it, where it is.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn promote(&self) {
+        self.0.psql("SELECT pg_promote()");
     }
 }
 

@@ -20,10 +20,9 @@ fn count() -> String {
     format!("SELECT docshard.count_documents('{NS}')")
 }
 
-/// A cluster with ten documents on each node. The router logs in at all as one role, as where an administrator made it: no
-/// server is told from another by its roles.
-fn cluster() -> Cluster {
-    let cluster = Cluster::spread(NS);
+/// Lets the router log in at all nodes as one role, as where an administrator made it: no server is told from another by its
+/// roles.
+fn use_one_role(cluster: &Cluster) {
     for node in std::iter::once(&cluster.router).chain(&cluster.shards) {
         node.psql("CREATE ROLE docs_router LOGIN SUPERUSER");
     }
@@ -33,6 +32,11 @@ fn cluster() -> Cluster {
             .router
             .psql(&format!("ALTER USER MAPPING FOR postgres SERVER {server} OPTIONS (SET user 'docs_router')"));
     }
+}
+
+/// A cluster with ten documents on each node.
+fn cluster() -> Cluster {
+    let cluster = Cluster::spread(NS);
     let mut client = cluster.router.client();
     for k in (0..10).chain(100..110).chain(200..210) {
         client.batch_execute(&insert(k)).expect("an insert");
@@ -70,6 +74,7 @@ fn check(cluster: &Cluster, documents: i64) {
 #[test]
 fn a_server_that_leads_to_another_shard_is_refused() {
     let cluster = cluster();
+    use_one_role(&cluster);
     let [a, b] = &cluster.shards[..] else { panic!("two shards") };
     // A session that was connected before notices, too.
     let mut old = cluster.router.client();

@@ -1,0 +1,208 @@
+//! Old copies of a shard, and of the router's catalog, are told by the counter that the worker advances at each shard: see
+//! `core/src/handshake.rs`.
+
+use docshard_tests::{Cluster, Node, wait_until};
+use postgres::Client;
+use postgres::error::DbError;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const NS: &str = "test.things";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A cluster that counts often. Keys from 100 on are on `shard0`, from 200 on `shard1`: see `Cluster::spread`.
+fn cluster() -> Cluster {
+    let cluster = Cluster::spread(NS);
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '1000')");
+    for k in [1, 100, 200] {
+        insert(&cluster, k);
+    }
+    await_counts(&cluster);
+    cluster
+}
+
+fn insert_sql(k: i64) -> String {
+    format!("SELECT docshard.insert_one('{NS}', '{}')", json!({"_id": k, "k": k}))
+}
+
+fn insert(cluster: &Cluster, k: i64) {
+    cluster.router.client().batch_execute(&insert_sql(k)).unwrap_or_else(|e| panic!("{k}: {e:?}"));
+}
+
+fn try_count(client: &mut Client) -> Result<i64, postgres::Error> {
+    client.query_one(&format!("SELECT docshard.count_documents('{NS}')"), &[]).map(|row| row.get(0))
+}
+
+fn count(cluster: &Cluster) -> i64 {
+    try_count(&mut cluster.router.client()).expect("a count")
+}
+
+/// Waits until each shard has been counted twice more, so that what was written before is older than the last count.
+fn await_counts(cluster: &Cluster) {
+    let counters = || {
+        let sql = "SELECT coalesce(array_agg(counter ORDER BY shard_id), '{}') FROM docshard_catalog.contacts";
+        cluster.router.value::<Vec<i64>>(sql)
+    };
+    let before = counters();
+    wait_until("counters advance", PATIENCE, || {
+        let now = counters();
+        now.len() == 2 && now.iter().enumerate().all(|(n, now)| *now >= before.get(n).copied().unwrap_or(0) + 2)
+    });
+}
+
+fn refusal(answer: Result<impl Sized, postgres::Error>) -> DbError {
+    let Err(error) = answer else { panic!("not refused") };
+    error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone()
+}
+
+/// The statements that concern the first shard are refused in a new session, with such a message.
+fn refused(cluster: &Cluster, reason: &str) {
+    let mut client = cluster.router.client();
+    for sql in [insert_sql(150), format!("SELECT docshard.find_one('{NS}', '{{\"k\": 100}}')")] {
+        let error = refusal(client.batch_execute(&sql));
+        assert_eq!(error.code().code(), "08004", "{error:?}");
+        let both = error.message().contains("expected shard \"shard0\"") && error.message().contains("timeline");
+        assert!(both && error.message().contains(reason), "{error:?}");
+        assert!(error.hint().unwrap_or_default().contains("accept_shard('shard0')"), "{error:?}");
+    }
+    assert_eq!(refusal(try_count(&mut client)).code().code(), "08004");
+    assert!(shown(cluster, "shard0").contains(reason), "{}", shown(cluster, "shard0"));
+}
+
+/// A shard's line in `status()`.
+fn shown(cluster: &Cluster, shard: &str) -> String {
+    let status: String = cluster.router.value("SELECT docshard.status()");
+    let line = status.lines().find(|line| line.trim().starts_with(&format!("{shard} ")));
+    line.unwrap_or_else(|| panic!("{status}")).to_owned()
+}
+
+fn accept(cluster: &Cluster, shard: &str) -> Value {
+    cluster.router.value(&format!("SELECT docshard.accept_shard('{shard}')::json"))
+}
+
+fn logged(cluster: &Cluster, what: &str) -> i64 {
+    cluster.router.value(&format!("SELECT count(*) FROM docshard.changelog WHERE what = '{what}'"))
+}
+
+#[test]
+fn a_shard_restored_from_an_older_copy_is_refused_until_it_is_accepted() {
+    let mut cluster = cluster();
+    let old = cluster.shards[0].backup();
+    insert(&cluster, 101);
+    await_counts(&cluster);
+    assert_eq!(count(&cluster), 4);
+    cluster.shards[0].restore(old);
+    refused(&cluster, "older copy");
+    wait_until("the changelog says so", PATIENCE, || logged(&cluster, "shardRefused") == 1);
+    let accepted = accept(&cluster, "shard0");
+    assert!(accepted["shardAccepted"] == "shard0" && accepted["lostFrom"].is_string(), "{accepted}");
+    assert_eq!(count(&cluster), 3);
+    insert(&cluster, 102);
+    // It is counted on from there.
+    await_counts(&cluster);
+    assert_eq!(count(&cluster), 4);
+    assert_eq!(logged(&cluster, "acceptShard"), 1);
+}
+
+#[test]
+fn an_old_primary_that_is_started_again_is_refused() {
+    let mut cluster = cluster();
+    let standby = cluster.shards[0].asynchronous_standby();
+    let ports = format!("{},{}", cluster.shards[0].port, standby.port());
+    cluster.router.psql(&format!(
+        "ALTER SERVER docshard_shard0 OPTIONS (SET host '127.0.0.1,127.0.0.1', SET port '{ports}', \
+         ADD target_session_attrs 'read-write')"
+    ));
+    insert(&cluster, 101);
+    let behind = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()";
+    wait_until("the standby has all", PATIENCE, || cluster.shards[0].value::<i64>(behind) == 1);
+    cluster.shards[0].crash();
+    standby.promote();
+    insert(&cluster, 102);
+    let timeline = "SELECT timeline FROM docshard_catalog.contacts k JOIN docshard_catalog.shards s ON s.id = k.shard_id \
+                    WHERE s.name = 'shard0'";
+    wait_until("the new timeline is noted", PATIENCE, || cluster.router.value::<i64>(timeline) == 2);
+    assert_eq!(count(&cluster), 5);
+    // Of the two hosts it is the first, and believes itself to be the primary.
+    cluster.shards[0].start();
+    for k in [103, 104] {
+        insert(&cluster, k);
+        assert_eq!(count(&cluster), k - 97);
+    }
+    let routers = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'docshard %'";
+    let mut client = cluster.router.client();
+    client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
+    assert_eq!(refusal(try_count(&mut client)).code().code(), "40001", "it is repeated as a whole");
+    client.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(try_count(&mut client).expect("at the other host"), 7);
+    await_counts(&cluster);
+    assert_eq!(cluster.shards[0].value::<i64>(routers), 0, "nobody stays there");
+    drop(standby);
+    refused(&cluster, "old primary");
+}
+
+#[test]
+fn a_failover_that_loses_writes_is_reported_or_refused() {
+    let mut cluster = cluster();
+    let lose = |shard: &mut Node, router: &Node, k: i64| {
+        let standby = shard.asynchronous_standby();
+        standby.cut_off();
+        router.client().batch_execute(&insert_sql(k)).expect("acknowledged");
+        standby
+    };
+    let (router, shards) = (&cluster.router, &mut cluster.shards);
+    let mut standbys: Vec<_> = [(0, 101), (1, 201)].map(|(n, k)| lose(&mut shards[n], router, k)).into();
+    await_counts(&cluster);
+    cluster.shards[1].fail_over(standbys.pop().expect("two"));
+    assert_eq!(count(&cluster), 4, "one is lost");
+    wait_until("it is reported", PATIENCE, || logged(&cluster, "lostWrites") == 1);
+    assert!(shown(&cluster, "shard1").contains("may be lost"), "{}", shown(&cluster, "shard1"));
+    assert!(cluster.router.log().contains("shard \"shard1\" was promoted without all acknowledged writes"));
+    let range = "SELECT (details->>'from')::timestamptz < (details->>'to')::timestamptz FROM docshard.changelog \
+                 WHERE what = 'lostWrites'";
+    assert!(cluster.router.value::<bool>(range));
+    await_counts(&cluster);
+    assert!(shown(&cluster, "shard1").contains("may be lost"), "until it is accepted");
+    accept(&cluster, "shard1");
+    assert!(!shown(&cluster, "shard1").contains("may be lost"));
+
+    cluster.router.psql("ALTER SYSTEM SET docshard.on_lost_writes = 'refuse'");
+    cluster.router.psql("SELECT pg_reload_conf()");
+    cluster.shards[0].fail_over(standbys.pop().expect("one"));
+    refused(&cluster, "promoted without all acknowledged writes");
+    let accepted = accept(&cluster, "shard0");
+    assert!(accepted["lostFrom"].is_string(), "{accepted}");
+    assert_eq!(count(&cluster), 3);
+    insert(&cluster, 102);
+}
+
+#[test]
+fn a_router_with_an_older_catalog_stops_writing() {
+    let mut cluster = cluster();
+    let old = cluster.router.backup();
+    await_counts(&cluster);
+    await_counts(&cluster);
+    cluster.router.restore(old);
+    let mut client = cluster.router.client();
+    assert_eq!(try_count(&mut client).expect("it reads"), 3);
+    // In a session that has read, too.
+    for k in [110, 210] {
+        let error = refusal(client.batch_execute(&insert_sql(k)));
+        assert_eq!(error.code().code(), "25006", "{error:?}");
+    }
+    let error = refusal(cluster.router.client().batch_execute(&insert_sql(111)));
+    assert_eq!(error.code().code(), "25006", "{error:?}");
+    let copy = "SELECT count(*) FROM docshard_catalog.cluster WHERE copy IS NOT NULL";
+    wait_until("it knows", PATIENCE, || cluster.router.value::<i64>(copy) == 1);
+    assert!(cluster.router.log().contains("its catalog is an older copy"));
+    let all_shown =
+        || ["shard0", "shard1"].iter().all(|name| shown(&cluster, name).contains("its catalog is an older copy"));
+    wait_until("status() says so", PATIENCE, all_shown);
+    accept(&cluster, "shard0");
+    assert_eq!(cluster.router.value::<i64>(copy), 1, "the other shard is still ahead");
+    accept(&cluster, "shard1");
+    assert_eq!(cluster.router.value::<i64>(copy), 0);
+    insert(&cluster, 111);
+    await_counts(&cluster);
+    assert_eq!(count(&cluster), 4);
+}
