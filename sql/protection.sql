@@ -17,9 +17,9 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER note_membership AFTER INSERT OR UPDATE OR DELETE ON docshard_catalog.shards
+CREATE TRIGGER note_membership AFTER INSERT OR DELETE ON docshard_catalog.shards
     FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.note_membership();
-CREATE TRIGGER note_membership AFTER INSERT OR UPDATE OR DELETE ON docshard_data.node
+CREATE TRIGGER note_membership AFTER INSERT OR DELETE ON docshard_data.node
     FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.note_membership();
 
 -- Loads the library, which watches what is dropped, where it is not preloaded. Where its file is gone, nothing is watched, and

@@ -9,6 +9,28 @@ SELECT docshard.remove_shard('nowhere');
 SELECT docshard.remove_shard('shard1');
 SELECT docshard.remove_shard('shard1');
 SELECT name, state FROM docshard.shards ORDER BY name;
+-- It is not lost; nor is this database, and nobody says what a token is for.
+SELECT docshard.remove_shard('shard1', '{"lost": true}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.remove_shard('shard1', '{"lost": true, "token": "a guess"}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.remove_shard('local', '{"lost": true}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.remove_shard('shard1', '{"token": "a guess"}');
+SELECT docshard.remove_shard('shard1', '{"gone": true}');
+SELECT count(*) FROM docshard_catalog.lost_shards;
+-- What the cluster needs is not dropped.
+DROP EXTENSION docshard CASCADE;
+\echo :LAST_ERROR_SQLSTATE
+SET client_min_messages = error;
+\set VERBOSITY sqlstate
+DROP SERVER docshard_shard1 CASCADE;
+DROP SERVER docshard_local CASCADE;
+DROP USER MAPPING FOR CURRENT_USER SERVER docshard_shard1;
+\set VERBOSITY default
+RESET client_min_messages;
+SELECT docshard.dismantle('0123456789abcdef');
+\echo :LAST_ERROR_SQLSTATE
 -- It gets nothing new.
 SELECT docshard.enable_sharding('rm2', 'shard1');
 \echo :LAST_ERROR_SQLSTATE
