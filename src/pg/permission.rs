@@ -1,20 +1,23 @@
-//! What the present user may do with an open table.
+//! What the present user may do with a table. Its owner may do everything: what was revoked from an owner, the owner can grant
+//! again; and to look at a table's privileges takes longer than many a statement's other parts.
 
 use pgrx::pg_sys;
 use std::ffi::c_int;
 
-/// PostgreSQL's own error (42501) unless the user has the privilege, one of `ACL_SELECT`, `ACL_INSERT` ….
+/// PostgreSQL's own error (42501) unless the user has all of these privileges, of `ACL_SELECT`, `ACL_INSERT` ….
 ///
 /// # Safety
 /// The relation is open.
-pub(super) unsafe fn require(rel: pg_sys::Relation, privilege: u32) {
+pub(super) unsafe fn require(rel: pg_sys::Relation, privileges: u32) {
     // SAFETY: promised by the caller.
     unsafe {
-        let form = &*(*rel).rd_rel;
-        let answer = pg_sys::pg_class_aclcheck((*rel).rd_id, pg_sys::GetUserId(), pg_sys::AclMode::from(privilege));
-        if answer != pg_sys::AclResult::ACLCHECK_OK {
+        let wanted = pg_sys::AclMode::from(privileges);
+        let (user, form) = (pg_sys::GetUserId(), &*(*rel).rd_rel);
+        if form.relowner != user
+            && pg_sys::pg_class_aclmask((*rel).rd_id, user, wanted, pg_sys::AclMaskHow::ACLMASK_ALL) != wanted
+        {
             let kind = pg_sys::get_relkind_objtype(form.relkind);
-            pg_sys::aclcheck_error(answer, kind, form.relname.data.as_ptr());
+            pg_sys::aclcheck_error(pg_sys::AclResult::ACLCHECK_NO_PRIV, kind, form.relname.data.as_ptr());
         }
     }
 }
@@ -47,8 +50,9 @@ pub fn require_any_write(table: pg_sys::Oid) {
     // SAFETY: looks into the system caches; a name is palloc'd, or null if there is no such relation.
     unsafe {
         let user = pg_sys::GetUserId();
-        if pg_sys::pg_class_aclcheck_ext(table, user, pg_sys::AclMode::from(any), &mut false)
-            == pg_sys::AclResult::ACLCHECK_OK
+        if is_owner(table, user)
+            || pg_sys::pg_class_aclcheck_ext(table, user, pg_sys::AclMode::from(any), &mut false)
+                == pg_sys::AclResult::ACLCHECK_OK
         {
             return;
         }
@@ -56,5 +60,22 @@ pub fn require_any_write(table: pg_sys::Oid) {
         if !name.is_null() {
             pg_sys::aclcheck_error(pg_sys::AclResult::ACLCHECK_NO_PRIV, pg_sys::ObjectType::OBJECT_TABLE, name);
         }
+    }
+}
+
+/// True if the table belongs to the user; false if it is gone.
+///
+/// # Safety
+/// In a transaction.
+unsafe fn is_owner(table: pg_sys::Oid, user: pg_sys::Oid) -> bool {
+    // SAFETY: a cached look-up; the row is a pg_class's, and is read before it is given back.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::RELOID as i32, table.into());
+        if tuple.is_null() {
+            return false;
+        }
+        let owner = (*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_class>()).relowner;
+        pg_sys::ReleaseSysCache(tuple);
+        owner == user
     }
 }

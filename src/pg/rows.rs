@@ -401,11 +401,7 @@ pub fn check_permission(table: pg_sys::Oid, purpose: Purpose) -> Result<()> {
 unsafe fn permit(rel: pg_sys::Relation, purpose: Purpose) -> Result<()> {
     // SAFETY: promised by the caller.
     unsafe {
-        for privilege in [pg_sys::ACL_SELECT, pg_sys::ACL_INSERT, pg_sys::ACL_UPDATE, pg_sys::ACL_DELETE] {
-            if purpose.privileges() & privilege != 0 {
-                permission::require(rel, privilege);
-            }
-        }
+        permission::require(rel, purpose.privileges());
         if permission::hides_rows(rel) {
             return Err(Error::new(
                 Kind::IllegalOperation,
