@@ -79,13 +79,21 @@ impl ChunkMap {
         builder.finish()
     }
 
-    /// The same chunks, one of which has another owner; None if there is no chunk with these bounds.
+    /// The same chunks, of which one, or several neighbours of one owner, have another owner; None if these are no chunks'
+    /// bounds, or the chunks between them have several owners.
     pub fn with_owner(&self, min: &[u8], max: &[u8], shard: ShardId) -> Option<Self> {
-        let chunk = self.find(min);
-        if chunk.min != min || chunk.max != max {
+        let start = self.position(min);
+        // The only chunk of an unsharded collection ends where it begins.
+        let end = self.count_while(|other| other < max).max(start + 1);
+        if self.bound(start) != min || self.bound(end) != max {
             return None;
         }
-        self.with_changes(&[Chunk { shard, ..chunk }]).ok()
+        let owner = self.owner_at(start);
+        if (start..end).any(|at| self.owner_at(at) != owner) {
+            return None;
+        }
+        let moved: Vec<Chunk> = (start..end).map(|at| Chunk { shard, ..self.chunk(at) }).collect();
+        self.with_changes(&moved).ok()
     }
 
     /// How many chunks there are; at least one.

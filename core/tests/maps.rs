@@ -60,6 +60,21 @@ proptest! {
         }
     }
 
+    /// Neighbours of one owner change it together.
+    #[test]
+    fn neighbours_with_another_owner(map in map(), at in any::<proptest::sample::Index>(), count in 1..5usize, shard in 1..9i32) {
+        let mut chunks: Vec<Chunk> = map.chunks().collect();
+        let start = at.index(chunks.len());
+        let end = (start + count).min(chunks.len());
+        let changed = map.with_owner(&chunks[start].min, &chunks[end - 1].max, shard);
+        let owner = chunks[start].shard;
+        prop_assert_eq!(changed.is_some(), chunks[start..end].iter().all(|chunk| chunk.shard == owner));
+        if let Some(changed) = changed {
+            chunks[start..end].iter_mut().for_each(|chunk| chunk.shard = shard);
+            prop_assert_eq!(changed.chunks().collect::<Vec<_>>(), chunks);
+        }
+    }
+
     /// What has changed since a map was read, in whatever order and however often, makes it the newest one.
     #[test]
     fn a_map_with_changes(map in map(), changes in proptest::collection::vec(any::<(u8, u16, u16, u8)>(), 0..12)) {

@@ -79,6 +79,8 @@ pub enum Event {
     GiveUp,
     /// the router crashes, or just the coordinator
     CrashRouter,
+    /// The coordinator lets writers go on, and copies what they change
+    Resume,
     /// a shard crashes
     CrashShard(Side),
     /// a session of a dead coordinator ends by itself
@@ -206,7 +208,7 @@ impl Model for Protocol {
         events.push(Event::Step(world.pc));
         let running = !matches!(world.pc, Pc::CommitDonor | Pc::CommitRecipient | Pc::Flip | Pc::Settle | Pc::Dead);
         if running {
-            events.push(Event::GiveUp);
+            events.extend([Event::GiveUp, Event::Resume]);
         }
         for side in [Side::Donor, Side::Recipient] {
             let shard = world.shard(side);
@@ -249,6 +251,7 @@ impl Model for Protocol {
         match event {
             Event::Step(_) => return self.step(world),
             Event::GiveUp => self.give_up(&mut next),
+            Event::Resume => return self.resume(world),
             Event::CrashRouter => {
                 next.crashes -= 1;
                 if world.pc != Pc::Dead {

@@ -32,6 +32,20 @@ impl Protocol {
         world.pc = Pc::Settle;
     }
 
+    /// The coordinator gives the exclusion of writers up, as it takes too long: T rolls back, and what has changed is copied
+    /// again. What R has applied of the log stays, and so does the log. None where that cannot be.
+    pub(crate) fn resume(&self, world: &World) -> Option<World> {
+        let frozen = matches!(world.pc, Pc::Delete | Pc::LastPull | Pc::LastApply | Pc::PrepareRecipient);
+        if !frozen || !world.donor.session || !world.recipient.session || world.rounds >= ROUNDS {
+            return None;
+        }
+        let mut next = world.clone();
+        next.roll_back(Side::Donor, false);
+        next.staged.clear();
+        next.pc = Pc::Pull;
+        Some(next)
+    }
+
     /// The coordinator's next step, if it can be taken now.
     pub(crate) fn step(&self, world: &World) -> Option<World> {
         let mut next = world.clone();
