@@ -177,6 +177,7 @@ CREATE TABLE docshard_catalog.migrations (
     rounds            int NOT NULL DEFAULT 0,
     lag               bigint NOT NULL DEFAULT 0,
     stall_ms          bigint NOT NULL DEFAULT 0,
+    attempts          int NOT NULL DEFAULT 0,
     durations         jsonb NOT NULL DEFAULT '{}',
     reason            text NOT NULL DEFAULT 'manual',
     error             text,
@@ -191,6 +192,7 @@ COMMENT ON COLUMN docshard_catalog.migrations.donor_version IS 'the donor''s bef
 COMMENT ON COLUMN docshard_catalog.migrations.estimated IS 'documents, as the donor''s planner expected';
 COMMENT ON COLUMN docshard_catalog.migrations.rounds IS 'how often changes made meanwhile were copied; lag: how many in the last round';
 COMMENT ON COLUMN docshard_catalog.migrations.stall_ms IS 'how long writers to the chunk had to wait';
+COMMENT ON COLUMN docshard_catalog.migrations.attempts IS 'how often the hand-over was begun and given up, as it would have kept writers waiting for too long';
 COMMENT ON COLUMN docshard_catalog.migrations.durations IS 'milliseconds by step that has ended; step_at: when the present one began';
 COMMENT ON COLUMN docshard_catalog.migrations.error IS 'why it was aborted, or what keeps it from its end';
 -- A shard takes part in one move of a collection at a time, as donor or as recipient: its version of the collection belongs

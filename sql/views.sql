@@ -73,7 +73,7 @@ CREATE VIEW docshard.migrations AS
 SELECT m.id, m.namespace, d.name AS donor, r.name AS recipient, m.state, m.step, m.reason, m.documents, m.bytes, m.error,
        docshard_internal.bound_json(c.key::text, m.min) AS min,
        docshard_internal.bound_json(c.key::text, m.max) AS max,
-       m.estimated, m.rounds, m.lag, m.stall_ms, m.durations, m.started_at, m.updated_at
+       m.estimated, m.rounds, m.lag, m.stall_ms, m.attempts, m.durations, m.started_at, m.updated_at
   FROM docshard_catalog.migrations m
   LEFT JOIN docshard_catalog.collections c ON c.id = m.collection_id
   LEFT JOIN docshard_catalog.shards d ON d.id = m.donor
@@ -82,6 +82,7 @@ COMMENT ON VIEW docshard.migrations IS 'Moves of chunks, those under way (state 
 COMMENT ON COLUMN docshard.migrations.estimated IS 'how many documents were expected; documents: how many have been copied';
 COMMENT ON COLUMN docshard.migrations.lag IS 'how many keys had changed before the last of the rounds that copied changes';
 COMMENT ON COLUMN docshard.migrations.stall_ms IS 'how long writers to the chunk had to wait for the hand-over';
+COMMENT ON COLUMN docshard.migrations.attempts IS 'how often the hand-over was given up, as it would have kept writers waiting for too long';
 COMMENT ON COLUMN docshard.migrations.durations IS 'milliseconds by step';
 
 CREATE VIEW docshard.changelog AS

@@ -32,7 +32,16 @@ fn shard(id: usize) -> Shard {
 
 fn chunk(shard: usize, bytes: u64) -> Chunk {
     let documents = bytes / 1024;
-    Chunk { shard: shard as ShardId, documents, bytes, zone: None, straddles: false, jumbo: false, pinned: false }
+    Chunk {
+        shard: shard as ShardId,
+        documents,
+        bytes,
+        zone: None,
+        straddles: false,
+        jumbo: false,
+        pinned: false,
+        resting: false,
+    }
 }
 
 /// Chunks of 40 … 120 MB, so many on each shard as to be even.
@@ -116,14 +125,16 @@ fn converge(cluster: &mut Cluster) -> Report {
             if !busy.insert(step.from) || !busy.insert(step.to) {
                 report.failures.push(format!("shard {} or {} in two moves at once", step.from, step.to));
             }
-            if !moved.insert((step.collection, step.chunk)) {
-                report.failures.push(format!("chunk {} of {} moved twice", step.chunk, step.collection));
-            }
-            let chunk = &mut cluster.collections[step.collection].chunks[step.chunk];
             report.moves += 1;
-            report.moved += chunk.bytes;
-            chunk.shard = step.to;
-            chunk.pinned = true;
+            for at in step.chunks.clone() {
+                if !moved.insert((step.collection, at)) {
+                    report.failures.push(format!("chunk {at} of {} moved twice", step.collection));
+                }
+                let chunk = &mut cluster.collections[step.collection].chunks[at];
+                report.moved += chunk.bytes;
+                chunk.shard = step.to;
+                chunk.pinned = true;
+            }
         }
         if plan.moves.is_empty() {
             // Merges come last: the least is taken before chunks get other positions.

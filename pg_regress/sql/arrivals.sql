@@ -34,19 +34,32 @@ UPDATE docshard_data.m990_staging SET packed = substr(packed, 1, length(packed) 
 :load;
 SELECT docshard.find('arrive.c', '{}', '{"sort": {"k": 1}}');
 -- Changes are checked alike, those of documents that have gone by their keys.
-\set changed 'SELECT docshard_internal.check_arrived(pg_temp.key(:''k''), pg_temp.key(''1''), :''doc''::jsonb, pg_temp.key(''10''), pg_temp.key(''20''), ''{"k": 1}'')'
-\set k 15
-\set doc '{"_id": 1, "k": 15}'
-:changed;
-\set doc '{"_id": 1, "k": 16}'
-:changed;
-\set doc '{"_id": {"$oid": 1}, "k": 15}'
-:changed;
-\set k 5
-:changed;
-SELECT docshard_internal.check_arrived(pg_temp.key('5'), pg_temp.key('1'), NULL, pg_temp.key('10'), NULL, '{"k": 1}');
-SELECT docshard_internal.check_arrived(pg_temp.key('15'), pg_temp.key('1'), NULL, pg_temp.key('10'), NULL, '{"k": 1}');
-SELECT docshard_internal.check_arrived(NULL, NULL, NULL, '', NULL, '{}');
+CREATE FUNCTION pg_temp.change(k text, id text, doc jsonb) RETURNS void LANGUAGE sql AS $$
+  DELETE FROM docshard_data.m990_staging;
+  INSERT INTO docshard_data.m990_staging (batch, seq, skey, id, doc)
+  SELECT 2, n, pg_temp.key(k), pg_temp.key(id), doc FROM generate_series(1, 2) n $$;
+\set apply 'SELECT docshard_internal.apply_arrived(990, ' :number ', 2, pg_temp.key(''10''), pg_temp.key(''20''), ''{"k": 1}'')'
+-- A new one, the same again, changed, gone, gone again. Each is in the log twice.
+SELECT pg_temp.change('15', '1', '{"_id": 1, "k": 15}');
+:apply;
+:apply;
+SELECT pg_temp.change('15', '1', '{"_id": 1, "k": 15, "x": 1}');
+:apply;
+SELECT docshard.find('arrive.c', '{}', '{"sort": {"k": 1}}');
+SELECT pg_temp.change('15', '1', NULL);
+:apply;
+:apply;
+-- Another shard key; no document; outside of the range, also without a document.
+SELECT pg_temp.change('15', '1', '{"_id": 1, "k": 16}');
+:apply;
+SELECT pg_temp.change('15', '1', '{"_id": {"$oid": 1}, "k": 15}');
+:apply;
+SELECT pg_temp.change('5', '1', '{"_id": 1, "k": 5}');
+:apply;
+SELECT pg_temp.change('5', '1', NULL);
+:apply;
+SELECT docshard.find('arrive.c', '{}', '{"sort": {"k": 1}}');
+SELECT docshard_internal.apply_arrived(NULL, NULL, NULL, '', NULL, '{}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard_internal.receive_part('AAAA');
 \echo :LAST_ERROR_SQLSTATE

@@ -60,6 +60,7 @@ SELECT docshard.move_range('no.c', '{"k": {"$minKey": 1}}', '{"k": 50}', 'shard1
 BEGIN;
 INSERT INTO docshard_catalog.migrations (id, token, collection_id, namespace, min, max, donor, recipient, version, donor_version, recipient_version)
 SELECT 1000000, token, id, namespace, '\x00', '\x01', 1, 2, 0, 0, 0 FROM docshard_catalog.collections WHERE namespace = 'no.c';
+SET LOCAL lock_timeout = 20;
 SAVEPOINT here;
 SELECT docshard.split_at('no.c', '{"k": 7}');
 ROLLBACK TO here;

@@ -7,7 +7,6 @@ use crate::ownership::updating::{self, Updating};
 use crate::ownership::{access, arriving, capture, documents, few, leaving, parts, table, writing};
 use crate::pg::aggregate;
 use crate::pg::error::Result;
-use crate::pg::fn_cache::compiled;
 use crate::pg::json;
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::rows::{Found, Row};
@@ -16,6 +15,7 @@ use docshard_core::filter::Filter;
 use pgrx::datum::{Array, Internal};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
+use std::time::Instant;
 
 /// True if this shard is at the version that the router assumed, in the snapshot of the statement that asks;
 /// otherwise an ERROR. STABLE, so that it looks with the statement's own snapshot, once.
@@ -356,27 +356,6 @@ fn receive_part(packed: &str) -> Vec<u8> {
     parts::receive(packed).unwrap_or_else(|e| e.raise())
 }
 
-/// True if a changed document that has arrived may be stored, or its key (without a document) removed; otherwise an ERROR.
-#[pg_extern(schema = "docshard_internal", immutable, parallel_safe)]
-fn check_arrived(
-    skey: Option<&[u8]>,
-    id: Option<&[u8]>,
-    doc: Option<RawJsonb>,
-    lo: Option<&[u8]>,
-    hi: Option<&[u8]>,
-    key: Option<&str>,
-    fcinfo: pg_sys::FunctionCallInfo,
-) -> bool {
-    given!(lo, key);
-    let run = || -> Result<()> {
-        let key = compiled(fcinfo, key, arriving::read_key)?;
-        let expected = Expected { lo, hi, key };
-        expected.check(required(skey, "skey")?, required(id, "id")?, doc.as_ref().map(RawJsonb::bytes))
-    };
-    run().unwrap_or_else(|e| e.raise());
-    true
-}
-
 extension_sql!(
     r#"
 CREATE VIEW docshard_data.capture_packed AS
@@ -410,6 +389,25 @@ fn load_arrived(
     i64::try_from(run().unwrap_or_else(|e| e.raise())).unwrap_or(i64::MAX)
 }
 
+/// Applies a batch of changes that a move has pulled, all of them in that range and with the keys that the shard key says;
+/// returns how many documents there are more than before.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
+fn apply_arrived(
+    migration: Option<i64>,
+    collection: Option<i32>,
+    batch: Option<i32>,
+    lo: Option<&[u8]>,
+    hi: Option<&[u8]>,
+    key: Option<&str>,
+) -> i64 {
+    given!(migration, collection, batch, lo, key);
+    let run = || -> Result<i64> {
+        let key = arriving::read_key(key)?;
+        arriving::apply(migration, collection, batch, &Expected { lo, hi, key: &key })
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
 /// Notes, for a move, where the documents of a range are; returns how many.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn note_leaving(migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>) -> i64 {
@@ -417,15 +415,18 @@ fn note_leaving(migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8
     leaving::note(migration, collection, lo, hi).unwrap_or_else(|e| e.raise())
 }
 
-/// Removes rows of a move's log that have been copied.
+/// Removes rows of a move's log that have been copied; false if the range's documents should be noted again.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn forget_changes(migration: i64, applied: Vec<i64>) {
-    leaving::forget(migration, &applied).unwrap_or_else(|e| e.raise());
+fn forget_changes(migration: i64, applied: Vec<i64>) -> bool {
+    leaving::forget(migration, &applied).unwrap_or_else(|e| e.raise())
 }
 
-/// Removes the documents of a range that a move takes away, and from which writers are excluded; returns how many.
+/// Removes the documents of a range that a move takes away, and from which writers are excluded; returns how many, and how
+/// many microseconds it took.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn remove_leaving(migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>) -> i64 {
+fn remove_leaving(migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>) -> Vec<i64> {
     given!(migration, collection, lo);
-    leaving::remove(migration, collection, lo, hi).unwrap_or_else(|e| e.raise())
+    let began = Instant::now();
+    let removed = leaving::remove(migration, collection, lo, hi).unwrap_or_else(|e| e.raise());
+    vec![removed, i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX)]
 }

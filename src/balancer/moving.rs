@@ -10,7 +10,7 @@
 
 use super::{Balancer, FRESH, Step, control, is_connection_lost, steps};
 use crate::balancer::view::View;
-use crate::catalog::settings;
+use crate::catalog::{settings, sizes};
 use crate::migration::{self, MoveRequest, Outcome};
 use crate::pg::background::Jobs;
 use crate::pg::error::{Error, Result};
@@ -22,12 +22,17 @@ use std::time::{Duration, Instant};
 
 /// SQLSTATE of a background worker that is not to be had.
 const NO_WORKER: [u8; 5] = *b"53200";
+/// SQLSTATE of a move that meets another operation on the collection.
+const CONFLICT: [u8; 5] = *b"55006";
+/// SQLSTATE of a move that somebody has aborted.
+const CANCELLED: [u8; 5] = *b"57014";
 
 /// A move under way.
 struct Flight {
     collection: i32,
     namespace: String,
     min: Vec<u8>,
+    max: Vec<u8>,
     from: ShardId,
     to: ShardId,
     /// at most so many bytes a second; 0 is no limit
@@ -137,12 +142,12 @@ impl Balancer {
                 stretch.ending = true;
                 return surprised;
             };
-            let name = (collection.id, collection.chunks[step.chunk].min.clone());
+            let name = (collection.id, collection.chunks[step.chunks.start].min.clone());
             if step.reason == Reason::Evenness && stretch.exact.insert(name) {
                 match steps::confirm(view, step) {
                     Ok(None) => {}
                     Ok(Some((documents, bytes))) => {
-                        let chunk = &mut view.collections[step.collection].chunks[step.chunk];
+                        let chunk = &mut view.collections[step.collection].chunks[step.chunks.start];
                         (chunk.documents, chunk.bytes) = (documents, bytes);
                         surprised = true;
                         continue;
@@ -181,10 +186,12 @@ impl Balancer {
 
     fn flight(view: &View, step: &policy::Move, rate: u64, guard: Step) -> Flight {
         let collection = &view.collections[step.collection];
+        let (min, max) = steps::bounds(view, step);
         Flight {
             collection: collection.id,
             namespace: collection.namespace.clone(),
-            min: collection.chunks[step.chunk].min.clone(),
+            min,
+            max,
             from: step.from,
             to: step.to,
             rate,
@@ -241,12 +248,14 @@ impl Balancer {
         self.collections.succeeded(&flight.collection);
         self.shards.succeeded(&flight.from);
         self.shards.succeeded(&flight.to);
-        self.pinned.insert((flight.collection, flight.min.clone()), Instant::now());
         // The view may have been read again since the move began.
         let collection = view.collections.iter_mut().find(|collection| collection.id == flight.collection);
-        let chunk = collection.and_then(|collection| collection.chunks.iter_mut().find(|c| c.min == flight.min));
-        if let Some(chunk) = chunk.filter(|chunk| chunk.shard == flight.from) {
-            chunk.shard = flight.to;
+        let is_moved = |chunk: &&mut sizes::Chunk| chunk.min >= flight.min && chunk.max <= flight.max;
+        for chunk in collection.into_iter().flat_map(|collection| collection.chunks.iter_mut()).filter(is_moved) {
+            self.pinned.insert((flight.collection, chunk.min.clone()), Instant::now());
+            if chunk.shard == flight.from {
+                chunk.shard = flight.to;
+            }
         }
         match Self::pause(u64::try_from(outcome.bytes).unwrap_or(0), flight.began.elapsed()) {
             Ok(pause) if pause.is_zero() => {}
@@ -259,12 +268,25 @@ impl Balancer {
     }
 
     /// Lets the shard rest that could not be reached, or else the collection.
-    fn move_failed(&mut self, view: &View, flight: &Flight, error: &Error) {
+    fn move_failed(&mut self, view: &mut View, flight: &Flight, error: &Error) {
         let names = |shard: &&std::rc::Rc<crate::catalog::model::Shard>| {
             [flight.from, flight.to].contains(&shard.id)
                 && error.context.as_deref() == Some(&format!("shard \"{}\"", shard.name))
         };
         let what = format!("moving a chunk of {}: ", flight.namespace);
+        if error.sqlstate == CONFLICT {
+            pgrx::log!("docshard balancer: {what}{}", error.message);
+            return self.collections.gave_way(flight.collection, &error.message);
+        }
+        if error.sqlstate == CANCELLED {
+            self.collections.gave_way(flight.collection, &error.message);
+            return self.note(error, &what);
+        }
+        // What was tried often enough rests by itself, and nobody has to rest with it.
+        match transaction::run(|| view.read_resting()) {
+            Ok(()) if view.rests(flight.collection, &flight.min, &flight.max) => return self.note(error, &what),
+            _ => {}
+        }
         match view.shards.iter().find(names).filter(|_| is_connection_lost(error)) {
             Some(shard) => self.shards.failed(shard.id, &error.message),
             None => self.collections.failed(flight.collection, &error.message),

@@ -33,6 +33,13 @@ impl<K: Eq + Hash> Rests<K> {
         why.clone_into(&mut rest.why);
     }
 
+    /// Lets somebody rest who was in another one's way, which is no failure.
+    pub(super) fn gave_way(&mut self, who: K, why: &str) {
+        let until = Instant::now() + SHORTEST;
+        let rest = self.0.entry(who).or_insert(Rest { until, length: SHORTEST / 2, why: why.to_owned() });
+        rest.until = rest.until.max(until);
+    }
+
     pub(super) fn succeeded(&mut self, who: &K) {
         self.0.remove(who);
     }

@@ -55,7 +55,7 @@ fn with_locked(
     change: impl FnOnce(&Locked, &KeyPattern) -> Result<()>,
 ) -> Result<()> {
     transaction::run(|| {
-        let (locked, pattern) = chunks::lock(&collection.namespace)?;
+        let (locked, pattern) = chunks::lock_now(&collection.namespace)?;
         let rows = spi::query(
             "SELECT FROM docshard_catalog.chunks WHERE collection_id = $1 AND min = $2 AND max = $3 AND shard_id = $4",
             &[Param::Int4(locked.id), Param::Bytea(&chunk.min), Param::Bytea(&chunk.max), Param::Int4(chunk.shard)],
@@ -83,20 +83,27 @@ fn mark_jumbo(collection: &Collection, chunk: &Chunk) -> Result<()> {
 /// Counts the chunk; its documents and bytes if the estimate was off by more than a fifth.
 pub(super) fn confirm(view: &View, step: &policy::Move) -> Result<Option<(u64, u64)>> {
     let collection = &view.collections[step.collection];
-    let chunk = &collection.chunks[step.chunk];
+    let chunk = &collection.chunks[step.chunks.start];
     let Some(shard) = view.shards.iter().find(|shard| shard.id == step.from) else { return Ok(None) };
     let (documents, bytes) = transaction::run(|| sizes::measure_exactly(shard, collection, chunk))?;
     Ok((chunk.bytes.abs_diff(bytes) > chunk.bytes / 5 + 64 * 1024).then_some((documents, bytes)))
 }
 
+/// The bounds of what moves: a chunk's, or those of several neighbours together.
+pub(super) fn bounds(view: &View, step: &policy::Move) -> (Vec<u8>, Vec<u8>) {
+    let chunks = &view.collections[step.collection].chunks[step.chunks.clone()];
+    let (first, last) = (&chunks[0], &chunks[chunks.len() - 1]);
+    (first.min.clone(), last.max.clone())
+}
+
 /// What is to be moved, at most so many bytes a second; 0 is no limit.
 pub(super) fn request(view: &View, step: &policy::Move, bytes_per_second: u64) -> MoveRequest {
     let collection = &view.collections[step.collection];
-    let chunk = &collection.chunks[step.chunk];
+    let (min, max) = bounds(view, step);
     MoveRequest {
         namespace: collection.namespace.clone(),
-        min: chunk.min.clone(),
-        max: chunk.max.clone(),
+        min,
+        max,
         to: step.to,
         force_jumbo: step.reason != Reason::Evenness,
         bytes_per_second,

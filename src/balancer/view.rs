@@ -3,7 +3,7 @@
 use crate::catalog::model::Shard;
 use crate::catalog::sizes::{self, Collection};
 use crate::catalog::{cache, settings, zones};
-use crate::migration;
+use crate::migration::{self, RestingRange};
 use crate::pg::error::Result;
 use docshard_core::balancer as policy;
 use docshard_core::chunk_map::ShardId;
@@ -22,6 +22,8 @@ pub(super) struct View {
     zones_of_shards: HashMap<ShardId, Vec<String>>,
     /// take part in a move that somebody else began
     in_move: HashSet<ShardId>,
+    /// what is not to be moved for now
+    resting: Vec<RestingRange>,
 }
 
 /// What moves work towards: shards, and which zones are where.
@@ -53,7 +55,19 @@ impl View {
             zones: zones::all()?,
             zones_of_shards: zones::of_shards()?,
             in_move: migration::shards_of_undecided()?.into_iter().collect(),
+            resting: migration::resting_ranges()?,
         })
+    }
+
+    /// Reads anew which ranges are not to be moved for now.
+    pub(super) fn read_resting(&mut self) -> Result<()> {
+        self.resting = migration::resting_ranges()?;
+        Ok(())
+    }
+
+    /// True if a part of the range is not to be moved for now.
+    pub(super) fn rests(&self, collection: i32, min: &[u8], max: &[u8]) -> bool {
+        self.resting.iter().any(|range| range.meets(collection, min, max))
     }
 
     pub(super) fn goal(&self) -> Goal {
@@ -90,6 +104,7 @@ impl View {
                 straddles: zones.is_some_and(|zones| zones.straddles(&chunk.min, &chunk.max)),
                 jumbo: chunk.jumbo,
                 pinned: (known.pinned)(collection.id, &chunk.min),
+                resting: self.rests(collection.id, &chunk.min, &chunk.max),
             };
             // One that rests is shown without chunks: nothing is to be done there.
             let rests = (known.resting)(collection.id);

@@ -4,12 +4,14 @@
 //! [`touch`]. So changes of one collection come one after the other, and every cached map notices. What becomes of a chunk's
 //! bounds or owner is written with [`NEXT_REVISION`]; a chunk that is gone is covered by others that are.
 
+use crate::pg::epoch::{self, Epoch};
 use crate::pg::error::{Error, Result};
 use crate::pg::invalidation;
 use crate::pg::param::Param;
 use crate::pg::server::relation_oid;
 use crate::pg::spi;
 use docshard_core::error::Kind;
+use std::cell::RefCell;
 
 /// A collection's row, locked until the transaction ends.
 #[derive(Debug, Clone)]
@@ -24,6 +26,26 @@ pub struct Locked {
     pub key: Option<String>,
 }
 
+thread_local! {
+    /// Collections whose rows this transaction has locked.
+    static LOCKED: RefCell<(Epoch, Vec<i32>)> = RefCell::default();
+}
+
+/// True if this transaction has locked the collection's metadata. After a ROLLBACK TO it may be false nevertheless.
+pub fn is_locked_here(collection: i32) -> bool {
+    LOCKED.with_borrow(|(epoch, locked)| *epoch == epoch::now() && locked.contains(&collection))
+}
+
+fn note_locked(collection: i32) {
+    LOCKED.with_borrow_mut(|known| {
+        let now = epoch::now();
+        if known.0 != now {
+            *known = (now, Vec::new());
+        }
+        known.1.push(collection);
+    });
+}
+
 /// Locks a collection's metadata.
 ///
 /// # Errors
@@ -36,6 +58,7 @@ pub fn lock(namespace: &str) -> Result<Locked> {
     let Some(row) = rows.first() else {
         return Err(Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")));
     };
+    note_locked(row.i32(0));
     Ok(Locked { id: row.i32(0), token: row.i64(1), version: row.i64(2), key: row.opt_text(3).map(str::to_owned) })
 }
 

@@ -2,6 +2,7 @@
 //! changes.
 
 use super::change::{self, Locked, NEXT_REVISION};
+use super::undisturbed;
 use crate::pg::error::{Error, Result};
 use crate::pg::json;
 use crate::pg::param::Param;
@@ -11,27 +12,27 @@ use docshard_core::error::Kind;
 use docshard_core::key::KeyPattern;
 use serde_json::json;
 
-/// Locks a sharded collection whose chunks are not being moved.
+/// Locks a sharded collection once none of its chunks is being moved.
 ///
 /// # Errors
-/// `NamespaceNotFound`, `NamespaceNotSharded`, `ConflictingOperationInProgress`.
+/// `NamespaceNotSharded`; those of [`undisturbed::lock`].
 pub fn lock(namespace: &str) -> Result<(Locked, KeyPattern)> {
-    let locked = change::lock(namespace)?;
+    with_pattern(namespace, undisturbed::lock(namespace)?)
+}
+
+/// As [`lock`], without waiting for moves.
+///
+/// # Errors
+/// `NamespaceNotSharded`; those of [`undisturbed::lock_now`].
+pub fn lock_now(namespace: &str) -> Result<(Locked, KeyPattern)> {
+    with_pattern(namespace, undisturbed::lock_now(namespace)?)
+}
+
+fn with_pattern(namespace: &str, locked: Locked) -> Result<(Locked, KeyPattern)> {
     let Some(key) = &locked.key else {
         return Err(Error::new(Kind::NamespaceNotSharded, format!("ns not sharded: {namespace}")));
     };
     let pattern = KeyPattern::parse(&json::parse(key)?)?;
-    let moves = spi::query(
-        "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state IN ('running', 'committed')",
-        &[Param::Int4(locked.id)],
-    )?;
-    if let Some(row) = moves.first() {
-        return Err(Error::new(
-            Kind::ConflictingOperationInProgress,
-            format!("a chunk of {namespace} is being moved (migration {})", row.i64(0)),
-        )
-        .with_hint("Wait until it has ended; docshard_catalog.migrations shows it."));
-    }
     Ok((locked, pattern))
 }
 

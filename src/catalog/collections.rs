@@ -6,7 +6,7 @@ use super::model::Collection;
 use super::nodes::run_on_all;
 use super::pending_drops::{self, Dropped};
 use super::shards::check_router;
-use super::{cache, change, databases, namespace, zones};
+use super::{cache, change, databases, namespace, undisturbed, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Tag};
 use crate::pg::param::Param;
@@ -147,26 +147,6 @@ pub fn refuse_while_building(id: i32, name: &str) -> Result<()> {
     }
 }
 
-/// Refuses to go on while a chunk of the collection is being moved, or an index built.
-///
-/// # Errors
-/// `ConflictingOperationInProgress`.
-pub fn refuse_while_moving(id: i32, name: &str) -> Result<()> {
-    refuse_while_building(id, name)?;
-    let rows = spi::query(
-        "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND state IN ('running', 'committed')",
-        &[Param::Int4(id)],
-    )?;
-    match rows.first() {
-        None => Ok(()),
-        Some(row) => Err(Error::new(
-            Kind::ConflictingOperationInProgress,
-            format!("a chunk of {name} is being moved (migration {})", row.i64(0)),
-        )
-        .with_hint("Run it again when the move is over; docshard.stop_balancer() keeps the next one from starting.")),
-    }
-}
-
 fn lock_sharded(name: &str) -> Result<change::Locked> {
     let locked = change::lock(name)?;
     if locked.key.is_none() {
@@ -205,7 +185,7 @@ pub fn set_chunk_size(name: &str, mb: Option<i32>) -> Result<()> {
 /// Drops a collection, its documents and its metadata, everywhere; tells whether there was one.
 ///
 /// # Errors
-/// `ConflictingOperationInProgress`; whatever the shards raise.
+/// `ConflictingOperationInProgress`, `LockTimeout`; whatever the shards raise.
 pub fn drop(name: &str) -> Result<bool> {
     check_router()?;
     let dropped = drop_but_zones(name)?;
@@ -216,11 +196,11 @@ pub fn drop(name: &str) -> Result<bool> {
 /// As [`drop`], and its zones' ranges stay.
 pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
     namespace::split(name)?;
-    let locked = match change::lock(name) {
+    let locked = match undisturbed::lock(name) {
         Err(error) if error.sqlstate == Kind::NamespaceNotFound.sqlstate().as_bytes() => return Ok(false),
         locked => locked?,
     };
-    refuse_while_moving(locked.id, name)?;
+    refuse_while_building(locked.id, name)?;
     let rows = spi::query(
         "SELECT shard_id FROM docshard_catalog.placements WHERE collection_id = $1 ORDER BY shard_id",
         &[Param::Int4(locked.id)],

@@ -3,7 +3,7 @@
 use super::model::{Collection, Index};
 use super::nodes::run_on_all;
 use super::pending_drops::{self, Dropped};
-use super::{cache, change, collections, duplicate, namespace};
+use super::{cache, change, collections, duplicate, namespace, undisturbed};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::{process, spi};
@@ -276,7 +276,11 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
         );
         return Err(Error::new(Kind::BadValue, message));
     }
-    let locked = change::lock(ns)?;
+    // What is there already need not wait for moves.
+    if let Some(existing) = conflicting(&*cache::get(ns)?, &name, &keys, options)? {
+        return Ok(Drafted::Exists(existing));
+    }
+    let locked = undisturbed::lock(ns)?;
     // Under the lock, so that no shard that gets the collection meanwhile is missed.
     let collection = cache::get(ns)?;
     if let Some(existing) = conflicting(&collection, &name, &keys, options)? {
@@ -289,7 +293,7 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
         let message = format!("add index fails, too many indexes for {ns}: at most {MAX_INDEXES}");
         return Err(Error::new(Kind::CannotCreateIndex, message));
     }
-    collections::refuse_while_moving(locked.id, ns)?;
+    collections::refuse_while_building(locked.id, ns)?;
     let rows = spi::query("SELECT nextval(pg_get_serial_sequence('docshard_catalog.indexes', 'id'))::int", &[])?;
     let projection = options.wildcard_projection.map(Json::to_string);
     let definition = IndexKeys::definition(&keys_json, projection.as_deref(), options.collation.as_deref());
@@ -504,15 +508,17 @@ pub fn drop(ns: &str, name: &str) -> Result<()> {
     if name == "_id_" {
         return Err(Error::new(Kind::InvalidOptions, "cannot drop _id index"));
     }
-    let locked = change::lock(ns)?;
+    let not_found = || Error::new(Kind::IndexNotFound, format!("index not found with name [{name}]"));
+    if !cache::get(ns)?.indexes.iter().any(|index| index.name == name) {
+        return Err(not_found());
+    }
+    let locked = undisturbed::lock(ns)?;
     let collection = cache::get(ns)?;
-    let Some(index) = collection.indexes.iter().find(|index| index.name == name) else {
-        return Err(Error::new(Kind::IndexNotFound, format!("index not found with name [{name}]")));
-    };
+    let Some(index) = collection.indexes.iter().find(|index| index.name == name) else { return Err(not_found()) };
     if is_of_key(&collection, index) {
         return Err(Error::new(Kind::InvalidOptions, "cannot drop the unique index of the shard key"));
     }
-    collections::refuse_while_moving(locked.id, ns)?;
+    collections::refuse_while_building(locked.id, ns)?;
     let shards: Vec<ShardId> = collection.placements.keys().copied().collect();
     let late = pending_drops::drop_everywhere(&shards, Dropped::Index(index.id), &format!("the index {name} of {ns}"))?;
     spi::execute("DELETE FROM docshard_catalog.indexes WHERE id = $1", &[Param::Int4(index.id)])?;

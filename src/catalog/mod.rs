@@ -4,6 +4,7 @@
 //! * [`model`]: what a router knows of a collection; [`cache`] keeps it and notices changes.
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
 //! * [`contacts`]: what is said at a shard first, and how far each shard is known to have come.
+//! * [`undisturbed`]: the same for changes that wait until no chunk moves.
 //! * [`grants`]: who may read and write which collections.
 //! * [`sizes`]: how much is where, asked at the shards.
 //! * [`duplicate`]: violated unique indexes in MongoDB's words.
@@ -41,4 +42,5 @@ pub mod settings;
 pub mod sharding;
 pub mod shards;
 pub mod sizes;
+pub mod undisturbed;
 pub mod zones;

@@ -1,9 +1,9 @@
 //! Sharding a collection: an empty one starts with chunks where they belong, one with documents is split where it is.
 
-use super::collections::{drop_but_zones, insert_row, lay_out, refuse_while_moving};
+use super::collections::{drop_but_zones, insert_row, lay_out, refuse_while_building};
 use super::model::{Collection, Index, Shard};
 use super::nodes::{query_on, run_on};
-use super::{cache, change, databases, indexes, namespace, settings, zones};
+use super::{cache, change, databases, indexes, namespace, settings, undisturbed, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi;
@@ -160,8 +160,8 @@ fn shard_existing(
     zones: &ZoneMap,
 ) -> Result<bool> {
     let name = &collection.namespace;
-    let locked = change::lock(name)?;
-    refuse_while_moving(locked.id, name)?;
+    let locked = undisturbed::lock(name)?;
+    refuse_while_building(locked.id, name)?;
     // Under the lock: it may have moved since it was looked up.
     let collection = &*cache::get(name)?;
     let shard = cache::shard(collection.map.owner(&[]))?;

@@ -25,8 +25,8 @@ pub(super) fn application(id: i32) -> String {
 /// # Errors
 /// As `catalog::indexes::create`, and what the shards answer. After an error nothing of it is known, and nothing of it is left
 /// on the shards that can be reached.
-pub(super) fn build(namespace: &str, keys: &str, options: &IndexOptions<'_>) -> Result<String> {
-    let draft = match register(namespace, keys, options)? {
+pub(super) fn build(namespace: &str, keys: &str, options: &IndexOptions<'_>, lock_timeout_ms: u64) -> Result<String> {
+    let draft = match register(namespace, keys, options, lock_timeout_ms)? {
         Drafted::Exists(name) => return Ok(name),
         Drafted::New(draft) => draft,
     };
@@ -46,9 +46,12 @@ pub(super) fn build(namespace: &str, keys: &str, options: &IndexOptions<'_>) -> 
 }
 
 /// Writes the row, and takes the builder's lock, which lives as long as this process.
-fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>) -> Result<Drafted> {
+fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>, lock_timeout_ms: u64) -> Result<Drafted> {
     let mut locked = None;
     let registered = transaction::run(|| {
+        // Moves are waited for as long as the caller's other locks.
+        let timeout = lock_timeout_ms.to_string();
+        spi::query("SELECT pg_catalog.set_config('lock_timeout', $1, true)", &[Param::Text(&timeout)])?;
         let drafted = indexes::draft(namespace, keys, options)?;
         let Drafted::New(draft) = &drafted else { return Ok(drafted) };
         if !lock::try_acquire_for_session(Tag::Builder(draft.id), Mode::Exclusive) {

@@ -28,7 +28,7 @@ use crate::catalog::{cache, indexes, namespace};
 use crate::migration::shard::LOCAL_SERVER;
 use crate::pg::background;
 use crate::pg::error::{Error, Result};
-use crate::pg::server::foreign_server_oid;
+use crate::pg::server::{foreign_server_oid, lock_timeout_ms};
 use crate::pg::snapshot::IgnoredByIndexBuilds;
 use crate::pg::{transaction, whole};
 use crate::router::options::Options;
@@ -115,7 +115,7 @@ fn is_empty(collection: &Collection) -> Result<bool> {
 /// worker is free.
 pub fn build_and_wait(namespace: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result<Vec<String>> {
     let wanted: Vec<Json> = wanted.iter().map(|(keys, options)| json!([keys, options.to_json()])).collect();
-    let request = json!({"namespace": namespace, "wanted": wanted});
+    let request = json!({"namespace": namespace, "wanted": wanted, "lockTimeout": lock_timeout_ms()});
     let _ignored = IgnoredByIndexBuilds::new();
     let answer = background::run(BUILD, &format!("docshard: building an index of {namespace}"), &request)?;
     let names = answer.as_array().into_iter().flatten();
@@ -132,7 +132,8 @@ fn build_all(request: &Json) -> Result<Vec<String>> {
     let mut build = || -> Result<()> {
         for wanted in request["wanted"].as_array().ok_or_else(malformed)? {
             let options = IndexOptions::from_json(&wanted[1])?;
-            let name = build::build(namespace, wanted[0].as_str().ok_or_else(malformed)?, &options)?;
+            let keys = wanted[0].as_str().ok_or_else(malformed)?;
+            let name = build::build(namespace, keys, &options, request["lockTimeout"].as_u64().unwrap_or(0))?;
             made.add(&name)?;
             names.push(name);
         }

@@ -32,7 +32,7 @@ pub struct Aborted {
 /// The error of a move that [`abort`] ended.
 pub(super) fn interrupted() -> Error {
     Error::new(Kind::Interrupted, "the move was aborted on request")
-        .with_hint("By docshard.abort_migration(), or docshard.stop_balancer() that had waited for it long enough.")
+        .with_hint("By docshard.abort_migration(), by docshard.stop_balancer() that had waited for it long enough, or by a change of the collection's indexes or chunks that had waited for the balancer for a second.")
 }
 
 /// Ends a move if it is not decided, and waits until nothing is left of it; if it is decided, waits for its completion.

@@ -10,19 +10,25 @@
 
 use super::donor;
 use super::recipient::{self, Expected};
-use super::record::{self, Record};
+use super::record::{self, Record, names};
+use super::settle;
 use super::shard::Remote;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
 use crate::pg::transaction;
+use crate::remote::Row;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A round of so few keys is quick enough to be run with writers excluded.
-const SMALL_ROUND: usize = 200;
+/// A round of so few keys may be run with writers excluded, if it is quick enough.
+const SMALL_ROUND: usize = 1000;
+/// So many rows of the log are copied at once, so that a round's documents take little memory and their transaction is short.
+const LARGEST_ROUND: usize = 10_000;
 /// After so many rounds it is taken for granted that they do not become smaller.
 const MANY_ROUNDS: i32 = 10;
+/// So many full rounds are enough: writers are quicker.
+const MOST_ROUNDS: i32 = 1000;
 /// How often progress is noted in the catalog.
 const NOTE: Duration = Duration::from_millis(500);
 
@@ -45,7 +51,11 @@ pub(super) struct Copy<'a> {
     sender: String,
     batch: i32,
     rounds: i32,
+    /// the rows of the log in the last round, and how long that took
     lag: usize,
+    took: Duration,
+    /// what the donor has noted of the range's documents is of use
+    noted_well: bool,
     /// documents that R holds, and the bytes that came for them
     pub(super) documents: i64,
     pub(super) bytes: i64,
@@ -78,6 +88,8 @@ impl<'a> Copy<'a> {
             batch: 0,
             rounds: 0,
             lag: 0,
+            took: Duration::ZERO,
+            noted_well: true,
             documents: 0,
             bytes: 0,
             noted,
@@ -137,49 +149,104 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// Copies what has changed since the last round, or the clone.
+    /// Copies what has changed since the last round, or the clone: all of it, or as much as is copied at once. Some of the
+    /// log must not be applied without the rest where unique values may have changed places.
     fn round(&mut self) -> Result<()> {
-        let applied = self.apply_changes()?;
+        let began = Instant::now();
+        let most = (!self.unique).then_some(LARGEST_ROUND);
+        let (applied, _) = self.apply_changes(most, None)?;
         fault::point("move.applied")?;
-        donor::forget_changes(self.donor, self.record, &applied)?;
-        self.rounds += 1;
-        self.lag = applied.len();
+        self.forget(&applied)?;
+        (self.lag, self.took) = (applied.len(), began.elapsed());
         self.note()
     }
 
-    /// Reads the log with the present documents, and applies it; returns the numbers of the log's rows.
-    pub(super) fn apply_changes(&mut self) -> Result<Vec<i64>> {
-        self.batch += 1;
-        let applied = recipient::pull_changes(self.puller, self.record, &self.sender, self.batch)?;
-        fault::point("move.pulled")?;
-        if !applied.is_empty() {
-            self.documents += recipient::apply_changes(self.recipient, &self.expected, self.batch)?;
-        }
-        Ok(applied)
+    fn forget(&mut self, applied: &[i64]) -> Result<()> {
+        self.noted_well &= donor::forget_changes(self.donor, self.record, applied)?;
+        self.rounds += 1;
+        Ok(())
     }
 
-    /// Rounds until one is small, or until they do not become smaller.
-    pub(super) fn catch_up(&mut self) -> Result<()> {
+    /// Reads the log with the present documents, at most so many rows of it, and applies it; returns the numbers of the
+    /// log's rows. If that is not over by the deadline, writers are let go on, and the rest is done without excluding
+    /// them; then the answer is also false.
+    fn apply_changes(&mut self, most: Option<usize>, deadline: Option<Instant>) -> Result<(Vec<i64>, bool)> {
+        self.batch += 1;
+        let mut in_time = true;
+        let Self { record, donor, recipient, puller, expected, sender, batch, .. } = self;
+        let mut finish = |session: &mut Remote| -> Result<Vec<Row>> {
+            if let Some(deadline) = deadline.filter(|_| in_time) {
+                if let Some(rows) = session.poll(donor::milliseconds_until(deadline))? {
+                    return Ok(rows);
+                }
+                in_time = false;
+                donor::resume_writers(donor, record)?;
+            }
+            session.finish()
+        };
+        recipient::start_changes(puller, record, sender, *batch, most)?;
+        let applied = recipient::pulled_changes(&finish(puller)?);
+        fault::point("move.pulled")?;
+        if !applied.is_empty() {
+            recipient::start_applying(recipient, expected, *batch)?;
+            let more = finish(recipient)?;
+            self.documents += more.first().and_then(|row| row.i64(0)).unwrap_or(0);
+        }
+        Ok((applied, in_time))
+    }
+
+    /// Notes where the range's documents are, as late as can be, so that T removes them quickly and the comparison of counts
+    /// also tells of documents that came without being captured.
+    pub(super) fn note_leaving(&mut self) -> Result<()> {
+        donor::start_noting(self.donor, self.record, self.end)?;
+        donor::finish_noting(self.donor)?;
+        self.noted_well = true;
+        Ok(())
+    }
+
+    /// True if a round like the last one may be run with writers excluded.
+    fn is_small(&self, limit: Option<Duration>) -> bool {
+        match limit {
+            // Other things have to be done in that time, too.
+            Some(limit) => self.lag == 0 || (self.lag < SMALL_ROUND && self.took <= limit / 4),
+            None => self.lag < SMALL_ROUND,
+        }
+    }
+
+    /// Rounds until one is so small that it could be run with writers excluded for at most `limit`; false if rounds do not
+    /// become smaller.
+    pub(super) fn catch_up(&mut self, limit: Option<Duration>) -> Result<bool> {
         let mut least = usize::MAX;
+        let mut rounds = 0;
         loop {
             self.round()?;
-            if self.lag < SMALL_ROUND || (self.rounds >= MANY_ROUNDS && self.lag >= least) {
-                return Ok(());
+            rounds += 1;
+            if self.is_small(limit) {
+                return Ok(true);
             }
-            least = least.min(self.lag);
+            // A full round says nothing of what was left.
+            if self.unique || self.lag < LARGEST_ROUND {
+                if rounds >= MANY_ROUNDS && self.lag >= least {
+                    return Ok(false);
+                }
+                least = least.min(self.lag);
+            } else if rounds >= MOST_ROUNDS {
+                return Ok(false);
+            }
         }
     }
 
     /// Begins T and excludes all writers to the range. Who queues for that makes later writers queue behind it, so it is
-    /// tried only while no writer is there that was there before, and given up soon; changes are copied meanwhile.
-    pub(super) fn exclude_writers(&mut self, deadline: Instant) -> Result<()> {
+    /// tried only while no writer is there that was there before, and given up soon; changes are copied meanwhile. False
+    /// if these become too many.
+    pub(super) fn exclude_writers(&mut self, deadline: Instant, limit: Option<Duration>) -> Result<bool> {
         let mut before: BTreeMap<String, Option<i32>> = BTreeMap::new();
         let mut pause = 5;
         loop {
             let now = donor::writers_to_range(self.donor, self.record)?;
             let stay = now.keys().any(|name| before.contains_key(name));
             if !stay && donor::try_freeze(self.donor, self.record)? {
-                return Ok(());
+                return Ok(true);
             }
             if Instant::now() >= deadline {
                 return Err(donor::gave_up(self.donor, &now));
@@ -187,7 +254,64 @@ impl<'a> Copy<'a> {
             before = now;
             sleep_ms(pause);
             pause = (pause * 2).min(200);
-            self.round()?;
+            if !self.catch_up(limit)? {
+                return Ok(false);
+            }
+            if !self.noted_well {
+                self.note_leaving()?;
+            }
         }
     }
+
+    /// The hand-over up to where both shards have prepared, with writers excluded since `frozen`. False if that takes more
+    /// than `limit`: then writers go on, T is rolled back, and R holds the range as of some moment since, as it does after
+    /// any round. Only what is done before R prepares is limited.
+    pub(super) fn hand_over(&mut self, frozen: Instant, limit: Option<Duration>, cluster: i64) -> Result<HandOver> {
+        let deadline = limit.map(|limit| frozen + limit);
+        let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let record = self.record;
+        fault::point("move.frozen")?;
+        donor::start_delete(self.donor, record, self.end)?;
+        fault::point("move.deleting")?;
+        let (applied, in_time) = self.apply_changes(None, deadline)?;
+        fault::point("move.last_round")?;
+        if !in_time {
+            self.forget(&applied)?;
+            return Ok(HandOver::Late { removing: false });
+        }
+        let removed = donor::finish_delete(self.donor, deadline)?;
+        let late = match removed {
+            None => true,
+            Some(removed) => {
+                donor::hand_over(self.donor, record, removed, self.documents)?;
+                is_late()
+            }
+        };
+        if late {
+            donor::resume_writers(self.donor, record)?;
+            self.forget(&applied)?;
+            return Ok(HandOver::Late { removing: removed.is_none() });
+        }
+        donor::set_version(self.recipient, record, record.recipient_version)?;
+        settle::prepare(self.recipient, &names::recipient_gid(cluster, record.id))?;
+        fault::point("move.recipient_prepared")?;
+        settle::prepare(self.donor, &names::donor_gid(cluster, record.id))?;
+        fault::point("move.prepared")?;
+        Ok(HandOver::Prepared { micros: removed.map_or(0, |removed| removed.micros) })
+    }
+}
+
+/// How a hand-over ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HandOver {
+    /// both shards have prepared
+    Prepared {
+        /// how long the donor took to remove the range's documents
+        micros: i64,
+    },
+    /// writers would have waited for too long
+    Late {
+        /// the donor had not yet removed the range's documents
+        removing: bool,
+    },
 }

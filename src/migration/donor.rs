@@ -146,8 +146,8 @@ pub(super) fn wait_for_writers(donor: &mut Remote, record: &Record, deadline: In
 }
 
 /// Forgets rows of the log that have been copied: exactly these, as others may have been committed since with lower
-/// numbers.
-pub(super) fn forget_changes(donor: &mut Remote, record: &Record, applied: &[i64]) -> Result<()> {
+/// numbers. False if the range's documents should be noted again.
+pub(super) fn forget_changes(donor: &mut Remote, record: &Record, applied: &[i64]) -> Result<bool> {
     if fault::is_off("exact_log") {
         let last = applied.iter().copied().max().unwrap_or(0);
         donor.query(
@@ -155,12 +155,13 @@ pub(super) fn forget_changes(donor: &mut Remote, record: &Record, applied: &[i64
             &[Param::Int8(record.id), Param::Int8(last)],
         )?;
     } else if !applied.is_empty() {
-        donor.query(
+        let rows = donor.query(
             "SELECT docshard_internal.forget_changes($1, $2)",
             &[Param::Int8(record.id), Param::Int8Array(applied)],
         )?;
+        return Ok(rows.first().and_then(|row| row.bool(0)).unwrap_or(true));
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Begins to find out where the range's documents are, so that T removes them quickly; [`finish_noting`] waits for it. From
@@ -199,6 +200,14 @@ pub(super) fn try_freeze(donor: &mut Remote, record: &Record) -> Result<bool> {
     }
 }
 
+/// Rolls T back, whatever it is at, and lets the writers go on whom [`try_freeze`] has excluded. What the session has noted
+/// of the range stays.
+pub(super) fn resume_writers(donor: &mut Remote, record: &Record) -> Result<()> {
+    donor.cancel();
+    donor.execute("ROLLBACK")?;
+    tell_writers(donor, record)
+}
+
 /// After the flip: tells writers, whom [`try_freeze`] has excluded. The session's end does so, too.
 pub(super) fn tell_writers(donor: &mut Remote, record: &Record) -> Result<()> {
     donor.query("SELECT docshard_internal.end_hand_over($1)", &[Param::Int8(record.id)]).map(drop)
@@ -207,14 +216,38 @@ pub(super) fn tell_writers(donor: &mut Remote, record: &Record) -> Result<()> {
 /// In T: begins to delete the range, without waiting for it.
 pub(super) fn start_delete(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
     donor.start(
-        "SELECT docshard_internal.remove_leaving($1, $2, $3, $4)",
+        "SELECT removed[1], removed[2] FROM docshard_internal.remove_leaving($1, $2, $3, $4) AS removed",
         &[Param::Int8(record.id), Param::Int4(record.collection), Param::Bytea(&record.min), Param::OptBytea(end)],
     )
 }
 
-/// In T: waits for the delete, advances the version, forgets the capture and its log.
-pub(super) fn hand_over(donor: &mut Remote, record: &Record, documents: i64) -> Result<()> {
-    let deleted = donor.finish()?.first().and_then(|row| row.i64(0)).unwrap_or(0);
+/// What T has removed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Removed {
+    documents: i64,
+    /// how long that took
+    pub(super) micros: i64,
+}
+
+/// In T: waits for the delete until the deadline, if there is one; None if it is not over by then.
+pub(super) fn finish_delete(donor: &mut Remote, deadline: Option<Instant>) -> Result<Option<Removed>> {
+    let rows = match deadline {
+        Some(deadline) => donor.poll(milliseconds_until(deadline))?,
+        None => Some(donor.finish()?),
+    };
+    let Some(rows) = rows else { return Ok(None) };
+    let number = |column| rows.first().and_then(|row| row.i64(column)).unwrap_or(0);
+    Ok(Some(Removed { documents: number(0), micros: number(1) }))
+}
+
+/// How long a wait may last that ends at a deadline.
+pub(super) fn milliseconds_until(deadline: Instant) -> i64 {
+    i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(i64::MAX)
+}
+
+/// In T: compares what was removed with what arrived, advances the version, forgets the capture and its log.
+pub(super) fn hand_over(donor: &mut Remote, record: &Record, removed: Removed, documents: i64) -> Result<()> {
+    let deleted = removed.documents;
     if deleted != documents && !fault::is_off("count") {
         return Err(Error::new(
             Kind::OperationFailed,

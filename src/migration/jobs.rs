@@ -2,6 +2,7 @@
 
 use super::abort::{Aborted, abort};
 use super::{MoveRequest, Outcome, RangeRequest, recovery};
+use crate::catalog::undisturbed::ABORT;
 use crate::pg::background;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
@@ -12,7 +13,6 @@ const MOVE: &str = "move chunk";
 const MOVE_RANGE: &str = "move range";
 const RECOVER: &str = "recover moves";
 const COMPLETE: &str = "complete a move";
-const ABORT: &str = "abort a move";
 
 /// Makes the jobs known; called from `_PG_init`.
 pub fn init() {

@@ -13,11 +13,12 @@
 //! 4. Clone: S pulls into a staging table, part by part ([`crate::ownership::parts`]). R loads from there, in one transaction that nobody sees.
 //!    Meanwhile the row trigger, [`crate::ownership::capture`], logs the keys that change in the range; and T's session
 //!    writes the pages of the documents that it is to delete into the WAL ([`crate::ownership::leaving`]).
-//! 5. Catch up: S pulls the logged keys with their present documents, R applies them; again and again, until a round is
-//!    small.
+//! 5. Catch up: S pulls the logged keys with their present documents, R applies them by key; again and again, until a round
+//!    is small.
 //! 6. Hand over: T takes the migration's lock exclusively, which it asks for only while nobody stays in the way: now
-//!    writers to the range wait, reads go on. A last round; R advances the recipient's version. T deletes the range,
-//!    compares and sets the donor's version, and deletes capture and log. T's deleted count must equal R's. Both prepare.
+//!    writers to the range wait, reads go on. A last round; T deletes the range, compares and sets the donor's version, and
+//!    deletes capture and log. T's deleted count must equal R's. If that takes longer than `docshard.max_write_stall`
+//!    ([`stall`]), T is rolled back, writers go on, and 5 comes again. R advances the recipient's version. Both prepare.
 //! 7. Decide: one catalog commit, *running → committed*, compared and set.
 //! 8. [`settle`]: T commits, then R, then the map flips (*moved*), then what is left is dropped (*done*).
 //!
@@ -41,6 +42,7 @@ pub mod foresight;
 pub mod jobs;
 pub mod lost;
 mod median;
+mod pieces;
 mod range;
 mod recipient;
 mod record;
@@ -48,15 +50,18 @@ pub mod recovery;
 mod register;
 mod settle;
 pub mod shard;
+mod stall;
 
 use crate::catalog::settings;
 use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::lock::{self, Mode, Tag};
+use crate::pg::server::sleep_ms;
 use crate::pg::{background, transaction};
-use copy::Copy;
+use copy::{Copy, HandOver};
 use docshard_core::chunk_map::ShardId;
+use docshard_core::error::Kind;
 use docshard_core::migration::State;
 use record::Record;
 use register::Registered;
@@ -65,10 +70,18 @@ use std::time::{Duration, Instant};
 
 pub use abort::Aborted;
 pub use donor::{end_hand_over, exclude_writers_to_range};
-pub use jobs::init;
 pub use median::median;
 pub use range::RangeRequest;
-pub use record::{shards_of_undecided, undecided, undecided_of_balancer};
+pub use record::{RestingRange, resting_ranges, shards_of_undecided, undecided, undecided_of_balancer};
+
+/// Makes the settings and the jobs known; called from `_PG_init`.
+pub fn init() {
+    stall::init();
+    jobs::init();
+}
+
+/// After so many hand-overs in which the donor did not remove the documents in time, the chunk is split.
+const SLOW_REMOVALS: i32 = 2;
 
 /// What is to be moved.
 #[derive(Clone, Debug)]
@@ -102,32 +115,63 @@ pub struct Outcome {
     pub millis: i64,
 }
 
-/// Moves a chunk. Runs in a background worker, outside any transaction; whatever interrupts its waits must raise an
-/// ERROR, or end the process (then [`recovery::recover`] cleans up).
+/// Moves a chunk; or several neighbours of one owner, whose bounds the request has. Runs in a background worker, outside any
+/// transaction; whatever interrupts its waits must raise an ERROR, or end the process (then [`recovery::recover`] cleans up).
+/// A chunk that cannot be handed over within `docshard.max_write_stall` is split, and its parts move one after the other.
 ///
 /// # Errors
 /// `NamespaceNotFound`, `ShardNotFound`, `ConflictingOperationInProgress`, `ChunkTooBig` (jumbo), `IllegalOperation`
-/// (draining, no prepared transactions), `LockTimeout` (somebody writes to the chunk and does not end), and what the
-/// shards answer. After an error the chunk is where it was, unless the move was decided: then recovery completes it.
+/// (draining, no prepared transactions), `LockTimeout` (somebody writes to the chunk and does not end, or it cannot be handed
+/// over in time), and what the shards answer. After an error the chunk is where it was, unless the move was decided: then
+/// recovery completes it.
 pub fn run(request: &MoveRequest) -> Result<Outcome> {
+    match run_whole(request, true)? {
+        Ended::Moved(outcome) => Ok(outcome),
+        Ended::TooLarge(pieces) => match pieces::split(request, pieces)? {
+            Some(parts) => pieces::run_all(&parts, run_undivided),
+            None => run_undivided(request),
+        },
+    }
+}
+
+/// As [`run`], whatever is expected of the chunk's size.
+fn run_undivided(request: &MoveRequest) -> Result<Outcome> {
+    match run_whole(request, false)? {
+        Ended::Moved(outcome) => Ok(outcome),
+        Ended::TooLarge(_) => Err(Error::new(Kind::InternalError, "a chunk that cannot be split was to be split")),
+    }
+}
+
+/// How an attempt ended.
+enum Ended {
+    Moved(Outcome),
+    /// nothing has changed: it should be split into so many pieces
+    TooLarge(usize),
+}
+
+fn run_whole(request: &MoveRequest, may_split: bool) -> Result<Ended> {
     let began = Instant::now();
     recovery::recover_collection(&request.namespace)?;
     let prepared = register::look(request)?;
     let Some(prepared) = prepared else {
-        return Ok(Outcome { moved: false, documents: 0, bytes: 0, millis: 0 });
+        return Ok(Ended::Moved(Outcome { moved: false, documents: 0, bytes: 0, millis: 0 }));
     };
     let registered = register::register(request, prepared)?;
     let id = registered.record.id;
-    let result = transaction::guarded(|| attempt(registered, request.bytes_per_second));
+    let result = transaction::guarded(|| attempt(registered, request.bytes_per_second, may_split));
     let result = match result {
-        Ok(decided) => transaction::guarded(|| finish(decided)),
+        Ok(Attempted::Decided(decided)) => transaction::guarded(|| finish(*decided)).map(Some),
+        Ok(Attempted::TooLarge { documents, pieces }) => {
+            take_back(id, stall::is_split_first(documents));
+            lock::release_for_session(Tag::Coordinator(id), Mode::Exclusive);
+            return Ok(Ended::TooLarge(pieces));
+        }
         Err(cause) => Err(take_back(id, cause)),
     };
     lock::release_for_session(Tag::Coordinator(id), Mode::Exclusive);
-    result.map(|(documents, bytes)| {
-        let millis = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
-        Outcome { moved: true, documents, bytes, millis }
-    })
+    let (documents, bytes) = result?.unwrap_or_default();
+    let millis = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
+    Ok(Ended::Moved(Outcome { moved: true, documents, bytes, millis }))
 }
 
 /// A move whose decision is in the catalog, with the sessions that prepared it.
@@ -136,8 +180,18 @@ struct Decided {
     sides: Sides,
 }
 
+/// What came of steps 2 to 7.
+enum Attempted {
+    Decided(Box<Decided>),
+    /// so many documents should not be handed over at once
+    TooLarge {
+        documents: i64,
+        pieces: usize,
+    },
+}
+
 /// Steps 2 to 7. On an error the sessions are dropped, which rolls back what they have open.
-fn attempt(registered: Registered, bytes_per_second: u64) -> Result<Decided> {
+fn attempt(registered: Registered, bytes_per_second: u64, may_split: bool) -> Result<Attempted> {
     let Registered { record, end, mut donor, mut recipient, mut puller, index_on_id, place, application } = registered;
     let id = record.id;
     for session in [&mut donor, &mut recipient, &mut puller] {
@@ -165,6 +219,11 @@ fn attempt(registered: Registered, bytes_per_second: u64) -> Result<Decided> {
     let unique = recipient::has_unique_index(&record)?;
     let parts = donor::finish_dividing(&mut donor)?;
     fault::point("move.staged")?;
+    // All parts but the last have as many documents.
+    let counted = (parts - 1).max(0) * rows;
+    if let Some(pieces) = transaction::run(|| stall::pieces(record.donor, counted))?.filter(|_| may_split) {
+        return Ok(Attempted::TooLarge { documents: counted, pieces });
+    }
 
     transaction::run(|| {
         record::note_estimate(id, estimated)?;
@@ -179,41 +238,49 @@ fn attempt(registered: Registered, bytes_per_second: u64) -> Result<Decided> {
 
     step("cloning")?;
     let mut copy = Copy::new(&record, end, &mut donor, &mut recipient, &mut puller, parts, unique)?;
-    // T's session has nothing else to do meanwhile: most of the work is writing pages into the WAL, and done once. What it
-    // finds is found again below, as late as can be, so that the comparison of counts also tells of documents that came
-    // without being captured.
+    // T's session has nothing else to do meanwhile: most of the work is writing pages into the WAL, and done once.
     donor::start_noting(copy.donor, &record, end)?;
     copy.clone_range(bytes_per_second)?;
     fault::point("move.cloned")?;
     step("catching up")?;
     donor::finish_noting(copy.donor)?;
-    copy.catch_up()?;
-    donor::start_noting(copy.donor, &record, end)?;
-    donor::finish_noting(copy.donor)?;
-    copy.catch_up()?;
-    copy.note_now()?;
-    fault::point("move.caught_up")?;
 
-    step("handing over")?;
-    copy.exclude_writers(Instant::now() + patience)?;
-    let stalled = Instant::now();
-    fault::point("move.frozen")?;
-    donor::start_delete(copy.donor, &record, end)?;
-    fault::point("move.deleting")?;
-    copy.apply_changes()?;
-    fault::point("move.last_round")?;
-    donor::set_version(copy.recipient, &record, record.recipient_version)?;
     let cluster = transaction::run(cluster_id)?;
-    settle::prepare(copy.recipient, &record::names::recipient_gid(cluster, id))?;
-    fault::point("move.recipient_prepared")?;
-    donor::hand_over(copy.donor, &record, copy.documents)?;
-    settle::prepare(copy.donor, &record::names::donor_gid(cluster, id))?;
-    fault::point("move.prepared")?;
+    let limit = stall::limit();
+    let (mut attempts, mut slow_removals) = (0, 0);
+    let (frozen, micros) = loop {
+        let close = copy.catch_up(limit)? && {
+            copy.note_leaving()?;
+            copy.catch_up(limit)?
+        };
+        if close {
+            copy.note_now()?;
+            fault::point("move.caught_up")?;
+            step("handing over")?;
+            if copy.exclude_writers(Instant::now() + patience, limit)? {
+                let frozen = Instant::now();
+                match copy.hand_over(frozen, limit, cluster)? {
+                    HandOver::Prepared { micros } => break (frozen, micros),
+                    HandOver::Late { removing } => slow_removals += i32::from(removing),
+                }
+            }
+        }
+        attempts += 1;
+        transaction::run(|| record::note_attempt(id, attempts))?;
+        fault::point("move.resumed")?;
+        if slow_removals == SLOW_REMOVALS && may_split && copy.documents > 1 {
+            return Ok(Attempted::TooLarge { documents: copy.documents, pieces: 4 });
+        }
+        if attempts >= stall::ATTEMPTS {
+            return Err(stall::gave_up());
+        }
+        sleep_ms((20 * i64::from(attempts)).min(500));
+    };
 
     let (documents, bytes) = (copy.documents, copy.bytes);
     let decided = transaction::run(|| {
         copy.note_size()?;
-        record::note_stall(id, i64::try_from(stalled.elapsed().as_millis()).unwrap_or(i64::MAX))?;
+        record::note_stall(id, i64::try_from(frozen.elapsed().as_millis()).unwrap_or(i64::MAX), micros)?;
         background::check_wanted()?;
         record::advance(id, State::Running, State::Committed)
     })?;
@@ -222,7 +289,8 @@ fn attempt(registered: Registered, bytes_per_second: u64) -> Result<Decided> {
     }
     fault::point("move.decided")?;
     let record = Record { state: State::Committed, documents, bytes, ..record };
-    Ok(Decided { record, sides: Sides { donor: Some(donor), recipient: Some(recipient) } })
+    let sides = Sides { donor: Some(donor), recipient: Some(recipient) };
+    Ok(Attempted::Decided(Box::new(Decided { record, sides })))
 }
 
 /// Step 8, with some patience: the decision stands, so everybody who reads waits for it.
@@ -253,7 +321,11 @@ fn finish(decided: Decided) -> Result<(i64, i64)> {
 fn take_back(id: i64, cause: Error) -> Error {
     let aborted = transaction::run(|| {
         record::note_error(id, &cause)?;
-        record::advance(id, State::Running, State::Aborted)
+        let aborted = record::advance(id, State::Running, State::Aborted)?;
+        if aborted {
+            record::log_if_given_up(id, &cause)?;
+        }
+        Ok(aborted)
     });
     // What cannot be cleaned now is cleaned by recovery.
     if aborted.is_ok() && transaction::guarded(|| fault::point("move.aborted")).is_ok() {

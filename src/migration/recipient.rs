@@ -12,6 +12,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::sql::{only_owner, quote_ident};
 use crate::pg::{spi, transaction};
+use crate::remote::Row;
 use docshard_core::error::Kind;
 
 /// How many bytes of documents make a part, which is pulled, held by postgres_fdw and loaded at once: little enough to stay
@@ -71,7 +72,7 @@ pub(super) fn batch_rows(size: i64) -> i64 {
     (BATCH_BYTES / size.max(1)).clamp(10, 5_000)
 }
 
-/// What every document of a move must be, as the recipient checks it: `$2`, `$3`, `$4` of [`CHECK`].
+/// What every document of a move must be, as the recipient checks it.
 #[derive(Debug)]
 pub(super) struct Expected<'a> {
     record: &'a Record,
@@ -79,8 +80,6 @@ pub(super) struct Expected<'a> {
     /// the shard key's text
     key: String,
 }
-
-const CHECK: &str = "docshard_internal.check_arrived(skey, id, doc, $2, $3::bytea, $4::text)";
 
 impl<'a> Expected<'a> {
     /// Of a move's range, up to `end`.
@@ -222,42 +221,37 @@ pub(super) fn load(
     Ok(loaded)
 }
 
-/// S: pulls the log with the present documents; returns the numbers of the log's rows.
-pub(super) fn pull_changes(puller: &mut Remote, record: &Record, donor: &str, batch: i32) -> Result<Vec<i64>> {
+/// S: begins to pull the log with the present documents, all of it or at most so many rows, as a batch of that number.
+pub(super) fn start_changes(
+    puller: &mut Remote,
+    record: &Record,
+    donor: &str,
+    batch: i32,
+    most: Option<usize>,
+) -> Result<()> {
     let (changes, staging) = (names::changes(record), names::staging(record));
     let check = check_donor(record, 2);
-    let rows = puller.query(
+    let limit = most.map_or(String::new(), |most| format!(" LIMIT {most}"));
+    puller.start(
         &format!(
             "INSERT INTO {staging} (batch, seq, skey, id, doc) SELECT {batch}, seq, skey, id, doc FROM {changes} \
-             WHERE migration_id = $1 AND {check} RETURNING seq"
+             WHERE migration_id = $1 AND {check}{limit} RETURNING seq"
         ),
         &[Param::Int8(record.id), Param::Text(donor)],
-    )?;
-    Ok(rows.iter().filter_map(|row| row.i64(0)).collect())
+    )
 }
 
-/// R: makes the documents of a round what they are on the donor; returns how many there are more than before. First all
-/// go and then all come, as unique values may have changed places.
-pub(super) fn apply_changes(recipient: &mut Remote, expected: &Expected<'_>, batch: i32) -> Result<i64> {
-    let (staging, target) = (names::staging(expected.record), table::name(expected.record.collection));
-    let params = [&[Param::Int4(batch)][..], &expected.params()].concat();
-    let gone = recipient.number(
-        &format!(
-            "WITH gone AS (DELETE FROM {target} AS t USING (SELECT DISTINCT skey, id FROM {staging} \
-             WHERE batch = $1 AND {CHECK}) \
-             AS changed WHERE t.skey = changed.skey AND t.id = changed.id RETURNING 1) SELECT count(*) FROM gone"
-        ),
-        &params,
-    )?;
-    let come = recipient.number(
-        &format!(
-            "WITH come AS (INSERT INTO {target} (skey, id, doc) SELECT DISTINCT ON (skey, id) skey, id, doc \
-             FROM {staging} WHERE batch = $1 AND doc IS NOT NULL AND {CHECK} ORDER BY skey, id RETURNING 1) \
-             SELECT count(*) FROM come"
-        ),
-        &params,
-    )?;
-    Ok(come.unwrap_or(0) - gone.unwrap_or(0))
+/// S: the numbers of the log's rows that came.
+pub(super) fn pulled_changes(rows: &[Row]) -> Vec<i64> {
+    rows.iter().filter_map(|row| row.i64(0)).collect()
+}
+
+/// R: begins to make the documents of a round what they are on the donor; the answer is how many there are more than before.
+pub(super) fn start_applying(recipient: &mut Remote, expected: &Expected<'_>, batch: i32) -> Result<()> {
+    let record = expected.record;
+    let what = [Param::Int8(record.id), Param::Int4(record.collection), Param::Int4(batch)];
+    let params = [&what[..], &expected.params()].concat();
+    recipient.start("SELECT docshard_internal.apply_arrived($1, $2, $3, $4, $5::bytea, $6::text)", &params)
 }
 
 /// Drops what the move made to pull.

@@ -3,6 +3,7 @@
 //! Functions here run in the caller's transaction. INVARIANT: [`advance`] is the only one that changes the state, it
 //! compares before it sets, and it refuses what `core::migration` does not allow; but for [`give_up`], when a shard is lost.
 
+use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::param::Param;
@@ -10,6 +11,7 @@ use crate::pg::spi::{self, Row};
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::migration::State;
+use serde_json::json;
 
 /// A row.
 #[derive(Clone, Debug)]
@@ -66,6 +68,40 @@ fn from_row(row: &Row) -> Result<Record> {
         documents: row.i64(12),
         bytes: row.i64(13),
     })
+}
+
+/// A key above the lower bounds of all chunks that end at `max` or before: an unsharded collection's only chunk ends where
+/// it begins, at the empty key.
+pub fn end_of(max: &[u8]) -> &[u8] {
+    if max.is_empty() { &[0] } else { max }
+}
+
+/// A range of a collection whose move was given up, and that the balancer leaves alone for a while.
+#[derive(Clone, Debug)]
+pub struct RestingRange {
+    collection: i32,
+    min: Vec<u8>,
+    max: Vec<u8>,
+}
+
+impl RestingRange {
+    /// True if a chunk is in the range, or a part of it is.
+    pub fn meets(&self, collection: i32, min: &[u8], max: &[u8]) -> bool {
+        self.collection == collection && min < self.max.as_slice() && self.min.as_slice() < max
+    }
+}
+
+/// The ranges whose moves were given up after [`super::stall::ATTEMPTS`] attempts, less than an hour ago.
+///
+/// # Errors
+/// Internal ones.
+pub fn resting_ranges() -> Result<Vec<RestingRange>> {
+    let rows = spi::query(
+        "SELECT collection_id, min, max FROM docshard_catalog.migrations WHERE state = 'done' AND step = 'aborted' \
+         AND attempts >= $1 AND updated_at > pg_catalog.clock_timestamp() - interval '1 hour'",
+        &[Param::Int4(super::stall::ATTEMPTS)],
+    )?;
+    Ok(rows.iter().map(|row| RestingRange { collection: row.i32(0), min: row.bytes(1), max: row.bytes(2) }).collect())
 }
 
 /// One row.
@@ -258,6 +294,15 @@ pub fn give_up(id: i64) -> Result<()> {
     .map(drop)
 }
 
+/// Makes sure that a move has not been aborted.
+///
+/// # Errors
+/// `Interrupted` if it does not run any more.
+pub fn require_running(id: i64) -> Result<()> {
+    let (state, _) = fate(id)?;
+    if state == State::Running { Ok(()) } else { Err(super::abort::interrupted()) }
+}
+
 /// Notes how far a running move is.
 ///
 /// # Errors
@@ -298,16 +343,72 @@ pub fn note_progress(id: i64, documents: i64, bytes: i64, rounds: i32, lag: i64)
     Ok(())
 }
 
-/// Notes for how long writers have waited when it is decided, in milliseconds.
+/// Notes for how long writers have waited when it is decided, in milliseconds, and how long the donor took to remove the
+/// range's documents, in microseconds.
 ///
 /// # Errors
 /// Internal ones.
-pub fn note_stall(id: i64, millis: i64) -> Result<()> {
+pub fn note_stall(id: i64, millis: i64, removal_micros: i64) -> Result<()> {
     spi::execute(
-        "UPDATE docshard_catalog.migrations SET stall_ms = $2 WHERE id = $1",
-        &[Param::Int8(id), Param::Int8(millis)],
+        "UPDATE docshard_catalog.migrations SET stall_ms = $2, \
+         durations = durations || pg_catalog.jsonb_build_object('removing', $3 / 1000) WHERE id = $1",
+        &[Param::Int8(id), Param::Int8(millis), Param::Int8(removal_micros)],
     )?;
     Ok(())
+}
+
+/// How many documents a millisecond a donor has removed in its last moves; None if nothing is known.
+///
+/// # Errors
+/// Internal ones.
+pub fn removal_rate(donor: ShardId) -> Result<Option<f64>> {
+    let rows = spi::query(
+        "SELECT pg_catalog.sum(documents)::text, greatest(pg_catalog.sum(removing), 1)::text FROM (\
+           SELECT documents, (durations ->> 'removing')::int8 AS removing FROM docshard_catalog.migrations \
+           WHERE donor = $1 AND state IN ('moved', 'done') AND documents >= 1000 AND durations ? 'removing' \
+           ORDER BY id DESC LIMIT 10) AS last",
+        &[Param::Int4(donor)],
+    )?;
+    let number = |column| rows.first().and_then(|row| row.opt_text(column)?.parse::<f64>().ok());
+    Ok(number(0).zip(number(1)).map(|(documents, millis)| documents / millis))
+}
+
+/// Notes that a hand-over was given up, for the so-manieth time: the move catches up again.
+///
+/// # Errors
+/// `Interrupted` if it does not run any more.
+pub fn note_attempt(id: i64, attempts: i32) -> Result<()> {
+    spi::execute(
+        "UPDATE docshard_catalog.migrations SET attempts = $2 WHERE id = $1",
+        &[Param::Int8(id), Param::Int4(attempts)],
+    )?;
+    note_step(id, "catching up")
+}
+
+/// Writes into the changelog why a move has ended that was tried for as often as it may be. Before the abort is committed.
+///
+/// # Errors
+/// Internal ones.
+pub fn log_if_given_up(id: i64, cause: &Error) -> Result<()> {
+    let rows = spi::query(
+        "SELECT m.attempts, donor.name, recipient.name FROM docshard_catalog.migrations m \
+         LEFT JOIN docshard_catalog.shards donor ON donor.id = m.donor \
+         LEFT JOIN docshard_catalog.shards recipient ON recipient.id = m.recipient WHERE m.id = $1",
+        &[Param::Int8(id)],
+    )?;
+    let Some(row) = rows.first().filter(|row| row.i32(0) >= super::stall::ATTEMPTS) else { return Ok(()) };
+    let record = load(id)?;
+    let key = cache::get(&record.namespace)?.key.clone();
+    let details = json!({
+        "migration": id,
+        "from": row.opt_text(1).unwrap_or_default(),
+        "to": row.opt_text(2).unwrap_or_default(),
+        "min": key.bound_to_json(&record.min),
+        "max": key.bound_to_json(&record.max),
+        "attempts": row.i32(0),
+        "errmsg": cause.message,
+    });
+    change::log("moveChunk.error", Some(&record.namespace), &details)
 }
 
 /// Notes what went wrong. The first error of an attempt stays: it is the cause.

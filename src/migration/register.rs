@@ -6,17 +6,22 @@ use super::shard::Remote;
 use crate::catalog::model::{Collection, Shard};
 use crate::catalog::shards::cluster_id;
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
-use crate::catalog::{cache, change, collections};
+use crate::catalog::{cache, change, collections, undisturbed};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
+use crate::pg::server::sleep_ms;
 use crate::pg::{json, spi, transaction};
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::key::KeyPattern;
 use docshard_core::migration::State;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long a user's move waits for a change of the collection's indexes or chunks.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A move that may begin, with its sessions.
 pub(super) struct Prepared {
@@ -49,13 +54,22 @@ fn illegal(message: String, hint: &str) -> Error {
     Error::new(Kind::IllegalOperation, message).with_hint(hint)
 }
 
-/// The chunk's owner, and whether it is jumbo.
+/// The owner of the chunk, or of the neighbours, that the request's bounds are of; and whether one of them is jumbo.
 fn chunk(collection: i32, request: &MoveRequest) -> Result<(ShardId, bool)> {
     let rows = spi::query(
-        "SELECT shard_id, jumbo FROM docshard_catalog.chunks WHERE collection_id = $1 AND min = $2 AND max = $3",
-        &[Param::Int4(collection), Param::Bytea(&request.min), Param::Bytea(&request.max)],
+        "SELECT shard_id, jumbo, min, max FROM docshard_catalog.chunks \
+         WHERE collection_id = $1 AND min >= $2 AND min < $4 AND max <= $3 ORDER BY min",
+        &[
+            Param::Int4(collection),
+            Param::Bytea(&request.min),
+            Param::Bytea(&request.max),
+            Param::Bytea(record::end_of(&request.max)),
+        ],
     )?;
-    rows.first().map(|row| (row.i32(0), row.bool(1))).ok_or_else(|| {
+    let bounds = rows.first().zip(rows.last()).map(|(first, last)| (first.i32(0), first.bytes(2), last.bytes(3)));
+    let owner = bounds.filter(|(_, min, max)| (min, max) == (&request.min, &request.max)).map(|(owner, ..)| owner);
+    let owner = owner.filter(|owner| rows.iter().all(|row| row.i32(0) == *owner));
+    owner.map(|owner| (owner, rows.iter().any(|row| row.bool(1)))).ok_or_else(|| {
         Error::new(Kind::OperationFailed, format!("{} has no chunk with these bounds (any more)", request.namespace))
             .with_hint("It may have been split or merged meanwhile; see the view docshard.chunks.")
     })
@@ -116,9 +130,10 @@ fn refuse_full(recipient: &Shard, request: &MoveRequest) -> Result<()> {
         sizes::measure(recipient, &mut collection, COUNTED_OFTEN_MB)?;
         size += collection.chunks.iter().filter(|c| c.shard == recipient.id).map(|c| c.bytes).sum::<u64>();
         if collection.namespace == request.namespace
-            && let Some(chunk) = collection.chunks.iter().find(|c| c.min == request.min && c.max == request.max)
+            && let Some(chunk) = collection.chunks.iter().find(|c| c.min == request.min)
         {
-            size += sizes::measure_exactly(&*cache::shard(chunk.shard)?, &collection, chunk)?.1;
+            let all = sizes::Chunk { max: request.max.clone(), ..chunk.clone() };
+            size += sizes::measure_exactly(&*cache::shard(chunk.shard)?, &collection, &all)?.1;
         }
     }
     if size >> 20 < u64::from(limit.unsigned_abs()) {
@@ -208,10 +223,13 @@ fn check_node(shard: &mut Remote, cluster: i64) -> Result<()> {
 /// Writes the row and takes the coordinator's lock, which lives as long as this process.
 pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Registered> {
     let mut locked = None;
-    let result = transaction::run(|| {
+    let mut enter = || {
         // Who asked for the move may itself hold a lock, and cannot be told to wait for us.
         spi::query("SELECT set_config('lock_timeout', '10s', true)", &[])?;
         let collection = change::lock(&request.namespace)?;
+        if !undisturbed::try_share(collection.id) {
+            return Ok(None);
+        }
         collections::refuse_while_building(collection.id, &request.namespace)?;
         let (donor, jumbo) = chunk(collection.id, request)?;
         let moved_away = || Error::new(Kind::ConflictingOperationInProgress, "the chunk was moved meanwhile");
@@ -270,8 +288,20 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
         record::insert(&row, &request.reason)?;
         let application = record::names::application(cluster_id()?, id);
         let end = (request.max != pattern.max_bound()).then(|| request.max.clone());
-        Ok((record::load(id)?, end, !pattern.is_in_order_of_id(), place.is_none(), application))
-    });
+        Ok(Some((record::load(id)?, end, !pattern.is_in_order_of_id(), place.is_none(), application)))
+    };
+    let deadline = Instant::now() + if request.reason == "manual" { PATIENCE } else { Duration::ZERO };
+    let result = loop {
+        match transaction::run(&mut enter) {
+            Ok(Some(registered)) => break Ok(registered),
+            Ok(None) if Instant::now() >= deadline => break Err(being_changed(&request.namespace)),
+            Ok(None) => transaction::guarded(|| {
+                sleep_ms(50);
+                Ok(())
+            })?,
+            Err(error) => break Err(error),
+        }
+    };
     let (record, end, index_on_id, place, application) = match result {
         Ok(registered) => registered,
         Err(error) => {
@@ -283,6 +313,12 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
     };
     let Prepared { donor, recipient, puller, .. } = prepared;
     Ok(Registered { record, end, donor, recipient, puller, index_on_id, place, application })
+}
+
+/// The error of a move that meets a change of the collection's indexes or chunks.
+fn being_changed(namespace: &str) -> Error {
+    let message = format!("indexes or chunks of {namespace} are being changed");
+    Error::new(Kind::ConflictingOperationInProgress, message).with_hint("Move the chunk again when that is over.")
 }
 
 /// The error of whoever must wait for a move of the collection in which one of the shards takes part.
@@ -307,6 +343,8 @@ fn placement(collection: i32, shard: ShardId) -> Result<Option<i64>> {
 pub(super) fn placed(record: &Record) -> Result<()> {
     transaction::run(|| {
         let collection = change::lock(&record.namespace)?;
+        // Whoever aborted the move may have changed the collection's indexes since.
+        record::require_running(record.id)?;
         spi::execute(
             "INSERT INTO docshard_catalog.placements (collection_id, shard_id, version) VALUES ($1, $2, $3)",
             &[Param::Int4(collection.id), Param::Int4(record.recipient), Param::Int8(record.recipient_version)],

@@ -190,7 +190,7 @@ pub(super) fn flip(record: &Record) -> Result<()> {
     let chunks = spi::execute(
         &format!(
             "UPDATE docshard_catalog.chunks SET shard_id = $5, version = $6, revision = {NEXT_REVISION} \
-             WHERE collection_id = $1 AND min = $2 AND max = $3 AND shard_id = $4"
+             WHERE collection_id = $1 AND min >= $2 AND min < $7 AND max <= $3 AND shard_id = $4"
         ),
         &[
             Param::Int4(collection.id),
@@ -199,6 +199,7 @@ pub(super) fn flip(record: &Record) -> Result<()> {
             Param::Int4(record.donor),
             Param::Int4(record.recipient),
             Param::Int8(record.version),
+            Param::Bytea(record::end_of(&record.max)),
         ],
     )?;
     let placements = spi::execute(
@@ -210,7 +211,7 @@ pub(super) fn flip(record: &Record) -> Result<()> {
             Param::Int8(record.version),
         ],
     )?;
-    if collection.id != record.collection || chunks.processed != 1 || placements.processed != 2 {
+    if collection.id != record.collection || chunks.processed == 0 || placements.processed != 2 {
         return Err(Error::new(
             Kind::InternalError,
             format!("the catalog changed under migration {}: its chunk or placements are gone", record.id),
@@ -230,6 +231,7 @@ pub(super) fn flip(record: &Record) -> Result<()> {
         "migration": record.id,
         "from": told.opt_text(0).unwrap_or_default(),
         "to": told.opt_text(1).unwrap_or_default(),
+        "chunks": chunks.processed,
         "documents": record.documents,
         "bytes": record.bytes,
         "rounds": told.i32(4),

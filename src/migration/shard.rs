@@ -112,6 +112,11 @@ impl Remote {
         self.session.poll_finish(milliseconds).map_err(|e| self.named(e))
     }
 
+    /// Cancels what [`Remote::start`] sent, if it has not been answered, and throws the answer away.
+    pub fn cancel(&mut self) {
+        self.session.cancel();
+    }
+
     fn named(&self, error: Error) -> Error {
         if error.context.is_some() { error } else { error.with_context(format!("shard \"{}\"", self.name)) }
     }

@@ -18,6 +18,7 @@ const CLASS_BUILDER: u16 = 0xD0C8;
 const CLASS_SETTLING: u16 = 0xD0C9;
 const CLASS_HAND_OVER: u16 = 0xD0CA;
 const CLASS_VICTIM: u16 = 0xD0CB;
+const CLASS_DEFINITION: u16 = 0xD0CC;
 
 /// What is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub enum Tag {
     HandOver(i64),
     /// a process of this router that is to end a deadlock, held by who found that
     Victim(i32),
+    /// a collection's indexes and chunks' bounds, on the router: who changes them excludes moves that register, which share it
+    Definition(i32),
 }
 
 /// How strongly.
@@ -71,6 +74,7 @@ impl Tag {
             Tag::Settling(id) => (CLASS_SETTLING, (id >> 32) as u32, id as u32),
             Tag::HandOver(id) => (CLASS_HAND_OVER, (id >> 32) as u32, id as u32),
             Tag::Victim(pid) => (CLASS_VICTIM, 0, pid as u32),
+            Tag::Definition(id) => (CLASS_DEFINITION, 0, id as u32),
         };
         pg_sys::LOCKTAG {
             // SAFETY: MyDatabaseId is set once at the backend's start.

@@ -82,6 +82,12 @@ pub fn in_transaction_block() -> bool {
     subtransaction::in_transaction_block()
 }
 
+/// The setting `lock_timeout`, in milliseconds; 0 is no limit.
+pub fn lock_timeout_ms() -> u64 {
+    // SAFETY: reads a variable of this process.
+    u64::try_from(unsafe { pg_sys::LockTimeout }).unwrap_or(0)
+}
+
 /// Sleeps, obeying cancel and shutdown.
 pub fn sleep_ms(milliseconds: i64) {
     wait(milliseconds);

@@ -677,4 +677,5 @@ fsync = off
 shared_buffers = 32MB
 log_line_prefix = '%m [%p] %q%a '
 timezone = 'UTC'
+docshard.max_write_stall = '1min'
 ";

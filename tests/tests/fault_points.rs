@@ -43,7 +43,8 @@ fn points() -> Vec<(&'static str, Option<(&'static str, Fault)>)> {
     ];
     let on_the_way = names("point", "router").into_iter().filter(|name| {
         // That one is for a mechanism that is switched off.
-        (name.starts_with("move.") || name.starts_with("recover.")) && *name != "move.recipient_first"
+        (name.starts_with("move.") || name.starts_with("recover."))
+            && !["move.recipient_first", "move.resumed"].contains(name)
     });
     on_the_way.map(|name| (name, ways.iter().find(|(way, _)| *way == name).and_then(|(_, before)| *before))).collect()
 }

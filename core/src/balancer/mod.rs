@@ -14,7 +14,8 @@
 //! Moves ([`moves`]), one a shard at a time, so all moves of one plan are disjoint:
 //!
 //! 1. *Zones*: a chunk on a shard outside its zone goes to the zone's shard that lacks most, jumbo ones too.
-//! 2. *Draining* shards give away any chunk, jumbo ones too, to the shard that lacks most.
+//! 2. *Draining* shards give away any chunk, jumbo ones too, to the shard that lacks most. Neighbours that are tiny go along,
+//!    here and into zones, as far as that shard lacks them.
 //! 3. *Evenness*: a shard above the target gives to one below it while excess and lack together are more than a
 //!    threshold: three times the chunk size, as in MongoDB, or an eighth of the target where that is less. The chunk that
 //!    goes is the largest that overshoots on neither side, else the smallest that is at most half of both together.
@@ -88,6 +89,8 @@ pub struct Chunk {
     pub jumbo: bool,
     /// it was moved lately, and moves only into its zone or off a draining shard
     pub pinned: bool,
+    /// a move of it was given up lately: it stays where it is for now
+    pub resting: bool,
 }
 
 /// A sharded collection.
@@ -161,13 +164,13 @@ impl Reason {
     }
 }
 
-/// A chunk to be moved.
+/// A chunk to be moved, or several that move together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
     /// its collection, by position
     pub collection: usize,
-    /// the chunk, by position
-    pub chunk: usize,
+    /// the chunk, by position; or several tiny neighbours of one owner and one zone
+    pub chunks: Range<usize>,
     /// the owner
     pub from: ShardId,
     /// the next owner

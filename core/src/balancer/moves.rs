@@ -1,8 +1,9 @@
 //! Which chunks go where.
 
 use super::targets::{Class, Shards, classes};
-use super::{Cluster, Move, Reason, weight};
+use super::{Chunk, Cluster, Move, Reason, weight};
 use std::cmp::Reverse;
+use std::ops::Range;
 
 /// Recipients that are tried for a donor: who cannot take anything from the fullest donors may still take from a later
 /// one, but looking far costs.
@@ -10,6 +11,13 @@ const TRIED_RECIPIENTS: usize = 8;
 /// Chunks that are tried for a shard that must give: all of one size, mostly, and who has no room for the largest ones
 /// may have for a small one.
 const TRIED_CHUNKS: usize = 4;
+
+/// Chunks of at most so many bytes move together with their neighbours.
+const TINY: u64 = 64 << 10;
+/// At most so many bytes move together.
+const TOGETHER_BYTES: u64 = 1 << 20;
+/// At most so many chunks move together: each is a row of the catalog, which one transaction changes.
+const TOGETHER_CHUNKS: usize = 1000;
 
 /// What this plan has given the shards to do.
 struct Round<'a> {
@@ -45,18 +53,56 @@ pub(super) fn moves(cluster: &Cluster) -> Vec<Move> {
 }
 
 impl Round<'_> {
-    fn push(&mut self, class: &Class, chunk: u32, from: usize, to: usize, reason: Reason) {
+    fn push(&mut self, class: &Class, chunks: Range<usize>, from: usize, to: usize, reason: Reason) {
         self.busy[from] = true;
         self.busy[to] = true;
         let shards = &self.shards.cluster.shards;
         let (from, to) = (shards[from].id, shards[to].id);
-        self.moves.push(Move { collection: class.collection, chunk: chunk as usize, from, to, reason });
+        self.moves.push(Move { collection: class.collection, chunks, from, to, reason });
+    }
+
+    /// The chunk, with the neighbours that move together with it: as many as the recipient lacks.
+    fn together(&self, class: &Class, chunk: usize, to: usize) -> Range<usize> {
+        let chunks = &self.shards.cluster.collections[class.collection].chunks;
+        let first = &chunks[chunk];
+        let is_alike = |other: &Chunk| {
+            (other.shard, other.zone) == (first.shard, first.zone)
+                && other.bytes <= TINY
+                && !other.straddles
+                && !other.resting
+        };
+        let (mut start, mut end) = (chunk, chunk + 1);
+        if !is_alike(first) {
+            return start..end;
+        }
+        let (mut bytes, mut lack) = (first.bytes, class.lack(to).saturating_sub(weight(first)));
+        let mut goes_along = |other: &Chunk, count: usize| {
+            let fits = is_alike(other)
+                && count < TOGETHER_CHUNKS
+                && weight(other) <= lack
+                && bytes + other.bytes <= TOGETHER_BYTES
+                && self.shards.has_room(to, bytes + other.bytes);
+            if fits {
+                bytes += other.bytes;
+                lack -= weight(other);
+            }
+            fits
+        };
+        while chunks.get(end).is_some_and(|next| goes_along(next, end - start)) {
+            end += 1;
+        }
+        while start > 0 && goes_along(&chunks[start - 1], end - start) {
+            start -= 1;
+        }
+        start..end
     }
 
     /// A chunk of each shard that must give, to the home that lacks most.
     fn expel(&mut self, class: &Class, reason: Reason, must_give: impl Fn(&Self, usize) -> bool) {
         let chunks = &self.shards.cluster.collections[class.collection].chunks;
-        let gives = |shard: &usize| !class.chunks(*shard).is_empty() && !self.busy[*shard] && must_give(self, *shard);
+        let can_move = |chunk: &u32| !chunks[*chunk as usize].resting;
+        let gives =
+            |shard: &usize| class.chunks(*shard).iter().any(can_move) && !self.busy[*shard] && must_give(self, *shard);
         let donors: Vec<usize> = (0..class.has.len()).filter(gives).collect();
         for from in donors {
             if self.busy[from] {
@@ -70,7 +116,7 @@ impl Round<'_> {
                 })
             };
             let bytes = |chunk: &u32| chunks[*chunk as usize].bytes;
-            let here = class.chunks(from);
+            let here: Vec<u32> = class.chunks(from).iter().copied().filter(can_move).collect();
             let Some(&largest) = here.iter().max_by_key(|chunk| (bytes(chunk), Reverse(**chunk))) else { continue };
             let found = best(bytes(&largest)).map(|to| (largest, to)).or_else(|| {
                 // Too large for everybody: those that fit into the largest room left.
@@ -81,7 +127,8 @@ impl Round<'_> {
                 fitting.into_iter().find_map(|chunk| best(bytes(&chunk)).map(|to| (chunk, to)))
             });
             if let Some((chunk, to)) = found {
-                self.push(class, chunk, from, to, reason);
+                let chunks = self.together(class, chunk as usize, to);
+                self.push(class, chunks, from, to, reason);
             }
         }
     }
@@ -103,7 +150,7 @@ impl Round<'_> {
                 .take(TRIED_RECIPIENTS)
                 .find_map(|&(lack, to)| self.best(class, from, to, excess, lack).map(|chunk| (chunk, to)));
             if let Some((chunk, to)) = pick {
-                self.push(class, chunk, from, to, Reason::Evenness);
+                self.push(class, chunk as usize..chunk as usize + 1, from, to, Reason::Evenness);
             }
         }
     }
@@ -115,7 +162,11 @@ impl Round<'_> {
         let wanted = excess.min(lack);
         let candidates = class.chunks(from).iter().copied().filter(|&chunk| {
             let state = &chunks[chunk as usize];
-            !state.jumbo && !state.pinned && weight(state) <= half && self.shards.has_room(to, state.bytes)
+            !state.jumbo
+                && !state.pinned
+                && !state.resting
+                && weight(state) <= half
+                && self.shards.has_room(to, state.bytes)
         });
         // Largest first up to what is wanted, then smallest first.
         candidates.min_by_key(|&chunk| {

@@ -194,7 +194,7 @@ pub fn compliance(cluster: &Cluster, collection: usize) -> Compliance {
     let can_move = |collection: &Collection| {
         let mut one = Cluster { shards: cluster.shards.clone(), collections: vec![collection.clone()] };
         one.collections[0].balance = true;
-        one.collections[0].chunks.iter_mut().for_each(|chunk| chunk.pinned = false);
+        one.collections[0].chunks.iter_mut().for_each(|chunk| (chunk.pinned, chunk.resting) = (false, false));
         one.shards.iter_mut().for_each(|shard| shard.unavailable = false);
         !super::moves::moves(&one).is_empty()
     };

@@ -11,7 +11,16 @@ fn shard(id: ShardId) -> Shard {
 }
 
 fn chunk(shard: ShardId, bytes: u64) -> Chunk {
-    Chunk { shard, documents: bytes / 500, bytes, zone: None, straddles: false, jumbo: false, pinned: false }
+    Chunk {
+        shard,
+        documents: bytes / 500,
+        bytes,
+        zone: None,
+        straddles: false,
+        jumbo: false,
+        pinned: false,
+        resting: false,
+    }
 }
 
 fn cluster(shards: i32, chunks: Vec<Chunk>) -> Cluster {
@@ -121,23 +130,29 @@ fn converge(cluster: &mut Cluster, pin: bool) -> Report {
             assert!(taking_part.insert(step.from) && taking_part.insert(step.to), "one move a shard");
             let to = cluster.shards.iter().find(|shard| shard.id == step.to).expect("a shard of the cluster").clone();
             assert!(!to.draining && !to.unavailable);
-            let zone = cluster.collections[step.collection].chunks[step.chunk].zone;
+            let moving = cluster.collections[step.collection].chunks[step.chunks.clone()].to_vec();
+            let zone = moving[0].zone;
+            assert!(moving.iter().all(|chunk| (chunk.shard, chunk.zone) == (step.from, zone) && !chunk.resting));
             let before = excess(&planned, step.collection, zone);
             assert!(zone.is_none_or(|zone| to.zones.contains(&zone)), "never out of the zone");
-            let chunk = &mut cluster.collections[step.collection].chunks[step.chunk];
-            assert_eq!(chunk.shard, step.from);
-            let (weight, bytes) = (weight(chunk), chunk.bytes);
-            if step.reason == Reason::Evenness {
+            let bytes: u64 = moving.iter().map(|chunk| chunk.bytes).sum();
+            if let [chunk] = &moving[..]
+                && step.reason == Reason::Evenness
+            {
                 assert!(!chunk.jumbo && !chunk.pinned && cluster.collections[step.collection].balance);
-                let weight = i128::from(weight);
+                let weight = i128::from(weight(chunk));
                 assert!(before[&step.to] + weight <= before[&step.from] - weight, "never past each other");
+            } else if moving.len() > 1 {
+                assert_ne!(step.reason, Reason::Evenness, "one after the other");
+                assert!(bytes <= MB, "tiny ones only");
             }
-            let chunk = &mut cluster.collections[step.collection].chunks[step.chunk];
-            chunk.shard = step.to;
-            chunk.pinned |= pin;
+            for chunk in &mut cluster.collections[step.collection].chunks[step.chunks.clone()] {
+                chunk.shard = step.to;
+                chunk.pinned |= pin;
+            }
             assert!(to.max_bytes.is_none_or(|max| used(cluster, step.to) <= max), "never past max_size");
             if pin && step.reason == Reason::Evenness {
-                assert!(moved.insert((step.collection, step.chunk)), "no chunk twice");
+                assert!(moved.insert((step.collection, step.chunks.start)), "no chunk twice");
             }
             report.moves += 1;
             report.moved_bytes += bytes;
@@ -186,6 +201,35 @@ fn draining_comes_first_and_takes_jumbo_and_unbalanced_ones_too() {
     cluster.collections[0].balance = false;
     let report = converge(&mut cluster, true);
     assert_eq!((report.moves, used(&cluster, 1)), (3, 0));
+}
+
+#[test]
+fn empty_neighbours_leave_a_draining_shard_together() {
+    let mut cluster = cluster(3, (0..10_000).map(|_| chunk(1, 0)).collect());
+    cluster.shards[0].draining = true;
+    // So that what has become tiny is not merged.
+    cluster.collections[0].balance = false;
+    // One in between that is not, and one that must stay.
+    cluster.collections[0].chunks[500].bytes = 8 * MB;
+    cluster.collections[0].chunks[7000].resting = true;
+    let report = converge(&mut cluster, true);
+    assert!(report.moves <= 20, "{report:?}");
+    let count = |shard| cluster.collections[0].chunks.iter().filter(|chunk| chunk.shard == shard).count();
+    assert_eq!(count(1), 1, "the one that rests");
+    // 8 MiB weigh as much as 8192 empty ones.
+    assert!(count(2).min(count(3)) >= 900, "{} and {}", count(2), count(3));
+}
+
+#[test]
+fn neighbours_do_not_leave_together_over_the_bounds_of_zones_or_of_other_shards() {
+    let mut cluster = cluster(3, (0..60).map(|i| chunk(if i < 40 { 1 } else { 2 }, 0)).collect());
+    cluster.shards[0].draining = true;
+    cluster.shards[2].zones = vec![1];
+    cluster.collections[0].chunks[20..30].iter_mut().for_each(|chunk| chunk.zone = Some(1));
+    let report = converge(&mut cluster, true);
+    assert!(report.moves <= 12, "{report:?}");
+    assert!(respects_zones(&cluster));
+    assert!(cluster.collections[0].chunks.iter().all(|chunk| chunk.shard != 1));
 }
 
 #[test]

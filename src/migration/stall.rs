@@ -1,0 +1,80 @@
+//! How long a move may keep writers waiting: the setting `docshard.max_write_stall`, and what is expected of a chunk.
+//!
+//! Most of that time the donor removes the range's documents, so a chunk with more documents than it can remove in time is
+//! split before it moves ([`super::pieces`]). How many that are is estimated from the donor's last moves.
+
+use super::record;
+use crate::pg::error::{Error, Result};
+use docshard_core::chunk_map::ShardId;
+use docshard_core::error::Kind;
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+use std::time::Duration;
+
+/// How often a hand-over is tried.
+pub const ATTEMPTS: i32 = 20;
+
+/// So many documents a millisecond a donor is taken to remove of which nothing is known.
+const DOCUMENTS_PER_MS: f64 = 400.0;
+/// Fewer documents are never split for that.
+const FEWEST: i64 = 2_000;
+
+/// In milliseconds; 0: no limit.
+static MAX_WRITE_STALL: GucSetting<i32> = GucSetting::<i32>::new(500);
+
+/// Defines the setting; called from `_PG_init`.
+pub fn init() {
+    GucRegistry::define_int_guc(
+        c"docshard.max_write_stall",
+        c"How long the move of a chunk may keep those waiting who write to it.",
+        c"A hand-over that takes longer is given up and tried again. Zero is no limit.",
+        &MAX_WRITE_STALL,
+        0,
+        i32::MAX,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
+}
+
+/// The limit, if there is one.
+pub fn limit() -> Option<Duration> {
+    u64::try_from(MAX_WRITE_STALL.get()).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
+}
+
+/// Into how many pieces a chunk of so many documents should be split before it moves; None if it need not be. Runs in the
+/// caller's transaction.
+///
+/// # Errors
+/// Internal ones.
+pub fn pieces(donor: ShardId, documents: i64) -> Result<Option<usize>> {
+    let Some(limit) = limit().filter(|_| documents >= FEWEST) else { return Ok(None) };
+    let rate = record::removal_rate(donor)?.filter(|rate| *rate > 0.0).unwrap_or(DOCUMENTS_PER_MS);
+    let (expected, limit) = (documents as f64 / rate, limit.as_secs_f64() * 1000.0);
+    // Other things have to be done in that time, too, and the next time may be slower than the last.
+    if expected <= limit * 0.6 {
+        return Ok(None);
+    }
+    let most = usize::try_from(documents / (FEWEST / 2)).unwrap_or(usize::MAX);
+    Ok(Some(((expected / (limit * 0.4)).ceil() as usize).clamp(2, most.max(2))))
+}
+
+/// The error of a move that is given up for good.
+pub fn gave_up() -> Error {
+    let limit = MAX_WRITE_STALL.get();
+    Error::new(
+        Kind::LockTimeout,
+        format!(
+            "gave up after {ATTEMPTS} attempts to hand the chunk over within docshard.max_write_stall ({limit} ms)"
+        ),
+    )
+    .with_hint(
+        "Raise docshard.max_write_stall, split the chunk, or move it at a time when fewer of its documents change.",
+    )
+}
+
+/// The error of a move that ends as its chunk is split first.
+pub fn is_split_first(documents: i64) -> Error {
+    Error::new(
+        Kind::OperationFailed,
+        format!("the chunk has about {documents} documents, too many to be handed over at once, and is split first"),
+    )
+}
