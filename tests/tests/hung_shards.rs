@@ -194,9 +194,18 @@ fn a_shard_that_does_not_answer_ends_the_statement() {
     assert_eq!(cluster.router.value::<i64>(&count), 0, "what ended with 08006 has not happened");
 }
 
+/// Each question whether a shard answers is a connection there.
+fn an_application_sets_no_shard_timeout(cluster: &Cluster) {
+    cluster.router.psql("CREATE ROLE app LOGIN");
+    let mut client = cluster.router.try_client_as("app", "postgres").expect("it may log in");
+    let error = client.batch_execute("SET docshard.shard_timeout = '1ms'").expect_err("it is refused");
+    assert_eq!(error.code().expect("one of the server").code(), "42501", "{error:?}");
+}
+
 #[test]
 fn a_shard_that_works_for_long_is_waited_for() {
     let cluster = Cluster::spread(NS);
+    an_application_sets_no_shard_timeout(&cluster);
     let shard = &cluster.shards[0];
     let open = |sql: &str| session(&cluster, &format!("SET docshard.shard_timeout = '500ms'; {sql}"));
     // Its process stands still, but the server answers.
