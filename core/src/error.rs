@@ -76,6 +76,7 @@ kinds! {
     Overflow = 15, "22003";
     InvalidLength = 16, "22023";
     IllegalOperation = 20, "55000";
+    CannotDropShardKeyIndex = 303, "55000";
     LockTimeout = 24, "55P03";
     NamespaceNotFound = 26, "42P01";
     IndexNotFound = 27, "42704";

@@ -1,4 +1,4 @@
--- Sharding a collection with documents: an index that starts with the key, the key's fields in every document, no arrays.
+-- Sharding a collection with documents: an index that starts with the key, no arrays in it.
 SELECT docshard.insert_many('exist.c', array_agg(jsonb_build_object('_id', n, 'name', 'n' || n, 'pad', repeat('x', 1000))))
        -> 'insertedCount' AS inserted
   FROM generate_series(1, 3000) n;
@@ -9,11 +9,8 @@ SELECT docshard.shard_collection('exist.c', '{"name": 1}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.create_index('exist.c', '{"name": 1, "pad": 1}');
 
--- Every document must have the field; null is a value.
+-- A document that lacks the field has null there; an array, or what is too long, is no key.
 SELECT docshard.insert_many('exist.c', ARRAY['{"_id": "missing"}', '{"_id": "null", "name": null}']::jsonb[]) -> 'insertedCount' AS inserted;
-SELECT docshard.shard_collection('exist.c', '{"name": 1}');
-\echo :LAST_ERROR_SQLSTATE
-SELECT docshard.delete_one('exist.c', '{"_id": "missing"}');
 SELECT docshard.insert_one('exist.c', '{"_id": "array", "name": ["a"]}');
 SELECT docshard.shard_collection('exist.c', '{"name": 1}');
 \echo :LAST_ERROR_SQLSTATE
@@ -35,7 +32,7 @@ SELECT docshard.shard_collection('exist.c', '{"name": 1}');
 SELECT sharded, key, chunks > 3 AS split FROM docshard.collections WHERE namespace = 'exist.c';
 SELECT docshard.count_documents('exist.c'), docshard.count_documents('exist.c', '{"name": {"$gte": "n2", "$lt": "n3"}}');
 SELECT docshard.find_one('exist.c', '{"_id": 77}', '{"projection": {"name": 1}}');
-SELECT docshard.find_one('exist.c', '{"name": null}');
+SELECT docshard.find('exist.c', '{"name": null}', '{"sort": {"_id": 1}}');
 SELECT docshard.set_setting('chunk_size_mb', NULL);
 
 -- By _id no other index is needed; unique, if it is.

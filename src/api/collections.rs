@@ -163,6 +163,10 @@ fn list_indexes(
         let of_id = Json(json!({"_id": 1}).to_string());
         let mut rows =
             vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None, false, None, None, None)];
+        rows.extend(collection.key_index().map(|keys| {
+            let pattern = Json(collection.key.to_json().to_string());
+            (keys.default_name(), pattern, false, false, None, false, None, None, None)
+        }));
         rows.extend(collection.indexes.iter().map(|index| {
             let keys = Json(index.keys_json.clone());
             let partial = index.partial_filter().map(|text| Json(text.to_owned()));

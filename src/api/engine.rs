@@ -75,16 +75,6 @@ fn shard_key(doc: RawJsonb, pattern: &str, fcinfo: pg_sys::FunctionCallInfo) -> 
     run().unwrap_or_else(|e| e.raise())
 }
 
-/// True if the document has every field of the shard key.
-#[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
-fn has_shard_key(doc: RawJsonb, pattern: &str, fcinfo: pg_sys::FunctionCallInfo) -> bool {
-    let run = || -> Result<bool> {
-        let pattern = compiled(fcinfo, pattern, |text| -> Result<KeyPattern> { Ok(KeyPattern::parse(&json(text)?)?) })?;
-        Ok(pattern.is_complete(document(&doc)?))
-    };
-    run().unwrap_or_else(|e| e.raise())
-}
-
 /// The updated document; null if nothing changes. An ERROR if a `fixed` path would change.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn apply_update(

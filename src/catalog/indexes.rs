@@ -286,6 +286,9 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
     if let Some(existing) = conflicting(&collection, &name, &keys, options)? {
         return Ok(Drafted::Exists(existing));
     }
+    if let Some(existing) = shard_key_index(&collection, &name, &keys, options)? {
+        return Ok(Drafted::Exists(existing));
+    }
     if options.unique {
         check_unique(&collection.key, &keys, &keys_json)?;
     }
@@ -382,11 +385,14 @@ pub fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     change::touch(draft.collection)
 }
 
-/// The unique index of a collection that is sharded with `unique`.
+/// The unique index of a collection that is sharded with `unique`. The primary key of the tables is one of `{"_id": 1}`.
 ///
 /// # Errors
 /// As [`create`].
 pub fn create_for_unique_key(ns: &str, pattern: &KeyPattern) -> Result<()> {
+    if pattern.is_in_order_of_id() {
+        return Ok(());
+    }
     let options = IndexOptions { unique: true, ..IndexOptions::default() };
     create(ns, &pattern.to_json().to_string(), &options).map(|_| ())
 }
@@ -420,6 +426,35 @@ fn conflicting(
     Ok(None)
 }
 
+/// The name of the shard key's own index, if that is what is asked for; an error if it is in the way.
+fn shard_key_index(
+    collection: &Collection,
+    name: &str,
+    keys: &IndexKeys,
+    options: &IndexOptions<'_>,
+) -> Result<Option<String>> {
+    let Some(own) = collection.key_index() else { return Ok(None) };
+    let own_name = own.default_name();
+    let is_plain = !options.unique && !options.sparse && options.partial.is_none() && options.collation.is_none();
+    if !own.has_pattern_of(keys) || keys.wildcard.is_some() {
+        if name != own_name {
+            return Ok(None);
+        }
+        let own = collection.key.to_json();
+        let message = format!("An existing index has the same name as the requested index: {name}, keys {own}");
+        return Err(Error::new(Kind::IndexKeySpecsConflict, message));
+    }
+    // What it is beside its keys the primary key cannot be.
+    if !is_plain || options.hidden || options.expire_after_s.is_some() {
+        return Ok(None);
+    }
+    if name != own_name {
+        let message = format!("Index already exists with a different name: {own_name}");
+        return Err(Error::new(Kind::IndexOptionsConflict, message));
+    }
+    Ok(Some(own_name))
+}
+
 /// Uniqueness holds on each shard alone, so the shard key must come first.
 fn check_unique(pattern: &KeyPattern, keys: &IndexKeys, keys_json: &str) -> Result<()> {
     let prefixed = pattern.hashed_field().is_none()
@@ -438,7 +473,7 @@ fn check_unique(pattern: &KeyPattern, keys: &IndexKeys, keys_json: &str) -> Resu
 }
 
 /// Drops indexes everywhere: those of these names, that of these keys (an object), or all (`"*"`) but the one on `_id` and
-/// the unique one of a unique shard key; answers how many there were, the one on `_id` included.
+/// that of the shard key; answers how many there were, the one on `_id` included.
 ///
 /// # Errors
 /// As [`drop`]; `TypeMismatch`.
@@ -468,16 +503,18 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
     for name in &names {
         drop(ns, name)?;
     }
-    Ok(collection.indexes.len() + 1)
+    Ok(collection.count_of_indexes())
 }
 
-/// True for the unique index of a unique shard key.
+/// True for the index that stands for the shard key, which is a unique one if that is unique.
 fn is_of_key(collection: &Collection, index: &Index) -> bool {
-    let paths = index.fields().iter().map(|(path, _)| path);
-    collection.unique
-        && index.unique
-        && index.partial.is_none()
-        && paths.eq(collection.key.fields.iter().map(|(path, _)| path))
+    !collection.key.is_in_order_of_id()
+        && index.is_of_key(&collection.key)
+        && (index.unique, index.hidden, index.expire_after_s) == (collection.unique, false, None)
+}
+
+fn undroppable() -> Error {
+    Error::new(Kind::CannotDropShardKeyIndex, "Cannot drop the only compatible index for this collection's shard key")
 }
 
 fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
@@ -488,6 +525,7 @@ fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
     let same = collection.indexes.iter().filter(|index| index.keys.has_pattern_of(&pattern));
     let found: Vec<&str> = same.map(|index| index.name.as_str()).collect();
     match found.as_slice() {
+        [] if collection.key_index().is_some_and(|keys| keys.has_pattern_of(&pattern)) => Ok(pattern.default_name()),
         [] => Err(Error::new(Kind::IndexNotFound, format!("can't find index with key: {keys}"))),
         [name] => Ok((*name).to_owned()),
         several => {
@@ -501,7 +539,7 @@ fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
 /// Drops an index everywhere.
 ///
 /// # Errors
-/// `IndexNotFound`, `InvalidOptions` for `_id_`, `NamespaceNotFound`.
+/// `IndexNotFound`, `InvalidOptions` for `_id_`, `CannotDropShardKeyIndex`, `NamespaceNotFound`.
 pub fn drop(ns: &str, name: &str) -> Result<()> {
     super::shards::check_router()?;
     namespace::split(ns)?;
@@ -509,14 +547,16 @@ pub fn drop(ns: &str, name: &str) -> Result<()> {
         return Err(Error::new(Kind::InvalidOptions, "cannot drop _id index"));
     }
     let not_found = || Error::new(Kind::IndexNotFound, format!("index not found with name [{name}]"));
-    if !cache::get(ns)?.indexes.iter().any(|index| index.name == name) {
-        return Err(not_found());
+    let known = cache::get(ns)?;
+    if !known.indexes.iter().any(|index| index.name == name) {
+        let is_of_key = known.key_index().is_some_and(|keys| keys.default_name() == name);
+        return Err(if is_of_key { undroppable() } else { not_found() });
     }
     let locked = undisturbed::lock(ns)?;
     let collection = cache::get(ns)?;
     let Some(index) = collection.indexes.iter().find(|index| index.name == name) else { return Err(not_found()) };
     if is_of_key(&collection, index) {
-        return Err(Error::new(Kind::InvalidOptions, "cannot drop the unique index of the shard key"));
+        return Err(undroppable());
     }
     collections::refuse_while_building(locked.id, ns)?;
     let shards: Vec<ShardId> = collection.placements.keys().copied().collect();

@@ -84,6 +84,15 @@ impl Index {
         self.keys.collation.as_ref()
     }
 
+    /// True if its keys are those of a shard key, of every document, in the order of bytes.
+    pub fn is_of_key(&self, key: &KeyPattern) -> bool {
+        let fields = key.fields.iter().map(|(path, _)| (path.as_str(), false));
+        let is_plain = self.partial.is_none() && self.keys.collation.is_none() && self.keys.wildcard.is_none();
+        is_plain
+            && self.keys.hashed == key.hashed_field()
+            && self.fields().iter().map(|(path, down)| (path.as_str(), *down)).eq(fields)
+    }
+
     /// The filter of its `partialFilterExpression`, as text.
     pub fn partial_filter(&self) -> Option<&str> {
         self.partial.as_deref().filter(|_| !self.sparse).map(|partial| partial.expression.as_str())
@@ -126,6 +135,23 @@ impl Collection {
     pub fn index_of(&self, relation: &str) -> Option<&Index> {
         let id = table::index_of(relation)?;
         self.indexes.iter().find(|index| index.id == id)
+    }
+
+    /// The keys of the shard key's own index, which the primary key of the tables is. None if it is that of `_id`, or a secondary
+    /// index has its keys or its name.
+    pub fn key_index(&self) -> Option<IndexKeys> {
+        if self.key.is_in_order_of_id() {
+            return None;
+        }
+        let keys = IndexKeys::parse(&self.key.to_json()).ok()?;
+        let name = keys.default_name();
+        let stands_for = |index: &Index| index.name == name || index.is_of_key(&self.key);
+        (!self.indexes.iter().any(stands_for)).then_some(keys)
+    }
+
+    /// How many indexes there are.
+    pub fn count_of_indexes(&self) -> usize {
+        1 + usize::from(self.key_index().is_some()) + self.indexes.len()
     }
 
     /// True if there is a unique index beside the primary key.

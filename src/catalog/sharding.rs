@@ -177,21 +177,12 @@ fn shard_existing(
     if documents == 0 {
         return Ok(false);
     }
+    if options.initial_chunks.is_some() {
+        let message = "numInitialChunks is not supported when the collection is not empty.";
+        return Err(Error::new(Kind::InvalidOptions, message));
+    }
     check_indexes(collection, pattern)?;
     let pattern_json = pattern.to_json().to_string();
-    let incomplete = query_on(
-        &shard,
-        &format!("SELECT count(*) FROM {table} t WHERE NOT docshard_internal.has_shard_key(t.doc, $1)"),
-        &[Param::Text(&pattern_json)],
-        1,
-    )?;
-    if let Some(missing) = incomplete.first().map(|row| row.i64(0)).filter(|missing| *missing > 0) {
-        return Err(Error::new(
-            Kind::ShardKeyNotFound,
-            format!("There are {missing} documents in {name} that lack a field of the shard key {pattern_json}"),
-        )
-        .with_hint("Give every document the shard key's fields first."));
-    }
     run_on(
         &shard,
         &format!("UPDATE {table} t SET skey = docshard_internal.shard_key(t.doc, $1)"),

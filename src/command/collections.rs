@@ -78,7 +78,7 @@ fn check_create(fields: &Fields<'_>) -> Result<()> {
 }
 
 fn count_of_indexes(collection: &Collection) -> i64 {
-    collection.indexes.len() as i64 + 1
+    i64::try_from(collection.count_of_indexes()).unwrap_or(i64::MAX)
 }
 
 /// drop.
@@ -229,6 +229,9 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
     let collection = cache::get(&namespace)
         .map_err(|_| Error::new(Kind::NamespaceNotFound, format!("ns does not exist: {namespace}")))?;
     let mut documents = vec![document(&json!({"v": 2, "key": {"_id": 1}, "name": "_id_"}))?];
+    if let Some(keys) = collection.key_index() {
+        documents.push(document(&json!({"v": 2, "key": collection.key.to_json(), "name": keys.default_name()}))?);
+    }
     for index in &collection.indexes {
         let key = crate::pg::json::parse(&index.keys_json)?;
         let mut shown = json!({"v": 2, "key": key, "name": index.name});

@@ -50,7 +50,7 @@ pub enum Means<'a> {
     Free,
     /// no index
     Natural,
-    /// the index on `_id`
+    /// the indexes on `_id` and the shard key
     Id,
     /// a secondary index
     Index(&'a Index),
@@ -118,7 +118,11 @@ pub fn means<'a>(collection: &'a Collection, query: &Query) -> Result<Means<'a>>
         }
         return Ok(Means::Natural);
     }
-    let index = named(collection, hint)?;
+    let is_of_key = is_of_key(collection, hint);
+    if is_of_key && query.bounds.is_some() {
+        return Err(Error::new(Kind::NotImplemented, "min and max of the shard key's own index are not supported"));
+    }
+    let index = if is_of_key { None } else { named(collection, hint)? };
     if let Some(bounds) = &query.bounds {
         // What the index lacks has no key in its part.
         let setting = parsed_setting(query.setting.as_ref())?;
@@ -139,6 +143,14 @@ pub fn means<'a>(collection: &'a Collection, query: &Query) -> Result<Means<'a>>
         return Err(no_plan(&format!("the wildcard index {} cannot serve the filter", index.name)));
     }
     Ok(Means::Index(index))
+}
+
+/// True if a hint gives the shard key's own index, by name or by keys.
+fn is_of_key(collection: &Collection, hint: &Json) -> bool {
+    collection.key_index().is_some_and(|own| match hint {
+        Json::String(name) => own.default_name() == *name,
+        keys => IndexKeys::parse(keys).is_ok_and(|keys| own.has_pattern_of(&keys) && keys.wildcard.is_none()),
+    })
 }
 
 /// The index that a hint gives by name or by keys; None: that on `_id`.

@@ -127,11 +127,6 @@ impl KeyPattern {
         Ok(key)
     }
 
-    /// True if the document has every field of the key (null counts as present, missing does not).
-    pub fn is_complete(&self, document: RawObject<'_>) -> bool {
-        self.fields.iter().all(|(path, _)| matches!(find(document, path), Ok(Some(_))))
-    }
-
     /// Encodes a bound given by a user, such as `{"recipient": "m"}` or `{"recipient": {"$minKey": 1}, "sent": 5}`.
     /// Fields left out at the end count as MinKey. A hashed field takes a 64-bit integer.
     ///
