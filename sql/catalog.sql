@@ -26,7 +26,7 @@ CREATE TABLE docshard_catalog.shards (
     cluster     boolean NOT NULL DEFAULT true REFERENCES docshard_catalog.cluster
 );
 COMMENT ON TABLE docshard_catalog.shards IS 'The shards; server is the postgres_fdw server, null for the router''s own database';
-COMMENT ON COLUMN docshard_catalog.shards.node IS 'system identifier / database oid: tells the same database under two names';
+COMMENT ON COLUMN docshard_catalog.shards.node IS 'for people: system identifier / database oid, as add_shard has seen it last';
 
 CREATE TABLE docshard_catalog.contacts (
     shard_id  int PRIMARY KEY REFERENCES docshard_catalog.shards ON DELETE CASCADE,

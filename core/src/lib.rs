@@ -38,4 +38,7 @@ pub mod balancer;
 pub mod deadlock;
 pub mod handshake;
 pub mod migration;
+pub mod prepared_name;
+pub mod router_lock;
 pub mod silence;
+pub mod standing;

@@ -1,7 +1,7 @@
 //! Starting, stopping and watching the balancer.
 
 use crate::balancer::{self, control};
-use crate::catalog::shards::check_router;
+use crate::catalog::shards::{check_may_change, check_router};
 use crate::catalog::{collections, namespace, settings};
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn start_balancer() -> Json {
     let run = || -> Result<Json> {
-        check_router()?;
+        check_may_change()?;
         worker::require_preloaded()?;
         control::start()?;
         Ok(Json(json!({"ok": 1}).to_string()))
@@ -30,7 +30,7 @@ fn start_balancer() -> Json {
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn stop_balancer(timeout_ms: default!(i64, "60000")) -> Json {
     let run = || -> Result<Json> {
-        check_router()?;
+        check_may_change()?;
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
         let stopped = control::stop(timeout)?;
         if !stopped.quiet {
@@ -117,6 +117,7 @@ fn disable_balancing(ns: &str) -> Json {
 }
 
 fn set_balancing(ns: &str, on: bool) -> Result<Json> {
+    check_may_change()?;
     check(ns)?;
     collections::set_balancing(ns, on)?;
     worker::wake_at_commit();
@@ -127,6 +128,7 @@ fn set_balancing(ns: &str, on: bool) -> Result<Json> {
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn configure_collection_balancing(ns: &str, options: Json) -> Json {
     let run = || -> Result<Json> {
+        check_may_change()?;
         check(ns)?;
         let json = options.parse()?;
         let options = Options::of(&json, "configure_collection_balancing", &["chunkSize"])?;

@@ -138,7 +138,7 @@ fn move_range(
 }
 
 fn check(ns: &str) -> Result<()> {
-    shards::check_router()?;
+    shards::check_may_change()?;
     namespace::split(ns).map(|_| ())
 }
 
@@ -204,7 +204,7 @@ fn move_to(ns: &str, chunk: Chunk, to: &str, force_jumbo: bool) -> Result<Json> 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn abort_migration(migration: i64) -> Json {
     let run = || -> Result<Json> {
-        shards::check_router()?;
+        shards::check_may_change()?;
         end_move(migration)
     };
     run().unwrap_or_else(|e| e.raise())
@@ -259,7 +259,7 @@ fn end_one(migration: i64) -> Result<Map<String, Value>> {
 /// itself. Answers how many moves could not be ended, as a shard cannot be reached.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn recover_moves() -> i64 {
-    jobs::recover_and_wait().unwrap_or_else(|e| e.raise())
+    shards::check_may_change().and_then(|()| jobs::recover_and_wait()).unwrap_or_else(|e| e.raise())
 }
 
 fn holders(tag: Tag) -> TableIterator<'static, (name!(holder, String), name!(pid, Option<i32>))> {

@@ -4,7 +4,7 @@ use super::required;
 use crate::catalog::dismantle::{self, Scope};
 use crate::catalog::grants::EVERYTHING;
 use crate::catalog::shards::{self, AddOptions, Removal};
-use crate::catalog::{access, cache, change, collections, contacts, databases, rotation};
+use crate::catalog::{access, cache, change, collections, contacts, databases, rotation, takeover};
 use crate::migration::{MoveRequest, jobs, lost};
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
@@ -42,6 +42,30 @@ fn add_shard(conn: &str, options: default!(Json, "'{}'")) -> Json {
         let name = shards::add(conn, &options)?;
         worker::wake_at_commit();
         Ok(answer(&json!({"shardAdded": name, "ok": 1})))
+    };
+    run().unwrap_or_else(|e| e.raise())
+}
+
+/// Makes this database the router of its cluster: a restored one, a copy of its server, or one whose server was upgraded by
+/// pg_upgrade. The database that was the router is listened to by no shard any more. Answers the shards that could not be told yet,
+/// and what another router has left prepared at shards.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn take_over_cluster() -> Json {
+    let run = || -> Result<Json> {
+        let taken = takeover::take_over()?;
+        worker::wake_at_commit();
+        let pairs = |pairs: Vec<(String, String)>, what: &str| -> serde_json::Value {
+            pairs.into_iter().map(|(shard, value)| json!({"shard": shard, what: value})).collect()
+        };
+        let mut answer = json!({"epoch": taken.epoch});
+        if !taken.unreachable.is_empty() {
+            answer["unreachable"] = pairs(taken.unreachable, "error");
+        }
+        if !taken.left.is_empty() {
+            answer["preparedTransactions"] = pairs(taken.left, "gid");
+        }
+        answer["ok"] = 1.into();
+        Ok(Json(answer.to_string()))
     };
     run().unwrap_or_else(|e| e.raise())
 }
@@ -131,7 +155,7 @@ fn accept_shard(name: &str) -> Json {
 fn enable_sharding(db: Option<&str>, primary: default!(Option<&str>, "NULL")) -> Json {
     let run = || -> Result<Json> {
         let db = required(db, "db")?;
-        shards::check_router()?;
+        shards::check_may_change()?;
         databases::enable_sharding(db, primary)?;
         change::announce();
         Ok(answer(&json!({"ok": 1})))
@@ -154,7 +178,7 @@ fn drop_database(db: &str) -> Json {
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn move_primary(db: &str, to: &str) -> Json {
     let run = || -> Result<Json> {
-        shards::check_router()?;
+        shards::check_may_change()?;
         if server::in_transaction_block() {
             let message = "a database cannot be moved inside a transaction block";
             return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
@@ -200,7 +224,7 @@ fn resources<'a>(options: &Options<'a>, name: &str) -> Result<Vec<&'a str>> {
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn grant_access(role: &str, options: default!(Json, "'{}'")) -> Json {
     let run = || -> Result<Json> {
-        shards::check_router()?;
+        shards::check_may_change()?;
         let json = options.parse()?;
         let options = Options::of(&json, "grant_access", &["read", "write"])?;
         let (read, mut write) = (resources(&options, "read")?, resources(&options, "write")?);
@@ -218,7 +242,7 @@ fn grant_access(role: &str, options: default!(Json, "'{}'")) -> Json {
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn revoke_access(role: &str, options: default!(Json, "'{}'")) -> Json {
     let run = || -> Result<Json> {
-        shards::check_router()?;
+        shards::check_may_change()?;
         let json = options.parse()?;
         let options = Options::of(&json, "revoke_access", &["read", "write"])?;
         access::revoke(role, &resources(&options, "read")?, &resources(&options, "write")?)?;
@@ -232,7 +256,7 @@ fn revoke_access(role: &str, options: default!(Json, "'{}'")) -> Json {
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn rotate_service_password() -> Json {
     let run = || -> Result<Json> {
-        shards::check_router()?;
+        shards::check_may_change()?;
         if server::in_transaction_block() {
             let message = "the service role's password cannot be changed inside a transaction block";
             return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));

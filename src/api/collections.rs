@@ -27,7 +27,7 @@ fn answer(value: &serde_json::Value) -> Json {
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_collection(ns: &str, options: default!(Json, "'{}'")) -> Json {
     let run = || -> Result<Json> {
-        shards::check_router()?;
+        shards::check_may_change()?;
         let json = options.parse()?;
         let options = Options::of(&json, "create_collection", &["collation"])?;
         let collation = options.get("collation").map(Collator::parse).transpose()?.flatten();
@@ -48,7 +48,7 @@ fn drop_collection(ns: &str) -> bool {
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) -> Json {
     let run = || -> Result<Json> {
-        shards::check_router()?;
+        shards::check_may_change()?;
         namespace::split(ns)?;
         let pattern = KeyPattern::parse(&key.parse()?)?;
         let json = options.parse()?;
@@ -75,7 +75,7 @@ fn shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) -> Jso
 fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> String {
     let _call = whole::Call::of(fcinfo);
     let run = || -> Result<String> {
-        shards::check_router()?;
+        shards::check_may_change()?;
         let json = options.parse()?;
         let given = Options::of(&json, "create_index", indexing::OPTIONS)?;
         let options = indexing::options(ns, &given)?;
@@ -94,7 +94,7 @@ fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'"), fcinfo: p
 fn create_indexes(ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> Vec<String> {
     let _call = whole::Call::of(fcinfo);
     let run = || -> Result<Vec<String>> {
-        shards::check_router()?;
+        shards::check_may_change()?;
         let serde_json::Value::Array(wanted) = indexes.parse()? else {
             return Err(Error::new(Kind::TypeMismatch, "indexes must be an array, such as [{\"key\": {\"from\": 1}}]"));
         };

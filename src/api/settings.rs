@@ -2,7 +2,7 @@
 
 use super::required;
 use crate::catalog::settings;
-use crate::catalog::shards::check_router;
+use crate::catalog::shards::check_may_change;
 use crate::pg::error::Result;
 use crate::pg::json::Json;
 use crate::pg::process;
@@ -14,7 +14,7 @@ use serde_json::json;
 fn set_setting(name: Option<&str>, value: Option<&str>) -> Json {
     let run = || -> Result<Json> {
         let name = required(name, "name")?;
-        check_router()?;
+        check_may_change()?;
         settings::set(name, value)?;
         process::wake_at_commit();
         Ok(Json(json!({"name": name, "value": value, "ok": 1}).to_string()))

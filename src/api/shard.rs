@@ -4,7 +4,7 @@ use super::{given, required};
 use crate::ownership::arriving::Expected;
 use crate::ownership::placement::{Placement, check_read};
 use crate::ownership::updating::{self, Updating};
-use crate::ownership::{access, arriving, capture, documents, few, leaving, parts, table, writing};
+use crate::ownership::{access, arriving, capture, documents, few, leaving, parts, router_lock, table, writing};
 use crate::pg::aggregate;
 use crate::pg::error::Result;
 use crate::pg::json;
@@ -97,6 +97,13 @@ fn count_all(collection: i32) -> i64 {
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
 fn count_matching(collection: i32, filter: &str) -> i64 {
     table::count_matching(collection, filter).unwrap_or_else(|e| e.raise()).cast_signed()
+}
+
+/// Takes the router's lock on this shard for the session; null if it has it, or else who has. A holder that has said nothing for so
+/// many milliseconds is ended.
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, strict, requires = ["catalog"])]
+fn hold_router_lock(silence_ms: i64) -> Option<String> {
+    router_lock::hold(silence_ms).unwrap_or_else(|e| e.raise())
 }
 
 /// Takes the locks that a write to `[lo, hi)` needs and checks the version under them; null means no bound.

@@ -1,7 +1,7 @@
 //! Zones.
 
 use super::required;
-use crate::catalog::shards::check_router;
+use crate::catalog::shards::check_may_change;
 use crate::catalog::zones;
 use crate::pg::error::Result;
 use crate::pg::json::Json;
@@ -10,7 +10,7 @@ use pgrx::prelude::*;
 use serde_json::json;
 
 fn answer(change: impl FnOnce() -> Result<()>) -> Json {
-    check_router().and_then(|()| change()).unwrap_or_else(|e| e.raise());
+    check_may_change().and_then(|()| change()).unwrap_or_else(|e| e.raise());
     worker::wake_at_commit();
     Json(json!({"ok": 1}).to_string())
 }

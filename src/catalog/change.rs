@@ -3,7 +3,10 @@
 //! RULE: who changes a collection's chunks, placements or indexes first locks its row ([`lock`]), and ends with
 //! [`touch`]. So changes of one collection come one after the other, and every cached map notices. What becomes of a chunk's
 //! bounds or owner is written with [`NEXT_REVISION`]; a chunk that is gone is covered by others that are.
+//!
+//! INVARIANT: a copy of the router changes nothing: [`lock`], [`touch`] and [`log`] refuse it.
 
+use super::cluster;
 use crate::pg::epoch::{self, Epoch};
 use crate::pg::error::{Error, Result};
 use crate::pg::invalidation;
@@ -49,8 +52,9 @@ fn note_locked(collection: i32) {
 /// Locks a collection's metadata.
 ///
 /// # Errors
-/// `NamespaceNotFound`.
+/// `NamespaceNotFound`; `NotWritablePrimary` at a copy of the router.
 pub fn lock(namespace: &str) -> Result<Locked> {
+    cluster::require_router()?;
     let rows = spi::query(
         "SELECT id, token, version, key FROM docshard_catalog.collections WHERE namespace = $1 FOR UPDATE",
         &[Param::Text(namespace)],
@@ -80,8 +84,9 @@ pub const NEXT_REVISION: &str = "(SELECT revision + 1 FROM docshard_catalog.coll
 /// Advances a collection's revision and announces the change.
 ///
 /// # Errors
-/// Internal ones.
+/// `NotWritablePrimary` at a copy of the router.
 pub fn touch(collection: i32) -> Result<()> {
+    cluster::require_router()?;
     spi::execute(
         "UPDATE docshard_catalog.collections SET revision = revision + 1 WHERE id = $1",
         &[Param::Int4(collection)],
@@ -100,8 +105,9 @@ pub fn announce() {
 /// Writes a line into the changelog; `details` is a JSON object.
 ///
 /// # Errors
-/// Internal ones.
+/// `NotWritablePrimary` at a copy of the router.
 pub fn log(what: &str, namespace: Option<&str>, details: &serde_json::Value) -> Result<()> {
+    cluster::require_router()?;
     spi::execute(
         "INSERT INTO docshard_catalog.changelog (what, namespace, details) VALUES ($1, $2, $3::text::json)",
         &[Param::Text(what), Param::OptText(namespace), Param::Text(&details.to_string())],

@@ -5,7 +5,7 @@ use super::change::NEXT_REVISION;
 use super::model::Collection;
 use super::nodes::run_on_all;
 use super::pending_drops::{self, Dropped};
-use super::shards::check_router;
+use super::shards::check_may_change;
 use super::{cache, change, databases, namespace, undisturbed, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Tag};
@@ -51,7 +51,7 @@ pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
 }
 
 fn create_unsharded(name: &str, collation: Option<&Collator>) -> Result<()> {
-    check_router()?;
+    check_may_change()?;
     let (database, _) = namespace::split(name)?;
     let primary = databases::ensure(database, None)?;
     let pattern = KeyPattern::unsharded();
@@ -187,7 +187,7 @@ pub fn set_chunk_size(name: &str, mb: Option<i32>) -> Result<()> {
 /// # Errors
 /// `ConflictingOperationInProgress`, `LockTimeout`; whatever the shards raise.
 pub fn drop(name: &str) -> Result<bool> {
-    check_router()?;
+    check_may_change()?;
     let dropped = drop_but_zones(name)?;
     zones::forget(name)?;
     Ok(dropped)

@@ -3,19 +3,19 @@
 //!
 //! INVARIANT: a counter is committed at the shard, and at its synchronous standbys, before it is noted here.
 
-use super::cache;
-use super::change;
 use super::model::{Place, Shard};
 use super::pending_drops;
 use super::shards::LOCAL;
+use super::{cache, change, cluster};
 use crate::pg::error::{Error, REFUSED_CONNECTION, Result};
 use crate::pg::param::Param;
 use crate::pg::snapshot::ActiveSnapshot;
-use crate::pg::{process, server, spi, user};
+use crate::pg::{server, spi, user};
 use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, Row, Session};
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::handshake::{Donor, Hello, Member, NEWEST_PROTOCOL, Node, OLDEST_PROTOCOL, Position, Progress};
+use docshard_core::standing::Standing;
 use pgrx::pg_sys::Oid;
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ impl Cluster for Catalog {
         let known = row.get(3).map(|_| Position { timeline: row.i64(3), counter: row.i64(4) });
         Ok(Some(Hello {
             to: Member { cluster: row.i64(0), shard: shard.to_owned() },
-            router: identity(),
+            router: cluster::identity().to_string(),
             epoch: row.i64(1),
             known: known.filter(|_| shard != LOCAL),
             refuse_lost_writes: refuses_lost_writes(),
@@ -59,26 +59,15 @@ impl Cluster for Catalog {
     }
 }
 
-/// What is to be done at a server's shard before anything else.
+/// What is to be done at a server's shard before anything else. A copy of the router does nothing there.
 fn pending_at(server: Oid) -> Result<Vec<String>> {
+    if user::as_extension_owner(cluster::standing)? != Standing::Router {
+        return Ok(Vec::new());
+    }
     match server::foreign_server_name(server) {
         Some(name) => pending_drops::statements(&name),
         None => Ok(Vec::new()),
     }
-}
-
-/// Which database of which server this is: system identifier / database OID.
-pub fn identity() -> String {
-    format!("{}/{}", server::system_identifier(), process::my_database().to_u32())
-}
-
-/// This router's epoch.
-///
-/// # Errors
-/// Internal ones.
-pub fn epoch() -> Result<i64> {
-    let rows = spi::query("SELECT epoch FROM docshard_catalog.cluster", &[])?;
-    Ok(rows.first().map_or(0, |row| row.i64(0)))
 }
 
 /// What a shard must say of itself to another one, which pulls from it.
@@ -234,7 +223,7 @@ pub fn start_advancing(session: &mut Session, counter: i64) -> Result<()> {
             Param::Int8(counter),
             Param::Text(row.text(2)),
             Param::Int8(row.i64(1)),
-            Param::Text(&identity()),
+            Param::Text(&cluster::identity().to_string()),
             Param::Int8(row.i64(0)),
         ],
     )
@@ -254,7 +243,11 @@ pub fn note_advanced(shard: &Shard, counter: i64, rows: &[Row]) -> Result<()> {
     note(shard.id, Position { timeline: position_of(row)?.timeline, counter })
 }
 
-fn note(shard: ShardId, position: Position) -> Result<()> {
+/// Notes how far a shard is: what the catalog knew of it does not count any more.
+///
+/// # Errors
+/// Internal ones.
+pub(super) fn note(shard: ShardId, position: Position) -> Result<()> {
     spi::execute(
         "INSERT INTO docshard_catalog.contacts (shard_id, timeline, counter, at) \
          SELECT id, $2, $3, pg_catalog.clock_timestamp() FROM docshard_catalog.shards WHERE id = $1 \

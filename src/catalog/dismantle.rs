@@ -5,7 +5,7 @@
 //! afterwards, which shards of the old one do not take for theirs.
 
 use super::shards::{LOCAL, puller_name, server_name};
-use super::{cache, change};
+use super::{cache, change, cluster};
 use crate::catalog::model::{Place, Shard};
 use crate::ownership::{access, dismantle as node};
 use crate::pg::error::{Error, REFUSED_CONNECTION, Result};
@@ -15,6 +15,7 @@ use crate::pg::sql::quote_literal;
 use crate::pg::{server, spi, user};
 use crate::remote::Session;
 use docshard_core::error::Kind;
+use docshard_core::standing::Standing;
 use pgrx::pg_sys::Oid;
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
@@ -74,6 +75,15 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
         }
         _ => Vec::new(),
     };
+    if let (false, Standing::Copy(reason)) = (others.is_empty(), cluster::standing()?) {
+        return Err(Error::new(
+            Kind::NotWritablePrimary,
+            format!("this database is a copy of the cluster's router, and takes no shard apart: {reason}"),
+        )
+        .with_hint(
+            "docshard.dismantle(confirm, '{\"shards\": false}') takes this database alone out of the cluster.",
+        ));
+    }
     let names: Vec<&str> = others.iter().map(|shard| shard.name.as_str()).collect();
     let Some(confirm) = confirm else {
         return Ok(json!({
@@ -252,11 +262,7 @@ fn dismantle_here(found: &Found) -> Result<()> {
          WHERE NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE name = $1)",
         &[Param::Text(LOCAL)],
     )?;
-    spi::execute(
-        "UPDATE docshard_catalog.cluster SET id = ('x' || pg_catalog.substr(pg_catalog.md5( \
-           pg_catalog.random()::pg_catalog.text || pg_catalog.clock_timestamp()::pg_catalog.text), 1, 16))::pg_catalog.bit(64)::pg_catalog.int8",
-        &[],
-    )?;
+    cluster::renew()?;
     change::log("dismantle", None, &json!({"cluster": found.confirmation()}))?;
     change::announce();
     Ok(())

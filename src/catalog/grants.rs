@@ -5,6 +5,7 @@
 //! which look again.
 
 use super::cache;
+use super::cluster;
 use super::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::pg::snapshot::ActiveSnapshot;
@@ -121,9 +122,13 @@ pub fn of_collection<'g>(grants: &'g [Grant], namespace: &str) -> (Vec<&'g str>,
 /// Whose privileges count at shards for a statement of the present user on a collection.
 ///
 /// # Errors
-/// `Unauthorized` if nothing was granted to the user, or to a role whose privileges the user has.
+/// `Unauthorized` if nothing was granted to the user, or to a role whose privileges the user has; `NotWritablePrimary` for a
+/// write at a copy of the router.
 pub fn require(collection: &Collection, level: Level) -> Result<Role> {
     let generation = cache::generation()?;
+    if level == Level::Write {
+        cluster::require_router_in(generation)?;
+    }
     let known = KNOWN.with_borrow(|known| match known {
         Some(known) if known.generation == generation => Some((known.owner, Rc::clone(&known.grants))),
         _ => None,

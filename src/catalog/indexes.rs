@@ -478,7 +478,7 @@ fn check_unique(pattern: &KeyPattern, keys: &IndexKeys, keys_json: &str) -> Resu
 /// # Errors
 /// As [`drop`]; `TypeMismatch`.
 pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
-    super::shards::check_router()?;
+    super::shards::check_may_change()?;
     namespace::split(ns)?;
     let collection = cache::get(ns)?;
     let mut names: Vec<String> = Vec::new();
@@ -541,7 +541,7 @@ fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
 /// # Errors
 /// `IndexNotFound`, `InvalidOptions` for `_id_`, `CannotDropShardKeyIndex`, `NamespaceNotFound`.
 pub fn drop(ns: &str, name: &str) -> Result<()> {
-    super::shards::check_router()?;
+    super::shards::check_may_change()?;
     namespace::split(ns)?;
     if name == "_id_" {
         return Err(Error::new(Kind::InvalidOptions, "cannot drop _id index"));

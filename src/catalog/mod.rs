@@ -5,6 +5,7 @@
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
 //! * [`contacts`]: what is said at a shard first, and how far each shard is known to have come.
 //! * [`undisturbed`]: the same for changes that wait until no chunk moves.
+//! * [`cluster`]: which database is the cluster's router, and whether this one is.
 //! * [`grants`]: who may read and write which collections.
 //! * [`sizes`]: how much is where, asked at the shards.
 //! * [`duplicate`]: violated unique indexes in MongoDB's words.
@@ -14,6 +15,7 @@
 //! * [`pending_drops`]: drops that are still to be done at shards that could not be reached.
 //! * [`dismantle`]: takes the cluster apart.
 //! * [`protection`]: refuses to drop what a cluster needs.
+//! * [`takeover`]: a copy of the router becomes the router.
 //! * [`zones`]: which shards belong to a zone, and which keys live there.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
 //! * [`shards`], [`databases`], [`collections`], [`indexes`], [`sharding`], [`access`]: the operations of administrators;
@@ -23,6 +25,7 @@ pub mod access;
 pub mod cache;
 pub mod change;
 pub mod chunks;
+pub mod cluster;
 pub mod collections;
 pub mod contacts;
 pub mod databases;
@@ -42,5 +45,6 @@ pub mod settings;
 pub mod sharding;
 pub mod shards;
 pub mod sizes;
+pub mod takeover;
 pub mod undisturbed;
 pub mod zones;

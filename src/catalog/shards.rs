@@ -7,7 +7,7 @@
 
 use super::cache;
 use super::change;
-use super::contacts;
+use super::cluster;
 use super::lost;
 use super::model::{Place, Shard};
 use super::nodes::run_on;
@@ -76,6 +76,15 @@ pub fn check_router() -> Result<()> {
         )
         .with_hint("Run it on the cluster's router.")),
     }
+}
+
+/// Refuses changes of the cluster on a node that is not its router: a shard, or a copy of the router.
+///
+/// # Errors
+/// `IllegalOperation`, `NotWritablePrimary`.
+pub fn check_may_change() -> Result<()> {
+    check_router()?;
+    cluster::require_router()
 }
 
 /// A connection string as libpq options: libpq's own forms, or MongoDB's `name/host1:port,host2:port`, whose name is
@@ -162,7 +171,7 @@ fn probe(session: &mut Session) -> Result<Probe> {
 /// `HostUnreachable`, `IllegalOperation` (itself, the same database under another name), `OperationFailed` (wrong
 /// version, data of another cluster, a name that is taken), `BadValue`.
 pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
-    check_router()?;
+    check_may_change()?;
     if conn == LOCAL {
         return add_local(options);
     }
@@ -199,6 +208,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
         None => free_name()?,
     };
     check_name(&name)?;
+    cluster::register()?;
     let id = next_id()?;
     let login = prepare_node(&mut session, &probe, &name, id, &user, password.as_deref())?;
     drop(session);
@@ -282,26 +292,47 @@ fn existing(probe: &Probe, wanted: Option<&str>) -> Result<Option<String>> {
         return Err(Error::new(Kind::IllegalOperation, "cannot add this database as a shard: it is the router itself")
             .with_hint("The router's own database is the shard \"local\"."));
     }
-    let rows = spi::query(
-        "SELECT name, node FROM docshard_catalog.shards WHERE node = $1 OR name = $2",
-        &[Param::Text(&probe.node), Param::OptText(wanted)],
-    )?;
-    if let Some(row) = rows.iter().find(|row| row.opt_text(1) == Some(&probe.node)) {
-        let name = row.text(0);
-        if wanted.is_none_or(|wanted| wanted == name) {
-            return Ok(Some(name.to_owned()));
+    let known = |column: &str, value: Option<&str>| -> Result<Option<(String, Option<String>)>> {
+        let sql = format!("SELECT name, server FROM docshard_catalog.shards WHERE {column} = $1");
+        let rows = spi::query(&sql, &[Param::OptText(value)])?;
+        Ok(rows.first().map(|row| (row.text(0).to_owned(), row.opt_text(1).map(str::to_owned))))
+    };
+    if let Some((name, server)) = known("name", wanted)? {
+        // What the catalog has of it is for people: pg_upgrade changes it, and a restore.
+        if node_of(server.as_deref()).as_deref() != Some(&probe.node) {
+            let message = format!("a shard named \"{name}\" already exists, with another database");
+            return Err(Error::new(Kind::OperationFailed, message));
         }
-        let message = format!("the database is already a member of this cluster, as the shard \"{name}\"");
-        return Err(Error::new(Kind::IllegalOperation, message));
+        spi::execute(
+            "UPDATE docshard_catalog.shards SET node = $2 WHERE name = $1 AND node IS DISTINCT FROM $2",
+            &[Param::Text(&name), Param::Text(&probe.node)],
+        )?;
+        return Ok(Some(name));
     }
-    if let Some(row) = rows.first() {
-        let name = row.text(0);
-        return Err(Error::new(
-            Kind::OperationFailed,
-            format!("a shard named \"{name}\" already exists, with another database"),
-        ));
+    let Some((name, server)) = known("node", Some(&probe.node))? else { return Ok(None) };
+    if node_of(server.as_deref()).as_deref() != Some(&probe.node) {
+        // Another database was there.
+        spi::execute("UPDATE docshard_catalog.shards SET node = NULL WHERE name = $1", &[Param::Text(&name)])?;
+        return Ok(None);
     }
-    Ok(None)
+    if wanted.is_none() {
+        return Ok(Some(name));
+    }
+    let message = format!("the database is already a member of this cluster, as the shard \"{name}\"");
+    Err(Error::new(Kind::IllegalOperation, message))
+}
+
+/// The database that a server leads to; None if there is none, or it cannot be reached.
+fn node_of(server: Option<&str>) -> Option<String> {
+    let mut session = Session::open(server::foreign_server_oid(server?)?).ok()?;
+    let rows = session
+        .query(
+            "SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/' || oid \
+             FROM pg_catalog.pg_database WHERE datname = current_database()",
+            &[],
+        )
+        .ok()?;
+    rows.first()?.text(0).map(str::to_owned)
 }
 
 fn free_name() -> Result<String> {
@@ -409,8 +440,8 @@ fn prepare_node(
         &[
             Param::Int8(cluster_id()?),
             Param::Text(name),
-            Param::Text(&contacts::identity()),
-            Param::Int8(contacts::epoch()?),
+            Param::Text(&cluster::identity().to_string()),
+            Param::Int8(cluster::coordinator()?.epoch),
         ],
     )?;
     Ok(login)
@@ -594,7 +625,7 @@ pub enum Removal {
 /// # Errors
 /// `ShardNotFound`, `IllegalOperation` for the last shard, `ZoneStillInUse` for the last one of a zone with ranges.
 pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
-    check_router()?;
+    check_may_change()?;
     zones::lock()?;
     let shard = cache::shard_named(name)?;
     spi::query("SELECT FROM docshard_catalog.shards FOR UPDATE", &[])?;
@@ -630,7 +661,7 @@ pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
 /// # Errors
 /// As [`remove`], whatever the shard has.
 pub fn begin_removal(name: &str) -> Result<Rc<Shard>> {
-    check_router()?;
+    check_may_change()?;
     zones::lock()?;
     let shard = cache::shard_named(name)?;
     spi::query("SELECT FROM docshard_catalog.shards FOR UPDATE", &[])?;

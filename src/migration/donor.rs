@@ -245,7 +245,8 @@ pub(super) fn milliseconds_until(deadline: Instant) -> i64 {
     i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(i64::MAX)
 }
 
-/// In T: compares what was removed with what arrived, advances the version, forgets the capture and its log.
+/// In T: compares what was removed with what arrived, advances the version, forgets the capture and its log. Without its capture the
+/// move has not seen all changes: whoever took that away takes the move for dead.
 pub(super) fn hand_over(donor: &mut Remote, record: &Record, removed: Removed, documents: i64) -> Result<()> {
     let deleted = removed.documents;
     if deleted != documents && !fault::is_off("count") {
@@ -255,10 +256,17 @@ pub(super) fn hand_over(donor: &mut Remote, record: &Record, removed: Removed, d
         ));
     }
     set_version(donor, record, record.donor_version)?;
-    donor.query(
-        "DELETE FROM docshard_data.capture WHERE collection_id = $1 AND migration_id = $2",
+    let captures = donor.query(
+        "DELETE FROM docshard_data.capture WHERE collection_id = $1 AND migration_id = $2 RETURNING 1",
         &[Param::Int4(record.collection), Param::Int8(record.id)],
     )?;
+    if captures.len() != 1 {
+        return Err(Error::new(
+            Kind::OperationFailed,
+            format!("shard \"{}\" does not capture the range any more; nothing was changed", donor.name),
+        )
+        .with_hint("Does another router work on this cluster's shards?"));
+    }
     donor.query("DELETE FROM docshard_data.capture_log WHERE migration_id = $1", &[Param::Int8(record.id)])?;
     Ok(())
 }

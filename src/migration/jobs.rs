@@ -2,6 +2,7 @@
 
 use super::abort::{Aborted, abort};
 use super::{MoveRequest, Outcome, RangeRequest, recovery};
+use crate::catalog::cluster;
 use crate::catalog::undisturbed::ABORT;
 use crate::pg::background;
 use crate::pg::error::{Error, Result};
@@ -88,6 +89,8 @@ pub fn recover_and_wait() -> Result<i64> {
 /// As [`recover_and_wait`].
 pub fn complete_in_background(id: i64) -> Result<()> {
     let helper = Tag::Helper(id);
+    // A copy of the router leaves the move to the router.
+    cluster::require_router()?;
     if recovery::is_in_hands(id)? || !lock::try_acquire(helper, Mode::Exclusive) {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 //! Functions here run in the caller's transaction. INVARIANT: [`advance`] is the only one that changes the state, it
 //! compares before it sets, and it refuses what `core::migration` does not allow; but for [`give_up`], when a shard is lost.
 
-use crate::catalog::{cache, change};
+use crate::catalog::{cache, change, cluster};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::param::Param;
@@ -113,6 +113,19 @@ pub fn load(id: i64) -> Result<Record> {
         spi::query(&format!("SELECT {COLUMNS} FROM docshard_catalog.migrations WHERE id = $1"), &[Param::Int8(id)])?;
     let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, format!("migration {id} is gone")))?;
     from_row(row)
+}
+
+/// True if a move of that number is this router's, or the catalog knows it. Numbers begin with the epoch of the router: see
+/// `catalog::takeover`.
+///
+/// # Errors
+/// Internal ones.
+pub fn is_own(id: i64) -> Result<bool> {
+    if id >= cluster::first_number(cluster::coordinator()?.epoch) {
+        return Ok(true);
+    }
+    let rows = spi::query("SELECT FROM docshard_catalog.migrations WHERE id = $1", &[Param::Int8(id)])?;
+    Ok(!rows.is_empty())
 }
 
 /// One row, that a user named.

@@ -7,13 +7,15 @@ use super::record::{self, Record, names};
 use super::settle::settle;
 use super::shard::Remote;
 use crate::catalog::cache;
+use crate::catalog::cluster;
+use crate::catalog::model::Place;
 use crate::catalog::shards::cluster_id;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::{spi, transaction};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,8 @@ const SWEEP: Duration = Duration::from_secs(300);
 
 thread_local! {
     static SWEPT: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// Parts of other routers' moves of which the log has been told.
+    static TOLD: RefCell<HashSet<String>> = RefCell::default();
 }
 
 /// Brings every attempt without a living coordinator to its end, and [`sweep`]s now and then. A shard that cannot be reached leaves its attempts
@@ -96,6 +100,9 @@ pub fn sweep() -> Result<usize> {
     let mut left = 0;
     for shard in shards.values() {
         let swept = transaction::guarded(|| {
+            if shard.place != Place::Local && !transaction::run(|| Ok(cluster::may_finish(shard.id)))? {
+                return Ok(());
+            }
             let cluster = transaction::run(cluster_id)?;
             let mut session = transaction::run(|| Remote::open(shard, "docshard recovery"))?;
             sweep_shard(&mut session, cluster)
@@ -142,9 +149,24 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
     if prepared.is_empty() && captures.is_empty() && tables.is_empty() {
         return Ok(());
     }
-    let alive: HashSet<i64> =
+    let mut alive: HashSet<i64> =
         transaction::run(|| Ok(record::unfinished()?.into_iter().map(|record| record.id).collect()))?;
-    for (gid, _) in prepared.iter().filter(|(_, id)| !alive.contains(id)) {
+    for (gid, id) in &prepared {
+        if alive.contains(id) {
+            continue;
+        }
+        if !transaction::run(|| record::is_own(*id))? {
+            // Of a router that this one has replaced, which may have decided it: all of it stays.
+            if TOLD.with_borrow_mut(|told| told.insert(gid.clone())) {
+                pgrx::log!(
+                    "docshard: prepared transaction {gid} at shard \"{}\" is of a move by a router that this one has \
+                     replaced; an administrator has to end it",
+                    shard.name
+                );
+            }
+            alive.insert(*id);
+            continue;
+        }
         shard.execute(&format!("ROLLBACK PREPARED {}", crate::pg::sql::quote_literal(gid)))?;
     }
     for id in captures.iter().filter(|id| !alive.contains(id)) {

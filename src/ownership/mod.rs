@@ -19,6 +19,7 @@
 //! * [`access`] says who may do what here.
 //! * [`dismantle`] makes this database one of no cluster.
 //! * [`node`] is what this shard has recorded of itself, and how it answers routers that connect.
+//! * [`router_lock`] is held by the cluster's router.
 //! * [`table`] makes and drops the collection's table together with its placement.
 
 pub mod access;
@@ -34,6 +35,7 @@ pub mod measure;
 pub mod node;
 pub mod parts;
 pub mod placement;
+pub mod router_lock;
 pub mod table;
 pub mod updating;
 pub mod writing;

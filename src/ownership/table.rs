@@ -118,10 +118,12 @@ pub fn name(collection: i32) -> String {
 /// is not in the order of `_id`. Does nothing but move the version if it is there already.
 ///
 /// # Errors
-/// Internal ones; PostgreSQL raises what DDL raises.
+/// `NamespaceExists` if the table is another collection's, which its token tells; PostgreSQL raises what DDL raises.
 pub fn create(collection: i32, token: i64, version: i64, id_index: bool) -> Result<()> {
     let table = name(collection);
-    if !has_relation(&format!("c{collection}")) {
+    if has_relation(&format!("c{collection}")) {
+        refuse_foreign(collection, token)?;
+    } else {
         spi::run_script(&format!(
             "CREATE TABLE {table} (skey bytea NOT NULL, id bytea NOT NULL, doc docshard.document NOT NULL, \
          CONSTRAINT c{collection}_pkey PRIMARY KEY (skey, id)); \
@@ -143,6 +145,21 @@ pub fn create(collection: i32, token: i64, version: i64, id_index: bool) -> Resu
         &[Param::Int4(collection), Param::Int8(token), Param::Int8(version)],
     )?;
     Ok(())
+}
+
+/// Refuses a table that is there already, with documents of another collection of the same number: one that a router has made
+/// which knew more collections than this one, as it was restored from an older backup.
+fn refuse_foreign(collection: i32, token: i64) -> Result<()> {
+    let rows =
+        spi::query("SELECT token FROM docshard_data.placement WHERE collection_id = $1", &[Param::Int4(collection)])?;
+    if rows.first().is_some_and(|row| row.i64(0) == token) {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::NamespaceExists,
+        format!("this shard has a table {} already, of another collection", name(collection)),
+    )
+    .with_hint("Was the router restored from an older backup? The same statement again takes another number."))
 }
 
 /// Makes or drops the index on `id`.

@@ -19,6 +19,8 @@ const CLASS_SETTLING: u16 = 0xD0C9;
 const CLASS_HAND_OVER: u16 = 0xD0CA;
 const CLASS_VICTIM: u16 = 0xD0CB;
 const CLASS_DEFINITION: u16 = 0xD0CC;
+const CLASS_ROUTER: u16 = 0xD0CD;
+const CLASS_KEPT: u16 = 0xD0CE;
 
 /// What is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +32,8 @@ pub enum Tag {
     /// a distributed transaction of this router, from its first PREPARE to its end
     Transaction(i64),
     /// a role in this database: 1 its worker, 3 the balancer while it splits or moves, 4 who wants it to stop (shared),
-    /// 5 who looks for deadlocks, 6 who has somebody do that
+    /// 5 who looks for deadlocks, 6 who has somebody do that, 7 who changes passwords, 8 its keeper, 9 the keeper while no
+    /// shard's lock is another router's
     Worker(i32),
     /// who works on a migration, on the router: the process that moves the chunk, or one that recovers
     Coordinator(i64),
@@ -48,6 +51,10 @@ pub enum Tag {
     Victim(i32),
     /// a collection's indexes and chunks' bounds, on the router: who changes them excludes moves that register, which share it
     Definition(i32),
+    /// the cluster's router, on each of its shards
+    Router,
+    /// a shard whose lock this router has: held by the router's keeper
+    Kept(i32),
 }
 
 /// How strongly.
@@ -75,6 +82,8 @@ impl Tag {
             Tag::HandOver(id) => (CLASS_HAND_OVER, (id >> 32) as u32, id as u32),
             Tag::Victim(pid) => (CLASS_VICTIM, 0, pid as u32),
             Tag::Definition(id) => (CLASS_DEFINITION, 0, id as u32),
+            Tag::Router => (CLASS_ROUTER, 0, 0),
+            Tag::Kept(shard) => (CLASS_KEPT, 0, shard as u32),
         };
         pg_sys::LOCKTAG {
             // SAFETY: MyDatabaseId is set once at the backend's start.

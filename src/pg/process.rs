@@ -1,7 +1,7 @@
 //! Background workers: registered, started, connected, put to sleep and woken.
 //!
-//! One entry point serves them all, with the database's OID as its argument, 0 for the one without a database. What it
-//! runs is set by [`define`] in the postmaster, before anything forks. A board in shared memory tells who is there.
+//! One entry point serves them all, with the database's OID as its argument, 0 for the one without a database, and their kind
+//! as PostgreSQL's views show it. What it runs is set by [`define`] in the postmaster, before anything forks. A board in shared memory tells who is there.
 
 use super::error::Result;
 use super::{search_path, transaction};
@@ -27,7 +27,10 @@ type Board = ([(u32, i32); SLOTS], (i32, u32));
 
 // SAFETY: no other shared memory has this name.
 static BOARD: PgLwLock<Board> = unsafe { PgLwLock::new(c"docshard workers") };
-static MAIN: OnceLock<fn(Option<pg_sys::Oid>)> = OnceLock::new();
+static MAIN: OnceLock<Main> = OnceLock::new();
+
+/// What workers run: of a database, or of none, and of which kind.
+pub type Main = fn(database: Option<pg_sys::Oid>, kind: &str);
 static PRELOADED: AtomicBool = AtomicBool::new(false);
 
 /// True while the postmaster loads `shared_preload_libraries`.
@@ -42,7 +45,7 @@ pub fn is_preloaded() -> bool {
 }
 
 /// Says what workers run, and asks for shared memory. In the postmaster only, while it preloads.
-pub fn define(main: fn(Option<pg_sys::Oid>)) {
+pub fn define(main: Main) {
     MAIN.get_or_init(|| main);
     pgrx::pg_shmem_init!(BOARD);
     PRELOADED.store(true, Ordering::Relaxed);
@@ -124,8 +127,10 @@ pub extern "C-unwind" fn docshard_background_main(argument: pg_sys::Datum) {
         pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0);
     }
     search_path::pin_for_process();
+    // SAFETY: PostgreSQL keeps a worker's description as long as the worker lives.
+    let kind = unsafe { CStr::from_ptr((*pg_sys::MyBgworkerEntry).bgw_type.as_ptr()) }.to_string_lossy();
     if let Some(main) = MAIN.get() {
-        main((database != pg_sys::InvalidOid).then_some(database));
+        main((database != pg_sys::InvalidOid).then_some(database), &kind);
     }
 }
 

@@ -152,6 +152,14 @@ pub(super) fn with_setting(options: &[(String, String)], setting: &str) -> Vec<(
     options
 }
 
+/// The options, with no more than so many seconds for a host.
+pub(super) fn with_connect_timeout(options: &[(String, String)], seconds: u32) -> Vec<(String, String)> {
+    let mut options = options.to_vec();
+    let seconds = connect_timeout(&options).time.as_secs().min(seconds.into());
+    set(&mut options, "connect_timeout", seconds.to_string());
+    options
+}
+
 /// True if every host is this machine, whose processors the router and, most likely, other shards need too; unless the
 /// administrator's `options` say themselves how parallel plans are to be.
 pub(super) fn shares_processors(options: &[(String, String)]) -> bool {

@@ -3,7 +3,7 @@
 use super::ffi::{self, Status, Xact};
 use super::handshake;
 use super::login;
-use super::options;
+use super::options::{self, Route};
 use super::param::{Encoded, Param};
 use super::row::Row;
 use super::wire::{Limit, Lost, Wire};
@@ -94,6 +94,17 @@ impl Session {
         handshake::check_answer(hello, &rows)
     }
 
+    /// Connects without handshake, taking no more than so many seconds for a host: for who asks itself which shard this is and
+    /// whose.
+    ///
+    /// # Errors
+    /// What connecting answers.
+    pub fn open_ungreeted(server: Oid, seconds: u32) -> Result<Session> {
+        let brief = |route: &Route| options::with_connect_timeout(&durable(&route.options), seconds);
+        let (_, wire) = login::connect(server, brief)?;
+        Ok(Self::of(wire))
+    }
+
     /// Does what was to be done while the shard was not there. What a transaction uses, one that is prepared perhaps, is left for
     /// later, as that transaction's end may need a session.
     fn catch_up(&mut self, sql: &str) -> Result<()> {
@@ -127,6 +138,17 @@ impl Session {
     pub fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
         self.start(sql, params)?;
         self.finish(Limit::Served).map(Option::unwrap_or_default)
+    }
+
+    /// As [`Session::query`], within so many milliseconds.
+    ///
+    /// # Errors
+    /// `HostUnreachable` if that is not enough.
+    pub fn query_within(&mut self, sql: &str, params: &[Param<'_>], milliseconds: i64) -> Result<Vec<Row>> {
+        self.start(sql, params)?;
+        self.poll_finish(milliseconds)?.ok_or_else(|| {
+            Error::new(Kind::HostUnreachable, format!("shard \"{}\" does not answer", self.wire.shard()))
+        })
     }
 
     /// Runs SQL text, any number of statements.

@@ -5,6 +5,7 @@
 
 use crate::balancer::control;
 use crate::catalog::cache;
+use crate::catalog::cluster;
 use crate::catalog::contacts;
 use crate::catalog::model::Shard;
 use crate::catalog::namespace;
@@ -15,6 +16,7 @@ use crate::pg::spi;
 use crate::worker;
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
+use docshard_core::standing::Standing;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
@@ -91,6 +93,9 @@ fn write_head(
     unreachable: &BTreeMap<ShardId, String>,
 ) -> Result<()> {
     line!(out, "cluster {:016x}", cluster_id()?);
+    if let Standing::Copy(reason) = cluster::standing()? {
+        line!(out, "this is a copy of the cluster's router, and changes nothing: {reason}");
+    }
     line!(out, "shards");
     let hosts = spi::query("SELECT id, host FROM docshard.shards", &[])?;
     for shard in shards.values() {

@@ -13,7 +13,9 @@
 //! [`deadlock`] finds transactions that wait for each other at several nodes, and ends one of them.
 //!
 //! [`resolve_all`] finishes what was left behind by a crash or a lost connection. A prepared transaction of this
-//! cluster whose lock is free has no living originator: with a row it is committed, without one it is rolled back.
+//! router whose lock is free has no living originator: with a row it is committed, without one it is rolled back. One of
+//! another router of the cluster, which this one has replaced, is committed if it has a row here, and left alone otherwise: the
+//! other one may have decided what this catalog does not know.
 //!
 //! INVARIANTS
 //! * A lock is released only after its transaction's rows are visible or never will be. So whoever gets the lock and
@@ -25,15 +27,15 @@ mod deadlock;
 mod prepared;
 mod resolve;
 
+use crate::catalog::cluster;
 use crate::pg::durability;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::{server, spi, user};
 use crate::remote::{self, Coordinator};
-use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 
@@ -63,7 +65,7 @@ impl Coordinator for Router {
         // The local pre-commit calls, and has no snapshot; nor has the session's user any business in the catalog, where functions
         // that run as their owner did the writing.
         let _snapshot = ActiveSnapshot::latest();
-        Ok(format!("{}{transaction:08x}", user::as_extension_owner(cluster_token)?))
+        Ok(user::as_extension_owner(cluster::coordinator)?.token(transaction))
     }
 
     fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()> {
@@ -107,28 +109,6 @@ impl Coordinator for Router {
             }
         });
     }
-}
-
-/// What tells this cluster's prepared transactions from others': 16 letters and digits.
-fn cluster_token() -> Result<String> {
-    let rows = spi::query("SELECT id FROM docshard_catalog.cluster", &[])?;
-    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "the catalog has no cluster"))?;
-    Ok(format!("{:016x}", row.i64(0)))
-}
-
-/// What the names of all transactions begin with that a router prepares at shards.
-const GID: &str = "docshard_";
-
-/// What the names of the prepared transactions of one local transaction begin with.
-fn gid_prefix(transaction: u32) -> Result<String> {
-    Ok(format!("{GID}{}{transaction:08x}_", cluster_token()?))
-}
-
-/// The originator's local transaction id in a prepared transaction's name; None if the name is another cluster's, or
-/// of something else.
-fn originator(gid: &str, cluster: &str) -> Option<u32> {
-    let rest = gid.strip_prefix(GID)?.strip_prefix(cluster)?;
-    u32::from_str_radix(rest.get(..8)?, 16).ok()
 }
 
 /// The decided transactions of a server, as they are now.

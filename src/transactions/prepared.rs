@@ -3,8 +3,9 @@
 //! INVARIANT: nothing here decides. What the command did to the rows of `docshard_catalog.transactions` is durable before a
 //! shard is told, so whoever does not get through leaves it to [`super::resolve_all`].
 
-use super::{GID, decisions, gid_prefix};
+use super::decisions;
 use crate::catalog::cache;
+use crate::catalog::cluster;
 use crate::catalog::model::{Place, Shard};
 use crate::pg::error::Result;
 use crate::pg::param::Param;
@@ -12,6 +13,7 @@ use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::utility::{self, Ended, Watch};
 use crate::pg::{durability, server, spi, subtransaction, user};
 use crate::remote::Session;
+use docshard_core::prepared_name::PREFIX;
 
 /// SQLSTATE of a prepared transaction that is not there.
 const UNDEFINED_OBJECT: [u8; 5] = *b"42704";
@@ -25,7 +27,7 @@ pub(super) fn init() {
 /// durable as such.
 fn before(gid: &str) -> Option<u32> {
     // A router's part of a transaction at this shard: that is told by the router, and has no shards of its own.
-    if gid.starts_with(GID) {
+    if gid.starts_with(PREFIX) {
         return None;
     }
     server::relation_oid(c"docshard_catalog", c"transactions")?;
@@ -36,6 +38,8 @@ fn before(gid: &str) -> Option<u32> {
         &[Param::Text(gid)],
     );
     let transaction = rows.ok()?.first().and_then(|row| u32::try_from(row.i64(0)).ok())?;
+    // It is the router's, and so are its parts at the shards.
+    user::as_extension_owner(cluster::require_router).unwrap_or_else(|error| error.raise());
     durability::require();
     Some(transaction)
 }
@@ -65,7 +69,7 @@ fn after(transaction: u32, ended: Ended) {
 
 /// Returns the names of the shards that could not be told.
 fn tell_all(transaction: u32, ended: Ended) -> Result<Vec<String>> {
-    let prefix = gid_prefix(transaction)?;
+    let prefix = cluster::coordinator()?.prefix(transaction);
     let mut late = Vec::new();
     for shard in cache::shards()?.values() {
         if tell(shard, &prefix, ended).is_err() {

@@ -1,15 +1,24 @@
 //! Finishing transactions whose originator is gone.
 
-use super::{cluster_token, decisions, originator};
-use crate::catalog::cache;
+use super::decisions;
 use crate::catalog::model::{Place, Shard};
 use crate::catalog::nodes::read_on;
+use crate::catalog::{cache, cluster};
 use crate::pg::error::{Error, Result};
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::{spi, transaction};
 use crate::remote::Session;
+use docshard_core::chunk_map::ShardId;
+use docshard_core::prepared_name::Origin;
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::rc::Rc;
+
+thread_local! {
+    /// Transactions of other routers of which the log has been told.
+    static TOLD: RefCell<HashSet<(ShardId, String)>> = RefCell::default();
+}
 
 /// Finishes what is left at every shard, each in a transaction of its own; called outside of any. Returns how many
 /// prepared transactions it finished.
@@ -45,38 +54,70 @@ fn named(shard: &Rc<Shard>, mut error: Error) -> Error {
 
 fn resolve(shard: &Shard) -> Result<u64> {
     let (Place::Remote(server), Some(server_name)) = (shard.place, &shard.server) else { return Ok(0) };
-    let cluster = cluster_token()?;
+    if !cluster::may_finish(shard.id) {
+        return Ok(0);
+    }
+    let coordinator = cluster::coordinator()?;
     // First the decisions, then what the shard has: see the module's invariants.
     let decided = decisions(server_name)?;
-    let pattern = format!("docshard\\_{cluster}%");
     let rows = read_on(
         shard,
-        "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() AND gid LIKE $1",
-        &[Param::Text(&pattern)],
+        "SELECT gid FROM pg_catalog.pg_prepared_xacts \
+         WHERE database = pg_catalog.current_database() AND pg_catalog.starts_with(gid, $1)",
+        &[Param::Text(&coordinator.cluster_prefix())],
         1,
     )?;
-    let mut prepared: Vec<String> = rows.iter().map(|row| row.text(0).to_owned()).collect();
-    let over: Vec<&str> = decided.iter().filter(|gid| !prepared.contains(gid)).map(String::as_str).collect();
+    let prepared: Vec<(&str, Origin)> =
+        rows.iter().filter_map(|row| Some((row.text(0), coordinator.origin(row.text(0))?))).collect();
+    let is_prepared = |decided: &str| prepared.iter().any(|(gid, _)| *gid == decided);
+    let over: Vec<&str> = decided.iter().map(String::as_str).filter(|gid| !is_prepared(gid)).collect();
     if !over.is_empty() {
         spi::execute("DELETE FROM docshard_catalog.transactions WHERE gid = ANY ($1)", &[Param::TextArray(&over)])?;
     }
-    prepared.retain(|gid| {
-        originator(gid, &cluster).is_some_and(|xid| lock::try_acquire(Tag::Transaction(xid.into()), Mode::Exclusive))
-    });
+    let left: Vec<(&str, Origin)> = prepared
+        .into_iter()
+        .filter(|(_, origin)| match origin {
+            Origin::Own(xid) => lock::try_acquire(Tag::Transaction((*xid).into()), Mode::Exclusive),
+            Origin::Other => true,
+        })
+        .collect();
+    if left.is_empty() {
+        return Ok(0);
+    }
+    let decided = decisions(server_name)?;
+    let mut session = None;
     let mut done = 0;
-    if !prepared.is_empty() {
-        let decided = decisions(server_name)?;
-        let mut session = Session::open(server)?;
-        for gid in &prepared {
-            let verb = if decided.contains(gid) { "COMMIT" } else { "ROLLBACK" };
-            session.execute(&format!("{verb} PREPARED '{}'", gid.replace('\'', "''")))?;
-            pgrx::log!(
-                "docshard: {} prepared transaction {gid} at shard \"{}\"",
-                if verb == "COMMIT" { "committed" } else { "rolled back" },
-                shard.name
-            );
-            done += 1;
-        }
+    for (gid, origin) in left {
+        let verb = match origin {
+            _ if decided.iter().any(|decided| decided == gid) => "COMMIT",
+            Origin::Own(_) => "ROLLBACK",
+            Origin::Other => {
+                tell_of(shard, gid);
+                continue;
+            }
+        };
+        let session = match &mut session {
+            Some(session) => session,
+            none => none.insert(Session::open(server)?),
+        };
+        session.execute(&format!("{verb} PREPARED '{}'", gid.replace('\'', "''")))?;
+        pgrx::log!(
+            "docshard: {} prepared transaction {gid} at shard \"{}\"",
+            if verb == "COMMIT" { "committed" } else { "rolled back" },
+            shard.name
+        );
+        done += 1;
     }
     Ok(done)
+}
+
+/// Tells the log, once a process, of a transaction that an administrator has to end.
+fn tell_of(shard: &Shard, gid: &str) {
+    if TOLD.with_borrow_mut(|told| told.insert((shard.id, gid.to_owned()))) {
+        pgrx::log!(
+            "docshard: prepared transaction {gid} at shard \"{}\" is of a router that this one has replaced; whether it was to \
+             be committed is not known here, so an administrator has to end it",
+            shard.name
+        );
+    }
 }

@@ -1,15 +1,20 @@
 //! A database's worker.
 
+use super::KEEPER_KIND;
 use super::expiry::Expiry;
+use super::keeper::FREE;
 use super::pulse::Pulse;
-use crate::catalog::{last_sizes, pending_drops, rotation, settings};
+use crate::catalog::model::Place;
+use crate::catalog::{cache, cluster, last_sizes, pending_drops, rotation, settings};
 use crate::pg::error::{Error, Result};
 use crate::pg::extension;
 use crate::pg::lock::{self, Mode, Tag};
+use crate::pg::process::{self, Started};
 use crate::pg::server::relation_oid;
-use crate::pg::{process, spi, transaction, user};
+use crate::pg::{spi, transaction, user};
 use crate::remote::hung;
 use crate::{balancer, indexing, migration, transactions};
+use docshard_core::standing::Standing;
 use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
@@ -23,6 +28,12 @@ const RESOLVE: Duration = Duration::from_secs(10);
 const ASK: Duration = Duration::from_secs(60);
 /// The longest rest after rounds that failed.
 const LONGEST_REST: Duration = Duration::from_secs(60);
+
+/// While it is not known whether this is the router, it looks again after so long.
+const UNSURE: Duration = Duration::from_millis(100);
+
+/// Held by the worker: there is one a database.
+pub(super) const WORKER: Tag = Tag::Worker(1);
 
 /// Runs until SIGTERM, or until the database gives nothing more to do.
 pub(super) fn run(database: Oid) {
@@ -46,7 +57,7 @@ const LOOKED_INTO: [&CStr; 5] = [c"shards", c"migrations", c"transactions", c"in
 ///
 /// INVARIANT: nothing that is named is used before. In a database without the extension everything may be a stranger's, who
 /// would have it run by the superuser that a worker is at first.
-fn enter() -> bool {
+pub(super) fn enter() -> bool {
     let Some(extension) = extension::find() else { return false };
     let is_ours = |name: &&CStr| relation_oid(c"docshard_catalog", name).is_some_and(|oid| extension.has(oid));
     if !LOOKED_INTO.iter().all(is_ours) {
@@ -74,7 +85,7 @@ fn has_work() -> Result<bool> {
 
 /// Takes the worker's lock; false if another worker is there.
 fn prepare() -> bool {
-    lock::try_acquire_for_session(Tag::Worker(1), Mode::Exclusive)
+    lock::try_acquire_for_session(WORKER, Mode::Exclusive)
 }
 
 /// Tells the log of an error, unless it is only that a shard does not answer, which the log knows.
@@ -92,6 +103,7 @@ fn serve(database: Oid) {
     let mut failures = 0;
     let mut resolved: Option<Instant> = None;
     let mut asked: Option<Instant> = None;
+    let (mut said, mut keeper) = (None, Keeper::default());
     while !process::is_being_dropped(database) {
         let wakes = process::wakes();
         match transaction::run(has_work) {
@@ -99,8 +111,15 @@ fn serve(database: Oid) {
             Ok(false) => return,
             Err(error) => pgrx::log!("docshard worker: {}", error.message),
         }
+        if !may_act(database, &mut said, &mut keeper) {
+            pause(database, if said.is_some() { GLANCE } else { UNSURE }, wakes);
+            continue;
+        }
         // First of all: an old copy of the router is found by that.
         pulse.beat();
+        if !may_act(database, &mut said, &mut keeper) {
+            continue;
+        }
         let interval = transaction::run(|| settings::integer("balancer_interval_ms")).unwrap_or(10_000);
         let interval = Duration::from_millis(u64::try_from(interval).unwrap_or(10_000));
         if resolved.is_none_or(|at| at.elapsed() >= interval.min(RESOLVE)) {
@@ -146,6 +165,75 @@ fn serve(database: Oid) {
     }
 }
 
+/// True if this database is the router of its cluster, alone or with a keeper that knows of no other one. `said` is what the log has
+/// been told of it.
+fn may_act(database: Oid, said: &mut Option<String>, keeper: &mut Keeper) -> bool {
+    let look = || Ok((cluster::standing()?, is_alone()?));
+    let (why, alone) = match transaction::run(look) {
+        Ok((Standing::Router, alone)) => (None, alone),
+        Ok((Standing::Copy(reason), _)) => {
+            (Some(format!("this database is a copy of its cluster's router, and does nothing: {reason}")), false)
+        }
+        Err(error) => (Some(error.message), false),
+    };
+    let is_router = why.is_none();
+    if *said != why {
+        match &why {
+            Some(why) => pgrx::log!("docshard worker: {why}"),
+            None => pgrx::log!("docshard worker: this database is its cluster's router"),
+        }
+        *said = why;
+    }
+    if !is_router || alone {
+        return is_router;
+    }
+    keeper.ensure(database);
+    is_free()
+}
+
+fn is_alone() -> Result<bool> {
+    Ok(cache::shards()?.values().all(|shard| shard.place == Place::Local))
+}
+
+/// True if the keeper knows of no other router.
+fn is_free() -> bool {
+    transaction::run(|| Ok(lock::is_excluded(FREE))).unwrap_or(false)
+}
+
+/// Sleeps for so long, until somebody wakes the workers, or until the database is being dropped.
+fn pause(database: Oid, time: Duration, wakes: u32) {
+    let then = Instant::now() + time;
+    loop {
+        let left = then.saturating_duration_since(Instant::now());
+        if left.is_zero() || process::wakes() != wakes || process::is_being_dropped(database) {
+            return;
+        }
+        process::sleep(left.min(GLANCE));
+    }
+}
+
+/// The worker's keeper.
+#[derive(Default)]
+struct Keeper {
+    started: Option<Started>,
+    /// when the last one was started
+    at: Option<Instant>,
+}
+
+impl Keeper {
+    /// Makes sure that one runs.
+    fn ensure(&mut self, database: Oid) {
+        if self.started.as_ref().is_some_and(Started::is_alive) || self.at.is_some_and(|at| at.elapsed() < GLANCE) {
+            return;
+        }
+        self.at = Some(Instant::now());
+        self.started = Started::new("docshard keeper", KEEPER_KIND, database);
+        if self.started.is_none() {
+            pgrx::log!("docshard worker: no keeper for this database: max_worker_processes is used up");
+        }
+    }
+}
+
 /// Sleeps until then, until somebody wakes the workers, or until the database is being dropped; counts at shards meanwhile.
 fn rest_until(database: Oid, then: Instant, wakes: u32, pulse: &mut Pulse) {
     loop {
@@ -154,6 +242,9 @@ fn rest_until(database: Oid, then: Instant, wakes: u32, pulse: &mut Pulse) {
             return;
         }
         process::sleep(left.min(GLANCE));
-        pulse.beat();
+        // A copy of the router must not count.
+        if is_free() {
+            pulse.beat();
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The launcher: looks at every database, one after the other, at growing intervals.
 
+use super::WORKER_KIND;
 use crate::pg::process::{self, Started};
 use pgrx::pg_sys::Oid;
 use std::collections::HashMap;
@@ -77,7 +78,7 @@ fn start_next(known: &mut HashMap<Oid, Database>, list: &[(Oid, String)], now: I
     let due = |oid: &Oid| known.get(oid).is_none_or(|database| database.worker.is_none() && database.due <= now);
     let next = list.iter().find(|(oid, _)| due(oid) && !process::is_being_dropped(*oid));
     let Some((oid, name)) = next else { return };
-    let worker = Started::new(&format!("docshard worker for {name}"), "docshard worker", *oid);
+    let worker = Started::new(&format!("docshard worker for {name}"), WORKER_KIND, *oid);
     let entry = known.entry(*oid).or_insert(Database { worker: None, started: now, rest: FIRST_REST, due: now });
     if worker.is_none() {
         pgrx::log!("docshard launcher: no worker for database \"{name}\": max_worker_processes is used up");

@@ -5,6 +5,7 @@
 //!   `start_balancer` wake the launcher.
 //! * A *database's worker* stays while its database is a router with other shards, has documents that expire, or has
 //!   something unfinished. It
+//!   starts the database's *keeper*, by whose locks it knows that this database is its cluster's router; then it
 //!   counts at each shard, resolves transactions, recovers migrations, deletes what has expired and balances. It leaves for DROP DATABASE.
 //!
 //! INVARIANT: at most one worker a database, by the session lock `Tag::Worker(1)`. A worker lives on after every error;
@@ -12,6 +13,7 @@
 
 mod database;
 mod expiry;
+mod keeper;
 mod launcher;
 mod pulse;
 
@@ -25,19 +27,30 @@ use std::time::Duration;
 /// one on each side, a multi-shard transaction one a shard.
 const MAX_PREPARED: &std::ffi::CStr = c"64";
 
+/// Background workers that a preloaded server allows unless its configuration says something: PostgreSQL's own default, and room
+/// for the launcher, and a worker and a keeper for each of a few databases.
+const MAX_WORKERS: &std::ffi::CStr = c"16";
+
+/// The workers' kinds, as `pg_stat_activity` shows them.
+const WORKER_KIND: &str = "docshard worker";
+const KEEPER_KIND: &str = "docshard keeper";
+
 /// Called from `_PG_init`: in `shared_preload_libraries`, prepares everything that needs it.
 pub fn init() {
+    keeper::init();
     if !process::is_preloading() {
         return;
     }
     process::set_default(c"max_prepared_transactions", MAX_PREPARED);
+    process::set_default(c"max_worker_processes", MAX_WORKERS);
     process::define(main);
     process::register("docshard launcher", Duration::from_secs(5));
 }
 
-fn main(database: Option<pg_sys::Oid>) {
+fn main(database: Option<pg_sys::Oid>, kind: &str) {
     match database {
         None => launcher::run(),
+        Some(database) if kind == KEEPER_KIND => keeper::run(database),
         Some(database) => database::run(database),
     }
 }

@@ -200,6 +200,22 @@ impl Node {
         Backup(self.copy("backup", &[]))
     }
 
+    /// A server that runs beside it from a copy of its files, as a cloned disk does: nothing tells the two apart but time.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn twin(&self) -> Twin {
+        let mut node = self.copy("twin", &[]);
+        for _ in 0..8 {
+            node.port = random_port();
+            if node.try_start() {
+                break;
+            }
+        }
+        assert!(node.process.is_some(), "the twin does not start:\n{}", node.log_tail(20));
+        Twin(node)
+    }
+
     /// A copy of its data directory beside its own.
     fn copy(&self, what: &str, options: &[&str]) -> Self {
         let name = format!("{}-{what}", self.name);
@@ -493,6 +509,36 @@ impl Node {
         process.wait().expect("a process of ours can be waited for");
     }
 
+    /// Restarts it with another system identifier, as pg_upgrade does.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn renew(&mut self) {
+        self.stop();
+        renew_identifier(&self.data);
+        self.start();
+    }
+
+    /// Stops all of its processes where they are, as a machine that hangs does; [`Node::go_on`] lets them go on.
+    ///
+    /// # Panics
+    /// If it doesn't run.
+    pub fn hang(&self) {
+        let pid = self.pid().unwrap_or_else(|| panic!("{} does not run", self.name));
+        process::signal(pid, "STOP");
+        process::signal_all(&process::children(pid), "STOP");
+    }
+
+    /// Lets its processes go on.
+    ///
+    /// # Panics
+    /// If it doesn't run.
+    pub fn go_on(&self) {
+        let pid = self.pid().unwrap_or_else(|| panic!("{} does not run", self.name));
+        process::signal_all(&process::children(pid), "CONT");
+        process::signal(pid, "CONT");
+    }
+
     /// Stops it without writing anything, if it runs.
     fn stop_now(&mut self) {
         if let Some(mut process) = self.process.take() {
@@ -596,6 +642,16 @@ impl Drop for Standby {
     }
 }
 
+/// A server that runs from a copy of another one's files; stopped when it is dropped.
+#[derive(Debug)]
+pub struct Twin(pub Node);
+
+impl Drop for Twin {
+    fn drop(&mut self) {
+        self.0.stop_now();
+    }
+}
+
 /// A copy of a server's data.
 #[derive(Debug)]
 pub struct Backup(Node);
@@ -622,7 +678,12 @@ fn init(data: &Path) {
     let mut copy = Command::new("cp");
     copy.arg("-a").arg(template()).arg(data);
     run(copy);
-    // It begins with the identifier, and ends with a checksum that pg_resetwal makes anew, together with WAL of that identifier.
+    renew_identifier(data);
+}
+
+/// Gives a server that does not run another system identifier.
+fn renew_identifier(data: &Path) {
+    // The file begins with it, and ends with a checksum that pg_resetwal makes anew, together with WAL of that identifier.
     let mut control = File::options().write(true).open(data.join("global/pg_control")).expect("initdb made it");
     let identifier = RandomState::new().hash_one(data).to_ne_bytes();
     control.write_all(&identifier).expect("it can be written");

@@ -28,7 +28,7 @@ mod process;
 mod proxy;
 pub mod workload;
 
-pub use cluster::{Backup, Cluster, Node, Standby};
+pub use cluster::{Backup, Cluster, Node, Standby, Twin};
 pub use data::{docs, shared_data};
 pub use faults::Fault;
 pub use process::is_alive;

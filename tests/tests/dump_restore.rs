@@ -1,5 +1,5 @@
-//! A router that is dumped and restored, elsewhere, is the same router: it has the catalog, its own documents, and its
-//! way to the shards.
+//! A router that is dumped and restored, elsewhere, has the catalog, its own documents, and its way to the shards. Once it has
+//! taken the cluster over, it is the router.
 
 use docshard_tests::{Cluster, Node};
 use serde_json::{Value, json};
@@ -51,10 +51,14 @@ fn prepare(cluster: &Cluster) {
     }
 }
 
-/// The restored router goes on where the dumped one ended.
+/// The restored router is told to be the router, and goes on where the dumped one ended.
 fn goes_on(node: &Node, database: &str) {
     let mut client = node.try_client_as("postgres", database).unwrap();
+    let first = "SELECT docshard.insert_one('shop.things', '{\"_id\": \"l\", \"k\": 50}')";
+    let error = client.batch_execute(first).expect_err("a copy of the router");
+    assert_eq!(error.code().map(postgres::error::SqlState::code), Some("25006"), "{error}");
     for (sql, expected) in [
+        ("SELECT to_jsonb(docshard.take_over_cluster())->'epoch'", json!(2)),
         ("SELECT docshard.insert_one('shop.things', '{\"_id\": \"l\", \"k\": 50}')->'acknowledged'", json!(true)),
         ("SELECT docshard.insert_one('shop.things', '{\"_id\": \"r\", \"k\": 150}')->'acknowledged'", json!(true)),
         (

@@ -215,8 +215,8 @@ fn a_standby_is_not_taken_for_a_shard() {
     let error = error.as_db_error().expect("the server's");
     assert_eq!(error.code().code(), "08001", "{error:?}");
     assert!(error.message().contains("standby"), "{error:?}");
-    // The worker has asked, and has not believed it.
-    let said = "resolving transactions at shard \"shard0\": could not connect";
+    // The worker, or its keeper, has asked, and has not believed it.
+    let said = "could not connect to shard \"docshard_shard0\": the server is a standby";
     wait_until("the worker looks", PATIENCE, || cluster.router.log_tail(200).contains(said) || !decided());
     assert!(decided(), "the decision for the shard is kept");
     aim(cluster.shards[0].port);

@@ -227,8 +227,8 @@ fn owned(cluster: &Cluster, shard: &str) -> i64 {
 #[test]
 fn where_workers_run_out_there_are_fewer_moves_at_a_time() {
     let mut cluster = cluster();
-    // PostgreSQL's own worker, docshard's launcher and the database's worker leave one, where two moves may begin.
-    cluster.router.configure("max_worker_processes = 4");
+    // PostgreSQL's own worker, docshard's launcher, the database's worker and its keeper leave one, where two moves may begin.
+    cluster.router.configure("max_worker_processes = 5");
     cluster.router.stop();
     cluster.router.start();
     run(&cluster.router, "SELECT docshard.start_balancer()");

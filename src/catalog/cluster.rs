@@ -1,0 +1,176 @@
+//! The row of `docshard_catalog.cluster`: which database is the cluster's router, and whether this one is.
+//!
+//! A copy of the router, a restored dump or a copy of its server's files, has its catalog and its way to the shards. It must not
+//! act: it would take the router's prepared transactions and moves for what a crash left, and hand out the same numbers. So
+//! it changes nothing, here or at the shards, until `docshard.take_over_cluster()`. It reads: shards confirm the versions.
+
+use super::{cache, change};
+use crate::pg::error::{Error, Result};
+use crate::pg::lock::{self, Tag};
+use crate::pg::param::Param;
+use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::{process, server, spi};
+use docshard_core::chunk_map::ShardId;
+use docshard_core::error::Kind;
+use docshard_core::prepared_name::{Coordinator, FIRST_EPOCH};
+use docshard_core::standing::{Identity, Registration, Standing};
+use std::cell::RefCell;
+
+thread_local! {
+    /// What this database is, as of a generation of the catalog.
+    static KNOWN: RefCell<Option<(u64, Standing)>> = const { RefCell::new(None) };
+}
+
+/// Which database of which server this is.
+pub fn identity() -> Identity {
+    Identity { system: server::system_identifier(), database: u32::from(process::my_database()) }
+}
+
+/// This database's standing, as the newest snapshot has it.
+///
+/// # Errors
+/// Internal ones.
+pub fn standing() -> Result<Standing> {
+    standing_in(cache::generation()?)
+}
+
+fn standing_in(generation: u64) -> Result<Standing> {
+    let known = KNOWN.with_borrow(|known| match known {
+        Some((checked_in, standing)) if *checked_in == generation => Some(standing.clone()),
+        _ => None,
+    });
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let _snapshot = ActiveSnapshot::latest();
+    let rows = spi::read(
+        "SELECT router, copy, EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL) \
+         FROM docshard_catalog.cluster",
+        &[],
+    )?;
+    let registration = rows.first().map_or_else(Registration::default, |row| Registration {
+        router: row.opt_text(0).map(str::to_owned),
+        copy: row.opt_text(1).map(str::to_owned),
+        has_shards: row.bool(2),
+    });
+    let standing = registration.standing(identity());
+    KNOWN.set(Some((generation, standing.clone())));
+    Ok(standing)
+}
+
+/// Refuses a copy of the router.
+///
+/// # Errors
+/// `NotWritablePrimary` (25006).
+pub fn require_router() -> Result<()> {
+    require_router_in(cache::generation()?)
+}
+
+/// As [`require_router`], for who knows the catalog's generation.
+pub(super) fn require_router_in(generation: u64) -> Result<()> {
+    let is_router =
+        KNOWN.with_borrow(|known| matches!(known, Some((checked_in, Standing::Router)) if *checked_in == generation));
+    if is_router {
+        return Ok(());
+    }
+    match standing_in(generation)? {
+        Standing::Router => Ok(()),
+        Standing::Copy(reason) => Err(refused(&reason)),
+    }
+}
+
+fn refused(reason: &str) -> Error {
+    Error::new(
+        Kind::NotWritablePrimary,
+        format!("this database is a copy of the cluster's router, and changes nothing: {reason}"),
+    )
+    .with_hint("If it is to be the router from now on, an administrator calls docshard.take_over_cluster().")
+}
+
+/// This router, as the names of its prepared transactions tell it.
+///
+/// # Errors
+/// Internal ones.
+pub fn coordinator() -> Result<Coordinator> {
+    let rows = spi::query("SELECT id, epoch FROM docshard_catalog.cluster", &[])?;
+    let row = rows.first().ok_or_else(|| Error::new(Kind::NotYetInitialized, "this cluster has no identity"))?;
+    Ok(Coordinator { cluster: row.i64(0), epoch: row.i64(1) })
+}
+
+/// The first number of a move by the router of an epoch: what an earlier router has left at shards has a lower one.
+pub fn first_number(epoch: i64) -> i64 {
+    if epoch == FIRST_EPOCH { 0 } else { epoch << 32 }
+}
+
+/// Notes that this database is the router, when the first other shard is about to be added.
+///
+/// # Errors
+/// Internal ones.
+pub(super) fn register() -> Result<()> {
+    spi::execute(
+        "UPDATE docshard_catalog.cluster SET router = $1, copy = NULL \
+         WHERE (router IS DISTINCT FROM $1 OR copy IS NOT NULL) \
+         AND (router IS NULL OR NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL))",
+        &[Param::Text(&identity().to_string())],
+    )?;
+    Ok(())
+}
+
+/// Notes, for good, that this database is a copy, and why; false if that is known, or if it is not the router of that epoch any
+/// more: it has taken the cluster over meanwhile.
+///
+/// # Errors
+/// Internal ones.
+pub fn become_copy(reason: &str, epoch: i64) -> Result<bool> {
+    let noted = spi::execute(
+        "UPDATE docshard_catalog.cluster SET copy = $1 WHERE copy IS NULL AND epoch = $2",
+        &[Param::Text(reason), Param::Int8(epoch)],
+    )?;
+    change::announce();
+    Ok(noted.processed > 0)
+}
+
+/// The epoch, locked until the transaction ends.
+///
+/// # Errors
+/// Internal ones.
+pub(super) fn lock_epoch() -> Result<i64> {
+    let rows = spi::query("SELECT epoch FROM docshard_catalog.cluster FOR UPDATE", &[])?;
+    Ok(rows.first().map_or(FIRST_EPOCH, |row| row.i64(0)))
+}
+
+/// Notes that this database is the router from now on, with a higher epoch than any before it.
+///
+/// # Errors
+/// Internal ones.
+pub(super) fn become_router(epoch: i64) -> Result<()> {
+    spi::execute(
+        "UPDATE docshard_catalog.cluster SET router = $1, copy = NULL, epoch = $2",
+        &[Param::Text(&identity().to_string()), Param::Int8(epoch)],
+    )?;
+    KNOWN.set(None);
+    change::announce();
+    Ok(())
+}
+
+/// Makes this database the router of a new cluster, without other shards.
+///
+/// # Errors
+/// Internal ones.
+pub(super) fn renew() -> Result<()> {
+    spi::execute(
+        "UPDATE docshard_catalog.cluster SET id = ('x' || pg_catalog.substr(pg_catalog.md5( \
+           pg_catalog.random()::pg_catalog.text || pg_catalog.clock_timestamp()::pg_catalog.text), 1, 16))::pg_catalog.bit(64)::pg_catalog.int8, \
+           router = NULL, copy = NULL, epoch = DEFAULT",
+        &[],
+    )?;
+    KNOWN.set(None);
+    change::announce();
+    Ok(())
+}
+
+/// True if this router may finish what it finds unfinished at a shard: its keeper holds the shard's lock, or no keeper runs here.
+/// Runs in a transaction.
+pub fn may_finish(shard: ShardId) -> bool {
+    !process::is_preloaded() || lock::is_excluded(Tag::Kept(shard))
+}

@@ -1,0 +1,211 @@
+//! A copy of the router becomes the cluster's router, and the router that was it is one no more.
+//!
+//! Shard by shard, each at once and by itself, the epoch is raised and the other router's sessions are ended; after that no shard
+//! listens to it. The catalog comes last: if this fails half way, neither of the two is listened to everywhere, and the same call
+//! again goes on. A shard that cannot be reached follows when the keeper reaches it.
+//!
+//! The other router may have decided transactions and moves that this catalog does not know, if it is a restored one. So what is
+//! prepared at the shards is left to the administrator, and new numbers are none that the other one has given out.
+
+use super::model::{Place, Shard};
+use super::shards::check_router;
+use super::{cache, change, cluster, contacts};
+use crate::pg::error::{Error, Result};
+use crate::pg::param::Param;
+use crate::pg::{server, spi};
+use crate::remote::Session;
+use docshard_core::error::Kind;
+use docshard_core::handshake::{NEWEST_PROTOCOL, OLDEST_PROTOCOL, Position};
+use docshard_core::prepared_name::Coordinator;
+use pgrx::pg_sys::Oid;
+use serde_json::json;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long the other router's sessions at a shard may take to end.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// What became of a take-over.
+#[derive(Debug)]
+pub struct TakenOver {
+    /// the router's number from now on
+    pub epoch: i64,
+    /// shards that could not be told yet, and why
+    pub unreachable: Vec<(String, String)>,
+    /// shards, each with the name of a prepared transaction of another router there
+    pub left: Vec<(String, String)>,
+}
+
+/// How long a shard may take to tell whose it is, in milliseconds.
+const ANSWER_MS: i64 = 3_000;
+
+/// Seconds that connecting to a host may take.
+const CONNECT_S: u32 = 10;
+
+/// A shard that answers.
+struct Reached {
+    shard: Rc<Shard>,
+    session: Session,
+    epoch: i64,
+    /// the highest numbers of a collection and of an index there
+    numbers: [i64; 2],
+}
+
+/// Makes this database the cluster's router.
+///
+/// # Errors
+/// `IllegalOperation` on a shard; `OperationNotSupportedInTransaction`; `HostUnreachable` if no shard answers;
+/// `ConflictingOperationInProgress` if another database takes over at the same time.
+pub fn take_over() -> Result<TakenOver> {
+    check_router()?;
+    if server::in_transaction_block() {
+        let message = "a cluster cannot be taken over inside a transaction block";
+        return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
+    }
+    let own = cluster::lock_epoch()?;
+    let coordinator = cluster::coordinator()?;
+    let (mut reached, mut unreachable) = (Vec::new(), Vec::new());
+    let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
+    shards.sort_by_key(|shard| shard.id);
+    for shard in shards {
+        let Place::Remote(server) = shard.place else { continue };
+        match reach(&shard, server, coordinator.cluster) {
+            Ok(found) => reached.push(found),
+            Err(error) if error.sqlstate.starts_with(b"08") => unreachable.push((shard.name.clone(), error.message)),
+            Err(error) => return Err(error),
+        }
+    }
+    if reached.is_empty()
+        && let Some((_, error)) = unreachable.first()
+    {
+        return Err(Error::new(Kind::HostUnreachable, format!("no shard can be reached: {error}")));
+    }
+    let epoch = reached.iter().map(|shard| shard.epoch).fold(own, i64::max) + 1;
+    let mut left = Vec::new();
+    let router = Coordinator { epoch, ..coordinator };
+    for one in &mut reached {
+        fence(&mut one.session, &one.shard.name, router)?;
+        left.extend(left_at(one, coordinator.cluster)?);
+        contacts::note(one.shard.id, position_at(one, router)?)?;
+    }
+    let numbers = [0, 1].map(|of| reached.iter().map(|shard| shard.numbers[of]).max().unwrap_or(0));
+    skip_numbers(&[
+        ("collections", numbers[0]),
+        ("indexes", numbers[1]),
+        ("migrations", cluster::first_number(epoch)),
+    ])?;
+    cluster::become_router(epoch)?;
+    let late: Vec<&str> = unreachable.iter().map(|(shard, _)| shard.as_str()).collect();
+    let router = cluster::identity().to_string();
+    change::log("takeOver", None, &json!({"router": router, "epoch": epoch, "unreachable": late}))?;
+    Ok(TakenOver { epoch, unreachable, left })
+}
+
+fn reach(shard: &Rc<Shard>, server: Oid, cluster: i64) -> Result<Reached> {
+    let mut session = Session::open_ungreeted(server, CONNECT_S)?;
+    session.execute("SET lock_timeout = '10s'")?;
+    let epoch = epoch_at(&mut session, &shard.name, cluster)?;
+    let rows = session.query(
+        "SELECT (SELECT coalesce(pg_catalog.max(collection_id), 0)::int8 FROM docshard_data.placement), \
+           (SELECT coalesce(pg_catalog.max(pg_catalog.substring(relname, '^i([0-9]{1,9})')::int8), 0) FROM pg_catalog.pg_class \
+             WHERE relnamespace = 'docshard_data'::pg_catalog.regnamespace AND relkind = 'i')",
+        &[],
+    )?;
+    let numbers = [0, 1].map(|column| rows.first().and_then(|row| row.i64(column)).unwrap_or(0));
+    Ok(Reached { shard: Rc::clone(shard), session, epoch, numbers })
+}
+
+/// The epoch of the router that a shard belongs to.
+///
+/// # Errors
+/// `HostUnreachable` if the database that was reached is not that shard; the shard's.
+pub fn epoch_at(session: &mut Session, shard: &str, cluster: i64) -> Result<i64> {
+    let rows = session.query_within(
+        "SELECT epoch FROM docshard_data.node WHERE cluster_id = $1 AND shard = $2",
+        &[Param::Int8(cluster), Param::Text(shard)],
+        ANSWER_MS,
+    )?;
+    rows.first().and_then(|row| row.i64(0)).ok_or_else(|| {
+        let message = format!("the database that was reached is not shard \"{shard}\" of this cluster");
+        Error::new(Kind::HostUnreachable, message)
+    })
+}
+
+/// Where a shard is, which belongs to this router by now.
+fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
+    let rows = reached.session.query(
+        "SELECT timeline, counter FROM docshard_internal.hello($1, $2, $3, $4, -1, 0, true, false, $5, $6)",
+        &[
+            Param::Int8(router.cluster),
+            Param::Text(&reached.shard.name),
+            Param::Text(&cluster::identity().to_string()),
+            Param::Int8(router.epoch),
+            Param::Int4(OLDEST_PROTOCOL),
+            Param::Int4(NEWEST_PROTOCOL),
+        ],
+    )?;
+    let number = |column| rows.first().and_then(|row| row.i64(column)).unwrap_or(0);
+    Ok(Position { timeline: number(0), counter: number(1) })
+}
+
+/// Tells a shard that it belongs to this router, and ends the sessions of every other one there; those that this one has had
+/// before, too.
+///
+/// # Errors
+/// `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
+pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
+    let raised = session.query(
+        "UPDATE docshard_data.node SET epoch = $1, router = $3 WHERE cluster_id = $2 AND epoch < $1 RETURNING 1",
+        &[Param::Int8(router.epoch), Param::Int8(router.cluster), Param::Text(&cluster::identity().to_string())],
+    )?;
+    if raised.len() != 1 {
+        let message = format!("another database has just taken over shard \"{shard}\"");
+        return Err(Error::new(Kind::ConflictingOperationInProgress, message));
+    }
+    // Who comes later knows of the new epoch, or is refused.
+    let until = session.query("SELECT pg_catalog.clock_timestamp()::pg_catalog.text", &[])?;
+    let until = until.first().and_then(|row| row.text(0)).unwrap_or_default().to_owned();
+    let began = Instant::now();
+    loop {
+        let staying = session.query(
+            "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
+             WHERE usename = session_user AND datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid() \
+             AND backend_start < $1::pg_catalog.timestamptz",
+            &[Param::Text(&until)],
+        )?;
+        if staying.is_empty() {
+            return Ok(());
+        }
+        if began.elapsed() > ENDING {
+            let number = staying.len();
+            let message = format!("{number} sessions of the other router at shard \"{shard}\" do not end");
+            return Err(Error::new(Kind::OperationFailed, message).with_hint("End them there, and call this again."));
+        }
+        server::sleep_ms(20);
+    }
+}
+
+fn left_at(reached: &mut Reached, cluster: i64) -> Result<Vec<(String, String)>> {
+    let rows = reached.session.query(
+        "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
+         AND (pg_catalog.starts_with(gid, $1) OR pg_catalog.starts_with(gid, $2)) ORDER BY gid",
+        &[
+            Param::Text(&Coordinator { cluster, epoch: 0 }.cluster_prefix()),
+            Param::Text(&format!("docshard_m_{cluster}_")),
+        ],
+    )?;
+    Ok(rows.iter().filter_map(|row| Some((reached.shard.name.clone(), row.text(0)?.to_owned()))).collect())
+}
+
+/// Lets tables give out no number up to these.
+fn skip_numbers(tables: &[(&str, i64)]) -> Result<()> {
+    for (table, last) in tables {
+        let table = format!("docshard_catalog.{table}");
+        spi::query(
+            "SELECT pg_catalog.setval(s.name, greatest(pg_catalog.nextval(s.name), $2)) \
+             FROM (SELECT pg_catalog.pg_get_serial_sequence($1, 'id')::pg_catalog.regclass) AS s (name)",
+            &[Param::Text(&table), Param::Int8((*last).max(1))],
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! The lock that the cluster's router holds on this shard, in a session that lasts: see `docshard_core::router_lock`.
+
+use crate::pg::error::Result;
+use crate::pg::lock::{self, Mode, Tag};
+use crate::pg::param::Param;
+use crate::pg::spi;
+
+/// Takes the lock for this session; None if it has it, or else who has. A holder that has said nothing for so many milliseconds is
+/// ended, so that the lock is free soon.
+///
+/// # Errors
+/// Internal ones.
+pub fn hold(silence_ms: i64) -> Result<Option<String>> {
+    if lock::is_held(Tag::Router, Mode::Exclusive) || lock::try_acquire_for_session(Tag::Router, Mode::Exclusive) {
+        return Ok(None);
+    }
+    let mut holder = None;
+    for pid in lock::holding_processes(Tag::Router)?.into_iter().filter_map(|(_, pid)| pid) {
+        // What it did last tells how long it has been silent; where PostgreSQL keeps no account of that, it never is.
+        let rows = spi::query(
+            "SELECT coalesce((extract(epoch FROM pg_catalog.clock_timestamp() - greatest(query_start, state_change)) \
+                 * 1000)::int8, 0), \
+               pg_catalog.concat('process ', pid, ' of this shard, from ', coalesce(pg_catalog.host(client_addr), 'this machine'), \
+                 ', since ', backend_start::timestamptz(0)) \
+             FROM pg_catalog.pg_stat_activity WHERE pid = $1",
+            &[Param::Int4(pid)],
+        )?;
+        let Some(row) = rows.first() else { continue };
+        holder = Some(row.text(1).to_owned());
+        if row.i64(0) >= silence_ms {
+            spi::query("SELECT pg_catalog.pg_terminate_backend($1)", &[Param::Int4(pid)])?;
+        }
+    }
+    Ok(Some(holder.unwrap_or_else(|| "a session that is gone by now".to_owned())))
+}

@@ -1,0 +1,275 @@
+//! A database's keeper: holds the router's lock on every shard, in a session of its own to each, and lets these hear of itself.
+//!
+//! A process of its own, as the worker may be busy for long. It tells the worker by locks here: [`Tag::Kept`] for each shard whose
+//! lock it has, and [`FREE`] while no shard's lock is another router's. If one stays another's, this database is a copy of the
+//! router's: it notes that for good, and ends. See `docshard_core::router_lock`.
+//!
+//! INVARIANT: no shard keeps it from the others for longer than a connection may take ([`CONNECT_S`]), once a round: statements are
+//! sent, and their answers are looked for.
+
+use super::database::{WORKER, enter};
+use crate::catalog::{cache, cluster, takeover};
+use crate::pg::error::Result;
+use crate::pg::lock::{self, Mode, Tag};
+use crate::pg::param::Param;
+use crate::pg::{process, transaction};
+use crate::remote::{self, Session};
+use docshard_core::chunk_map::ShardId;
+use docshard_core::prepared_name::Coordinator;
+use docshard_core::router_lock::{Answer, Claim, SILENCE};
+use docshard_core::standing::Standing;
+use pgrx::pg_sys::Oid;
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Held by the keeper: there is one a database.
+pub(super) const KEEPER: Tag = Tag::Worker(8);
+
+/// Held by the keeper while no shard's lock is another router's.
+pub(super) const FREE: Tag = Tag::Worker(9);
+
+/// How often a shard hears of the router.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// How long a round waits for answers, in milliseconds.
+const ANSWER_MS: i64 = 200;
+
+/// How long a new session waits for its first answer, in milliseconds.
+const FIRST_ANSWER_MS: i64 = 3_000;
+
+/// How long after a failure a shard is tried again.
+const PAUSE: Duration = Duration::from_secs(3);
+
+/// How long an answer may be outstanding before the session is given up.
+const LOST: Duration = Duration::from_secs(10);
+
+/// What its sessions want, whatever the role or the database says.
+const SETTINGS: &str = "SELECT pg_catalog.set_config(name, value, false) FROM (VALUES ('statement_timeout', '0'), \
+    ('lock_timeout', '5s'), ('idle_session_timeout', '0'), ('application_name', 'docshard keeper')) AS s (name, value)";
+
+/// Seconds that connecting to a host may take.
+const CONNECT_S: u32 = 3;
+
+/// The setting `docshard.router_lock_timeout`, in milliseconds.
+static PATIENCE: GucSetting<i32> = GucSetting::<i32>::new(30_000);
+
+/// Registers its setting; called from `_PG_init`.
+pub(super) fn init() {
+    GucRegistry::define_int_guc(
+        c"docshard.router_lock_timeout",
+        c"How long another router may hold a shard's lock before this one takes itself for a copy.",
+        c"A holder that has been silent for two thirds of it is gone.",
+        &PATIENCE,
+        3_000,
+        3_600_000,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
+}
+
+fn patience() -> Duration {
+    Duration::from_millis(u64::try_from(PATIENCE.get()).unwrap_or(30_000))
+}
+
+/// What the keeper has of a shard.
+#[derive(Default)]
+struct Kept {
+    name: String,
+    server: Oid,
+    /// how it is reached
+    options: Vec<(String, String)>,
+    claim: Claim,
+    session: Option<Session>,
+    /// a statement is unanswered since then
+    asked: Option<Instant>,
+    /// after a failure: not before then
+    due: Option<Instant>,
+    /// what the log has been told of it
+    said: String,
+    /// this process holds [`Tag::Kept`]
+    is_told: bool,
+}
+
+type Shards = BTreeMap<ShardId, Kept>;
+
+/// Why a round is the last one.
+enum End {
+    /// another database is the router: why, and the epoch of this one
+    Copy(String, i64),
+    /// there is nothing to keep
+    Idle,
+}
+
+/// Runs until SIGTERM, or until the worker is gone, the database is being dropped, or this is no router with other shards.
+pub(super) fn run(database: Oid) {
+    let mine = || Ok(enter() && lock::try_acquire_for_session(KEEPER, Mode::Exclusive));
+    if !matches!(transaction::run(mine), Ok(true)) {
+        return;
+    }
+    let (began, mut shards, mut is_free, mut said) = (Instant::now(), Shards::new(), false, String::new());
+    while !process::is_being_dropped(database) {
+        match round(&mut shards, began) {
+            Ok(None) => {}
+            Ok(Some(End::Idle)) => return,
+            Ok(Some(End::Copy(reason, epoch))) => return become_copy(&reason, epoch),
+            Err(error) => say(&mut said, &error.message),
+        }
+        let free = !shards.values().any(|kept| kept.claim.is_in_the_way());
+        is_free = hold(FREE, is_free, free);
+        let is_new = |kept: &Kept| kept.session.is_none() && kept.due.is_none();
+        process::sleep(if shards.values().any(is_new) { Duration::from_millis(1) } else { BEAT });
+    }
+}
+
+fn say(said: &mut String, what: &str) {
+    if said != what {
+        pgrx::log!("docshard keeper: {what}");
+        what.clone_into(said);
+    }
+}
+
+fn become_copy(reason: &str, epoch: i64) {
+    match transaction::run(|| cluster::become_copy(reason, epoch)) {
+        Ok(false) => {}
+        Ok(true) => pgrx::log!("docshard keeper: this database is a copy of its cluster's router: {reason}"),
+        // The next keeper finds the same.
+        Err(error) => pgrx::log!("docshard keeper: {}", error.message),
+    }
+}
+
+/// Takes or gives back a lock that this process holds or not; true if it holds it then.
+fn hold(tag: Tag, is_held: bool, wanted: bool) -> bool {
+    match (is_held, wanted) {
+        // Who looks whether it is held may be in the way; the next round tries again.
+        (false, true) => lock::try_acquire_for_session(tag, Mode::Exclusive),
+        (true, false) => {
+            lock::release_for_session(tag, Mode::Exclusive);
+            false
+        }
+        (same, _) => same,
+    }
+}
+
+fn round(shards: &mut Shards, began: Instant) -> Result<Option<End>> {
+    let Some(router) = transaction::run(|| look(shards))? else { return Ok(Some(End::Idle)) };
+    if let Some(end) = connect_one(shards, router) {
+        return Ok(Some(end));
+    }
+    let asked = Instant::now();
+    shards.values_mut().for_each(ask);
+    for (&shard, kept) in shards {
+        let left = ANSWER_MS.saturating_sub(i64::try_from(asked.elapsed().as_millis()).unwrap_or(ANSWER_MS));
+        let Some(answer) = answer_of(kept, left) else { continue };
+        if kept.claim.is_held() && answer != Answer::Held {
+            pgrx::log!("docshard keeper: the lock on shard \"{}\" is lost", kept.name);
+        }
+        if let (Answer::Taken(holder), false) = (&answer, kept.claim.is_in_the_way()) {
+            pgrx::log!("docshard keeper: the lock on shard \"{}\" is held by {holder}", kept.name);
+        }
+        if let Some(holder) = kept.claim.note(began.elapsed(), answer, patience()) {
+            let reason = format!("another one holds the router's lock on shard \"{}\": {holder}", kept.name);
+            return Ok(Some(End::Copy(reason, router.epoch)));
+        }
+        kept.is_told = hold(Tag::Kept(shard), kept.is_told, kept.claim.is_held());
+    }
+    Ok(None)
+}
+
+/// Brings what is kept up to date with the catalog; None if there is nothing to keep.
+fn look(shards: &mut Shards) -> Result<Option<Coordinator>> {
+    if !lock::is_excluded(WORKER) || cluster::standing()? != Standing::Router {
+        return Ok(None);
+    }
+    let known = cache::shards()?;
+    shards.retain(|id, kept| {
+        let stays = known.get(id).is_some_and(|shard| shard.place.server() == Some(kept.server));
+        kept.is_told = hold(Tag::Kept(*id), kept.is_told, kept.is_told && stays);
+        stays
+    });
+    for (&id, shard) in known.iter() {
+        let Some(server) = shard.place.server() else { continue };
+        let mut options = remote::server_options(server)?;
+        options.extend(remote::mapping_options(server)?.into_iter().filter(|(option, _)| option != "password"));
+        let kept = shards.entry(id).or_default();
+        if kept.options != options {
+            kept.is_told = hold(Tag::Kept(id), kept.is_told, false);
+            *kept = Kept { name: shard.name.clone(), server, options, ..Kept::default() };
+        }
+    }
+    Ok(if shards.is_empty() { None } else { Some(cluster::coordinator()?) })
+}
+
+/// Opens one session that is missing, if its time has come.
+fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<End> {
+    let now = Instant::now();
+    let is_due = |kept: &&mut Kept| kept.session.is_none() && kept.due.is_none_or(|due| due <= now);
+    let kept = shards.values_mut().filter(is_due).min_by_key(|kept| kept.due)?;
+    let opened = transaction::run(|| {
+        let mut session = Session::open_ungreeted(kept.server, CONNECT_S)?;
+        let epoch = takeover::epoch_at(&mut session, &kept.name, router.cluster)?;
+        session.query_within(SETTINGS, &[], FIRST_ANSWER_MS)?;
+        if epoch < router.epoch {
+            takeover::fence(&mut session, &kept.name, router)?;
+        }
+        Ok((session, epoch))
+    });
+    match opened {
+        Ok((_, epoch)) if epoch > router.epoch => {
+            let reason = format!(
+                "shard \"{}\" belongs to a router with the epoch {epoch}, this one has {}",
+                kept.name, router.epoch
+            );
+            Some(End::Copy(reason, router.epoch))
+        }
+        Ok((session, _)) => {
+            kept.session = Some(session);
+            kept.asked = None;
+            kept.due = None;
+            None
+        }
+        Err(error) => {
+            say(&mut kept.said, &error.message);
+            lose(kept);
+            None
+        }
+    }
+}
+
+/// The session is given up for a while.
+fn lose(kept: &mut Kept) -> Answer {
+    kept.session = None;
+    kept.asked = None;
+    kept.due = Some(Instant::now() + PAUSE);
+    Answer::Unreachable
+}
+
+/// Asks for the lock; the shard hears of this router by that.
+fn ask(kept: &mut Kept) {
+    let (Some(session), None) = (&mut kept.session, kept.asked) else { return };
+    let silence = i64::try_from(patience().mul_f64(SILENCE).as_millis()).unwrap_or(i64::MAX);
+    let sql = "SELECT docshard_internal.hold_router_lock($1)";
+    if session.start(sql, &[Param::Int8(silence)]).is_ok() {
+        kept.asked = Some(Instant::now());
+    } else {
+        lose(kept);
+    }
+}
+
+/// What the shard answers within so many milliseconds; None if that is not known yet.
+fn answer_of(kept: &mut Kept, milliseconds: i64) -> Option<Answer> {
+    let (Some(session), Some(asked)) = (&mut kept.session, kept.asked) else {
+        return Some(Answer::Unreachable);
+    };
+    match transaction::guarded(|| session.poll_finish(milliseconds)) {
+        Ok(Some(rows)) => {
+            kept.asked = None;
+            Some(match rows.first().and_then(|row| row.text(0)) {
+                None => Answer::Held,
+                Some(holder) => Answer::Taken(holder.to_owned()),
+            })
+        }
+        Ok(None) if asked.elapsed() < LOST => None,
+        Ok(None) | Err(_) => Some(lose(kept)),
+    }
+}

@@ -1,0 +1,404 @@
+//! Copies of the router: a restored dump, a copy of its files. One of them acts, the others change nothing.
+
+use docshard_tests::{Cluster, Fault, Node, wait_until};
+use postgres::Client;
+use serde_json::Value;
+use std::time::Duration;
+
+const NS: &str = "test.things";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A cluster as of `Cluster::spread`, with documents on all nodes.
+fn cluster() -> Cluster {
+    let cluster = Cluster::spread(NS);
+    cluster.router.psql("SELECT docshard.set_setting('balancer_interval_ms', '500')");
+    cluster.router.psql(&format!(
+        "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k, 'n', 0)))
+           FROM generate_series(0, 290, 10) AS k"
+    ));
+    cluster
+}
+
+/// Restores a dump of the router into another database of its server.
+fn restore(cluster: &Cluster, database: &str) {
+    let file = cluster.router.scratch_file("dump");
+    let file = file.to_str().expect("a path in UTF-8");
+    cluster.router.program("pg_dump", &["-Fc", "-f", file]);
+    cluster.router.psql(&format!("CREATE DATABASE {database}"));
+    cluster.router.program("pg_restore", &["--exit-on-error", "-d", database, file]);
+}
+
+fn client(node: &Node, database: &str) -> Client {
+    node.try_client_as("postgres", database).unwrap_or_else(|e| panic!("{database}: {e}"))
+}
+
+fn count(client: &mut Client, filter: &str) -> i64 {
+    let sql = format!("SELECT docshard.count_documents('{NS}', '{filter}')");
+    client.query_one(&sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0)
+}
+
+/// SQLSTATE and message of a statement that must fail.
+fn refused(client: &mut Client, sql: &str) -> (String, String) {
+    let error = client.batch_execute(sql).expect_err(sql);
+    let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
+    (error.code().code().to_owned(), error.message().to_owned())
+}
+
+fn prepared(node: &Node) -> i64 {
+    node.value("SELECT count(*) FROM pg_prepared_xacts WHERE gid LIKE 'docshard%'")
+}
+
+/// Tells the workers' launcher to look at all databases now.
+fn wake_workers(cluster: &Cluster) {
+    cluster.router.psql("SELECT docshard.set_setting('balancer_enabled', 'false')");
+}
+
+#[test]
+fn a_restored_dump_changes_nothing_until_it_takes_over() {
+    let cluster = cluster();
+    let mut router = cluster.router.client();
+    let written = format!(
+        "BEGIN; SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', 'p' || k, 'k', k, 'p', 1)))
+           FROM generate_series(150, 249, 2) AS k; PREPARE TRANSACTION 'of the client'"
+    );
+    router.batch_execute(&written).expect("a prepared transaction");
+    assert_eq!(cluster.shards.iter().map(prepared).collect::<Vec<_>>(), [1, 1]);
+    restore(&cluster, "restored");
+    wake_workers(&cluster);
+    // Its worker does nothing but say so.
+    wait_until("the copy knows what it is", PATIENCE, || {
+        cluster.router.log().contains("is a copy of its cluster's router")
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(cluster.shards.iter().map(prepared).collect::<Vec<_>>(), [1, 1]);
+    router.batch_execute("COMMIT PREPARED 'of the client'").expect("the router's decision");
+    assert_eq!(count(&mut router, "{\"p\": 1}"), 50);
+
+    // It reads, and writes nothing.
+    let mut copy = client(&cluster.router, "restored");
+    assert_eq!(count(&mut copy, "{\"k\": {\"$gte\": 100}}"), 70);
+    for sql in [
+        "SELECT docshard.insert_one('test.things', '{\"k\": 150}')",
+        "SELECT docshard.insert_one('test.things', '{\"k\": 1}')",
+        "SELECT docshard.update_many('test.things', '{}', '{\"$set\": {\"n\": 2}}')",
+        "SELECT docshard.delete_one('test.things', '{\"k\": 100}')",
+        "SELECT docshard.insert_one('test.new', '{\"k\": 150}')",
+        "SELECT docshard.run_command('test', '{\"insert\": \"things\", \"documents\": [{\"k\": 1}]}')",
+        "SELECT docshard.run_command('admin', '{\"shardCollection\": \"test.more\", \"key\": {\"k\": 1}}')",
+        "SELECT docshard.shard_collection('test.more', '{\"k\": 1}')",
+        "SELECT docshard.create_index('test.things', '{\"n\": 1}')",
+        "SELECT docshard.drop_collection('test.things')",
+        "SELECT docshard.drop_database('test')",
+        "SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard1')",
+        "SELECT docshard.split_at('test.things', '{\"k\": 150}')",
+        "SELECT docshard.remove_shard('shard1')",
+        "SELECT docshard.start_balancer()",
+        "SELECT docshard.recover_moves()",
+        "SELECT docshard.dismantle()",
+        "SELECT docshard.rotate_service_password()",
+        "SELECT docshard.set_setting('chunk_size_mb', '7')",
+    ] {
+        if sql.contains("run_command") {
+            let answer: Value = copy.query_one(sql, &[]).expect(sql).get(0);
+            assert_eq!(answer["code"], 10107, "{sql}: {answer}");
+            continue;
+        }
+        let (state, message) = refused(&mut copy, sql);
+        assert_eq!(state, "25006", "{sql}: {message}");
+        assert!(message.contains("a copy of the cluster's router"), "{sql}: {message}");
+    }
+    let status: String = copy.query_one("SELECT docshard.status()", &[]).expect("the status").get(0);
+    assert!(status.contains("a copy of the cluster's router"), "{status}");
+    let status: String = router.query_one("SELECT docshard.status()", &[]).expect("the status").get(0);
+    assert!(!status.contains("copy"), "{status}");
+    assert_eq!(count(&mut router, "{}"), 80);
+
+    // Until it is told to be the router: then the other one is a copy, and no shard listens to it.
+    router.batch_execute("BEGIN").expect("a transaction");
+    router
+        .batch_execute(&format!(
+            "SELECT docshard.update_many('{NS}', '{{\"k\": {{\"$gte\": 100}}}}', '{{\"$set\": {{\"n\": 3}}}}')"
+        ))
+        .expect("a write");
+    let taken: Value = copy.query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[]).expect("the answer").get(0);
+    assert_eq!(taken["epoch"], 2, "{taken}");
+    assert_eq!(taken.get("unreachable").or(taken.get("preparedTransactions")), None, "{taken}");
+    for shard in &cluster.shards {
+        assert_eq!(shard.value::<i64>("SELECT epoch FROM docshard_data.node"), 2, "{}", shard.name);
+    }
+    router.batch_execute("COMMIT").expect_err("its sessions at the shards have ended");
+    wait_until("the other one knows that it is a copy", PATIENCE, || {
+        let status: String = cluster.router.value("SELECT docshard.status()");
+        status.contains("a copy of the cluster's router")
+    });
+    let (state, message) = refused(&mut router, "SELECT docshard.insert_one('test.things', '{\"k\": 1}')");
+    assert_eq!(state, "25006", "{message}");
+    assert!(message.contains("epoch 2"), "{message}");
+    for k in [1, 150, 250] {
+        let insert = format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": \"t{k}\", \"k\": {k}}}')");
+        copy.batch_execute(&insert).unwrap_or_else(|e| panic!("{insert}: {e:?}"));
+    }
+    copy.batch_execute(&format!("SELECT docshard.update_many('{NS}', '{{}}', '{{\"$set\": {{\"m\": 1}}}}')"))
+        .expect("a write on all shards");
+    assert_eq!(count(&mut copy, "{\"n\": 3}"), 0);
+    copy.batch_execute("SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard1')").expect("a move");
+    let id: i64 = copy.query_one("SELECT max(id) FROM docshard_catalog.migrations", &[]).expect("a move").get(0);
+    assert!(id >= 2 << 32, "{id}");
+    copy.batch_execute("SELECT docshard.create_collection('test.more')").expect("a collection");
+    // Either may be it.
+    let taken: Value =
+        router.query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[]).expect("the answer").get(0);
+    assert_eq!(taken["epoch"], 3, "{taken}");
+    router
+        .batch_execute("SELECT docshard.insert_one('test.things', '{\"_id\": \"back\", \"k\": 1}')")
+        .expect("a write");
+}
+
+/// What another router has prepared is decided by an administrator, once this one has taken over, but for what this one knows.
+#[test]
+fn what_the_replaced_router_has_prepared_is_left_alone() {
+    let cluster = cluster();
+    let mut router = cluster.router.client();
+    for (name, k) in [("decided", 0), ("open", 1)] {
+        let write = format!(
+            "BEGIN; SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', '{name}' || k, 'k', k)))
+               FROM generate_series(150 + {k}, 249, 50) AS k; PREPARE TRANSACTION '{name}'"
+        );
+        router.batch_execute(&write).expect("a prepared transaction");
+    }
+    let gids = |node: &Node| -> Vec<String> {
+        let sql = "SELECT gid FROM pg_prepared_xacts WHERE gid LIKE 'docshard%' ORDER BY prepared";
+        node.client().query(sql, &[]).expect("a list").iter().map(|row| row.get(0)).collect()
+    };
+    let (first, second) = (gids(&cluster.shards[0]), gids(&cluster.shards[1]));
+    assert_eq!((first.len(), second.len()), (2, 2));
+    // The copy knows that one was decided, as if it had been dumped before the shards were told.
+    restore(&cluster, "restored");
+    let mut copy = client(&cluster.router, "restored");
+    for (gid, server) in [(&first[0], "docshard_shard0"), (&second[0], "docshard_shard1")] {
+        copy.execute(
+            "INSERT INTO docshard_catalog.transactions (gid, server) VALUES ($1, $2::text::name)",
+            &[gid, &server],
+        )
+        .expect("a decision");
+    }
+    let taken: Value = copy.query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[]).expect("the answer").get(0);
+    assert_eq!(taken["preparedTransactions"].as_array().map(Vec::len), Some(4), "{taken}");
+    wait_until("what was decided is committed", PATIENCE, || {
+        gids(&cluster.shards[0]) == first[1..] && gids(&cluster.shards[1]) == second[1..]
+    });
+    wait_until("the log tells of the other", PATIENCE, || {
+        let log = cluster.router.log();
+        [&first[1], &second[1]].iter().all(|gid| log.contains(&format!("prepared transaction {gid} at shard")))
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!((gids(&cluster.shards[0]), gids(&cluster.shards[1])), (first[1..].to_vec(), second[1..].to_vec()));
+    assert_eq!(count(&mut copy, "{\"_id\": {\"$regex\": \"^decided\"}}"), 2);
+}
+
+/// How long the routers of a test wait for a shard's lock.
+const LOCK_TIMEOUT: &str = "6s";
+
+/// A cluster whose router waits for `LOCK_TIMEOUT`.
+fn impatient() -> Cluster {
+    let cluster = cluster();
+    cluster.router.psql(&format!("ALTER SYSTEM SET docshard.router_lock_timeout = '{LOCK_TIMEOUT}'"));
+    cluster.router.psql("SELECT pg_reload_conf()");
+    wait_until("the router has its shards' locks", PATIENCE, || {
+        holders(&cluster).iter().all(|holder| *holder == Some(true))
+    });
+    cluster
+}
+
+/// Whose each shard's lock is: a keeper's, or another one's; None for nobody's.
+fn holders(cluster: &Cluster) -> Vec<Option<bool>> {
+    let holder = "SELECT a.application_name = 'docshard keeper' FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+       WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid::int8 & 65535 = x'D0CD'::int";
+    let of = |node: &Node| node.client().query_opt(holder, &[]).expect("at most one").map(|row| row.get(0));
+    cluster.shards.iter().map(of).collect()
+}
+
+#[test]
+fn a_copy_of_the_routers_files_finds_out_and_remembers() {
+    let cluster = impatient();
+    let mut router = cluster.router.client();
+    let mut twin = cluster.router.twin();
+    router
+        .batch_execute(&format!(
+            "BEGIN; SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', 'p' || k, 'k', k, 'p', 1)))
+               FROM generate_series(150, 249, 2) AS k; PREPARE TRANSACTION 'of the client'"
+        ))
+        .expect("a prepared transaction");
+    wait_until("the twin knows what it is", PATIENCE, || twin.0.log().contains("is a copy of its cluster's router"));
+    assert_eq!(cluster.shards.iter().map(prepared).collect::<Vec<_>>(), [1, 1]);
+    router.batch_execute("COMMIT PREPARED 'of the client'").expect("the router's decision");
+    assert_eq!(count(&mut router, "{\"p\": 1}"), 50);
+    let status: String = cluster.router.value("SELECT docshard.status()");
+    assert!(!status.contains("copy"), "{status}");
+
+    // It knows that at once when it starts again.
+    twin.0.stop();
+    twin.0.start();
+    let mut copy = twin.0.client();
+    let insert = "SELECT docshard.insert_one('test.things', '{\"_id\": \"t\", \"k\": 150}')";
+    let (state, message) = refused(&mut copy, insert);
+    assert_eq!(state, "25006", "{message}");
+    assert!(message.contains("holds the router's lock on shard"), "{message}");
+    assert_eq!(count(&mut copy, "{\"p\": 1}"), 50);
+    assert_eq!(holders(&cluster), [Some(true), Some(true)]);
+
+    // It may become the router, and then the other one is not.
+    let taken: Value = copy.query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[]).expect("the answer").get(0);
+    assert_eq!(taken["epoch"], 2, "{taken}");
+    copy.batch_execute(insert).expect("a write");
+    wait_until("the other one knows that it is a copy", PATIENCE, || {
+        cluster.router.log().contains("is a copy of its cluster's router")
+    });
+    let (state, message) = refused(&mut router, insert);
+    assert_eq!(state, "25006", "{message}");
+}
+
+/// A session of the router's keeper that its end has left behind at a shard, which nobody has told of that.
+fn lingering(node: &Node) -> Client {
+    let mut client = node.try_client_as(node.service_role().trim_matches('"'), "postgres").expect("the router's role");
+    let mut holder: Option<String> = None;
+    wait_until("the lock is free", PATIENCE, || {
+        holder = client.query_one("SELECT docshard_internal.hold_router_lock(3600000)", &[]).expect("an answer").get(0);
+        holder.is_none()
+    });
+    client
+}
+
+#[test]
+fn a_router_that_comes_back_is_no_copy_of_itself() {
+    let mut cluster = impatient();
+    let is_router = |cluster: &Cluster| {
+        wait_until("the router has its shards' locks", PATIENCE, || {
+            holders(cluster).iter().all(|holder| *holder == Some(true))
+        });
+        let insert = format!("SELECT docshard.insert_many('{NS}', ARRAY['{{\"k\": 150}}', '{{\"k\": 250}}']::jsonb[])");
+        cluster.router.client().batch_execute(&insert).expect("a write");
+    };
+    // It restarts; it crashes, and a session lingers; its standby takes its place, and one lingers.
+    cluster.router.stop();
+    cluster.router.start();
+    is_router(&cluster);
+    cluster.router.crash();
+    let mut left = lingering(&cluster.shards[0]);
+    cluster.router.start();
+    is_router(&cluster);
+    left.batch_execute("SELECT 1").expect_err("it was ended");
+    let standby = cluster.router.standby();
+    let shard = &cluster.shards[1];
+    let mut left = std::thread::scope(|scope| {
+        let left = scope.spawn(|| lingering(shard));
+        cluster.router.fail_over(standby);
+        left.join().expect("a session")
+    });
+    is_router(&cluster);
+    left.batch_execute("SELECT 1").expect_err("it was ended");
+    let status: String = cluster.router.value("SELECT docshard.status()");
+    assert!(!status.contains("copy"), "{status}");
+    assert!(!cluster.router.log().contains("is a copy of"), "the log knows of a copy");
+}
+
+/// A shard that hangs keeps the keeper from none of the others.
+#[test]
+fn a_hung_shard_keeps_no_lock_from_being_held() {
+    let cluster = impatient();
+    let silence = "SELECT extract(epoch FROM clock_timestamp() - state_change)::float8 FROM pg_stat_activity
+       WHERE application_name = 'docshard keeper'";
+    cluster.shards[0].hang();
+    let mut client = cluster.shards[1].client();
+    for _ in 0..14 {
+        std::thread::sleep(Duration::from_millis(500));
+        let seconds: f64 = client.query_one(silence, &[]).expect("one session").get(0);
+        assert!(seconds < 4.0, "{seconds} s");
+    }
+    cluster.shards[0].go_on();
+    wait_until("all locks are held again", PATIENCE, || holders(&cluster) == [Some(true), Some(true)]);
+    let status: String = cluster.router.value("SELECT docshard.status()");
+    assert!(!status.contains("copy"), "{status}");
+}
+
+/// pg_upgrade gives a server another system identifier.
+#[test]
+fn upgraded_servers_are_named_anew() {
+    let mut cluster = cluster();
+    let (name, url) = (cluster.shards[0].name.clone(), cluster.shards[0].url());
+    cluster.shards[0].renew();
+    let node = "SELECT system_identifier::text FROM pg_control_system()";
+    let now: String = cluster.shards[0].value(node);
+    let known = format!("SELECT split_part(node, '/', 1) FROM docshard_catalog.shards WHERE name = '{name}'");
+    assert_ne!(cluster.router.value::<String>(&known), now);
+    let mut router = cluster.router.client();
+    let insert = "SELECT docshard.insert_one('test.things', '{\"k\": 150}')";
+    router.batch_execute(insert).expect("a write at a shard that was upgraded");
+    let add = format!("SELECT docshard.add_shard('{url}', '{{\"name\": \"{name}\"}}')");
+    router.batch_execute(&add).expect("the same shard again");
+    assert_eq!(cluster.router.value::<String>(&known), now);
+    // A copy of it is not taken for it.
+    let url = cluster.shards[1].url();
+    let other = format!("SELECT docshard.add_shard('{url}', '{{\"name\": \"{name}\"}}')");
+    assert_eq!(refused(&mut router, &other).0, "55000");
+
+    drop(router);
+    cluster.router.renew();
+    let mut router = cluster.router.client();
+    assert_eq!(refused(&mut router, insert).0, "25006");
+    let taken: Value =
+        router.query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[]).expect("the answer").get(0);
+    assert_eq!(taken["epoch"], 2, "{taken}");
+    router.batch_execute(insert).expect("a write of the router that was upgraded");
+    router.batch_execute("SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard1')").expect("a move");
+}
+
+/// Another router, which knew more collections, has made a table of that number.
+#[test]
+fn a_table_of_another_collection_is_not_adopted() {
+    let cluster = cluster();
+    let next: i32 = cluster.router.value("SELECT max(id) + 1 FROM docshard_catalog.collections");
+    let shard = &cluster.shards[0];
+    shard.psql(&format!("SELECT docshard_internal.create_table({next}, 4711, 1, false)"));
+    shard.psql(&format!("INSERT INTO docshard_data.c{next} SELECT skey, id, doc FROM docshard_data.c{}", next - 1));
+    assert!(shard.value::<i64>(&format!("SELECT count(*) FROM docshard_data.c{next}")) > 0);
+    let mut router = cluster.router.client();
+    let create = "SELECT docshard.shard_collection('test.hashed', '{\"_id\": \"hashed\"}')";
+    let (state, message) = refused(&mut router, create);
+    assert_eq!(state, "42P07", "{message}");
+    router.batch_execute(create).expect("it has another number then");
+    let count: i64 = router.query_one("SELECT docshard.count_documents('test.hashed')", &[]).expect("a count").get(0);
+    assert_eq!(count, 0);
+    // The same collection's is.
+    let id: i32 = cluster.router.value("SELECT id FROM docshard_catalog.collections WHERE namespace = 'test.hashed'");
+    let (token, version): (i64, i64) = {
+        let row = shard
+            .client()
+            .query_one("SELECT token, version FROM docshard_data.placement WHERE collection_id = $1", &[&id]);
+        row.map(|row| (row.get(0), row.get(1))).expect("its placement")
+    };
+    shard.psql(&format!("SELECT docshard_internal.create_table({id}, {token}, {version}, false)"));
+}
+
+/// A router that takes a move for dead takes its capture away: what is written from then on the move does not see.
+#[test]
+fn a_move_without_its_capture_changes_nothing() {
+    let cluster = cluster();
+    cluster.router.arm("move.cloned", Fault::Pause);
+    let mut mover = cluster.router.client();
+    let moving = std::thread::spawn(move || {
+        mover.batch_execute("SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard1')")
+    });
+    cluster.router.await_fault("move.cloned");
+    cluster.shards[0].psql("DELETE FROM docshard_data.capture");
+    let mut router = cluster.router.client();
+    router
+        .batch_execute("SELECT docshard.update_one('test.things', '{\"k\": 150}', '{\"$set\": {\"n\": 7}}')")
+        .expect("an update");
+    cluster.router.release("move.cloned");
+    let error = moving.join().expect("it ends").expect_err("the move is aborted");
+    let error = error.as_db_error().expect("an error of the server");
+    assert!(error.message().contains("does not capture the range any more"), "{error:?}");
+    assert_eq!((count(&mut router, "{\"n\": 7}"), count(&mut router, "{}")), (1, 30));
+    assert_eq!(cluster.router.psql("SELECT count(*) FROM docshard.chunks WHERE shard = 'shard0'").trim(), "1");
+}
