@@ -48,6 +48,9 @@ SELECT * FROM codes('admin', '{"enableSharding": "admin"}', '{"shardCollection":
   '{"shardCollection": "codes.s", "key": {"$a": 1}}', '{"shardCollection": "codes.s", "key": {"a": 1}}',
   '{"moveChunk": "codes.s", "bounds": [{"a": {"$minKey": 1}}, {"a": 6}], "to": "local"}', '{"moveChunk": "codes.s", "bounds": [{"a": {"$minKey": 1}}], "to": "local"}',
   '{"moveChunk": "codes.c", "bounds": [{"a": {"$minKey": 1}}, {"a": 6}], "to": "local"}');
+-- A batch of writes is not explained.
+SELECT * FROM codes('codes', '{"explain": {"update": "c", "updates": [{"q": {"a": 1}, "u": {"$set": {"b": 1}}}, {"q": {}, "u": {"$set": {"b": 1}}}]}}',
+  '{"explain": {"delete": "c", "deletes": [{"q": {"a": 1}, "limit": 0}, {"q": {}, "limit": 1}]}}', '{"explain": {"update": "c", "updates": [{"q": {"a": 1}, "u": {"$set": {"b": 1}}}]}}');
 \t off
 
 SELECT docshard.drop_database('codes');

@@ -120,6 +120,9 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
     let verbosity = request.fields.text("verbosity").map(Verbosity::parse).transpose()?.unwrap_or_default();
     let inner = Request::parse(request.db, request.target())?;
     let namespace = || inner.namespace();
+    if ["updates", "deletes"].iter().any(|list| inner.fields.array(list).len() > 1) {
+        return Err(Error::new(Kind::InvalidLength, "explained write batches must be of size 1"));
+    }
     let first = |list: &str, field: &str| -> String {
         let operation = inner.fields.array(list).first();
         operation.and_then(|operation| operation.get(field)).map_or_else(|| "{}".to_owned(), Json::to_string)
