@@ -21,11 +21,11 @@ DECLARE
     -- Monitoring: also for members of pg_monitor.
     for_monitors CONSTANT name[] := ARRAY[
         'status', 'balancer_status', 'balancer_collection_status', 'get_shard_distribution', 'list_shards', 'list_indexes',
-        'list_index_builds'];
+        'list_index_builds', 'shard_health'];
     -- What the service role cannot do itself at a shard.
     for_service_as_owner CONSTANT name[] := ARRAY[
-        'set_service_password', 'make_role', 'drop_role', 'pull_verifier', 'connect_shard', 'admit_puller',
-        'disconnect_shard', 'leave_cluster', 'dismantle_node'];
+        'set_service_password', 'make_role', 'drop_role', 'pull_verifier', 'connect_shard', 'set_server_address', 'admit_puller',
+        'disconnect_shard', 'leave_cluster', 'dismantle_node', 'node_health'];
     function record;
 BEGIN
     FOR function IN

@@ -89,6 +89,16 @@ CREATE VIEW docshard.changelog AS
 SELECT id, at, what, namespace, details FROM docshard_catalog.changelog;
 COMMENT ON VIEW docshard.changelog IS 'What happened to the cluster, oldest first by id';
 
+CREATE VIEW docshard.health AS
+SELECT shard, reachable, latency_ms, version, postgresql, timeline, standbys, sync_standbys, lag_bytes, replication,
+       oldest_in_doubt_s, free_connections, last_contact, error
+  FROM docshard.shard_health();
+COMMENT ON VIEW docshard.health IS 'How each shard is, asked now; it answers within 3 seconds though shards hang';
+COMMENT ON COLUMN docshard.health.timeline IS 'of the WAL that it writes: it grows with each failover';
+COMMENT ON COLUMN docshard.health.lag_bytes IS 'how far the last of its standbys is behind';
+COMMENT ON COLUMN docshard.health.oldest_in_doubt_s IS 'the age of the oldest transaction that is prepared there, in seconds';
+COMMENT ON COLUMN docshard.health.last_contact IS 'when the router last heard of it; every minute, unless it is asked now';
+
 CREATE VIEW docshard.settings AS
 SELECT name, value, "default", description FROM docshard_internal.list_settings();
 COMMENT ON VIEW docshard.settings IS 'The cluster''s settings; docshard.set_setting(name, value) changes one';

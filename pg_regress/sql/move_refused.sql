@@ -72,7 +72,7 @@ SELECT docshard.merge_chunks('no.c', '[{"k": {"$minKey": 1}}, {"k": {"$maxKey": 
 ROLLBACK;
 
 -- Nothing has changed.
-SELECT shard, documents FROM docshard.get_shard_distribution('no.c') ORDER BY shard;
+SELECT shard, documents FROM docshard.get_shard_distribution('no.c', '{"count": true}') ORDER BY shard;
 SELECT docshard.move_chunk('no.c', '{"k": 1}', 'shard1', '{"forceJumbo": true}') ->> 'documents' AS documents;
 SELECT docshard.count_documents('no.c');
 SELECT docshard.drop_database('no');

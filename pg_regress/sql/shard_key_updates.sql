@@ -8,7 +8,7 @@ SELECT docshard.move_chunk('sku.c', '{"k": 20}', 'local') ->> 'documents' AS doc
 SELECT docshard.insert_many('sku.c', ARRAY['{"_id": 1, "k": 1, "v": "a"}', '{"_id": 2, "k": 11}', '{"_id": 3, "k": 21}']::jsonb[])
   -> 'insertedCount' AS inserted;
 CREATE VIEW sku_shards AS
-SELECT shard, documents FROM docshard.get_shard_distribution('sku.c') ORDER BY shard;
+SELECT shard, documents FROM docshard.get_shard_distribution('sku.c', '{"count": true}') ORDER BY shard;
 
 -- Within a chunk, to another chunk's shard, to this node and back; by the shard key or by _id.
 SELECT docshard.update_one('sku.c', '{"k": 1}', '{"$inc": {"k": 1}, "$set": {"v": "b"}}');

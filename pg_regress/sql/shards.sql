@@ -27,7 +27,7 @@ SELECT docshard.shard_collection('shards.c', '{"_id": "hashed"}');
 SELECT shard, count(*) AS chunks FROM docshard.chunks WHERE namespace = 'shards.c' GROUP BY shard ORDER BY shard;
 SELECT docshard.insert_many('shards.c', array_agg(jsonb_build_object('_id', n))) -> 'insertedCount' AS inserted FROM generate_series(1, 300) n;
 SELECT docshard.count_documents('shards.c');
-SELECT shard, chunks, documents > 50 AS has_its_share FROM docshard.get_shard_distribution('shards.c') ORDER BY shard;
+SELECT shard, chunks, documents > 50 AS has_its_share FROM docshard.get_shard_distribution('shards.c', '{"count": true}') ORDER BY shard;
 SELECT docshard.drop_database('shards');
 -- A database's primary shard may be chosen, once.
 SELECT docshard.enable_sharding('home', 'shard1');

@@ -4,7 +4,7 @@ use super::required;
 use crate::catalog::dismantle::{self, Scope};
 use crate::catalog::grants::EVERYTHING;
 use crate::catalog::shards::{self, AddOptions, Removal};
-use crate::catalog::{access, cache, change, collections, contacts, databases, rotation, takeover};
+use crate::catalog::{access, addresses, cache, change, collections, contacts, databases, rotation, takeover};
 use crate::migration::{MoveRequest, jobs, lost};
 use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
@@ -267,6 +267,37 @@ fn rotate_service_password() -> Json {
         Ok(answer(&if late.is_empty() { json!({"ok": 1}) } else { json!({"pending": late, "ok": 1}) }))
     };
     run().unwrap_or_else(|e| e.raise())
+}
+
+/// Changes an address, which other nodes are told outside of this transaction.
+fn change_address(name: &str, change: impl FnOnce() -> Result<addresses::Changed>) -> Result<Json> {
+    shards::check_router()?;
+    if server::in_transaction_block() {
+        let message = "an address cannot be changed inside a transaction block";
+        return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
+    }
+    let changed = change()?;
+    worker::wake_at_commit();
+    let pending = changed.pending.iter().map(|(shard, error)| json!({"shard": shard, "error": error.trim()}));
+    let pending: Vec<_> = pending.collect();
+    Ok(answer(&if pending.is_empty() {
+        json!({"shard": name, "host": changed.host, "ok": 1})
+    } else {
+        json!({"shard": name, "host": changed.host, "pending": pending, "ok": 1})
+    }))
+}
+
+/// Gives a shard another address, at the router and at every other shard, once it is sure that the address leads to that very
+/// shard and that all reach it. Answers the shards that were out of reach: the same call again tells them.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn set_shard_address(name: &str, conn: &str) -> Json {
+    change_address(name, || addresses::set_shard(name, conn)).unwrap_or_else(|e| e.raise())
+}
+
+/// Says how shards, and this router itself, reach the router's own database, which each of them tries.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn set_local_address(conn: &str) -> Json {
+    change_address(shards::LOCAL, || addresses::set_local(conn)).unwrap_or_else(|e| e.raise())
 }
 
 /// A row a shard.

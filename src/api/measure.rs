@@ -1,4 +1,4 @@
-//! What the balancer asks at a shard.
+//! What the balancer asks at a shard, and who looks at the cluster.
 
 use super::given;
 use crate::ownership::measure;
@@ -16,6 +16,15 @@ fn measure_chunks(
         .unwrap_or_else(|e| e.raise());
     let rows = sizes.into_iter().map(|(chunk, size)| (i32::try_from(chunk).unwrap_or(0), size.documents, size.bytes));
     TableIterator::new(rows.collect::<Vec<_>>())
+}
+
+/// What statistics tell of these collections here: documents, null where nothing is known, and bytes of their tables.
+#[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
+fn estimate(
+    collections: Vec<i32>,
+) -> TableIterator<'static, (name!(collection, i32), name!(documents, Option<i64>), name!(bytes, i64))> {
+    let found = measure::estimates(&collections).unwrap_or_else(|e| e.raise());
+    TableIterator::new(found.into_iter().map(|one| (one.collection, one.documents, one.bytes)))
 }
 
 /// The exact documents and bytes of `[lo, hi)`; null means no upper end.

@@ -60,6 +60,16 @@ fn connect_shard(server: &str, options: Vec<String>, settings: Vec<String>, pull
     access::connect_shard(server, &options, puller).unwrap_or_else(|e| e.raise());
 }
 
+/// Gives the server that leads to another shard another address.
+#[pg_extern(schema = "docshard_internal", volatile, strict, parallel_unsafe, requires = ["catalog"])]
+fn set_server_address(server: &str, options: Vec<String>, settings: Vec<String>) {
+    if options.len() != settings.len() {
+        Error::new(Kind::BadValue, "a server needs as many values as options").raise();
+    }
+    let options: Vec<_> = options.into_iter().zip(settings).collect();
+    access::set_address(server, &options, false).unwrap_or_else(|e| e.raise());
+}
+
 /// Lets another shard log in here, to pull what is moved to it.
 #[pg_extern(schema = "docshard_internal", volatile, strict, parallel_unsafe, requires = ["catalog"])]
 fn admit_puller(puller: &str, verifier: &str) {

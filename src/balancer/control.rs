@@ -152,17 +152,19 @@ pub(super) fn show(action: &str) {
     }
 }
 
-/// Notes a round's end, and who rests: a JSON array. A clock that was set back does not keep it from being noted.
-pub(super) fn note_round(busy: bool, resting: &serde_json::Value) -> Result<()> {
+/// Notes a round's end, and who rests: a JSON array; if all is well, the last error is forgotten. A clock that was set back
+/// does not keep it from being noted.
+pub(super) fn note_round(busy: bool, resting: &serde_json::Value, well: bool) -> Result<()> {
     let resting = if resting.is_null() { "[]".to_owned() } else { resting.to_string() };
     spi::execute(
         "INSERT INTO docshard_catalog.balancer_state AS state (last_round_at, resting) \
          VALUES (pg_catalog.now(), $2::text::jsonb) \
          ON CONFLICT (one) DO UPDATE SET last_round_at = excluded.last_round_at, action = NULL, \
-            resting = excluded.resting \
-         WHERE $1 OR state.action IS NOT NULL OR state.last_round_at IS NULL OR state.resting <> excluded.resting \
+            resting = excluded.resting, last_error = CASE WHEN NOT $3 THEN state.last_error END, \
+            last_error_at = CASE WHEN NOT $3 THEN state.last_error_at END \
+         WHERE $1 OR ($3 AND state.last_error IS NOT NULL) OR state.action IS NOT NULL OR state.last_round_at IS NULL OR state.resting <> excluded.resting \
             OR state.last_round_at NOT BETWEEN pg_catalog.now() - interval '1 minute' AND pg_catalog.now()",
-        &[Param::Bool(busy), Param::Text(&resting)],
+        &[Param::Bool(busy), Param::Text(&resting), Param::Bool(well)],
     )?;
     Ok(())
 }

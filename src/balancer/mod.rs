@@ -73,12 +73,14 @@ pub struct Balancer {
     /// who rests, as it was shown last
     resting: serde_json::Value,
     failed: bool,
+    /// this round has looked at all that it works on
+    looked: bool,
 }
 
 impl Balancer {
     /// One round. Called outside any transaction; raises nothing.
     pub fn round(&mut self) -> Outcome {
-        self.failed = false;
+        (self.failed, self.looked) = (false, false);
         self.tell_of_silence();
         let again = self.work().unwrap_or_else(|error| {
             self.note(&error, "");
@@ -86,7 +88,8 @@ impl Balancer {
         });
         self.tell_of_silence();
         let resting = self.all_who_rest();
-        if let Err(error) = transaction::run(|| control::note_round(again, &resting)) {
+        let well = self.looked && !self.failed && resting.as_array().is_none_or(Vec::is_empty);
+        if let Err(error) = transaction::run(|| control::note_round(again, &resting, well)) {
             pgrx::log!("docshard balancer: {}", error.message);
         }
         let rest = self.paused_until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -113,6 +116,7 @@ impl Balancer {
             self.goal = goal;
         }
         if view.shards.len() < 2 || view.collections.is_empty() {
+            (self.looked, self.resting) = (true, serde_json::Value::Null);
             return Ok(false);
         }
         self.measure(&mut view);
@@ -125,6 +129,7 @@ impl Balancer {
             self.balance(&mut view, plan.moves)
         };
         self.resting = self.who_rests(&view);
+        self.looked = done.is_ok();
         done
     }
 

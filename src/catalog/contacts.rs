@@ -16,8 +16,10 @@ use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::handshake::{Donor, Hello, Member, NEWEST_PROTOCOL, Node, OLDEST_PROTOCOL, Position, Progress};
 use docshard_core::standing::Standing;
+use pgrx::datum::TimestampWithTimeZone;
 use pgrx::pg_sys::Oid;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 
 /// Called from `_PG_init`.
 pub fn init() {
@@ -314,4 +316,18 @@ pub fn notes(shard: ShardId) -> Result<Option<String>> {
         )),
         (None, None) => None,
     }))
+}
+
+/// When each shard was last heard of, as far as the worker noted it.
+///
+/// # Errors
+/// Internal ones.
+pub fn last() -> Result<HashMap<ShardId, TimestampWithTimeZone>> {
+    let rows = spi::query(
+        "SELECT shard_id, (extract(epoch FROM at) * 1000000)::int8 - 946684800000000 FROM docshard_catalog.contacts",
+        &[],
+    )?;
+    // A timestamp is the number of microseconds since the year 2000.
+    let timestamp = |microseconds: i64| TimestampWithTimeZone::try_from(microseconds).ok();
+    Ok(rows.iter().filter_map(|row| Some((row.i32(0), timestamp(row.i64(1))?))).collect())
 }

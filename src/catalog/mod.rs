@@ -6,8 +6,9 @@
 //! * [`contacts`]: what is said at a shard first, and how far each shard is known to have come.
 //! * [`undisturbed`]: the same for changes that wait until no chunk moves.
 //! * [`cluster`]: which database is the cluster's router, and whether this one is.
+//! * [`history`]: how long the past is kept.
 //! * [`grants`]: who may read and write which collections.
-//! * [`sizes`]: how much is where, asked at the shards.
+//! * [`sizes`]: how much is where, asked at the shards; [`survey`] asks all of them, also if some are out of reach.
 //! * [`duplicate`]: violated unique indexes in MongoDB's words.
 //! * [`last_sizes`]: how much was where when a shard was last asked; [`lost`]: shards that are lost for good.
 //! * [`chunks`]: splitting and merging.
@@ -18,10 +19,12 @@
 //! * [`takeover`]: a copy of the router becomes the router.
 //! * [`zones`]: which shards belong to a zone, and which keys live there.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
+//! * [`addresses`]: shards that move to another machine.
 //! * [`shards`], [`databases`], [`collections`], [`indexes`], [`sharding`], [`access`]: the operations of administrators;
 //!   [`nodes`] runs their statements on shards.
 
 pub mod access;
+pub mod addresses;
 pub mod cache;
 pub mod change;
 pub mod chunks;
@@ -32,6 +35,7 @@ pub mod databases;
 pub mod dismantle;
 pub mod duplicate;
 pub mod grants;
+pub mod history;
 pub mod indexes;
 pub mod last_sizes;
 pub mod lost;
@@ -45,6 +49,7 @@ pub mod settings;
 pub mod sharding;
 pub mod shards;
 pub mod sizes;
+pub mod survey;
 pub mod takeover;
 pub mod undisturbed;
 pub mod zones;

@@ -106,6 +106,18 @@ pub const SETTINGS: &[Setting] = &[
         kind: SettingKind::Integer(1000, 3_600_000),
         description: "the worker counts at each shard every so many milliseconds; what was written since, a restore or a failover may lose unnoticed",
     },
+    Setting {
+        name: "changelog_days",
+        default: "365",
+        kind: SettingKind::Integer(0, 36_500),
+        description: "entries of the changelog are kept for so many days; 0: for ever",
+    },
+    Setting {
+        name: "migrations_days",
+        default: "90",
+        kind: SettingKind::Integer(0, 36_500),
+        description: "moves that have ended are shown in docshard.migrations for so many days; 0: for ever",
+    },
 ];
 
 /// Every setting's present value, in the order of [`SETTINGS`].

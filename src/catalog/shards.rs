@@ -89,7 +89,7 @@ pub fn check_may_change() -> Result<()> {
 
 /// A connection string as libpq options: libpq's own forms, or MongoDB's `name/host1:port,host2:port`, whose name is
 /// the second answer.
-fn parse_connection(conn: &str) -> Result<(Keywords, Option<String>)> {
+pub(super) fn parse_connection(conn: &str) -> Result<(Keywords, Option<String>)> {
     let mongodb = !conn.contains('=') && !conn.contains("://");
     let Some((name, hosts)) = conn.split_once('/').filter(|_| mongodb) else {
         return Ok((remote::parse_conninfo(conn)?, None));
@@ -112,7 +112,7 @@ fn parse_connection(conn: &str) -> Result<(Keywords, Option<String>)> {
     Ok((keywords, Some(name.to_owned())))
 }
 
-fn value<'a>(keywords: &'a Keywords, name: &str) -> Option<&'a str> {
+pub(super) fn value<'a>(keywords: &'a Keywords, name: &str) -> Option<&'a str> {
     keywords.iter().find(|(keyword, _)| keyword == name).map(|(_, value)| value.as_str())
 }
 
@@ -199,7 +199,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
         .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
     let probe = probe(&mut session)?;
     let wanted = options.name.clone().or(replica_set);
-    if let Some(existing) = existing(&probe, wanted.as_deref())? {
+    if let Some(existing) = existing(&mut session, &probe, wanted.as_deref())? {
         stop_draining(&existing)?;
         return Ok(existing);
     }
@@ -237,10 +237,10 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
     Ok(name)
 }
 
-const REACH_HINT: &str =
+pub(super) const REACH_HINT: &str =
     "The router connects with libpq: check host, port, dbname, user and password, and pg_hba.conf there.";
 
-fn unreachable_shard(error: Error) -> Error {
+pub(super) fn unreachable_shard(error: Error) -> Error {
     if error.sqlstate.starts_with(b"08") || error.sqlstate.starts_with(b"28") || error.sqlstate.starts_with(b"3D") {
         let core = Error::new(Kind::HostUnreachable, error.message);
         return Error { context: error.context, ..core };
@@ -249,7 +249,7 @@ fn unreachable_shard(error: Error) -> Error {
 }
 
 /// Where a shard is, for people.
-fn display_host(keywords: &Keywords) -> String {
+pub(super) fn display_host(keywords: &Keywords) -> String {
     let host = value(keywords, "host").or(value(keywords, "hostaddr")).unwrap_or("[local]");
     let port = value(keywords, "port").unwrap_or("5432");
     format!("{host}:{port}/{}", value(keywords, "dbname").unwrap_or(""))
@@ -281,58 +281,52 @@ fn add_local(options: &AddOptions) -> Result<String> {
     Ok(LOCAL.to_owned())
 }
 
-/// The name under which the node is a shard already; an error if node or name are taken otherwise.
-fn existing(probe: &Probe, wanted: Option<&str>) -> Result<Option<String>> {
+/// The name under which the database is a shard already, which its own mark says, as it stays the same wherever the database
+/// is restored; an error if database or name are taken otherwise.
+fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Result<Option<String>> {
+    if is_this_database(probe)? {
+        return Err(Error::new(Kind::IllegalOperation, "cannot add this database as a shard: it is the router itself")
+            .with_hint("The router's own database is the shard \"local\"."));
+    }
+    let known = |name: &str| -> Result<bool> {
+        let rows = spi::query("SELECT FROM docshard_catalog.shards WHERE name = $1", &[Param::Text(name)])?;
+        Ok(!rows.is_empty())
+    };
+    if let Some(name) = mark(session, probe, cluster_id()?)?
+        && known(&name)?
+    {
+        if wanted.is_none_or(|wanted| wanted == name) {
+            return Ok(Some(name));
+        }
+        let message = format!("the database is already a member of this cluster, as the shard \"{name}\"");
+        return Err(Error::new(Kind::IllegalOperation, message));
+    }
+    match wanted {
+        Some(name) if known(name)? => Err(Error::new(
+            Kind::OperationFailed,
+            format!("a shard named \"{name}\" already exists, with another database"),
+        )),
+        _ => Ok(None),
+    }
+}
+
+/// The name of a shard of this cluster, as its own table docshard_data.node has it; None if the database is none.
+fn mark(session: &mut Session, probe: &Probe, cluster: i64) -> Result<Option<String>> {
+    if probe.version.is_none() {
+        return Ok(None);
+    }
+    let rows = session.query("SELECT shard FROM docshard_data.node WHERE cluster_id = $1", &[Param::Int8(cluster)])?;
+    Ok(rows.first().and_then(|row| row.text(0)).map(str::to_owned))
+}
+
+/// True if a session leads to the router's own database, by whatever name and address.
+fn is_this_database(probe: &Probe) -> Result<bool> {
     let own = spi::query(
         "SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/' || oid FROM pg_catalog.pg_database \
          WHERE datname = current_database()",
         &[],
     )?;
-    if own.first().is_some_and(|row| row.text(0) == probe.node) {
-        return Err(Error::new(Kind::IllegalOperation, "cannot add this database as a shard: it is the router itself")
-            .with_hint("The router's own database is the shard \"local\"."));
-    }
-    let known = |column: &str, value: Option<&str>| -> Result<Option<(String, Option<String>)>> {
-        let sql = format!("SELECT name, server FROM docshard_catalog.shards WHERE {column} = $1");
-        let rows = spi::query(&sql, &[Param::OptText(value)])?;
-        Ok(rows.first().map(|row| (row.text(0).to_owned(), row.opt_text(1).map(str::to_owned))))
-    };
-    if let Some((name, server)) = known("name", wanted)? {
-        // What the catalog has of it is for people: pg_upgrade changes it, and a restore.
-        if node_of(server.as_deref()).as_deref() != Some(&probe.node) {
-            let message = format!("a shard named \"{name}\" already exists, with another database");
-            return Err(Error::new(Kind::OperationFailed, message));
-        }
-        spi::execute(
-            "UPDATE docshard_catalog.shards SET node = $2 WHERE name = $1 AND node IS DISTINCT FROM $2",
-            &[Param::Text(&name), Param::Text(&probe.node)],
-        )?;
-        return Ok(Some(name));
-    }
-    let Some((name, server)) = known("node", Some(&probe.node))? else { return Ok(None) };
-    if node_of(server.as_deref()).as_deref() != Some(&probe.node) {
-        // Another database was there.
-        spi::execute("UPDATE docshard_catalog.shards SET node = NULL WHERE name = $1", &[Param::Text(&name)])?;
-        return Ok(None);
-    }
-    if wanted.is_none() {
-        return Ok(Some(name));
-    }
-    let message = format!("the database is already a member of this cluster, as the shard \"{name}\"");
-    Err(Error::new(Kind::IllegalOperation, message))
-}
-
-/// The database that a server leads to; None if there is none, or it cannot be reached.
-fn node_of(server: Option<&str>) -> Option<String> {
-    let mut session = Session::open(server::foreign_server_oid(server?)?).ok()?;
-    let rows = session
-        .query(
-            "SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/' || oid \
-             FROM pg_catalog.pg_database WHERE datname = current_database()",
-            &[],
-        )
-        .ok()?;
-    rows.first()?.text(0).map(str::to_owned)
+    Ok(own.first().is_some_and(|row| row.text(0) == probe.node))
 }
 
 fn free_name() -> Result<String> {
@@ -478,13 +472,18 @@ fn refuse_foreign_secrets(keywords: &Keywords, password: Option<&str>) -> Result
         return Err(Error::new(Kind::Unauthorized, "a password is required to add a shard")
             .with_hint("Only a superuser may add a shard without one; give \"user\" and \"password\" as options."));
     }
+    refuse_foreign_options(keywords)
+}
+
+/// The part of that which concerns where a shard is.
+pub(super) fn refuse_foreign_options(keywords: &Keywords) -> Result<()> {
     const ALLOWED: &[&str] =
         &["host", "hostaddr", "port", "dbname", "sslmode", "connect_timeout", "target_session_attrs"];
     match keywords.iter().find(|(keyword, _)| !ALLOWED.contains(&keyword.as_str())) {
         None => Ok(()),
         Some((keyword, _)) => Err(Error::new(
             Kind::Unauthorized,
-            format!("only a superuser may add a shard with the connection option \"{keyword}\""),
+            format!("only a superuser may use the connection option \"{keyword}\" for a shard"),
         )),
     }
 }
@@ -524,7 +523,7 @@ fn connect_shards(name: &str, id: i32, keywords: &Keywords) -> Result<()> {
     let verifier = session.query("SELECT docshard_internal.pull_verifier()", &[])?;
     let verifier = verifier.first().and_then(|row| row.text(0)).unwrap_or_default().to_owned();
     admit(&mut session, &own, &access::pull_verifier()?)?;
-    connect(&mut session, LOCAL, &local_keywords(seen.as_deref())?, &puller)?;
+    connect(&mut session, LOCAL, &local_address(seen.as_deref())?, &puller)?;
 
     for shard in cache::shards()?.values() {
         let Place::Remote(oid) = shard.place else { continue };
@@ -559,13 +558,13 @@ fn connect(session: &mut Session, name: &str, keywords: &Keywords, puller: &str)
 }
 
 /// The number of this database as a shard, also if it is none any more.
-fn local_id() -> Result<i32> {
+pub(super) fn local_id() -> Result<i32> {
     let rows = spi::query("SELECT id FROM docshard_catalog.shards WHERE name = $1", &[Param::Text(LOCAL)])?;
     Ok(rows.first().map_or(0, |row| row.i32(0)))
 }
 
 /// Makes this database reachable as the shards are, when the first one joins it: moves work with it over a connection.
-fn join_local(id: i32) -> Result<()> {
+pub(super) fn join_local(id: i32) -> Result<()> {
     if server::foreign_server_oid(&server_name(LOCAL)).is_some() {
         return Ok(());
     }
@@ -576,6 +575,19 @@ fn join_local(id: i32) -> Result<()> {
     // DROP DATABASE waits for, five seconds at most.
     set(&mut own, "connect_timeout", "2");
     make_server(LOCAL, &own, &Login { user, password: Some(password) })
+}
+
+/// How shards reach this database: by the address that `docshard.set_local_address` was told, which the router's own server has;
+/// else as far as can be guessed.
+fn local_address(seen: Option<&str>) -> Result<Keywords> {
+    let guessed = local_keywords(None)?;
+    if let Some(oid) = server::foreign_server_oid(&server_name(LOCAL)) {
+        let own = remote::server_options(oid)?;
+        if value(&own, "hostaddr").is_some() || value(&own, "host") != value(&guessed, "host") {
+            return Ok(own);
+        }
+    }
+    local_keywords(seen)
 }
 
 /// How to reach this database: over TCP, from the address that a shard saw, or at this machine's own; else over its socket.

@@ -2,6 +2,7 @@
 
 use super::model::Shard;
 use super::nodes::{read_at_once, read_on};
+use super::survey;
 use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::snapshot::ActiveSnapshot;
@@ -10,6 +11,7 @@ use docshard_core::chunk_map::ShardId;
 use docshard_core::key::KeyPattern;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,8 +107,37 @@ pub fn collections(sharded_only: bool) -> Result<Vec<Collection>> {
 
 /// Tables up to that many MiB are counted for the balancer, which looks often.
 pub const COUNTED_OFTEN_MB: i32 = 50;
-/// Tables up to that many MiB are counted for people, who look now and then.
-pub const COUNTED_ONCE_MB: i32 = 1024;
+
+/// How much of a collection is on a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amount {
+    /// documents; None if nobody knows
+    pub documents: Option<i64>,
+    /// bytes: of the table, if they are estimated, else of the documents
+    pub bytes: i64,
+}
+
+/// A shard, and what it tells of collections; it says nothing of those that it does not have.
+pub type Estimates = (Rc<Shard>, Result<HashMap<i32, Amount>>);
+
+/// What PostgreSQL's statistics tell of collections at every shard, all asked at once, each for as long as `limit`.
+///
+/// # Errors
+/// Internal ones; a shard's error is its own answer.
+pub fn estimate(collections: &[i32], limit: Duration) -> Result<Vec<Estimates>> {
+    let params = [Param::Int4Array(collections)];
+    let columns = ["collection", "documents", "bytes"];
+    let answers = survey::ask("docshard_internal.estimate($1)", &columns, &params, limit)?;
+    let of = |rows: Vec<Row>| -> HashMap<i32, Amount> {
+        let told = rows.iter().filter(|row| row.get(0).is_some());
+        told.map(|row| {
+            let documents = row.get(1).is_some().then(|| row.i64(1).max(0));
+            (row.i32(0), Amount { documents, bytes: row.i64(2).max(0) })
+        })
+        .collect()
+    };
+    Ok(answers.into_iter().map(|answer| (answer.shard, answer.rows.map(of))).collect())
+}
 
 /// Asks a shard for the sizes of a collection's chunks there: counted if its table has at most `counted_mb` MiB.
 ///

@@ -289,7 +289,7 @@ fn attempt(registered: Registered, bytes_per_second: u64, may_split: bool) -> Re
     }
     fault::point("move.decided")?;
     let record = Record { state: State::Committed, documents, bytes, ..record };
-    let sides = Sides { donor: Some(donor), recipient: Some(recipient) };
+    let sides = Sides { donor: Some(donor), recipient: Some(recipient), puller: Some(puller) };
     Ok(Attempted::Decided(Box::new(Decided { record, sides })))
 }
 

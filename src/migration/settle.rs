@@ -28,6 +28,8 @@ const UNDEFINED_OBJECT: [u8; 5] = *b"42704";
 pub(super) struct Sides {
     pub(super) donor: Option<Remote>,
     pub(super) recipient: Option<Remote>,
+    /// S, which has read at the donor
+    pub(super) puller: Option<Remote>,
 }
 
 fn session(side: &mut Option<Remote>, shard: ShardId) -> Result<&mut Remote> {
@@ -258,6 +260,13 @@ fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<()> {
         }
         Ok(())
     });
+    // It would end below, too, but not in order.
+    if let Some(puller) = sides.puller.take() {
+        let _ = transaction::guarded(|| {
+            puller.leave();
+            Ok(())
+        });
+    }
     let recipient = transaction::guarded(|| {
         if !shards.contains_key(&record.recipient) {
             return Ok(());

@@ -117,6 +117,11 @@ impl Remote {
         self.session.cancel();
     }
 
+    /// The session has read at another shard, and ends.
+    pub fn leave(mut self) {
+        self.session.close_foreign();
+    }
+
     fn named(&self, error: Error) -> Error {
         if error.context.is_some() { error } else { error.with_context(format!("shard \"{}\"", self.name)) }
     }

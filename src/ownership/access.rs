@@ -53,6 +53,12 @@ pub const SERVER_OPTIONS: &[&str] = &[
     "fetch_size",
 ];
 
+/// What an address consists of: given anew, all of it is replaced. Other options of a server stay unless they are given.
+pub const ADDRESS: &[&str] = &["host", "hostaddr", "port", "target_session_attrs"];
+
+/// How many seconds a shard may try to reach a host, unless the server says otherwise: nothing interrupts that.
+const CONNECT_TIMEOUT_S: &str = "10";
+
 /// Groups of PostgreSQL's whose members may do more than any application should be able to lend.
 const POWERFUL: &[&str] = &[
     "pg_execute_server_program",
@@ -324,6 +330,39 @@ pub fn connect_shard(server: &str, options: &[(String, String)], puller: &str) -
         options.join(", ")
     ))?;
     map_puller(server, puller)
+}
+
+/// Gives a server that leads to another shard another address; who logs in there stays. Runs as the extension's owner. `any`: the
+/// caller may use files of this server, too.
+///
+/// # Errors
+/// `ShardNotFound` if there is no such server; `BadValue` for names or options that a router has no reason to ask for.
+pub fn set_address(server: &str, options: &[(String, String)], any: bool) -> Result<()> {
+    check_prefix(server)?;
+    if let Some((option, _)) = options.iter().find(|(option, _)| !any && !SERVER_OPTIONS.contains(&option.as_str())) {
+        return Err(Error::new(Kind::BadValue, format!("a shard's server cannot have the option \"{option}\"")));
+    }
+    if server::foreign_server_oid(server).is_none() {
+        return Err(Error::new(Kind::ShardNotFound, format!("foreign server \"{server}\" does not exist")));
+    }
+    let rows = spi::query(
+        "SELECT o.option_name FROM pg_catalog.pg_foreign_server s \
+         CROSS JOIN LATERAL pg_catalog.pg_options_to_table(s.srvoptions) AS o \
+         WHERE s.srvname OPERATOR(pg_catalog.=) $1::pg_catalog.name",
+        &[Param::Text(server)],
+    )?;
+    let present: Vec<&str> = rows.iter().map(|row| row.text(0)).collect();
+    let is_given = |name: &str| options.iter().any(|(option, _)| option == name);
+    let dropped = present.iter().filter(|option| ADDRESS.contains(option) && !is_given(option));
+    let mut changes: Vec<String> = dropped.map(|option| format!("DROP {}", quote_ident(option))).collect();
+    for (option, value) in options {
+        let verb = if present.contains(&option.as_str()) { "SET" } else { "ADD" };
+        changes.push(format!("{verb} {} {}", quote_ident(option), quote_literal(value)));
+    }
+    if !is_given("connect_timeout") && !present.contains(&"connect_timeout") {
+        changes.push(format!("ADD connect_timeout {}", quote_literal(CONNECT_TIMEOUT_S)));
+    }
+    spi::run_script(&format!("ALTER SERVER {} OPTIONS ({})", quote_ident(server), changes.join(", ")))
 }
 
 /// Lets this shard log in at a server as `puller`. Runs as the extension's owner.

@@ -58,6 +58,61 @@ pub fn chunks(collection: i32, bounds: &[&[u8]], counted_mb: i32) -> Result<Vec<
         .collect())
 }
 
+/// Pages of tables that no statistics tell of, up to which they are counted, each and all together.
+const COUNTED_PAGES: (i64, i64) = (128, 1024);
+
+/// What PostgreSQL's statistics tell of a collection's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// the collection's number
+    pub collection: i32,
+    /// documents; None if nothing tells: a large table that was not analysed since the server crashed
+    pub documents: Option<i64>,
+    /// bytes of the table on disk, without its indexes
+    pub bytes: i64,
+}
+
+/// What is known of these collections' tables without reading them; nothing of those that are not here. Small tables that were
+/// never analysed are counted.
+///
+/// # Errors
+/// Internal ones.
+pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
+    let rows = spi::read(
+        "SELECT t.id, c.reltuples::float8::int8, c.relpages::int8, \
+                pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::int8, \
+                pg_catalog.pg_relation_size(c.oid) + coalesce(pg_catalog.pg_relation_size(nullif(c.reltoastrelid, 0)), 0), \
+                pg_catalog.pg_stat_get_live_tuples(c.oid), \
+                pg_catalog.pg_stat_get_vacuum_count(c.oid) + pg_catalog.pg_stat_get_autovacuum_count(c.oid) \
+                  + pg_catalog.pg_stat_get_analyze_count(c.oid) + pg_catalog.pg_stat_get_autoanalyze_count(c.oid) > 0 \
+         FROM (SELECT id, pg_catalog.to_regclass('docshard_data.c' || id) AS oid FROM pg_catalog.unnest($1) AS id) AS t \
+         JOIN pg_catalog.pg_class c ON c.oid = t.oid ORDER BY t.id",
+        &[Param::Int4Array(collections)],
+    )?;
+    let mut budget = COUNTED_PAGES.1;
+    let mut estimates = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let (collection, rows_then, pages_then, pages) = (row.i32(0), row.i64(1), row.i64(2), row.i64(3));
+        let (live, counted_since) = (row.i64(5), row.bool(6));
+        // The counters begin at 0 after a crash, and are right again after the next VACUUM or ANALYZE.
+        let documents = if pages == 0 {
+            Some(0)
+        } else if counted_since {
+            Some(live)
+        } else if rows_then > 0 && pages_then > 0 {
+            Some((rows_then as f64 * pages as f64 / pages_then as f64) as i64)
+        } else if pages <= COUNTED_PAGES.0.min(budget) {
+            budget -= pages;
+            let sql = format!("SELECT pg_catalog.count(*) FROM {}", table::name(collection));
+            spi::read(&sql, &[])?.first().map(|row| row.i64(0))
+        } else {
+            Some(live).filter(|live| *live > 0)
+        };
+        estimates.push(Estimate { collection, documents, bytes: row.i64(4) });
+    }
+    Ok(estimates)
+}
+
 /// The exact size of `[lo, hi)`; None means no upper end. Reads every row of the range.
 ///
 /// # Errors

@@ -20,6 +20,7 @@
 //! * [`dismantle`] makes this database one of no cluster.
 //! * [`node`] is what this shard has recorded of itself, and how it answers routers that connect.
 //! * [`router_lock`] is held by the cluster's router.
+//! * [`health`] is what a node tells of itself.
 //! * [`table`] makes and drops the collection's table together with its placement.
 
 pub mod access;
@@ -28,6 +29,7 @@ pub mod capture;
 pub mod dismantle;
 pub mod documents;
 pub mod few;
+pub mod health;
 pub mod index_functions;
 pub mod inspect;
 pub mod leaving;

@@ -21,8 +21,7 @@ use std::mem::ManuallyDrop;
 const MAX_INVALIDATIONS: usize = 64;
 
 thread_local! {
-    // Never dropped: at the process's exit PostgreSQL is gone before thread-local values are, and the kernel closes
-    // the sockets.
+    // Never dropped: at the process's exit PostgreSQL is gone before thread-local values are. `close_all` comes before that.
     static POOL: ManuallyDrop<RefCell<Pool>> = ManuallyDrop::new(RefCell::new(Pool::default()));
     static INVALID: RefCell<Vec<Invalidated>> = const { RefCell::new(Vec::new()) };
 }
@@ -71,6 +70,16 @@ pub(super) fn invalidate(what: Invalidated) {
 pub fn forget(server: Oid) {
     drop(with_pool(|pool| {
         pool.doom(|c| c.server == server);
+        Ok(())
+    }));
+}
+
+/// Closes all connections: the process exits. Each shard is told, so that it does not take it for an accident.
+pub(super) fn close_all() {
+    drop(with_pool(|pool| {
+        for mut connection in pool.connections.drain(..) {
+            connection.take_leave();
+        }
         Ok(())
     }));
 }

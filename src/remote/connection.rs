@@ -260,6 +260,14 @@ impl Connection {
         }
     }
 
+    /// The connection is to be closed in order: reads what has arrived, as the system tells the other side of an accident where
+    /// something was left unread.
+    pub(super) fn take_leave(&mut self) {
+        if !self.broken {
+            self.wire.pg.consume();
+        }
+    }
+
     /// While no answer is outstanding: false if the other side has closed the connection.
     pub(super) fn is_alive(&mut self) -> bool {
         !self.broken && self.wire.pg.is_open_and_quiet()

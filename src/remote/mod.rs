@@ -21,6 +21,7 @@
 //! | `stream` | requests and their rows |
 //! | `transaction` | commit, two-phase commit, abort, subtransactions |
 //! | `session` | a connection outside the transaction |
+//! | `survey` | one question to many servers at once, within a bound |
 //!
 //! Errors of shards keep SQLSTATE, message, detail and hint and name the shard in their context; a lost connection is
 //! 08006, as is a shard that does not answer (NetworkTimeout); a connection that could not be made is 08001. No message
@@ -39,6 +40,7 @@ mod probe;
 mod row;
 mod session;
 mod stream;
+mod survey;
 pub mod transaction;
 mod wire;
 
@@ -49,6 +51,7 @@ pub use param::{Param, Request, Role, Share, Statement};
 pub use row::Row;
 pub use session::Session;
 pub use stream::{Feed, Stream, await_all, start};
+pub use survey::{Surveyed, survey};
 pub use transaction::{Coordinator, can_retry, has_failed, in_transaction, init, set_coordinator, undo};
 
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};

@@ -134,6 +134,15 @@ impl Session {
         self.wire.waits_also_for(&other.wire);
     }
 
+    /// Says hello as at a shard's server, though the session was opened by another address: fails if it is another shard, or an older
+    /// copy of it.
+    ///
+    /// # Errors
+    /// 08004 for what is not the shard that the catalog knows.
+    pub fn greet_as(&mut self, server: Oid) -> Result<()> {
+        handshake::hello(server)?.map_or(Ok(()), |hello| self.say(&hello))
+    }
+
     /// Runs one statement and returns all its rows.
     pub fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
         self.start(sql, params)?;
@@ -158,6 +167,17 @@ impl Session {
         let sent = self.wire.pg.send_text(&text);
         self.sent(sent)?;
         self.finish(Limit::Served).map(drop)
+    }
+
+    /// Closes in order what postgres_fdw has opened for this session from where it leads to. Else the servers there take its end for
+    /// an accident, and log it. Outside a transaction there.
+    pub fn close_foreign(&mut self) {
+        let schema = "SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e \
+                      JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'postgres_fdw'";
+        let found = self.query(schema, &[]).ok();
+        if let Some(schema) = found.as_ref().and_then(|rows| rows.first()).and_then(|row| row.text(0)) {
+            let _ = self.query(&format!("SELECT {schema}.postgres_fdw_disconnect_all()"), &[]);
+        }
     }
 
     /// Sends one statement without awaiting its answer, for which [`Session::poll_finish`] asks.

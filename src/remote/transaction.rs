@@ -82,6 +82,7 @@ pub fn set_coordinator(coordinator: &'static dyn Coordinator) {
 /// Registers the transaction callbacks. Called by whatever opens the first connection; calling it earlier is harmless.
 pub fn init() {
     ffi::register(on_event, cache::invalidate);
+    ffi::at_exit(cache::close_all);
 }
 
 /// True if this backend's transaction on the server is open, so that reads go through it.

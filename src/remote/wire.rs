@@ -21,6 +21,9 @@ use std::time::Instant;
 /// SQLSTATE of a password that was refused.
 pub(super) const INVALID_PASSWORD: [u8; 5] = *b"28P01";
 
+/// Why a connection cannot even be begun.
+pub(super) const NO_RESOURCES: &str = "out of memory or file descriptors";
+
 /// How long to wait for an answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limit {
@@ -99,14 +102,9 @@ impl Wire {
     }
 
     fn attempt(name: &str, options: &[(String, String)], needs_password: bool) -> Result<Self> {
-        let failed = |message: String| {
-            let (message, refused) = without_sqlstate(&message);
-            let error = format!("could not connect to shard \"{name}\": {}", one_line(&message));
-            let error = Error::new(Kind::HostUnreachable, error);
-            if refused { Error { sqlstate: INVALID_PASSWORD, ..error } } else { error }
-        };
+        let failed = |message: String| Self::refused(name, &message);
         let deadline = Instant::now() + hung::connecting(options);
-        let mut pg = PgConn::start(options).ok_or_else(|| failed("out of memory or file descriptors".into()))?;
+        let mut pg = PgConn::start(options).ok_or_else(|| failed(NO_RESOURCES.into()))?;
         if !pg.is_good() {
             return Err(failed(pg.message()));
         }
@@ -129,6 +127,24 @@ impl Wire {
                 }
             }
         }
+        Self::admit(name, pg, options, needs_password)
+    }
+
+    /// The error of a connection that cannot be made, from libpq's message.
+    pub(super) fn refused(name: &str, message: &str) -> Error {
+        let (message, refused) = without_sqlstate(message);
+        let error = format!("could not connect to shard \"{name}\": {}", one_line(&message));
+        let error = Error::new(Kind::HostUnreachable, error);
+        if refused { Error { sqlstate: INVALID_PASSWORD, ..error } } else { error }
+    }
+
+    /// Makes a wire of a connection that is ready, unless it may not be used.
+    pub(super) fn admit(
+        name: &str,
+        mut pg: PgConn,
+        options: &[(String, String)],
+        needs_password: bool,
+    ) -> Result<Self> {
         if needs_password && !pg.used_password() {
             return Err(options::password_error(name, "The shard did not request a password."));
         }
@@ -138,7 +154,7 @@ impl Wire {
                 .with_hint("Give the hosts of all its servers and target_session_attrs=read-write, or promote it."));
         }
         if !pg.established() {
-            return Err(failed(pg.message()));
+            return Err(Self::refused(name, &pg.message()));
         }
         let targets = vec![Target::new(shard_of(name), options)];
         let silence = Silence::default();

@@ -1,7 +1,9 @@
-//! The cluster as text, in the spirit of MongoDB's `sh.status()`.
+//! The cluster as text, in the spirit of MongoDB's `sh.status()`, and how a collection is spread.
 //!
-//! Documents and bytes are measured at the shards: counted up to a gigabyte, estimated beyond. A shard that does
-//! not answer is said to be unreachable, and the rest is shown all the same.
+//! Documents and bytes are estimates from PostgreSQL's statistics, for which all shards are asked at once, unless they are to be
+//! counted. Of a shard that does not answer, chunks are known, documents and bytes are not; that is shown.
+
+pub mod health;
 
 use crate::balancer::control;
 use crate::catalog::cache;
@@ -10,19 +12,23 @@ use crate::catalog::contacts;
 use crate::catalog::model::Shard;
 use crate::catalog::namespace;
 use crate::catalog::shards::cluster_id;
-use crate::catalog::sizes::{self, COUNTED_ONCE_MB, Collection};
+use crate::catalog::sizes::{self, Amount, Collection, Estimates};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::worker;
 use docshard_core::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::standing::Standing;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Chunks of a collection that are shown unless all are wanted: MongoDB's number.
 const SHOWN_CHUNKS: usize = 20;
+
+/// How long a shard may take to answer.
+const PATIENCE: Duration = Duration::from_millis(2500);
 
 /// A collection's part on a shard.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,50 +37,96 @@ pub struct Part {
     pub shard: String,
     /// how many chunks
     pub chunks: i64,
-    /// documents
-    pub documents: i64,
-    /// their bytes
-    pub bytes: i64,
-    /// of the collection's bytes
-    pub percent: f64,
+    /// documents; None if unknown
+    pub documents: Option<i64>,
+    /// their bytes; None if unknown
+    pub bytes: Option<i64>,
+    /// of the collection's bytes; None if those of a part are unknown
+    pub percent: Option<f64>,
 }
 
-/// How a collection is spread, by shard.
+/// What the shards tell of the collections.
+struct Told {
+    /// by shard and collection
+    amounts: HashMap<(ShardId, i32), Amount>,
+    /// why nothing is known of the others
+    unreachable: BTreeMap<ShardId, String>,
+    counted: bool,
+}
+
+impl Told {
+    /// Asks every shard; `count` has those that answer count.
+    fn of(collections: &mut [Collection], count: bool) -> Result<Self> {
+        let ids: Vec<i32> = collections.iter().map(|collection| collection.id).collect();
+        let answers: Vec<Estimates> = sizes::estimate(&ids, PATIENCE)?;
+        let mut told = Self { amounts: HashMap::new(), unreachable: BTreeMap::new(), counted: count };
+        let mut reachable = Vec::new();
+        for (shard, answer) in answers {
+            match answer {
+                Ok(amounts) => {
+                    told.amounts
+                        .extend(amounts.into_iter().map(|(collection, amount)| ((shard.id, collection), amount)));
+                    reachable.push(shard);
+                }
+                Err(error) => drop(told.unreachable.insert(shard.id, error.message.trim().to_owned())),
+            }
+        }
+        if count {
+            told.amounts.clear();
+            for collection in collections {
+                sizes::measure_at_once(&reachable, collection, i32::MAX)?;
+                for chunk in &collection.chunks {
+                    if told.unreachable.contains_key(&chunk.shard) {
+                        continue;
+                    }
+                    let none = Amount { documents: Some(0), bytes: 0 };
+                    let amount = told.amounts.entry((chunk.shard, collection.id)).or_insert(none);
+                    amount.documents = amount.documents.map(|documents| documents + chunk.documents.cast_signed());
+                    amount.bytes += chunk.bytes.cast_signed();
+                }
+            }
+        }
+        Ok(told)
+    }
+
+    /// What is known of a collection on a shard: documents and bytes.
+    fn amount(&self, shard: ShardId, collection: i32) -> (Option<i64>, Option<i64>) {
+        if self.unreachable.contains_key(&shard) {
+            return (None, None);
+        }
+        let amount = self.amounts.get(&(shard, collection));
+        // Nothing is told of a table that is not there.
+        (amount.map_or(Some(0), |amount| amount.documents), Some(amount.map_or(0, |amount| amount.bytes)))
+    }
+}
+
+/// How a collection is spread, by shard: estimated, or counted.
 ///
 /// # Errors
-/// `NamespaceNotFound`, and what a shard answers.
-pub fn distribution(ns: &str) -> Result<Vec<Part>> {
+/// `NamespaceNotFound`, and what a shard answers that was reached.
+pub fn distribution(ns: &str, count: bool) -> Result<Vec<Part>> {
     namespace::split(ns)?;
     let mut collections = sizes::collections(false)?;
     collections.retain(|collection| collection.namespace == ns);
-    let mut collection =
-        collections.pop().ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {ns}")))?;
-    let shards = shards()?;
-    for shard in shards.values() {
-        sizes::measure(shard, &mut collection, COUNTED_ONCE_MB)?;
+    if collections.is_empty() {
+        return Err(Error::new(Kind::NamespaceNotFound, format!("ns not found: {ns}")));
     }
-    Ok(parts(&collection, &shards))
+    let told = Told::of(&mut collections, count)?;
+    let shards = shards()?;
+    Ok(collections.first().map(|collection| parts(collection, &shards, &told)).unwrap_or_default())
 }
 
-/// The whole text.
+/// The whole text, with all chunks if `verbose`; documents are estimated, or counted.
 ///
 /// # Errors
-/// Internal ones.
-pub fn text(verbose: bool) -> Result<String> {
+/// Internal ones, and what a shard answers that was reached.
+pub fn text(verbose: bool, count: bool) -> Result<String> {
     let shards = shards()?;
     let mut collections = sizes::collections(false)?;
-    let mut unreachable: BTreeMap<ShardId, String> = BTreeMap::new();
-    for shard in shards.values() {
-        for collection in &mut collections {
-            if let Err(error) = sizes::measure(shard, collection, COUNTED_ONCE_MB) {
-                unreachable.insert(shard.id, error.message);
-                break;
-            }
-        }
-    }
+    let told = Told::of(&mut collections, count)?;
     let mut out = String::new();
-    write_head(&mut out, &shards, &unreachable)?;
-    write_databases(&mut out, &shards, &collections, verbose)?;
+    write_head(&mut out, &shards, &told.unreachable)?;
+    write_databases(&mut out, &shards, &collections, &told, verbose)?;
     Ok(out)
 }
 
@@ -132,9 +184,11 @@ fn write_databases(
     out: &mut String,
     shards: &BTreeMap<ShardId, Rc<Shard>>,
     collections: &[Collection],
+    told: &Told,
     verbose: bool,
 ) -> Result<()> {
-    line!(out, "databases");
+    let note = if told.counted || collections.is_empty() { "" } else { "  (~: estimated from statistics)" };
+    line!(out, "databases{note}");
     let databases = spi::query("SELECT name, primary_shard FROM docshard_catalog.databases ORDER BY name", &[])?;
     for database in &databases {
         let name = database.text(0);
@@ -144,13 +198,19 @@ fn write_databases(
             collection.namespace.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
         };
         for collection in collections.iter().filter(inside) {
-            write_collection(out, shards, collection, verbose);
+            write_collection(out, shards, collection, told, verbose);
         }
     }
     Ok(())
 }
 
-fn write_collection(out: &mut String, shards: &BTreeMap<ShardId, Rc<Shard>>, collection: &Collection, verbose: bool) {
+fn write_collection(
+    out: &mut String,
+    shards: &BTreeMap<ShardId, Rc<Shard>>,
+    collection: &Collection,
+    told: &Told,
+    verbose: bool,
+) {
     line!(out, "    {}", collection.namespace);
     if collection.key.is_unsharded() {
         line!(out, "      not sharded");
@@ -160,18 +220,20 @@ fn write_collection(out: &mut String, shards: &BTreeMap<ShardId, Rc<Shard>>, col
         let size = collection.chunk_size_mb.map_or_else(String::new, |mb| format!("  chunk size: {mb} MiB"));
         line!(out, "      shard key: {}{unique}{balancing}{size}", collection.key.to_json());
     }
-    let parts = parts(collection, shards);
+    let parts = parts(collection, shards, told);
     let width = parts.iter().map(|part| part.shard.len()).max().unwrap_or(0);
+    let about = if told.counted { "" } else { "~" };
+    let shown = |value: Option<String>| value.map_or_else(|| "unknown".to_owned(), |value| format!("{about}{value}"));
     for part in &parts {
         line!(
             out,
-            "      {:width$}  {:>4} {}  {:>10} documents  {:>10}  {:>5.1} %",
+            "      {:width$}  {:>4} {}  {:>10} documents  {:>10}{}",
             part.shard,
             part.chunks,
             if part.chunks == 1 { "chunk " } else { "chunks" },
-            part.documents,
-            readable(part.bytes),
-            part.percent
+            shown(part.documents.map(|documents| documents.to_string())),
+            shown(part.bytes.map(readable)),
+            part.percent.map_or_else(String::new, |percent| format!("  {percent:>5.1} %"))
         );
     }
     if collection.key.is_unsharded() {
@@ -192,23 +254,24 @@ fn write_collection(out: &mut String, shards: &BTreeMap<ShardId, Rc<Shard>>, col
     }
 }
 
-fn parts(collection: &Collection, shards: &BTreeMap<ShardId, Rc<Shard>>) -> Vec<Part> {
-    let mut parts: BTreeMap<ShardId, Part> = BTreeMap::new();
+fn parts(collection: &Collection, shards: &BTreeMap<ShardId, Rc<Shard>>, told: &Told) -> Vec<Part> {
+    let mut chunks: BTreeMap<ShardId, i64> = BTreeMap::new();
     for chunk in &collection.chunks {
-        let part = parts.entry(chunk.shard).or_default();
-        part.chunks += 1;
-        part.documents += chunk.documents.cast_signed();
-        part.bytes += chunk.bytes.cast_signed();
+        *chunks.entry(chunk.shard).or_default() += 1;
     }
-    let total: i64 = parts.values().map(|part| part.bytes).sum();
+    let part = |(id, chunks): (ShardId, i64)| {
+        let (documents, bytes) = told.amount(id, collection.id);
+        let shard = shards.get(&id).map_or_else(|| format!("shard number {id}"), |shard| shard.name.clone());
+        Part { shard, chunks, documents, bytes, percent: None }
+    };
+    let mut parts: Vec<Part> = chunks.into_iter().map(part).collect();
+    if let Some(total) = parts.iter().map(|part| part.bytes).sum::<Option<i64>>() {
+        for part in &mut parts {
+            let percent = |bytes: i64| if total == 0 { 0.0 } else { bytes as f64 * 100.0 / total as f64 };
+            part.percent = part.bytes.map(percent);
+        }
+    }
     parts
-        .into_iter()
-        .map(|(id, part)| Part {
-            shard: shards.get(&id).map_or_else(|| format!("shard number {id}"), |shard| shard.name.clone()),
-            percent: if total == 0 { 0.0 } else { part.bytes as f64 * 100.0 / total as f64 },
-            ..part
-        })
-        .collect()
 }
 
 fn yes_no(value: bool) -> &'static str {

@@ -5,7 +5,7 @@ use super::expiry::Expiry;
 use super::keeper::FREE;
 use super::pulse::Pulse;
 use crate::catalog::model::Place;
-use crate::catalog::{cache, cluster, last_sizes, pending_drops, rotation, settings};
+use crate::catalog::{cache, cluster, history, last_sizes, pending_drops, rotation, settings};
 use crate::pg::error::{Error, Result};
 use crate::pg::extension;
 use crate::pg::lock::{self, Mode, Tag};
@@ -100,6 +100,7 @@ fn serve(database: Oid) {
     let mut balancer = balancer::Balancer::default();
     let mut expiry = Expiry::default();
     let mut pulse = Pulse::default();
+    let mut prune = history::Prune::default();
     let mut failures = 0;
     let mut resolved: Option<Instant> = None;
     let mut asked: Option<Instant> = None;
@@ -146,6 +147,9 @@ fn serve(database: Oid) {
                 asked = Some(Instant::now());
             }
             resolved = Some(Instant::now());
+        }
+        if let Err(error) = prune.round() {
+            pgrx::log!("docshard worker: {}", error.message);
         }
         expiry.round();
         process::show_activity(Some("docshard: balancing"));

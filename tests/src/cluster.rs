@@ -1,12 +1,15 @@
 //! Servers, and clusters of them.
 
+use crate::authority::Authority;
 use crate::process::{self, Watchdog, hand_over, pg_program, run};
 use crate::wait_until;
 use postgres::types::FromSqlOwned;
 use postgres::{Client, NoTls};
+use std::fs::Permissions;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -84,6 +87,18 @@ impl Cluster {
         cluster
     }
 
+    /// Servers as docs/operations.md says: over TCP only with TLS, everybody with a password, the extension at the router. The shards
+    /// are not added.
+    pub fn secure_servers(shards: usize) -> Self {
+        let mut cluster = Self::servers(shards);
+        let authority = Authority::new(&cluster.folder);
+        for node in std::iter::once(&mut cluster.router).chain(&mut cluster.shards) {
+            node.require_tls(&authority);
+        }
+        cluster.router.psql("CREATE EXTENSION docshard CASCADE");
+        cluster
+    }
+
     /// Starts the servers only, with docshard preloaded but not created.
     pub fn servers(shards: usize) -> Self {
         let folder = scratch_folder();
@@ -134,6 +149,8 @@ pub struct Node {
     pub port: u16,
     /// the superuser's, where the server asks for one
     password: Option<String>,
+    /// the certificate of who signed the server's own, where nobody connects over TCP without TLS
+    pub(crate) authority: Option<PathBuf>,
     data: PathBuf,
     process: Option<Child>,
 }
@@ -146,7 +163,7 @@ impl Node {
         hand_over(&home);
         let data = home.join("data");
         init(&data);
-        let mut node = Self { name, port: 0, password: None, data, process: None };
+        let mut node = Self { name, port: 0, password: None, authority: None, data, process: None };
         node.configure(&format!("unix_socket_directories = '{}'", folder.display()));
         // Whether a port is free is known only by taking it.
         for _ in 0..8 {
@@ -233,7 +250,14 @@ impl Node {
         self.program("pg_basebackup", &arguments);
         // What it tells processes to do is not for the copy's.
         let _ = fs::remove_dir_all(data.join("docshard_fault_points"));
-        Self { name, port: self.port, password: self.password.clone(), data, process: None }
+        Self {
+            name,
+            port: self.port,
+            password: self.password.clone(),
+            authority: self.authority.clone(),
+            data,
+            process: None,
+        }
     }
 
     /// Lets a standby take its place, under its address, as behind a virtual one: all its sessions are lost.
@@ -248,6 +272,18 @@ impl Node {
         let old = std::mem::replace(&mut self.data, standby.0.data.clone());
         let _ = fs::remove_dir_all(old);
         self.start();
+    }
+
+    /// It is lost for good, and a standby takes over under an address of its own.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn fail_over_to(&mut self, mut standby: Standby) {
+        self.crash();
+        standby.0.psql("SELECT pg_promote()");
+        let _ = fs::remove_dir_all(std::mem::replace(&mut self.data, standby.0.data.clone()));
+        self.port = standby.0.port;
+        self.process = standby.0.process.take();
     }
 
     /// Does without a standby again.
@@ -308,10 +344,58 @@ impl Node {
             .unwrap_or_else(|e| panic!("add_shard of {}: {e:?}", shard.name));
     }
 
-    /// How to connect to it, as superuser.
+    /// How to connect to it, as superuser. Where TLS is asked for, that is by the socket, as an administrator does on the machine.
     pub fn url(&self) -> String {
         let password = self.password.as_ref().map_or_else(String::new, |password| format!(":{password}"));
-        format!("postgresql://postgres{password}@127.0.0.1:{}/postgres", self.port)
+        let socket = self.data.parent().and_then(Path::parent).expect("it is in the cluster's folder");
+        let host = match self.authority {
+            None => "127.0.0.1".to_owned(),
+            Some(_) => socket.to_str().expect("a path in UTF-8").replace('/', "%2F"),
+        };
+        format!("postgresql://postgres{password}@{host}:{}/postgres", self.port)
+    }
+
+    /// Makes it ask everybody for a password, and for TLS where the client is not on the machine, as docs/operations.md says.
+    pub(crate) fn require_tls(&mut self, authority: &Authority) {
+        let password = format!("superuser-{:016x}", RandomState::new().hash_one(&self.data));
+        self.psql(&format!("ALTER ROLE postgres PASSWORD '{password}'"));
+        for (from, to) in [(&authority.certificate, "server.crt"), (&authority.key, "server.key")] {
+            let to = self.data.join(to);
+            fs::copy(from, &to).expect("a copy");
+            fs::set_permissions(&to, Permissions::from_mode(0o600)).expect("its permissions");
+            hand_over(&to);
+        }
+        let everybody = "local all all scram-sha-256\nhostssl all all 127.0.0.1/32 scram-sha-256\n\
+                         hostssl replication all 127.0.0.1/32 scram-sha-256\n";
+        fs::write(self.data.join("pg_hba.conf"), everybody).expect("pg_hba.conf can be written");
+        self.psql("ALTER SYSTEM SET ssl = on");
+        self.psql("SELECT pg_reload_conf()");
+        wait_until("passwords are asked for", PATIENCE, || self.try_client().is_err());
+        (self.password, self.authority) = (Some(password), Some(authority.root.clone()));
+    }
+
+    /// Its address in a libpq connection string, with what a client needs to be sure of it.
+    ///
+    /// # Panics
+    /// If it does not ask for TLS.
+    pub fn verified_address(&self) -> String {
+        let root = self.authority.as_ref().expect("it has a certificate").display();
+        format!("host=127.0.0.1 port={} sslmode=verify-full sslrootcert={root}", self.port)
+    }
+
+    /// What psql prints, unaligned, of statements of an application: a role that is no superuser, with a password, over TCP and TLS. An
+    /// error is printed, too.
+    ///
+    /// # Panics
+    /// If psql cannot be run.
+    pub fn as_application(&self, role: &str, password: &str, sql: &str) -> String {
+        let mut psql = pg_program("psql");
+        let address = format!("{} dbname=postgres user={role}", self.verified_address());
+        psql.env("PGPASSWORD", password).args(["-X", "-q", "-A", "-t", "-d", &address, "-c", sql]);
+        let output = psql.output().expect("psql runs");
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+            .trim()
+            .to_owned()
     }
 
     /// A new connection, as superuser.
@@ -387,6 +471,9 @@ impl Node {
         program.env("PGHOST", "127.0.0.1").env("PGPORT", self.port.to_string());
         program.env("PGUSER", "postgres").env("PGDATABASE", "postgres").args(arguments);
         program.envs(self.password.as_ref().map(|password| ("PGPASSWORD", password)));
+        if let Some(root) = &self.authority {
+            program.env("PGSSLMODE", "verify-full").env("PGSSLROOTCERT", root);
+        }
         run(program)
     }
 

@@ -15,6 +15,7 @@
 //! cluster.shards[1].start();
 //! ```
 
+mod authority;
 mod cluster;
 pub mod conformance;
 mod data;

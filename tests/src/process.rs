@@ -50,8 +50,8 @@ pub(crate) fn pg_program(name: &str) -> Command {
         }
     }
     command.env("RUST_BACKTRACE", "1").env_remove("RUST_LIB_BACKTRACE").env_remove("LD_LIBRARY_PATH");
-    // A folder that the user postgres can enter.
-    command.current_dir("/").stdin(Stdio::null());
+    // A folder that the user postgres can enter. At home libpq looks for certificates.
+    command.env("HOME", "/").current_dir("/").stdin(Stdio::null());
     command
 }
 

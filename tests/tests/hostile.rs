@@ -200,7 +200,7 @@ fn what_a_role_makes_is_run_by_nobody_else() {
         "SELECT docshard.create_index('test.things', '{\"k\": 1, \"u\": 1}', '{\"unique\": true, \"partialFilterExpression\": {\"u\": {\"$gt\": 5}}}')",
         "SELECT docshard.status()",
         "SELECT docshard.balancer_status()",
-        "SELECT * FROM docshard.get_shard_distribution('test.things')",
+        "SELECT * FROM docshard.get_shard_distribution('test.things', '{\"count\": true}')",
         "SELECT docshard.check_collection('test.things')",
         "SELECT docshard.find('config.chunks')",
         "SELECT docshard.find('config.collections')",

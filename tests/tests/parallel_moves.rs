@@ -54,7 +54,7 @@ fn check(cluster: &Cluster) {
     for shard in &cluster.shards {
         let here: i64 = shard.value(&format!("SELECT count(*) FROM {}", table(cluster)));
         let owned: i64 = cluster.router.value(&format!(
-            "SELECT coalesce(sum(documents), 0)::bigint FROM docshard.get_shard_distribution('{NS}') WHERE shard = '{}'",
+            "SELECT coalesce(sum(documents), 0)::bigint FROM docshard.get_shard_distribution('{NS}', '{{\"count\": true}}') WHERE shard = '{}'",
             shard.name
         ));
         assert_eq!(here, owned, "{}", shard.name);

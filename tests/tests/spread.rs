@@ -90,7 +90,9 @@ impl Pair {
             .collect();
         let answer = pair.command(&json!({"insert": "C", "documents": people}));
         assert_eq!(answer, json!({"n": 60, "ok": 1}));
-        let sql = format!("SELECT count(*) FROM docshard.get_shard_distribution('{DB}.{SPREAD}') WHERE documents > 0");
+        let sql = format!(
+            "SELECT count(*) FROM docshard.get_shard_distribution('{DB}.{SPREAD}', '{{\"count\": true}}') WHERE documents > 0"
+        );
         let shards: i64 = pair.client.query_one(&sql, &[]).expect("a distribution").get(0);
         assert_eq!(shards, 4, "the documents are not spread");
         pair

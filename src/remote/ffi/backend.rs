@@ -115,6 +115,17 @@ pub(in crate::remote) fn wait_socket(socket: c_int, read: bool, timeout_ms: i64)
     }
 }
 
+/// Which of these sockets are ready now: each is asked about reading, or else writing.
+pub(in crate::remote) fn ready(sockets: &[(c_int, bool)]) -> Vec<bool> {
+    let wanted = |read: bool| if read { libc::POLLIN } else { libc::POLLOUT };
+    let mut polled: Vec<libc::pollfd> =
+        sockets.iter().map(|&(fd, read)| libc::pollfd { fd, events: wanted(read), revents: 0 }).collect();
+    // SAFETY: the array has as many elements as said; a timeout of 0 does not wait.
+    let found = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, 0) };
+    // Errors of a socket are for libpq to find.
+    polled.iter().map(|one| found > 0 && one.revents != 0).collect()
+}
+
 /// Serves cancel, timeouts and shutdown; may unwind.
 pub(in crate::remote) fn check_for_interrupts() {
     pgrx::check_for_interrupts!();
@@ -437,6 +448,25 @@ pub(in crate::remote) fn register(event: fn(Event), invalidated: fn(Invalidated)
         for cache in [pg_sys::SysCacheIdentifier::FOREIGNSERVEROID, pg_sys::SysCacheIdentifier::USERMAPPINGOID] {
             pg_sys::CacheRegisterSyscacheCallback(cache as c_int, Some(on_invalidation), pg_sys::Datum::from(0));
         }
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn on_exit(_code: c_int, _arg: pg_sys::Datum) {
+    if let Some(handler) = AT_EXIT.get() {
+        // An error here would begin the exit anew.
+        drop(std::panic::catch_unwind(handler));
+    }
+}
+
+static AT_EXIT: OnceLock<fn()> = OnceLock::new();
+
+/// Has `handler` run when this process exits in order, after all of PostgreSQL's own that need shared memory; only the first call
+/// does. It must not raise.
+pub(in crate::remote) fn at_exit(handler: fn()) {
+    if AT_EXIT.set(handler).is_ok() {
+        // SAFETY: main thread; the callback is a static function, and an extension library is never unloaded.
+        unsafe { pg_sys::on_proc_exit(Some(on_exit), pg_sys::Datum::from(0)) };
     }
 }
 

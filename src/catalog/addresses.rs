@@ -1,0 +1,290 @@
+//! Addresses of shards, changed everywhere: at the router, and at every shard, which all reach each other when chunks move.
+//!
+//! 1. The new address must lead to the very shard: its mark says so (cluster and name), and it has every collection at the
+//!    version that the catalog knows. The session that finds this holds an advisory lock with a random key.
+//! 2. Every other shard gets the new address, in a transaction of its own, and looks from there whether that lock is to be
+//!    seen: so it reaches the same server, not another one with the same mark.
+//! 3. If all do, these transactions commit, then the router's own change does, with the caller's transaction. Otherwise nothing has
+//!    changed anywhere.
+//!
+//! A shard that is out of reach is left as it is, and named in the answer: two shards may have to move at once. The shard that
+//! has moved is told the addresses of all others, so that the second of two such calls completes the first.
+
+use super::cache;
+use super::change;
+use super::model::{Place, Shard};
+use super::shards::{
+    self, LOCAL, REACH_HINT, cluster_id, display_host, parse_connection, refuse_foreign_options, server_name,
+    unreachable_shard, value,
+};
+use crate::ownership::access;
+use crate::pg::error::{Error, Result};
+use crate::pg::param::Param;
+use crate::pg::sql::quote_ident;
+use crate::pg::{server, spi};
+use crate::remote::{self, Session};
+use docshard_core::error::Kind;
+use serde_json::json;
+use std::rc::Rc;
+
+/// What has changed, and where it could not be.
+#[derive(Debug)]
+pub struct Changed {
+    /// the new address, for people
+    pub host: String,
+    /// the shards that could not be told, each with why
+    pub pending: Pending,
+}
+
+type Keywords = Vec<(String, String)>;
+/// Shards that could not be told, each with why.
+type Pending = Vec<(String, String)>;
+
+/// Gives a shard another address: the same shard on another machine, or under another name.
+///
+/// # Errors
+/// `ShardNotFound`; `IllegalOperation` if the address leads elsewhere, or to an old copy; `HostUnreachable` if the router or a
+/// shard cannot reach it; `Unauthorized` for options that only superusers may use.
+pub fn set_shard(name: &str, conn: &str) -> Result<Changed> {
+    shards::check_router()?;
+    let shard = cache::shard_named(name)?;
+    let Place::Remote(oid) = shard.place else {
+        return Err(Error::new(Kind::IllegalOperation, format!("the shard \"{name}\" is the router's own database"))
+            .with_hint("docshard.set_local_address() tells shards how to reach it."));
+    };
+    let given = address(conn)?;
+    let mut login = merged(remote::server_options(oid)?, &given);
+    login.extend(remote::mapping_options(oid)?);
+    let mut moved = Session::open_conninfo(&login, !server::outer_user_is_superuser())
+        .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
+    check_shard(&mut moved, &shard)?;
+    moved.greet_as(oid)?;
+    let key = lock_visibly(|key| moved.query("SELECT pg_catalog.pg_advisory_lock($1)", &[Param::Int8(key)]).map(drop))?;
+
+    let server = server_name(name);
+    let (told, pending) = tell_others(shard.id, &server, &given, key)?;
+    tell_moved(&mut moved, &shard)?;
+    access::set_address(&server, &given, true)?;
+    commit(told)?;
+    finish(name, &given, pending)
+}
+
+/// Says how shards, and this router itself, reach the router's own database.
+///
+/// # Errors
+/// As [`set_shard`].
+pub fn set_local(conn: &str) -> Result<Changed> {
+    shards::check_router()?;
+    let mut given = address(conn)?;
+    if value(&given, "dbname").is_none() {
+        let here = spi::query("SELECT pg_catalog.current_database()::pg_catalog.text", &[])?;
+        given.push(("dbname".to_owned(), here.first().map(|row| row.text(0).to_owned()).unwrap_or_default()));
+    }
+    let server = server_name(LOCAL);
+    let is_joined = server::foreign_server_oid(&server).is_some();
+    shards::join_local(shards::local_id()?)?;
+    let oid = server::foreign_server_oid(&server)
+        .ok_or_else(|| Error::new(Kind::InternalError, "a server that was made is not there"))?;
+    let key =
+        lock_visibly(|key| spi::query("SELECT pg_catalog.pg_advisory_xact_lock($1)", &[Param::Int8(key)]).map(drop))?;
+    let mut login = merged(remote::server_options(oid)?, &given);
+    login.extend(remote::mapping_options(oid)?);
+    // A role that this very transaction has made cannot log in yet.
+    if is_joined {
+        let mut own = Session::open_conninfo(&login, !server::outer_user_is_superuser())
+            .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
+        let seen = own.query(&format!("SELECT {}", sees("pg_catalog.pg_locks", key)), &[])?;
+        if seen.first().and_then(|row| row.bool(0)) != Some(true) {
+            return Err(elsewhere("the address leads to another server than this router's"));
+        }
+    }
+    let (told, pending) = tell_others(shards::local_id()?, &server, &given, key)?;
+    access::set_address(&server, &given, true)?;
+    commit(told)?;
+    finish(LOCAL, &given, pending)
+}
+
+fn finish(name: &str, given: &Keywords, pending: Pending) -> Result<Changed> {
+    let oid = server::foreign_server_oid(&server_name(name));
+    let host = match oid {
+        Some(oid) => display_host(&remote::server_options(oid)?),
+        None => display_host(given),
+    };
+    change::log("setAddress", None, &json!({"shard": name, "host": host}))?;
+    change::announce();
+    Ok(Changed { host, pending })
+}
+
+/// The address in a connection string.
+fn address(conn: &str) -> Result<Keywords> {
+    let (keywords, _) = parse_connection(conn)?;
+    if keywords.iter().any(|(keyword, _)| keyword == "user" || keyword == "password") {
+        return Err(Error::new(Kind::BadValue, "an address has no user and no password")
+            .with_hint("The login stays as it is; docshard.rotate_service_password() changes passwords."));
+    }
+    if value(&keywords, "host").or_else(|| value(&keywords, "hostaddr")).is_none() {
+        return Err(Error::new(Kind::BadValue, "the address names no host"));
+    }
+    if !server::outer_user_is_superuser() {
+        refuse_foreign_options(&keywords)?;
+    }
+    Ok(keywords)
+}
+
+/// The options of a server with a new address.
+fn merged(mut options: Keywords, given: &Keywords) -> Keywords {
+    options.retain(|(keyword, _)| !access::ADDRESS.contains(&keyword.as_str()) && value(given, keyword).is_none());
+    options.extend(given.iter().cloned());
+    options
+}
+
+fn elsewhere(message: &str) -> Error {
+    Error::new(Kind::IllegalOperation, message).with_hint("Nothing was changed.")
+}
+
+/// Refuses a server that is not that shard, or an old copy of it.
+fn check_shard(session: &mut Session, shard: &Shard) -> Result<()> {
+    let marks = session.query(
+        "SELECT CASE WHEN pg_catalog.to_regclass('docshard_data.node') IS NOT NULL \
+                THEN pg_catalog.has_table_privilege('docshard_data.node', 'SELECT') END",
+        &[],
+    )?;
+    if marks.first().and_then(|row| row.bool(0)) != Some(true) {
+        return Err(elsewhere("the address leads to a database that is no shard"));
+    }
+    let marks = session.query("SELECT cluster_id, shard FROM docshard_data.node", &[])?;
+    match marks.first().and_then(|row| row.i64(0).zip(row.text(1))) {
+        Some((cluster, name)) if cluster == cluster_id()? && name == shard.name => {}
+        Some((cluster, name)) if cluster == cluster_id()? => {
+            return Err(elsewhere(&format!("the address leads to the shard \"{name}\"")));
+        }
+        Some((_, name)) => {
+            return Err(elsewhere(&format!("the address leads to the shard \"{name}\" of another cluster")));
+        }
+        None => return Err(elsewhere("the address leads to a database that is no shard")),
+    }
+    let wanted = spi::query(
+        "SELECT c.id, c.namespace, c.token, p.version FROM docshard_catalog.placements p \
+         JOIN docshard_catalog.collections c ON c.id = p.collection_id WHERE p.shard_id = $1",
+        &[Param::Int4(shard.id)],
+    )?;
+    let found = session.query("SELECT collection_id, token, version FROM docshard_data.placement", &[])?;
+    for row in &wanted {
+        let (id, placement) = (row.i32(0), (row.i64(2), row.i64(3)));
+        let theirs = found.iter().find(|row| row.i32(0) == Some(id)).and_then(|row| row.i64(1).zip(row.i64(2)));
+        if theirs != Some(placement) {
+            let message =
+                format!("the database at that address has another version of {} than the catalog", row.text(1));
+            return Err(Error::new(Kind::IllegalOperation, message).with_hint(
+                "It is a copy of another moment, or a chunk is being moved: docshard.stop_balancer(), and try again.",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Has a lock taken with a random key.
+fn lock_visibly(take: impl FnOnce(i64) -> Result<()>) -> Result<i64> {
+    let random = "SELECT pg_catalog.hashtextextended(pg_catalog.gen_random_uuid()::text, 0)";
+    let rows = spi::query(random, &[])?;
+    let key = rows.first().map(|row| row.i64(0)).unwrap_or_default();
+    take(key)?;
+    Ok(key)
+}
+
+/// In SQL, whether that lock is to be seen in a server's locks.
+fn sees(locks: &str, key: i64) -> String {
+    let (high, low) = ((key.cast_unsigned() >> 32) as u32, key.cast_unsigned() as u32);
+    format!(
+        "EXISTS (SELECT FROM {locks} WHERE locktype = 'advisory' AND granted AND classid = '{high}' AND objid = '{low}' \
+         AND objsubid = 1)"
+    )
+}
+
+/// A session at a shard, in a transaction that has changed something there.
+type Told = (Rc<Shard>, Session);
+
+/// Gives all other shards the new address of one, without committing that, and has them try it.
+fn tell_others(id: i32, server: &str, given: &Keywords, key: i64) -> Result<(Vec<Told>, Pending)> {
+    let (mut told, mut pending) = (Vec::new(), Vec::new());
+    let mut others: Vec<_> = cache::shards()?.values().cloned().collect();
+    others.sort_by_key(|shard| shard.id);
+    for other in others {
+        let Place::Remote(oid) = other.place else { continue };
+        if other.id == id {
+            continue;
+        }
+        match Session::open(oid) {
+            Err(error) => pending.push((other.name.clone(), error.message)),
+            Ok(mut session) => {
+                tell(&mut session, server, given)?;
+                if let Err(error) = try_from(&mut session, server, key) {
+                    let message = format!("shard \"{}\" does not reach the address: {}", other.name, error.message);
+                    let hint = "Nothing was changed. See pg_hba.conf at the address, and the network between the two.";
+                    return Err(Error {
+                        context: error.context,
+                        detail: error.detail,
+                        hint: Some(hint.to_owned()),
+                        ..Error::new(Kind::HostUnreachable, message)
+                    });
+                }
+                told.push((other, session));
+            }
+        }
+    }
+    Ok((told, pending))
+}
+
+/// Begins a transaction at a shard, and changes the address that a server has there.
+fn tell(session: &mut Session, server: &str, given: &Keywords) -> Result<()> {
+    session.execute("BEGIN; SET LOCAL lock_timeout = '10s'")?;
+    change_at(session, server, given)
+}
+
+fn change_at(session: &mut Session, server: &str, given: &Keywords) -> Result<()> {
+    let shared = given.iter().filter(|(keyword, _)| access::SERVER_OPTIONS.contains(&keyword.as_str()));
+    let (names, values): (Vec<&str>, Vec<&str>) = shared.map(|(name, value)| (name.as_str(), value.as_str())).unzip();
+    session.query(
+        "SELECT docshard_internal.set_server_address($1, $2, $3)",
+        &[Param::Text(server), Param::TextArray(&names), Param::TextArray(&values)],
+    )?;
+    Ok(())
+}
+
+/// Whether the server leads to where the lock is held, as seen by the shard.
+fn try_from(session: &mut Session, server: &str, key: i64) -> Result<()> {
+    const TABLE: &str = "docshard_data.locks_of_another";
+    session.execute(&format!(
+        "CREATE FOREIGN TABLE {TABLE} (locktype text, granted boolean, classid oid, objid oid, objsubid smallint) \
+         SERVER {} OPTIONS (schema_name 'pg_catalog', table_name 'pg_locks')",
+        quote_ident(server)
+    ))?;
+    let seen = session.query(&format!("SELECT {}", sees(TABLE, key)), &[])?;
+    session.execute(&format!("DROP FOREIGN TABLE {TABLE}"))?;
+    if seen.first().and_then(|row| row.bool(0)) != Some(true) {
+        return Err(Error::new(Kind::HostUnreachable, "from there it leads to another server"));
+    }
+    Ok(())
+}
+
+/// Tells the shard that has moved where the others are now.
+fn tell_moved(session: &mut Session, moved: &Shard) -> Result<()> {
+    for other in cache::shards()?.values().filter(|other| other.id != moved.id) {
+        if let Place::Remote(oid) = other.place {
+            change_at(session, &server_name(&other.name), &remote::server_options(oid)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn commit(told: Vec<Told>) -> Result<()> {
+    for (shard, mut session) in told {
+        session.execute("COMMIT").map_err(|error| {
+            let hint = "Call the function again: it changes what is left.";
+            let message = format!("shard \"{}\" may not have been told: {}", shard.name, error.message);
+            Error::new(Kind::HostUnreachable, message).with_hint(hint)
+        })?;
+        session.close_foreign();
+    }
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! What a node tells of itself to whoever watches the cluster.
+
+use crate::pg::error::{Error, Result};
+use crate::pg::spi;
+use docshard_core::error::Kind;
+
+/// Versions, timeline, standbys, transactions in doubt and free connections, as a JSON object. Runs as the extension's owner.
+///
+/// # Errors
+/// Internal ones.
+pub fn of_this_node() -> Result<String> {
+    // The timeline is that of insertion: the last checkpoint's is the old one after a promotion.
+    let rows = spi::query(
+        "SELECT json_build_object( \
+            'version', (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
+            'postgresql', current_setting('server_version'), \
+            'timeline', ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4, \
+            'standbys', r.standbys, 'syncStandbys', r.sync_standbys, 'lagBytes', r.lag_bytes, 'replication', r.replication, \
+            'oldestInDoubt', (SELECT extract(epoch FROM clock_timestamp() - min(prepared))::float8 \
+               FROM pg_catalog.pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, 'docshard_')), \
+            'freeConnections', greatest(0, current_setting('max_connections')::int8 \
+               - current_setting('superuser_reserved_connections')::int8 \
+               - (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')))::text \
+         FROM (SELECT count(*) AS standbys, count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) AS sync_standbys, \
+                 max(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn))::int8 AS lag_bytes, \
+                 coalesce(json_agg(json_build_object('name', application_name, 'state', state, 'sync', sync_state, \
+                   'lagBytes', pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::int8, \
+                   'lagSeconds', extract(epoch FROM replay_lag)::float8) ORDER BY application_name), '[]') AS replication \
+               FROM pg_catalog.pg_stat_replication WHERE state <> 'backup') AS r",
+        &[],
+    )?;
+    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "the node tells nothing of itself"))?;
+    Ok(row.text(0).to_owned())
+}
