@@ -53,7 +53,7 @@ SELECT docshard.update_one('nokey.c', '{"w": 503}', '{"$set": {"k": [1]}}', '{"u
 SELECT docshard.update_many('nokey.c', '{"w": 503}', '{"$set": {"k": 1}}', '{"upsert": true}');
 \echo :LAST_ERROR_SQLSTATE
 TABLE changed;
-SELECT shard, documents FROM docshard.get_shard_distribution('nokey.c') ORDER BY shard;
+SELECT shard, documents FROM docshard.get_shard_distribution('nokey.c', '{"count": true}') ORDER BY shard;
 -- In a transaction: what it wrote before is found, and taken back with it.
 BEGIN;
 SELECT docshard.update_one('nokey.c', '{"v": "found"}', '{"$set": {"v": "again", "k": 27}}') -> 'modifiedCount' AS modified;
