@@ -48,6 +48,29 @@ fn at_a_shard_collections_are_neither_made_nor_dropped() {
     assert_eq!(count(&cluster), 100);
 }
 
+/// As docs/operations.md says.
+#[test]
+fn the_space_of_what_was_moved_can_be_given_back() {
+    let cluster = cluster();
+    let router = &cluster.router;
+    router.psql("SELECT docshard.stop_balancer()");
+    router.psql("SELECT docshard.enable_sharding('b', 'shard0')");
+    router.psql("SELECT docshard.shard_collection('b.c', '{\"_id\": 1}')");
+    router.psql(
+        "SELECT docshard.insert_many('b.c', array_agg(jsonb_build_object('_id', n, 'text', repeat(md5(n::text), 10))))
+         FROM generate_series(1, 5000) AS n",
+    );
+    let table: String = router.value("SELECT \"table\" FROM docshard.collections WHERE namespace = 'b.c'");
+    let size = || cluster.shards[0].value::<i64>(&format!("SELECT pg_total_relation_size('{table}')"));
+    router.psql("SELECT docshard.move_chunk('b.c', '{\"_id\": 1}', 'shard1')");
+    let moved = size();
+    assert!(moved > 1_000_000, "{moved}");
+    cluster.shards[0].psql(&format!("VACUUM FULL {table}"));
+    assert!(size() < moved / 10, "{} of {moved}", size());
+    router.psql("SELECT docshard.move_chunk('b.c', '{\"_id\": 1}', 'shard0')");
+    assert_eq!(router.value::<i64>("SELECT docshard.count_documents('b.c')"), 5000);
+}
+
 /// Unless the administrator says so.
 #[test]
 fn statements_at_shards_are_not_compiled() {

@@ -796,9 +796,10 @@ fn the_role_at_a_shard_is_right_whatever_is_interrupted() {
             }
         });
         let mut random = fastrand::Rng::with_seed(8);
-        let until = Instant::now() + Duration::from_secs(5);
         let mut number = 0;
-        while Instant::now() < until {
+        // As long as it takes to have seen enough of each.
+        let limit = Instant::now() + PATIENCE;
+        while (right <= 300 || refused <= 100 || interrupted <= 100) && Instant::now() < limit {
             let isolation = ["READ COMMITTED", "REPEATABLE READ"][random.usize(..2)];
             let in_block = random.bool();
             let mut failed = in_block && client.batch_execute(&format!("BEGIN ISOLATION LEVEL {isolation}")).is_err();
