@@ -166,7 +166,7 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
     if progress == Progress::LostWrites {
         note_lost_writes(shard, found.at.as_deref())?;
     }
-    Ok(Visit::Advance(Box::new(session), found.position.counter + 1))
+    Ok(Visit::Advance(Box::new(session), found.position.counter.saturating_add(1)))
 }
 
 /// Notes why a shard is refused, once. If it is ahead of the catalog this router is to write nothing any more.

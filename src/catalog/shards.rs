@@ -98,7 +98,8 @@ pub(super) fn parse_connection(conn: &str) -> Result<(Keywords, Option<String>)>
     let mut ports = Vec::new();
     for host in hosts.split(',') {
         let (host, port) = host.rsplit_once(':').unwrap_or((host, "5432"));
-        if host.is_empty() || port.parse::<u16>().is_err() {
+        // Not even a login: what follows "@" is the host in MongoDB's other form, and messages name the host.
+        if host.is_empty() || host.contains('@') || port.parse::<u16>().is_err() {
             return Err(Error::new(Kind::FailedToParse, "malformed connection string")
                 .with_hint("MongoDB's form is name/host1:port,host2:port; libpq's forms are fine too."));
         }

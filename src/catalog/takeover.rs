@@ -42,6 +42,11 @@ const ANSWER_MS: i64 = 3_000;
 /// Seconds that connecting to a host may take.
 const CONNECT_S: u32 = 10;
 
+/// No router has a higher epoch, and no collection or index a higher number: they are given out one by one. A shard that tells of
+/// one is damaged, or lies, and decides neither whether this is the router nor how one becomes it.
+const LAST_EPOCH: i64 = 1 << 30;
+const LAST_NUMBER: i64 = 1 << 30;
+
 /// A shard that answers.
 struct Reached {
     shard: Rc<Shard>,
@@ -112,6 +117,10 @@ fn reach(shard: &Rc<Shard>, server: Oid, cluster: i64) -> Result<Reached> {
         &[],
     )?;
     let numbers = [0, 1].map(|column| rows.first().and_then(|row| row.i64(column)).unwrap_or(0));
+    if numbers.iter().any(|number| *number >= LAST_NUMBER) {
+        let message = format!("shard \"{}\" tells of collections or indexes that nobody can have made", shard.name);
+        return Err(Error::new(Kind::HostUnreachable, message));
+    }
     Ok(Reached { shard: Rc::clone(shard), session, epoch, numbers })
 }
 
@@ -125,10 +134,15 @@ pub fn epoch_at(session: &mut Session, shard: &str, cluster: i64) -> Result<i64>
         &[Param::Int8(cluster), Param::Text(shard)],
         ANSWER_MS,
     )?;
-    rows.first().and_then(|row| row.i64(0)).ok_or_else(|| {
+    let epoch = rows.first().and_then(|row| row.i64(0)).ok_or_else(|| {
         let message = format!("the database that was reached is not shard \"{shard}\" of this cluster");
         Error::new(Kind::HostUnreachable, message)
-    })
+    })?;
+    if epoch < LAST_EPOCH {
+        return Ok(epoch);
+    }
+    let message = format!("shard \"{shard}\" says that its router has the epoch {epoch}, which none can have");
+    Err(Error::new(Kind::HostUnreachable, message).with_hint("Its row of docshard_data.node is damaged."))
 }
 
 /// Where a shard is, which belongs to this router by now.

@@ -1,7 +1,7 @@
 //! A deadline for part of a statement, by PostgreSQL's own `statement_timeout` timer.
 
 use pgrx::pg_sys;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 
 /// PostgreSQL 15's number of the timer in `utils/timeout.h`.
 const STATEMENT_TIMEOUT: c_int = 3;
@@ -13,6 +13,20 @@ unsafe extern "C-unwind" {
     fn get_timeout_active(id: c_int) -> bool;
     fn get_timeout_indicator(id: c_int, reset_indicator: bool) -> bool;
     fn get_timeout_finish_time(id: c_int) -> pg_sys::TimestampTz;
+}
+
+/// Lets this process, which serves no client, wait no longer than that for a lock (`lock_timeout`), whatever ALTER DATABASE … SET
+/// says.
+pub fn limit_lock_waits(limit: &CStr) {
+    // SAFETY: a setting that any user may change; a value that PostgreSQL does not accept is an ERROR.
+    unsafe {
+        pg_sys::SetConfigOption(
+            c"lock_timeout".as_ptr(),
+            limit.as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+        );
+    }
 }
 
 /// A deadline that is in force until it is dropped; what runs then is cancelled as by `statement_timeout`. An earlier

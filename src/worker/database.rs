@@ -11,6 +11,7 @@ use crate::pg::extension;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::process::{self, Started};
 use crate::pg::server::relation_oid;
+use crate::pg::timeout::limit_lock_waits;
 use crate::pg::{spi, transaction, user};
 use crate::remote::hung;
 use crate::{balancer, indexing, migration, transactions};
@@ -31,6 +32,10 @@ const LONGEST_REST: Duration = Duration::from_secs(60);
 
 /// While it is not known whether this is the router, it looks again after so long.
 const UNSURE: Duration = Duration::from_millis(100);
+
+/// How long it waits for a lock. Whoever may write to a collection may lock its table, for as long as he likes; the worker's other
+/// duties do not wait for him.
+const LOCK_PATIENCE: &CStr = c"2s";
 
 /// Held by the worker: there is one a database.
 pub(super) const WORKER: Tag = Tag::Worker(1);
@@ -97,6 +102,7 @@ pub(super) fn report(error: &Error, what: &str) {
 
 fn serve(database: Oid) {
     hung::become_worker();
+    limit_lock_waits(LOCK_PATIENCE);
     let mut balancer = balancer::Balancer::default();
     let mut expiry = Expiry::default();
     let mut pulse = Pulse::default();

@@ -402,3 +402,27 @@ fn a_move_without_its_capture_changes_nothing() {
     assert_eq!((count(&mut router, "{\"n\": 7}"), count(&mut router, "{}")), (1, 30));
     assert_eq!(cluster.router.psql("SELECT count(*) FROM docshard.chunks WHERE shard = 'shard0'").trim(), "1");
 }
+
+#[test]
+fn a_shard_with_an_epoch_that_none_can_have_decides_nothing() {
+    let cluster = cluster();
+    let mut router = cluster.router.client();
+    wait_until("the router has its shards' locks", PATIENCE, || {
+        holders(&cluster).iter().all(|holder| *holder == Some(true))
+    });
+    let liar = &cluster.shards[0];
+    liar.psql(&format!("UPDATE docshard_data.node SET epoch = {}", i64::MAX));
+    liar.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'docshard keeper'");
+    wait_until("the keeper has seen it", PATIENCE, || cluster.router.log().contains("which none can have"));
+    std::thread::sleep(Duration::from_secs(1));
+    // What the shard does not own goes on.
+    let insert = "SELECT docshard.insert_one('test.things', '{\"k\": 250}')";
+    router.batch_execute(insert).expect("a write at another shard");
+    let status: String = cluster.router.value("SELECT docshard.status()");
+    assert!(!status.contains("a copy of the cluster's router"), "{status}");
+    let taken: Value =
+        router.query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[]).expect("the answer").get(0);
+    assert_eq!(taken["epoch"], 2, "{taken}");
+    assert!(taken.to_string().contains("which none can have"), "{taken}");
+    router.batch_execute(insert).expect("a write after the take-over");
+}

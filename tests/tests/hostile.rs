@@ -360,3 +360,25 @@ fn what_a_role_may_set_changes_no_answer() {
     }
     assert!(router.try_client_as("postgres", "postgres").is_ok());
 }
+
+#[test]
+fn a_table_that_a_role_locks_keeps_the_worker_from_nothing_else() {
+    let cluster = Cluster::spread(NS);
+    let router = &cluster.router;
+    router.psql("SELECT docshard.set_setting('balancer_interval_ms', '200')");
+    router.psql("CREATE ROLE locker LOGIN");
+    router.psql(&format!("SELECT docshard.grant_access('locker', '{{\"write\": \"{NS}\"}}')"));
+    let mut locker = router.try_client_as("locker", "postgres").unwrap();
+    locker.batch_execute("BEGIN; LOCK TABLE docshard_data.c1 IN ACCESS EXCLUSIVE MODE").unwrap();
+    // Whose first round measures the collection.
+    router.psql("SELECT docshard.start_balancer()");
+    let blocked =
+        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard worker' AND wait_event_type = 'Lock'";
+    wait_until("the worker meets the lock", PATIENCE, || router.value::<i64>(blocked) == 1);
+    let counted = || -> i64 { router.value("SELECT sum(counter)::int8 FROM docshard_catalog.contacts") };
+    for _ in 0..2 {
+        let before = counted();
+        wait_until("it goes on to count at shards", Duration::from_secs(15), || counted() > before);
+    }
+    locker.batch_execute("ROLLBACK").unwrap();
+}

@@ -168,6 +168,9 @@ fn a_shard_moves_to_another_server() {
         assert!(error.contains(expected), "{conn}: {error}");
     }
     assert!(refused(router, "set_shard_address('local', 'host=127.0.0.1')").contains("router's own database"));
+    // A login has no place in MongoDB's form, and none in a message.
+    let login = refused(router, &set("rs0/root:s3cret@127.0.0.1:1"));
+    assert!(login.contains("malformed") && !login.contains("s3cret"), "{login}");
     let mut client = router.client();
     client.batch_execute("BEGIN").expect("a transaction");
     let error =
