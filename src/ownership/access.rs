@@ -181,7 +181,7 @@ pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
          GRANT SELECT ON ALL TABLES IN SCHEMA docshard, docshard_catalog TO {name}; \
          GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA docshard_data TO {name}; \
          REVOKE ALL ON docshard_data.service FROM {name}; \
-         REVOKE ALL ON docshard_catalog.rotation FROM {name}; \
+         REVOKE ALL ON docshard_catalog.rotation, docshard_catalog.lost_shards FROM {name}; \
          GRANT USAGE ON ALL SEQUENCES IN SCHEMA docshard_data TO {name}; \
          GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA docshard_internal TO {name}"
     ))?;

@@ -202,6 +202,22 @@ fn an_application_sets_no_shard_timeout(cluster: &Cluster) {
     assert_eq!(error.code().expect("one of the server").code(), "42501", "{error:?}");
 }
 
+/// In how many seconds the system asks the hosts of idle connections to a port of this machine whether they are there.
+fn keepalive_timers(port: u16) -> Vec<u64> {
+    const KEEPALIVE: &str = "02";
+    /// what the system counts in, a second
+    const TICKS: u64 = 100;
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux");
+    let timer = |line: &str| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let (_, remote_port) = columns.get(2)?.split_once(':')?;
+        let (kind, when) = columns.get(5)?.split_once(':')?;
+        let is_wanted = u16::from_str_radix(remote_port, 16) == Ok(port) && kind == KEEPALIVE;
+        is_wanted.then(|| u64::from_str_radix(when, 16).ok()).flatten().map(|ticks| ticks / TICKS)
+    };
+    table.lines().filter_map(timer).collect()
+}
+
 #[test]
 fn a_shard_that_works_for_long_is_waited_for() {
     let cluster = Cluster::spread(NS);
@@ -220,6 +236,7 @@ fn a_shard_that_works_for_long_is_waited_for() {
         .get(0);
     let pid =
         shard.value::<i32>(&format!("SELECT pid FROM pg_stat_activity WHERE application_name = 'docshard {name}'"));
+    assert!(keepalive_timers(shard.port).iter().any(|seconds| *seconds <= 30), "a lost host is noticed");
     let (locked, single) = (open("BEGIN"), open(""));
     let mut holder = shard.client();
     holder.batch_execute(&format!("BEGIN; LOCK TABLE {} IN EXCLUSIVE MODE", table(&cluster))).expect("a lock");
