@@ -297,6 +297,7 @@ fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Resul
         && known(&name)?
     {
         if wanted.is_none_or(|wanted| wanted == name) {
+            note_node(&name, probe)?;
             return Ok(Some(name));
         }
         let message = format!("the database is already a member of this cluster, as the shard \"{name}\"");
@@ -309,6 +310,39 @@ fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Resul
         )),
         _ => Ok(None),
     }
+}
+
+/// Notes for people which database a shard is, where the shard's server leads to it: pg_upgrade and a restore change that.
+///
+/// # Errors
+/// `OperationFailed` if the server leads to another database, of which this one is a copy.
+fn note_node(name: &str, probe: &Probe) -> Result<()> {
+    match node_of(&server_name(name)) {
+        None => Ok(()),
+        Some(node) if node == probe.node => spi::execute(
+            "UPDATE docshard_catalog.shards SET node = $2 WHERE name = $1 AND node IS DISTINCT FROM $2",
+            &[Param::Text(name), Param::Text(&node)],
+        )
+        .map(drop),
+        Some(_) => Err(Error::new(
+            Kind::OperationFailed,
+            format!("a shard named \"{name}\" already exists, with another database, of which this one is a copy"),
+        )
+        .with_hint("docshard.set_shard_address() makes a shard's server lead to another address.")),
+    }
+}
+
+/// The database that a server leads to; None if there is none, or it cannot be reached.
+fn node_of(server: &str) -> Option<String> {
+    let mut session = Session::open(server::foreign_server_oid(server)?).ok()?;
+    let rows = session
+        .query(
+            "SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/' || oid \
+             FROM pg_catalog.pg_database WHERE datname = current_database()",
+            &[],
+        )
+        .ok()?;
+    rows.first()?.text(0).map(str::to_owned)
 }
 
 /// The name of a shard of this cluster, as its own table docshard_data.node has it; None if the database is none.
