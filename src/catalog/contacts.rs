@@ -135,6 +135,26 @@ fn known(shard: ShardId) -> Result<Option<Position>> {
     Ok(rows.first().map(|row| Position { timeline: row.i64(0), counter: row.i64(1) }))
 }
 
+/// How far the catalog knows each shard to have come.
+///
+/// # Errors
+/// Internal ones.
+pub(super) fn positions() -> Result<HashMap<ShardId, Position>> {
+    let rows = spi::query("SELECT shard_id, timeline, counter FROM docshard_catalog.contacts", &[])?;
+    Ok(rows.iter().map(|row| (row.i32(0), Position { timeline: row.i64(1), counter: row.i64(2) })).collect())
+}
+
+/// Refuses a shard, by what it says of itself, as a handshake of who reads does. `known` is how far it was before it was asked.
+///
+/// # Errors
+/// `HostUnreachable` for an old copy.
+pub(super) fn check(shard: &Shard, known: Position, found: Option<&str>) -> Result<()> {
+    let found = found.ok_or_else(no_answer)?.parse::<Donor>()?;
+    let member = Member { shard: shard.name.clone(), ..found.member };
+    let node = Node { member, epoch: 0, position: found.position };
+    Ok(node.compare(known, refuses_lost_writes(), false)?)
+}
+
 /// What the worker finds at a shard.
 #[derive(Debug)]
 pub enum Visit {

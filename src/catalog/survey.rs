@@ -1,15 +1,17 @@
 //! One question to all shards at once, within a bound, for looking at a cluster of which parts may be out of reach.
 //!
-//! An answer counts only from the shard that was meant: each tells its cluster and its name with it.
+//! An answer counts only from the shard that was meant, and not from an old copy of it: each tells its cluster, its name and how far it
+//! has come with it.
 
-use super::cache;
 use super::model::Shard;
 use super::shards::cluster_id;
+use super::{cache, contacts};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi::{self, Row};
 use crate::remote;
 use docshard_core::error::Kind;
+use docshard_core::handshake::{Member, Position};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -35,15 +37,17 @@ pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) 
     let (count, columns) = (columns.len(), columns.join(", "));
     let servers: Vec<_> = shards.iter().filter_map(|shard| shard.place.server()).collect();
     let sql = format!(
-        "SELECT n.cluster_id, n.shard, {columns} FROM docshard_data.node n LEFT JOIN LATERAL (SELECT * FROM {from}) AS a ON true"
+        "SELECT n.cluster_id, n.shard, docshard_internal.identity(), {columns} FROM docshard_data.node n LEFT JOIN LATERAL (SELECT * FROM {from}) AS a ON true"
     );
+    // Before the shards are asked: they go on meanwhile.
+    let known = contacts::positions()?;
     let mut surveyed = remote::survey(&servers, &sql, params, limit)?.into_iter();
     let cluster = cluster_id()?;
     let mut answers = Vec::with_capacity(shards.len());
     for shard in shards {
         answers.push(match shard.place.server().and_then(|_| surveyed.next()) {
             Some(answer) => {
-                let rows = answer.rows.and_then(|rows| checked(&shard, cluster, &rows, count));
+                let rows = answer.rows.and_then(|rows| checked(&shard, cluster, known.get(&shard.id), &rows, count));
                 Answer { latency: answer.latency.filter(|_| rows.is_ok()), rows, shard }
             }
             None => {
@@ -56,27 +60,34 @@ pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) 
     Ok(answers)
 }
 
-/// The answer's own columns, if the shard that was meant has given it.
-fn checked(shard: &Shard, cluster: i64, rows: &[remote::Row], count: usize) -> Result<Vec<Row>> {
+/// The answer's own columns, if the shard that was meant has given it, and is as far as it was when it was last heard of.
+fn checked(
+    shard: &Shard,
+    cluster: i64,
+    known: Option<&Position>,
+    rows: &[remote::Row],
+    count: usize,
+) -> Result<Vec<Row>> {
     for row in rows {
         check_mark(shard, cluster, row.i64(0).zip(row.text(1)))?;
+        if let Some(known) = known {
+            contacts::check(shard, *known, row.text(2))?;
+        }
     }
     if rows.is_empty() {
         check_mark(shard, cluster, None)?;
     }
-    let cells = |row: &remote::Row| (2..count + 2).map(|column| row.get(column).map(<[u8]>::to_vec)).collect();
+    let cells = |row: &remote::Row| (3..count + 3).map(|column| row.get(column).map(<[u8]>::to_vec)).collect();
     Ok(rows.iter().map(|row| Row::new(cells(row))).collect())
 }
 
 /// Refuses a database that is not this shard: `mark` is what its table `docshard_data.node` says.
 fn check_mark(shard: &Shard, cluster: i64, mark: Option<(i64, &str)>) -> Result<()> {
-    let found = match mark {
-        Some((theirs, name)) if theirs == cluster && name == shard.name => return Ok(()),
-        Some((theirs, name)) if theirs == cluster => format!("the shard \"{name}\""),
-        Some((theirs, name)) => format!("the shard \"{name}\" of the cluster {theirs:016x}"),
-        None => "a database that is no shard".to_owned(),
-    };
-    let message = format!("the address of shard \"{}\" leads to {found}", shard.name);
+    if let Some((theirs, name)) = mark {
+        let wanted = Member { cluster, shard: shard.name.clone() };
+        return Ok(wanted.require(&Member { cluster: theirs, shard: name.to_owned() })?);
+    }
+    let message = format!("the address of shard \"{}\" leads to a database that is no shard", shard.name);
     Err(Error::new(Kind::HostUnreachable, message)
         .with_hint("docshard.set_shard_address() gives the shard another address."))
 }
