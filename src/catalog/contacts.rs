@@ -148,11 +148,21 @@ pub(super) fn positions() -> Result<HashMap<ShardId, Position>> {
 ///
 /// # Errors
 /// `HostUnreachable` for an old copy.
-pub(super) fn check(shard: &Shard, known: Position, found: Option<&str>) -> Result<()> {
+pub(super) fn check(shard: &str, known: Position, found: Option<&str>) -> Result<()> {
     let found = found.ok_or_else(no_answer)?.parse::<Donor>()?;
-    let member = Member { shard: shard.name.clone(), ..found.member };
+    let member = Member { shard: shard.to_owned(), ..found.member };
     let node = Node { member, epoch: 0, position: found.position };
     Ok(node.compare(known, refuses_lost_writes(), false)?)
+}
+
+/// Why a session, which has said no hello, is to be refused: it is at an old copy of its shard.
+///
+/// # Errors
+/// That of asking.
+pub fn refusal(session: &mut Session, shard: ShardId, name: &str, milliseconds: i64) -> Result<Option<Error>> {
+    let Some(known) = known(shard)? else { return Ok(None) };
+    let rows = session.query_within("SELECT docshard_internal.identity()", &[], milliseconds)?;
+    Ok(check(name, known, rows.first().and_then(|row| row.text(0))).err())
 }
 
 /// What the worker finds at a shard.

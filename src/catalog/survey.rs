@@ -71,7 +71,7 @@ fn checked(
     for row in rows {
         check_mark(shard, cluster, row.i64(0).zip(row.text(1)))?;
         if let Some(known) = known {
-            contacts::check(shard, *known, row.text(2))?;
+            contacts::check(&shard.name, *known, row.text(2))?;
         }
     }
     if rows.is_empty() {

@@ -102,7 +102,9 @@ impl Session {
     pub fn open_ungreeted(server: Oid, seconds: u32) -> Result<Session> {
         let brief = |route: &Route| options::with_connect_timeout(&durable(&route.options), seconds);
         let (_, wire) = login::connect(server, brief)?;
-        Ok(Self::of(wire))
+        let mut session = Self::of(wire);
+        session.server = Some(server);
+        Ok(session)
     }
 
     /// Does what was to be done while the shard was not there. What a transaction uses, one that is prepared perhaps, is left for

@@ -8,7 +8,7 @@
 //! sent, and their answers are looked for.
 
 use super::database::{WORKER, enter};
-use crate::catalog::{cache, cluster, takeover};
+use crate::catalog::{cache, cluster, contacts, takeover};
 use crate::pg::error::Result;
 use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
@@ -203,12 +203,17 @@ fn look(shards: &mut Shards) -> Result<Option<Coordinator>> {
 /// Opens one session that is missing, if its time has come.
 fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<End> {
     let now = Instant::now();
-    let is_due = |kept: &&mut Kept| kept.session.is_none() && kept.due.is_none_or(|due| due <= now);
-    let kept = shards.values_mut().filter(is_due).min_by_key(|kept| kept.due)?;
+    let is_due = |kept: &Kept| kept.session.is_none() && kept.due.is_none_or(|due| due <= now);
+    let (&shard, kept) = shards.iter_mut().filter(|(_, kept)| is_due(kept)).min_by_key(|(_, kept)| kept.due)?;
     let opened = transaction::run(|| {
         let mut session = Session::open_ungreeted(kept.server, CONNECT_S)?;
         let epoch = takeover::epoch_at(&mut session, &kept.name, router.cluster)?;
         session.query_within(SETTINGS, &[], FIRST_ANSWER_MS)?;
+        // The lock of a primary that was replaced keeps no copy of the router from the present one.
+        if let Some(old) = contacts::refusal(&mut session, shard, &kept.name, FIRST_ANSWER_MS)? {
+            session.reject();
+            return Err(old);
+        }
         if epoch < router.epoch {
             takeover::fence(&mut session, &kept.name, router)?;
         }

@@ -721,6 +721,15 @@ impl Standby {
     pub fn promote(&self) {
         self.0.psql("SELECT pg_promote()");
     }
+
+    /// Ends the session of the router's keeper, which connects again.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn forget_keeper(&self) {
+        self.0
+            .psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'docshard keeper'");
+    }
 }
 
 impl Drop for Standby {
