@@ -19,7 +19,7 @@ fn i23_nobody_reaches_the_staging_tables_of_a_move() {
     router.await_fault("move.staged");
     let shard = moving.shard(&to);
     let made: i64 = shard.value("SELECT count(*) FROM pg_class WHERE relname ~ '^m[0-9]+_' AND relkind IN ('r', 'f')");
-    assert_eq!(made, 3, "two foreign tables and the staging table");
+    assert_eq!(made, 4, "three foreign tables and the staging table");
     let open: String = shard.value(
         "SELECT coalesce(string_agg(relname || ': ' || relacl::text, ', '), '') FROM pg_class \
          WHERE relname ~ '^m[0-9]+_' AND relkind IN ('r', 'f') \
