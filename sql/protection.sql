@@ -22,13 +22,13 @@ CREATE TRIGGER note_membership AFTER INSERT OR DELETE ON docshard_catalog.shards
 CREATE TRIGGER note_membership AFTER INSERT OR DELETE ON docshard_data.node
     FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.note_membership();
 
--- Loads the library, which watches what is dropped, where it is not preloaded. Where its file is gone, nothing is watched, and
+-- Loads the library, which watches what is dropped, where it is not preloaded. Where its file is gone or older, nothing is watched, and
 -- nothing else is in the way.
 CREATE FUNCTION docshard_internal.watch_drops() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM docshard_internal.steers();
-EXCEPTION WHEN undefined_file THEN
+EXCEPTION WHEN undefined_file OR undefined_function THEN
     NULL;
 END $$;
 CREATE EVENT TRIGGER docshard_watch_drops ON ddl_command_start

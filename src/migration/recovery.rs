@@ -140,7 +140,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
     let tables: Vec<(String, String, i64)> = shard
         .query(
             "SELECT relname::text, relkind::text, substring(relname, '^m([0-9]+)_')::int8 FROM pg_catalog.pg_class \
-             WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ '^m[0-9]{1,18}_(source|changes|staging)$'",
+             WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ '^m[0-9]{1,18}_(identity|source|changes|staging)$'",
             &[],
         )?
         .iter()

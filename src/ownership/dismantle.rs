@@ -47,7 +47,7 @@ fn drop_leftovers() -> Result<()> {
     let left = spi::query(
         "SELECT c.relname, c.relkind = 'f' FROM pg_catalog.pg_class c \
          WHERE c.relnamespace = $1::pg_catalog.regnamespace AND c.relkind IN ('r', 'f') \
-         AND c.relname ~ '^(c[0-9]+|m[0-9]+_(source|changes|staging))$' ORDER BY c.relname",
+         AND c.relname ~ '^(c[0-9]+|m[0-9]+_(identity|source|changes|staging))$' ORDER BY c.relname",
         &[Param::Text(&SCHEMA.to_string_lossy())],
     )?;
     for row in &left {
