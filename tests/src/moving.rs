@@ -296,6 +296,8 @@ pub fn check_clean(cluster: &Cluster) {
     assert_eq!(cluster.router.value::<i64>(unfinished), 0, "unfinished moves");
     let sql = LEFTOVERS.map(|(_, sql)| format!("({sql})")).join(", ");
     for node in nodes(cluster) {
+        // A session that was killed after the move's last statement may have taken the server with it.
+        wait_until("the server is back", PATIENCE, || node.try_client().is_ok());
         let mut client = node.client();
         let row = client.query_one(&format!("SELECT {sql}"), &[]).expect("a query");
         for (column, (what, _)) in LEFTOVERS.iter().enumerate() {
