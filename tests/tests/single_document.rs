@@ -182,7 +182,8 @@ fn concurrent_upserts_make_one_document() {
                         0 => (json!({"k": round, "kind": "bucket"}), json!({"$push": {"m": number}})),
                         _ => (
                             json!({"round": round, "kind": "bucket"}),
-                            json!({"$push": {"m": number}, "$setOnInsert": {"k": number * 50}}),
+                            // No key that another round looks for.
+                            json!({"$push": {"m": number}, "$setOnInsert": {"k": number * 50 + 7}}),
                         ),
                     };
                     call(&mut client, "update_one", &[&filter, &update, &json!({"upsert": true})])
