@@ -69,7 +69,7 @@ impl Evaluation {
         Evaluation::begin_large(1)
     }
 
-    /// One that may take so many times as much.
+    /// Begins an evaluation whose memory limit is `times` the usual one.
     pub(crate) fn begin_large(times: usize) -> Evaluation {
         let outer = CEILING.load(Relaxed);
         if outer == usize::MAX

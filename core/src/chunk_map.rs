@@ -79,8 +79,8 @@ impl ChunkMap {
         builder.finish()
     }
 
-    /// The same chunks, of which one, or several neighbours of one owner, have another owner; None if these are no chunks'
-    /// bounds, or the chunks between them have several owners.
+    /// Returns the map in which `shard` owns all chunks between `min` and `max`. None if `min` or `max` is not a chunk's bound, or
+    /// if these chunks have different owners now.
     pub fn with_owner(&self, min: &[u8], max: &[u8], shard: ShardId) -> Option<Self> {
         let start = self.position(min);
         // The only chunk of an unsharded collection ends where it begins.

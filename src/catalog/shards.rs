@@ -335,14 +335,7 @@ fn note_node(name: &str, probe: &Probe) -> Result<()> {
 /// The database that a server leads to; None if there is none, or it cannot be reached.
 fn node_of(server: &str) -> Option<String> {
     let mut session = Session::open(server::foreign_server_oid(server)?).ok()?;
-    let rows = session
-        .query(
-            "SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/' || oid \
-             FROM pg_catalog.pg_database WHERE datname = current_database()",
-            &[],
-        )
-        .ok()?;
-    rows.first()?.text(0).map(str::to_owned)
+    Some(probe(&mut session).ok()?.node)
 }
 
 /// The name of a shard of this cluster, as its own table docshard_data.node has it; None if the database is none.

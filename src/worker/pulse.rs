@@ -33,7 +33,7 @@ struct Beat {
     /// the value that it has committed last, in this session
     counter: i64,
     began: Option<Instant>,
-    /// what the log was told last
+    /// the last message about this shard that went to the log
     said: Option<String>,
 }
 

@@ -14,9 +14,10 @@ const TRIED_CHUNKS: usize = 4;
 
 /// Chunks of at most so many bytes move together with their neighbours.
 const TINY: u64 = 64 << 10;
-/// At most so many bytes move together.
+/// Largest total size of neighbouring chunks that move in one migration, in bytes.
 const TOGETHER_BYTES: u64 = 1 << 20;
-/// At most so many chunks move together: each is a row of the catalog, which one transaction changes.
+/// Largest number of neighbouring chunks that move in one migration. Each is a row of the catalog, and one transaction changes
+/// them all.
 const TOGETHER_CHUNKS: usize = 1000;
 
 /// What this plan has given the shards to do.

@@ -46,7 +46,7 @@ const MOST: usize = 1 << 28;
 /// The longest text that is searched for a pattern that [`Stepwise`] does not know.
 const LONGEST: usize = 16 << 20;
 
-/// So many bytes of a text count as a step, at each look.
+/// Each time the engine reads the text, this many bytes count as one step.
 const BYTES_A_STEP: usize = 8;
 
 /// How a pattern is read.
@@ -222,9 +222,10 @@ impl Engine {
         if work > MOST { Err(GivenUp) } else { Ok(()) }
     }
 
-    /// For a pattern of which the engine may compare one part at once with all of a text.
+    /// Refuses a text that is too long for this pattern: the engine may match one part of the pattern against the whole text in a
+    /// single call, which cannot be interrupted.
     fn permit_length(&self, length: usize) -> Result<(), GivenUp> {
-        // What compiles within so many bytes has no part with more states.
+        // A pattern that compiles within this size limit has no part with more states than it allows.
         let is_small = |length: &usize| compiled(&self.pattern, self.options, MOST / length * BYTES_A_STATE).is_ok();
         let longest = self.longest.get_or_init(|| {
             let lengths = std::iter::successors(Some(LONGEST), |length| Some(length / 4));
@@ -234,7 +235,7 @@ impl Engine {
     }
 }
 
-/// A text, of which each look by the engine counts steps.
+/// A text that counts steps each time the engine reads from it.
 struct Watched<'t>(&'t str);
 
 impl Input for Watched<'_> {

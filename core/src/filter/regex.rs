@@ -552,7 +552,8 @@ mod tests {
         assert_eq!(Pattern::new("(a{1000}){1000}{1000}", "").unwrap_err().kind.code(), 51091);
     }
 
-    /// One with calls of groups, each of which doubles it, or deepens the stack.
+    /// A call of a group copies the group into the compiled pattern: a chain of calls grows exponentially, a deep one overflows the
+    /// stack.
     #[test]
     fn compiling_cannot_run_away() {
         let doubled: String = (1..60).map(|n| format!(r"(?<a{n}>\g<a{0}>\g<a{0}>)", n - 1)).collect();

@@ -2,8 +2,8 @@
 //! engine of regular expressions itself uses. The engine is faster where a text is short, or the pattern small; but in a long text
 //! a large pattern can take it minutes, in which nobody can stop it.
 //!
-//! Only whether and where a pattern is found can be told in this way, not where its groups are; and only for patterns that need
-//! no stepping back.
+//! This search finds whether and where a pattern matches, but not its groups. It supports only patterns that need no
+//! backtracking.
 
 use super::engine::{MAX_COMPILED_BYTES, Options};
 use crate::budget;
@@ -53,7 +53,7 @@ impl Stepwise {
         Some(Stepwise { pattern: pattern.to_owned(), options, forward, backward: OnceLock::new() })
     }
 
-    /// What the engine may have to do at worst to search so many bytes: times the pattern's states.
+    /// Upper bound on the engine's work to search `bytes` bytes: one unit for each byte and state of the pattern.
     pub(super) fn work(&self, bytes: usize) -> usize {
         self.forward.states.saturating_mul(bytes)
     }
