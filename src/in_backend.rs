@@ -4,8 +4,8 @@
 mod tests {
     use crate::pg::param::Param;
     use crate::pg::spi;
-    use docshard_core::document::value::Value;
-    use docshard_core::document::{ext_json, order, print, raw, write};
+    use docshard_core::values::document::value::Value;
+    use docshard_core::values::document::{ext_json, order, print, raw, write};
     use pgrx::prelude::*;
     use serde_json::{Value as Json, json};
 

@@ -1,6 +1,6 @@
 //! docshard: shards collections of jsonb documents over PostgreSQL nodes.
 //!
-//! Layers, each using only what stands above it: `docshard_core` (pure) · [`pg`], [`remote`] (the edges, the only ones
+//! Layers, each using only what stands above it: `docshard_core` (pure) · [`pg`], [`storage`], [`remote`] (the edges, the only ones
 //! with `unsafe`) · [`ownership`], [`catalog`], [`router`], … (the cluster) · [`api`] (the face).
 
 pub mod api;
@@ -14,6 +14,7 @@ pub mod pg;
 pub mod remote;
 pub mod router;
 pub mod status;
+pub mod storage;
 pub mod transactions;
 pub mod worker;
 

@@ -7,8 +7,8 @@
 //! *astray*: of the bytes that were on a wrong shard at first, what is still off the exact target. A chunk that moves
 //! twice, a zone that is violated at the end, or a shard that takes part in two moves at once is a failure.
 
-use docshard_core::balancer::{Chunk, Cluster, Collection, Cut, Shard, ZoneId, plan, spread};
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::balancer::{Chunk, Cluster, Collection, Cut, Shard, ZoneId, plan, spread};
+use docshard_core::cluster::chunk_map::ShardId;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
@@ -81,7 +81,7 @@ fn places(cluster: &Cluster) -> Places {
     places
 }
 
-fn carry_out_splits(cluster: &mut Cluster, splits: &[docshard_core::balancer::Split]) {
+fn carry_out_splits(cluster: &mut Cluster, splits: &[docshard_core::cluster::balancer::Split]) {
     let mut cuts: HashMap<usize, HashMap<usize, u64>> = HashMap::new();
     for split in splits {
         let Cut::Parts(parts) = split.cut else { panic!("nothing straddles here") };

@@ -7,10 +7,10 @@ mod common;
 
 use common::*;
 use docshard_core::budget::{self, Hooks, INTERVAL};
-use docshard_core::expression::Expression;
-use docshard_core::filter::Filter;
-use docshard_core::setting::Setting;
-use docshard_core::update::Update;
+use docshard_core::query::expression::Expression;
+use docshard_core::query::filter::Filter;
+use docshard_core::query::setting::Setting;
+use docshard_core::query::update::Update;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -433,7 +433,8 @@ fn equal(a: &Json, b: &Json) -> bool {
     let against = bytes(&json!({}));
     let expression =
         Expression::parse(&json!({"$eq": [{"$literal": a}, {"$literal": b}]}), &Setting::default()).unwrap();
-    expression.evaluate(document(&against), None).unwrap() == Some(docshard_core::document::value::Value::Bool(true))
+    expression.evaluate(document(&against), None).unwrap()
+        == Some(docshard_core::values::document::value::Value::Bool(true))
 }
 
 proptest! {

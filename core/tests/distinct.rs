@@ -3,9 +3,9 @@
 mod common;
 
 use common::*;
-use docshard_core::distinct::Distinct;
 use docshard_core::error::Kind;
-use docshard_core::setting::Setting;
+use docshard_core::query::distinct::Distinct;
+use docshard_core::query::setting::Setting;
 use serde_json::{Value as Json, json};
 
 fn values(path: &str, of: &Json) -> Vec<Json> {

@@ -3,14 +3,14 @@
 
 mod values;
 
-use docshard_core::document::element::Element;
-use docshard_core::document::normalise::{check_stored, for_insert};
-use docshard_core::document::number::Number;
-use docshard_core::document::raw::{self, RawValue};
-use docshard_core::document::value::Value;
-use docshard_core::document::write::{self, Part};
-use docshard_core::document::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json};
 use docshard_core::error::Kind;
+use docshard_core::values::document::element::Element;
+use docshard_core::values::document::normalise::{check_stored, for_insert};
+use docshard_core::values::document::number::Number;
+use docshard_core::values::document::raw::{self, RawValue};
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::write::{self, Part};
+use docshard_core::values::document::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::borrow::Cow;

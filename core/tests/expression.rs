@@ -3,12 +3,12 @@
 mod common;
 
 use common::*;
-use docshard_core::document::ext_json;
-use docshard_core::document::value::Value;
 use docshard_core::error::Error;
-use docshard_core::expression::Expression;
-use docshard_core::filter::Filter;
-use docshard_core::setting::Setting;
+use docshard_core::query::expression::Expression;
+use docshard_core::query::filter::Filter;
+use docshard_core::query::setting::Setting;
+use docshard_core::values::document::ext_json;
+use docshard_core::values::document::value::Value;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
@@ -509,7 +509,7 @@ proptest! {
     fn nothing_panics_and_results_can_be_stored(expression in expression(), a in any_value(scalar(), true), b in scalar()) {
         let against = json!({"a": a, "b": b});
         if let Ok(Some(found)) = evaluate(&expression, &against) {
-            let written = docshard_core::document::write::value(&found);
+            let written = docshard_core::values::document::write::value(&found);
             prop_assert!(written.is_ok(), "{expression}: {:?}", written);
         }
     }

@@ -3,13 +3,13 @@
 mod common;
 
 use common::*;
-use docshard_core::document::order::{Class, compare_values};
-use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
-use docshard_core::filter::Filter;
-use docshard_core::index::{APART, IndexKeys};
-use docshard_core::key::encode::{encode_value, prefix_successor};
-use docshard_core::key::{KeyRange, KeyRanges};
+use docshard_core::query::filter::Filter;
+use docshard_core::query::index::{APART, IndexKeys};
+use docshard_core::values::document::order::{Class, compare_values};
+use docshard_core::values::document::value::Value;
+use docshard_core::values::key::encode::{encode_value, prefix_successor};
+use docshard_core::values::key::{KeyRange, KeyRanges};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::cmp::Ordering;
@@ -582,7 +582,7 @@ proptest! {
         if matches(&filter, &against) {
             prop_assert!(parsed.ranges_of(&path).contains(&key), "{:?}", parsed.ranges_of(&path));
             if let Some(equal) = parsed.equality_of(&path) {
-                prop_assert_eq!(encoded(docshard_core::document::ext_json::to_json(&equal)), key);
+                prop_assert_eq!(encoded(docshard_core::values::document::ext_json::to_json(&equal)), key);
             }
         }
     }

@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use docshard_core::filter::Filter;
-use docshard_core::key::encode::encode_value;
+use docshard_core::query::filter::Filter;
+use docshard_core::values::key::encode::encode_value;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
@@ -324,8 +324,8 @@ fn any_test() -> impl Strategy<Value = Json> {
 /// A second, simpler reading of these operators, on values: what an array at the end gives is listed first.
 mod naive {
     use super::*;
-    use docshard_core::document::order::compare_values;
-    use docshard_core::document::value::Value;
+    use docshard_core::values::document::order::compare_values;
+    use docshard_core::values::document::value::Value;
 
     pub fn passes(test: &Json, found: Option<&Value>, is_element: bool) -> bool {
         let mut given: Vec<&Value> = found.into_iter().collect();

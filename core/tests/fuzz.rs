@@ -69,8 +69,8 @@ fn jsonb() {
     run(7, |data| {
         let (damage, seed) = data.split_at(data.len().min(8));
         let json = source::Source(seed).document();
-        let Ok(value) = docshard_core::document::ext_json::from_json(&json) else { return };
-        let Ok(mut bytes) = docshard_core::document::write::value(&value) else { return };
+        let Ok(value) = docshard_core::values::document::ext_json::from_json(&json) else { return };
+        let Ok(mut bytes) = docshard_core::values::document::write::value(&value) else { return };
         targets::jsonb(&bytes);
         for pair in damage.chunks_exact(2) {
             let at = usize::from(pair[0]) % bytes.len();

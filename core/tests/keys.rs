@@ -2,15 +2,17 @@
 
 mod values;
 
-use docshard_core::document::element::Element;
-use docshard_core::document::number::{self, Number};
-use docshard_core::document::order::{Class, compare_elements, compare_raw, compare_values};
-use docshard_core::document::value::Value;
-use docshard_core::document::{ext_json, raw, write};
 use docshard_core::error::Kind;
-use docshard_core::key::encode::{decode, encode, encode_hash, encode_value, hash, hash_encoded, prefix_successor};
-use docshard_core::key::pattern::FieldKind;
-use docshard_core::key::{KeyPattern, KeyRange, KeyRanges, MAX_KEY_BYTES};
+use docshard_core::values::document::element::Element;
+use docshard_core::values::document::number::{self, Number};
+use docshard_core::values::document::order::{Class, compare_elements, compare_raw, compare_values};
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::{ext_json, raw, write};
+use docshard_core::values::key::encode::{
+    decode, encode, encode_hash, encode_value, hash, hash_encoded, prefix_successor,
+};
+use docshard_core::values::key::pattern::FieldKind;
+use docshard_core::values::key::{KeyPattern, KeyRange, KeyRanges, MAX_KEY_BYTES};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::cmp::Ordering;

@@ -1,12 +1,12 @@
 //! Chunk maps and targeting, held against looking at every chunk and every document.
 
-use docshard_core::chunk_map::{Chunk, ChunkMap};
-use docshard_core::document::{ext_json, raw, write};
+use docshard_core::cluster::chunk_map::{Chunk, ChunkMap};
+use docshard_core::cluster::targeting::{exact_key, key_ranges, key_tells_all};
 use docshard_core::error::Kind;
-use docshard_core::filter::Filter;
-use docshard_core::key::{KeyPattern, KeyRange, KeyRanges};
-use docshard_core::setting::Setting;
-use docshard_core::targeting::{exact_key, key_ranges, key_tells_all};
+use docshard_core::query::filter::Filter;
+use docshard_core::query::setting::Setting;
+use docshard_core::values::document::{ext_json, raw, write};
+use docshard_core::values::key::{KeyPattern, KeyRange, KeyRanges};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value as Json, json};

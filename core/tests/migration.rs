@@ -1,7 +1,7 @@
 //! The protocol of a move, stepped through a model of the catalog and two shards, with a crash before every step, also
 //! before every step of the recovery.
 
-use docshard_core::migration::{Action, Part, State, next_action};
+use docshard_core::cluster::migration::{Action, Part, State, next_action};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transaction {

@@ -4,8 +4,8 @@ mod common;
 
 use common::{any_document, bytes, document, object};
 use docshard_core::error::Kind;
-use docshard_core::filter::Filter;
-use docshard_core::index::{IndexKeys, Partial};
+use docshard_core::query::filter::Filter;
+use docshard_core::query::index::{IndexKeys, Partial};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 

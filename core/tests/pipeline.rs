@@ -4,11 +4,11 @@ mod common;
 
 use common::*;
 use docshard_core::error::Error;
-use docshard_core::filter::Filter;
-use docshard_core::key::KeyRanges;
-use docshard_core::setting::Setting;
-use docshard_core::sort::Sort;
-use docshard_core::update::Update;
+use docshard_core::query::filter::Filter;
+use docshard_core::query::setting::Setting;
+use docshard_core::query::sort::Sort;
+use docshard_core::query::update::Update;
+use docshard_core::values::key::KeyRanges;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
@@ -160,7 +160,7 @@ fn keys_of_strings_are_not_searched_under_a_collation() {
     let filter = |json: Json| Filter::parse_in(&json, &english(1)).unwrap();
     let contains = |ranges: &KeyRanges, value_of: Json| {
         let mut key = Vec::new();
-        docshard_core::key::encode::encode_value(&value(&value_of), &mut key);
+        docshard_core::values::key::encode::encode_value(&value(&value_of), &mut key);
         ranges.contains(&key)
     };
     for json in [json!({"a": "x"}), json!({"a": {"$in": ["x", 1]}}), json!({"a": {"$lt": "x"}})] {

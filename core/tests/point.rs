@@ -3,10 +3,10 @@
 mod common;
 
 use common::{any_value, object, scalar};
-use docshard_core::filter::Filter;
-use docshard_core::key::KeyPattern;
-use docshard_core::targeting::point::{Point, of_text};
-use docshard_core::targeting::{exact_key, key_tells_all};
+use docshard_core::cluster::targeting::point::{Point, of_text};
+use docshard_core::cluster::targeting::{exact_key, key_tells_all};
+use docshard_core::query::filter::Filter;
+use docshard_core::values::key::KeyPattern;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 

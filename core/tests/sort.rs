@@ -3,11 +3,11 @@
 mod common;
 
 use common::*;
-use docshard_core::document::order::compare_values;
-use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
-use docshard_core::index::IndexKeys;
-use docshard_core::sort::Sort;
+use docshard_core::query::index::IndexKeys;
+use docshard_core::query::sort::Sort;
+use docshard_core::values::document::order::compare_values;
+use docshard_core::values::document::value::Value;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::cmp::Ordering;

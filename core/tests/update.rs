@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use docshard_core::error::{Kind, Result};
-use docshard_core::filter::Filter;
-use docshard_core::update::Update;
+use docshard_core::query::filter::Filter;
+use docshard_core::query::update::Update;
 use proptest::prelude::*;
 use serde_json::{Map, Value as Json, json};
 

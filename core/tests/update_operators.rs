@@ -3,10 +3,10 @@
 mod common;
 
 use common::*;
-use docshard_core::document::order::compare_values;
 use docshard_core::error::{Kind, Result};
-use docshard_core::filter::Filter;
-use docshard_core::update::{self, Instruction, Style, Update};
+use docshard_core::query::filter::Filter;
+use docshard_core::query::update::{self, Instruction, Style, Update};
+use docshard_core::values::document::order::compare_values;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 

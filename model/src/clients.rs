@@ -2,7 +2,7 @@
 
 use crate::world::{A, Answer, B, Floor, Logged, Op, Others, Reader, Rows, Second, Side, Txn, World, Writer};
 use crate::{Mechanism, Protocol};
-use docshard_core::migration::State;
+use docshard_core::cluster::migration::State;
 
 fn side(new: bool) -> Side {
     if new { Side::Recipient } else { Side::Donor }

@@ -1,7 +1,7 @@
 //! A model of the move of a chunk, small enough that every order of events can be tried: a donor and a recipient, a
 //! catalog, a coordinator, recovery, writers and a reader, and crashes between any two steps.
 //!
-//! The states of a move, and what recovery does next, are `docshard_core::migration`'s own; the steps in between are those
+//! The states of a move, and what recovery does next, are `docshard_core::cluster::migration`'s own; the steps in between are those
 //! of `src/migration`, `src/ownership` and `src/router`, each as fine as another process can get in between. A mechanism
 //! can be left out, to see what it is good for: [`Mechanism`].
 //!
@@ -15,7 +15,7 @@ mod clients;
 mod steps;
 pub mod world;
 
-use docshard_core::migration::State;
+use docshard_core::cluster::migration::State;
 use stateright::{Model, Property};
 use std::collections::HashMap;
 use world::{B, Op, Pc, Reader, Recovery, Second, Shard, Side, Txn, World, Writer};

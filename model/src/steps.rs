@@ -2,7 +2,7 @@
 
 use crate::world::{A, B, Pc, Recovery, Side, Txn, World};
 use crate::{Mechanism, Protocol};
-use docshard_core::migration::{Action, State, next_action};
+use docshard_core::cluster::migration::{Action, State, next_action};
 
 /// A move is given up after so many rounds.
 const ROUNDS: u8 = 2;

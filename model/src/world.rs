@@ -1,7 +1,7 @@
 //! Everything that a state of the model consists of: what is durable on the router and two shards, what sessions and
 //! processes hold, and what clients have been told.
 
-use docshard_core::migration::{Part, State};
+use docshard_core::cluster::migration::{Part, State};
 
 /// The chunk has room for two documents: `A`, which is there from the start and is only updated, and `B`, which comes or
 /// goes.

@@ -7,7 +7,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::json::Json;
 use crate::router::options::Options;
 use crate::worker;
-use docshard_core::balancer::{Compliance, Reason};
+use docshard_core::cluster::balancer::{Compliance, Reason};
 use docshard_core::error::Kind;
 use pgrx::prelude::*;
 use serde_json::json;

@@ -14,11 +14,11 @@ use crate::router::insert::{self, Storable};
 use crate::router::modify::{self, Change, Modification};
 use crate::router::options::{self, Options};
 use crate::router::read::Query;
-use docshard_core::document::number::Number;
-use docshard_core::document::value::Value;
-use docshard_core::document::{ext_json, write};
 use docshard_core::error::Kind;
-use docshard_core::update::Style;
+use docshard_core::query::update::Style;
+use docshard_core::values::document::number::Number;
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::{ext_json, write};
 use pgrx::prelude::*;
 use serde_json::Value as Document;
 

@@ -15,11 +15,11 @@ use crate::router::options::{CountOptions, FindOptions, Options};
 use crate::router::point;
 use crate::router::read::{self, Query};
 use crate::{catalog, router};
-use docshard_core::document::number::Number;
-use docshard_core::document::value::Value;
-use docshard_core::document::write::{self, Part};
 use docshard_core::error::Kind;
-use docshard_core::update::Style;
+use docshard_core::query::update::Style;
+use docshard_core::values::document::number::Number;
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::write::{self, Part};
 use pgrx::prelude::*;
 use std::rc::Rc;
 

@@ -9,7 +9,7 @@ use crate::router::modify::Modification;
 use crate::router::options::Options;
 use crate::router::read::Query;
 use docshard_core::error::Kind;
-use docshard_core::update::Style;
+use docshard_core::query::update::Style;
 use pgrx::prelude::*;
 
 /// What the drivers' three functions have in common; `update` is the update and its style, None deletes.

@@ -2,12 +2,12 @@
 
 use crate::ownership::node;
 use crate::pg::error::Result;
-use docshard_core::handshake::{Hello, Member, Position, Welcome};
+use docshard_core::cluster::handshake::{Hello, Member, Position, Welcome};
 use pgrx::prelude::*;
 
 /// The first statement of every connection of a router, in front of its others in one pipeline: an ERROR unless this is the
 /// shard that is meant, as far as the router knows it to have come. A negative timeline is not compared. See
-/// `docshard_core::handshake`.
+/// `docshard_core::cluster::handshake`.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, strict, requires = ["catalog"])]
 #[allow(clippy::too_many_arguments, reason = "an SQL function has no structures")]
 #[allow(clippy::type_complexity, reason = "the columns of the SQL function")]

@@ -3,9 +3,9 @@
 use super::engine::document;
 use crate::ownership::index_functions::parsed;
 use crate::pg::fn_cache::compiled;
-use crate::pg::gin;
 use crate::pg::jsonb::RawJsonb;
-use docshard_core::index::{IndexKeys, unique};
+use crate::storage::gin;
+use docshard_core::query::index::{IndexKeys, unique};
 use pgrx::datum::Internal;
 use pgrx::pg_sys;
 use pgrx::prelude::*;

@@ -9,9 +9,9 @@ use crate::pg::aggregate;
 use crate::pg::error::Result;
 use crate::pg::json;
 use crate::pg::jsonb::RawJsonb;
-use crate::pg::rows::{Found, Row};
-use crate::pg::scan::Direction;
-use docshard_core::filter::Filter;
+use crate::storage::rows::{Found, Row};
+use crate::storage::scan::Direction;
+use docshard_core::query::filter::Filter;
 use pgrx::datum::{Array, Internal};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -25,7 +25,7 @@ fn at_version(collection: i32, token: i64, version: i64) -> bool {
     true
 }
 
-/// True. Says, while a statement is planned, which index is to be used: see `pg::planning`.
+/// True. Says, while a statement is planned, which index is to be used: see `storage::planning`.
 #[pg_extern(schema = "docshard_internal", stable, parallel_safe, strict, requires = ["catalog"])]
 fn by_index(_index: &str) -> bool {
     true

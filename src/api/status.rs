@@ -9,7 +9,7 @@ use crate::pg::json::{self, Json};
 use crate::router::options::Options;
 use crate::status;
 use docshard_core::error::Kind;
-use docshard_core::key::KeyPattern;
+use docshard_core::values::key::KeyPattern;
 use pgrx::prelude::*;
 use std::time::Duration;
 

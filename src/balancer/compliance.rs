@@ -3,7 +3,7 @@
 use super::view::{Known, View};
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
 use crate::pg::error::{Error, Result};
-use docshard_core::balancer::{self as policy, Compliance};
+use docshard_core::cluster::balancer::{self as policy, Compliance};
 use docshard_core::error::Kind;
 
 /// What the balancer thinks of a collection.

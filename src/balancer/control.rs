@@ -6,12 +6,12 @@
 use crate::catalog::settings;
 use crate::migration;
 use crate::pg::error::Result;
-use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::server::sleep_ms;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::{process, spi, transaction};
-use docshard_core::balancer::time_of_day;
+use crate::storage::lock::{self, Mode, Tag};
+use docshard_core::cluster::balancer::time_of_day;
 use std::time::{Duration, Instant};
 
 /// The role (`Tag::Worker`) of whoever splits or moves for the balancer at this moment.

@@ -1,7 +1,7 @@
 //! What was measured before, for tables in which nothing has changed since.
 
 use crate::catalog::sizes::{Chunk, Collection};
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::chunk_map::ShardId;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The balancer's work, in a database's worker: measure, ask the policy (`docshard_core::balancer`), split, move.
+//! The balancer's work, in a database's worker: measure, ask the policy (`docshard_core::cluster::balancer`), split, move.
 //!
 //! # A round
 //! 1. Moves that somebody left unfinished are recovered, also while the balancer is off.
@@ -29,13 +29,13 @@ use crate::catalog::settings;
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB, Collection};
 use crate::migration;
 use crate::pg::error::{Error, Result};
-use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::{process, transaction};
 use crate::remote::hung;
+use crate::storage::lock::{self, Mode, Tag};
 pub use compliance::{CollectionStatus, collection_status};
 use control::STEP;
-use docshard_core::balancer::{self as policy, Cut};
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::balancer::{self as policy, Cut};
+use docshard_core::cluster::chunk_map::ShardId;
 use measured::Measured;
 use rest::Rests;
 use std::collections::{HashMap, HashSet};

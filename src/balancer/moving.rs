@@ -15,8 +15,8 @@ use crate::migration::{self, MoveRequest, Outcome};
 use crate::pg::background::Jobs;
 use crate::pg::error::{Error, Result};
 use crate::pg::{process, transaction};
-use docshard_core::balancer::{self as policy, Reason};
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::balancer::{self as policy, Reason};
+use docshard_core::cluster::chunk_map::ShardId;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 

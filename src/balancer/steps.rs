@@ -9,9 +9,9 @@ use crate::migration::MoveRequest;
 use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::{spi, transaction};
-use docshard_core::balancer as policy;
-use docshard_core::balancer::Reason;
-use docshard_core::key::KeyPattern;
+use docshard_core::cluster::balancer as policy;
+use docshard_core::cluster::balancer::Reason;
+use docshard_core::values::key::KeyPattern;
 use serde_json::json;
 
 /// Cuts a chunk at keys that its shard proposes; where there are none, marks it jumbo.

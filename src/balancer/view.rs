@@ -5,9 +5,9 @@ use crate::catalog::sizes::{self, Collection};
 use crate::catalog::{cache, settings, zones};
 use crate::migration::{self, RestingRange};
 use crate::pg::error::Result;
-use docshard_core::balancer as policy;
-use docshard_core::chunk_map::ShardId;
-use docshard_core::zone::ZoneMap;
+use docshard_core::cluster::balancer as policy;
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::zone::ZoneMap;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 

@@ -7,9 +7,9 @@ use crate::pg::error::{Error, Result};
 use crate::pg::json;
 use crate::pg::param::Param;
 use crate::pg::spi;
-use docshard_core::chunk_map::{Chunk, ShardId};
+use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 use docshard_core::error::Kind;
-use docshard_core::key::KeyPattern;
+use docshard_core::values::key::KeyPattern;
 use serde_json::json;
 
 /// Locks a sharded collection once none of its chunks is being moved.

@@ -6,14 +6,14 @@
 
 use super::{cache, change};
 use crate::pg::error::{Error, Result};
-use crate::pg::lock::{self, Tag};
 use crate::pg::param::Param;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::{process, server, spi};
-use docshard_core::chunk_map::ShardId;
+use crate::storage::lock::{self, Tag};
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::prepared_name::{Coordinator, FIRST_EPOCH};
+use docshard_core::cluster::standing::{Identity, Registration, Standing};
 use docshard_core::error::Kind;
-use docshard_core::prepared_name::{Coordinator, FIRST_EPOCH};
-use docshard_core::standing::{Identity, Registration, Standing};
 use std::cell::RefCell;
 
 thread_local! {

@@ -8,13 +8,13 @@ use super::pending_drops::{self, Dropped};
 use super::shards::check_may_change;
 use super::{cache, change, databases, namespace, undisturbed, zones};
 use crate::pg::error::{Error, Result};
-use crate::pg::lock::{self, Tag};
 use crate::pg::param::Param;
 use crate::pg::spi;
-use docshard_core::chunk_map::ShardId;
-use docshard_core::collation::Collator;
+use crate::storage::lock::{self, Tag};
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
-use docshard_core::key::KeyPattern;
+use docshard_core::values::collation::Collator;
+use docshard_core::values::key::KeyPattern;
 use serde_json::json;
 use std::rc::Rc;
 

@@ -12,10 +12,12 @@ use crate::pg::param::Param;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::{server, spi, user};
 use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, Row, Session};
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::handshake::{
+    Donor, Hello, Member, NEWEST_PROTOCOL, Node, OLDEST_PROTOCOL, Position, Progress,
+};
+use docshard_core::cluster::standing::Standing;
 use docshard_core::error::Kind;
-use docshard_core::handshake::{Donor, Hello, Member, NEWEST_PROTOCOL, Node, OLDEST_PROTOCOL, Position, Progress};
-use docshard_core::standing::Standing;
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::pg_sys::Oid;
 use serde_json::{Value, json};

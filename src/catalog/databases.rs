@@ -4,7 +4,7 @@ use super::{cache, change, namespace};
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi;
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use serde_json::json;
 

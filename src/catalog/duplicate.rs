@@ -2,13 +2,13 @@
 
 use super::model::{Collection, Index};
 use crate::pg::error::{DuplicateKey, Error, UNIQUE_VIOLATION};
-use docshard_core::collation::Collator;
-use docshard_core::document::ext_json;
-use docshard_core::document::number::Number;
-use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
-use docshard_core::index::IndexKeys;
-use docshard_core::key::encode::decode;
+use docshard_core::query::index::IndexKeys;
+use docshard_core::values::collation::Collator;
+use docshard_core::values::document::ext_json;
+use docshard_core::values::document::number::Number;
+use docshard_core::values::document::value::Value;
+use docshard_core::values::key::encode::decode;
 
 /// MongoDB's answer to a second document of the same `_id`.
 pub fn of_id(namespace: &str, id: &Value) -> Error {

@@ -7,7 +7,7 @@ use super::nodes::read_on;
 use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::{spi, transaction};
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::chunk_map::ShardId;
 
 /// Asks every shard on another node, each in a transaction of its own; called outside of any. One that cannot be reached stays
 /// as it was known.

@@ -10,9 +10,9 @@ use crate::pg::credentials;
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi;
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
-use docshard_core::key::KeyPattern;
+use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
 

@@ -1,10 +1,10 @@
 //! What a router knows of a collection: one consistent reading of the catalog.
 
 use crate::ownership::table;
-use docshard_core::chunk_map::{ChunkMap, ShardId};
-use docshard_core::collation::Collator;
-use docshard_core::index::{IndexKeys, Partial};
-use docshard_core::key::KeyPattern;
+use docshard_core::cluster::chunk_map::{ChunkMap, ShardId};
+use docshard_core::query::index::{IndexKeys, Partial};
+use docshard_core::values::collation::Collator;
+use docshard_core::values::key::KeyPattern;
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -6,7 +6,7 @@ use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::param::Param;
 use crate::pg::spi::{self, Row};
 use crate::remote::{self, Role, Share};
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::chunk_map::ShardId;
 
 /// Runs a statement on a shard; it commits or rolls back with the caller's transaction.
 ///

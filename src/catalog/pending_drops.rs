@@ -11,7 +11,7 @@ use crate::pg::param::Param;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::{spi, transaction, user};
 use crate::remote::Session;
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::chunk_map::ShardId;
 
 /// What is dropped at shards, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

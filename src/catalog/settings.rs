@@ -5,7 +5,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
-use docshard_core::balancer::{Window, time_of_day};
+use docshard_core::cluster::balancer::{Window, time_of_day};
 use docshard_core::error::Kind;
 
 /// A setting.

@@ -7,9 +7,9 @@ use super::{cache, change, databases, indexes, namespace, settings, undisturbed,
 use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi;
+use docshard_core::cluster::zone::ZoneMap;
 use docshard_core::error::Kind;
-use docshard_core::key::KeyPattern;
-use docshard_core::zone::ZoneMap;
+use docshard_core::values::key::KeyPattern;
 use serde_json::json;
 use std::rc::Rc;
 

@@ -10,8 +10,8 @@ use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi::{self, Row};
 use crate::remote;
+use docshard_core::cluster::handshake::{Member, Position};
 use docshard_core::error::Kind;
-use docshard_core::handshake::{Member, Position};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 

@@ -15,11 +15,11 @@
 use super::change::{self, Locked};
 use crate::pg::background;
 use crate::pg::error::{Error, Result};
-use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::server::{lock_timeout_ms, sleep_ms};
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
+use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::error::Kind;
 use serde_json::json;
 use std::time::{Duration, Instant};

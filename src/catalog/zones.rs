@@ -10,10 +10,10 @@ use crate::pg::json::parse;
 use crate::pg::param::Param;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::zone::{Home, ZoneMap, ZoneRange};
 use docshard_core::error::Kind;
-use docshard_core::key::KeyPattern;
-use docshard_core::zone::{Home, ZoneMap, ZoneRange};
+use docshard_core::values::key::KeyPattern;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 

@@ -14,9 +14,9 @@ use crate::pg::spi;
 use crate::router::config;
 use crate::router::measure::{self, Measured};
 use crate::router::options::Options;
-use docshard_core::document::{ext_json, raw, write};
 use docshard_core::error::Kind;
-use docshard_core::filter::Filter;
+use docshard_core::query::filter::Filter;
+use docshard_core::values::document::{ext_json, raw, write};
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
 

@@ -9,10 +9,10 @@ use crate::router::find_and_modify::{self, FindAndModify, Returned};
 use crate::router::modify::Modification;
 use crate::router::options::{self, CountOptions};
 use crate::router::read::{self, Query};
-use docshard_core::document::value::Value;
-use docshard_core::document::{MAX_DOCUMENT_BYTES, raw};
 use docshard_core::error::Kind;
-use docshard_core::update::Style;
+use docshard_core::query::update::Style;
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::{MAX_DOCUMENT_BYTES, raw};
 use serde_json::Value as Json;
 
 /// count.

@@ -3,8 +3,8 @@
 use super::reply::{Node, Reply, integer};
 use crate::pg::error::Error;
 use crate::pg::{server, snapshot};
-use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
+use docshard_core::values::document::value::Value;
 
 /// True for errors that must not be made an answer of, as the transaction must not go on, or not commit:
 ///

@@ -6,8 +6,8 @@ use super::request::Request;
 use super::table::COMMANDS;
 use crate::pg::error::Result;
 use crate::pg::spi;
-use docshard_core::document::value::Value;
-use docshard_core::document::{MAX_DEPTH, MAX_DOCUMENT_BYTES};
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::{MAX_DEPTH, MAX_DOCUMENT_BYTES};
 use serde_json::{Map, Value as Json, json};
 use std::cell::RefCell;
 

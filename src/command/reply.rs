@@ -1,10 +1,10 @@
 //! Answers.
 
 use crate::pg::error::{Error, Result};
-use docshard_core::document::value::Value;
-use docshard_core::document::write::{self, Part};
-use docshard_core::document::{ext_json, raw};
 use docshard_core::error::Kind;
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::write::{self, Part};
+use docshard_core::values::document::{ext_json, raw};
 use serde_json::Value as Json;
 use std::borrow::Cow;
 
@@ -110,5 +110,5 @@ impl Reply {
 
 /// A number.
 pub fn integer(n: i64) -> Value {
-    Value::Number(docshard_core::document::number::Number::Int(n))
+    Value::Number(docshard_core::values::document::number::Number::Int(n))
 }

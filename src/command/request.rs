@@ -3,10 +3,10 @@
 use super::table::{self, Command};
 use crate::catalog::namespace;
 use crate::pg::error::{Error, Result};
-use docshard_core::document::ext_json;
-use docshard_core::document::number::Number;
-use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
+use docshard_core::values::document::ext_json;
+use docshard_core::values::document::number::Number;
+use docshard_core::values::document::value::Value;
 use serde_json::{Map, Value as Json};
 
 /// The types a field takes.

@@ -14,12 +14,12 @@ use crate::router::insert::{self, Storable};
 use crate::router::modify::{self, Change, Modification};
 use crate::router::options;
 use crate::router::read::Query;
-use docshard_core::document::value::Value;
-use docshard_core::document::{ext_json, write};
 use docshard_core::error::Kind;
-use docshard_core::setting::wrapped;
-use docshard_core::sort::Sort;
-use docshard_core::update::Style;
+use docshard_core::query::setting::wrapped;
+use docshard_core::query::sort::Sort;
+use docshard_core::query::update::Style;
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::{ext_json, write};
 use serde_json::Value as Json;
 
 /// The most operations of a batch: MongoDB's number.

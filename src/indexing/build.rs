@@ -7,9 +7,9 @@ use crate::migration::shard::Remote;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::{background, spi, transaction, utility};
+use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::error::Kind;
 
 /// How long each shard in turn is asked whether it has finished, in milliseconds.

@@ -6,10 +6,10 @@ use crate::catalog::cache;
 use crate::migration::shard::Remote;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
-use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::{spi, transaction, utility};
-use docshard_core::chunk_map::ShardId;
+use crate::storage::lock::{self, Mode, Tag};
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 
 /// Clears away builds whose builder is gone, and indexes of nobody; returns how many shards could not be looked at. Runs

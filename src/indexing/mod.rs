@@ -33,7 +33,7 @@ use crate::pg::snapshot::IgnoredByIndexBuilds;
 use crate::pg::{transaction, whole};
 use crate::router::options::Options;
 use docshard_core::error::Kind;
-use docshard_core::index::Partial;
+use docshard_core::query::index::Partial;
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 

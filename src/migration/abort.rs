@@ -6,11 +6,11 @@
 use super::record;
 use super::settle::settle;
 use crate::pg::error::{Error, Result};
-use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::server::sleep_ms;
 use crate::pg::{process, transaction};
+use crate::storage::lock::{self, Mode, Tag};
+use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
-use docshard_core::migration::State;
 use std::time::{Duration, Instant};
 
 /// How long to wait for the end of a move that is decided or aborted before a second look is taken at who cleans up.

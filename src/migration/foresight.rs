@@ -7,7 +7,7 @@
 use super::record::{self, Record};
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
-use crate::pg::lock::{self, Tag};
+use crate::storage::lock::{self, Tag};
 use std::rc::Rc;
 
 /// A map that the catalog does not have yet.

@@ -6,7 +6,7 @@ use crate::catalog::cluster;
 use crate::catalog::undisturbed::ABORT;
 use crate::pg::background;
 use crate::pg::error::{Error, Result};
-use crate::pg::lock::{self, Mode, Tag};
+use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::error::Kind;
 use serde_json::{Value, json};
 

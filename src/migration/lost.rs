@@ -15,13 +15,13 @@ use crate::catalog::model::{Place, Shard};
 use crate::catalog::shards::{self, cluster_id};
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
-use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::sql::quote_literal;
 use crate::pg::{server, spi};
 use crate::remote::Session;
+use crate::storage::lock::{self, Mode, Tag};
+use docshard_core::cluster::migration::{Part, State};
 use docshard_core::error::Kind;
-use docshard_core::migration::{Part, State};
 use serde_json::{Value as Json, json};
 
 /// Tells what would be lost with a shard, with a token to confirm it.

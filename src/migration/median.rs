@@ -8,9 +8,9 @@ use crate::pg::error::{Error, Result};
 use crate::pg::param::Param;
 use crate::pg::spi;
 use crate::remote::{self, Share};
-use docshard_core::chunk_map::Chunk;
+use docshard_core::cluster::chunk_map::Chunk;
 use docshard_core::error::Kind;
-use docshard_core::key::KeyPattern;
+use docshard_core::values::key::KeyPattern;
 
 /// The key that halves a chunk's documents; if the smallest key is already that, the next one.
 ///

@@ -7,7 +7,7 @@ use crate::catalog::sizes::{self, Chunk, Collection};
 use crate::catalog::{cache, chunks, settings};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction;
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 
 /// What is to be moved.

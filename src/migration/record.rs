@@ -8,9 +8,9 @@ use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::param::Param;
 use crate::pg::spi::{self, Row};
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
-use docshard_core::migration::State;
 use serde_json::json;
 
 /// A row.

@@ -9,14 +9,14 @@ use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
 use crate::catalog::{cache, change, collections, undisturbed};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
-use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::server::sleep_ms;
 use crate::pg::{json, spi, transaction};
-use docshard_core::chunk_map::ShardId;
+use crate::storage::lock::{self, Mode, Tag};
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
-use docshard_core::key::KeyPattern;
-use docshard_core::migration::State;
+use docshard_core::values::key::KeyPattern;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 

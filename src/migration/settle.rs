@@ -12,12 +12,12 @@ use crate::catalog::change::{self, NEXT_REVISION};
 use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::{spi, transaction};
-use docshard_core::chunk_map::ShardId;
+use crate::storage::lock::{self, Mode, Tag};
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::migration::{Action, Part, State, next_action};
 use docshard_core::error::Kind;
-use docshard_core::migration::{Action, Part, State, next_action};
 use serde_json::json;
 
 /// SQLSTATE of a prepared transaction that is not there.

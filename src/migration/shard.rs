@@ -8,7 +8,7 @@ use crate::pg::server::foreign_server_oid;
 use crate::pg::sql::quote_literal;
 use crate::pg::transaction;
 use crate::remote::{Row, Session};
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 
 /// The foreign server through which the router, and other shards, reach the router's own database.

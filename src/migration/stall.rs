@@ -5,7 +5,7 @@
 
 use super::record;
 use crate::pg::error::{Error, Result};
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::time::Duration;

@@ -16,10 +16,10 @@ use super::{SCHEMA, table};
 use crate::pg::epoch::{self, Epoch};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::pg::lock::{self, Mode, Tag};
-use crate::pg::scan::{self, Value};
 use crate::pg::server::relation_oid;
-use crate::pg::trigger::{self, RowChange};
+use crate::storage::lock::{self, Mode, Tag};
+use crate::storage::scan::{self, Value};
+use crate::storage::trigger::{self, RowChange};
 use docshard_core::error::Kind;
 use std::cell::RefCell;
 

@@ -15,16 +15,16 @@ use crate::pg::error::{Error, Result};
 use crate::pg::json;
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::param::Param;
-use crate::pg::rows::{Change, Found, Purpose, Row, Taken, Writer};
-use crate::pg::scan::{self, Bound};
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
-use docshard_core::document::element::Element;
-use docshard_core::document::{normalise, raw};
+use crate::storage::rows::{Change, Found, Purpose, Row, Taken, Writer};
+use crate::storage::scan::{self, Bound};
 use docshard_core::error::Kind;
-use docshard_core::filter::Filter;
-use docshard_core::key::encode::encode;
-use docshard_core::update::Update;
+use docshard_core::query::filter::Filter;
+use docshard_core::query::update::Update;
+use docshard_core::values::document::element::Element;
+use docshard_core::values::document::{normalise, raw};
+use docshard_core::values::key::encode::encode;
 
 /// Adds a document to what [`insert`] takes: skey, id and jsonb's bytes, each after its length.
 pub fn pack(into: &mut Vec<u8>, row: &Row<'_>) {

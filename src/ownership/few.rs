@@ -4,17 +4,18 @@
 //! What turns out to be something else is left to PostgreSQL: see [`find`].
 //!
 //! The answer is what is told of each document, in the order that was asked for, and the key that it comes by, packed
-//! ([`docshard_core::document::packed`]).
+//! ([`docshard_core::values::document::packed`]).
 
 use super::placement::{Placement, check_read};
 use super::table;
 use super::updating::document;
 use crate::pg::error::Result;
-use crate::pg::scan::{self, Bound, Columns, Direction};
-use crate::pg::{gin, json, lock, snapshot};
-use docshard_core::document::packed::Packer;
-use docshard_core::projection::Projection;
-use docshard_core::sort::Sort;
+use crate::pg::{json, snapshot};
+use crate::storage::scan::{self, Bound, Columns, Direction};
+use crate::storage::{gin, lock};
+use docshard_core::query::projection::Projection;
+use docshard_core::query::sort::Sort;
+use docshard_core::values::document::packed::Packer;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BinaryHeap;
@@ -174,7 +175,7 @@ impl Found {
 #[pgrx::pg_schema]
 mod tests {
     use super::*;
-    use docshard_core::document::packed::Documents;
+    use docshard_core::values::document::packed::Documents;
     use pgrx::pg_test;
 
     fn unpacked(packed: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -5,10 +5,10 @@ use super::updating::document;
 use crate::pg::error::Result;
 use crate::pg::json;
 use crate::pg::recent::Recent;
-use crate::pg::rows::{Answer, Function};
-use docshard_core::document::raw;
-use docshard_core::filter::Filter;
-use docshard_core::index::{IndexKeys, unique};
+use crate::storage::rows::{Answer, Function};
+use docshard_core::query::filter::Filter;
+use docshard_core::query::index::{IndexKeys, unique};
+use docshard_core::values::document::raw;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -114,7 +114,7 @@ mod tests {
     use crate::ownership::table::index_statements;
     use crate::pg::param::Param;
     use crate::pg::spi;
-    use docshard_core::collation::Collator;
+    use docshard_core::values::collation::Collator;
     use pgrx::pg_test;
 
     /// The calls of functions in the expressions of an index: name, text and number.

@@ -6,12 +6,12 @@ use super::placement::{Placement, check_read};
 use super::table;
 use crate::pg::error::Result;
 use crate::pg::spi;
-use docshard_core::document::element::Element;
-use docshard_core::document::ext_json::to_json;
-use docshard_core::document::value::Value;
-use docshard_core::document::{normalise, raw};
-use docshard_core::key::encode::{decode, encode};
-use docshard_core::key::{KeyPattern, KeyRange, KeyRanges};
+use docshard_core::values::document::element::Element;
+use docshard_core::values::document::ext_json::to_json;
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::{normalise, raw};
+use docshard_core::values::key::encode::{decode, encode};
+use docshard_core::values::key::{KeyPattern, KeyRange, KeyRanges};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 

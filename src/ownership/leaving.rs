@@ -10,12 +10,12 @@
 //! move counts what it removes.
 
 use super::{SCHEMA, parts, table};
-use crate::pg::bulk::{self, PLACE_BYTES, Places};
 use crate::pg::error::Result;
 use crate::pg::param::Param;
-use crate::pg::rows::{Change, Purpose, Writer};
 use crate::pg::server::relation_oid;
 use crate::pg::{snapshot::ActiveSnapshot, spi};
+use crate::storage::bulk::{self, PLACE_BYTES, Places};
+use crate::storage::rows::{Change, Purpose, Writer};
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::ffi::CString;

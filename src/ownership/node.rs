@@ -5,8 +5,8 @@
 use crate::pg::error::{Error, REFUSED_CONNECTION, Result};
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::{spi, user, wal};
+use docshard_core::cluster::handshake::{Donor, Hello, LOCAL, Member, Node, Position, Welcome};
 use docshard_core::error::Kind;
-use docshard_core::handshake::{Donor, Hello, LOCAL, Member, Node, Position, Welcome};
 
 /// What is recorded, as the newest snapshot has it, and where this server is.
 ///

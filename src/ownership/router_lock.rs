@@ -1,9 +1,9 @@
-//! The lock that the cluster's router holds on this shard, in a session that lasts: see `docshard_core::router_lock`.
+//! The lock that the cluster's router holds on this shard, in a session that lasts: see `docshard_core::cluster::router_lock`.
 
 use crate::pg::error::Result;
-use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::spi;
+use crate::storage::lock::{self, Mode, Tag};
 
 /// Takes the lock for this session; None if it has it, or else who has. A holder that has said nothing for so many milliseconds is
 /// ended, so that the lock is free soon.

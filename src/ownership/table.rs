@@ -1,20 +1,20 @@
 //! A collection's table on this shard: made and dropped together with its placement row.
 
 use super::{SCHEMA, access, index_functions};
-use crate::pg::counting;
 use crate::pg::drop_guard;
 use crate::pg::error::{Error, Result};
 use crate::pg::jsonb::RawJsonb;
 use crate::pg::known;
-use crate::pg::matching;
 use crate::pg::param::Param;
-use crate::pg::rows::Owner;
-use crate::pg::scan::document_by_key;
 use crate::pg::server::{self, relation_oid};
 use crate::pg::spi;
 use crate::pg::sql::{quote_ident, quote_literal};
+use crate::storage::counting;
+use crate::storage::matching;
+use crate::storage::rows::Owner;
+use crate::storage::scan::document_by_key;
 use docshard_core::error::Kind;
-use docshard_core::index::IndexKeys;
+use docshard_core::query::index::IndexKeys;
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, CString};
 
@@ -180,12 +180,12 @@ pub fn has_relation(relation: &str) -> bool {
     relation_oid(SCHEMA, &relation).is_some()
 }
 
-/// The name of a secondary index's entries, where they stand beside a b-tree: see `docshard_core::index`.
+/// The name of a secondary index's entries, where they stand beside a b-tree: see `docshard_core::query::index`.
 pub fn entries_name(index: i32) -> String {
     format!("i{index}_entries")
 }
 
-/// The name of what makes a secondary index unique: see `docshard_core::index::unique`.
+/// The name of what makes a secondary index unique: see `docshard_core::query::index::unique`.
 pub fn unique_name(index: i32) -> String {
     format!("i{index}_unique")
 }

@@ -7,11 +7,11 @@ use super::{capture, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::json;
 use crate::pg::recent::Recent;
-use crate::pg::rows::{self, Change, Found, Purpose, Writer};
-use docshard_core::document::raw;
+use crate::storage::rows::{self, Change, Found, Purpose, Writer};
 use docshard_core::error::Kind;
-use docshard_core::filter::Filter;
-use docshard_core::update::{self, Update};
+use docshard_core::query::filter::Filter;
+use docshard_core::query::update::{self, Update};
+use docshard_core::values::document::raw;
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -10,9 +10,9 @@
 
 use super::error::{DuplicateKey, Error, Result};
 use super::{search_path, transaction, user};
-use docshard_core::document::ext_json;
-use docshard_core::document::value::Value as DocumentValue;
 use docshard_core::error::Kind;
+use docshard_core::values::document::ext_json;
+use docshard_core::values::document::value::Value as DocumentValue;
 use pgrx::{pg_guard, pg_sys};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};

@@ -3,8 +3,8 @@
 //! An [`Error`] travels as a `Result`; only the face of the extension turns it into a PostgreSQL ERROR, by
 //! [`Error::raise`]. So a stale version, a lost connection or a duplicate key can be handled without a subtransaction.
 
-use docshard_core::document::value::Value;
 use docshard_core::error::{Error as CoreError, Kind};
+use docshard_core::values::document::value::Value;
 use pgrx::PgTryBuilder;
 use pgrx::pg_sys::panic::{CaughtError, ErrorReport};
 use pgrx::{PgLogLevel, PgSqlErrorCode};

@@ -1,4 +1,4 @@
-//! jsonb datums as the bytes that `docshard_core::document` reads and writes, never through text.
+//! jsonb datums as the bytes that `docshard_core::values::document` reads and writes, never through text.
 
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
 use pgrx::datum::{Datum, UnboxDatum};
@@ -11,7 +11,7 @@ use pgrx::{FromDatum, IntoDatum, pg_sys};
 /// # Safety
 /// The pointer is a varlena's.
 #[inline]
-pub(super) unsafe fn is_plain(datum: *const pg_sys::varlena) -> bool {
+pub(crate) unsafe fn is_plain(datum: *const pg_sys::varlena) -> bool {
     // SAFETY: promised by the caller.
     unsafe { pgrx::varatt_is_4b_u(datum) || pgrx::varatt_is_1b(datum) && !pgrx::varatt_is_1b_e(datum) }
 }
@@ -21,7 +21,7 @@ pub(super) unsafe fn is_plain(datum: *const pg_sys::varlena) -> bool {
 /// # Safety
 /// As [`is_plain`], which is true; the datum stays where it is as long as the bytes are used.
 #[inline]
-pub(super) unsafe fn plain_bytes<'d>(datum: *const pg_sys::varlena) -> &'d [u8] {
+pub(crate) unsafe fn plain_bytes<'d>(datum: *const pg_sys::varlena) -> &'d [u8] {
     // SAFETY: promised by the caller.
     unsafe { std::slice::from_raw_parts(pgrx::vardata_any(datum).cast(), pgrx::varsize_any_exhdr(datum)) }
 }

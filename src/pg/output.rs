@@ -7,7 +7,7 @@
 
 use super::jsonb;
 use super::whole;
-use docshard_core::document::print;
+use docshard_core::values::document::print;
 use pgrx::{PgList, pg_guard, pg_sys};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};

@@ -8,7 +8,7 @@ use std::ffi::c_int;
 ///
 /// # Safety
 /// The relation is open.
-pub(super) unsafe fn require(rel: pg_sys::Relation, privileges: u32) {
+pub(crate) unsafe fn require(rel: pg_sys::Relation, privileges: u32) {
     // SAFETY: promised by the caller.
     unsafe {
         let wanted = pg_sys::AclMode::from(privileges);
@@ -26,7 +26,7 @@ pub(super) unsafe fn require(rel: pg_sys::Relation, privileges: u32) {
 ///
 /// # Safety
 /// The relation is open.
-pub(super) unsafe fn hides_rows(rel: pg_sys::Relation) -> bool {
+pub(crate) unsafe fn hides_rows(rel: pg_sys::Relation) -> bool {
     // SAFETY: promised by the caller.
     unsafe {
         let answer = pg_sys::check_enable_rls((*rel).rd_id, pg_sys::Oid::INVALID, false);

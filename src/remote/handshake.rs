@@ -1,12 +1,12 @@
 //! The first thing that a connection says: who is meant, and who asks. What it says and how it is answered is in
-//! `docshard_core::handshake`; what the catalog knows comes from a [`Cluster`], as this module knows no catalog.
+//! `docshard_core::cluster::handshake`; what the catalog knows comes from a [`Cluster`], as this module knows no catalog.
 
 use super::ffi::PgResult;
 use super::param::{Encoded, Param};
 use super::row::Row;
 use crate::pg::error::{Error, REFUSED_CONNECTION, Result};
+use docshard_core::cluster::handshake::{Hello, Position, Welcome};
 use docshard_core::error::Kind;
-use docshard_core::handshake::{Hello, Position, Welcome};
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 use std::ffi::CStr;

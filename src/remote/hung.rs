@@ -6,8 +6,8 @@
 
 use super::options;
 use crate::pg::error::{Error, Result};
+use docshard_core::cluster::silence::Resting;
 use docshard_core::error::Kind;
-use docshard_core::silence::Resting;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};

@@ -14,8 +14,8 @@ use super::ffi::{self, Field, PgConn, PgResult, Poll, WaitSet, Woken};
 use super::probe::{Answer, Target};
 use super::{hung, options};
 use crate::pg::error::{Error, Result};
+use docshard_core::cluster::silence::Silence;
 use docshard_core::error::Kind;
-use docshard_core::silence::Silence;
 use std::time::Instant;
 
 /// SQLSTATE of a password that was refused.

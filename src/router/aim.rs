@@ -19,12 +19,12 @@ use super::statement::{self, Statement};
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use docshard_core::document::raw;
+use docshard_core::cluster::targeting;
 use docshard_core::error::Kind;
-use docshard_core::key::{KeyRange, KeyRanges};
-use docshard_core::projection::Projection;
-use docshard_core::sort::Sort;
-use docshard_core::targeting;
+use docshard_core::query::projection::Projection;
+use docshard_core::query::sort::Sort;
+use docshard_core::values::document::raw;
+use docshard_core::values::key::{KeyRange, KeyRanges};
 use serde_json::Value as Json;
 
 /// A write that looks for its target.

@@ -5,11 +5,11 @@
 
 use super::condition::{MAX_RANGES, has_few_ranges};
 use crate::catalog::model::{Collection, Index};
-use docshard_core::filter::{Filter, Part};
-use docshard_core::index::Wanted;
-use docshard_core::key::KeyRanges;
-use docshard_core::key::pattern::FieldKind;
-use docshard_core::targeting;
+use docshard_core::cluster::targeting;
+use docshard_core::query::filter::{Filter, Part};
+use docshard_core::query::index::Wanted;
+use docshard_core::values::key::KeyRanges;
+use docshard_core::values::key::pattern::FieldKind;
 use std::cmp::Reverse;
 
 /// What the filter says of shard key and `_id`.

@@ -13,10 +13,10 @@ use crate::catalog::model::{Collection, Index};
 use crate::pg::error::Result;
 use crate::pg::param::Param;
 use crate::pg::sql::quote_literal;
-use docshard_core::filter::{Filter, Part};
-use docshard_core::index::{APART, Row, Span, Wanted};
-use docshard_core::key::{KeyPattern, KeyRange, KeyRanges};
-use docshard_core::targeting;
+use docshard_core::cluster::targeting;
+use docshard_core::query::filter::{Filter, Part};
+use docshard_core::query::index::{APART, Row, Span, Wanted};
+use docshard_core::values::key::{KeyPattern, KeyRange, KeyRanges};
 use std::fmt::Write;
 
 /// A parameter's value, owned.

@@ -11,7 +11,7 @@ use crate::catalog::{namespace, shards};
 use crate::pg::error::Result;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
-use docshard_core::document::value::Value;
+use docshard_core::values::document::value::Value;
 
 /// The database's name.
 pub const DATABASE: &str = namespace::CONFIG;

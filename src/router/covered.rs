@@ -1,6 +1,6 @@
 //! What can be answered from an index's b-tree alone, so that no document is looked at.
 //!
-//! The keys and types that the b-tree stores are the values at the index's paths (`docshard_core::index`). Where a filter asks
+//! The keys and types that the b-tree stores are the values at the index's paths (`docshard_core::query::index`). Where a filter asks
 //! for no others, it is run on a document restored from them, or not at all, if the wanted keys are all that it says; a
 //! projection is as content with that document. Documents that stand apart in the b-tree are searched by their entries, as ever.
 
@@ -10,10 +10,10 @@ use super::hint::Means;
 use super::read::Query;
 use super::statement::Statement;
 use crate::catalog::model::{Collection, Index};
-use crate::pg::planning;
 use crate::pg::sql::quote_literal;
-use docshard_core::filter::Filter;
-use docshard_core::index::Wanted;
+use crate::storage::planning;
+use docshard_core::query::filter::Filter;
+use docshard_core::query::index::Wanted;
 
 /// A search by an index that has, in its b-tree, all that is asked for.
 pub struct Covered<'a> {
@@ -144,7 +144,7 @@ impl<'a> Covered<'a> {
         let mut conditions = Conditions::new(collection);
         let (tree, entries) = searches(&mut conditions, query, means, (self.index, &self.wanted), self.exact, &[]);
         let table = collection.table();
-        // So that the planner takes each search for itself: see `pg::covering`.
+        // So that the planner takes each search for itself: see `storage::covering`.
         let end = most.map_or_else(|| "OFFSET 0".to_owned(), |most| format!("LIMIT {most}"));
         let restored = Restored::of(self.index);
         let found = format!(

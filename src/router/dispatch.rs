@@ -16,15 +16,15 @@ use crate::ownership::writing;
 use crate::pg::error::{Error, Result, catch_unique_violation};
 use crate::pg::fault;
 use crate::pg::param::Param;
-use crate::pg::scan::Look;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
 use crate::pg::whole;
 use crate::remote::{self, Role, Share};
-use docshard_core::chunk_map::{ShardId, Target};
-use docshard_core::document::packed;
+use crate::storage::scan::Look;
+use docshard_core::cluster::chunk_map::{ShardId, Target};
 use docshard_core::error::Kind;
-use docshard_core::key::{KeyRange, KeyRanges};
+use docshard_core::values::document::packed;
+use docshard_core::values::key::{KeyRange, KeyRanges};
 use std::rc::Rc;
 
 /// So many documents of each shard may be in memory together.

@@ -11,8 +11,8 @@ use super::statement::{Order, Statement};
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::pg::jsonb::RawJsonb;
-use docshard_core::distinct::Distinct;
-use docshard_core::document::raw;
+use docshard_core::query::distinct::Distinct;
+use docshard_core::values::document::raw;
 
 /// The values, one after the other, in their order.
 pub struct Values {

@@ -10,9 +10,9 @@ use crate::catalog::model::Collection;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
-use docshard_core::key::encode::{decode, prefix_successor};
-use docshard_core::key::{KeyRange, KeyRanges};
 use docshard_core::plan::{self, Examined};
+use docshard_core::values::key::encode::{decode, prefix_successor};
+use docshard_core::values::key::{KeyRange, KeyRanges};
 use serde_json::{Map, Value as Json, json};
 use std::time::Instant;
 

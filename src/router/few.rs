@@ -18,8 +18,8 @@ use super::read::Query;
 use super::statement::{Order, Statement, column_order, projection};
 use crate::catalog::model::{Collection, Index};
 use crate::pg::error::Result;
-use docshard_core::index::{APART, Wanted};
-use docshard_core::key::KeyRanges;
+use docshard_core::query::index::{APART, Wanted};
+use docshard_core::values::key::KeyRanges;
 use std::cell::RefCell;
 use std::collections::HashMap;
 

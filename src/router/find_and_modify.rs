@@ -5,12 +5,12 @@ use super::options::parsed_setting;
 use super::read::Query;
 use super::single::{self, OneWrite};
 use crate::pg::error::{Error, Result};
-use docshard_core::document::raw;
-use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
-use docshard_core::projection::Projection;
-use docshard_core::setting::wrapped;
-use docshard_core::sort::Sort;
+use docshard_core::query::projection::Projection;
+use docshard_core::query::setting::wrapped;
+use docshard_core::query::sort::Sort;
+use docshard_core::values::document::raw;
+use docshard_core::values::document::value::Value;
 use serde_json::Value as Json;
 
 /// The projection of the documents that `query` finds; None if it is none, or keeps everything.

@@ -16,8 +16,8 @@ use super::covered::{self, Restored};
 use super::hint::Means;
 use super::read::Query;
 use crate::catalog::model::{Collection, Index};
-use docshard_core::index::Wanted;
-use docshard_core::sort::Sort;
+use docshard_core::query::index::Wanted;
+use docshard_core::query::sort::Sort;
 
 /// The WHERE clauses of the two searches.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Which index a statement is to be run with: what its `hint` says, and `docshard.notablescan`.
 //!
-//! A hint is obeyed, by steering the planners of the shards (see `pg::planning`), or refused. It never changes an answer:
+//! A hint is obeyed, by steering the planners of the shards (see `storage::planning`), or refused. It never changes an answer:
 //! a sparse or partial index that may lack a document which the filter matches is refused, where MongoDB would leave the
 //! document out. Only with `min` and `max`, which are a part of the index that is hinted, the answer is what the index has.
 
@@ -9,10 +9,10 @@ use super::read::Query;
 use crate::catalog::model::{Collection, Index};
 use crate::ownership::{self, table};
 use crate::pg::error::{Error, Result};
-use crate::pg::{covering, planning};
+use crate::storage::{covering, planning};
 use docshard_core::error::Kind;
-use docshard_core::filter::Filter;
-use docshard_core::index::{IndexKeys, Span};
+use docshard_core::query::filter::Filter;
+use docshard_core::query::index::{IndexKeys, Span};
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use serde_json::Value as Json;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ pub fn parse(hint: Option<&Json>) -> Result<Option<Json>> {
 /// `NoQueryExecutionPlans` for an index that may lack what the filter matches; those of [`Bounds::span`], `Location51173`
 /// for bounds without a hint, `NoQueryExecutionPlans` for bounds of no index.
 ///
-/// [`Bounds::span`]: docshard_core::index::Bounds::span
+/// [`Bounds::span`]: docshard_core::query::index::Bounds::span
 pub fn means<'a>(collection: &'a Collection, query: &Query) -> Result<Means<'a>> {
     let notablescan = NOTABLESCAN.get();
     let Some(hint) = &query.hint else {

@@ -8,7 +8,7 @@ use crate::catalog::model::Collection;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
-use docshard_core::key::KeyRanges;
+use docshard_core::values::key::KeyRanges;
 use serde_json::{Value as Json, json};
 
 /// An index on a shard.

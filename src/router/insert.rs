@@ -11,15 +11,15 @@ use crate::catalog::namespace;
 use crate::catalog::{collections, duplicate};
 use crate::ownership::documents;
 use crate::pg::error::{Error, Result};
-use crate::pg::rows::Row;
 use crate::pg::whole;
-use docshard_core::chunk_map::ShardId;
-use docshard_core::document::element::Element;
-use docshard_core::document::value::Value;
-use docshard_core::document::{normalise, raw};
+use crate::storage::rows::Row;
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
-use docshard_core::key::encode::encode;
-use docshard_core::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
+use docshard_core::values::document::element::Element;
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::{normalise, raw};
+use docshard_core::values::key::encode::encode;
+use docshard_core::values::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
 use std::collections::{BTreeMap, HashMap};
 
 /// Documents that go to one shard in one statement: enough to make the round trip cheap, few enough to keep memory flat.

@@ -11,9 +11,9 @@ use super::merge::Merged;
 use super::statement::{Order, Statement};
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
-use docshard_core::document::ext_json::to_json;
 use docshard_core::error::Kind;
-use docshard_core::key::encode::decode;
+use docshard_core::values::document::ext_json::to_json;
+use docshard_core::values::key::encode::decode;
 use serde_json::{Map, Value as Json, json};
 
 /// Fields of a problem that a shard tells of.

@@ -8,7 +8,7 @@ use super::fresh::with_fresh_map;
 use super::statement::Statement;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
-use docshard_core::key::KeyRanges;
+use docshard_core::values::key::KeyRanges;
 use serde_json::Value as Json;
 
 /// Tables of at most so many bytes are counted.

@@ -3,7 +3,7 @@
 use super::dispatch::{Answer, RowStream};
 use super::statement::Order;
 use crate::pg::error::Result;
-use docshard_core::merge::Heads;
+use docshard_core::cluster::merge::Heads;
 
 /// The merged stream.
 pub struct Merged {

@@ -17,11 +17,11 @@ use crate::catalog::namespace::check_writable;
 use crate::catalog::{collections, duplicate};
 use crate::pg::error::{Error, Result};
 use crate::pg::recent::Recent;
-use docshard_core::document::value::Value;
+use docshard_core::cluster::targeting;
 use docshard_core::error::Kind;
-use docshard_core::sort::Sort;
-use docshard_core::targeting;
-use docshard_core::update::{Compiled, Instruction, Style, Update};
+use docshard_core::query::sort::Sort;
+use docshard_core::query::update::{Compiled, Instruction, Style, Update};
+use docshard_core::values::document::value::Value;
 use std::cell::RefCell;
 use std::rc::Rc;
 

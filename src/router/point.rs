@@ -14,8 +14,8 @@ use crate::catalog::namespace::check_writable;
 use crate::catalog::{cache, duplicate};
 use crate::pg::error::Result;
 use crate::pg::jsonb::RawJsonb;
-use docshard_core::targeting::point;
-use docshard_core::update::Style;
+use docshard_core::cluster::targeting::point;
+use docshard_core::query::update::Style;
 
 /// The document, or that there is none.
 ///

@@ -11,13 +11,13 @@ use super::statement;
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::pg::jsonb::RawJsonb;
-use docshard_core::document::raw;
+use docshard_core::cluster::targeting;
 use docshard_core::error::Kind;
-use docshard_core::filter::Filter;
-use docshard_core::index::Bounds;
-use docshard_core::key::KeyRanges;
-use docshard_core::setting::wrapped;
-use docshard_core::targeting;
+use docshard_core::query::filter::Filter;
+use docshard_core::query::index::Bounds;
+use docshard_core::query::setting::wrapped;
+use docshard_core::values::document::raw;
+use docshard_core::values::key::KeyRanges;
 use serde_json::Value as Json;
 
 /// A filter, parsed, with the text that shards are sent.

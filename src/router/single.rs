@@ -22,10 +22,10 @@ use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::catalog::{collections, duplicate};
 use crate::pg::error::{Error, Result};
-use docshard_core::document::raw;
-use docshard_core::document::value::Value;
 use docshard_core::error::Kind;
-use docshard_core::sort::Sort;
+use docshard_core::query::sort::Sort;
+use docshard_core::values::document::raw;
+use docshard_core::values::document::value::Value;
 
 /// A write to the first document that matches.
 #[derive(Debug)]

@@ -9,11 +9,11 @@ use super::options::{CountOptions, FindOptions};
 use super::read::Query;
 use crate::catalog::model::{Collection, Index};
 use crate::pg::error::Result;
-use docshard_core::filter::Filter;
-use docshard_core::index::{IndexKeys, Span};
-use docshard_core::key::pattern::FieldKind;
-use docshard_core::setting::wrapped;
-use docshard_core::sort::Sort;
+use docshard_core::query::filter::Filter;
+use docshard_core::query::index::{IndexKeys, Span};
+use docshard_core::query::setting::wrapped;
+use docshard_core::query::sort::Sort;
+use docshard_core::values::key::pattern::FieldKind;
 
 /// A statement for every target of an operation; only the version differs from shard to shard.
 #[derive(Debug)]

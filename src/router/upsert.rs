@@ -17,11 +17,11 @@ use super::statement::Statement;
 use crate::catalog::duplicate;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
-use docshard_core::chunk_map::ShardId;
-use docshard_core::document::{normalise, raw};
-use docshard_core::key::encode::{encode_value, hash_encoded};
-use docshard_core::key::{KeyRange, KeyRanges};
-use docshard_core::update::Update;
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::query::update::Update;
+use docshard_core::values::document::{normalise, raw};
+use docshard_core::values::key::encode::{encode_value, hash_encoded};
+use docshard_core::values::key::{KeyRange, KeyRanges};
 
 /// What became of an upsert's insert.
 #[derive(Debug)]

@@ -12,13 +12,13 @@
 use crate::catalog::cache;
 use crate::catalog::model::Shard;
 use crate::pg::error::Result;
-use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::server::sleep_ms;
 use crate::pg::{background, spi, transaction};
 use crate::remote::{self, Session};
-use docshard_core::chunk_map::ShardId;
-use docshard_core::deadlock::{self, Process, Wait};
+use crate::storage::lock::{self, Mode, Tag};
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::deadlock::{self, Process, Wait};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -31,11 +31,11 @@ use crate::catalog::cluster;
 use crate::pg::durability;
 use crate::pg::error::Result;
 use crate::pg::fault;
-use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::{server, spi, user};
 use crate::remote::{self, Coordinator};
+use crate::storage::lock::{self, Mode, Tag};
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 

@@ -13,7 +13,7 @@ use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::utility::{self, Ended, Watch};
 use crate::pg::{durability, server, spi, subtransaction, user};
 use crate::remote::Session;
-use docshard_core::prepared_name::PREFIX;
+use docshard_core::cluster::prepared_name::PREFIX;
 
 /// SQLSTATE of a prepared transaction that is not there.
 const UNDEFINED_OBJECT: [u8; 5] = *b"42704";

@@ -2,7 +2,7 @@
 //!
 //! A process of its own, as the worker may be busy for long. It tells the worker by locks here: [`Tag::Kept`] for each shard whose
 //! lock it has, and [`FREE`] while no shard's lock is another router's. If one stays another's, this database is a copy of the
-//! router's: it notes that for good, and ends. See `docshard_core::router_lock`.
+//! router's: it notes that for good, and ends. See `docshard_core::cluster::router_lock`.
 //!
 //! INVARIANT: no shard keeps it from the others for longer than a connection may take ([`CONNECT_S`]), once a round: statements are
 //! sent, and their answers are looked for.
@@ -10,14 +10,14 @@
 use super::database::{WORKER, enter};
 use crate::catalog::{cache, cluster, contacts, takeover};
 use crate::pg::error::Result;
-use crate::pg::lock::{self, Mode, Tag};
 use crate::pg::param::Param;
 use crate::pg::{process, transaction};
 use crate::remote::{self, Session};
-use docshard_core::chunk_map::ShardId;
-use docshard_core::prepared_name::Coordinator;
-use docshard_core::router_lock::{Answer, Claim, SILENCE};
-use docshard_core::standing::Standing;
+use crate::storage::lock::{self, Mode, Tag};
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::prepared_name::Coordinator;
+use docshard_core::cluster::router_lock::{Answer, Claim, SILENCE};
+use docshard_core::cluster::standing::Standing;
 use pgrx::pg_sys::Oid;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::collections::BTreeMap;

@@ -11,7 +11,7 @@ use crate::catalog::settings;
 use crate::pg::error::Result;
 use crate::pg::transaction;
 use crate::remote::{Session, hung};
-use docshard_core::chunk_map::ShardId;
+use docshard_core::cluster::chunk_map::ShardId;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};

@@ -4,8 +4,8 @@
 //! `tests/conformance/documents.txt` lists which cases are not expected to pass, and why. The tables are left in
 //! `target/conformance-documents.txt`. `CONFORMANCE=part-of-an-id` runs only some cases, and says what they answer.
 
-use docshard_core::document::{ext_json, raw, write};
-use docshard_core::sort::Sort;
+use docshard_core::query::sort::Sort;
+use docshard_core::values::document::{ext_json, raw, write};
 use docshard_tests::Cluster;
 use docshard_tests::conformance::{
     Answer, Case, Class, Excuses, Expected, Failure, Kind, Outcome, Report, Stage, Way, cases_file, compare, list_file,

@@ -1,4 +1,4 @@
-//! A connection asks the server that it reaches who it is, before anything else: see `core/src/handshake.rs`.
+//! A connection asks the server that it reaches who it is, before anything else: see `core/src/cluster/handshake.rs`.
 
 use docshard_tests::{Cluster, Node, Proxy, Weather};
 use postgres::{Client, NoTls};

@@ -1,5 +1,5 @@
 //! Old copies of a shard, and of the router's catalog, are told by the counter that the worker advances at each shard: see
-//! `core/src/handshake.rs`.
+//! `core/src/cluster/handshake.rs`.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;

@@ -1,18 +1,18 @@
 //! What is measured of the core, for one document (or call, or row) at a time: criterion tells the time of it
 //! (`benches/language.rs`), valgrind the instructions (`benches/instructions.rs`).
 
-use docshard_core::chunk_map::{Chunk, ChunkMap, ShardId};
-use docshard_core::document::normalise::for_insert;
-use docshard_core::document::raw::{self, RawObject};
-use docshard_core::document::{ext_json, write};
-use docshard_core::filter::Filter;
-use docshard_core::key::KeyPattern;
-use docshard_core::key::encode::encode_value;
-use docshard_core::merge::Heads;
-use docshard_core::projection::Projection;
-use docshard_core::sort::Sort;
-use docshard_core::targeting;
-use docshard_core::update::Update;
+use docshard_core::cluster::chunk_map::{Chunk, ChunkMap, ShardId};
+use docshard_core::cluster::merge::Heads;
+use docshard_core::cluster::targeting;
+use docshard_core::query::filter::Filter;
+use docshard_core::query::projection::Projection;
+use docshard_core::query::sort::Sort;
+use docshard_core::query::update::Update;
+use docshard_core::values::document::normalise::for_insert;
+use docshard_core::values::document::raw::{self, RawObject};
+use docshard_core::values::document::{ext_json, write};
+use docshard_core::values::key::KeyPattern;
+use docshard_core::values::key::encode::encode_value;
 use serde_json::{Value as Json, json};
 use std::hint::black_box;
 

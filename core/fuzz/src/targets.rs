@@ -1,20 +1,20 @@
 //! What is fuzzed: no input may panic, and what must hold is asserted.
 
 use super::source::Source;
-use docshard_core::document::normalise::{check_stored, for_insert};
-use docshard_core::document::order::compare_values;
-use docshard_core::document::raw::{self, RawObject, RawValue};
-use docshard_core::document::value::Value;
-use docshard_core::document::write::{self, Part};
-use docshard_core::document::{ext_json, write as writer};
-use docshard_core::filter::Filter;
-use docshard_core::index::{IndexKeys, unique};
-use docshard_core::key::KeyPattern;
-use docshard_core::key::encode::{decode, encode_value};
-use docshard_core::projection::Projection;
-use docshard_core::sort::Sort;
-use docshard_core::targeting;
-use docshard_core::update::Update;
+use docshard_core::cluster::targeting;
+use docshard_core::query::filter::Filter;
+use docshard_core::query::index::{IndexKeys, unique};
+use docshard_core::query::projection::Projection;
+use docshard_core::query::sort::Sort;
+use docshard_core::query::update::Update;
+use docshard_core::values::document::normalise::{check_stored, for_insert};
+use docshard_core::values::document::order::compare_values;
+use docshard_core::values::document::raw::{self, RawObject, RawValue};
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::write::{self, Part};
+use docshard_core::values::document::{ext_json, write as writer};
+use docshard_core::values::key::KeyPattern;
+use docshard_core::values::key::encode::{decode, encode_value};
 use serde_json::{Value as Json, json};
 
 /// Bytes that claim to be jsonb: reading never fails, and what is accepted is copied faithfully.

@@ -1,9 +1,9 @@
 //! What the tests of the query language share: documents from JSON and back, and random ones.
 #![allow(dead_code)] // every test file is a crate of its own and uses its part
 
-use docshard_core::document::raw::{self, RawObject};
-use docshard_core::document::value::Value;
-use docshard_core::document::{ext_json, write};
+use docshard_core::values::document::raw::{self, RawObject};
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::{ext_json, write};
 use proptest::prelude::*;
 use serde_json::{Map, Value as Json, json};
 

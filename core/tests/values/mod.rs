@@ -1,8 +1,8 @@
 //! Random values of every type, made to lie close together: equal across types, or next to each other.
 #![allow(dead_code)] // every test file is a crate of its own and uses its part
 
-use docshard_core::document::number::{Decimal, Number};
-use docshard_core::document::value::Value;
+use docshard_core::values::document::number::{Decimal, Number};
+use docshard_core::values::document::value::Value;
 use proptest::prelude::*;
 use proptest::sample::select;
 

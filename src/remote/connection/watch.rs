@@ -4,8 +4,8 @@
 //! [`Coordinator`]: crate::remote::Coordinator
 
 use crate::pg::error::Error;
-use crate::pg::lock::{self, Tag};
 use crate::remote::{ffi, transaction};
+use crate::storage::lock::{self, Tag};
 use docshard_core::error::Kind;
 use std::time::{Duration, Instant};
 

@@ -116,12 +116,12 @@ fn milliseconds(date: &Value) -> Option<i64> {
     match date {
         Value::Number(number) => number.as_i64(),
         Value::Object(long) => long.get("$numberLong")?.as_str()?.parse().ok(),
-        Value::String(text) => {
-            docshard_core::document::ext_json::from_json(&json!({ "$date": text })).ok().and_then(|value| match value {
-                docshard_core::document::value::Value::Date(milliseconds) => Some(milliseconds),
+        Value::String(text) => docshard_core::values::document::ext_json::from_json(&json!({ "$date": text }))
+            .ok()
+            .and_then(|value| match value {
+                docshard_core::values::document::value::Value::Date(milliseconds) => Some(milliseconds),
                 _ => None,
-            })
-        }
+            }),
         _ => None,
     }
 }

@@ -1,0 +1,227 @@
+//! How much of each class of a collection each shard should hold.
+//!
+//! Classes are poured one after the other, those with the fewest homes first, each up to one level over what earlier
+//! ones put there: with zones that are apart or nested in each other, as they mostly are, that is the most even
+//! distribution there is.
+
+use super::{Cluster, Collection, Reason, ZoneId, weight};
+use crate::cluster::chunk_map::ShardId;
+use std::collections::{HashMap, HashSet};
+
+/// Shards by number and by zone, and how full they are.
+pub(super) struct Shards<'a> {
+    pub(super) cluster: &'a Cluster,
+    position: HashMap<ShardId, usize>,
+    /// bytes of all collections on each shard
+    pub(super) used: Vec<u64>,
+    zones: HashSet<(usize, ZoneId)>,
+}
+
+impl<'a> Shards<'a> {
+    pub(super) fn of(cluster: &'a Cluster) -> Self {
+        let position: HashMap<_, _> = cluster.shards.iter().enumerate().map(|(i, shard)| (shard.id, i)).collect();
+        let mut used = vec![0; cluster.shards.len()];
+        for chunk in cluster.collections.iter().flat_map(|collection| &collection.chunks) {
+            if let Some(&shard) = position.get(&chunk.shard) {
+                used[shard] += chunk.bytes;
+            }
+        }
+        let zones = cluster.shards.iter().enumerate();
+        let zones = zones.flat_map(|(i, shard)| shard.zones.iter().map(move |&zone| (i, zone))).collect();
+        Self { cluster, position, used, zones }
+    }
+
+    /// True if the shard may hold chunks of the zone.
+    pub(super) fn allows(&self, shard: usize, zone: Option<ZoneId>) -> bool {
+        zone.is_none_or(|zone| self.zones.contains(&(shard, zone)))
+    }
+
+    /// How many bytes more the shard may take; None if it has no limit.
+    pub(super) fn room(&self, shard: usize) -> Option<u64> {
+        self.cluster.shards[shard].max_bytes.map(|max| max.saturating_sub(self.used[shard]))
+    }
+
+    /// True if the shard may take that many bytes more; one with more than it may have takes nothing, not even an empty
+    /// chunk.
+    pub(super) fn has_room(&self, shard: usize, bytes: u64) -> bool {
+        self.cluster.shards[shard].max_bytes.is_none_or(|max| self.used[shard].saturating_add(bytes) <= max)
+    }
+}
+
+/// The chunks of a collection in one zone, or in none.
+pub(super) struct Class {
+    /// the collection, by position
+    pub(super) collection: usize,
+    pub(super) zone: Option<ZoneId>,
+    /// positions of chunks, those of shard 0 first; those of shard i end at `ends[i]`
+    chunks: Vec<u32>,
+    ends: Vec<u32>,
+    /// weight on each shard
+    pub(super) has: Vec<u64>,
+    /// weight that each should have; nothing outside the homes
+    pub(super) target: Vec<u64>,
+    /// shards that may take chunks of it
+    pub(super) homes: Vec<usize>,
+    /// up to what difference shards count as even
+    pub(super) threshold: u64,
+}
+
+impl Class {
+    /// The chunks on a shard, by position.
+    pub(super) fn chunks(&self, shard: usize) -> &[u32] {
+        let start = if shard == 0 { 0 } else { self.ends[shard - 1] };
+        &self.chunks[start as usize..self.ends[shard] as usize]
+    }
+
+    pub(super) fn excess(&self, shard: usize) -> u64 {
+        self.has[shard].saturating_sub(self.target[shard])
+    }
+
+    pub(super) fn lack(&self, shard: usize) -> u64 {
+        self.target[shard].saturating_sub(self.has[shard])
+    }
+
+    /// How much of it must move at least for every shard to have its target.
+    pub(super) fn astray(&self) -> u64 {
+        (0..self.has.len()).map(|shard| self.lack(shard)).sum()
+    }
+}
+
+/// A collection's classes, each with its targets.
+pub(super) fn classes(shards: &Shards<'_>, position: usize) -> Vec<Class> {
+    let count = shards.cluster.shards.len();
+    let collection = &shards.cluster.collections[position];
+    let mut found: HashMap<Option<ZoneId>, usize> = HashMap::new();
+    let mut classes: Vec<Class> = Vec::new();
+    let mut totals: Vec<u64> = Vec::new();
+    // First count, then sort in: a chunk of a shard that is not known is in no class.
+    for chunk in &collection.chunks {
+        let Some(&shard) = shards.position.get(&chunk.shard) else { continue };
+        let class = *found.entry(chunk.zone).or_insert_with(|| {
+            let homes = |&shard: &usize| !shards.cluster.shards[shard].draining && shards.allows(shard, chunk.zone);
+            classes.push(Class {
+                collection: position,
+                zone: chunk.zone,
+                chunks: Vec::new(),
+                ends: vec![0; count],
+                has: vec![0; count],
+                target: vec![0; count],
+                homes: (0..count).filter(homes).collect(),
+                threshold: 0,
+            });
+            totals.push(0);
+            classes.len() - 1
+        });
+        classes[class].ends[shard] += 1;
+        classes[class].has[shard] += weight(chunk);
+        totals[class] += weight(chunk);
+    }
+    for class in &mut classes {
+        let mut start = 0;
+        for end in &mut class.ends {
+            start += std::mem::replace(end, start);
+        }
+        class.chunks = vec![0; start as usize];
+    }
+    for (i, chunk) in collection.chunks.iter().enumerate() {
+        let Some(&shard) = shards.position.get(&chunk.shard) else { continue };
+        let class = &mut classes[found[&chunk.zone]];
+        class.chunks[class.ends[shard] as usize] = i as u32;
+        class.ends[shard] += 1;
+    }
+    let mut order: Vec<usize> = (0..classes.len()).collect();
+    order.sort_by_key(|&i| (classes[i].homes.len(), classes[i].zone));
+    let mut below = vec![0; count];
+    for i in order {
+        let level = pour(shards, &mut classes[i], totals[i], &mut below);
+        classes[i].threshold = (3 * collection.chunk_size).min(level / 8);
+    }
+    classes
+}
+
+/// Sets a class's targets: all homes are filled up to one level, which is the answer, over what is there already.
+fn pour(shards: &Shards<'_>, class: &mut Class, total: u64, below: &mut [u64]) -> u64 {
+    let homes = std::mem::take(&mut class.homes);
+    let limit = |shard: usize| shards.room(shard).map_or(u64::MAX, |room| class.has[shard].saturating_add(room));
+    let limits: Vec<u64> = homes.iter().map(|&shard| limit(shard)).collect();
+    let share = |level: u64, i: usize| level.saturating_sub(below[homes[i]]).min(limits[i]);
+    let held = |level: u64| (0..homes.len()).map(|i| share(level, i)).fold(0, u64::saturating_add);
+    // Sought: the highest level that does not take more than there is.
+    let most = homes.iter().map(|&shard| below[shard]).max().unwrap_or(0).saturating_add(total);
+    let mut low = total / (homes.len() as u64).max(1);
+    // Mostly that is the level already: no limits, nothing below.
+    let mut high = if held(low + 1) > total { low + 1 } else { most + 1 };
+    while low + 1 < high {
+        let middle = low + (high - low) / 2;
+        if held(middle) <= total { low = middle } else { high = middle }
+    }
+    let shares: Vec<u64> = (0..homes.len()).map(|i| share(low, i)).collect();
+    for (&shard, share) in homes.iter().zip(shares) {
+        class.target[shard] = share;
+        below[shard] += share;
+    }
+    class.homes = homes;
+    low
+}
+
+/// Why a collection does not comply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compliance {
+    /// chunks are on a shard where they must not stay, or are uneven
+    Violated(Reason),
+    /// nothing is to be done
+    Compliant,
+}
+
+/// Whether a collection, by position, is where it should be; the gravest reason if not. It counts also if its balancing
+/// is off.
+pub fn compliance(cluster: &Cluster, collection: usize) -> Compliance {
+    let shards = Shards::of(cluster);
+    let classes = classes(&shards, collection);
+    let all = || (0..cluster.shards.len()).flat_map(|shard| classes.iter().map(move |class| (shard, class)));
+    let holds = |(shard, class): &(usize, &Class)| !class.chunks(*shard).is_empty();
+    if all().filter(holds).any(|(shard, class)| !shards.allows(shard, class.zone)) {
+        return Compliance::Violated(Reason::Zone);
+    }
+    if all().filter(holds).any(|(shard, _)| cluster.shards[shard].draining) {
+        return Compliance::Violated(Reason::Draining);
+    }
+    let uneven = |class: &Class| {
+        let most = |part: &dyn Fn(usize) -> u64| class.homes.iter().map(|&shard| part(shard)).max().unwrap_or(0);
+        most(&|shard| class.excess(shard)) + most(&|shard| class.lack(shard)) > class.threshold
+    };
+    // What no move can mend is no violation.
+    let can_move = |collection: &Collection| {
+        let mut one = Cluster { shards: cluster.shards.clone(), collections: vec![collection.clone()] };
+        one.collections[0].balance = true;
+        one.collections[0].chunks.iter_mut().for_each(|chunk| (chunk.pinned, chunk.resting) = (false, false));
+        one.shards.iter_mut().for_each(|shard| shard.unavailable = false);
+        !super::moves::moves(&one).is_empty()
+    };
+    if classes.iter().any(uneven) && can_move(&cluster.collections[collection]) {
+        return Compliance::Violated(Reason::Evenness);
+    }
+    Compliance::Compliant
+}
+
+/// How far a cluster is from its targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// bytes (and chunks' own weight) that must move at least for every shard to have its target
+    pub astray: u64,
+    /// the largest excess and lack together, in any class, beyond the threshold
+    pub beyond: u64,
+}
+
+/// How far the cluster is from its targets, all collections together.
+pub fn spread(cluster: &Cluster) -> Spread {
+    let shards = Shards::of(cluster);
+    let mut spread = Spread::default();
+    for class in (0..cluster.collections.len()).flat_map(|collection| classes(&shards, collection)) {
+        spread.astray += class.astray();
+        let excess = class.homes.iter().map(|&shard| class.excess(shard)).max().unwrap_or(0);
+        let lack = class.homes.iter().map(|&shard| class.lack(shard)).max().unwrap_or(0);
+        spread.beyond = spread.beyond.max((excess + lack).saturating_sub(class.threshold));
+    }
+    spread
+}

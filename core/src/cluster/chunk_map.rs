@@ -1,0 +1,344 @@
+//! The chunk map of one collection: an immutable snapshot of who owns which keys.
+//!
+//! INVARIANT: the chunks cover every key: the first starts at the pattern's lowest bound, each ends where the next
+//! starts, the last has no upper end. A map that breaks it cannot be made.
+
+use crate::error::{Error, Kind, Result};
+use crate::values::key::{KeyRange, KeyRanges};
+use std::cmp::Ordering;
+
+/// A shard, by its number in the catalog.
+pub type ShardId = i32;
+
+/// A chunk as read from the catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// the least key inside
+    pub min: Vec<u8>,
+    /// the least key above; for the last chunk the pattern's highest bound, which is inside too
+    pub max: Vec<u8>,
+    /// the owner
+    pub shard: ShardId,
+}
+
+/// A target of a statement: a shard, and the parts of the wanted ranges that it owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// the shard
+    pub shard: ShardId,
+    /// the wanted ranges that touch a chunk of the shard, uncut: a shard's table holds only what it owns
+    pub ranges: KeyRanges,
+    /// how many chunks of the shard are touched
+    pub chunks: usize,
+}
+
+/// The snapshot. A bound is stored once, next to its neighbours: a session keeps a map of every collection that it uses, and
+/// makes another of it with every change.
+#[derive(Debug)]
+pub struct ChunkMap {
+    /// the chunks' lower bounds in key order, and the last one's upper bound, one after the other
+    bounds: Vec<u8>,
+    /// where each of them ends; one more than there are chunks
+    ends: Vec<u32>,
+    /// for each chunk the position of its owner in `owners`
+    owner_of: Vec<u32>,
+    /// every shard that owns a chunk, in order, and how many
+    owners: Vec<(ShardId, usize)>,
+}
+
+impl ChunkMap {
+    /// Makes a map of chunks sorted by `min`.
+    ///
+    /// # Errors
+    /// `InternalError` if there is a gap, an overlap, an empty chunk, or no chunk; or if the bounds take more than 4 GiB.
+    pub fn new(chunks: impl IntoIterator<Item = Chunk>) -> Result<Self> {
+        let mut builder = Builder::default();
+        for Chunk { min, max, shard } in chunks {
+            builder.push(&min, &max, shard)?;
+        }
+        builder.finish()
+    }
+
+    /// The map after a change: each of these chunks, sorted by `min`, takes the place of all that lies within its bounds.
+    ///
+    /// # Errors
+    /// As [`ChunkMap::new`], for chunks that do not fit in.
+    pub fn with_changes(&self, changed: &[Chunk]) -> Result<Self> {
+        let mut builder = Builder::default();
+        // The first chunk that is neither kept nor replaced yet.
+        let mut next = 0;
+        for chunk in changed {
+            // Where only a part of a chunk is replaced here, another change has to have the rest: else there is a gap.
+            let start = self.position(&chunk.min);
+            let end = self.count_while(|min| min < chunk.max.as_slice());
+            builder.keep(self, next, start)?;
+            builder.push(&chunk.min, &chunk.max, chunk.shard)?;
+            next = next.max(start + 1).max(end);
+        }
+        builder.keep(self, next, self.len())?;
+        builder.finish()
+    }
+
+    /// Returns the map in which `shard` owns all chunks between `min` and `max`. None if `min` or `max` is not a chunk's bound, or
+    /// if these chunks have different owners now.
+    pub fn with_owner(&self, min: &[u8], max: &[u8], shard: ShardId) -> Option<Self> {
+        let start = self.position(min);
+        // The only chunk of an unsharded collection ends where it begins.
+        let end = self.count_while(|other| other < max).max(start + 1);
+        if self.bound(start) != min || self.bound(end) != max {
+            return None;
+        }
+        let owner = self.owner_at(start);
+        if (start..end).any(|at| self.owner_at(at) != owner) {
+            return None;
+        }
+        let moved: Vec<Chunk> = (start..end).map(|at| Chunk { shard, ..self.chunk(at) }).collect();
+        self.with_changes(&moved).ok()
+    }
+
+    /// How many chunks there are; at least one.
+    #[allow(clippy::len_without_is_empty, reason = "it never is")]
+    pub fn len(&self) -> usize {
+        self.owner_of.len()
+    }
+
+    /// All chunks in key order.
+    pub fn chunks(&self) -> impl Iterator<Item = Chunk> {
+        (0..self.len()).map(|at| self.chunk(at))
+    }
+
+    /// The chunk that holds a key.
+    pub fn find(&self, key: &[u8]) -> Chunk {
+        self.chunk(self.position(key))
+    }
+
+    /// Who owns a key.
+    pub fn owner(&self, key: &[u8]) -> ShardId {
+        self.owner_at(self.position(key))
+    }
+
+    fn chunk(&self, at: usize) -> Chunk {
+        Chunk { min: self.bound(at).to_vec(), max: self.bound(at + 1).to_vec(), shard: self.owner_at(at) }
+    }
+
+    fn owner_at(&self, at: usize) -> ShardId {
+        self.owners[self.owner_of[at] as usize].0
+    }
+
+    /// The lower bound of a chunk; of the number after the last one, the map's upper bound.
+    fn bound(&self, at: usize) -> &[u8] {
+        let start = if at == 0 { 0 } else { self.ends[at - 1] as usize };
+        &self.bounds[start..self.ends[at] as usize]
+    }
+
+    /// How many chunks have a lower bound of which this holds: as with `slice::partition_point`, those come first.
+    fn count_while(&self, holds: impl Fn(&[u8]) -> bool) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if holds(self.bound(middle)) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// The position of the chunk that holds a key; below every chunk, that of the first.
+    fn position(&self, key: &[u8]) -> usize {
+        self.count_while(|min| min <= key).saturating_sub(1)
+    }
+
+    /// Where the chunks that a range touches start and end; start is at most end, and end at most their number.
+    fn span(&self, range: &KeyRange) -> (usize, usize) {
+        let start = self.position(&range.lo);
+        let end = match &range.hi {
+            _ if range.is_empty() => start,
+            None => self.len(),
+            Some(hi) => self.count_while(|min| min < hi.as_slice()),
+        };
+        (start, end.max(start))
+    }
+
+    /// The shards that the ranges touch, ordered by shard number; no shard twice.
+    pub fn targets(&self, ranges: &KeyRanges) -> Vec<Target> {
+        if ranges.is_all() {
+            let target = |&(shard, chunks): &(ShardId, usize)| Target { shard, ranges: ranges.clone(), chunks };
+            return self.owners.iter().map(target).collect();
+        }
+        if let Some(key) = ranges.as_point()
+            && let at = self.position(key)
+            && self.bound(at) <= key
+        {
+            return vec![Target { shard: self.owner_at(at), ranges: ranges.clone(), chunks: 1 }];
+        }
+        let spans: Vec<(usize, usize)> = ranges.as_slice().iter().map(|range| self.span(range)).collect();
+        let touched: usize = spans.iter().map(|(start, end)| end - start).sum();
+        let mut tally = Tally::new(touched, self.owners.len());
+        let mut counted = 0;
+        for (number, (range, &(start, end))) in ranges.as_slice().iter().zip(&spans).enumerate() {
+            for (chunk, &owner) in self.owner_of.iter().enumerate().take(end).skip(start) {
+                let entry = tally.of(owner as usize);
+                // Ranges come in order, so only the last chunk of one can be touched again by the next.
+                if chunk >= counted {
+                    entry.chunks += 1;
+                }
+                if entry.last_range != Some(number) {
+                    entry.last_range = Some(number);
+                    entry.ranges.push(range.clone());
+                }
+            }
+            counted = counted.max(end);
+        }
+        let mut entries = tally.entries;
+        entries.sort_unstable_by_key(|entry| entry.owner);
+        entries
+            .into_iter()
+            .map(|entry| Target {
+                shard: self.owners[entry.owner].0,
+                ranges: KeyRanges::new(entry.ranges),
+                chunks: entry.chunks,
+            })
+            .collect()
+    }
+
+    /// Every shard that owns a chunk, in order.
+    pub fn shards(&self) -> Vec<ShardId> {
+        self.owners.iter().map(|(shard, _)| *shard).collect()
+    }
+}
+
+/// A map under way.
+#[derive(Default)]
+struct Builder {
+    bounds: Vec<u8>,
+    ends: Vec<u32>,
+    shards: Vec<ShardId>,
+    /// where the last chunk ends
+    last: Vec<u8>,
+}
+
+impl Builder {
+    /// Adds the next chunk.
+    fn push(&mut self, min: &[u8], max: &[u8], shard: ShardId) -> Result<()> {
+        let number = self.shards.len();
+        if number > 0 {
+            match self.last.as_slice().cmp(min) {
+                Ordering::Less => return Err(flaw(&format!("a gap before chunk {number}"))),
+                Ordering::Greater => return Err(flaw(&format!("an overlap before chunk {number}"))),
+                Ordering::Equal if self.start_of_last() >= min => {
+                    return Err(flaw(&format!("an empty chunk before chunk {number}")));
+                }
+                Ordering::Equal => {}
+            }
+        }
+        self.add(min)?;
+        self.shards.push(shard);
+        self.last.clear();
+        self.last.extend_from_slice(max);
+        Ok(())
+    }
+
+    /// Adds the chunks of a map from one position up to another, if that is greater.
+    fn keep(&mut self, map: &ChunkMap, from: usize, to: usize) -> Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        self.push(map.bound(from), map.bound(from + 1), map.owner_at(from))?;
+        // The others fit to each other, so they are copied as they are.
+        let (start, end) = (map.ends[from], map.ends[to - 1]);
+        let before = self.bounds_end()?;
+        self.bounds.extend_from_slice(&map.bounds[start as usize..end as usize]);
+        self.bounds_end()?;
+        self.ends.extend(map.ends[from + 1..to].iter().map(|end| end - start + before));
+        self.shards.extend((from + 1..to).map(|at| map.owner_at(at)));
+        self.last.clear();
+        self.last.extend_from_slice(map.bound(to));
+        Ok(())
+    }
+
+    fn add(&mut self, bound: &[u8]) -> Result<()> {
+        self.bounds.extend_from_slice(bound);
+        self.ends.push(self.bounds_end()?);
+        Ok(())
+    }
+
+    fn bounds_end(&self) -> Result<u32> {
+        u32::try_from(self.bounds.len()).map_err(|_| flaw("more bounds than fit"))
+    }
+
+    /// The last chunk's lower bound.
+    fn start_of_last(&self) -> &[u8] {
+        let start = self.ends.len().checked_sub(2).map_or(0, |before| self.ends[before] as usize);
+        &self.bounds[start..]
+    }
+
+    fn finish(mut self) -> Result<ChunkMap> {
+        if self.shards.is_empty() {
+            return Err(flaw("no chunk"));
+        }
+        // The last chunk may well start at its own upper bound, which is inside.
+        if self.start_of_last() > self.last.as_slice() {
+            return Err(flaw("a last chunk that ends before it starts"));
+        }
+        let last = std::mem::take(&mut self.last);
+        self.add(&last)?;
+        let mut owners: Vec<(ShardId, usize)> = self.shards.iter().map(|shard| (*shard, 0)).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        let mut owner_of = Vec::with_capacity(self.shards.len());
+        for shard in self.shards {
+            let position = owners.partition_point(|(owner, _)| *owner < shard);
+            if let Some((_, count)) = owners.get_mut(position) {
+                *count += 1;
+            }
+            owner_of.push(u32::try_from(position).map_err(|_| flaw("more shards than fit"))?);
+        }
+        Ok(ChunkMap { bounds: self.bounds, ends: self.ends, owner_of, owners })
+    }
+}
+
+fn flaw(what: &str) -> Error {
+    Error::new(Kind::InternalError, format!("The chunk map has {what}"))
+}
+
+/// What is known of one touched owner.
+struct Entry {
+    owner: usize,
+    ranges: Vec<KeyRange>,
+    last_range: Option<usize>,
+    chunks: usize,
+}
+
+/// The touched owners: few are searched for, many are looked up in a table.
+struct Tally {
+    entries: Vec<Entry>,
+    table: Vec<usize>,
+}
+
+impl Tally {
+    /// Up to this many touched chunks a table of all owners costs more than searching.
+    const FEW: usize = 16;
+
+    fn new(touched: usize, owners: usize) -> Self {
+        let table = if touched > Self::FEW { vec![usize::MAX; owners] } else { Vec::new() };
+        Self { entries: Vec::new(), table }
+    }
+
+    fn of(&mut self, owner: usize) -> &mut Entry {
+        let known = match self.table.get(owner) {
+            Some(&position) => (position != usize::MAX).then_some(position),
+            None => self.entries.iter().position(|entry| entry.owner == owner),
+        };
+        let position = known.unwrap_or_else(|| {
+            self.entries.push(Entry { owner, ranges: Vec::new(), last_range: None, chunks: 0 });
+            let position = self.entries.len() - 1;
+            if let Some(slot) = self.table.get_mut(owner) {
+                *slot = position;
+            }
+            position
+        });
+        &mut self.entries[position]
+    }
+}

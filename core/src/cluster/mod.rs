@@ -1,0 +1,17 @@
+//! What makes many nodes one collection: who owns which keys, what the balancer does next, the states of a move, who is the
+//! router.
+
+pub mod chunk_map;
+pub mod zone;
+
+pub mod merge;
+pub mod targeting;
+
+pub mod balancer;
+pub mod deadlock;
+pub mod handshake;
+pub mod migration;
+pub mod prepared_name;
+pub mod router_lock;
+pub mod silence;
+pub mod standing;

@@ -1,0 +1,109 @@
+//! Whether a database may act as the router of its cluster, or is a copy of the database that does.
+//!
+//! A router is a database of a server: the server's system identifier and the database's OID. Renaming the database and
+//! promoting its standby change neither. A restored dump has another identity than the one that its catalog names. A copy of
+//! the server's files has the same one, and is found by [`crate::cluster::router_lock`].
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Which database of which server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// the server's system identifier
+    pub system: u64,
+    /// the database's OID
+    pub database: u32,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.system, self.database)
+    }
+}
+
+impl FromStr for Identity {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (system, database) = text.split_once('/').ok_or(())?;
+        Ok(Self { system: system.parse().map_err(drop)?, database: database.parse().map_err(drop)? })
+    }
+}
+
+/// What a catalog says of its router.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registration {
+    /// the router's identity; empty until the first other shard is added
+    pub router: Option<String>,
+    /// why this database has found itself to be a copy
+    pub copy: Option<String>,
+    /// the cluster has shards in other databases
+    pub has_shards: bool,
+}
+
+/// What a database with a catalog is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// the router of its cluster
+    Router,
+    /// a copy of it, and why that is known
+    Copy(String),
+}
+
+impl Registration {
+    /// What the database is that has this catalog. Without other shards there is nobody whom two routers could confuse.
+    #[must_use]
+    pub fn standing(&self, here: Identity) -> Standing {
+        match (&self.router, &self.copy) {
+            _ if !self.has_shards => Standing::Router,
+            (_, Some(reason)) => Standing::Copy(reason.clone()),
+            (Some(router), None) if router.parse() != Ok(here) => {
+                Standing::Copy(format!("the cluster's router is database {router}, this is {here}"))
+            }
+            _ => Standing::Router,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Identity = Identity { system: 7_000_000_000_000_000_001, database: 16_384 };
+
+    fn registration(router: Option<&str>, copy: Option<&str>) -> Registration {
+        Registration { router: router.map(str::to_owned), copy: copy.map(str::to_owned), has_shards: true }
+    }
+
+    #[test]
+    fn an_identity_is_read_as_it_is_written() {
+        assert_eq!(HERE.to_string(), "7000000000000000001/16384");
+        assert_eq!(HERE.to_string().parse(), Ok(HERE));
+        for malformed in ["", "7", "7/", "/7", "7/8/9", "-7/8", "7/4294967296"] {
+            assert_eq!(malformed.parse::<Identity>(), Err(()), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn only_the_registered_database_is_the_router() {
+        assert_eq!(registration(Some("7000000000000000001/16384"), None).standing(HERE), Standing::Router);
+        for other in ["7000000000000000001/16385", "7000000000000000002/16384", "nonsense"] {
+            let Standing::Copy(reason) = registration(Some(other), None).standing(HERE) else { panic!("{other}") };
+            assert!(reason.contains(other) && reason.contains("7000000000000000001/16384"), "{reason}");
+        }
+        assert_eq!(registration(None, None).standing(HERE), Standing::Router);
+    }
+
+    #[test]
+    fn a_copy_remembers_that_it_is_one() {
+        let copy = registration(Some("7000000000000000001/16384"), Some("shard0 is held"));
+        assert_eq!(copy.standing(HERE), Standing::Copy("shard0 is held".to_owned()));
+    }
+
+    #[test]
+    fn a_database_without_other_shards_is_nobodys_copy() {
+        let alone = Registration { has_shards: false, ..registration(Some("1/1"), Some("once")) };
+        assert_eq!(alone.standing(HERE), Standing::Router);
+    }
+}

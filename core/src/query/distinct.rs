@@ -1,0 +1,80 @@
+//! The values of a field, for counting each once: arrays along the path and at its end give their elements.
+
+use crate::error::Result;
+use crate::query::setting::Setting;
+use crate::values::collation::Collator;
+use crate::values::document::element::Element;
+use crate::values::document::raw::{RawObject, RawValue};
+use crate::values::document::value::Value;
+use crate::values::document::write;
+use crate::values::key::encode::{encode, encode_under};
+use crate::values::path;
+use std::sync::Arc;
+
+/// A field whose values are wanted.
+#[derive(Debug)]
+pub struct Distinct {
+    path: String,
+    collator: Option<Arc<Collator>>,
+}
+
+impl Distinct {
+    /// Checks the field's dotted path. Under the setting's collation strings are equal that it calls so.
+    ///
+    /// # Errors
+    /// Those of field paths: an empty one, empty components, components that start with `$`.
+    pub fn parse(path: &str, setting: &Setting) -> Result<Distinct> {
+        path::check_field_path(path)?;
+        Ok(Distinct { path: path.to_owned(), collator: setting.collator().cloned() })
+    }
+
+    /// The document's values: the encoding by which equal ones are known, and jsonb. A missing field has none.
+    ///
+    /// # Errors
+    /// `BSONObjectTooLarge`, which no value of a stored document is.
+    pub fn values(&self, document: RawObject<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut found = Vec::new();
+        collect(document, &self.path, &mut found);
+        found
+            .into_iter()
+            .map(|value| {
+                let mut key = Vec::new();
+                match &self.collator {
+                    Some(collator) => encode_under(&Element::of(value), collator, &mut key),
+                    None => encode(&Element::of(value), &mut key),
+                }
+                Ok((key, write::value(&Value::from_raw(value))?))
+            })
+            .collect()
+    }
+}
+
+fn collect<'a>(document: RawObject<'a>, path: &str, found: &mut Vec<RawValue<'a>>) {
+    let (name, rest) = path::split(path);
+    if let Some(value) = document.get(name) {
+        enter(value, rest, found);
+    }
+}
+
+/// Goes on from a value. A position names an element of an array; any other name is looked for in each of its documents.
+fn enter<'a>(value: RawValue<'a>, rest: Option<&str>, found: &mut Vec<RawValue<'a>>) {
+    match (value, rest) {
+        (RawValue::Array(array), None) => found.extend(array.iter()),
+        (value, None) => found.push(value),
+        (RawValue::Array(array), Some(rest)) => {
+            let (name, further) = path::split(rest);
+            if name.bytes().all(|byte| byte.is_ascii_digit()) {
+                if let Some(element) = path::array_index(name).and_then(|index| array.get(index)) {
+                    enter(element, further, found);
+                }
+            } else {
+                array.iter().filter_map(path::embedded).for_each(|inner| collect(inner, rest, found));
+            }
+        }
+        (value, Some(rest)) => {
+            if let Some(inner) = path::embedded(value) {
+                collect(inner, rest, found);
+            }
+        }
+    }
+}

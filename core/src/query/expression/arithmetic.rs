@@ -1,0 +1,501 @@
+//! Arithmetic, with MongoDB's promotions: int grows into long, long into double; anything with a double is a double,
+//! with a decimal a decimal.
+
+use super::node::Call;
+use super::operand::Operand;
+use super::operators::{Arguments, Operator};
+use super::trigonometry::decimal_function;
+use crate::error::{Error, Kind, Result};
+use crate::values::document::number::{self, Decimal, Number};
+use bigdecimal::{BigDecimal, RoundingMode, Signed, ToPrimitive, Zero};
+use std::num::NonZeroU64;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::any("$add", add),
+    Operator::exactly("$subtract", 2, subtract),
+    Operator::any("$multiply", multiply),
+    Operator::exactly("$divide", 2, divide),
+    Operator::exactly("$mod", 2, modulo),
+    Operator::exactly("$abs", 1, |call| numeric(call, absolute)),
+    Operator::exactly("$ceil", 1, |call| numeric(call, |number| Ok(rounded(number, 0, RoundingMode::Ceiling)))),
+    Operator::exactly("$floor", 1, |call| numeric(call, |number| Ok(rounded(number, 0, RoundingMode::Floor)))),
+    Operator::new("$round", Arguments::Positional(1, 2), |call| to_place(call, RoundingMode::HalfEven)),
+    Operator::new("$trunc", Arguments::Positional(1, 2), |call| to_place(call, RoundingMode::Down)),
+    Operator::exactly("$sqrt", 1, |call| numeric(call, square_root)),
+    Operator::exactly("$pow", 2, power),
+    Operator::exactly("$exp", 1, |call| {
+        numeric(call, |number| Ok(continued(number, f64::exp, |x, p, rm, cc| x.exp(p, rm, cc))))
+    }),
+    Operator::exactly("$ln", 1, |call| numeric(call, |number| logarithm(number, Kind::Location28766, "$ln"))),
+    Operator::exactly("$log10", 1, |call| numeric(call, logarithm_10)),
+    Operator::exactly("$log", 2, logarithm_of_base),
+];
+
+/// Digits that a decimal128 holds.
+const DECIMAL_DIGITS: u64 = 34;
+
+fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T> {
+    Err(Error::new(kind, message))
+}
+
+/// Applies a function to a number; null for what is null or missing.
+pub(super) fn numeric(call: &Call<'_>, apply: impl FnOnce(&Number) -> Result<Number>) -> Result<Operand<'static>> {
+    let operand = call.argument(0)?;
+    if operand.is_nullish() {
+        return Ok(Operand::NULL);
+    }
+    match operand.number() {
+        Some(number) => Ok(Operand::number_of(apply(&number)?)),
+        None => {
+            let message = format!("{} only supports numeric types, not {}", call.name, operand.type_name());
+            fail(Kind::Location28765, message)
+        }
+    }
+}
+
+/// A function that yields a double, or a decimal for a decimal.
+pub(super) fn continued(
+    number: &Number,
+    double: fn(f64) -> f64,
+    decimal: super::trigonometry::DecimalFunction,
+) -> Number {
+    match number {
+        Number::Decimal(value) => Number::Decimal(decimal_function(value, double, decimal)),
+        number => Number::Double(double(number.to_f64())),
+    }
+}
+
+/// A sum: integers exactly, doubles with the lost low parts carried along, decimals as decimals.
+#[derive(Clone, Debug)]
+pub(super) struct Sum {
+    integers: i128,
+    double: f64,
+    /// what rounding took from `double`
+    lost: f64,
+    has_double: bool,
+    decimal: Option<Decimal>,
+}
+
+impl Sum {
+    pub fn new() -> Sum {
+        Sum { integers: 0, double: 0.0, lost: 0.0, has_double: false, decimal: None }
+    }
+
+    pub fn add(&mut self, number: &Number) -> Result<()> {
+        match number {
+            Number::Int(value) => self.integers += i128::from(*value),
+            Number::Double(value) => {
+                self.has_double = true;
+                let sum = self.double + value;
+                let part = sum - self.double;
+                let lost = (self.double - (sum - part)) + (value - part);
+                self.double = sum;
+                if lost.is_finite() {
+                    self.lost += lost;
+                }
+            }
+            Number::Decimal(value) => {
+                let total = Number::Decimal(self.decimal.take().unwrap_or_else(|| Number::Int(0).to_decimal()));
+                self.decimal = Some(total.add(&Number::Decimal(value.clone()))?.to_decimal());
+            }
+        }
+        Ok(())
+    }
+
+    /// The integer part where there is nothing else and it fits a long.
+    fn as_long(&self) -> Option<i64> {
+        if self.has_double || self.decimal.is_some() { None } else { i64::try_from(self.integers).ok() }
+    }
+
+    pub fn total(&self) -> Result<Number> {
+        if let Some(long) = self.as_long() {
+            return Ok(Number::Int(long));
+        }
+        // Integers beyond 2^53 are added in two parts, each of which a double holds.
+        let (high, low) = (self.integers >> 32 << 32, self.integers & 0xFFFF_FFFF);
+        let mut double = Sum { integers: 0, ..self.clone() };
+        double.add(&Number::Double(high as f64))?;
+        double.add(&Number::Double(low as f64))?;
+        let non_decimal = double.double + double.lost;
+        match &self.decimal {
+            None => Ok(Number::Double(non_decimal)),
+            Some(decimal) => {
+                let rest = if self.has_double {
+                    Number::Double(non_decimal)
+                } else {
+                    Number::Decimal(Decimal::rounded(BigDecimal::from(self.integers)))
+                };
+                Number::Decimal(decimal.clone()).add(&rest)
+            }
+        }
+    }
+}
+
+fn add(call: &Call<'_>) -> Result<Operand<'static>> {
+    let mut sum = Sum::new();
+    let mut date = None;
+    for operand in call.arguments() {
+        let operand = operand?;
+        if let Some(number) = operand.number() {
+            sum.add(&number)?;
+        } else if let Some(millis) = operand.date() {
+            if date.replace(millis).is_some() {
+                return fail(Kind::Location16612, "only one date allowed in an $add expression");
+            }
+        } else if operand.is_nullish() {
+            return Ok(Operand::NULL);
+        } else {
+            let message = format!("$add only supports numeric or date types, not {}", operand.type_name());
+            return fail(Kind::TypeMismatch, message);
+        }
+    }
+    match date {
+        None => Ok(Operand::number_of(sum.total()?)),
+        Some(millis) => Ok(Operand::date_of(shifted(millis, &sum.total()?, i64::checked_add)?)),
+    }
+}
+
+/// A date and a number of milliseconds, rounded.
+fn shifted(millis: i64, by: &Number, combine: fn(i64, i64) -> Option<i64>) -> Result<i64> {
+    let by = match by {
+        Number::Int(by) => Some(*by),
+        number => Number::Double(rounded_away(number.to_f64())).as_i64(),
+    };
+    by.and_then(|by| combine(millis, by)).ok_or_else(|| Error::new(Kind::Overflow, "date overflow"))
+}
+
+fn rounded_away(value: f64) -> f64 {
+    value.round()
+}
+
+fn subtract(call: &Call<'_>) -> Result<Operand<'static>> {
+    let (left, right) = (call.argument(0)?, call.argument(1)?);
+    if left.is_nullish() || right.is_nullish() {
+        return Ok(Operand::NULL);
+    }
+    if let (Some(left), Some(right)) = (left.number(), right.number()) {
+        return Ok(Operand::number_of(difference(&left, &right)?));
+    }
+    match (left.date(), right.date(), right.number()) {
+        (Some(left), Some(right), _) => match left.checked_sub(right) {
+            Some(millis) => Ok(Operand::int(millis)),
+            None => fail(Kind::Overflow, "overflow in the difference of two dates"),
+        },
+        (Some(left), None, Some(right)) => Ok(Operand::date_of(shifted(left, &right, i64::checked_sub)?)),
+        _ => fail(Kind::TypeMismatch, format!("can't $subtract {} from {}", right.type_name(), left.type_name())),
+    }
+}
+
+fn difference(left: &Number, right: &Number) -> Result<Number> {
+    match (left, right) {
+        (Number::Int(a), Number::Int(b)) => Ok(match a.checked_sub(*b) {
+            Some(difference) => Number::Int(difference),
+            None => Number::Double(*a as f64 - *b as f64),
+        }),
+        (Number::Decimal(_), _) | (_, Number::Decimal(_)) => left.add(&negated(right)),
+        _ => Ok(Number::Double(left.to_f64() - right.to_f64())),
+    }
+}
+
+fn negated(number: &Number) -> Number {
+    match number {
+        Number::Int(value) => value.checked_neg().map_or(Number::Double(-(*value as f64)), Number::Int),
+        Number::Double(value) => Number::Double(-value),
+        Number::Decimal(Decimal::Finite(value)) => Number::Decimal(Decimal::Finite(Box::new(-(**value).clone()))),
+        Number::Decimal(Decimal::Infinity { negative }) => Number::Decimal(Decimal::Infinity { negative: !negative }),
+        Number::Decimal(Decimal::NaN) => Number::Decimal(Decimal::NaN),
+    }
+}
+
+fn multiply(call: &Call<'_>) -> Result<Operand<'static>> {
+    let mut product = Number::Int(1);
+    for operand in call.arguments() {
+        let operand = operand?;
+        if operand.is_nullish() {
+            return Ok(Operand::NULL);
+        }
+        let Some(number) = operand.number() else {
+            let message = format!("$multiply only supports numeric types, not {}", operand.type_name());
+            return fail(Kind::Location28765, message);
+        };
+        product = match (&product, &number) {
+            (Number::Int(a), Number::Int(b)) => match a.checked_mul(*b) {
+                Some(product) => Number::Int(product),
+                None => Number::Double(*a as f64 * *b as f64),
+            },
+            _ => product.multiply(&number)?,
+        };
+    }
+    Ok(Operand::number_of(product))
+}
+
+/// A number that decimal arithmetic computes with; None for NaN and the infinities.
+fn finite(number: &Number) -> Option<BigDecimal> {
+    match number.to_decimal() {
+        Decimal::Finite(value) => Some(*value),
+        _ => None,
+    }
+}
+
+fn are_decimal(left: &Number, right: &Number) -> bool {
+    matches!(left, Number::Decimal(_)) || matches!(right, Number::Decimal(_))
+}
+
+fn divide(call: &Call<'_>) -> Result<Operand<'static>> {
+    let (left, right) = (call.argument(0)?, call.argument(1)?);
+    let (Some(a), Some(b)) = (left.number(), right.number()) else {
+        if left.is_nullish() || right.is_nullish() {
+            return Ok(Operand::NULL);
+        }
+        let message =
+            format!("$divide only supports numeric types, not {} and {}", left.type_name(), right.type_name());
+        return fail(Kind::TypeMismatch, message);
+    };
+    if is_zero(&b) {
+        return fail(Kind::BadValue, "can't $divide by zero");
+    }
+    Ok(Operand::number_of(quotient(&a, &b)))
+}
+
+fn is_zero(number: &Number) -> bool {
+    match number {
+        Number::Int(value) => *value == 0,
+        Number::Double(value) => *value == 0.0,
+        Number::Decimal(Decimal::Finite(value)) => value.is_zero(),
+        Number::Decimal(_) => false,
+    }
+}
+
+/// The quotient; the divisor is not zero.
+pub(super) fn quotient(a: &Number, b: &Number) -> Number {
+    if !are_decimal(a, b) {
+        return Number::Double(a.to_f64() / b.to_f64());
+    }
+    Number::Decimal(match (finite(a), finite(b)) {
+        (Some(a), Some(b)) => Decimal::rounded(shortest(quotient_of(&a, &b))),
+        _ => Decimal::of_f64(a.to_f64() / b.to_f64()),
+    })
+}
+
+/// The quotient to more digits than a decimal128 has.
+fn quotient_of(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
+    let (a_digits, b_digits) = (a.digits() as i64, b.digits() as i64);
+    let places = (2 * DECIMAL_DIGITS as i64 + b_digits - a_digits).max(0);
+    let (dividend, dividend_scale) = a.as_bigint_and_scale();
+    let (divisor, divisor_scale) = b.as_bigint_and_scale();
+    let power = BigDecimal::new(1.into(), -places).with_scale(0).into_bigint_and_scale().0;
+    let scaled = dividend.into_owned() * power;
+    let (whole, rest) = (&scaled / &*divisor, &scaled % &*divisor);
+    // A last digit that is not zero stands for what is left, so that rounding sees it.
+    let whole = if rest.is_zero() { whole * 10 } else { whole * 10 + scaled.signum() * divisor.signum() };
+    BigDecimal::new(whole, dividend_scale - divisor_scale + places + 1)
+}
+
+/// Without zeros behind the last digit, but no exponent above zero.
+fn shortest(value: BigDecimal) -> BigDecimal {
+    let value = value.normalized();
+    if value.fractional_digit_count() < 0
+        && value.digits() as i64 - value.fractional_digit_count() <= DECIMAL_DIGITS as i64
+    {
+        value.with_scale(0)
+    } else {
+        value
+    }
+}
+
+fn modulo(call: &Call<'_>) -> Result<Operand<'static>> {
+    let (left, right) = (call.argument(0)?, call.argument(1)?);
+    let (Some(a), Some(b)) = (left.number(), right.number()) else {
+        if left.is_nullish() || right.is_nullish() {
+            return Ok(Operand::NULL);
+        }
+        let message = format!("$mod only supports numeric types, not {} and {}", left.type_name(), right.type_name());
+        return fail(Kind::Location16611, message);
+    };
+    if is_zero(&b) {
+        return fail(Kind::Location16610, "can't $mod by zero");
+    }
+    Ok(Operand::number_of(match (&a, &b) {
+        (Number::Int(a), Number::Int(b)) => Number::Int(a.wrapping_rem(*b)),
+        _ if are_decimal(&a, &b) => Number::Decimal(match (finite(&a), finite(&b)) {
+            (Some(a), Some(b)) => Decimal::rounded(a % b),
+            (Some(_), None) if !b.is_nan() => a.to_decimal(),
+            _ => Decimal::NaN,
+        }),
+        _ => Number::Double(a.to_f64() % b.to_f64()),
+    }))
+}
+
+fn absolute(number: &Number) -> Result<Number> {
+    Ok(match number {
+        Number::Int(value) => Number::Int(
+            value.checked_abs().ok_or_else(|| Error::new(Kind::Location28680, "can't take $abs of long long min"))?,
+        ),
+        Number::Double(value) => Number::Double(value.abs()),
+        Number::Decimal(Decimal::Finite(value)) => Number::Decimal(Decimal::Finite(Box::new(value.abs()))),
+        Number::Decimal(Decimal::Infinity { .. }) => Number::Decimal(Decimal::Infinity { negative: false }),
+        Number::Decimal(Decimal::NaN) => Number::Decimal(Decimal::NaN),
+    })
+}
+
+/// The number with so many decimals, in its type; negative ones round in front of the point.
+fn rounded(number: &Number, places: i64, mode: RoundingMode) -> Number {
+    match number {
+        Number::Int(value) if places >= 0 => Number::Int(*value),
+        Number::Int(value) => {
+            let rounded = BigDecimal::from(*value).with_scale_round(places, mode);
+            rounded.to_i64().map_or_else(|| Number::Double(rounded.to_f64().unwrap_or(f64::NAN)), Number::Int)
+        }
+        Number::Double(value) if !value.is_finite() => Number::Double(*value),
+        Number::Double(value) => Number::Double(match (places, mode) {
+            (0, RoundingMode::Ceiling) => value.ceil(),
+            (0, RoundingMode::Floor) => value.floor(),
+            (0, RoundingMode::Down) => value.trunc(),
+            (0, RoundingMode::HalfEven) => value.round_ties_even(),
+            // Rounded as the decimal that the double prints as.
+            _ => match format!("{value:e}").parse::<BigDecimal>() {
+                Ok(exact) if exact.fractional_digit_count() <= places => *value,
+                Ok(exact) => exact.with_scale_round(places, mode).to_f64().unwrap_or(*value),
+                Err(_) => *value,
+            },
+        }),
+        Number::Decimal(Decimal::Finite(value)) => Number::Decimal(if value.fractional_digit_count() <= places {
+            Decimal::Finite(value.clone())
+        } else {
+            Decimal::rounded(value.with_scale_round(places, mode).with_scale(places.max(0)))
+        }),
+        Number::Decimal(special) => Number::Decimal(special.clone()),
+    }
+}
+
+fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
+    let operand = call.argument(0)?;
+    if operand.is_nullish() {
+        return Ok(Operand::NULL);
+    }
+    let Some(number) = operand.number() else {
+        let message = format!("{} only supports numeric types, not {}", call.name, operand.type_name());
+        return fail(Kind::Location51081, message);
+    };
+    let mut places = 0;
+    if call.given(1) {
+        let operand = call.argument(1)?;
+        if operand.is_nullish() {
+            return Ok(Operand::NULL);
+        }
+        let Some(given) = operand.number().and_then(|number| number.as_i64()) else {
+            let message = format!("precision argument to {} must be a integral value", call.name);
+            return fail(Kind::Location51082, message);
+        };
+        if !(-20..=100).contains(&given) {
+            let message =
+                format!("cannot apply {} with precision value {given} value must be in [-20, 100]", call.name);
+            return fail(Kind::Location51083, message);
+        }
+        places = given;
+    }
+    match (&number, rounded(&number, places, mode)) {
+        (Number::Int(_), Number::Double(_)) => {
+            let message = format!(
+                "invalid conversion from Decimal128 result in {} resulting from arguments: [{}, {places}]",
+                call.name,
+                operand.shown()
+            );
+            fail(Kind::Location51080, message)
+        }
+        (_, result) => Ok(Operand::number_of(result)),
+    }
+}
+
+fn square_root(number: &Number) -> Result<Number> {
+    if number::compare(number, &Number::Int(0)).is_lt() && !number.is_nan() {
+        return fail(Kind::Location28714, "$sqrt's argument must be greater than or equal to 0");
+    }
+    Ok(match number {
+        Number::Decimal(Decimal::Finite(value)) => {
+            let root = NonZeroU64::new(DECIMAL_DIGITS + 4)
+                .and_then(|digits| value.sqrt_with_context(&bigdecimal::Context::new(digits, RoundingMode::HalfEven)));
+            Number::Decimal(root.map_or(Decimal::NaN, |root| Decimal::rounded(shortest(root))))
+        }
+        Number::Decimal(special) => Number::Decimal(special.clone()),
+        number => Number::Double(number.to_f64().sqrt()),
+    })
+}
+
+fn power(call: &Call<'_>) -> Result<Operand<'static>> {
+    let (base, exponent) = (call.argument(0)?, call.argument(1)?);
+    if base.is_nullish() || exponent.is_nullish() {
+        return Ok(Operand::NULL);
+    }
+    let Some(a) = base.number() else {
+        return fail(Kind::Location28762, format!("$pow's base must be numeric, not {}", base.type_name()));
+    };
+    let Some(b) = exponent.number() else {
+        return fail(Kind::Location28763, format!("$pow's exponent must be numeric, not {}", exponent.type_name()));
+    };
+    if is_zero(&a) && number::compare(&b, &Number::Int(0)).is_lt() && !b.is_nan() {
+        return fail(Kind::Location28764, "$pow cannot take a base of 0 and a negative exponent");
+    }
+    Ok(Operand::number_of(match (&a, &b) {
+        (Number::Int(a), Number::Int(b)) => match u32::try_from(*b).ok().and_then(|b| a.checked_pow(b)) {
+            Some(power) => Number::Int(power),
+            // 1 and -1 are integers whatever the exponent.
+            None if *a == 1 => Number::Int(1),
+            None if *a == -1 => Number::Int(if b % 2 == 0 { 1 } else { -1 }),
+            None => Number::Double((*a as f64).powf(*b as f64)),
+        },
+        _ if are_decimal(&a, &b) => {
+            Number::Decimal(super::trigonometry::decimal_power(&a.to_decimal(), &b.to_decimal()))
+        }
+        _ => Number::Double(a.to_f64().powf(b.to_f64())),
+    }))
+}
+
+fn is_positive(number: &Number) -> bool {
+    number.is_nan() || number::compare(number, &Number::Int(0)).is_gt()
+}
+
+fn logarithm(number: &Number, kind: Kind, name: &str) -> Result<Number> {
+    if !is_positive(number) {
+        let shown = Operand::number_of(number.clone()).shown();
+        return fail(kind, format!("{name}'s argument must be a positive number, but is {shown}"));
+    }
+    Ok(continued(number, f64::ln, |x, p, rm, cc| x.ln(p, rm, cc)))
+}
+
+fn logarithm_10(number: &Number) -> Result<Number> {
+    if !is_positive(number) {
+        let shown = Operand::number_of(number.clone()).shown();
+        return fail(Kind::Location28761, format!("$log10's argument must be a positive number, but is {shown}"));
+    }
+    Ok(continued(number, f64::log10, |x, p, rm, cc| x.log10(p, rm, cc)))
+}
+
+fn logarithm_of_base(call: &Call<'_>) -> Result<Operand<'static>> {
+    let (value, base) = (call.argument(0)?, call.argument(1)?);
+    if value.is_nullish() || base.is_nullish() {
+        return Ok(Operand::NULL);
+    }
+    let Some(a) = value.number() else {
+        return fail(Kind::Location28756, format!("$log's argument must be numeric, not {}", value.type_name()));
+    };
+    let Some(b) = base.number() else {
+        return fail(Kind::Location28757, format!("$log's base must be numeric, not {}", base.type_name()));
+    };
+    if !is_positive(&a) {
+        return fail(
+            Kind::Location28758,
+            format!("$log's argument must be a positive number, but is {}", value.shown()),
+        );
+    }
+    if !is_positive(&b) || number::compare(&b, &Number::Int(1)).is_eq() {
+        let message = format!("$log's base must be a positive number not equal to 1, but is {}", base.shown());
+        return fail(Kind::Location28759, message);
+    }
+    let logarithm = |number: &Number| continued(number, f64::ln, |x, p, rm, cc| x.ln(p, rm, cc));
+    Ok(Operand::number_of(if are_decimal(&a, &b) {
+        quotient(&logarithm(&Number::Decimal(a.to_decimal())), &logarithm(&Number::Decimal(b.to_decimal())))
+    } else {
+        Number::Double(a.to_f64().ln() / b.to_f64().ln())
+    }))
+}

@@ -1,0 +1,41 @@
+//! Bitwise operators, over int and long.
+
+use super::node::Call;
+use super::operand::Operand;
+use super::operators::Operator;
+use crate::error::{Error, Kind, Result};
+use crate::values::document::number::Number;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::any("$bitAnd", |call| combined(call, -1, |a, b| a & b)),
+    Operator::any("$bitOr", |call| combined(call, 0, |a, b| a | b)),
+    Operator::any("$bitXor", |call| combined(call, 0, |a, b| a ^ b)),
+    Operator::exactly("$bitNot", 1, |call| {
+        let operand = call.argument(0)?;
+        match operand.number() {
+            _ if operand.is_nullish() => Ok(Operand::NULL),
+            Some(Number::Int(value)) => Ok(Operand::int(!value)),
+            _ => {
+                let message = format!("$bitNot only supports int and long, not: {}.", operand.type_name());
+                Err(Error::new(Kind::TypeMismatch, message))
+            }
+        }
+    }),
+];
+
+fn combined(call: &Call<'_>, start: i64, combine: fn(i64, i64) -> i64) -> Result<Operand<'static>> {
+    let mut bits = start;
+    let mut null = false;
+    for operand in call.arguments() {
+        let operand = operand?;
+        match operand.number() {
+            Some(Number::Int(value)) => bits = combine(bits, value),
+            None if operand.is_nullish() => null = true,
+            _ => {
+                let message = format!("{} only supports int and long operands.", call.name);
+                return Err(Error::new(Kind::TypeMismatch, message));
+            }
+        }
+    }
+    Ok(if null { Operand::NULL } else { Operand::int(bits) })
+}

@@ -1,0 +1,117 @@
+//! Expressions: parsed once into a tree, evaluated on jsonb's bytes.
+//!
+//! * [`parse`] turns JSON into a tree; unknown operators, wrong numbers of arguments and wrong names fail there, and
+//!   what does not depend on the document is computed there.
+//! * [`node`] is the tree, its evaluation, and the scope with the variables.
+//! * [`operand`] is a value during evaluation.
+//! * [`operators`] joins the tables of operators; each table stands beside its functions, by subject.
+//!
+//! Nothing here knows what an expression is for: `$expr`, projections and updates share it.
+
+mod accumulator;
+mod arithmetic;
+mod array;
+mod bits;
+mod boolean;
+mod convert;
+mod date;
+mod date_arithmetic;
+mod date_format;
+mod node;
+mod object;
+pub(crate) mod operand;
+mod operators;
+mod parse;
+mod percentile;
+mod regex;
+mod set;
+mod string;
+mod trigonometry;
+mod variable;
+
+use crate::budget::Evaluation;
+use crate::error::Result;
+use crate::query::setting::Setting;
+use crate::values::collation::Collator;
+use crate::values::document::raw::RawObject;
+use crate::values::document::value::Value;
+use crate::values::path;
+use node::{Node, Scope, Variable};
+use operand::Operand;
+use serde_json::Value as Json;
+
+pub(crate) use parse::check_variable_name;
+
+/// A parsed expression.
+#[derive(Debug)]
+pub struct Expression {
+    root: Node,
+}
+
+impl Expression {
+    /// Parses one, such as `{"$add": ["$price", "$tax"]}`.
+    ///
+    /// # Errors
+    /// MongoDB's, for an unknown operator, a wrong number of arguments, a path or a variable that is none; and for what
+    /// fails whatever the document.
+    pub fn parse(json: &Json, setting: &Setting) -> Result<Expression> {
+        let _evaluation = Evaluation::begin();
+        Ok(Expression { root: parse::expression(json, setting)? })
+    }
+
+    /// True for the name of an operator of MongoDB's, such as `$add`.
+    pub(crate) fn is_known(name: &str) -> bool {
+        operators::is_known(name)
+    }
+
+    /// The value, if it depends on nothing. Missing is null.
+    pub fn constant(&self) -> Option<Value> {
+        match &self.root {
+            Node::Constant(value) => Some(value.clone()),
+            Node::Path(Variable::Remove, _) => Some(Value::Null),
+            _ => None,
+        }
+    }
+
+    /// The value for a document; None if it has none.
+    ///
+    /// # Errors
+    /// Those of its operators.
+    pub fn evaluate(&self, document: RawObject<'_>, collator: Option<&Collator>) -> Result<Option<Value>> {
+        Ok(self.operand(document, collator)?.into_option())
+    }
+
+    /// As [`evaluate`](Self::evaluate), in place.
+    pub(crate) fn operand<'s>(
+        &'s self,
+        document: RawObject<'s>,
+        collator: Option<&'s Collator>,
+    ) -> Result<Operand<'s>> {
+        let _evaluation = Evaluation::begin();
+        self.root.evaluate(&Scope::new(document, collator))
+    }
+
+    /// Every equality of a field's path with a constant that must hold for the expression to be true: its own, or
+    /// those of the `$and` that it is. The value is never null, undefined, or an array.
+    pub(crate) fn required_equalities(&self) -> Vec<(&str, &Value)> {
+        let mut found = Vec::new();
+        required(&self.root, &mut found);
+        found
+    }
+}
+
+fn required<'n>(node: &'n Node, found: &mut Vec<(&'n str, &'n Value)>) {
+    let Node::Call(operator, arguments) = node else { return };
+    match (operator.name, arguments.as_slice()) {
+        ("$and", nodes) => nodes.iter().for_each(|node| required(node, found)),
+        ("$eq", [Node::Path(Variable::Root, path), Node::Constant(value)])
+        | ("$eq", [Node::Constant(value), Node::Path(Variable::Root, path)])
+            if !path.is_empty() && !matches!(value, Value::Null | Value::Undefined | Value::Array(_)) =>
+        {
+            // Through arrays a path gives an array here, which equals no such value; so does a filter's.
+            debug_assert!(path::check_field_path(path).is_ok());
+            found.push((path, value));
+        }
+        _ => {}
+    }
+}

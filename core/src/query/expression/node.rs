@@ -1,0 +1,185 @@
+//! An expression as a tree, and its evaluation.
+//!
+//! INVARIANT: a variable's place counts the scopes between its use and its binding, so evaluation never looks up a name.
+
+use super::operand::Operand;
+use super::operators::Operator;
+use crate::budget;
+use crate::error::Result;
+use crate::values::collation::Collator;
+use crate::values::document::order;
+use crate::values::document::raw::{RawObject, RawValue};
+use crate::values::document::value::Value;
+use std::cmp::Ordering;
+use std::fmt;
+
+/// A part of an expression.
+#[derive(Debug)]
+pub(super) enum Node {
+    /// a value
+    Constant(Value),
+    /// a parameter that is not given
+    Absent,
+    /// what is at a path of a variable; the whole of it if the path is empty
+    Path(Variable, String),
+    /// a document of computed fields
+    Object(Vec<(String, Node)>),
+    /// an array of computed elements
+    Array(Vec<Node>),
+    /// an operator and its arguments
+    Call(&'static Operator, Vec<Node>),
+}
+
+/// Where a variable's value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Variable {
+    /// the document: `$$ROOT`, and `$$CURRENT` unless it is bound anew
+    Root,
+    /// nothing: `$$REMOVE`
+    Remove,
+    /// bound so many scopes further out
+    Bound(usize),
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// What an expression is evaluated in.
+#[derive(Clone, Copy)]
+pub(crate) struct Scope<'s> {
+    /// the document
+    pub root: RawObject<'s>,
+    /// how strings compare
+    pub collator: Option<&'s Collator>,
+    frame: Option<&'s Frame<'s>>,
+}
+
+/// Variables' values, the innermost last, and the scope around.
+struct Frame<'s> {
+    values: Vec<Operand<'s>>,
+    outer: Option<&'s Frame<'s>>,
+}
+
+impl<'s> Scope<'s> {
+    pub(crate) fn new(root: RawObject<'s>, collator: Option<&'s Collator>) -> Scope<'s> {
+        Scope { root, collator, frame: None }
+    }
+
+    /// Calls back in a scope with one variable more.
+    pub(super) fn with<R>(&self, value: Operand<'_>, inside: impl FnOnce(&Scope<'_>) -> R) -> R {
+        self.with_all(vec![value], inside)
+    }
+
+    /// Calls back in a scope with several variables more, the last the innermost.
+    pub(super) fn with_all<R>(&self, values: Vec<Operand<'_>>, inside: impl FnOnce(&Scope<'_>) -> R) -> R {
+        let frame = Frame { values, outer: self.frame };
+        inside(&Scope { root: self.root, collator: self.collator, frame: Some(&frame) })
+    }
+
+    fn variable(&self, mut scopes: usize) -> Operand<'s> {
+        let mut frame = self.frame;
+        while let Some(found) = frame {
+            if let Some(place) = found.values.len().checked_sub(scopes + 1) {
+                return match &found.values[place] {
+                    Operand::Missing => Operand::Missing,
+                    Operand::Stored(raw) => Operand::Stored(*raw),
+                    Operand::Given(value) => Operand::Given(value),
+                    Operand::Made(value) => Operand::Given(value),
+                };
+            }
+            scopes -= found.values.len();
+            frame = found.outer;
+        }
+        Operand::Missing
+    }
+}
+
+impl Node {
+    /// The value in a scope.
+    pub(super) fn evaluate<'s>(&'s self, scope: &Scope<'s>) -> Result<Operand<'s>> {
+        budget::step();
+        Ok(match self {
+            Node::Constant(value) => Operand::Given(value),
+            Node::Absent => Operand::Missing,
+            Node::Path(Variable::Root, path) if path.is_empty() => Operand::Stored(RawValue::Object(scope.root)),
+            Node::Path(Variable::Root, path) => Operand::Stored(RawValue::Object(scope.root)).at(path),
+            Node::Path(Variable::Remove, _) => Operand::Missing,
+            Node::Path(Variable::Bound(scopes), path) if path.is_empty() => scope.variable(*scopes),
+            Node::Path(Variable::Bound(scopes), path) => scope.variable(*scopes).at(path),
+            Node::Object(fields) => {
+                let mut object = Vec::with_capacity(fields.len());
+                for (name, node) in fields {
+                    object.extend(node.evaluate(scope)?.into_option().map(|value| (name.clone(), value)));
+                }
+                Operand::Made(Value::Object(object))
+            }
+            Node::Array(items) => {
+                let items = items.iter().map(|node| Ok(node.evaluate(scope)?.into_value()));
+                Operand::Made(Value::Array(items.collect::<Result<_>>()?))
+            }
+            Node::Call(operator, arguments) => (operator.evaluate)(&Call::new(operator.name, arguments, *scope))?,
+        })
+    }
+}
+
+/// An operator being evaluated: its arguments, each computed when asked for.
+pub(super) struct Call<'s> {
+    pub name: &'static str,
+    arguments: &'s [Node],
+    pub scope: Scope<'s>,
+}
+
+impl<'s> Call<'s> {
+    /// A call of an operator.
+    pub fn new(name: &'static str, arguments: &'s [Node], scope: Scope<'s>) -> Call<'s> {
+        Call { name, arguments, scope }
+    }
+
+    /// How many arguments there are.
+    pub fn len(&self) -> usize {
+        self.arguments.len()
+    }
+
+    /// True if the parameter is given.
+    pub fn given(&self, index: usize) -> bool {
+        self.arguments.get(index).is_some_and(|node| !matches!(node, Node::Absent))
+    }
+
+    /// An argument's value; missing for one that is not given.
+    pub fn argument(&self, index: usize) -> Result<Operand<'s>> {
+        match self.arguments.get(index) {
+            Some(node) => node.evaluate(&self.scope),
+            None => Ok(Operand::Missing),
+        }
+    }
+
+    /// An argument's value, in another scope.
+    pub fn argument_in<'i>(&self, index: usize, scope: &Scope<'i>) -> Result<Operand<'i>>
+    where
+        's: 'i,
+    {
+        match self.arguments.get(index) {
+            Some(node) => node.evaluate(scope),
+            None => Ok(Operand::Missing),
+        }
+    }
+
+    /// All arguments' values, one after the other.
+    pub fn arguments(&self) -> impl Iterator<Item = Result<Operand<'s>>> + '_ {
+        self.arguments.iter().map(|node| node.evaluate(&self.scope))
+    }
+
+    /// Compares under the collation.
+    pub fn compare(&self, a: &Operand<'_>, b: &Operand<'_>) -> Ordering {
+        a.compare(b, self.scope.collator)
+    }
+
+    /// Compares owned values under the collation.
+    pub fn compare_values(&self, a: &Value, b: &Value) -> Ordering {
+        let strings: order::Strings<'_> = self.scope.collator;
+        Operand::Given(a).compare(&Operand::Given(b), strings)
+    }
+}

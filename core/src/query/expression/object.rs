@@ -1,0 +1,240 @@
+//! Documents.
+
+use super::node::Call;
+use super::node::Node;
+use super::operand::Operand;
+use super::operators::{Arguments, Operator};
+use super::parse::Parser;
+use crate::budget;
+use crate::error::{Error, Kind, Result};
+use crate::values::document::ext_json;
+use crate::values::document::number::Number;
+use crate::values::document::value::Value;
+use serde_json::Value as Json;
+use std::collections::HashMap;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::any("$mergeObjects", merge),
+    Operator::new("$getField", Arguments::Special(parse_get), get),
+    Operator::new("$setField", Arguments::Special(|parser, json| parse_set(parser, json, "$setField")), set),
+    Operator::new("$unsetField", Arguments::Special(|parser, json| parse_set(parser, json, "$unsetField")), set),
+    Operator::exactly("$bsonSize", 1, bson_size),
+];
+
+fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T> {
+    Err(Error::new(kind, message))
+}
+
+/// A document that is being made.
+#[derive(Default)]
+pub(super) struct Fields {
+    fields: Vec<(String, Value)>,
+    positions: HashMap<String, usize>,
+}
+
+impl Fields {
+    /// Sets a field, or adds it at the end.
+    pub(super) fn put(&mut self, name: String, value: Value) {
+        budget::step();
+        match self.positions.get(&name) {
+            Some(position) => self.fields[*position].1 = value,
+            None => {
+                self.positions.insert(name.clone(), self.fields.len());
+                self.fields.push((name, value));
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    pub(super) fn into_value(self) -> Value {
+        Value::Object(self.fields)
+    }
+}
+
+fn merge(call: &Call<'_>) -> Result<Operand<'static>> {
+    let mut merged = Fields::default();
+    let mut one = |document: Operand<'_>| {
+        if document.is_nullish() {
+            return Ok(());
+        }
+        let type_name = document.type_name();
+        let Some(fields) = document.into_fields() else {
+            let message = format!("$mergeObjects requires object inputs, but input is of type {type_name}");
+            return fail(Kind::Location40400, message);
+        };
+        fields.into_iter().for_each(|(name, value)| merged.put(name, value.into_value()));
+        Ok(())
+    };
+    for document in call.arguments() {
+        let document = document?;
+        match document.clone().into_items() {
+            Some(items) if call.len() == 1 => items.into_iter().try_for_each(&mut one)?,
+            _ => one(document)?,
+        }
+    }
+    Ok(Operand::Made(merged.into_value()))
+}
+
+fn found(json: &Json) -> &'static str {
+    ext_json::from_json(json).map_or("object", |value| value.type_name())
+}
+
+/// A field's name that must not depend on the document: a text, or `{"$literal": text}`.
+fn constant_name(operator: &str, parser: &mut Parser<'_>, json: &Json, not_constant: Kind) -> Result<Node> {
+    if let Json::String(name) = json
+        && name.starts_with('$')
+    {
+        let message = format!(
+            "A field path reference which is not allowed in this context. Did you mean {{$literal: '{name}'}}?"
+        );
+        return fail(Kind::Location5654600, message);
+    }
+    match parser.node(json)? {
+        node @ Node::Constant(Value::String(_)) => Ok(node),
+        Node::Constant(other) => fail(
+            Kind::Location5654602,
+            format!("{operator} requires 'field' to evaluate to type String, but got {}", other.type_name()),
+        ),
+        _ => fail(not_constant, format!("{operator} requires 'field' to evaluate to a constant")),
+    }
+}
+
+/// The name, then the document.
+fn parse_get(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
+    let current = Json::String("$$CURRENT".to_owned());
+    let (field, input) = match argument {
+        Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
+            if let Some(unknown) = fields.keys().find(|name| !["field", "input"].contains(&name.as_str())) {
+                return fail(Kind::Location3041701, format!("$getField found an unknown argument: {unknown}"));
+            }
+            let Some(field) = fields.get("field") else {
+                return fail(Kind::Location3041702, "$getField requires 'field' to be specified");
+            };
+            let Some(input) = fields.get("input") else {
+                return fail(Kind::Location3041703, "$getField requires 'input' to be specified");
+            };
+            (field, input)
+        }
+        field => (field, &current),
+    };
+    if let Json::String(name) = field
+        && name.starts_with('$')
+    {
+        let message = format!(
+            "A field path reference which is not allowed in this context. Did you mean {{$literal: '{name}'}}?"
+        );
+        return fail(Kind::Location5654600, message);
+    }
+    let name = parser.node(field)?;
+    if let Node::Constant(value) = &name
+        && !matches!(value, Value::String(_))
+    {
+        let message = format!("$getField requires 'field' to evaluate to type String, but got {}", value.type_name());
+        return fail(Kind::Location5654602, message);
+    }
+    Ok(vec![name, parser.node(input)?])
+}
+
+fn get<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
+    let name = call.argument(0)?;
+    let Some(name) = name.text() else {
+        let message = format!("$getField requires 'field' to evaluate to type String, but got {}", name.type_name());
+        return fail(Kind::Location3041704, message);
+    };
+    let input = call.argument(1)?;
+    if input.is_nullish() {
+        return Ok(if input.is_missing() { Operand::Missing } else { Operand::NULL });
+    }
+    Ok(input.into_field(name))
+}
+
+/// The name, the document, the value.
+fn parse_set(parser: &mut Parser<'_>, argument: &Json, operator: &str) -> Result<Vec<Node>> {
+    let setting = operator == "$setField";
+    let Json::Object(fields) = argument else {
+        let message = format!("{operator} only supports an object as its argument, found: {}", found(argument));
+        return fail(Kind::Location4161100, message);
+    };
+    let names: &[&str] = if setting { &["field", "input", "value"] } else { &["field", "input"] };
+    if let Some(unknown) = fields.keys().find(|name| !names.contains(&name.as_str())) {
+        return fail(Kind::Location4161101, format!("{operator} found an unknown argument: {unknown}"));
+    }
+    let Some(field) = fields.get("field") else {
+        return fail(Kind::Location4161102, format!("{operator} requires 'field' to be specified"));
+    };
+    let Some(input) = fields.get("input") else {
+        return fail(Kind::Location4161109, format!("{operator} requires 'input' to be specified"));
+    };
+    let value = match (fields.get("value"), setting) {
+        (Some(value), _) => parser.node(value)?,
+        (None, false) => Node::Absent,
+        (None, true) => return fail(Kind::Location4161103, "$setField requires 'value' to be specified"),
+    };
+    Ok(vec![constant_name(operator, parser, field, Kind::Location4161106)?, parser.node(input)?, value])
+}
+
+fn set(call: &Call<'_>) -> Result<Operand<'static>> {
+    let name = call.argument(0)?;
+    let name = name.text().unwrap_or_default().to_owned();
+    let input = call.argument(1)?;
+    if input.is_nullish() {
+        return Ok(Operand::NULL);
+    }
+    let type_name = input.type_name();
+    let Some(fields) = input.into_fields() else {
+        let message = format!("{} requires 'input' to evaluate to type Object, found: {type_name}", call.name);
+        return fail(Kind::Location4161105, message);
+    };
+    let mut fields: Vec<(String, Value)> = fields.into_iter().map(|(name, value)| (name, value.into_value())).collect();
+    match call.argument(2)?.into_option() {
+        Some(value) => match fields.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = value,
+            None => fields.push((name, value)),
+        },
+        None => fields.retain(|(known, _)| *known != name),
+    }
+    Ok(Operand::Made(Value::Object(fields)))
+}
+
+/// The size that the document would have as BSON.
+fn bson_size(call: &Call<'_>) -> Result<Operand<'static>> {
+    let document = call.argument(0)?;
+    if document.is_nullish() {
+        return Ok(Operand::NULL);
+    }
+    if !document.is_object() {
+        let message = format!("$bsonSize requires a document input, found: {}", document.type_name());
+        return fail(Kind::Location31393, message);
+    }
+    Ok(Operand::int(value_size(&document.into_value()) as i64))
+}
+
+/// Bytes of a value in BSON. Source: the specification at bsonspec.org.
+fn value_size(value: &Value) -> usize {
+    let string = |text: &str| 4 + text.len() + 1;
+    let document = |fields: &[(String, Value)]| {
+        4 + fields.iter().map(|(name, value)| 1 + name.len() + 1 + value_size(value)).sum::<usize>() + 1
+    };
+    match value {
+        Value::MinKey | Value::MaxKey | Value::Null | Value::Undefined => 0,
+        Value::Number(Number::Int(value)) if i32::try_from(*value).is_ok() => 4,
+        Value::Number(Number::Int(_) | Number::Double(_)) => 8,
+        Value::Number(Number::Decimal(_)) => 16,
+        Value::String(text) | Value::Code(text) | Value::Symbol(text) => string(text),
+        Value::Object(fields) => document(fields),
+        Value::Array(items) => {
+            let names = items.iter().enumerate().map(|(index, value)| (index.to_string().len(), value));
+            4 + names.map(|(name, value)| 1 + name + 1 + value_size(value)).sum::<usize>() + 1
+        }
+        Value::Binary(_, bytes) => 4 + 1 + bytes.len(),
+        Value::ObjectId(_) => 12,
+        Value::Bool(_) => 1,
+        Value::Date(_) | Value::Timestamp(..) => 8,
+        Value::Regex(pattern, options) => pattern.len() + 1 + options.len() + 1,
+        Value::DbPointer(namespace, _) => string(namespace) + 12,
+        Value::CodeWithScope(code, scope) => 4 + string(code) + document(scope),
+    }
+}

@@ -1,0 +1,393 @@
+//! A value that an expression computes with: read in place where it is stored, owned where it was made.
+
+use crate::budget;
+use crate::values::document::element::Element;
+use crate::values::document::ext_json;
+use crate::values::document::number::Number;
+use crate::values::document::order::{self, Class};
+use crate::values::document::raw::RawValue;
+use crate::values::document::value::Value;
+use crate::values::document::view::View;
+use crate::values::document::write::Part;
+use crate::values::path;
+use std::cmp::Ordering;
+
+/// A value, or the absence of one, which expressions tell from null.
+#[derive(Clone, Debug)]
+pub(crate) enum Operand<'a> {
+    /// no value: a field that is not there, `$$REMOVE`
+    Missing,
+    /// read from the document
+    Stored(RawValue<'a>),
+    /// a constant of the expression, or a variable's value
+    Given(&'a Value),
+    /// computed
+    Made(Value),
+}
+
+/// The longest text of a value in a message, in bytes.
+const MAX_SHOWN: usize = 200;
+
+/// As much of a value as fits a message, so that a large one is not copied for it; `room` is in bytes, about.
+fn begin_of(value: &Value, room: &mut usize) -> Value {
+    let mut begins = |text: &str| {
+        let end = (0..=text.len().min(*room)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        *room -= end;
+        text[..end].to_owned()
+    };
+    match value {
+        Value::String(text) => Value::String(begins(text)),
+        Value::Code(text) => Value::Code(begins(text)),
+        Value::Symbol(text) => Value::Symbol(begins(text)),
+        Value::Binary(subtype, bytes) => {
+            let end = bytes.len().min(*room);
+            *room -= end;
+            Value::Binary(*subtype, bytes[..end].to_vec())
+        }
+        Value::Array(items) => {
+            let mut shown = Vec::new();
+            for item in items {
+                let Some(left) = room.checked_sub(1) else { break };
+                *room = left;
+                shown.push(begin_of(item, room));
+            }
+            Value::Array(shown)
+        }
+        Value::Object(fields) => {
+            let mut shown = Vec::new();
+            for (name, value) in fields {
+                let Some(left) = room.checked_sub(name.len() + 1) else { break };
+                *room = left;
+                shown.push((name.clone(), begin_of(value, room)));
+            }
+            Value::Object(shown)
+        }
+        other => other.clone(),
+    }
+}
+
+/// Before so many elements are listed as operands.
+fn take_in(count: usize) {
+    budget::room_for(count * size_of::<Operand<'_>>());
+    budget::steps(1 + count / 16);
+}
+
+impl<'a> Operand<'a> {
+    pub(crate) const NULL: Operand<'static> = Operand::Made(Value::Null);
+
+    pub(crate) fn int(value: i64) -> Operand<'static> {
+        Operand::Made(Value::Number(Number::Int(value)))
+    }
+
+    pub(crate) fn double(value: f64) -> Operand<'static> {
+        Operand::Made(Value::Number(Number::Double(value)))
+    }
+
+    pub(crate) fn number_of(value: Number) -> Operand<'static> {
+        Operand::Made(Value::Number(value))
+    }
+
+    pub(crate) fn string(value: impl Into<String>) -> Operand<'static> {
+        Operand::Made(Value::String(value.into()))
+    }
+
+    pub(crate) fn bool(value: bool) -> Operand<'static> {
+        Operand::Made(Value::Bool(value))
+    }
+
+    pub(crate) fn date_of(millis: i64) -> Operand<'static> {
+        Operand::Made(Value::Date(millis))
+    }
+
+    pub(crate) fn array(items: Vec<Value>) -> Operand<'static> {
+        Operand::Made(Value::Array(items))
+    }
+
+    /// The owned value that is behind a reference, if it is owned at all.
+    fn owned(&self) -> Option<&Value> {
+        match self {
+            Operand::Given(value) => Some(value),
+            Operand::Made(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Calls back with a view of the value; undefined looks like null, a symbol like its string. Missing has none.
+    pub(crate) fn with_view<R>(&self, use_view: impl FnOnce(View<'_>) -> R) -> Option<R> {
+        match self {
+            Operand::Missing => None,
+            Operand::Stored(raw) => Some(use_view(View::of_element(&Element::of(*raw)))),
+            Operand::Given(value) => Some(use_view(View::of_value(value))),
+            Operand::Made(value) => Some(use_view(View::of_value(value))),
+        }
+    }
+
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Operand::Missing)
+    }
+
+    /// True for null, undefined and missing.
+    pub(crate) fn is_nullish(&self) -> bool {
+        match self {
+            Operand::Missing => true,
+            Operand::Stored(raw) => Class::of_raw(*raw) == Class::Null,
+            Operand::Given(value) => matches!(value, Value::Null | Value::Undefined),
+            Operand::Made(value) => matches!(value, Value::Null | Value::Undefined),
+        }
+    }
+
+    /// MongoDB's alias of the type, or "missing".
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Operand::Missing => "missing",
+            Operand::Stored(raw) => Element::of(*raw).type_name(),
+            Operand::Given(value) => value.type_name(),
+            Operand::Made(value) => value.type_name(),
+        }
+    }
+
+    /// The value as messages show it.
+    pub(crate) fn shown(&self) -> String {
+        let mut room = 2 * MAX_SHOWN;
+        let value = match self {
+            Operand::Missing => return "MISSING".to_owned(),
+            Operand::Stored(raw) => begin_of(&Value::from_raw(*raw), &mut room),
+            Operand::Given(value) => begin_of(value, &mut room),
+            Operand::Made(value) => begin_of(value, &mut room),
+        };
+        let mut text = match &value {
+            Value::Number(Number::Decimal(decimal)) => decimal.to_string(),
+            Value::Number(Number::Double(double)) => double.to_string(),
+            value => ext_json::to_json(value).to_string(),
+        };
+        if text.len() > MAX_SHOWN {
+            let end = (0..=MAX_SHOWN).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+            text.truncate(end);
+            text.push('…');
+        }
+        text
+    }
+
+    /// The truth of a value: false, null, undefined, missing and zero are false.
+    pub(crate) fn is_true(&self) -> bool {
+        match self {
+            Operand::Stored(RawValue::Bool(value)) => *value,
+            Operand::Made(Value::Bool(value)) => *value,
+            _ if self.is_nullish() => false,
+            _ => self
+                .with_view(|view| match view {
+                    View::Bool(value) => value,
+                    View::Number(number) => number.is_nan() || number.to_f64() != 0.0,
+                    _ => true,
+                })
+                .unwrap_or(false),
+        }
+    }
+
+    pub(crate) fn number(&self) -> Option<Number> {
+        match self {
+            Operand::Stored(RawValue::Number(number)) => Some(number.to_number()),
+            _ => self
+                .with_view(|view| match view {
+                    View::Number(number) => Some(number.clone()),
+                    _ => None,
+                })
+                .flatten(),
+        }
+    }
+
+    /// A string's text; None for symbols too.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match (self, self.owned()) {
+            (Operand::Stored(RawValue::String(text)), _) => Some(text),
+            (_, Some(Value::String(text))) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn date(&self) -> Option<i64> {
+        self.with_view(|view| match view {
+            View::Date(millis) => Some(millis),
+            _ => None,
+        })
+        .flatten()
+    }
+
+    pub(crate) fn as_bool(&self) -> Option<bool> {
+        self.with_view(|view| match view {
+            View::Bool(value) => Some(value),
+            _ => None,
+        })
+        .flatten()
+    }
+
+    /// True for an array.
+    pub(crate) fn is_array(&self) -> bool {
+        matches!(self, Operand::Stored(RawValue::Array(_))) || matches!(self.owned(), Some(Value::Array(_)))
+    }
+
+    /// True for an embedded document.
+    pub(crate) fn is_object(&self) -> bool {
+        match self {
+            Operand::Stored(raw) => path::embedded(*raw).is_some(),
+            _ => matches!(self.owned(), Some(Value::Object(_))),
+        }
+    }
+
+    /// How many elements an array has.
+    pub(crate) fn array_len(&self) -> Option<usize> {
+        match (self, self.owned()) {
+            (Operand::Stored(RawValue::Array(array)), _) => Some(array.len()),
+            (_, Some(Value::Array(items))) => Some(items.len()),
+            _ => None,
+        }
+    }
+
+    /// An array's elements.
+    pub(crate) fn into_items(self) -> Option<Vec<Operand<'a>>> {
+        match self {
+            Operand::Stored(RawValue::Array(array)) => {
+                take_in(array.len());
+                Some(array.iter().map(Operand::Stored).collect())
+            }
+            Operand::Given(Value::Array(items)) => {
+                take_in(items.len());
+                Some(items.iter().map(Operand::Given).collect())
+            }
+            Operand::Made(Value::Array(items)) => {
+                take_in(items.len());
+                Some(items.into_iter().map(Operand::Made).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// An array's element.
+    pub(crate) fn into_item(self, index: usize) -> Operand<'a> {
+        let found = match self {
+            Operand::Stored(RawValue::Array(array)) => array.get(index).map(Operand::Stored),
+            Operand::Given(Value::Array(items)) => items.get(index).map(Operand::Given),
+            Operand::Made(Value::Array(mut items)) => {
+                (index < items.len()).then(|| Operand::Made(items.swap_remove(index)))
+            }
+            _ => None,
+        };
+        found.unwrap_or(Operand::Missing)
+    }
+
+    /// A document's fields, in jsonb's order where they are stored.
+    pub(crate) fn into_fields(self) -> Option<Vec<(String, Operand<'a>)>> {
+        match self {
+            Operand::Stored(raw) => {
+                let object = path::embedded(raw)?;
+                take_in(2 * object.len());
+                Some(object.iter().map(|(name, value)| (name.to_owned(), Operand::Stored(value))).collect())
+            }
+            Operand::Given(Value::Object(fields)) => {
+                take_in(2 * fields.len());
+                Some(fields.iter().map(|(name, value)| (name.clone(), Operand::Given(value))).collect())
+            }
+            Operand::Made(Value::Object(fields)) => {
+                Some(fields.into_iter().map(|(name, value)| (name, Operand::Made(value))).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// A document's field; missing for what is no document.
+    pub(crate) fn into_field(self, name: &str) -> Operand<'a> {
+        let found = match self {
+            Operand::Stored(raw) => path::embedded(raw).and_then(|object| object.get(name)).map(Operand::Stored),
+            Operand::Given(Value::Object(fields)) => {
+                fields.iter().rev().find(|(field, _)| field == name).map(|(_, value)| Operand::Given(value))
+            }
+            Operand::Made(Value::Object(fields)) => {
+                fields.into_iter().rev().find(|(field, _)| field == name).map(|(_, value)| Operand::Made(value))
+            }
+            _ => None,
+        };
+        found.unwrap_or(Operand::Missing)
+    }
+
+    /// The value at a dotted path, as expressions read it: an array on the way gives an array of what its documents
+    /// have there.
+    pub(crate) fn at(self, path: &str) -> Operand<'a> {
+        if self.is_array() {
+            let inside = self.into_items().unwrap_or_default().into_iter().filter(Operand::is_object);
+            let found = inside.filter_map(|item| {
+                budget::step();
+                item.at(path).into_option()
+            });
+            return Operand::array(found.collect());
+        }
+        let (head, rest) = path::split(path);
+        let value = self.into_field(head);
+        match rest {
+            None => value,
+            Some(rest) => value.at(rest),
+        }
+    }
+
+    /// The owned value; None if it is missing.
+    pub(crate) fn into_option(self) -> Option<Value> {
+        match self {
+            Operand::Missing => None,
+            Operand::Stored(raw) => Some(Value::from_raw(raw)),
+            Operand::Given(value) => Some(budget::copying(|| value.clone())),
+            Operand::Made(value) => Some(value),
+        }
+    }
+
+    /// The owned value; null if it is missing, as an element of an array is.
+    pub(crate) fn into_value(self) -> Value {
+        self.into_option().unwrap_or(Value::Null)
+    }
+
+    /// The same, borrowing nothing.
+    pub(crate) fn into_owned(self) -> Operand<'static> {
+        self.into_option().map_or(Operand::Missing, Operand::Made)
+    }
+
+    /// What is written into a document; None if it is missing.
+    pub(crate) fn into_part(self) -> Option<Part<'a>> {
+        match self {
+            Operand::Missing => None,
+            Operand::Stored(raw) => Some(Part::Raw(raw)),
+            Operand::Given(value) => Some(Part::Owned(budget::copying(|| value.clone()))),
+            Operand::Made(value) => Some(Part::Owned(value)),
+        }
+    }
+
+    /// Missing and undefined stand between MinKey and null.
+    fn rank(&self) -> Option<u8> {
+        let undefined = match self {
+            Operand::Missing => true,
+            Operand::Stored(RawValue::Object(_)) => self.type_name() == "undefined",
+            Operand::Given(value) => matches!(value, Value::Undefined),
+            Operand::Made(value) => matches!(value, Value::Undefined),
+            Operand::Stored(_) => false,
+        };
+        undefined.then_some(Class::MinKey as u8 + 1)
+    }
+
+    fn class(&self) -> u8 {
+        self.with_view(|view| view.class() as u8).unwrap_or(0)
+    }
+
+    /// Compares in the order of all types, with missing and undefined below null.
+    pub(crate) fn compare(&self, other: &Operand<'_>, strings: order::Strings<'_>) -> Ordering {
+        budget::step();
+        match (self.rank(), other.rank()) {
+            (Some(_), Some(_)) => Ordering::Equal,
+            (Some(rank), None) => rank.cmp(&other.class()),
+            (None, Some(rank)) => self.class().cmp(&rank),
+            (None, None) => match (self, other) {
+                (Operand::Stored(a), Operand::Given(b)) if strings.is_none() => order::compare_raw(*a, b),
+                _ => self
+                    .with_view(|a| other.with_view(|b| order::compare_views(&a, &b, strings)))
+                    .flatten()
+                    .unwrap_or(Ordering::Equal),
+            },
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Regular expressions in strings.
+
+use super::node::Call;
+use super::operand::Operand;
+use super::operators::{Arguments, Operator, Parameter, Refusal};
+use crate::error::{Error, Kind, Result};
+use crate::query::filter::Pattern;
+use crate::values::document::number::Number;
+use crate::values::document::value::Value;
+use std::cell::RefCell;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("$regexMatch", ARGUMENTS, |call| {
+        searched(call, Value::Bool(false), |pattern, text| pattern.search(text).map(Value::Bool))
+    }),
+    Operator::new("$regexFind", ARGUMENTS, |call| {
+        searched(call, Value::Null, |pattern, text| Ok(matches(pattern, text, 1)?.pop().unwrap_or(Value::Null)))
+    }),
+    Operator::new("$regexFindAll", ARGUMENTS, |call| {
+        searched(call, Value::Array(Vec::new()), |pattern, text| matches(pattern, text, usize::MAX).map(Value::Array))
+    }),
+];
+
+const ARGUMENTS: Arguments = Arguments::Named(
+    &[
+        Parameter::required("input", Kind::Location31022),
+        Parameter::required("regex", Kind::Location31023),
+        Parameter::optional("options"),
+    ],
+    Refusal { object: Kind::Location51103, name: Kind::Location31024 },
+);
+
+thread_local! {
+    /// The pattern compiled last: mostly it is the same for every document.
+    static LAST: RefCell<Option<(String, String, Pattern)>> = const { RefCell::new(None) };
+}
+
+fn fail<T>(kind: Kind, message: String) -> Result<T> {
+    Err(Error::new(kind, message))
+}
+
+fn searched(call: &Call<'_>, none: Value, search: fn(&Pattern, &str) -> Result<Value>) -> Result<Operand<'static>> {
+    let (input, regex, options) = (call.argument(0)?, call.argument(1)?, call.argument(2)?);
+    if !input.is_nullish() && input.text().is_none() {
+        return fail(Kind::Location51104, format!("{} needs 'input' to be of type string", call.name));
+    }
+    let given = match options.text() {
+        Some(text) => Some(text),
+        None if options.is_nullish() => None,
+        None => return fail(Kind::Location51106, format!("{} needs 'options' to be of type string", call.name)),
+    };
+    let (source, options) = match regex.clone().into_value() {
+        Value::String(source) => (source, given.unwrap_or_default().to_owned()),
+        Value::Regex(_, own) if !own.is_empty() && given.is_some() => {
+            let message = format!("{}: found regex option(s) specified in both 'regex' and 'option' fields", call.name);
+            return fail(Kind::Location51107, message);
+        }
+        Value::Regex(source, own) => (source, given.map_or(own, str::to_owned)),
+        Value::Null | Value::Undefined => return Ok(Operand::Made(none)),
+        _ => return fail(Kind::Location51105, format!("{} needs 'regex' to be of type string or regex", call.name)),
+    };
+    for (text, kind, what) in [
+        (&source, Kind::Location51109, "regular expression"),
+        (&options, Kind::Location51110, "regular expression options"),
+    ] {
+        if text.contains('\0') {
+            return fail(kind, format!("{}: {what} cannot contain an embedded null byte", call.name));
+        }
+    }
+    LAST.with_borrow_mut(|last| {
+        let known = last.as_ref().is_some_and(|(s, o, _)| *s == source && *o == options);
+        if !known {
+            let pattern = Pattern::new(&source, &options).map_err(|error| match error.kind {
+                Kind::Location51091 => {
+                    Error::new(Kind::Location51111, format!("Invalid Regex in {}: {}", call.name, error.message))
+                }
+                _ => error,
+            })?;
+            *last = Some((source, options, pattern));
+        }
+        match (input.text(), last.as_ref()) {
+            (Some(text), Some((_, _, pattern))) => search(pattern, text).map(Operand::Made),
+            _ => Ok(Operand::Made(none)),
+        }
+    })
+}
+
+/// The matches: text, position in code points, captures.
+fn matches(pattern: &Pattern, text: &str, most: usize) -> Result<Vec<Value>> {
+    let (mut position, mut counted) = (0, 0);
+    pattern
+        .captures_in(text)
+        .take(most)
+        .map(|captures| {
+            let captures = captures?;
+            let (start, end) = captures.first().copied().flatten().unwrap_or((0, 0));
+            position += text[counted..start].chars().count();
+            counted = start;
+            let part = |range: &Option<(usize, usize)>| {
+                range.map_or(Value::Null, |(start, end)| Value::String(text[start..end].to_owned()))
+            };
+            Ok(Value::Object(vec![
+                ("match".to_owned(), Value::String(text[start..end].to_owned())),
+                ("idx".to_owned(), Value::Number(Number::Int(position as i64))),
+                ("captures".to_owned(), Value::Array(captures.iter().skip(1).map(part).collect())),
+            ]))
+        })
+        .collect()
+}

@@ -1,0 +1,189 @@
+//! Operators that bind variables, and the random number.
+
+use super::node::{Call, Node};
+use super::operand::Operand;
+use super::operators::{Arguments, Operator};
+use super::parse::{Parser, check_variable_name};
+use crate::error::{Error, Kind, Result};
+use crate::values::document::ext_json;
+use crate::values::document::value::Value;
+use serde_json::{Map, Value as Json};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::impure("$let", Arguments::Special(parse_let), evaluate_let),
+    Operator::impure("$map", Arguments::Special(parse_map), map),
+    Operator::impure("$filter", Arguments::Special(parse_filter), filter),
+    Operator::impure("$reduce", Arguments::Special(parse_reduce), reduce),
+    Operator::impure("$rand", Arguments::Special(parse_rand), |_| Ok(Operand::double(fastrand::f64()))),
+];
+
+/// The name of an element that is given none.
+const ELEMENT: &str = "this";
+
+/// Fields of an operator's argument, with the codes of its errors.
+struct Named<'j> {
+    operator: &'static str,
+    fields: &'j Map<String, Json>,
+}
+
+impl<'j> Named<'j> {
+    fn of(
+        operator: &'static str,
+        argument: &'j Json,
+        names: &[&str],
+        no_object: Kind,
+        unknown_name: Kind,
+    ) -> Result<Named<'j>> {
+        let Json::Object(fields) = argument else {
+            let found = ext_json::from_json(argument).map_or("object", |value| value.type_name());
+            let message = format!("{operator} only supports an object as its argument, found: {found}");
+            return Err(Error::new(no_object, message));
+        };
+        if let Some(unknown) = fields.keys().find(|name| !names.contains(&name.as_str())) {
+            return Err(Error::new(unknown_name, format!("Unrecognized parameter to {operator}: {unknown}")));
+        }
+        Ok(Named { operator, fields })
+    }
+
+    fn required(&self, name: &str, missing: Kind) -> Result<&'j Json> {
+        let message = || format!("Missing '{name}' parameter to {}", self.operator);
+        self.fields.get(name).ok_or_else(|| Error::new(missing, message()))
+    }
+
+    /// The variable's name that `as` gives.
+    fn element_name(&self) -> Result<&'j str> {
+        match self.fields.get("as") {
+            None => Ok(ELEMENT),
+            Some(Json::String(name)) => check_variable_name(name).map(|()| name.as_str()),
+            Some(_) => Err(Error::new(Kind::FailedToParse, "'as' must be the name of a variable")),
+        }
+    }
+}
+
+/// The variables' values, then the expression.
+fn parse_let(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
+    let named = Named::of("$let", argument, &["vars", "in"], Kind::Location16874, Kind::Location16875)?;
+    let variables = named.required("vars", Kind::Location16876)?;
+    let inside = named.required("in", Kind::Location16877)?;
+    let Json::Object(variables) = variables else {
+        return Err(Error::new(Kind::Location10065, "invalid parameter: expected an object (vars)"));
+    };
+    let mut nodes = Vec::with_capacity(variables.len() + 1);
+    for (name, json) in variables {
+        check_variable_name(name)?;
+        nodes.push(parser.node(json)?);
+    }
+    let names: Vec<&str> = variables.keys().map(String::as_str).collect();
+    nodes.push(parser.node_with(&names, inside)?);
+    Ok(nodes)
+}
+
+fn evaluate_let<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
+    let last = call.len() - 1;
+    let values = call.arguments().take(last).collect::<Result<Vec<_>>>()?;
+    call.scope.with_all(values, |scope| Ok(call.argument_in(last, scope)?.into_owned()))
+}
+
+fn parse_map(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
+    let named = Named::of("$map", argument, &["input", "as", "in"], Kind::Location16878, Kind::Location16879)?;
+    let input = named.required("input", Kind::Location16880)?;
+    let inside = named.required("in", Kind::Location16882)?;
+    let name = named.element_name()?;
+    Ok(vec![parser.node(input)?, parser.node_with(&[name], inside)?])
+}
+
+fn map<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
+    let input = call.argument(0)?;
+    if input.is_nullish() {
+        return Ok(Operand::NULL);
+    }
+    let Some(items) = input.clone().into_items() else {
+        let message = format!("input to $map must be an array not {}", input.type_name());
+        return Err(Error::new(Kind::Location16883, message));
+    };
+    let mapped =
+        items.into_iter().map(|item| call.scope.with(item, |scope| Ok(call.argument_in(1, scope)?.into_value())));
+    Ok(Operand::array(mapped.collect::<Result<_>>()?))
+}
+
+fn parse_filter(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
+    let names = ["input", "as", "cond", "limit"];
+    let named = Named::of("$filter", argument, &names, Kind::Location28646, Kind::Location28647)?;
+    let input = named.required("input", Kind::Location28648)?;
+    let condition = named.required("cond", Kind::Location28650)?;
+    let name = named.element_name()?;
+    let limit = match named.fields.get("limit") {
+        Some(json) => parser.node(json)?,
+        None => Node::Absent,
+    };
+    Ok(vec![parser.node(input)?, parser.node_with(&[name], condition)?, limit])
+}
+
+fn filter<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
+    let input = call.argument(0)?;
+    if input.is_nullish() {
+        return Ok(Operand::NULL);
+    }
+    let limit = call.argument(2)?;
+    let limit = if limit.is_nullish() {
+        usize::MAX
+    } else {
+        let number = limit.number().and_then(|number| number.as_i64()).filter(|limit| i32::try_from(*limit).is_ok());
+        let Some(count) = number else {
+            let message = format!("$filter: limit must be represented as a 32-bit integral value: {}", limit.shown());
+            return Err(Error::new(Kind::Location327391, message));
+        };
+        usize::try_from(count).ok().filter(|count| *count > 0).ok_or_else(|| {
+            Error::new(Kind::Location327392, format!("$filter: limit must be greater than 0: {count}"))
+        })?
+    };
+    let Some(items) = input.clone().into_items() else {
+        let message = format!("input to $filter must be an array not {}", input.type_name());
+        return Err(Error::new(Kind::Location28651, message));
+    };
+    let mut kept = Vec::new();
+    for item in items {
+        if kept.len() >= limit {
+            break;
+        }
+        if call.scope.with(item.clone(), |scope| Ok::<_, Error>(call.argument_in(1, scope)?.is_true()))? {
+            kept.push(item.into_value());
+        }
+    }
+    Ok(Operand::array(kept))
+}
+
+fn parse_reduce(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
+    let names = ["input", "initialValue", "in"];
+    let named = Named::of("$reduce", argument, &names, Kind::Location40075, Kind::Location40076)?;
+    let input = named.required("input", Kind::Location40077)?;
+    let initial = named.required("initialValue", Kind::Location40078)?;
+    let inside = named.required("in", Kind::Location40079)?;
+    Ok(vec![parser.node(input)?, parser.node(initial)?, parser.node_with(&["value", ELEMENT], inside)?])
+}
+
+fn reduce<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
+    let input = call.argument(0)?;
+    if input.is_nullish() {
+        return Ok(Operand::NULL);
+    }
+    let Some(items) = input.clone().into_items() else {
+        let message = format!("$reduce requires that 'input' be an array, found: {}", input.shown());
+        return Err(Error::new(Kind::Location40080, message));
+    };
+    let mut value = call.argument(1)?;
+    for item in items {
+        let next =
+            call.scope.with_all(vec![value, item], |scope| Ok::<_, Error>(call.argument_in(2, scope)?.into_owned()))?;
+        value = next;
+    }
+    Ok(value)
+}
+
+fn parse_rand(_: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
+    match ext_json::from_json(argument)? {
+        Value::Object(fields) if fields.is_empty() => Ok(Vec::new()),
+        Value::Array(items) if items.is_empty() => Ok(Vec::new()),
+        _ => Err(Error::new(Kind::Location3040501, "$rand does not currently accept arguments")),
+    }
+}

@@ -1,0 +1,108 @@
+//! `$bitsAllSet`, `$bitsAllClear`, `$bitsAnySet`, `$bitsAnyClear`: bits of integers and binary values.
+
+use crate::error::{Error, Kind, Result};
+use crate::values::document::element::Element;
+use crate::values::document::number::{Decimal, Number};
+use crate::values::document::raw::RawValue;
+use crate::values::document::value::Value;
+use bigdecimal::RoundingMode;
+
+/// Which bits must be how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Bits {
+    /// ascending, each once
+    positions: Vec<u32>,
+    /// what the bits must be
+    set: bool,
+    /// true if all must be so, false if one suffices
+    all: bool,
+}
+
+/// The bit of an integer that tells its sign; every bit beyond is equal to it.
+const SIGN: u32 = 63;
+
+impl Bits {
+    /// Reads a mask (a number or a binary value) or a list of positions.
+    ///
+    /// # Errors
+    /// `FailedToParse` for a mask or position that is no integer or negative, and for anything else.
+    pub fn parse(name: &str, path: &str, argument: &Value, all: bool, set: bool) -> Result<Bits> {
+        let mut positions = match argument {
+            Value::Array(positions) => positions.iter().map(position).collect::<Result<Vec<_>>>()?,
+            Value::Number(mask) => {
+                let mask = mask.as_i64().ok_or_else(|| failed(path, "Expected an integer", mask))?;
+                if mask < 0 {
+                    return Err(failed(path, "Expected a non-negative number in", &Number::Int(mask)));
+                }
+                (0..SIGN).filter(|bit| mask >> bit & 1 == 1).collect()
+            }
+            Value::Binary(_, bytes) => (0..bytes.len() as u32 * 8).filter(|bit| bit_of_bytes(bytes, *bit)).collect(),
+            other => {
+                return Err(bad(format!(
+                    "{name} takes an Array, a number, or a BinData but received: {}",
+                    other.type_name()
+                )));
+            }
+        };
+        positions.sort_unstable();
+        positions.dedup();
+        Ok(Bits { positions, set, all })
+    }
+
+    /// True if the value is an integer, a decimal (which is rounded; NaN and the infinities count as the least
+    /// integer, as in MongoDB) or binary, and its bits are as they must be.
+    pub fn accept(&self, raw: RawValue<'_>) -> bool {
+        match Element::of(raw) {
+            Element::Number(number) => {
+                integer(&number).is_some_and(|value| self.test(|bit| value >> bit.min(SIGN) & 1 == 1))
+            }
+            Element::Binary(_, bytes) => self.test(|bit| bit_of_bytes(&bytes, bit)),
+            _ => false,
+        }
+    }
+
+    fn test(&self, bit: impl Fn(u32) -> bool) -> bool {
+        let mut positions = self.positions.iter();
+        let fits = |position: &u32| bit(*position) == self.set;
+        if self.all { positions.all(fits) } else { positions.any(fits) }
+    }
+}
+
+fn integer(number: &Number) -> Option<i64> {
+    match number {
+        Number::Decimal(Decimal::Finite(value)) => {
+            let rounded = value.with_scale_round(0, RoundingMode::HalfEven);
+            i64::try_from(rounded.as_bigint_and_scale().0.as_ref()).ok()
+        }
+        Number::Decimal(_) => Some(i64::MIN),
+        number => number.as_i64(),
+    }
+}
+
+/// Least significant bit of the first byte first; clear beyond the end.
+fn bit_of_bytes(bytes: &[u8], bit: u32) -> bool {
+    bytes.get((bit / 8) as usize).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
+}
+
+fn position(value: &Value) -> Result<u32> {
+    let Value::Number(number) = value else {
+        return Err(bad(format!("bit positions must be an integer but got: {}", value.type_name())));
+    };
+    let shown = number.to_f64();
+    let position = number.as_i64().ok_or_else(|| bad(format!("bit positions must be an integer but got: {shown}")))?;
+    if position < 0 {
+        return Err(bad(format!("bit positions must be >= 0 but got: {position}")));
+    }
+    match i32::try_from(position) {
+        Ok(position) => Ok(position.unsigned_abs()),
+        Err(_) => Err(bad(format!("bit positions cannot be represented as a 32-bit signed integer: {position}"))),
+    }
+}
+
+fn failed(path: &str, what: &str, number: &Number) -> Error {
+    Error::new(Kind::FailedToParse, format!("{what}: {path}: {}", number.to_f64()))
+}
+
+fn bad(message: impl Into<String>) -> Error {
+    Error::new(Kind::FailedToParse, message)
+}

@@ -1,0 +1,320 @@
+//! What a filter says about a field: the encoded values it allows, and the equalities it demands.
+//!
+//! Stored keys have a collation of their own, or none: `stored` is theirs. Of a condition with another one, strings say
+//! only that they are strings.
+//!
+//! RULE: ranges may hold more than what matches, never less, for documents without arrays on the field's path. What is
+//! not understood allows everything.
+
+use super::node::{Node, Range, Side, Test};
+use super::regex::Pattern;
+use crate::query::sort::EMPTY_ARRAY;
+use crate::values::collation::Collator;
+use crate::values::document::number::Number;
+use crate::values::document::order::Class;
+use crate::values::document::value::Value;
+use crate::values::key::encode::{encode_value, encode_value_under, prefix_successor};
+use crate::values::key::{KeyRange, KeyRanges};
+
+impl Node {
+    /// The encodings that the field can have in a matching document.
+    pub fn ranges_of(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
+        self.narrowed(path, stored, false).unwrap_or_else(KeyRanges::all)
+    }
+
+    /// As [`ranges_of`](Self::ranges_of), also where a field above is given as a whole document: `{"a": {"b": 1}}` says of
+    /// `a.b` that it is 1.
+    pub fn ranges_within(&self, path: &str) -> KeyRanges {
+        self.narrowed(path, None, true).unwrap_or_else(KeyRanges::all)
+    }
+
+    /// As [`ranges_of`](Self::ranges_of); None for everything, which most nodes say of most fields.
+    fn narrowed(&self, path: &str, stored: Stored<'_>, within: bool) -> Option<KeyRanges> {
+        match self {
+            Node::And(nodes) => {
+                nodes.iter().filter_map(|node| node.narrowed(path, stored, within)).reduce(|a, b| a.intersect(&b))
+            }
+            Node::Or(nodes) => union(nodes.iter().map(|node| node.narrowed(path, stored, within))),
+            Node::Not(node) => node.ranges_without(path, stored),
+            Node::Leaf(leaf, test) if leaf == path => Some(test.ranges(stored)),
+            Node::Leaf(leaf, test) if within => test.ranges_below(path.strip_prefix(leaf)?.strip_prefix('.')?),
+            Node::Expression(expression, collator) => expression
+                .required_equalities()
+                .into_iter()
+                .filter(|(field, value)| *field == path && (collator.as_deref() == stored || !value.has_strings()))
+                .map(|(_, value)| point(value, stored))
+                .reduce(|a, b| a.intersect(&b)),
+            Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => None,
+        }
+    }
+
+    /// The encodings of which a matching document has one, where arrays may be on the path. What several conditions demand
+    /// may be met by several elements, so the narrowest stands alone.
+    pub fn ranges_of_one(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
+        self.narrowed_to_one(path, stored).unwrap_or_else(KeyRanges::all)
+    }
+
+    /// As [`ranges_of_one`](Self::ranges_of_one); None for everything.
+    fn narrowed_to_one(&self, path: &str, stored: Stored<'_>) -> Option<KeyRanges> {
+        match self {
+            Node::And(nodes) => nodes.iter().filter_map(|node| node.narrowed_to_one(path, stored)).min_by_key(width),
+            Node::Or(nodes) => union(nodes.iter().map(|node| node.narrowed_to_one(path, stored))),
+            Node::Not(node) => node.ranges_without(path, stored),
+            Node::Leaf(leaf, test) if leaf == path => Some(test.ranges_of_one(stored)),
+            // An expression takes an array as a whole.
+            Node::Expression(..) | Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => None,
+        }
+    }
+
+    /// What is left to a field of documents that this does not match; None for everything.
+    fn ranges_without(&self, path: &str, stored: Stored<'_>) -> Option<KeyRanges> {
+        match self {
+            Node::Leaf(leaf, Test::Exists) if leaf == path => Some(point(&Value::Null, stored)),
+            _ => None,
+        }
+    }
+
+    /// Visits the leaves that every matching document passes, in the order they were written.
+    pub fn required<'a>(&'a self, visit: &mut impl FnMut(&'a str, &'a Test)) {
+        match self {
+            Node::And(nodes) => nodes.iter().for_each(|node| node.required(visit)),
+            Node::Or(nodes) => {
+                if let [node] = nodes.as_slice() {
+                    node.required(visit);
+                }
+            }
+            Node::Not(_) | Node::Expression(..) | Node::Schema(_) | Node::Sample(_) => {}
+            Node::Leaf(path, test) => visit(path, test),
+        }
+    }
+
+    /// True if every document without arrays on these paths matches that has values in [`ranges_of`](Self::ranges_of) each of
+    /// them, which are more than one range only if all are points. Other paths are not asked for.
+    pub fn is_ranges_of(&self, paths: &[&str]) -> bool {
+        match self {
+            Node::And(nodes) => nodes.iter().all(|node| node.is_ranges_of(paths)),
+            Node::Leaf(path, test) => paths.contains(&path.as_str()) && test.is_ranges(),
+            Node::Or(_) | Node::Not(_) | Node::Expression(..) | Node::Schema(_) | Node::Sample(_) => false,
+        }
+    }
+
+    /// True if the answer depends on values at such paths alone.
+    pub fn looks_only_at(&self, accepts: &impl Fn(&str) -> bool) -> bool {
+        match self {
+            Node::And(nodes) | Node::Or(nodes) => nodes.iter().all(|node| node.looks_only_at(accepts)),
+            Node::Not(node) => node.looks_only_at(accepts),
+            Node::Leaf(path, _) => accepts(path),
+            Node::Sample(_) => true,
+            Node::Expression(..) | Node::Schema(_) => false,
+        }
+    }
+
+    /// Visits the path of every leaf.
+    pub fn leaf_paths<'a>(&'a self, visit: &mut impl FnMut(&'a str)) {
+        match self {
+            Node::And(nodes) | Node::Or(nodes) => nodes.iter().for_each(|node| node.leaf_paths(visit)),
+            Node::Not(node) => node.leaf_paths(visit),
+            Node::Leaf(path, _) => visit(path),
+            Node::Expression(expression, _) => {
+                expression.required_equalities().into_iter().for_each(|(path, _)| visit(path));
+            }
+            Node::Schema(_) | Node::Sample(_) => {}
+        }
+    }
+}
+
+/// What lies in one of several; None, in what is given and as the answer, for everything.
+fn union(mut parts: impl Iterator<Item = Option<KeyRanges>>) -> Option<KeyRanges> {
+    parts.try_fold(KeyRanges::none(), |ranges, part| Some(ranges.union(&part?)))
+}
+
+/// The collation of stored keys; None for the order of bytes.
+type Stored<'c> = Option<&'c Collator>;
+
+/// What the ranges are those of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// the only value that the path leads to
+    Value,
+    /// one of those that it leads to: elements of arrays, also of the one at its end
+    Element,
+}
+
+impl Test {
+    fn ranges(&self, stored: Stored<'_>) -> KeyRanges {
+        match self {
+            Test::Collated(test, collator) => test.ranges_under(Some(collator), stored, Found::Value),
+            test => test.ranges_under(None, stored, Found::Value),
+        }
+    }
+
+    /// The encodings of the values at a path in the documents that pass; None for everything.
+    fn ranges_below(&self, path: &str) -> Option<KeyRanges> {
+        let (test, collation) = match self {
+            Test::Collated(test, collator) => (test.as_ref(), Some(&**collator)),
+            test => (test, None),
+        };
+        let values = match test {
+            Test::Equal(value) => std::slice::from_ref(value),
+            Test::In(set) if set.patterns.is_empty() && !set.null => &set.values,
+            _ => return None,
+        };
+        let of_part = |whole: &Value| {
+            let part = path.split('.').try_fold(whole, |value, name| match value {
+                Value::Object(fields) => fields.iter().find(|(field, _)| field == name).map(|(_, value)| value),
+                _ => None,
+            })?;
+            if matches!(part, Value::Regex(..) | Value::Undefined) {
+                return None;
+            }
+            Some(Test::Equal(part.clone()).ranges_under(collation, None, Found::Value))
+        };
+        union(values.iter().map(of_part))
+    }
+
+    /// True if what passes, of values that are no arrays, is what has an encoding in [`ranges`](Self::ranges).
+    fn is_ranges(&self) -> bool {
+        let scalar = |value: &Value| Class::of(value) != Class::Array;
+        match self {
+            Test::Null => true,
+            Test::Equal(value) => scalar(value),
+            Test::In(set) => set.patterns.is_empty() && set.values.iter().all(scalar),
+            Test::Range(range) => range.class.is_some_and(|class| class != Class::Array),
+            _ => false,
+        }
+    }
+
+    /// The encodings of which an array that passes has one among its elements; those of a single value that passes.
+    fn ranges_of_one(&self, stored: Stored<'_>) -> KeyRanges {
+        match self {
+            Test::Collated(test, collator) => test.ranges_under(Some(collator), stored, Found::Element),
+            test => test.ranges_under(None, stored, Found::Element),
+        }
+    }
+
+    /// The encodings that pass the test, which compares strings under `collation`.
+    fn ranges_under(&self, collation: Stored<'_>, stored: Stored<'_>, found: Found) -> KeyRanges {
+        let alike = collation == stored;
+        let of_value = |value: &Value| match Class::of(value) {
+            Class::Array if found == Found::Value || !alike && value.has_strings() => KeyRanges::all(),
+            Class::Array => of_element_or_array(value, stored),
+            class if !alike && value.has_strings() => whole(class),
+            _ => point(value, stored),
+        };
+        let matched_by = |pattern: &Pattern| {
+            let strings = if stored.is_none() { starting_with(pattern.prefix()) } else { whole(Class::String) };
+            strings.union(&point(&pattern.value(), None))
+        };
+        match self {
+            Test::Exists => KeyRanges::all(),
+            Test::Never => KeyRanges::none(),
+            Test::Null => point(&Value::Null, None),
+            Test::Equal(value) => of_value(value),
+            Test::In(set) => {
+                let null = set.null.then(|| point(&Value::Null, None));
+                let parts = null.into_iter().chain(set.values.iter().map(of_value));
+                let parts = parts.chain(set.patterns.iter().map(matched_by));
+                KeyRanges::new(parts.flat_map(|part| part.as_slice().to_vec()).collect())
+            }
+            // An array as a whole lies between MinKey and MaxKey.
+            Test::Range(range) if found == Found::Element && range.class.is_none() => KeyRanges::all(),
+            // All tests are of the same element.
+            Test::ElementValue(node) if found == Found::Element => node.ranges_of("", stored),
+            Test::Range(range) if !alike && range.bound.has_strings() => {
+                if range.class == Some(Class::Array) {
+                    KeyRanges::all()
+                } else {
+                    whole(Class::of(&range.bound))
+                }
+            }
+            Test::Range(range) => range.ranges(stored),
+            Test::Regex(pattern) => matched_by(pattern),
+            Test::Type(_)
+            | Test::Modulo(_)
+            | Test::Bits(_)
+            | Test::Size(_)
+            | Test::ElementDocument(_)
+            | Test::ElementValue(_)
+            | Test::Collated(..) => KeyRanges::all(),
+        }
+    }
+}
+
+impl Range {
+    fn ranges(&self, stored: Stored<'_>) -> KeyRanges {
+        let everything = match self.side {
+            Side::GreaterOrEqual => matches!(self.bound, Value::MinKey),
+            Side::LessOrEqual => matches!(self.bound, Value::MaxKey),
+            _ => false,
+        };
+        if everything || self.class == Some(Class::Array) {
+            return KeyRanges::all();
+        }
+        let bound = encoded(&self.bound, stored);
+        let edge =
+            if self.side.is_inclusive() == self.side.is_upper() { prefix_successor(&bound) } else { Some(bound) };
+        let range = if self.side.is_upper() {
+            let lo = match self.class {
+                None => Some(Vec::new()),
+                // NaN stands below every number, and no range holds it.
+                Some(Class::Number) => prefix_successor(&encoded(&Value::Number(Number::Double(f64::NAN)), None)),
+                Some(class) => Some(vec![class as u8]),
+            };
+            lo.map(|lo| KeyRange { lo, hi: edge })
+        } else {
+            let hi = self.class.and_then(|class| prefix_successor(&[class as u8]));
+            edge.map(|lo| KeyRange { lo, hi })
+        };
+        KeyRanges::new(range.into_iter().collect())
+    }
+}
+
+/// The strings that start with a prefix.
+fn starting_with(prefix: &str) -> KeyRanges {
+    let mut lo = encoded(&Value::String(prefix.to_owned()), None);
+    // Without its end mark, a string's encoding is a prefix of every longer string's.
+    lo.pop();
+    let hi = prefix_successor(&lo);
+    KeyRanges::new(vec![KeyRange { lo, hi }])
+}
+
+/// Every value of a class.
+fn whole(class: Class) -> KeyRanges {
+    KeyRanges::new(vec![KeyRange { lo: vec![class as u8], hi: prefix_successor(&[class as u8]) }])
+}
+
+/// What equality to an array demands of an element: to be its first, or to be that array.
+fn of_element_or_array(value: &Value, stored: Stored<'_>) -> KeyRanges {
+    let first = match value {
+        Value::Array(items) => items.first().map_or_else(|| vec![EMPTY_ARRAY], |first| encoded(first, stored)),
+        _ => Vec::new(),
+    };
+    point(value, stored).union(&KeyRanges::new(vec![KeyRange::point(&first)]))
+}
+
+/// How much ranges hold, roughly: nothing, single keys and how many, ranges, everything.
+fn width(ranges: &KeyRanges) -> (u8, usize) {
+    let slice = ranges.as_slice();
+    match slice {
+        [] => (0, 0),
+        _ if ranges.is_all() => (3, 0),
+        _ if ranges.are_points() => (1, slice.len()),
+        _ => (2, slice.len()),
+    }
+}
+
+/// Bytes that most encodings have at most.
+const USUAL_LENGTH: usize = 32;
+
+fn encoded(value: &Value, stored: Stored<'_>) -> Vec<u8> {
+    let mut key = Vec::with_capacity(USUAL_LENGTH);
+    match stored {
+        None => encode_value(value, &mut key),
+        Some(collator) => encode_value_under(value, collator, &mut key),
+    }
+    key
+}
+
+fn point(value: &Value, stored: Stored<'_>) -> KeyRanges {
+    KeyRanges::point(encoded(value, stored))
+}

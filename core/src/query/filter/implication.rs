@@ -1,0 +1,219 @@
+//! Whether every document that one filter matches is matched by another, and what the filter of a partial index may say.
+//!
+//! RULE: an implication may be missed, never invented: who searches an index that holds some documents only would lose
+//! the others. Leaves are compared test by test: a leaf says yes if one value that its path reaches passes, so a test that
+//! implies another does so with arrays on the path, too.
+
+use super::node::{Node, Range, Test};
+use super::{Filter, parse};
+use crate::error::{Error, Kind, Result};
+use crate::values::document::order::{Class, compare_values, compare_views};
+use crate::values::document::value::Value;
+use crate::values::document::view::View;
+
+impl Filter {
+    /// True only if every document that this filter matches is matched by `other`, too.
+    pub fn implies(&self, other: &Filter) -> bool {
+        implies(&self.root, &other.root)
+    }
+
+    /// Checks that the filter may say which documents a partial index holds: equalities, ranges, `$in`, `$exists: true` and
+    /// `$type`, joined by `$and` and `$or`.
+    ///
+    /// # Errors
+    /// `CannotCreateIndex`; `QueryFeatureNotAllowed` for `$expr`.
+    pub fn check_partial(&self) -> Result<()> {
+        if self.has_expression {
+            return Err(parse::not_allowed("$expr"));
+        }
+        check_partial(&self.root)
+    }
+}
+
+fn check_partial(node: &Node) -> Result<()> {
+    let what = match node {
+        Node::And(nodes) | Node::Or(nodes) => return nodes.iter().try_for_each(check_partial),
+        Node::Leaf(_, Test::In(set)) if !set.patterns.is_empty() => "a regular expression in $in",
+        Node::Leaf(
+            _,
+            Test::Exists
+            | Test::Never
+            | Test::Null
+            | Test::Equal(_)
+            | Test::In(_)
+            | Test::Range(_)
+            | Test::Type(_)
+            | Test::Collated(..),
+        ) => return Ok(()),
+        Node::Leaf(_, Test::Modulo(_)) => "$mod",
+        Node::Leaf(_, Test::Bits(_)) => "a test of bits",
+        Node::Leaf(_, Test::Regex(_)) => "a regular expression",
+        Node::Leaf(_, Test::Size(_)) => "$size",
+        Node::Leaf(_, Test::ElementDocument(_) | Test::ElementValue(_)) => "$elemMatch",
+        Node::Not(_) => "a negation, as by $ne, $nin, $nor, $not or {$exists: false}",
+        Node::Expression(..) => "$expr",
+        Node::Schema(_) => "$jsonSchema",
+        Node::Sample(_) => "$sampleRate",
+    };
+    Err(Error::new(Kind::CannotCreateIndex, format!("Expression not supported in partial index: {what}"))
+        .with_hint("It takes equalities, $gt, $gte, $lt, $lte, $in, {$exists: true}, $type, $and and $or."))
+}
+
+fn implies(node: &Node, wanted: &Node) -> bool {
+    match (node, wanted) {
+        (_, Node::And(all)) => all.iter().all(|one| implies(node, one)),
+        (Node::Or(any), _) => any.iter().all(|one| implies(one, wanted)),
+        // What demands one of several may be demanded by a part of the conjunction, or follow from one of them.
+        (Node::And(parts), _) if parts.iter().any(|part| implies(part, wanted)) => true,
+        (_, Node::Or(any)) => any.iter().any(|one| implies(node, one)),
+        (Node::Leaf(path, test), Node::Leaf(other, wanted)) => path == other && test_implies(test, wanted),
+        (Node::Not(inner), Node::Leaf(path, Test::Exists)) => match &**inner {
+            // Behind a dot an array may have nothing at the path, and so nothing that equals null.
+            Node::Leaf(other, Test::Null) => path == other && !path.contains('.'),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// True only if every value (or a missing one) that passes one test passes the other. The other is given every value that
+/// the one is given: arrays are, whether or not their elements are.
+fn test_implies(test: &Test, wanted: &Test) -> bool {
+    match (test, wanted) {
+        (Test::Never, _) => true,
+        (Test::Collated(test, _), Test::Exists) => test_implies(test, wanted),
+        (Test::Collated(test, collator), Test::Collated(wanted, other)) => match (&**test, &**wanted) {
+            (Test::Equal(value), Test::Equal(wanted)) => {
+                collator == other
+                    && compare_views(&View::of_value(value), &View::of_value(wanted), Some(collator)).is_eq()
+            }
+            _ => false,
+        },
+        (Test::Collated(..), _) | (_, Test::Collated(..)) => false,
+        (Test::In(set), _) if set.patterns.is_empty() => {
+            (!set.null || test_implies(&Test::Null, wanted)) && set.values.iter().all(|value| accepts(wanted, value))
+        }
+        (Test::Equal(value), _) => accepts(wanted, value),
+        (Test::Null, Test::Null) => true,
+        (Test::Null, Test::In(set)) => set.null,
+        (Test::Null, _) => false,
+        (Test::In(set), Test::Exists) => !set.null,
+        (Test::Range(range), Test::Exists) => range.class.is_some(),
+        (_, Test::Exists) => true,
+        (Test::Range(range), Test::Range(wanted)) => range_implies(range, wanted),
+        (Test::Type(types), Test::Type(wanted)) => types.is_subset_of(*wanted),
+        _ => false,
+    }
+}
+
+/// True only if every stored value equal to `value`, which is not null, passes.
+fn accepts(test: &Test, value: &Value) -> bool {
+    match test {
+        Test::Exists => true,
+        Test::Equal(wanted) => compare_values(value, wanted).is_eq(),
+        Test::In(set) => set.values.iter().any(|wanted| compare_values(value, wanted).is_eq()),
+        Test::Range(range) => {
+            range.class == Some(Class::of(value))
+                && !is_nan(value)
+                && range.side.accepts(compare_values(value, &range.bound))
+        }
+        _ => false,
+    }
+}
+
+fn is_nan(value: &Value) -> bool {
+    matches!(value, Value::Number(number) if number.is_nan())
+}
+
+fn range_implies(range: &Range, wanted: &Range) -> bool {
+    if range.class.is_none() || range.class != wanted.class || range.side.is_upper() != wanted.side.is_upper() {
+        return false;
+    }
+    let ordering = compare_values(&range.bound, &wanted.bound);
+    let inner = if wanted.side.is_upper() { ordering.is_lt() } else { ordering.is_gt() };
+    inner || ordering.is_eq() && (wanted.side.is_inclusive() || !range.side.is_inclusive())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value as Json, json};
+
+    fn filter(json: Json) -> Filter {
+        Filter::parse(&json).unwrap()
+    }
+
+    #[test]
+    fn what_a_partial_filter_demands_may_be_demanded_in_many_ways() {
+        for (query, partial) in [
+            (json!({"a": 5}), json!({})),
+            (json!({"a": 5}), json!({"a": {"$exists": true}})),
+            (json!({"a": 5, "b": 1}), json!({"a": {"$gt": 3}})),
+            (json!({"a": {"$gt": 3}}), json!({"a": {"$gt": 3}})),
+            (json!({"a": {"$gt": 3}}), json!({"a": {"$gte": 3}})),
+            (json!({"a": {"$gte": 4, "$lt": 9}}), json!({"a": {"$gt": 3}})),
+            (json!({"a": {"$in": [4, 5]}}), json!({"a": {"$gt": 3}})),
+            (json!({"a": {"$in": [4, 5]}}), json!({"a": {"$in": [3, 4, 5]}})),
+            (json!({"a": 4}), json!({"a": {"$in": [3, 4]}})),
+            (json!({"$or": [{"a": 4}, {"a": 7, "b": 1}]}), json!({"a": {"$gt": 3}})),
+            (json!({"b": 1}), json!({"$or": [{"a": 1}, {"b": 1}]})),
+            (json!({"a": 1, "b": 2, "c": 3}), json!({"a": 1, "b": {"$lt": 3}})),
+            (json!({"a": {"$ne": null}}), json!({"a": {"$exists": true}})),
+            (json!({"a": null}), json!({"a": null})),
+            (json!({"a": {"$type": "int"}}), json!({"a": {"$type": "number"}})),
+            (json!({"a": {"$size": 2}}), json!({"a": {"$exists": true}})),
+            (json!({"a": {"$regex": "^x"}}), json!({"a": {"$exists": true}})),
+        ] {
+            assert!(filter(query.clone()).implies(&filter(partial.clone())), "{query} {partial}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_invented() {
+        for (query, partial) in [
+            (json!({}), json!({"a": {"$exists": true}})),
+            (json!({"a": null}), json!({"a": {"$exists": true}})),
+            (json!({"a": {"$in": [null, 1]}}), json!({"a": {"$exists": true}})),
+            (json!({"a": {"$lte": {"$maxKey": 1}}}), json!({"a": {"$exists": true}})),
+            (json!({"a": {"$gte": 3}}), json!({"a": {"$gt": 3}})),
+            (json!({"a": {"$gt": 3}}), json!({"a": {"$lt": 9}})),
+            (json!({"a": {"$gt": 3}}), json!({"b": {"$gt": 3}})),
+            (json!({"a": "5"}), json!({"a": {"$gt": 3}})),
+            (json!({"a": {"$numberDouble": "NaN"}}), json!({"a": {"$lt": 3}})),
+            (json!({"a": 5}), json!({"a": {"$type": "int"}})),
+            (json!({"$or": [{"a": 4}, {"b": 7}]}), json!({"a": {"$gt": 3}})),
+            (json!({"$nor": [{"a": 4}]}), json!({"a": 4})),
+            (json!({"a.b": {"$ne": null}}), json!({"a.b": {"$exists": true}})),
+            (json!({"a": {"$elemMatch": {"$gt": 3}}}), json!({"a": {"$gt": 3}})),
+        ] {
+            assert!(!filter(query.clone()).implies(&filter(partial.clone())), "{query} {partial}");
+        }
+    }
+
+    #[test]
+    fn what_a_partial_filter_may_not_say() {
+        for bad in [
+            json!({"a": {"$ne": 1}}),
+            json!({"a": {"$exists": false}}),
+            json!({"a": {"$nin": [1]}}),
+            json!({"$nor": [{"a": 1}]}),
+            json!({"a": {"$regex": "x"}}),
+            json!({"a": {"$in": [{"$regularExpression": {"pattern": "x", "options": ""}}]}}),
+            json!({"a": {"$mod": [2, 1]}}),
+            json!({"a": {"$size": 1}}),
+            json!({"a": {"$elemMatch": {"b": 1}}}),
+            json!({"a": {"$bitsAllSet": 1}}),
+            json!({"$jsonSchema": {}}),
+            json!({"$or": [{"a": 1}, {"b": {"$not": {"$gt": 1}}}]}),
+        ] {
+            assert_eq!(filter(bad.clone()).check_partial().unwrap_err().kind, Kind::CannotCreateIndex, "{bad}");
+        }
+        for good in [
+            json!({}),
+            json!({"a": {"$gt": 1, "$lte": 3}, "b": {"$exists": true}}),
+            json!({"$or": [{"a": {"$in": [1, null]}}, {"$and": [{"b": {"$type": "string"}}]}]}),
+        ] {
+            filter(good).check_partial().unwrap();
+        }
+    }
+}

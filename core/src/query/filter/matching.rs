@@ -1,0 +1,169 @@
+//! Matching a filter against jsonb's bytes. Nothing here allocates for documents without extended values.
+
+use super::node::{Node, Range, Set, Test};
+use crate::budget;
+use crate::error::Result;
+use crate::values::collation::Collator;
+use crate::values::document::element::Element;
+use crate::values::document::order::{Class, compare_raw, compare_raw_with};
+use crate::values::document::raw::{RawArray, RawValue};
+use crate::values::document::value::Value;
+use crate::values::path::{self, AtEnd, Base};
+
+impl Node {
+    /// True if the document matches.
+    ///
+    /// # Errors
+    /// Those of expressions, which stand at the top only.
+    pub fn matches(&self, document: Base<'_>) -> Result<bool> {
+        match self {
+            Node::And(nodes) => {
+                for node in nodes {
+                    if !node.matches(document)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Node::Or(nodes) => {
+                for node in nodes {
+                    if node.matches(document)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Node::Not(node) => Ok(!node.matches(document)?),
+            Node::Leaf(path, test) => Ok(path::any(document, path, test.at_end(), &|found| test.accepts(found))),
+            Node::Expression(expression, collator) => match document {
+                Base::Object(object) => Ok(expression.operand(object, collator.as_deref())?.is_true()),
+                _ => Ok(false),
+            },
+            Node::Schema(schema) => Ok(matches!(document, Base::Object(object) if schema.matches_document(object))),
+            Node::Sample(rate) => Ok(fastrand::f64() < *rate),
+        }
+    }
+
+    /// True if the value matches, as if every path led to it: an array gives its elements too if `elements`.
+    pub fn matches_value(&self, value: RawValue<'_>, elements: bool) -> bool {
+        match self {
+            Node::And(nodes) => nodes.iter().all(|node| node.matches_value(value, elements)),
+            Node::Or(nodes) => nodes.iter().any(|node| node.matches_value(value, elements)),
+            Node::Not(node) => !node.matches_value(value, elements),
+            Node::Leaf(_, test) => {
+                let at_end = if elements { test.at_end() } else { AtEnd::Whole };
+                path::any_at_end(value, at_end, &|found| test.accepts(found))
+            }
+            Node::Expression(..) | Node::Schema(_) | Node::Sample(_) => false,
+        }
+    }
+
+    /// True if an array's element matches as a document; what is neither document nor array never does.
+    fn matches_element(&self, element: RawValue<'_>) -> bool {
+        match element {
+            RawValue::Array(array) => self.matches(Base::Array(array)).unwrap_or(false),
+            value => path::embedded(value).is_some_and(|object| self.matches(Base::Object(object)).unwrap_or(false)),
+        }
+    }
+}
+
+impl Test {
+    /// True if the value, or a missing one, passes.
+    pub(super) fn accepts(&self, found: Option<RawValue<'_>>) -> bool {
+        match self {
+            Test::Never => false,
+            Test::Exists => found.is_some(),
+            Test::Null => found.is_none_or(|raw| Class::of_raw(raw) == Class::Null),
+            Test::Equal(value) => found.is_some_and(|raw| equals(raw, value)),
+            Test::In(set) => set.contains(found),
+            Test::Range(range) => range.contains(found),
+            Test::Type(types) => found.is_some_and(|raw| types.contain(raw)),
+            Test::Modulo(modulo) => found.is_some_and(|raw| modulo.accepts(raw)),
+            Test::Bits(bits) => found.is_some_and(|raw| bits.accept(raw)),
+            Test::Regex(pattern) => found.is_some_and(|raw| pattern.accepts(raw)),
+            Test::Collated(test, collator) => test.accepts_under(found, collator),
+            Test::Size(size) => array(found).is_some_and(|array| array.len() == *size),
+            Test::ElementDocument(_) | Test::ElementValue(_) => {
+                let matches = |element| {
+                    budget::step();
+                    self.matches_element(element)
+                };
+                array(found).is_some_and(|array| array.iter().any(matches))
+            }
+        }
+    }
+}
+
+impl Test {
+    /// As [`accepts`](Self::accepts), strings compared by the collation.
+    fn accepts_under(&self, found: Option<RawValue<'_>>, collator: &Collator) -> bool {
+        let compare = |raw: RawValue<'_>, value: &Value| compare_raw_with(raw, value, Some(collator));
+        match self {
+            Test::Equal(value) => found.is_some_and(|raw| compare(raw, value).is_eq()),
+            Test::In(set) => {
+                set.contains_beside_values(found)
+                    || found.is_some_and(|raw| set.values.iter().any(|value| compare(raw, value).is_eq()))
+            }
+            Test::Range(range) => found.is_some_and(|raw| {
+                range.class == Some(Class::of_raw(raw)) && range.side.accepts(compare(raw, &range.bound))
+            }),
+            test => test.accepts(found),
+        }
+    }
+
+    /// True if an array's element is what `$elemMatch` looks for.
+    pub fn matches_element(&self, element: RawValue<'_>) -> bool {
+        match self {
+            Test::ElementDocument(node) => node.matches_element(element),
+            Test::ElementValue(node) => node.matches_value(element, false),
+            _ => false,
+        }
+    }
+}
+
+fn array(found: Option<RawValue<'_>>) -> Option<RawArray<'_>> {
+    match found {
+        Some(RawValue::Array(array)) => Some(array),
+        _ => None,
+    }
+}
+
+fn equals(raw: RawValue<'_>, value: &Value) -> bool {
+    match (raw, value) {
+        (RawValue::String(stored), Value::String(wanted)) => stored == wanted,
+        (RawValue::String(_), Value::Number(_)) | (RawValue::Number(_), Value::String(_)) => false,
+        _ => compare_raw(raw, value).is_eq(),
+    }
+}
+
+impl Set {
+    fn contains(&self, found: Option<RawValue<'_>>) -> bool {
+        found.is_some_and(|raw| self.values.binary_search_by(|value| compare_raw(raw, value).reverse()).is_ok())
+            || self.contains_beside_values(found)
+    }
+
+    /// True if null or a pattern makes the value, or a missing one, belong.
+    fn contains_beside_values(&self, found: Option<RawValue<'_>>) -> bool {
+        let Some(raw) = found else { return self.null };
+        self.null && Class::of_raw(raw) == Class::Null || self.patterns.iter().any(|pattern| pattern.accepts(raw))
+    }
+}
+
+impl Range {
+    fn contains(&self, found: Option<RawValue<'_>>) -> bool {
+        match self.class {
+            // Missing counts as null against MinKey and MaxKey, and has no class otherwise.
+            None => self.side.accepts(compare_raw(found.unwrap_or(RawValue::Null), &self.bound)),
+            Some(class) => found.is_some_and(|raw| {
+                Class::of_raw(raw) == class
+                    && self.side.accepts(compare_raw(raw, &self.bound))
+                    && !(self.side.is_upper() && class == Class::Number && is_stored_nan(raw))
+            }),
+        }
+    }
+}
+
+/// NaN sorts below every number, but is not less than one. jsonb's own numbers are never NaN.
+fn is_stored_nan(raw: RawValue<'_>) -> bool {
+    matches!(raw, RawValue::Object(_)) && matches!(Element::of(raw), Element::Number(number) if number.is_nan())
+}

@@ -1,0 +1,367 @@
+//! Filters: parsed once, matched against jsonb's bytes, analysed for the keys they allow.
+//!
+//! * [`parse`] turns JSON into a tree; its tables of operators are the list of what is understood.
+//! * [`node`] is the tree.
+//! * [`matching`] evaluates it on a document.
+//! * [`position`] says which array element made it match.
+//! * [`bounds`] says which values of a field can match.
+//! * [`implication`] says whether one filter's matches are all another's, and what a partial index may ask for.
+//! * [`types`], [`modulo`], [`bits`] and [`regex`] are single operators: argument and test.
+//! * [`schema`] is `$jsonSchema`.
+
+mod bits;
+mod bounds;
+mod engine;
+mod implication;
+mod matching;
+mod modulo;
+mod node;
+mod parse;
+mod position;
+mod regex;
+mod schema;
+mod stepwise;
+mod types;
+
+use crate::budget::Evaluation;
+use crate::error::{Error, Kind, Result};
+use crate::query::setting::{self, Setting};
+use crate::values::collation::Collator;
+use crate::values::document::raw::{RawArray, RawObject, RawValue};
+use crate::values::document::value::Value;
+use crate::values::key::KeyRanges;
+use crate::values::path::{self, Base};
+use node::{Node, Test};
+pub(crate) use regex::Pattern;
+pub(crate) use types::type_of_code;
+
+/// A parsed filter.
+#[derive(Debug)]
+pub struct Filter {
+    root: Node,
+    has_expression: bool,
+}
+
+impl Filter {
+    /// Parses a filter such as `{"from": "ann", "likes": {"$gt": 5}}`.
+    ///
+    /// # Errors
+    /// `BadValue` for an unknown operator or a wrong argument, with MongoDB's codes; `NotImplemented` for an operator
+    /// of MongoDB's that is not understood yet.
+    pub fn parse(json: &serde_json::Value) -> Result<Filter> {
+        Filter::parse_in(json, &Setting::default())
+    }
+
+    /// As [`Filter::parse`], under a statement's collation and with its variables.
+    ///
+    /// # Errors
+    /// Those of [`Filter::parse`], and of expressions.
+    pub fn parse_in(json: &serde_json::Value, setting: &Setting) -> Result<Filter> {
+        let _evaluation = Evaluation::begin();
+        Ok(Filter { root: parse::filter(json, setting)?, has_expression: parse::has_expression(json) })
+    }
+
+    /// Reads a filter on its way to a shard, in the setting it was given.
+    ///
+    /// # Errors
+    /// Those of [`Filter::parse_in`] and [`Setting::parse`].
+    pub fn read(json: &serde_json::Value) -> Result<Filter> {
+        let (setting, inner) = setting::unwrapped(json)?;
+        Filter::parse_in(inner, &setting)
+    }
+
+    /// Parses a condition on an array's elements that are documents, in a setting: `$expr` and its like are not allowed.
+    pub(crate) fn of_elements(json: &serde_json::Value, setting: &Setting) -> Result<Filter> {
+        Ok(Filter { root: parse::element_filter(json, setting)?, has_expression: false })
+    }
+
+    /// True if the filter is `{}`.
+    pub fn is_empty(&self) -> bool {
+        matches!(&self.root, Node::And(nodes) if nodes.is_empty())
+    }
+
+    /// True if the document matches. One that fails does not: [`evaluate`](Self::evaluate) tells why.
+    pub fn matches(&self, document: RawObject<'_>) -> bool {
+        self.evaluate(document).unwrap_or(false)
+    }
+
+    /// True if the document matches.
+    ///
+    /// # Errors
+    /// Those of the expressions in `$expr`; `Location51156` for a regular expression that steps back too often.
+    #[inline]
+    pub fn evaluate(&self, document: RawObject<'_>) -> Result<bool> {
+        regex::watched(|| self.root.matches(Base::Object(document)))?
+    }
+
+    /// The encodings of one field's value (a field that holds no array anywhere on its path) that a matching document
+    /// can have; everything where the analysis does not know better. A missing field is the encoding of null.
+    pub fn ranges_of(&self, path: &str) -> KeyRanges {
+        self.root.ranges_of(path, None)
+    }
+
+    /// As [`ranges_of`](Self::ranges_of), also where a field above is given as a whole document.
+    pub fn ranges_within(&self, path: &str) -> KeyRanges {
+        self.root.ranges_within(path)
+    }
+
+    /// As [`ranges_of`](Self::ranges_of), where stored strings are in the order of a collation.
+    pub fn ranges_under(&self, path: &str, stored: Option<&Collator>) -> KeyRanges {
+        self.root.ranges_of(path, stored)
+    }
+
+    /// True if the answer depends on values at such paths alone.
+    pub fn looks_only_at(&self, accepts: impl Fn(&str) -> bool) -> bool {
+        self.root.looks_only_at(&accepts)
+    }
+
+    /// True if both documents have the same bytes wherever the answer may depend on them, which so is the same.
+    pub fn sees_same(&self, one: RawObject<'_>, other: RawObject<'_>) -> bool {
+        self.looks_only_at(|path| one.has_same(other, path::split(path).0))
+    }
+
+    /// True if [`ranges_of`](Self::ranges_of) these paths is all that the filter says of documents without arrays there.
+    pub fn is_ranges_of(&self, paths: &[&str]) -> bool {
+        self.root.is_ranges_of(paths)
+    }
+
+    /// All of it.
+    pub fn part(&self) -> Part<'_> {
+        Part { root: &self.root }
+    }
+
+    /// The paths of the fields that the filter constrains: those whose [`ranges_of`](Self::ranges_of) is not everything,
+    /// each once, in the order they appear.
+    pub fn paths(&self) -> Vec<String> {
+        let mut paths: Vec<String> = Vec::new();
+        self.root.leaf_paths(&mut |path| {
+            if !paths.iter().any(|known| known == path) {
+                paths.push(path.to_owned());
+            }
+        });
+        paths.retain(|path| !self.ranges_of(path).is_all());
+        paths
+    }
+
+    /// True if it says nothing of other paths than these.
+    pub fn is_about(&self, paths: &[&str]) -> bool {
+        let mut about = true;
+        self.root.leaf_paths(&mut |path| about &= paths.contains(&path));
+        about
+    }
+
+    /// The value that a field must equal, demanded at the top level or inside `$and`; None if there is no such demand,
+    /// or several that differ. A string that is compared by a collation is no such value.
+    pub fn equality_of(&self, path: &str) -> Option<Value> {
+        let mut values = Vec::new();
+        self.root.required(&mut |field, test| {
+            if field == path && !test.is_collated() {
+                values.extend(test.single_value());
+            }
+        });
+        let mut values = values.into_iter();
+        let first = values.next()?;
+        values.all(|value| value == first).then_some(first)
+    }
+
+    /// Refuses a filter that no upsert can have: what `$expr` demands of a new document's fields cannot be told.
+    ///
+    /// # Errors
+    /// `QueryFeatureNotAllowed`.
+    pub fn check_upsert(&self) -> Result<()> {
+        if self.has_expression { Err(parse::not_allowed("$expr")) } else { Ok(()) }
+    }
+
+    /// The fields and values that an upsert takes from the filter's equalities, in order.
+    ///
+    /// # Errors
+    /// `NotSingleValueField` if a path has two equalities, or lies below another's.
+    pub fn upsert_fields(&self) -> Result<Vec<(String, Value)>> {
+        let equalities = self.equalities();
+        let mut paths: Vec<&str> = equalities.iter().map(|(path, _)| *path).collect();
+        paths.sort_unstable_by(|a, b| a.split('.').cmp(b.split('.')));
+        for pair in paths.windows(2) {
+            let message = if pair[0] == pair[1] {
+                format!("cannot infer query fields to set, path '{}' is matched twice", pair[0])
+            } else if path::is_below(pair[1], pair[0]) {
+                format!("cannot infer query fields to set, both paths '{}' and '{}' are matched", pair[0], pair[1])
+            } else {
+                continue;
+            };
+            return Err(Error::new(Kind::NotSingleValueField, message));
+        }
+        Ok(equalities.into_iter().map(|(path, value)| (path.to_owned(), value)).collect())
+    }
+
+    /// Every equality that a matching document satisfies.
+    pub(crate) fn equalities(&self) -> Vec<(&str, Value)> {
+        let mut equalities = Vec::new();
+        self.root.required(&mut |path, test| {
+            if let Some(value) = test.single_value() {
+                equalities.push((path, value));
+            }
+        });
+        equalities
+    }
+}
+
+/// A filter, one of those that an `$or` joins, or what `$elemMatch` demands of an element, taken as a document.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    root: &'a Node,
+}
+
+impl<'a> Part<'a> {
+    /// As [`Filter::ranges_under`].
+    pub(crate) fn ranges_under(self, path: &str, stored: Option<&Collator>) -> KeyRanges {
+        self.root.ranges_of(path, stored)
+    }
+
+    /// As [`ranges_under`](Self::ranges_under), for documents with arrays on the path: one of the values that it leads to lies
+    /// inside. Those are the elements of an array at its end, and `EMPTY_ARRAY` of an empty one; and null if there is none.
+    pub(crate) fn ranges_of_one(self, path: &str, stored: Option<&Collator>) -> KeyRanges {
+        self.root.ranges_of_one(path, stored)
+    }
+
+    /// True if a matching document has an array at the path, or several there.
+    pub(crate) fn demands_array(self, path: &str) -> bool {
+        let mut demanded = false;
+        self.root.required(&mut |leaf, test| demanded |= leaf == path && test.accepts_only_arrays());
+        demanded
+    }
+
+    /// True if a matching document has a value at the path.
+    pub(crate) fn demands_existence(self, path: &str) -> bool {
+        let mut demanded = false;
+        self.root.required(&mut |leaf, test| demanded |= leaf == path && matches!(test, Test::Exists));
+        demanded
+    }
+
+    /// The path of every test, each once.
+    pub(crate) fn paths(self) -> Vec<&'a str> {
+        let mut paths = Vec::new();
+        self.root.leaf_paths(&mut |path| paths.push(path));
+        paths.sort_unstable();
+        paths.dedup();
+        paths
+    }
+
+    /// The conditions that an element of the array at a path must match as a document, for every matching document.
+    pub(crate) fn element_parts(self) -> Vec<(&'a str, Part<'a>)> {
+        let mut parts = Vec::new();
+        self.root.required(&mut |path, test| {
+            if let Test::ElementDocument(root) = test {
+                parts.push((path, Part { root }));
+            }
+        });
+        parts
+    }
+
+    /// The filters that each `$or` joins that every matching document passes.
+    pub fn alternatives(self) -> Vec<Vec<Part<'a>>> {
+        match self.root {
+            Node::And(nodes) => nodes.iter().flat_map(|root| Part { root }.alternatives()).collect(),
+            Node::Or(nodes) => vec![nodes.iter().map(|root| Part { root }).collect()],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A condition on single values rather than on a document's fields: operators such as `{"$gt": 5}`, or a regular
+/// expression.
+#[derive(Debug)]
+pub(crate) struct Condition {
+    root: Node,
+}
+
+impl Condition {
+    /// True for operators and regular expressions; anything else is a value or a document.
+    pub(crate) fn is_one(json: &serde_json::Value) -> Result<bool> {
+        parse::is_condition(json)
+    }
+
+    /// Parses what [`is_one`](Self::is_one) is true for, in a setting.
+    pub(crate) fn parse(json: &serde_json::Value, setting: &Setting) -> Result<Condition> {
+        Ok(Condition { root: parse::condition(json, setting)? })
+    }
+
+    /// True if the value passes, or an element of the array that it is.
+    ///
+    /// # Errors
+    /// `Location51156` for a regular expression that steps back too often.
+    pub(crate) fn accepts(&self, value: RawValue<'_>) -> Result<bool> {
+        regex::watched(|| self.root.matches_value(value, true))
+    }
+}
+
+/// A condition on an array's elements, as `$elemMatch` takes it.
+#[derive(Debug)]
+pub(crate) struct ElementCondition {
+    test: Test,
+}
+
+impl ElementCondition {
+    /// Parses `$elemMatch`'s argument.
+    ///
+    /// # Errors
+    /// Those of [`Filter::parse`].
+    pub(crate) fn parse(json: &serde_json::Value, setting: &Setting) -> Result<ElementCondition> {
+        Ok(ElementCondition { test: parse::element_condition(json, setting)? })
+    }
+
+    /// The first element that matches.
+    ///
+    /// # Errors
+    /// `Location51156` for a regular expression that steps back too often.
+    pub(crate) fn first_in<'a>(&self, array: RawArray<'a>) -> Result<Option<RawValue<'a>>> {
+        regex::watched(|| array.iter().find(|element| self.test.matches_element(*element)))
+    }
+}
+
+/// A condition on an array's elements, which it calls by an identifier: `{"x.grade": {"$gt": 5}}`.
+#[derive(Debug)]
+pub(crate) struct ArrayFilter {
+    identifier: String,
+    root: Node,
+}
+
+impl ArrayFilter {
+    /// Parses one, in a setting.
+    ///
+    /// # Errors
+    /// `FailedToParse` if it names no field, or several, or by no identifier; those of [`Filter::parse`].
+    pub(crate) fn parse(json: &serde_json::Value, setting: &Setting) -> Result<ArrayFilter> {
+        let error = |message: String| Err(Error::new(Kind::FailedToParse, message));
+        let root = parse::element_filter(json, setting)?;
+        let mut identifiers: Vec<&str> = Vec::new();
+        root.leaf_paths(&mut |path| identifiers.push(path::split(path).0));
+        let Some(identifier) = identifiers.first().map(|identifier| (*identifier).to_owned()) else {
+            return error("Cannot use an expression without a top-level field name in arrayFilters".to_owned());
+        };
+        if let Some(other) = identifiers.iter().find(|other| **other != identifier) {
+            return error(format!("Expected a single top-level field name, found '{identifier}' and '{other}'"));
+        }
+        let mut characters = identifier.chars();
+        if !characters.next().is_some_and(|first| first.is_ascii_lowercase())
+            || !characters.all(|character| character.is_ascii_alphanumeric())
+        {
+            let message = "The top-level field name must be an alphanumeric string beginning with a lowercase letter";
+            let error = Error::new(Kind::BadValue, format!("{message}, found '{identifier}'"));
+            return Err(error);
+        }
+        Ok(ArrayFilter { identifier, root })
+    }
+
+    /// What `$[identifier]` calls it by.
+    pub(crate) fn identifier(&self) -> &str {
+        &self.identifier
+    }
+
+    /// True if the element matches.
+    ///
+    /// # Errors
+    /// `Location51156` for a regular expression that steps back too often.
+    pub(crate) fn matches(&self, element: RawValue<'_>) -> Result<bool> {
+        regex::watched(|| self.root.matches(Base::Field(&self.identifier, element)))?
+    }
+}

@@ -1,0 +1,97 @@
+//! `$mod`: the remainder of a division of integers.
+
+use crate::error::{Error, Kind, Result};
+use crate::values::document::element::Element;
+use crate::values::document::number::{Decimal, Number};
+use crate::values::document::raw::RawValue;
+use crate::values::document::value::Value;
+
+/// `[divisor, remainder]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Modulo {
+    /// not zero
+    divisor: i64,
+    remainder: i64,
+}
+
+impl Modulo {
+    /// Reads `[divisor, remainder]`; fractions are cut.
+    ///
+    /// # Errors
+    /// `BadValue` for anything else, and for a divisor that is zero.
+    pub fn parse(argument: &Value) -> Result<Modulo> {
+        let Value::Array(parts) = argument else { return Err(bad("malformed mod, needs to be an array")) };
+        let (divisor, remainder) = match parts.as_slice() {
+            [] | [_] => return Err(bad("malformed mod, not enough elements")),
+            [divisor, remainder] => (part("divisor", divisor)?, part("remainder", remainder)?),
+            _ => return Err(bad("malformed mod, too many elements")),
+        };
+        if divisor == 0 {
+            return Err(bad("divisor cannot be 0"));
+        }
+        Ok(Modulo { divisor, remainder })
+    }
+
+    /// True if the value is a number within 64 bits that leaves the remainder.
+    pub fn accepts(self, raw: RawValue<'_>) -> bool {
+        match Element::of(raw) {
+            Element::Number(number) => {
+                truncated(&number).is_some_and(|value| value.wrapping_rem(self.divisor) == self.remainder)
+            }
+            _ => false,
+        }
+    }
+}
+
+fn part(name: &str, value: &Value) -> Result<i64> {
+    let Value::Number(number) = value else { return Err(bad(format!("malformed mod, {name} not a number"))) };
+    truncated(number).ok_or_else(|| {
+        let why = if number.to_f64().is_finite() {
+            "Out of bounds coercing to integral value"
+        } else {
+            "Unable to coerce NaN/Inf to integral type"
+        };
+        bad(format!("malformed mod, {name} value is invalid :: caused by :: {why}"))
+    })
+}
+
+/// The integer towards zero; None for NaN and what does not fit 64 bits.
+fn truncated(number: &Number) -> Option<i64> {
+    match number {
+        Number::Int(value) => Some(*value),
+        Number::Double(value) => Number::Double(value.trunc()).as_i64(),
+        Number::Decimal(Decimal::Finite(value)) => {
+            number.as_i64().or_else(|| i64::try_from(value.with_scale(0).as_bigint_and_scale().0.as_ref()).ok())
+        }
+        Number::Decimal(_) => None,
+    }
+}
+
+fn bad(message: impl Into<String>) -> Error {
+    Error::new(Kind::BadValue, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fractions_are_cut_towards_zero() {
+        let decimal = |text: &str| Number::Decimal(Decimal::parse(text).unwrap());
+        for (number, expected) in [
+            (Number::Double(5.9), Some(5)),
+            (Number::Double(-5.9), Some(-5)),
+            (Number::Double(1e300), None),
+            (Number::Double(f64::NAN), None),
+            (decimal("5.9"), Some(5)),
+            (decimal("-5.9"), Some(-5)),
+            (decimal("1E+3"), Some(1000)),
+            (decimal("1E+300"), None),
+            (decimal("1E-6000"), Some(0)),
+            (decimal("1E+6000"), None),
+            (decimal("NaN"), None),
+        ] {
+            assert_eq!(truncated(&number), expected, "{number:?}");
+        }
+    }
+}

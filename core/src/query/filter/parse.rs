@@ -1,0 +1,631 @@
+//! From JSON to a filter's tree.
+//!
+//! The operators are tables: a name and the function that parses its argument. What MongoDB knows and this engine does
+//! not yet is listed too, so that it gets an error of its own.
+
+use super::bits::Bits;
+use super::modulo::Modulo;
+use super::node::{Node, Side, Test};
+use super::regex::Pattern;
+use super::schema::Schema;
+use super::types::Types;
+use crate::error::{Error, Kind, Result};
+use crate::query::expression::Expression;
+use crate::query::expression::operand::Operand;
+use crate::query::setting::Setting;
+use crate::values::document::number::Number;
+use crate::values::document::order::Class;
+use crate::values::document::value::Value;
+use crate::values::document::{MAX_DEPTH, ext_json};
+use serde_json::{Map, Value as Json};
+
+/// An operator on a field: `{path: {name: argument}}`.
+struct FieldOperator {
+    name: &'static str,
+    parse: fn(field: Field<'_>, argument: &Json) -> Result<Node>,
+}
+
+/// Where an operator on a field stands.
+#[derive(Clone, Copy)]
+struct Field<'a> {
+    path: &'a str,
+    /// the operator and those beside it
+    operators: &'a Map<String, Json>,
+    context: Context<'a>,
+}
+
+/// Where a part of a filter stands.
+#[derive(Clone, Copy)]
+struct Context<'a> {
+    depth: usize,
+    place: Place,
+    setting: &'a Setting,
+}
+
+/// What a part of a filter is a condition on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// the whole document, where `$expr` and its like may stand
+    Document,
+    /// what an update or an array filter looks for, which takes no `$expr`
+    Sought,
+    /// an array's element
+    Element,
+}
+
+impl<'a> Context<'a> {
+    fn new(setting: &'a Setting) -> Context<'a> {
+        Context { depth: 0, place: Place::Document, setting }
+    }
+
+    /// The same, one level of logic deeper.
+    fn deeper(self) -> Context<'a> {
+        Context { depth: self.depth + 1, ..self }
+    }
+
+    /// Inside an array's element.
+    fn inside(self) -> Context<'a> {
+        Context { depth: self.depth + 1, place: Place::Element, ..self }
+    }
+}
+
+const FIELD_OPERATORS: &[FieldOperator] = &[
+    FieldOperator { name: "$eq", parse: eq },
+    FieldOperator { name: "$ne", parse: ne },
+    FieldOperator { name: "$gt", parse: |field, argument| range(field, Side::Greater, argument) },
+    FieldOperator { name: "$gte", parse: |field, argument| range(field, Side::GreaterOrEqual, argument) },
+    FieldOperator { name: "$lt", parse: |field, argument| range(field, Side::Less, argument) },
+    FieldOperator { name: "$lte", parse: |field, argument| range(field, Side::LessOrEqual, argument) },
+    FieldOperator { name: "$in", parse: |field, argument| membership(field, "$in", argument) },
+    FieldOperator { name: "$nin", parse: |field, argument| Ok(not(membership(field, "$nin", argument)?)) },
+    FieldOperator { name: "$not", parse: not_operators },
+    FieldOperator { name: "$exists", parse: exists },
+    FieldOperator { name: "$type", parse: types },
+    FieldOperator { name: "$mod", parse: modulo },
+    FieldOperator { name: "$regex", parse: regex },
+    FieldOperator { name: "$options", parse: regex_options },
+    FieldOperator { name: "$size", parse: size },
+    FieldOperator { name: "$all", parse: all },
+    FieldOperator { name: "$elemMatch", parse: element },
+    FieldOperator {
+        name: "$bitsAllSet",
+        parse: |field, argument| bits(field.path, "$bitsAllSet", argument, true, true),
+    },
+    FieldOperator {
+        name: "$bitsAllClear",
+        parse: |field, argument| bits(field.path, "$bitsAllClear", argument, true, false),
+    },
+    FieldOperator {
+        name: "$bitsAnySet",
+        parse: |field, argument| bits(field.path, "$bitsAnySet", argument, false, true),
+    },
+    FieldOperator {
+        name: "$bitsAnyClear",
+        parse: |field, argument| bits(field.path, "$bitsAnyClear", argument, false, false),
+    },
+    FieldOperator { name: "$comment", parse: |_, _| Ok(Node::And(Vec::new())) },
+];
+
+/// MongoDB's operators on a field that are not understood yet.
+const FIELD_OPERATORS_TO_COME: &[&str] = &["$geoIntersects", "$geoWithin", "$near", "$nearSphere", "$within"];
+
+/// An operator that stands where a path could: `{name: argument}`.
+struct TopLevelOperator {
+    name: &'static str,
+    parse: fn(name: &str, argument: &Json, context: Context<'_>) -> Result<Node>,
+}
+
+const TOP_LEVEL_OPERATORS: &[TopLevelOperator] = &[
+    TopLevelOperator {
+        name: "$and",
+        parse: |name, argument, context| Ok(Node::And(branches(name, argument, context)?)),
+    },
+    TopLevelOperator { name: "$or", parse: |name, argument, context| Ok(Node::Or(branches(name, argument, context)?)) },
+    TopLevelOperator {
+        name: "$nor",
+        parse: |name, argument, context| Ok(not(Node::Or(branches(name, argument, context)?))),
+    },
+    TopLevelOperator {
+        name: "$alwaysTrue",
+        parse: |name, argument, _| constant(name, argument).map(|()| Node::And(Vec::new())),
+    },
+    TopLevelOperator {
+        name: "$alwaysFalse",
+        parse: |name, argument, _| constant(name, argument).map(|()| Node::Or(Vec::new())),
+    },
+    TopLevelOperator { name: "$comment", parse: |_, _, _| Ok(Node::And(Vec::new())) },
+    TopLevelOperator { name: "$expr", parse: expression },
+    TopLevelOperator { name: "$jsonSchema", parse: schema },
+    TopLevelOperator { name: "$sampleRate", parse: sample_rate },
+    TopLevelOperator { name: "$where", parse: |_, _, _| Err(no_javascript()) },
+];
+
+/// MongoDB's operators at the top level that are not understood yet.
+const TOP_LEVEL_OPERATORS_TO_COME: &[&str] = &["$text"];
+
+/// Names that start an extended value rather than a document of operators.
+const VALUE_NAMES: &[&str] = &[
+    "$oid",
+    "$date",
+    "$numberInt",
+    "$numberLong",
+    "$numberDouble",
+    "$numberDecimal",
+    "$binary",
+    "$uuid",
+    "$timestamp",
+    "$regularExpression",
+    "$dbPointer",
+    "$code",
+    "$symbol",
+    "$undefined",
+    "$minKey",
+    "$maxKey",
+];
+
+/// The fields of a DBRef: a document with a reference and an id is one, and at the top level they are fields.
+const REFERENCE_NAMES: &[&str] = &["$ref", "$id", "$db"];
+
+/// The deepest nesting of `$and`, `$or`, `$nor` and `$not`: MongoDB's limit.
+const MAX_FILTER_DEPTH: usize = 100;
+
+/// The deepest JSON that is looked at: every logical operator takes two levels, an object and an array.
+const MAX_JSON_DEPTH: usize = MAX_DEPTH + 2 * MAX_FILTER_DEPTH;
+
+/// Parses a whole filter.
+pub(super) fn filter(json: &Json, setting: &Setting) -> Result<Node> {
+    if !is_shallow(json, MAX_JSON_DEPTH) {
+        return Err(too_deep());
+    }
+    document(json, Context::new(setting))
+}
+
+/// Parses a condition on an array's elements, a document of paths.
+pub(super) fn element_filter(json: &Json, setting: &Setting) -> Result<Node> {
+    if !is_shallow(json, MAX_JSON_DEPTH) {
+        return Err(too_deep());
+    }
+    document(json, Context { place: Place::Sought, ..Context::new(setting) })
+}
+
+/// True for operators, such as `{"$gt": 5}`, and regular expressions.
+pub(super) fn is_condition(json: &Json) -> Result<bool> {
+    if !is_shallow(json, MAX_JSON_DEPTH) {
+        return Err(too_deep());
+    }
+    let regex = || matches!(json, Json::Object(fields) if is_extended(fields));
+    Ok(as_operators(json).is_some() || regex() && matches!(ext_json::from_json(json)?, Value::Regex(..)))
+}
+
+/// Parses what [`is_condition`] is true for; its leaves' paths are empty.
+pub(super) fn condition(json: &Json, setting: &Setting) -> Result<Node> {
+    field("", json, Context::new(setting))
+}
+
+fn document(json: &Json, context: Context<'_>) -> Result<Node> {
+    if context.depth > MAX_FILTER_DEPTH {
+        return Err(too_deep());
+    }
+    let Json::Object(fields) = json else {
+        let message = format!("the filter must be an object, not {}", json_type(json));
+        return Err(Error::new(Kind::TypeMismatch, message));
+    };
+    let mut nodes = Vec::with_capacity(fields.len());
+    for (name, argument) in fields {
+        let node = match TOP_LEVEL_OPERATORS.iter().find(|operator| operator.name == name) {
+            Some(operator) => (operator.parse)(name, argument, context)?,
+            None if TOP_LEVEL_OPERATORS_TO_COME.contains(&name.as_str()) => return Err(to_come(name)),
+            None if name.starts_with('$') && !REFERENCE_NAMES.contains(&name.as_str()) => {
+                return Err(bad_value(format!(
+                    "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, \
+                     consider using $getField or $setField."
+                )));
+            }
+            None => field(name, argument, context)?,
+        };
+        push(&mut nodes, node);
+    }
+    Ok(Node::And(nodes))
+}
+
+/// The filters in an argument of `$and`, `$or` or `$nor`.
+fn branches(name: &str, argument: &Json, context: Context<'_>) -> Result<Vec<Node>> {
+    let elements = match argument {
+        Json::Array(elements) if !elements.is_empty() => elements,
+        Json::Array(_) => return Err(bad_value("$and/$or/$nor must be a nonempty array")),
+        _ => return Err(bad_value(format!("{name} must be an array"))),
+    };
+    elements
+        .iter()
+        .map(|element| match element {
+            Json::Object(_) => document(element, context.deeper()),
+            _ => Err(bad_value("$or/$and/$nor entries need to be full objects")),
+        })
+        .collect()
+}
+
+/// `{path: argument}`: operators, or a value to equal.
+fn field(path: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
+    if let Some(operators) = as_operators(argument) {
+        return field_operators(path, operators, context);
+    }
+    if let Json::Object(fields) = argument
+        && !is_extended(fields)
+        && let Some(name) = fields.keys().find(|name| {
+            let known = VALUE_NAMES.contains(&name.as_str()) || REFERENCE_NAMES.contains(&name.as_str());
+            name.starts_with('$') && !known
+        })
+    {
+        return Err(unknown_operator(name));
+    }
+    equality_or_regex(path, ext_json::from_json(argument)?, context.setting)
+}
+
+/// A value that stands alone: a regular expression is searched for.
+fn equality_or_regex(path: &str, value: Value, setting: &Setting) -> Result<Node> {
+    match value {
+        Value::Regex(pattern, options) => Ok(leaf(path, Test::Regex(Pattern::new(&pattern, &options)?))),
+        value => equality(path, value, setting),
+    }
+}
+
+fn field_operators(path: &str, operators: &Map<String, Json>, context: Context<'_>) -> Result<Node> {
+    let mut nodes = Vec::with_capacity(operators.len());
+    for (name, argument) in operators {
+        let node = match FIELD_OPERATORS.iter().find(|operator| operator.name == name) {
+            Some(operator) => (operator.parse)(Field { path, operators, context }, argument)?,
+            None if FIELD_OPERATORS_TO_COME.contains(&name.as_str()) => return Err(to_come(name)),
+            None => return Err(unknown_operator(name)),
+        };
+        push(&mut nodes, node);
+    }
+    Ok(if nodes.len() == 1 { nodes.remove(0) } else { Node::And(nodes) })
+}
+
+fn eq(field: Field<'_>, argument: &Json) -> Result<Node> {
+    equality(field.path, ext_json::from_json(argument)?, field.context.setting)
+}
+
+fn ne(field: Field<'_>, argument: &Json) -> Result<Node> {
+    match ext_json::from_json(argument)? {
+        Value::Regex(..) => Err(bad_value("Can't have regex as arg to $ne.")),
+        value => Ok(not(equality(field.path, value, field.context.setting)?)),
+    }
+}
+
+fn equality(path: &str, value: Value, setting: &Setting) -> Result<Node> {
+    defined(&value)?;
+    Ok(leaf(path, Test::equal(value).under(setting.collator())))
+}
+
+fn range(field: Field<'_>, side: Side, argument: &Json) -> Result<Node> {
+    let bound = ext_json::from_json(argument)?;
+    defined(&bound)?;
+    if Class::of(&bound) == Class::Regex {
+        return Err(bad_value(format!("Can't have RegEx as arg to predicate over field '{}'.", field.path)));
+    }
+    Ok(leaf(field.path, Test::range(side, bound).under(field.context.setting.collator())))
+}
+
+fn membership(field: Field<'_>, name: &str, argument: &Json) -> Result<Node> {
+    let Json::Array(elements) = argument else { return Err(bad_value(format!("{name} needs an array"))) };
+    let mut values = Vec::with_capacity(elements.len());
+    let mut patterns = Vec::new();
+    for element in elements {
+        if let Some(pattern) = legacy_regex(element)? {
+            patterns.push(pattern);
+            continue;
+        }
+        if as_operators(element).is_some() {
+            return Err(bad_value(format!("cannot nest $ under {name}")));
+        }
+        match ext_json::from_json(element)? {
+            Value::Regex(pattern, options) => patterns.push(Pattern::new(&pattern, &options)?),
+            value => {
+                defined(&value)?;
+                values.push(value);
+            }
+        }
+    }
+    Ok(leaf(field.path, Test::one_of(values, patterns).under(field.context.setting.collator())))
+}
+
+fn not_operators(field: Field<'_>, argument: &Json) -> Result<Node> {
+    if field.context.depth >= MAX_FILTER_DEPTH {
+        return Err(too_deep());
+    }
+    match argument {
+        Json::Object(operators) if operators.is_empty() => Err(bad_value("$not cannot be empty")),
+        Json::Object(operators) if operators.contains_key("$regularExpression") => {
+            Ok(not(equality_or_regex(field.path, ext_json::from_json(argument)?, field.context.setting)?))
+        }
+        Json::Object(operators) => Ok(not(field_operators(field.path, operators, field.context.deeper())?)),
+        _ => Err(bad_value("$not needs a regex or a document")),
+    }
+}
+
+fn exists(field: Field<'_>, argument: &Json) -> Result<Node> {
+    let wanted = match ext_json::from_json(argument)? {
+        Value::Null | Value::Undefined => false,
+        Value::Bool(wanted) => wanted,
+        number @ Value::Number(_) => number != Value::Number(Number::Int(0)),
+        _ => true,
+    };
+    let exists = leaf(field.path, Test::Exists);
+    Ok(if wanted { exists } else { not(exists) })
+}
+
+fn types(field: Field<'_>, argument: &Json) -> Result<Node> {
+    Ok(leaf(field.path, Test::Type(Types::parse(field.path, &ext_json::from_json(argument)?)?)))
+}
+
+fn modulo(field: Field<'_>, argument: &Json) -> Result<Node> {
+    Ok(leaf(field.path, Test::Modulo(Modulo::parse(&ext_json::from_json(argument)?)?)))
+}
+
+fn bits(path: &str, name: &str, argument: &Json, all: bool, set: bool) -> Result<Node> {
+    Ok(leaf(path, Test::Bits(Bits::parse(name, path, &ext_json::from_json(argument)?, all, set)?)))
+}
+
+fn regex(field: Field<'_>, argument: &Json) -> Result<Node> {
+    let (pattern, own) = match ext_json::from_json(argument)? {
+        Value::String(pattern) => (pattern, String::new()),
+        Value::Regex(pattern, options) => (pattern, options),
+        _ => return Err(bad_value("$regex has to be a string")),
+    };
+    let options = match field.operators.get("$options") {
+        None => own,
+        Some(Json::String(options)) if own.is_empty() => options.clone(),
+        Some(Json::String(_)) => {
+            let options_first = field
+                .operators
+                .keys()
+                .find(|name| matches!(name.as_str(), "$regex" | "$options"))
+                .is_some_and(|name| name == "$options");
+            let kind = if options_first { Kind::Location51075 } else { Kind::Location51074 };
+            return Err(Error::new(kind, "options set in both $regex and $options"));
+        }
+        Some(_) => return Err(bad_value("$options has to be a string")),
+    };
+    Ok(leaf(field.path, Test::Regex(Pattern::new(&pattern, &options)?)))
+}
+
+/// The options themselves are read with the pattern.
+fn regex_options(field: Field<'_>, _: &Json) -> Result<Node> {
+    if field.operators.contains_key("$regex") {
+        Ok(Node::And(Vec::new()))
+    } else {
+        Err(bad_value("$options needs a $regex"))
+    }
+}
+
+/// `{"$regex": …, "$options": …}` in a list: how older Extended JSON writes a regular expression.
+fn legacy_regex(json: &Json) -> Result<Option<Pattern>> {
+    let Json::Object(fields) = json else { return Ok(None) };
+    match (fields.len(), fields.get("$regex"), fields.get("$options")) {
+        (2, Some(Json::String(pattern)), Some(Json::String(options))) => Pattern::new(pattern, options).map(Some),
+        (1, Some(Json::String(pattern)), None) => Pattern::new(pattern, "").map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn size(field: Field<'_>, argument: &Json) -> Result<Node> {
+    let fail = |what: &str| bad_value(format!("Failed to parse $size. {what} in: $size: {argument}"));
+    let Value::Number(number) = ext_json::from_json(argument)? else { return Err(fail("Expected a number")) };
+    let size = number.as_i64().ok_or_else(|| fail("Expected an integer"))?;
+    let size = usize::try_from(size).map_err(|_| fail("Expected a non-negative number"))?;
+    Ok(leaf(field.path, Test::Size(size)))
+}
+
+fn all(field: Field<'_>, argument: &Json) -> Result<Node> {
+    let Json::Array(elements) = argument else { return Err(bad_value("$all needs an array")) };
+    let element_of = |json: &Json| {
+        as_operators(json).is_some_and(|operators| operators.keys().next().is_some_and(|name| name == "$elemMatch"))
+    };
+    let elements_matched = elements.first().is_some_and(element_of);
+    let nodes = elements.iter().map(|json| {
+        if elements_matched {
+            let Some(operators) = as_operators(json).filter(|_| element_of(json)) else {
+                return Err(bad_value("$all/$elemMatch has to be consistent"));
+            };
+            return field_operators(field.path, operators, field.context.deeper());
+        }
+        if let Some(pattern) = legacy_regex(json)? {
+            return Ok(leaf(field.path, Test::Regex(pattern)));
+        }
+        if as_operators(json).is_some() {
+            return Err(bad_value("no $ expressions in $all"));
+        }
+        equality_or_regex(field.path, ext_json::from_json(json)?, field.context.setting)
+    });
+    // Without an element nothing matches.
+    if elements.is_empty() { Ok(Node::Or(Vec::new())) } else { Ok(Node::And(nodes.collect::<Result<_>>()?)) }
+}
+
+fn element(field: Field<'_>, argument: &Json) -> Result<Node> {
+    Ok(leaf(field.path, element_test(argument, field.context)?))
+}
+
+/// Parses what `$elemMatch` takes.
+pub(super) fn element_condition(json: &Json, setting: &Setting) -> Result<Test> {
+    if is_shallow(json, MAX_JSON_DEPTH) { element_test(json, Context::new(setting)) } else { Err(too_deep()) }
+}
+
+fn element_test(argument: &Json, context: Context<'_>) -> Result<Test> {
+    if context.depth >= MAX_FILTER_DEPTH {
+        return Err(too_deep());
+    }
+    let Json::Object(fields) = argument else { return Err(bad_value("$elemMatch needs an Object")) };
+    let logical =
+        |name: &String| TOP_LEVEL_OPERATORS.iter().any(|operator| operator.name == name && name != "$comment");
+    Ok(match as_operators(argument) {
+        Some(operators) if !operators.keys().next().is_some_and(logical) => {
+            Test::ElementValue(Box::new(field_operators("", fields, context.inside())?))
+        }
+        _ => Test::ElementDocument(Box::new(document(argument, context.inside())?)),
+    })
+}
+
+/// `$expr`.
+fn expression(name: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
+    only_at_top(name, context)?;
+    let expression = Expression::parse(argument, context.setting)?;
+    Ok(match expression.constant() {
+        Some(value) if Operand::Given(&value).is_true() => Node::And(Vec::new()),
+        Some(_) => Node::Or(Vec::new()),
+        None => Node::Expression(expression, context.setting.collator().cloned()),
+    })
+}
+
+fn schema(name: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
+    only_at_top(name, context)?;
+    Ok(Node::Schema(Schema::parse(argument, MAX_FILTER_DEPTH)?))
+}
+
+fn sample_rate(name: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
+    only_at_top(name, context)?;
+    let rate = match ext_json::from_json(argument)? {
+        Value::Number(number) => number.to_f64(),
+        _ => return Err(bad_value("argument to $sampleRate must be a numeric type")),
+    };
+    if !(0.0..=1.0).contains(&rate) {
+        return Err(bad_value("numeric argument to $sampleRate must be in [0, 1]"));
+    }
+    Ok(Node::Sample(rate))
+}
+
+fn only_at_top(name: &str, context: Context<'_>) -> Result<()> {
+    match context.place {
+        Place::Document => Ok(()),
+        Place::Sought => Err(not_allowed(name)),
+        Place::Element => Err(bad_value(format!("{name} can only be applied to the top-level document"))),
+    }
+}
+
+pub(super) fn not_allowed(name: &str) -> Error {
+    Error::new(Kind::QueryFeatureNotAllowed, format!("{name} is not allowed in this context"))
+}
+
+/// True if a filter that has been parsed has an `$expr`, also one that came to a constant.
+pub(super) fn has_expression(json: &Json) -> bool {
+    json.as_object().is_some_and(|fields| {
+        fields.iter().any(|(name, argument)| match (name.as_str(), argument) {
+            ("$expr", _) => true,
+            ("$and" | "$or" | "$nor", Json::Array(branches)) => branches.iter().any(has_expression),
+            _ => false,
+        })
+    })
+}
+
+fn no_javascript() -> Error {
+    Error::new(Kind::NotImplemented, "$where is not supported: there is no server-side JavaScript")
+        .with_hint("Write the condition with $expr.")
+}
+
+fn constant(name: &str, argument: &Json) -> Result<()> {
+    match ext_json::from_json(argument)? {
+        Value::Number(number) if number.as_i64() == Some(1) => Ok(()),
+        _ => Err(Error::new(Kind::FailedToParse, format!("{name} must be an integer value of 1"))),
+    }
+}
+
+fn leaf(path: &str, test: Test) -> Node {
+    Node::Leaf(path.to_owned(), test)
+}
+
+fn not(node: Node) -> Node {
+    Node::Not(Box::new(node))
+}
+
+/// Adds to a conjunction, which stays flat.
+fn push(conjunction: &mut Vec<Node>, node: Node) {
+    match node {
+        Node::And(nodes) => conjunction.extend(nodes),
+        node => conjunction.push(node),
+    }
+}
+
+/// The operators of an object whose first name starts with `$`, unless it is a value.
+fn as_operators(json: &Json) -> Option<&Map<String, Json>> {
+    let Json::Object(fields) = json else { return None };
+    let first = fields.keys().next()?;
+    (first.starts_with('$') && !is_extended(fields)).then_some(fields)
+}
+
+/// True for an extended value or a DBRef, whatever the order of its names (legacy forms put `$type` before `$binary`).
+fn is_extended(fields: &Map<String, Json>) -> bool {
+    fields.keys().next().is_some_and(|first| VALUE_NAMES.contains(&first.as_str()))
+        || ["$binary", "$code"].iter().any(|name| fields.contains_key(*name))
+        || ["$ref", "$id"].iter().all(|name| fields.contains_key(*name))
+}
+
+/// True if the JSON nests at most `levels` deep.
+fn is_shallow(json: &Json, levels: usize) -> bool {
+    match json {
+        Json::Object(_) | Json::Array(_) if levels == 0 => false,
+        Json::Object(fields) => fields.values().all(|value| is_shallow(value, levels - 1)),
+        Json::Array(elements) => elements.iter().all(|value| is_shallow(value, levels - 1)),
+        _ => true,
+    }
+}
+
+fn defined(value: &Value) -> Result<()> {
+    if matches!(value, Value::Undefined) { Err(bad_value("cannot compare to undefined")) } else { Ok(()) }
+}
+
+fn json_type(json: &Json) -> &'static str {
+    match json {
+        Json::Null => "null",
+        Json::Bool(_) => "bool",
+        Json::Number(_) => "a number",
+        Json::String(_) => "a string",
+        Json::Array(_) => "an array",
+        Json::Object(_) => "an object",
+    }
+}
+
+fn bad_value(message: impl Into<String>) -> Error {
+    Error::new(Kind::BadValue, message)
+}
+
+fn unknown_operator(name: &str) -> Error {
+    bad_value(format!("unknown operator: {name}"))
+}
+
+fn to_come(name: &str) -> Error {
+    Error::new(Kind::NotImplemented, format!("the query operator {name} is not supported yet"))
+}
+
+fn too_deep() -> Error {
+    bad_value(format!("exceeded depth: a filter nests at most {MAX_FILTER_DEPTH} deep"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operator_is_listed_once() {
+        let field = FIELD_OPERATORS.iter().map(|operator| operator.name).chain(FIELD_OPERATORS_TO_COME.iter().copied());
+        let top =
+            TOP_LEVEL_OPERATORS.iter().map(|operator| operator.name).chain(TOP_LEVEL_OPERATORS_TO_COME.iter().copied());
+        for names in [field.collect::<Vec<_>>(), top.collect::<Vec<_>>()] {
+            for name in &names {
+                assert!(name.starts_with('$'));
+                assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_told_from_operators() {
+        let is_operators = |json: Json| as_operators(&json).is_some();
+        assert!(is_operators(serde_json::json!({"$gt": 1})));
+        assert!(is_operators(serde_json::json!({"$type": "string"})));
+        assert!(!is_operators(serde_json::json!({"$type": "00", "$binary": ""})));
+        assert!(!is_operators(serde_json::json!({"$oid": "0123456789ab0123456789ab"})));
+        assert!(!is_operators(serde_json::json!({"$ref": "c", "$id": 1})));
+        assert!(!is_operators(serde_json::json!({"a": 1})));
+        assert!(!is_operators(serde_json::json!({})));
+    }
+}

@@ -1,0 +1,140 @@
+//! `min` and `max` of a find: a range of an index's keys.
+//!
+//! Keys are compared field by field, each in its direction of the index. RULE: a document lies in the range if one of its keys
+//! does, of which an array makes as many as it has elements. Values that are too long for an index are not cut here, so what
+//! the index says ([`wanted_within`](IndexKeys::wanted_within)) only narrows the search, and the document decides
+//! ([`first_key_within`](IndexKeys::first_key_within)).
+
+use super::{APART, IndexKeys};
+use crate::error::{Error, Kind, Result};
+use crate::values::collation::Collator;
+use crate::values::document::ext_json;
+use crate::values::document::raw::RawObject;
+use crate::values::document::value::Value;
+use crate::values::key::encode::{encode_value, encode_value_under};
+use serde_json::Value as Json;
+
+/// One end of a range: a value for each field.
+type Corner = Vec<(String, Value)>;
+
+/// `min` and `max` as they are given, one of them at least.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    min: Option<Corner>,
+    max: Option<Corner>,
+}
+
+impl Bounds {
+    /// Parses `min`, which is included, and `max`, which is not. `{}` is none.
+    ///
+    /// # Errors
+    /// `TypeMismatch` for what is no object, `Location51176` for different fields, those of values.
+    pub fn parse(min: Option<&Json>, max: Option<&Json>) -> Result<Option<Bounds>> {
+        let (min, max) = (corner("min", min)?, corner("max", max)?);
+        if let (Some(min), Some(max)) = (&min, &max)
+            && !min.iter().map(|(path, _)| path).eq(max.iter().map(|(path, _)| path))
+        {
+            return Err(Error::new(Kind::Location51176, "min and max must have the same field names"));
+        }
+        Ok((min.is_some() || max.is_some()).then_some(Bounds { min, max }))
+    }
+
+    /// The range of an index's keys, where strings compare under `collator`.
+    ///
+    /// # Errors
+    /// `Location51174` if the fields are not the index's or strings compare otherwise there, and for a hashed or wildcard
+    /// index; `Location51175` if the range is empty.
+    pub fn span(&self, keys: &IndexKeys, collator: Option<&Collator>) -> Result<Span> {
+        let fits = |corner: &Corner| {
+            let paths = corner.iter().map(|(path, _)| path).eq(keys.fields.iter().map(|(path, _)| path));
+            let same = keys.collation.as_deref() == collator;
+            paths && (same || !corner.iter().any(|(_, value)| has_strings(value)))
+        };
+        let both = [&self.min, &self.max];
+        if keys.hashed.is_some() || keys.wildcard.is_some() || !both.into_iter().flatten().all(fits) {
+            let message = "The index chosen is not compatible with min/max";
+            return Err(Error::new(Kind::Location51174, message).with_hint(
+                "Give a value for each field of the hinted index, in its order, under its collation. It cannot be a hashed or a \
+                 wildcard index.",
+            ));
+        }
+        let encoded = |corner: &Corner| corner.iter().map(|(_, value)| keys.encoded_value(value)).collect();
+        let span = Span { min: self.min.as_ref().map(encoded), max: self.max.as_ref().map(encoded) };
+        let (lo, hi) = span.ends(keys);
+        if lo >= hi {
+            let message =
+                "The value provided for min() does not come before the value provided for max() in the hinted index";
+            return Err(Error::new(Kind::Location51175, message));
+        }
+        Ok(span)
+    }
+}
+
+fn corner(name: &str, json: Option<&Json>) -> Result<Option<Corner>> {
+    let fields = match json {
+        None | Some(Json::Null) => return Ok(None),
+        Some(Json::Object(fields)) => fields,
+        Some(other) => {
+            return Err(Error::new(Kind::TypeMismatch, format!("\"{name}\" must be an object, not {other}")));
+        }
+    };
+    let values = fields.iter().map(|(path, json)| Ok((path.clone(), ext_json::from_json(json)?)));
+    let values: Corner = values.collect::<Result<_>>()?;
+    Ok((!values.is_empty()).then_some(values))
+}
+
+/// True if how a value compares depends on the collation.
+fn has_strings(value: &Value) -> bool {
+    matches!(value, Value::String(_) | Value::Object(_) | Value::Array(_))
+}
+
+/// A range of an index's keys: for each end the encodings of its fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// the first key; None: from the first of the index
+    pub min: Option<Vec<Vec<u8>>>,
+    /// the first key behind; None: to the last of the index
+    pub max: Option<Vec<Vec<u8>>>,
+}
+
+impl Span {
+    /// Both ends as [`IndexKeys::first_key_within`] compares them.
+    pub fn ends(&self, keys: &IndexKeys) -> (Vec<u8>, Vec<u8>) {
+        let joined = |corner: &Vec<Vec<u8>>| keys.ordered(corner.iter().map(Vec::as_slice));
+        (self.min.as_ref().map(joined).unwrap_or_default(), self.max.as_ref().map_or_else(|| APART.to_vec(), joined))
+    }
+
+    /// How many fields have the same value at both ends.
+    pub fn fixed(&self) -> usize {
+        let (Some(min), Some(max)) = (&self.min, &self.max) else { return 0 };
+        min.iter().zip(max).take_while(|(min, max)| min == max).count()
+    }
+}
+
+impl IndexKeys {
+    fn encoded_value(&self, value: &Value) -> Vec<u8> {
+        let mut key = Vec::new();
+        match &self.collation {
+            None => encode_value(value, &mut key),
+            Some(collator) => encode_value_under(value, collator, &mut key),
+        }
+        key
+    }
+
+    /// A whole key, such that the bytes are in the index's order: descending fields are inverted.
+    pub(super) fn ordered<'v>(&self, values: impl Iterator<Item = &'v [u8]>) -> Vec<u8> {
+        let mut key = Vec::new();
+        for (value, (_, descending)) in values.zip(&self.fields) {
+            key.extend(value.iter().map(|byte| if *descending { !byte } else { *byte }));
+        }
+        key
+    }
+
+    /// The first of the document's keys that is in the range whose ends [`Span::ends`] gives: such that the bytes are in the
+    /// index's order, and its fields. One that the index would refuse has none.
+    pub fn first_key_within(&self, document: RawObject<'_>, lo: &[u8], hi: &[u8]) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
+        let keys = self.whole_keys(document).unwrap_or_default().into_iter();
+        let ordered = keys.map(|fields| (self.ordered(fields.iter().map(Vec::as_slice)), fields));
+        ordered.filter(|(key, _)| lo <= key.as_slice() && key.as_slice() < hi).min()
+    }
+}

@@ -1,0 +1,131 @@
+//! Ranges of whole keys, as entries have them: made of what is demanded of one column after the other.
+
+use super::IndexKeys;
+use crate::cluster::targeting;
+use crate::values::key::encode::prefix_successor;
+use crate::values::key::{KeyRange, KeyRanges};
+
+/// More ranges of entries than this are widened.
+const MAX_RANGES: usize = 1000;
+
+/// The keys that meet what is demanded so far.
+#[derive(Clone)]
+pub(super) struct Composed {
+    /// what they begin with, while only single values have been demanded
+    starts: Vec<Vec<u8>>,
+    /// since something else was demanded: all that there is to say
+    ended: Option<KeyRanges>,
+    /// of how many columns something is demanded
+    pub(super) depth: usize,
+    /// of how many of these, single values
+    pub(super) equal: usize,
+}
+
+impl Composed {
+    /// Nothing is demanded.
+    pub(super) fn of_all() -> Self {
+        Self { starts: vec![Vec::new()], ended: None, depth: 0, equal: 0 }
+    }
+
+    /// The next column's value lies in the ranges; false if nothing can be demanded of the column after it.
+    pub(super) fn demand(&mut self, index: &IndexKeys, of: &KeyRanges) -> bool {
+        if self.ended.is_some() || of.is_all() {
+            return false;
+        }
+        self.depth += 1;
+        let limit = index.column_limit();
+        let ranges = KeyRanges::new(of.as_slice().iter().map(|range| cut(range, limit)).collect());
+        let fits = self.starts.len().saturating_mul(ranges.as_slice().len()) <= MAX_RANGES;
+        let is_whole = |point: &&[u8]| point.len() < limit;
+        let points: Option<Vec<&[u8]>> = ranges.as_slice().iter().map(KeyRange::as_point).collect();
+        if let Some(points) = points.filter(|points| fits && points.iter().all(is_whole)) {
+            let extended = |start: &Vec<u8>| points.iter().map(|point| [start, *point].concat()).collect::<Vec<_>>();
+            self.starts = self.starts.iter().flat_map(extended).collect();
+            self.equal += 1;
+            return true;
+        }
+        let hull = KeyRanges::new(ranges.hull().into_iter().collect());
+        let few = if fits { &ranges } else { &hull };
+        let is_last = self.depth == index.fields.len();
+        let under = |start: &Vec<u8>| {
+            let key = |range: &KeyRange| match range.as_point().filter(is_whole) {
+                Some(point) if is_last => KeyRange::point(&[start, point].concat()),
+                _ => below(index, start, range),
+            };
+            few.as_slice().iter().map(key).collect::<Vec<_>>()
+        };
+        self.ended = Some(KeyRanges::new(self.starts.iter().flat_map(under).collect()));
+        false
+    }
+
+    /// What follows in every key, in front of the next column's value.
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        self.starts.iter_mut().for_each(|start| start.extend_from_slice(bytes));
+    }
+
+    /// The next column's keys begin so.
+    pub(super) fn starting(&self, bytes: &[u8]) -> Self {
+        let mut next = self.clone();
+        next.append(bytes);
+        let ranges = KeyRanges::new(next.starts.iter().map(|start| beginning(start)).collect());
+        Self { ended: Some(ranges), depth: self.depth + 1, ..next }
+    }
+
+    /// The keys of one or the other.
+    pub(super) fn or(&self, other: &Self, index: &IndexKeys) -> Self {
+        let (one, two) = (self.ranges(index), other.ranges(index));
+        let both = KeyRanges::new([one.as_slice(), two.as_slice()].concat());
+        let (depth, equal) = (self.depth.min(other.depth), self.equal.min(other.equal));
+        Self { starts: Vec::new(), ended: Some(both), depth, equal }
+    }
+
+    /// The keys.
+    pub(super) fn ranges(&self, index: &IndexKeys) -> KeyRanges {
+        match &self.ended {
+            Some(ranges) => ranges.clone(),
+            None if self.depth == 0 => KeyRanges::all(),
+            None if self.depth == index.fields.len() => {
+                KeyRanges::new(self.starts.iter().map(|start| KeyRange::point(start)).collect())
+            }
+            None => KeyRanges::new(self.starts.iter().map(|start| beginning(start)).collect()),
+        }
+    }
+}
+
+/// The keys that begin so.
+fn beginning(start: &[u8]) -> KeyRange {
+    KeyRange { lo: start.to_vec(), hi: prefix_successor(start) }
+}
+
+/// The keys that start with the prefix and go on with an encoding in the range.
+fn below(index: &IndexKeys, prefix: &[u8], range: &KeyRange) -> KeyRange {
+    if let Some(point) = range.as_point() {
+        return beginning(&[prefix, point].concat());
+    }
+    if index.collation.is_none() {
+        return targeting::under(prefix, range);
+    }
+    // Where a value ends cannot be told; a range that ends right behind one is taken to end behind all that go on from it.
+    let end = |hi: &Vec<u8>| match hi.split_last() {
+        Some((0, value)) => prefix_successor(&[prefix, value].concat()),
+        _ => Some([prefix, hi].concat()),
+    };
+    KeyRange { lo: [prefix, &range.lo].concat(), hi: range.hi.as_ref().map_or_else(|| prefix_successor(prefix), end) }
+}
+
+/// The range of cut keys that covers the keys of a range.
+pub(super) fn cut(range: &KeyRange, limit: usize) -> KeyRange {
+    if let Some(point) = range.as_point() {
+        return KeyRange::point(&point[..point.len().min(limit)]);
+    }
+    let lo = range.lo[..range.lo.len().min(limit)].to_vec();
+    let hi = match &range.hi {
+        Some(hi) if hi.len() > limit => {
+            let mut above = hi[..limit].to_vec();
+            above.push(0);
+            Some(above)
+        }
+        other => other.clone(),
+    };
+    KeyRange { lo, hi }
+}

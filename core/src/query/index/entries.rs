@@ -1,0 +1,283 @@
+//! The keys that an index has of a document with arrays on its paths: one for each element, as MongoDB makes them.
+//!
+//! A key is the concatenation of the columns' encodings, in the index's order, all ascending; where a value is cut, its
+//! key ends. In front is a [`Tag`], which says on which paths the array lies, as all conditions on the others must be met
+//! by the same value. Elements of one array give the columns that lead into it their values together, so an array makes as many
+//! keys as it has elements; two arrays side by side are refused.
+//!
+//! RULE: for each column, the values over all keys contain every value that a filter's test of that path is given, but that
+//! of an array as a whole, as [`path::any`](crate::values::path::any) walks; a document whose path leads nowhere has null. Columns
+//! that lead through no common array have every combination of their values.
+
+use super::IndexKeys;
+use crate::error::{Error, Kind, Result};
+use crate::query::sort::EMPTY_ARRAY;
+use crate::values::document::raw::{RawArray, RawObject, RawValue};
+use crate::values::document::value::Value;
+use crate::values::key::encode::encode_value;
+use crate::values::path;
+
+/// How far a column has come on its path.
+#[derive(Clone)]
+enum Column<'a> {
+    /// at its end: what is there, encoded
+    Value(Vec<u8>),
+    /// at an array, with the path that is left
+    Array(RawArray<'a>, Option<&'a str>),
+}
+
+impl<'a> Column<'a> {
+    fn null() -> Self {
+        let mut key = Vec::new();
+        encode_value(&Value::Null, &mut key);
+        Column::Value(key)
+    }
+
+    /// Goes on through embedded documents.
+    fn walk(index: &IndexKeys, value: RawValue<'a>, rest: Option<&'a str>) -> Self {
+        match (value, rest) {
+            (RawValue::Array(array), rest) => Column::Array(array, rest),
+            (value, None) => Column::Value(index.encoded(value)),
+            (value, Some(rest)) => {
+                path::embedded(value).map_or_else(Column::null, |inner| Column::enter(index, inner, rest))
+            }
+        }
+    }
+
+    fn enter(index: &IndexKeys, object: RawObject<'a>, path: &'a str) -> Self {
+        let (head, rest) = path::split(path);
+        object.get(head).map_or_else(Column::null, |value| Column::walk(index, value, rest))
+    }
+
+    /// The encoding, once no column is at an array any more.
+    fn value(&self) -> &[u8] {
+        let Column::Value(value) = self else { unreachable!("no column is at an array any more") };
+        value
+    }
+
+    /// What an element gives the column; None if the path does not go on there.
+    fn element(index: &IndexKeys, element: RawValue<'a>, rest: Option<&'a str>) -> Option<Self> {
+        match (element, rest) {
+            (element, None) => Some(Column::Value(index.encoded(element))),
+            // As a document whose names are positions it lacks the field.
+            (RawValue::Array(_), Some(_)) => Some(Column::null()),
+            (element, Some(rest)) => path::embedded(element).map(|inner| Column::enter(index, inner, rest)),
+        }
+    }
+}
+
+/// Begins an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tag {
+    /// the document has no array on the index's paths, but a value that is too long
+    NoArray,
+    /// it has an array on the paths that begin as this column's does, which is the first of them
+    ArrayAt(usize),
+}
+
+impl Tag {
+    /// Below what stands for the end of all keys.
+    pub(super) fn byte(self) -> u8 {
+        match self {
+            Tag::NoArray => 0,
+            Tag::ArrayAt(column) => u8::try_from(column + 1).unwrap_or(u8::MAX - 1),
+        }
+    }
+}
+
+impl IndexKeys {
+    /// The first column whose path begins so.
+    pub(super) fn first_with_head(&self, head: &str) -> usize {
+        self.fields.iter().position(|(path, _)| path::split(path).0 == head).unwrap_or(0)
+    }
+
+    fn tag(&self, document: RawObject<'_>) -> Tag {
+        let leads = |path: &str| matches!(path::resolve(document, path), Some(RawValue::Array(_)));
+        match self.fields.iter().find(|(path, _)| leads(path)) {
+            None => Tag::NoArray,
+            Some((path, _)) => Tag::ArrayAt(self.first_with_head(path::split(path).0)),
+        }
+    }
+
+    /// The document's keys, sorted, each once.
+    ///
+    /// # Errors
+    /// `CannotIndexParallelArrays`.
+    pub fn entries(&self, document: RawObject<'_>) -> Result<Vec<Vec<u8>>> {
+        if let Some(wildcard) = &self.wildcard {
+            return wildcard.entries(self, document);
+        }
+        let mut entries = Vec::new();
+        self.expand(self.columns(document), &|columns| self.joined(columns), &mut entries)?;
+        let tag = self.tag(document).byte();
+        entries.iter_mut().for_each(|entry| entry.insert(0, tag));
+        entries.sort_unstable();
+        entries.dedup();
+        Ok(entries)
+    }
+
+    fn columns<'a>(&'a self, document: RawObject<'a>) -> Vec<Column<'a>> {
+        self.fields.iter().map(|(path, _)| Column::enter(self, document, path)).collect()
+    }
+
+    /// The fields of each of the document's keys, whole; of no wildcard index.
+    ///
+    /// # Errors
+    /// `CannotIndexParallelArrays`.
+    pub(super) fn whole_keys(&self, document: RawObject<'_>) -> Result<Vec<Vec<Vec<u8>>>> {
+        let mut keys = Vec::new();
+        let fields = |columns: &[Column<'_>]| columns.iter().map(|column| column.value().to_vec()).collect();
+        self.expand(self.columns(document), &fields, &mut keys)?;
+        Ok(keys)
+    }
+
+    /// Adds what `join` makes of the columns of each key.
+    fn expand<K>(
+        &self,
+        columns: Vec<Column<'_>>,
+        join: &dyn Fn(&[Column<'_>]) -> K,
+        entries: &mut Vec<K>,
+    ) -> Result<()> {
+        let Some((first, array)) = columns.iter().enumerate().find_map(|(at, column)| match column {
+            Column::Array(array, _) => Some((at, *array)),
+            Column::Value(_) => None,
+        }) else {
+            entries.push(join(&columns));
+            return Ok(());
+        };
+        let mut together = Vec::new();
+        for (at, column) in columns.iter().enumerate() {
+            match column {
+                Column::Array(other, rest) if std::ptr::eq(other.bytes(), array.bytes()) => together.push((at, *rest)),
+                Column::Array(..) => return Err(self.parallel(first, at)),
+                Column::Value(_) => {}
+            }
+        }
+        let with = |values: &mut dyn FnMut(Option<&_>) -> _| {
+            let mut next = columns.clone();
+            for (at, rest) in &together {
+                next[*at] = values(rest.as_ref());
+            }
+            next
+        };
+        if array.is_empty() {
+            let empty = |rest: Option<&&str>| rest.map_or(Column::Value(vec![EMPTY_ARRAY]), |_| Column::null());
+            return self.expand(with(&mut |rest| empty(rest)), join, entries);
+        }
+        let before = entries.len();
+        for element in array.iter() {
+            let mut enters = false;
+            let next = with(&mut |rest: Option<&&str>| {
+                let column = Column::element(self, element, rest.copied());
+                enters |= column.is_some();
+                column.unwrap_or_else(Column::null)
+            });
+            if enters {
+                self.expand(next, join, entries)?;
+            }
+        }
+        // Positions that paths name.
+        let heads = together.iter().filter_map(|(_, rest)| path::array_index(path::split((*rest)?).0));
+        let mut positions: Vec<usize> = heads.collect();
+        positions.sort_unstable();
+        positions.dedup();
+        for position in positions {
+            let Some(element) = array.get(position) else { continue };
+            let next = with(&mut |rest: Option<&&str>| match rest.map(|rest| path::split(rest)) {
+                Some((head, rest)) if path::array_index(head) == Some(position) => Column::walk(self, element, rest),
+                _ => Column::null(),
+            });
+            self.expand(next, join, entries)?;
+        }
+        if entries.len() == before {
+            return self.expand(with(&mut |_| Column::null()), join, entries);
+        }
+        Ok(())
+    }
+
+    fn joined(&self, columns: &[Column<'_>]) -> Vec<u8> {
+        let mut key = Vec::new();
+        let _all_are_whole = columns.iter().all(|column| self.push_column(column.value(), &mut key));
+        key
+    }
+
+    /// Appends a column's encoding to an entry, cut if it is too long; false if it is, and so ends the entry.
+    pub(super) fn push_column(&self, encoding: &[u8], entry: &mut Vec<u8>) -> bool {
+        let limit = self.column_limit();
+        entry.extend_from_slice(&encoding[..encoding.len().min(limit)]);
+        encoding.len() < limit
+    }
+
+    fn parallel(&self, one: usize, other: usize) -> Error {
+        let (one, other) = (&self.fields[one].0, &self.fields[other].0);
+        Error::new(Kind::CannotIndexParallelArrays, format!("cannot index parallel arrays [{other}] [{one}]"))
+            .with_hint("At most one of the fields of a compound index may hold an array in one document.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::document::ext_json::from_json;
+    use crate::values::document::{raw, write};
+    use crate::values::key::encode::decode;
+    use serde_json::{Value as Json, json};
+
+    fn entries(keys: Json, doc: Json) -> Result<Vec<Vec<String>>> {
+        let index = IndexKeys::parse(&keys).unwrap();
+        let stored = write::value(&from_json(&doc).unwrap()).unwrap();
+        let entries = index.entries(raw::document(&stored).unwrap())?;
+        Ok(entries.iter().map(|entry| shown(&entry[1..])).collect())
+    }
+
+    fn shown(mut entry: &[u8]) -> Vec<String> {
+        let mut values = Vec::new();
+        while !entry.is_empty() {
+            if entry[0] == EMPTY_ARRAY {
+                values.push("empty".to_owned());
+                entry = &entry[1..];
+                continue;
+            }
+            let (value, rest) = decode(entry).unwrap();
+            values.push(crate::values::document::ext_json::to_json(&value).to_string());
+            entry = rest;
+        }
+        values
+    }
+
+    #[test]
+    fn every_element_has_its_key_with_the_other_columns() {
+        assert_eq!(
+            entries(json!({"to": 1, "sent": -1}), json!({"to": ["b", "a", "b"], "sent": 7})).unwrap(),
+            [["\"a\"", "7"], ["\"b\"", "7"]]
+        );
+        assert_eq!(entries(json!({"to": 1}), json!({"to": []})).unwrap(), [["empty"]]);
+        assert_eq!(entries(json!({"to": 1}), json!({"to": [[1, 2], 3]})).unwrap(), [["3"], ["[1,2]"]]);
+    }
+
+    #[test]
+    fn columns_through_one_array_go_together() {
+        let doc = json!({"a": [{"b": 1, "c": 2}, {"b": 3}, 4, [5]]});
+        let expected = [["null", "null"], ["1", "2"], ["3", "null"]];
+        assert_eq!(entries(json!({"a.b": 1, "a.c": 1}), doc).unwrap(), expected);
+        assert_eq!(entries(json!({"a.b": 1}), json!({"a": [1, 2]})).unwrap(), [["null"]]);
+    }
+
+    #[test]
+    fn positions_may_be_named() {
+        let doc = json!({"a": [{"b": 1}, {"b": 2}, {"0": {"b": 3}}]});
+        assert_eq!(entries(json!({"a.0.b": 1}), doc).unwrap(), [["null"], ["1"], ["3"]]);
+    }
+
+    #[test]
+    fn arrays_side_by_side_are_refused() {
+        for doc in [json!({"a": [1], "b": [2]}), json!({"a": [], "b": []})] {
+            let error = entries(json!({"a": 1, "b": 1}), doc).unwrap_err();
+            assert_eq!(error.kind, Kind::CannotIndexParallelArrays);
+            assert!(error.message.ends_with("parallel arrays [b] [a]"), "{}", error.message);
+        }
+        assert!(entries(json!({"a.b": 1, "a.c": 1}), json!({"a": [{"b": [1], "c": [2]}]})).is_err());
+        let apart = json!({"a": [{"b": [1]}, {"c": [2]}]});
+        assert_eq!(entries(json!({"a.b": 1, "a.c": 1}), apart).unwrap(), [["null", "2"], ["1", "null"]]);
+    }
+}

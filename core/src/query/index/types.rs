@@ -1,0 +1,224 @@
+//! What the keys of a b-tree leave open of a document's values, so that keys and this together are the values.
+//!
+//! Values that compare equal have one key: 2, 2.0 and decimal 2.00; null and missing. A column behind the keys says which of
+//! them it was, by a code for each leaf of the values that leaves something open, in the order in which their encodings come.
+//! 0 is what is likely: `decode`'s reading of the key, and of a whole field's null that it is missing. Zeros at the end
+//! are left out, so the column is mostly empty.
+//!
+//! RULE: for a document that does not stand apart, [`IndexKeys::restored`] of its keys and [`IndexKeys::types`] has at, and
+//! below, each of the index's paths what the document has there; and of what is around them the documents that lead there.
+
+use super::IndexKeys;
+use crate::error::{Error, Kind, Result};
+use crate::values::document::element::Element;
+use crate::values::document::number::{Decimal, Number};
+use crate::values::document::raw::{RawObject, RawValue};
+use crate::values::document::value::Value;
+use crate::values::document::write;
+use crate::values::key::encode::decode;
+use crate::values::path;
+
+/// What the key says.
+const PLAIN: u8 = 0;
+/// A double, of an integer's key.
+const DOUBLE: u8 = 1;
+/// A decimal; two bytes follow, how many of its digits stand behind the point.
+const DECIMAL: u8 = 2;
+/// A decimal that is not finite.
+const SPECIAL_DECIMAL: u8 = 3;
+/// A symbol, of a string's key.
+const SYMBOL: u8 = 1;
+/// Null, of a key that whole fields have, too, if they are missing.
+const PRESENT_NULL: u8 = 1;
+/// Added to the number of documents that lead to a missing field, if there are any.
+const MISSING_BELOW: u8 = 1;
+/// Undefined, of null's key.
+const UNDEFINED: u8 = u8::MAX;
+
+impl IndexKeys {
+    /// True if the values of documents that do not stand apart can be told from the b-tree alone.
+    pub fn has_types(&self) -> bool {
+        self.has_tree() && self.hashed.is_none() && self.collation.is_none()
+    }
+
+    /// True if the values at a path are at, or below, one of the index's.
+    pub fn covers(&self, path: &str) -> bool {
+        self.fields.iter().any(|(field, _)| field == path || path::is_below(path, field))
+    }
+
+    /// What the document's keys leave open; nothing of one that stands apart.
+    pub fn types(&self, document: RawObject<'_>) -> Vec<u8> {
+        let mut codes = Vec::new();
+        for (path, _) in &self.fields {
+            match path::resolve(document, path) {
+                None => codes.push(missing(document, path)),
+                Some(RawValue::Number(number)) if number.scale() == 0 => codes.push(PLAIN),
+                Some(value) if self.sets_apart(value) => return Vec::new(),
+                Some(value) => of_field(&Element::of(value), &mut codes),
+            }
+        }
+        let used = codes.iter().rposition(|&code| code != PLAIN).map_or(0, |last| last + 1);
+        codes.truncate(used);
+        codes
+    }
+
+    /// The document that keys and types were made of, as far as they tell, in jsonb.
+    ///
+    /// # Errors
+    /// `BadValue` for what is no such keys, also for those of a document that stands apart.
+    pub fn restored<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, types: &[u8]) -> Result<Vec<u8>> {
+        let malformed = || Error::new(Kind::BadValue, "these are not the keys of a document");
+        let mut codes = Codes(types);
+        let mut fields = Vec::new();
+        let mut told = 0;
+        for ((path, _), key) in self.fields.iter().zip(keys) {
+            let (mut value, rest) = decode(key)?;
+            if !rest.is_empty() {
+                return Err(malformed());
+            }
+            match (&value, codes.peek()) {
+                (Value::Null, PLAIN) => put(&mut fields, path, 0, None),
+                (Value::Null, PRESENT_NULL) => put(&mut fields, path, usize::MAX, Some(Value::Null)),
+                (Value::Null, UNDEFINED) => put(&mut fields, path, usize::MAX, Some(Value::Undefined)),
+                (Value::Null, code) => put(&mut fields, path, usize::from(code - MISSING_BELOW), None),
+                _ => {
+                    retype(&mut value, &mut codes).ok_or_else(malformed)?;
+                    put(&mut fields, path, usize::MAX, Some(value));
+                    told += 1;
+                    continue;
+                }
+            }
+            codes.next();
+            told += 1;
+        }
+        if told < self.fields.len() {
+            return Err(malformed());
+        }
+        write::value(&Value::Object(fields))
+    }
+}
+
+/// The code of a field that is missing.
+fn missing(document: RawObject<'_>, path: &str) -> u8 {
+    let mut around = document;
+    let mut documents = 0;
+    for name in path.split('.') {
+        let Some(inner) = around.get(name).and_then(path::embedded) else { break };
+        (around, documents) = (inner, documents + 1);
+    }
+    if documents == 0 { PLAIN } else { documents + MISSING_BELOW }
+}
+
+fn of_field(element: &Element<'_>, codes: &mut Vec<u8>) {
+    match element {
+        Element::Null => codes.push(PRESENT_NULL),
+        element => of_value(element, codes),
+    }
+}
+
+/// Appends the codes of a value, and of what it contains.
+pub(super) fn of_value(element: &Element<'_>, codes: &mut Vec<u8>) {
+    match element {
+        Element::Null | Element::String(_) | Element::Number(Number::Int(_)) => codes.push(PLAIN),
+        Element::Undefined => codes.push(UNDEFINED),
+        Element::Symbol(_) => codes.push(SYMBOL),
+        Element::Number(number @ Number::Double(_)) => {
+            codes.push(if number.as_i64().is_some() { DOUBLE } else { PLAIN });
+        }
+        Element::Number(Number::Decimal(decimal)) => match decimal.scale() {
+            Some(scale) => {
+                codes.push(DECIMAL);
+                codes.extend(scale.to_be_bytes());
+            }
+            None => codes.push(SPECIAL_DECIMAL),
+        },
+        Element::Object(object) | Element::CodeWithScope(_, object) => {
+            object.iter().for_each(|(_, child)| of_value(&Element::of(child), codes));
+        }
+        Element::Array(array) => array.iter().for_each(|child: RawValue<'_>| of_value(&Element::of(child), codes)),
+        Element::MinKey
+        | Element::Binary(..)
+        | Element::ObjectId(_)
+        | Element::Bool(_)
+        | Element::Date(_)
+        | Element::Timestamp(..)
+        | Element::Regex(..)
+        | Element::DbPointer(..)
+        | Element::Code(_)
+        | Element::MaxKey => {}
+    }
+}
+
+/// Codes that are read; behind their end all are [`PLAIN`].
+struct Codes<'a>(&'a [u8]);
+
+impl Codes<'_> {
+    fn peek(&self) -> u8 {
+        self.0.first().copied().unwrap_or(PLAIN)
+    }
+
+    fn next(&mut self) -> u8 {
+        let code = self.peek();
+        self.0 = self.0.get(1..).unwrap_or_default();
+        code
+    }
+}
+
+/// Makes of a key's reading the value that it was; None for codes that it cannot have.
+fn retype(value: &mut Value, codes: &mut Codes<'_>) -> Option<()> {
+    match value {
+        Value::Null => match codes.next() {
+            PLAIN => {}
+            UNDEFINED => *value = Value::Undefined,
+            _ => return None,
+        },
+        Value::String(text) => match codes.next() {
+            PLAIN => {}
+            SYMBOL => *value = Value::Symbol(std::mem::take(text)),
+            _ => return None,
+        },
+        Value::Number(number) => *number = typed(number, codes)?,
+        Value::Object(fields) | Value::CodeWithScope(_, fields) => {
+            fields.iter_mut().try_for_each(|(_, child)| retype(child, codes))?;
+        }
+        Value::Array(items) => items.iter_mut().try_for_each(|child| retype(child, codes))?,
+        _ => {}
+    }
+    Some(())
+}
+
+fn typed(number: &Number, codes: &mut Codes<'_>) -> Option<Number> {
+    Some(match codes.next() {
+        PLAIN => number.clone(),
+        DOUBLE => Number::Double(number.to_f64()),
+        DECIMAL => {
+            let scale = i16::from_be_bytes([codes.next(), codes.next()]);
+            Number::Decimal(number.to_decimal_of_scale(scale)?)
+        }
+        SPECIAL_DECIMAL => Number::Decimal(Decimal::of_f64(number.to_f64())),
+        _ => return None,
+    })
+}
+
+/// Puts a value at a path, or as many of the documents that lead there as there are.
+fn put(fields: &mut Vec<(String, Value)>, path: &str, documents: usize, value: Option<Value>) {
+    let (name, rest) = path::split(path);
+    let at = fields.iter().position(|(field, _)| field == name);
+    match (rest, value) {
+        (None, None) => {}
+        (None, Some(value)) => match at {
+            Some(at) => fields[at].1 = value,
+            None => fields.push((name.to_owned(), value)),
+        },
+        (Some(_), None) if documents == 0 => {}
+        (Some(rest), value) => {
+            let at = at.unwrap_or_else(|| {
+                fields.push((name.to_owned(), Value::Object(Vec::new())));
+                fields.len() - 1
+            });
+            if let Value::Object(inner) = &mut fields[at].1 {
+                put(inner, rest, documents.saturating_sub(1), value);
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Which keys of an index a filter can want.
+//!
+//! RULE: every document that the filter matches has a wanted key, in the b-tree or among the entries.
+
+use super::IndexKeys;
+use super::bounds::Span;
+use super::composed::{Composed, cut};
+use super::entries::Tag;
+use crate::query::filter::{Filter, Part};
+use crate::values::key::encode::prefix_successor;
+use crate::values::key::{KeyRange, KeyRanges};
+use crate::values::path;
+
+/// What a search looks for in an index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// the keys in the b-tree's leading columns: equalities, ended by at most one range. Empty: all
+    pub columns: Vec<KeyRanges>,
+    /// the keys among the entries
+    pub entries: KeyRanges,
+    /// there is no b-tree, all keys are entries: of how many columns single values are wanted, and of how many anything
+    pub inverted: Option<(usize, usize)>,
+    /// several columns together, compared one after the other
+    pub row: Option<Row>,
+}
+
+/// The columns from `first` on lie, as a row, between these, both included; None: no bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// the position of the first column
+    pub first: usize,
+    /// the least keys
+    pub least: Option<Vec<Vec<u8>>>,
+    /// the greatest keys
+    pub greatest: Option<Vec<Vec<u8>>>,
+}
+
+impl Wanted {
+    /// True if the filter says nothing of the index's first field, or that nothing may be left out for.
+    pub fn is_all(&self) -> bool {
+        if self.inverted.is_some() { self.entries.is_all() } else { self.columns.is_empty() }
+    }
+
+    /// True if one key alone is wanted of a column of the b-tree.
+    pub fn is_fixed(&self, column: usize) -> bool {
+        self.columns.get(column).is_some_and(|ranges| ranges.as_point().is_some())
+    }
+
+    /// How many leading columns are given by equality, and how many are given at all.
+    pub fn score(&self) -> (usize, usize) {
+        let of_columns = || (self.columns.iter().filter(|ranges| ranges.are_points()).count(), self.columns.len());
+        self.inverted.unwrap_or_else(of_columns)
+    }
+}
+
+impl IndexKeys {
+    /// The keys that a filter wants.
+    pub fn wanted(&self, filter: &Filter) -> Wanted {
+        self.wanted_by(filter.part())
+    }
+
+    /// The keys that a part of a filter wants.
+    pub fn wanted_by(&self, filter: Part<'_>) -> Wanted {
+        self.of_part(filter, &[])
+    }
+
+    /// The keys that a filter wants; a wildcard index looks for none of the paths in `given`.
+    pub fn wanted_beside(&self, filter: &Filter, given: &[&str]) -> Wanted {
+        self.of_part(filter.part(), given)
+    }
+
+    fn of_part(&self, filter: Part<'_>, given: &[&str]) -> Wanted {
+        if let Some(wildcard) = &self.wildcard {
+            let composed = wildcard.wanted(self, filter, given);
+            let inverted = Some((composed.equal, composed.depth));
+            return Wanted { entries: composed.ranges(self), inverted, ..Wanted::default() };
+        }
+        let mut columns = Vec::new();
+        for (column, (field, _)) in self.fields.iter().enumerate() {
+            let ranges = self.stored(column, self.without_array(filter, field));
+            if ranges.is_all() {
+                break;
+            }
+            let points = ranges.are_points();
+            columns.push(ranges);
+            if !points {
+                break;
+            }
+        }
+        let entries = if self.hashed.is_some() { KeyRanges::none() } else { self.wanted_entries(filter) };
+        Wanted { columns, entries, ..Wanted::default() }
+    }
+
+    /// The keys in a range of the index's keys: columns that have one value there, and the next, with those behind it that
+    /// have its direction.
+    pub fn wanted_within(&self, span: &Span) -> Wanted {
+        let fixed = span.fixed();
+        let one = |column: usize| span.min.iter().flatten().nth(column).map(|key| KeyRange::point(key));
+        let mut columns: Vec<KeyRanges> = (0..fixed).filter_map(one).map(|point| KeyRanges::new(vec![point])).collect();
+        let mut row = None;
+        if let Some((_, descending)) = self.fields.get(fixed) {
+            let together = self.fields[fixed..].iter().take_while(|(_, other)| other == descending).count();
+            let ends = if *descending { (&span.max, &span.min) } else { (&span.min, &span.max) };
+            let part = |end: &Option<Vec<Vec<u8>>>| end.as_ref().map(|keys| keys[fixed..fixed + together].to_vec());
+            let (least, greatest) = (part(ends.0), part(ends.1));
+            let lo = least.as_ref().map_or_else(Vec::new, |keys| keys[0].clone());
+            let hi = greatest.as_ref().and_then(|keys| prefix_successor(&keys[0]));
+            columns.push(KeyRanges::new(vec![KeyRange { lo, hi }]));
+            row = (together > 1).then_some(Row { first: fixed, least, greatest });
+        }
+        let demanded = |field: &str| {
+            let column = self.fields.iter().position(|(path, _)| path == field)?;
+            columns.get(column).map(|of| Demand { of: of.clone(), meets_alone: false })
+        };
+        let composed = self.composed(demanded);
+        let heads =
+            self.fields.iter().enumerate().filter(|(at, (field, _))| self.first_with_head(path::split(field).0) == *at);
+        let tags = [Tag::NoArray].into_iter().chain(heads.map(|(at, _)| Tag::ArrayAt(at)));
+        let tagged = tags.flat_map(|tag| {
+            let prefix = [tag.byte()];
+            composed.ranges(self).as_slice().iter().map(move |range| tagged(&prefix, range)).collect::<Vec<_>>()
+        });
+        Wanted { entries: KeyRanges::new(tagged.collect()), columns, row, ..Wanted::default() }
+    }
+
+    /// What a column stores of values in ranges: of a hashed index hashes, which come in no order, and cut values.
+    fn stored(&self, column: usize, ranges: KeyRanges) -> KeyRanges {
+        let Some(hashed) = self.hashed else { return ranges };
+        if hashed != column {
+            let limit = self.column_limit();
+            return KeyRanges::new(ranges.as_slice().iter().map(|range| cut(range, limit)).collect());
+        }
+        let points: Option<Vec<_>> = ranges.as_slice().iter().map(KeyRange::as_point).collect();
+        points.map_or_else(KeyRanges::all, |points| {
+            KeyRanges::new(points.into_iter().map(|point| KeyRange::point(&super::hash_of(point))).collect())
+        })
+    }
+
+    /// The keys of a field that a filter wants where no array is on its path. Only an array is equal to an array.
+    pub(super) fn without_array(&self, filter: Part<'_>, field: &str) -> KeyRanges {
+        if filter.demands_array(field) {
+            return KeyRanges::none();
+        }
+        filter.ranges_under(field, self.collation.as_deref())
+    }
+
+    /// The entries that a filter wants: each of the fields may lead through the array, or none of them.
+    fn wanted_entries(&self, filter: Part<'_>) -> KeyRanges {
+        let mut all =
+            vec![self.composed(|field| Some(Demand { of: self.without_array(filter, field), meets_alone: false }))];
+        let mut tags = vec![Tag::NoArray];
+        for (at, (field, _)) in self.fields.iter().enumerate() {
+            let head = path::split(field).0;
+            if self.first_with_head(head) != at {
+                continue;
+            }
+            all.push(self.composed_through(head, filter));
+            tags.push(Tag::ArrayAt(at));
+        }
+        if all.iter().all(|composed| composed.depth == 0) {
+            return KeyRanges::all();
+        }
+        let tagged = tags.iter().zip(&all).flat_map(|(tag, composed)| {
+            let prefix = [tag.byte()];
+            composed.ranges(self).as_slice().iter().map(move |range| tagged(&prefix, range)).collect::<Vec<_>>()
+        });
+        KeyRanges::new(tagged.collect())
+    }
+
+    /// What is wanted of documents with an array on the paths that begin with `head`.
+    fn composed_through(&self, head: &str, filter: Part<'_>) -> Composed {
+        let demand = |field: &str| Demand { of: self.without_array(filter, field), meets_alone: false };
+        let goes_through = |field: &str| path::split(field).0 == head;
+        // What is demanded of several fields may be met by several elements.
+        let mut best = self.composed(|field| {
+            let one = || Demand { of: filter.ranges_of_one(field, self.collation.as_deref()), meets_alone: true };
+            Some(if goes_through(field) { one() } else { demand(field) })
+        });
+        for (prefix, part) in filter.element_parts().into_iter().filter(|(prefix, _)| goes_through(prefix)) {
+            let mut seen: Vec<&str> = Vec::new();
+            let composed = self.composed(|field| {
+                if !goes_through(field) {
+                    return Some(demand(field));
+                }
+                // One element meets all that is demanded of fields below it.
+                let below = field.strip_prefix(prefix)?.strip_prefix('.')?;
+                // To `$elemMatch` alone an element that is an array is a document, whose names are positions.
+                let named = below.split('.').any(|component| path::array_index(component).is_some());
+                let inner = path::split(below).0;
+                if named || seen.contains(&inner) {
+                    return None;
+                }
+                seen.push(inner);
+                Some(Demand { of: part.ranges_of_one(below, self.collation.as_deref()), meets_alone: false })
+            });
+            if composed.depth > best.depth {
+                best = composed;
+            }
+        }
+        best
+    }
+
+    /// The keys made of what is demanded of each field, as far as something is.
+    fn composed<'a>(&'a self, mut demand: impl FnMut(&'a str) -> Option<Demand>) -> Composed {
+        let mut composed = Composed::of_all();
+        let mut met = false;
+        for (field, _) in &self.fields {
+            let Some(demanded) = demand(field).filter(|demanded| !(met && demanded.meets_alone)) else { break };
+            met |= demanded.meets_alone;
+            if !composed.demand(self, &demanded.of) {
+                break;
+            }
+        }
+        composed
+    }
+}
+
+/// What is demanded of a field.
+struct Demand {
+    of: KeyRanges,
+    /// whichever element meets it need not meet another such demand
+    meets_alone: bool,
+}
+
+/// The range behind a tag.
+fn tagged(tag: &[u8], range: &KeyRange) -> KeyRange {
+    let hi = range.hi.as_ref().map_or_else(|| prefix_successor(tag), |hi| Some([tag, hi].concat()));
+    KeyRange { lo: [tag, &range.lo].concat(), hi }
+}

@@ -1,0 +1,14 @@
+//! The query language over one document: expressions, filters, projections, sorts, updates, index keys. It does not know
+//! that shards exist.
+
+pub mod setting;
+
+pub mod expression;
+
+pub mod distinct;
+pub mod filter;
+pub mod projection;
+pub mod sort;
+pub mod update;
+
+pub mod index;

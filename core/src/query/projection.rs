@@ -1,0 +1,723 @@
+//! Projections: which fields of a document are returned.
+//!
+//! A projection either includes or excludes; `_id` alone may go against the rest, and is included unless it is
+//! excluded. Paths go through arrays, at any depth of nesting: each embedded document in one is projected, and where
+//! fields are included, what is no document is left out.
+//!
+//! `$slice`, `$elemMatch` and a positional path choose elements of an array; other fields are kept beside a `$slice`
+//! alone, and left out beside the others alone. Expressions and literals make fields, beside included ones.
+//!
+//! The stages `$project`, `$unset` and `$addFields` of a pipeline are projections, too.
+
+use crate::error::{Error, Kind, Result};
+use crate::query::expression::Expression;
+use crate::query::filter::{ElementCondition, Filter};
+use crate::query::setting::{self, Setting};
+use crate::values::collation::Collator;
+use crate::values::document::ext_json;
+use crate::values::document::number::Number;
+use crate::values::document::raw::{RawArray, RawObject, RawValue};
+use crate::values::document::value::Value;
+use crate::values::document::write::{self, Part};
+use crate::values::path;
+use serde_json::{Map, Value as Json};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A parsed projection.
+#[derive(Debug)]
+pub struct Projection {
+    mode: Mode,
+    fields: Tree,
+    collator: Option<Arc<Collator>>,
+    /// what chose the documents, where a path stands for the element by which they match
+    filter: Option<Filter>,
+    positional: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Include,
+    Exclude,
+    /// what is there is kept, computed fields are put over it
+    Add,
+}
+
+/// Whose language a specification is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    /// a find's
+    Find,
+    /// the stage `$project`'s
+    Stage,
+}
+
+/// The named fields, by the components of their paths.
+type Tree = BTreeMap<String, Node>;
+
+#[derive(Debug)]
+enum Node {
+    Leaf,
+    Branch(Tree),
+    /// `$slice`
+    Slice(Slice),
+    /// `$elemMatch`: the first element that matches
+    Element(ElementCondition),
+    /// the element by which the document matches
+    Positional,
+    /// the value that an expression has
+    Computed(Box<Expression>),
+}
+
+/// A stretch of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slice {
+    /// elements to skip, from the end if negative
+    skip: i64,
+    /// elements to keep at most
+    limit: usize,
+}
+
+impl Projection {
+    /// Parses `{"a": 1, "b.c": 1}` or `{"a": 0}`.
+    ///
+    /// # Errors
+    /// `Location31253` and `Location31254` for a mixture, `Location31252` for an expression beside exclusions,
+    /// `Location31249` and `Location31250` for a path that collides with another, `Location51270` for `{"a": {}}`,
+    /// `Location28724` for `$slice`, `Location31274` and `Location31275` for `$elemMatch`, `Location31276` for a second
+    /// positional path, `Location31255` and `Location31256` for one beside `$elemMatch`, `Location31271`,
+    /// `Location31308`, `Location31394` and `Location31395` for one that is out of place, `Location31310` for a literal
+    /// beside exclusions, `Location31325` for an unknown operator, those of field paths, of filters and of expressions, `NotImplemented` for `$meta`.
+    pub fn parse(json: &Json) -> Result<Projection> {
+        Projection::parse_in(json, &Setting::default())
+    }
+
+    /// As [`Projection::parse`], under a statement's collation and with its variables.
+    ///
+    /// # Errors
+    /// Those of [`Projection::parse`].
+    pub fn parse_in(json: &Json, setting: &Setting) -> Result<Projection> {
+        Projection::parse_as(json, setting, Dialect::Find)
+    }
+
+    /// Reads a projection on its way to a shard, in the setting it was given.
+    ///
+    /// # Errors
+    /// Those of [`Projection::parse`] and [`Setting::parse`].
+    pub fn read(json: &Json) -> Result<Projection> {
+        let (setting, inner) = setting::unwrapped(json)?;
+        let mut projection = Projection::parse_in(inner, &setting)?;
+        if let Some(filter) = json.get(setting::FILTER) {
+            projection.filter = Some(Filter::read(filter)?);
+        }
+        Ok(projection)
+    }
+
+    /// Parses the argument of the stage `$project`.
+    pub(crate) fn parse_stage(json: &Json, setting: &Setting) -> Result<Projection> {
+        if json.as_object().is_some_and(Map::is_empty) {
+            return Err(Error::new(Kind::Location51272, "projection specification must have at least one field"));
+        }
+        Projection::parse_as(json, setting, Dialect::Stage)
+    }
+
+    fn parse_as(json: &Json, setting: &Setting, dialect: Dialect) -> Result<Projection> {
+        let Json::Object(specification) = json else {
+            return Err(Error::new(Kind::TypeMismatch, "the projection must be an object"));
+        };
+        let mut parser = Parser::new(setting, dialect);
+        for (name, value) in specification {
+            parser.field(name.clone(), value)?;
+        }
+        parser.finish()
+    }
+
+    /// Parses the argument of the stages `$addFields` and `$set`.
+    pub(crate) fn parse_add(json: &Json, stage: &str, setting: &Setting) -> Result<Projection> {
+        let Json::Object(specification) = json else {
+            let message = format!("{stage} specification stage must be an object");
+            return Err(Error::new(Kind::Location40272, message));
+        };
+        let mut parser = Parser::new(setting, Dialect::Stage);
+        for (name, value) in specification {
+            parser.added(name.clone(), value)?;
+        }
+        let collator = setting.collator().cloned();
+        Ok(Projection { mode: Mode::Add, fields: parser.fields, collator, filter: None, positional: false })
+    }
+
+    /// Parses the argument of the stage `$unset`: a path, or several.
+    pub(crate) fn parse_unset(json: &Json) -> Result<Projection> {
+        let paths = match json {
+            Json::String(_) => std::slice::from_ref(json),
+            Json::Array(paths) if !paths.is_empty() => paths,
+            Json::Array(_) => {
+                let message = "$unset specification must be a string or an array with at least one field";
+                return Err(Error::new(Kind::Location31119, message));
+            }
+            _ => {
+                let message = "$unset specification must be a string or an array";
+                return Err(Error::new(Kind::Location31002, message));
+            }
+        };
+        let setting = Setting::default();
+        let mut parser = Parser::new(&setting, Dialect::Stage);
+        for path in paths {
+            let Json::String(path) = path else {
+                let message = "$unset specification must be a string or an array containing only string values";
+                return Err(Error::new(Kind::Location31120, message));
+            };
+            path::check_field_path(path)?;
+            parser.add(path, Node::Leaf)?;
+        }
+        let fields = parser.fields;
+        Ok(Projection { mode: Mode::Exclude, fields, collator: None, filter: None, positional: false })
+    }
+
+    /// True if it returns documents whole.
+    pub fn is_identity(&self) -> bool {
+        self.mode == Mode::Exclude && self.fields.is_empty()
+    }
+
+    /// True if it must be told the filter before it can be applied: a path of its ends with `$`.
+    pub fn is_positional(&self) -> bool {
+        self.positional
+    }
+
+    /// The paths that it includes, if that is all that it does.
+    pub fn included(&self) -> Option<Vec<String>> {
+        let mut paths = Vec::new();
+        (self.mode == Mode::Include && leaves(&self.fields, "", &mut paths)).then_some(paths)
+    }
+
+    /// The projected document's jsonb.
+    ///
+    /// # Errors
+    /// Those of expressions; `Location51246` if a positional path finds no element; `BSONObjectTooLarge` and
+    /// `DocumentTooDeep` for what expressions make.
+    pub fn apply(&self, document: RawObject<'_>) -> Result<Vec<u8>> {
+        let position = self.filter.as_ref().and_then(|filter| filter.position(document));
+        let context = Context { root: document, collator: self.collator.as_deref(), position };
+        write::document(&match self.mode {
+            Mode::Include => context.include(Some(document), &self.fields, Within::Documents)?,
+            Mode::Exclude => context.exclude(document, &self.fields, Within::Documents)?,
+            Mode::Add => context.put(Some(document), &self.fields)?,
+        })
+    }
+}
+
+/// Adds the paths of a tree; false if something but leaves is at their ends.
+fn leaves(tree: &Tree, above: &str, paths: &mut Vec<String>) -> bool {
+    tree.iter().all(|(name, node)| match node {
+        Node::Leaf => {
+            paths.push(format!("{above}{name}"));
+            true
+        }
+        Node::Branch(tree) => leaves(tree, &format!("{above}{name}."), paths),
+        Node::Slice(_) | Node::Element(_) | Node::Positional | Node::Computed(_) => false,
+    })
+}
+
+/// How a walk got where it is: `$slice` does not look into arrays in arrays.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Within {
+    Documents,
+    Array,
+    NestedArray,
+}
+
+impl Within {
+    fn deeper(self) -> Within {
+        if self == Within::Documents { Within::Array } else { Within::NestedArray }
+    }
+}
+
+/// What a walk has to know about the whole document.
+struct Context<'a> {
+    root: RawObject<'a>,
+    collator: Option<&'a Collator>,
+    /// the array element by which the document matched
+    position: Option<usize>,
+}
+
+impl<'a> Context<'a> {
+    fn computed(&self, expression: &'a Expression) -> Result<Option<Part<'a>>> {
+        Ok(expression.operand(self.root, self.collator)?.into_part())
+    }
+
+    fn include(&self, object: Option<RawObject<'a>>, fields: &'a Tree, within: Within) -> Result<Part<'a>> {
+        let mut included = Vec::with_capacity(fields.len());
+        for (name, node) in fields {
+            let value = object.and_then(|object| object.get(name));
+            let part = match (node, value) {
+                (Node::Computed(expression), _) => self.computed(expression)?,
+                (Node::Branch(fields), Some(value)) => self.include_in(value, fields, within)?,
+                (Node::Branch(fields), None) if computes(fields) => Some(self.include(None, fields, within)?),
+                (_, None) => None,
+                (node, Some(value)) => self.chosen(node, value, within)?,
+            };
+            included.extend(part.map(|part| (Cow::Borrowed(name.as_str()), part)));
+        }
+        Ok(Part::Object(included))
+    }
+
+    fn include_in(&self, value: RawValue<'a>, fields: &'a Tree, within: Within) -> Result<Option<Part<'a>>> {
+        if let RawValue::Array(array) = value {
+            if within == Within::Documents && is_positional(fields) {
+                let part = self.include_in(self.matched(array)?, fields, within.deeper())?;
+                return Ok(Some(Part::Array(part.into_iter().collect())));
+            }
+            let mut items = Vec::with_capacity(array.len());
+            for element in array.iter() {
+                items.extend(self.include_in(element, fields, within.deeper())?);
+            }
+            return Ok(Some(Part::Array(items)));
+        }
+        match path::embedded(value) {
+            None if !computes(fields) => Ok(None),
+            object => self.include(object, fields, within).map(Some),
+        }
+    }
+
+    fn exclude(&self, object: RawObject<'a>, fields: &'a Tree, within: Within) -> Result<Part<'a>> {
+        let mut kept = Vec::with_capacity(object.len());
+        for (name, value) in object.iter() {
+            let part = match fields.get(name) {
+                None => Some(Part::Raw(value)),
+                Some(Node::Leaf) => None,
+                Some(Node::Branch(fields)) => Some(self.exclude_in(value, fields, within)?),
+                Some(node) => self.chosen(node, value, within)?,
+            };
+            kept.extend(part.map(|part| (Cow::Borrowed(name), part)));
+        }
+        Ok(Part::Object(kept))
+    }
+
+    fn exclude_in(&self, value: RawValue<'a>, fields: &'a Tree, within: Within) -> Result<Part<'a>> {
+        match value {
+            RawValue::Array(array) => {
+                let items = array.iter().map(|element| self.exclude_in(element, fields, within.deeper()));
+                Ok(Part::Array(items.collect::<Result<_>>()?))
+            }
+            value => path::embedded(value).map_or(Ok(Part::Raw(value)), |object| self.exclude(object, fields, within)),
+        }
+    }
+
+    /// The document with computed fields put over its own; one whose expression has no value goes away.
+    fn put(&self, object: Option<RawObject<'a>>, fields: &'a Tree) -> Result<Part<'a>> {
+        let mut all = Vec::new();
+        for (name, value) in object.into_iter().flat_map(|object| object.iter()) {
+            let part = match fields.get(name) {
+                None => Some(Part::Raw(value)),
+                Some(Node::Branch(fields)) => Some(self.put_in(value, fields)?),
+                // Computed below.
+                Some(_) => None,
+            };
+            all.extend(part.map(|part| (Cow::Borrowed(name), part)));
+        }
+        for (name, node) in fields {
+            let part = match node {
+                Node::Computed(expression) => self.computed(expression)?,
+                Node::Branch(fields) if object.is_none_or(|object| object.get(name).is_none()) => {
+                    Some(self.put(None, fields)?)
+                }
+                _ => None,
+            };
+            all.extend(part.map(|part| (Cow::Borrowed(name.as_str()), part)));
+        }
+        Ok(Part::Object(all))
+    }
+
+    fn put_in(&self, value: RawValue<'a>, fields: &'a Tree) -> Result<Part<'a>> {
+        match value {
+            RawValue::Array(array) => {
+                let items = array.iter().map(|element| self.put_in(element, fields));
+                Ok(Part::Array(items.collect::<Result<_>>()?))
+            }
+            value => self.put(path::embedded(value), fields),
+        }
+    }
+
+    /// What is kept of a value at a path's end; None leaves the field out.
+    fn chosen(&self, node: &Node, value: RawValue<'a>, within: Within) -> Result<Option<Part<'a>>> {
+        Ok(match (node, value) {
+            (Node::Slice(slice), RawValue::Array(array)) if within != Within::NestedArray => {
+                let (skip, limit) = slice.of(array.len());
+                Some(Part::Array(array.iter().skip(skip).take(limit).map(Part::Raw).collect()))
+            }
+            (Node::Element(condition), RawValue::Array(array)) => {
+                condition.first_in(array)?.map(|element| Part::Array(vec![Part::Raw(element)]))
+            }
+            (Node::Element(_), _) => None,
+            // Of arrays in arrays the outermost counts.
+            (Node::Positional, RawValue::Array(array)) if within == Within::Documents => {
+                Some(Part::Array(vec![Part::Raw(self.matched(array)?)]))
+            }
+            (_, value) => Some(Part::Raw(value)),
+        })
+    }
+
+    /// The element that stands where the document matched.
+    fn matched(&self, array: RawArray<'a>) -> Result<RawValue<'a>> {
+        self.position.and_then(|position| array.get(position)).ok_or_else(|| {
+            let message = "positional operator '.$' couldn't find a matching element in the array";
+            Error::new(Kind::Location51246, message)
+        })
+    }
+}
+
+/// True if a positional path leads through the fields.
+fn is_positional(fields: &Tree) -> bool {
+    fields.values().any(|node| match node {
+        Node::Positional => true,
+        Node::Branch(fields) => is_positional(fields),
+        _ => false,
+    })
+}
+
+/// True if a field below is computed.
+fn computes(fields: &Tree) -> bool {
+    fields.values().any(|node| match node {
+        Node::Computed(_) => true,
+        Node::Branch(fields) => computes(fields),
+        _ => false,
+    })
+}
+
+impl Slice {
+    /// Parses `count` (the last ones if negative) or `[skip, limit]`.
+    fn parse(argument: &Json) -> Result<Slice> {
+        let argument = ext_json::from_json(argument)?;
+        let misfit = |count: usize| {
+            Error::new(
+                Kind::Location28667,
+                format!(
+                    "Invalid $slice syntax: $slice only supports numbers and [skip, limit] arrays, but {count} arguments \
+                     were passed in"
+                ),
+            )
+        };
+        match &argument {
+            Value::Number(count) => match clamped(count) {
+                count if count < 0 => Ok(Slice { skip: count, limit: usize::MAX }),
+                count => Ok(Slice { skip: 0, limit: usize::try_from(count).unwrap_or(usize::MAX) }),
+            },
+            Value::Array(arguments) => match arguments.as_slice() {
+                [Value::Number(skip), Value::Number(limit)] => match usize::try_from(clamped(limit)) {
+                    Ok(limit) if limit > 0 => Ok(Slice { skip: clamped(skip), limit }),
+                    _ => Err(Error::new(
+                        Kind::Location28724,
+                        "The second argument to $slice must be a positive number: the limit in [skip, limit]",
+                    )),
+                },
+                other => Err(misfit(other.len())),
+            },
+            _ => Err(misfit(1)),
+        }
+    }
+
+    /// How many elements to skip of so many, and how many to keep then.
+    fn of(self, length: usize) -> (usize, usize) {
+        let distance = usize::try_from(self.skip.unsigned_abs()).unwrap_or(usize::MAX);
+        (if self.skip < 0 { length.saturating_sub(distance) } else { distance }, self.limit)
+    }
+}
+
+/// The integer towards zero; NaN is 0, and what is too large the largest.
+fn clamped(number: &Number) -> i64 {
+    number.as_i64().unwrap_or_else(|| number.to_f64() as i64)
+}
+
+struct Parser<'p> {
+    setting: &'p Setting,
+    dialect: Dialect,
+    /// set by the first field other than `_id`
+    mode: Option<Mode>,
+    /// what is said about `_id` itself
+    id: Option<Mode>,
+    /// what the operators ask for if nothing else decides
+    fallback: Option<Mode>,
+    positional: bool,
+    /// true if there is an `$elemMatch`
+    element: bool,
+    fields: Tree,
+}
+
+const POSITION_AND_ELEMENT: &str = "Cannot specify positional operator and $elemMatch.";
+
+impl<'p> Parser<'p> {
+    fn new(setting: &'p Setting, dialect: Dialect) -> Parser<'p> {
+        Parser {
+            setting,
+            dialect,
+            mode: None,
+            id: None,
+            fallback: None,
+            positional: false,
+            element: false,
+            fields: Tree::new(),
+        }
+    }
+
+    fn field(&mut self, path: String, value: &Json) -> Result<()> {
+        if self.dialect == Dialect::Find {
+            if let Some(array) = path.strip_suffix(".$") {
+                return self.positional(array, value);
+            }
+            if path.contains(".$.") {
+                return Err(misplaced_position());
+            }
+        }
+        path::check_field_path(&path)?;
+        let mode = match value {
+            Json::Object(fields) if is_document(fields) => {
+                if fields.is_empty() {
+                    let message =
+                        format!("An empty sub-projection is not a valid value. Found empty object at path {path}");
+                    return Err(Error::new(Kind::Location51270, message));
+                }
+                return fields.iter().try_for_each(|(name, value)| self.field(format!("{path}.{name}"), value));
+            }
+            Json::Object(fields) if self.dialect == Dialect::Find && is_find_operator(fields) => {
+                return self.operator(&path, fields);
+            }
+            Json::Bool(included) => mode_of(*included),
+            Json::Number(_) => mode_of(is_nonzero(value)?),
+            Json::Object(fields) if fields.keys().next().is_some_and(|name| name.starts_with("$number")) => {
+                mode_of(is_nonzero(value)?)
+            }
+            Json::Object(fields) => {
+                if let Some(name) = single_operator(fields).filter(|name| !Expression::is_known(name)) {
+                    return Err(Error::new(Kind::Location31325, format!("Unknown expression {name}")));
+                }
+                return self.computed(&path, value);
+            }
+            value => return self.computed(&path, value),
+        };
+        if path == "_id" {
+            self.id = Some(mode);
+        } else {
+            self.decide(mode, &path)?;
+        }
+        self.add(&path, Node::Leaf)
+    }
+
+    /// Every other field must go the same way.
+    fn decide(&mut self, mode: Mode, path: &str) -> Result<()> {
+        if *self.mode.get_or_insert(mode) == mode {
+            return Ok(());
+        }
+        Err(match mode {
+            Mode::Exclude => {
+                Error::new(Kind::Location31254, format!("Cannot do exclusion on field {path} in inclusion projection"))
+            }
+            _ => {
+                Error::new(Kind::Location31253, format!("Cannot do inclusion on field {path} in exclusion projection"))
+            }
+        })
+    }
+
+    fn computed(&mut self, path: &str, value: &Json) -> Result<()> {
+        if value.as_object().is_some_and(|fields| fields.contains_key("$meta")) {
+            let message = "the projection operator $meta in a projection is not supported yet";
+            return Err(Error::new(Kind::NotImplemented, message));
+        }
+        let expression = Expression::parse(value, self.setting)?;
+        if path == "_id" {
+            self.id = Some(Mode::Include);
+        } else if *self.mode.get_or_insert(Mode::Include) != Mode::Include {
+            return Err(match value {
+                Json::Object(fields) if single_operator(fields).is_some_and(Expression::is_known) => Error::new(
+                    Kind::Location31252,
+                    format!("Cannot use expression other than $meta in exclusion projection, at {path}"),
+                ),
+                _ => Error::new(
+                    Kind::Location31310,
+                    format!("Cannot use an expression {path}: {value} in an exclusion projection"),
+                ),
+            });
+        }
+        self.add(path, Node::Computed(Box::new(expression)))
+    }
+
+    /// A field of `$addFields`: documents that are no expressions are looked into.
+    fn added(&mut self, path: String, value: &Json) -> Result<()> {
+        path::check_field_path(&path)?;
+        match value {
+            Json::Object(fields) if is_document(fields) && !fields.is_empty() => {
+                fields.iter().try_for_each(|(name, value)| {
+                    if name.contains('.') {
+                        let message = format!("cannot use dotted field name '{name}' in a sub object, at {path}");
+                        return Err(Error::new(Kind::Location40183, message));
+                    }
+                    self.added(format!("{path}.{name}"), value)
+                })
+            }
+            value => {
+                if let Json::Object(fields) = value
+                    && fields.len() > 1
+                    && is_plain(fields)
+                {
+                    let message = format!(
+                        "an expression specification must contain exactly one field, the name of the expression. Found \
+                         {} fields, at {path}",
+                        fields.len()
+                    );
+                    return Err(Error::new(Kind::Location40181, message));
+                }
+                let expression = Expression::parse(value, self.setting)?;
+                self.add(&path, Node::Computed(Box::new(expression))).map_err(|collision| Error {
+                    kind: Kind::Location40176,
+                    message: format!("specification contains two conflicting paths: {}", collision.message),
+                    ..collision
+                })
+            }
+        }
+    }
+
+    /// `{"array.$": 1}`.
+    fn positional(&mut self, array: &str, value: &Json) -> Result<()> {
+        if array.is_empty() || array.ends_with(".$") || array.contains(".$.") {
+            return Err(misplaced_position());
+        }
+        path::check_field_path(array)?;
+        let included = match ext_json::from_json(value) {
+            Ok(Value::Bool(included)) => included,
+            Ok(number @ Value::Number(_)) => number != Value::Number(Number::Int(0)),
+            _ if value.is_object() => {
+                let message =
+                    format!("positional projection cannot be used with an expression or sub object, at {array}");
+                return Err(Error::new(Kind::Location31271, message));
+            }
+            _ => {
+                let message = format!("positional projection cannot be used with a literal, at {array}");
+                return Err(Error::new(Kind::Location31308, message));
+            }
+        };
+        if !included {
+            let message = format!("positional projection cannot be used with exclusion, at {array}");
+            return Err(Error::new(Kind::Location31395, message));
+        }
+        if self.element {
+            return Err(Error::new(Kind::Location31256, POSITION_AND_ELEMENT));
+        }
+        if std::mem::replace(&mut self.positional, true) {
+            let message = "Cannot specify more than one positional projection per query.";
+            return Err(Error::new(Kind::Location31276, message));
+        }
+        self.decide(Mode::Include, array)?;
+        self.add(array, Node::Positional)
+    }
+
+    /// `$slice` or `$elemMatch`.
+    fn operator(&mut self, path: &str, operators: &Map<String, Json>) -> Result<()> {
+        match (operators.len(), operators.get("$slice"), operators.get("$elemMatch")) {
+            (1, Some(argument), _) => {
+                self.fallback = Some(Mode::Exclude);
+                self.add(path, Node::Slice(Slice::parse(argument)?))
+            }
+            (1, _, Some(argument @ Json::Object(_))) => {
+                if path.contains('.') {
+                    let message = "Cannot use $elemMatch projection on a nested field";
+                    return Err(Error::new(Kind::Location31275, message));
+                }
+                if self.positional {
+                    return Err(Error::new(Kind::Location31255, POSITION_AND_ELEMENT));
+                }
+                self.element = true;
+                self.fallback.get_or_insert(Mode::Include);
+                self.add(path, Node::Element(ElementCondition::parse(argument, self.setting)?))
+            }
+            (1, ..) => Err(Error::new(Kind::Location31274, "elemMatch: Invalid argument, object required")),
+            _ => Err(Error::new(
+                Kind::BadValue,
+                format!(
+                    "an expression specification must contain exactly one field, found {} at {path}",
+                    operators.len()
+                ),
+            )),
+        }
+    }
+
+    fn add(&mut self, path: &str, leaf: Node) -> Result<()> {
+        let mut tree = &mut self.fields;
+        let mut remaining = path;
+        loop {
+            let (name, rest) = path::split(remaining);
+            let Some(rest) = rest else {
+                return match tree.insert(name.to_owned(), leaf) {
+                    None => Ok(()),
+                    Some(_) => Err(Error::new(Kind::Location31250, format!("Path collision at {path}"))),
+                };
+            };
+            match tree.entry(name.to_owned()).or_insert_with(|| Node::Branch(Tree::new())) {
+                Node::Branch(branch) => tree = branch,
+                _ => {
+                    let message = format!("Path collision at {path} remaining portion {rest}");
+                    return Err(Error::new(Kind::Location31249, message));
+                }
+            }
+            remaining = rest;
+        }
+    }
+
+    fn finish(self) -> Result<Projection> {
+        let Parser { setting, mode, id, fallback, positional, mut fields, .. } = self;
+        // `_id` decides only if nothing else does, and operators only if `_id` does not.
+        let mode = mode.or(id).or(fallback).unwrap_or(Mode::Exclude);
+        match (mode, id) {
+            (Mode::Include, None) => {
+                fields.entry("_id".to_owned()).or_insert(Node::Leaf);
+            }
+            (mode, Some(id)) if id != mode => {
+                if matches!(fields.get("_id"), Some(Node::Computed(_))) {
+                    let message = "Cannot use expression other than $meta in exclusion projection, at _id";
+                    return Err(Error::new(Kind::Location31252, message));
+                }
+                fields.remove("_id");
+            }
+            _ => {}
+        }
+        Ok(Projection { mode, fields, collator: setting.collator().cloned(), filter: None, positional })
+    }
+}
+
+fn misplaced_position() -> Error {
+    let message = "Positional projection may only be used at the end of a path, and once in it, for example: a.b.$";
+    Error::new(Kind::Location31394, message)
+}
+
+/// The name of an operator that stands alone and is no value of an extended type.
+fn single_operator(fields: &Map<String, Json>) -> Option<&str> {
+    let name = fields.keys().next().filter(|name| fields.len() == 1 && name.starts_with('$'))?;
+    is_plain(fields).then_some(name.as_str())
+}
+
+/// True for an object that is not a value of an extended type, well-formed or not.
+fn is_plain(fields: &Map<String, Json>) -> bool {
+    matches!(ext_json::extended_value(fields), Ok(None))
+}
+
+/// True for a document that is neither an operator nor a value of an extended type.
+fn is_document(fields: &Map<String, Json>) -> bool {
+    !fields.keys().any(|name| name.starts_with('$'))
+}
+
+/// True for `$elemMatch`, and for a `$slice` of numbers; with other arguments it is an expression.
+fn is_find_operator(fields: &Map<String, Json>) -> bool {
+    let number = |json: &Json| matches!(ext_json::from_json(json), Ok(Value::Number(_)));
+    match fields.get("$slice") {
+        Some(Json::Array(items)) => fields.len() != 1 || !(2..=3).contains(&items.len()) || items.iter().all(number),
+        Some(_) => true,
+        None => fields.contains_key("$elemMatch"),
+    }
+}
+
+fn mode_of(included: bool) -> Mode {
+    if included { Mode::Include } else { Mode::Exclude }
+}
+
+fn is_nonzero(json: &Json) -> Result<bool> {
+    Ok(ext_json::from_json(json)? != Value::Number(Number::Int(0)))
+}

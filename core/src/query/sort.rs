@@ -1,0 +1,211 @@
+//! Sort specifications, and the key that a document sorts by.
+//!
+//! The key is the concatenation of its fields' encodings, which are prefix-free: the first difference lies inside one
+//! field, where inverting every byte turns the order round.
+
+use crate::error::{Error, Kind, Result};
+use crate::query::setting::{self, Setting};
+use crate::values::collation::Collator;
+use crate::values::document::element::Element;
+use crate::values::document::ext_json;
+use crate::values::document::number::Number;
+use crate::values::document::raw::{RawArray, RawObject, RawValue};
+use crate::values::document::value::Value;
+use crate::values::key::encode::{encode, encode_under, encode_value};
+use crate::values::path;
+use serde_json::Value as Json;
+use std::sync::Arc;
+
+/// A parsed sort specification.
+#[derive(Clone, Debug, Default)]
+pub struct Sort {
+    /// dotted path, and true for descending
+    pub fields: Vec<(String, bool)>,
+    /// how strings compare; None for bytewise
+    pub collator: Option<Arc<Collator>>,
+}
+
+/// MongoDB's limit on compound keys.
+const MAX_FIELDS: usize = 32;
+
+/// The encoding of an empty array at the end of a path: between MinKey and null.
+pub(crate) const EMPTY_ARRAY: u8 = 0x18;
+
+impl Sort {
+    /// Parses `{"sent": -1}`; `{}` keeps documents as they come.
+    ///
+    /// # Errors
+    /// `Location15974` for a direction that is no number, `Location15975` for one other than 1 and -1, `BadValue` for more
+    /// than 32 fields, those of field paths,
+    /// `NotImplemented` for `{"$meta": …}` and `$natural`.
+    pub fn parse(json: &Json) -> Result<Sort> {
+        Sort::parse_in(json, &Setting::default())
+    }
+
+    /// Reads a sort on its way to a shard, in the setting it was given.
+    ///
+    /// # Errors
+    /// Those of [`Sort::parse`] and [`Setting::parse`].
+    pub fn read(json: &Json) -> Result<Sort> {
+        let (setting, inner) = setting::unwrapped(json)?;
+        Sort::parse_in(inner, &setting)
+    }
+
+    /// As [`Sort::parse`], under a statement's collation.
+    ///
+    /// # Errors
+    /// Those of [`Sort::parse`].
+    pub fn parse_in(json: &Json, setting: &Setting) -> Result<Sort> {
+        let Json::Object(specification) = json else {
+            return Err(Error::new(Kind::TypeMismatch, "the sort specification must be an object"));
+        };
+        if specification.len() > MAX_FIELDS {
+            return Err(Error::new(Kind::BadValue, format!("too many compound keys: at most {MAX_FIELDS}")));
+        }
+        let fields = specification.iter().map(|(path, direction)| {
+            if path == "$natural" {
+                return Err(Error::new(Kind::NotImplemented, "sorting by $natural is not supported"));
+            }
+            path::check_field_path(path)?;
+            Ok((path.clone(), is_descending(path, direction)?))
+        });
+        Ok(Sort { fields: fields.collect::<Result<_>>()?, collator: setting.collator().cloned() })
+    }
+
+    /// The document's sort key: comparing two bytewise is comparing the documents. Descending fields are inverted
+    /// byte by byte. An array sorts by its least element ascending, by its greatest descending; an empty one below
+    /// null. Missing counts as null.
+    pub fn key_of(&self, document: RawObject<'_>) -> Vec<u8> {
+        let mut key = Vec::with_capacity(16 * self.fields.len());
+        for (path, descending) in &self.fields {
+            let start = key.len();
+            self.append(document, path, *descending, &mut key);
+            if *descending {
+                key[start..].iter_mut().for_each(|byte| *byte = !*byte);
+            }
+        }
+        key
+    }
+
+    /// What the document sorts by in one field, as an index stores it: a descending field is not inverted. Empty if there is
+    /// no such field.
+    pub fn field_key_of(&self, document: RawObject<'_>, field: usize) -> Vec<u8> {
+        let mut key = Vec::new();
+        if let Some((path, descending)) = self.fields.get(field) {
+            self.append(document, path, *descending, &mut key);
+        }
+        key
+    }
+
+    fn append(&self, document: RawObject<'_>, path: &str, descending: bool, key: &mut Vec<u8>) {
+        let collator = self.collator.as_deref();
+        let mut field = Field { start: key.len(), end: None, descending, collator, key };
+        visit(document, path, &mut |candidate| field.offer(candidate));
+    }
+}
+
+fn is_descending(path: &str, direction: &Json) -> Result<bool> {
+    if let Json::Object(fields) = direction
+        && fields.contains_key("$meta")
+    {
+        return Err(Error::new(Kind::NotImplemented, "sorting by $meta is not supported yet"));
+    }
+    let extended_number =
+        |fields: &serde_json::Map<_, _>| fields.keys().next().is_some_and(|name: &String| name.starts_with("$number"));
+    let direction = match direction {
+        Json::Number(_) => ext_json::from_json(direction)?,
+        Json::Object(fields) if extended_number(fields) => ext_json::from_json(direction)?,
+        _ => {
+            return Err(Error::new(
+                Kind::Location15974,
+                format!("Illegal key in $sort specification: {path}: {direction}"),
+            ));
+        }
+    };
+    [(1, false), (-1, true)]
+        .into_iter()
+        .find_map(|(sign, descending)| (direction == Value::Number(Number::Int(sign))).then_some(descending))
+        .ok_or_else(|| {
+            let message = "$sort key ordering must be 1 (for ascending) or -1 (for descending)";
+            Error::new(Kind::Location15975, message)
+        })
+}
+
+/// What a document can sort by in one field.
+enum Candidate<'a> {
+    Missing,
+    EmptyArray,
+    Value(RawValue<'a>),
+}
+
+/// The field of a key that is being chosen: `key[start..end]` is the best candidate so far.
+struct Field<'k> {
+    key: &'k mut Vec<u8>,
+    start: usize,
+    end: Option<usize>,
+    descending: bool,
+    collator: Option<&'k Collator>,
+}
+
+impl Field<'_> {
+    fn offer(&mut self, candidate: Candidate<'_>) {
+        match candidate {
+            Candidate::Missing => encode_value(&Value::Null, self.key),
+            Candidate::EmptyArray => self.key.push(EMPTY_ARRAY),
+            Candidate::Value(value) => match self.collator {
+                None => encode(&Element::of(value), self.key),
+                Some(collator) => encode_under(&Element::of(value), collator, self.key),
+            },
+        }
+        let Some(end) = self.end else {
+            self.end = Some(self.key.len());
+            return;
+        };
+        let (best, offered) = self.key[self.start..].split_at(end - self.start);
+        if if self.descending { offered > best } else { offered < best } {
+            self.key.drain(self.start..end);
+            self.end = Some(self.key.len());
+        } else {
+            self.key.truncate(end);
+        }
+    }
+}
+
+/// Calls `offer` with what a path reaches, as MongoDB makes index keys of it: at least once, with the elements of an
+/// array at the end, and with each element of an array on the way, unless a numeric component names one.
+fn visit<'a>(object: RawObject<'a>, path: &str, offer: &mut impl FnMut(Candidate<'a>)) {
+    let (head, rest) = path::split(path);
+    match object.get(head) {
+        None => offer(Candidate::Missing),
+        Some(value) => visit_value(value, rest, offer),
+    }
+}
+
+fn visit_value<'a>(value: RawValue<'a>, rest: Option<&str>, offer: &mut impl FnMut(Candidate<'a>)) {
+    match (value, rest) {
+        (RawValue::Array(array), None) if array.is_empty() => offer(Candidate::EmptyArray),
+        (RawValue::Array(array), None) => array.iter().for_each(|element| offer(Candidate::Value(element))),
+        (RawValue::Array(array), Some(rest)) => visit_array(array, rest, offer),
+        (value, None) => offer(Candidate::Value(value)),
+        (value, Some(rest)) => match path::embedded(value) {
+            Some(inner) => visit(inner, rest, offer),
+            None => offer(Candidate::Missing),
+        },
+    }
+}
+
+fn visit_array<'a>(array: RawArray<'a>, path: &str, offer: &mut impl FnMut(Candidate<'a>)) {
+    let (head, rest) = path::split(path);
+    if let Some(element) = path::array_index(head).and_then(|index| array.get(index)) {
+        return visit_value(element, rest, offer);
+    }
+    if array.is_empty() {
+        return offer(Candidate::Missing);
+    }
+    for element in array.iter() {
+        match path::embedded(element) {
+            Some(inner) => visit(inner, path, offer),
+            None => offer(Candidate::Missing),
+        }
+    }
+}

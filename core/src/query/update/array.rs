@@ -1,0 +1,350 @@
+//! `$push`, `$addToSet`, `$pull` and `$pullAll`: modifiers of whole arrays.
+
+use super::message::show;
+use super::modifier::{Context, Outcome};
+use super::parse::{bad_value, stored, value};
+use crate::budget;
+use crate::error::{Error, Kind, Result};
+use crate::query::filter::{Condition, Filter};
+use crate::query::setting::Setting;
+use crate::values::document::element::Element;
+use crate::values::document::number::Number;
+use crate::values::document::order::{Strings, compare_elements_with, compare_raw_with, compare_views};
+use crate::values::document::raw::{self, RawValue};
+use crate::values::document::value::Value;
+use crate::values::document::view::View;
+use crate::values::document::write::Part;
+use crate::values::path;
+use serde_json::{Map, Value as Json};
+use std::cmp::Ordering;
+
+/// `$push`: elements put at a position, then the array sorted, then cut.
+#[derive(Debug)]
+pub(super) struct Push {
+    /// as jsonb
+    elements: Vec<Vec<u8>>,
+    /// from the start, or from the end if negative; None is the end
+    position: Option<i64>,
+    sort: Option<ElementOrder>,
+    /// so many elements are kept, the last ones if negative
+    slice: Option<i64>,
+}
+
+/// How `$sort` orders elements.
+#[derive(Debug)]
+enum ElementOrder {
+    /// as a whole; true for descending
+    Whole(bool),
+    /// as documents: dotted path, and true for descending
+    Fields(Vec<(String, bool)>),
+}
+
+/// `$addToSet`.
+#[derive(Debug)]
+pub(super) struct AddToSet {
+    /// as jsonb, each once
+    elements: Vec<Vec<u8>>,
+    /// their positions, in the order of the elements
+    order: Vec<usize>,
+}
+
+/// Which elements `$pull` or `$pullAll` removes.
+#[derive(Debug)]
+pub(super) enum Pull {
+    /// those equal to one of the values, which are in order
+    Equal(Vec<Value>),
+    /// documents that match
+    Documents(Filter),
+    /// values that pass
+    Values(Condition),
+}
+
+impl Push {
+    /// Parses an element, or `{"$each": […], "$position": …, "$slice": …, "$sort": …}`.
+    pub fn parse(argument: &Json) -> Result<Push> {
+        let Some((clauses, each)) = each_of(argument) else {
+            return Ok(Push { elements: vec![stored(argument)?], position: None, sort: None, slice: None });
+        };
+        let Json::Array(elements) = each else {
+            let found = value(each)?.type_name();
+            return Err(bad_value(format!(
+                "The argument to $each in $push must be an array but it was of type: {found}"
+            )));
+        };
+        let mut push = Push {
+            elements: elements.iter().map(stored).collect::<Result<_>>()?,
+            position: None,
+            sort: None,
+            slice: None,
+        };
+        for (name, argument) in clauses {
+            match name.as_str() {
+                "$each" => {}
+                "$position" => push.position = Some(integer(name, argument)?),
+                "$slice" => push.slice = Some(integer(name, argument)?),
+                "$sort" => push.sort = Some(ElementOrder::parse(argument)?),
+                other => return Err(bad_value(format!("Unrecognized clause in $push: {other}"))),
+            }
+        }
+        Ok(push)
+    }
+
+    /// The array with the new elements.
+    pub fn apply<'a>(
+        &'a self,
+        name: &str,
+        existing: Option<RawValue<'a>>,
+        context: &Context<'_>,
+    ) -> Result<Outcome<'a>> {
+        let mut elements: Vec<RawValue<'a>> = match existing {
+            None => Vec::new(),
+            Some(RawValue::Array(array)) => array.iter().collect(),
+            Some(other) => {
+                return Err(bad_value(format!(
+                    "The field '{name}' must be an array but is of type {} in document {{{}}}",
+                    Element::of(other).type_name(),
+                    context.shown_id()
+                )));
+            }
+        };
+        let at = match self.position {
+            None => elements.len(),
+            Some(position) => from_either_end(position, elements.len()),
+        };
+        budget::steps(1 + elements.len() / 16);
+        elements.splice(at..at, self.elements.iter().map(|bytes| raw::root(bytes)));
+        if let Some(order) = &self.sort {
+            elements.sort_by(|a, b| order.compare(*a, *b, context.strings));
+        }
+        match self.slice {
+            Some(slice) if slice < 0 => {
+                elements.drain(..from_either_end(slice, elements.len()));
+            }
+            Some(slice) => elements.truncate(from_either_end(slice, elements.len())),
+            None => {}
+        }
+        Ok(Outcome::Write(Part::Array(elements.into_iter().map(Part::Raw).collect())))
+    }
+}
+
+/// A position within an array; negative ones count from the end.
+fn from_either_end(position: i64, length: usize) -> usize {
+    let distance = usize::try_from(position.unsigned_abs()).unwrap_or(usize::MAX);
+    if position < 0 { length.saturating_sub(distance) } else { distance.min(length) }
+}
+
+impl ElementOrder {
+    fn parse(argument: &Json) -> Result<ElementOrder> {
+        match argument {
+            Json::Object(fields) if !fields.keys().next().is_some_and(|name| name.starts_with('$')) => {
+                if fields.is_empty() {
+                    return Err(bad_value("The $sort pattern is empty when it should be a set of fields."));
+                }
+                let fields = fields.iter().map(|(path, direction)| {
+                    if path.is_empty() {
+                        return Err(bad_value("The $sort field cannot be empty"));
+                    }
+                    if path.split('.').any(str::is_empty) {
+                        let message = format!("The $sort field is a dotted field but has an empty part: {path}");
+                        return Err(bad_value(message));
+                    }
+                    Ok((path.clone(), is_descending(direction)?))
+                });
+                Ok(ElementOrder::Fields(fields.collect::<Result<_>>()?))
+            }
+            Json::Number(_) | Json::Object(_) => Ok(ElementOrder::Whole(is_descending(argument)?)),
+            _ => Err(bad_value(
+                "The $sort is invalid: use 1/-1 to sort the whole element, or {field:1/-1} to sort embedded fields",
+            )),
+        }
+    }
+
+    fn compare(&self, a: RawValue<'_>, b: RawValue<'_>, strings: Strings<'_>) -> Ordering {
+        let compare = |a: RawValue<'_>, b: RawValue<'_>, descending: bool| {
+            let order = compare_elements_with(&Element::of(a), &Element::of(b), strings);
+            if descending { order.reverse() } else { order }
+        };
+        match self {
+            ElementOrder::Whole(descending) => compare(a, b, *descending),
+            ElementOrder::Fields(fields) => {
+                let field = |value: RawValue<'_>, path: &str, other: RawValue<'_>, descending| {
+                    let at = |value| path::embedded(value).and_then(|document| path::at(document, path));
+                    compare(at(value).unwrap_or(RawValue::Null), at(other).unwrap_or(RawValue::Null), descending)
+                };
+                fields
+                    .iter()
+                    .map(|(path, descending)| field(a, path, b, *descending))
+                    .find(|order| order.is_ne())
+                    .unwrap_or(Ordering::Equal)
+            }
+        }
+    }
+}
+
+fn is_descending(direction: &Json) -> Result<bool> {
+    match value(direction)? {
+        Value::Number(number) if number.as_i64() == Some(1) => Ok(false),
+        Value::Number(number) if number.as_i64() == Some(-1) => Ok(true),
+        _ => Err(bad_value("The $sort element value must be either 1 or -1")),
+    }
+}
+
+fn integer(name: &str, argument: &Json) -> Result<i64> {
+    let found = value(argument)?;
+    match &found {
+        Value::Number(number @ (Number::Int(_) | Number::Double(_))) => number.as_i64(),
+        _ => None,
+    }
+    .ok_or_else(|| {
+        bad_value(format!("The value for {name} must be an integer value but was given type: {}", found.type_name()))
+    })
+}
+
+/// The clauses of an argument that holds `$each`, and that.
+fn each_of(argument: &Json) -> Option<(&Map<String, Json>, &Json)> {
+    let Json::Object(clauses) = argument else { return None };
+    Some((clauses, clauses.get("$each")?))
+}
+
+impl AddToSet {
+    /// Parses an element, or `{"$each": […]}`, in a statement's setting.
+    pub fn parse(argument: &Json, setting: &Setting) -> Result<AddToSet> {
+        let strings = setting.collator().map(|collator| &**collator);
+        let given = match each_of(argument) {
+            None => vec![stored(argument)?],
+            Some((clauses, each)) => {
+                if clauses.len() > 1 {
+                    return Err(bad_value(format!(
+                        "Found unexpected fields after $each in $addToSet: {}",
+                        show(argument)
+                    )));
+                }
+                let Json::Array(elements) = each else {
+                    let found = value(each)?.type_name();
+                    let message =
+                        format!("The argument to $each in $addToSet must be an array but it was of type {found}");
+                    return Err(Error::new(Kind::TypeMismatch, message));
+                };
+                elements.iter().map(stored).collect::<Result<_>>()?
+            }
+        };
+        let mut firsts: Vec<usize> = (0..given.len()).collect();
+        // Of equal ones the first comes first, and stays.
+        firsts.sort_by(|a, b| compare(raw::root(&given[*a]), raw::root(&given[*b]), strings));
+        firsts.dedup_by(|b, a| compare(raw::root(&given[*a]), raw::root(&given[*b]), strings).is_eq());
+        let mut is_first = vec![false; given.len()];
+        firsts.iter().for_each(|at| is_first[*at] = true);
+        let mut position = 0;
+        let positions: Vec<usize> = is_first
+            .iter()
+            .map(|is_first| {
+                position += usize::from(*is_first);
+                position - usize::from(*is_first)
+            })
+            .collect();
+        let order = firsts.into_iter().map(|at| positions[at]).collect();
+        let elements = given.into_iter().zip(is_first).filter_map(|(element, is_first)| is_first.then_some(element));
+        Ok(AddToSet { elements: elements.collect(), order })
+    }
+
+    /// The array with those elements that it lacked.
+    pub fn apply<'a>(
+        &'a self,
+        name: &str,
+        existing: Option<RawValue<'a>>,
+        context: &Context<'_>,
+    ) -> Result<Outcome<'a>> {
+        let mut elements: Vec<RawValue<'a>> = match existing {
+            None => Vec::new(),
+            Some(RawValue::Array(array)) => array.iter().collect(),
+            Some(other) => {
+                return Err(bad_value(format!(
+                    "Cannot apply $addToSet to non-array field. Field named '{name}' has non-array type {}",
+                    Element::of(other).type_name()
+                )));
+            }
+        };
+        let new = |at: &usize| raw::root(&self.elements[*at]);
+        let mut is_there = vec![false; self.elements.len()];
+        let mut lacking = self.elements.len();
+        for known in &elements {
+            budget::step();
+            if lacking == 0 {
+                break;
+            }
+            if let Ok(found) = self.order.binary_search_by(|at| compare(new(at), *known, context.strings)) {
+                lacking -= usize::from(!std::mem::replace(&mut is_there[self.order[found]], true));
+            }
+        }
+        if existing.is_some() && lacking == 0 {
+            return Ok(Outcome::Keep);
+        }
+        elements.extend((0..self.elements.len()).filter(|at| !is_there[*at]).map(|at| new(&at)));
+        Ok(Outcome::Write(Part::Array(elements.into_iter().map(Part::Raw).collect())))
+    }
+}
+
+fn compare(a: RawValue<'_>, b: RawValue<'_>, strings: Strings<'_>) -> Ordering {
+    compare_elements_with(&Element::of(a), &Element::of(b), strings)
+}
+
+impl Pull {
+    /// Parses a value, operators on values, or a filter of documents, in a statement's setting.
+    pub fn parse(argument: &Json, setting: &Setting) -> Result<Pull> {
+        let of_document = |name: &String| ["$and", "$or", "$nor", "$expr", "$jsonSchema"].contains(&name.as_str());
+        if argument.as_object().is_some_and(|fields| fields.keys().any(of_document)) {
+            return Ok(Pull::Documents(Filter::of_elements(argument, setting)?));
+        }
+        if Condition::is_one(argument)? {
+            return Ok(Pull::Values(Condition::parse(argument, setting)?));
+        }
+        Ok(match value(argument)? {
+            Value::Object(_) => Pull::Documents(Filter::of_elements(argument, setting)?),
+            single => Pull::Equal(vec![single]),
+        })
+    }
+
+    /// Parses the values of `$pullAll`.
+    pub fn parse_all(argument: &Json, setting: &Setting) -> Result<Pull> {
+        match value(argument)? {
+            Value::Array(mut values) => {
+                let strings = setting.collator().map(|collator| &**collator);
+                values.sort_by(|a, b| compare_views(&View::of_value(a), &View::of_value(b), strings));
+                Ok(Pull::Equal(values))
+            }
+            other => {
+                Err(bad_value(format!("$pullAll requires an array argument but was given a {}", other.type_name())))
+            }
+        }
+    }
+
+    /// The array without the elements.
+    pub fn apply<'a>(&self, existing: Option<RawValue<'a>>, context: &Context<'_>) -> Result<Outcome<'a>> {
+        let array = match existing {
+            None => return Ok(Outcome::Keep),
+            Some(RawValue::Array(array)) => array,
+            Some(_) => return Err(bad_value("Cannot apply $pull to a non-array value")),
+        };
+        let mut kept: Vec<Part<'a>> = Vec::with_capacity(array.len());
+        for element in array.iter() {
+            budget::step();
+            if !self.removes(element, context.strings)? {
+                kept.push(Part::Raw(element));
+            }
+        }
+        Ok(if kept.len() == array.len() { Outcome::Keep } else { Outcome::Write(Part::Array(kept)) })
+    }
+
+    fn removes(&self, element: RawValue<'_>, strings: Strings<'_>) -> Result<bool> {
+        Ok(match self {
+            Pull::Equal(values) => {
+                values.binary_search_by(|value| compare_raw_with(element, value, strings).reverse()).is_ok()
+            }
+            Pull::Documents(filter) => match path::embedded(element) {
+                Some(document) => filter.evaluate(document)?,
+                None => false,
+            },
+            Pull::Values(condition) => condition.accepts(element)?,
+        })
+    }
+}

@@ -1,0 +1,231 @@
+//! What an update does at one place of a document.
+
+use super::array::{AddToSet, Pull, Push};
+use super::message::shown;
+use crate::error::{Error, Kind, Result};
+use crate::query::filter::ArrayFilter;
+use crate::values::document::element::Element;
+use crate::values::document::number::Number;
+use crate::values::document::order::{self, Strings};
+use crate::values::document::raw::{self, RawArray, RawObject, RawValue};
+use crate::values::document::value::Value;
+use crate::values::document::write::Part;
+use crate::values::path;
+use std::cmp::Ordering;
+
+/// What happens at one path.
+#[derive(Debug)]
+pub(super) enum Modifier {
+    /// the value, as jsonb
+    Set(Vec<u8>),
+    /// the value, as jsonb, if the document is being inserted
+    SetOnInsert(Vec<u8>),
+    /// removed
+    Unset,
+    /// increased
+    Inc(Number),
+    /// multiplied
+    Mul(Number),
+    /// the value, if what is there compares otherwise to it, or is missing
+    Replace(Ordering, Value),
+    /// bits changed, one operation after the other
+    Bit(Vec<(Bitwise, i64)>),
+    /// the time of the update, as a date or a timestamp
+    CurrentDate { timestamp: bool },
+    /// moved to the path
+    RenameTo(String),
+    /// moved from the path
+    RenameFrom(String),
+    /// elements appended, the array sorted and cut
+    Push(Push),
+    /// elements appended that are not there
+    AddToSet(AddToSet),
+    /// the first element removed, or the last
+    Pop(End),
+    /// elements removed
+    Pull(Pull),
+}
+
+/// An operation on bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bitwise {
+    And,
+    Or,
+    Xor,
+}
+
+/// An end of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    First,
+    Last,
+}
+
+/// What a walk has to know about the whole document.
+pub(super) struct Context<'a> {
+    /// the document as it was
+    pub document: Option<RawObject<'a>>,
+    /// its `_id`, for messages
+    pub id: Option<RawValue<'a>>,
+    /// true if an upsert makes it
+    pub inserting: bool,
+    /// the conditions that `$[identifier]` names
+    pub array_filters: &'a [ArrayFilter],
+    /// the array element by which the document matched, which `$` names
+    pub position: Option<usize>,
+    /// the time, in milliseconds since 1970
+    pub now: Option<i64>,
+    /// how strings compare, where values are compared
+    pub strings: Strings<'a>,
+}
+
+impl<'a> Context<'a> {
+    /// The document's `_id` as messages show it.
+    pub fn shown_id(&self) -> String {
+        self.id.map_or_else(|| "no _id".to_owned(), |id| format!("_id: {}", shown(id)))
+    }
+
+    /// The value that a rename moves.
+    fn renamed(&self, from: &str) -> Option<RawValue<'a>> {
+        path::at(self.document?, from)
+    }
+}
+
+/// What becomes of one place of a document.
+pub(super) enum Outcome<'a> {
+    Keep,
+    Remove,
+    Write(Part<'a>),
+}
+
+impl Modifier {
+    /// True if the modifier wants a place for its value, or at least a way to one.
+    pub fn needs_place(&self, context: &Context<'_>) -> bool {
+        match self {
+            Modifier::Unset | Modifier::RenameTo(_) => false,
+            Modifier::SetOnInsert(_) => context.inserting,
+            Modifier::RenameFrom(from) => context.renamed(from).is_some(),
+            _ => true,
+        }
+    }
+
+    /// What becomes of the value, or of the missing one.
+    pub fn apply<'a>(
+        &'a self,
+        name: &str,
+        existing: Option<RawValue<'a>>,
+        context: &Context<'a>,
+    ) -> Result<Outcome<'a>> {
+        Ok(match self {
+            Modifier::SetOnInsert(_) if !context.inserting => Outcome::Keep,
+            Modifier::Set(bytes) | Modifier::SetOnInsert(bytes) => Outcome::Write(Part::Raw(raw::root(bytes))),
+            Modifier::Unset | Modifier::RenameTo(_) if existing.is_none() => Outcome::Keep,
+            Modifier::Unset | Modifier::RenameTo(_) => Outcome::Remove,
+            Modifier::RenameFrom(from) => {
+                context.renamed(from).map_or(Outcome::Keep, |value| Outcome::Write(Part::Raw(value)))
+            }
+            Modifier::Inc(amount) => number(match existing {
+                None => amount.clone(),
+                Some(value) => combine("$inc", name, value, context, |number| number.add(amount))?,
+            }),
+            Modifier::Mul(factor) => number(match existing {
+                None => Number::Int(0).multiply(factor)?,
+                Some(value) => combine("$mul", name, value, context, |number| number.multiply(factor))?,
+            }),
+            Modifier::Replace(ordering, value) => match existing {
+                Some(existing) if order::compare_raw_with(existing, value, context.strings) != *ordering => {
+                    Outcome::Keep
+                }
+                _ => Outcome::Write(Part::Owned(value.clone())),
+            },
+            Modifier::Bit(operations) => number(Number::Int(change_bits(name, existing, operations, context)?)),
+            Modifier::CurrentDate { timestamp } => Outcome::Write(Part::Owned(current_date(context.now, *timestamp)?)),
+            Modifier::Push(push) => push.apply(name, existing, context)?,
+            Modifier::AddToSet(add) => add.apply(name, existing, context)?,
+            Modifier::Pop(end) => pop(name, existing, *end)?,
+            Modifier::Pull(pull) => pull.apply(existing, context)?,
+        })
+    }
+}
+
+fn current_date(now: Option<i64>, timestamp: bool) -> Result<Value> {
+    let millis =
+        now.ok_or_else(|| Error::new(Kind::InternalError, "an update with $currentDate was not told the time"))?;
+    Ok(if timestamp {
+        Value::Timestamp(u32::try_from(millis.div_euclid(1000)).unwrap_or(u32::MAX), 1)
+    } else {
+        Value::Date(millis)
+    })
+}
+
+fn number<'a>(number: Number) -> Outcome<'a> {
+    Outcome::Write(Part::Owned(Value::Number(number)))
+}
+
+fn combine(
+    operator: &str,
+    name: &str,
+    value: RawValue<'_>,
+    context: &Context<'_>,
+    combine: impl FnOnce(&Number) -> Result<Number>,
+) -> Result<Number> {
+    let element = Element::of(value);
+    let Element::Number(number) = element else {
+        let message = format!(
+            "Cannot apply {operator} to a value of non-numeric type. {{{}}} has the field '{name}' of non-numeric type {}",
+            context.shown_id(),
+            element.type_name()
+        );
+        return Err(Error::new(Kind::TypeMismatch, message));
+    };
+    combine(&number).map_err(|_| {
+        let message = format!(
+            "Failed to apply {operator} operations to current value ({}) for document {{{}}}",
+            shown(value),
+            context.shown_id()
+        );
+        Error::new(Kind::BadValue, message)
+    })
+}
+
+fn change_bits(
+    name: &str,
+    existing: Option<RawValue<'_>>,
+    operations: &[(Bitwise, i64)],
+    context: &Context<'_>,
+) -> Result<i64> {
+    let bits = match existing.map(Element::of) {
+        None => 0,
+        Some(Element::Number(Number::Int(bits))) => bits,
+        Some(other) => {
+            let message = format!(
+                "Cannot apply $bit to a value of non-integral type. {{{}}} has the field {name} of non-integer type {}",
+                context.shown_id(),
+                other.type_name()
+            );
+            return Err(Error::new(Kind::BadValue, message));
+        }
+    };
+    Ok(operations.iter().fold(bits, |bits, (operation, operand)| match operation {
+        Bitwise::And => bits & operand,
+        Bitwise::Or => bits | operand,
+        Bitwise::Xor => bits ^ operand,
+    }))
+}
+
+fn pop<'a>(name: &str, existing: Option<RawValue<'a>>, end: End) -> Result<Outcome<'a>> {
+    let array: RawArray<'a> = match existing {
+        None => return Ok(Outcome::Keep),
+        Some(RawValue::Array(array)) => array,
+        Some(other) => {
+            let found = Element::of(other).type_name();
+            let message = format!("Path '{name}' contains an element of non-array type '{found}'");
+            return Err(Error::new(Kind::TypeMismatch, message));
+        }
+    };
+    if array.is_empty() {
+        return Ok(Outcome::Keep);
+    }
+    let skipped = if end == End::First { 1 } else { 0 };
+    Ok(Outcome::Write(Part::Array(array.iter().skip(skipped).take(array.len() - 1).map(Part::Raw).collect())))
+}

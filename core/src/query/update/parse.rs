@@ -1,0 +1,386 @@
+//! From JSON to modifiers.
+//!
+//! The operators are a table: a name and the function that parses its argument.
+
+use super::array::{AddToSet, Pull, Push};
+use super::message::show;
+use super::modifier::{Bitwise, End, Modifier};
+use super::tree::Tree;
+use crate::error::{Error, Kind, Result};
+use crate::query::filter::ArrayFilter;
+use crate::query::setting::Setting;
+use crate::values::document::number::Number;
+use crate::values::document::value::Value;
+use crate::values::document::{MAX_DEPTH, ext_json, write};
+use crate::values::path::{self, is_reference};
+use serde_json::{Map, Value as Json};
+use std::cmp::Ordering;
+use std::collections::HashSet;
+
+/// An update operator: `{name: {path: argument, …}}`.
+struct Operator {
+    name: &'static str,
+    parse: fn(path: &str, argument: &Json, setting: &Setting) -> Result<Modifier>,
+}
+
+const OPERATORS: &[Operator] = &[
+    Operator { name: "$set", parse: |_, argument, _| Ok(Modifier::Set(stored(argument)?)) },
+    Operator { name: "$setOnInsert", parse: |_, argument, _| Ok(Modifier::SetOnInsert(stored(argument)?)) },
+    Operator { name: "$unset", parse: |_, _, _| Ok(Modifier::Unset) },
+    Operator { name: "$inc", parse: |path, argument, _| Ok(Modifier::Inc(amount("increment", path, argument)?)) },
+    Operator { name: "$mul", parse: |path, argument, _| Ok(Modifier::Mul(amount("multiply", path, argument)?)) },
+    Operator { name: "$min", parse: |_, argument, _| Ok(Modifier::Replace(Ordering::Greater, storable(argument)?)) },
+    Operator { name: "$max", parse: |_, argument, _| Ok(Modifier::Replace(Ordering::Less, storable(argument)?)) },
+    Operator { name: "$rename", parse: |path, argument, _| rename(path, argument) },
+    Operator { name: "$bit", parse: |_, argument, _| bit(argument) },
+    Operator {
+        name: "$currentDate",
+        parse: |_, argument, _| Ok(Modifier::CurrentDate { timestamp: is_timestamp(argument)? }),
+    },
+    Operator { name: "$push", parse: |_, argument, _| Ok(Modifier::Push(Push::parse(argument)?)) },
+    Operator {
+        name: "$addToSet",
+        parse: |_, argument, setting| Ok(Modifier::AddToSet(AddToSet::parse(argument, setting)?)),
+    },
+    Operator { name: "$pop", parse: |path, argument, _| pop(path, argument) },
+    Operator { name: "$pull", parse: |_, argument, setting| Ok(Modifier::Pull(Pull::parse(argument, setting)?)) },
+    Operator {
+        name: "$pullAll",
+        parse: |_, argument, setting| Ok(Modifier::Pull(Pull::parse_all(argument, setting)?)),
+    },
+];
+
+/// Parses the conditions that `$[identifier]` names, in a statement's setting; in the order of their identifiers.
+pub(super) fn array_filters(filters: &[Json], setting: &Setting) -> Result<Vec<ArrayFilter>> {
+    let mut parsed: Vec<ArrayFilter> = Vec::with_capacity(filters.len());
+    let mut known = HashSet::new();
+    for filter in filters {
+        let filter = ArrayFilter::parse(filter, setting)?;
+        if !known.insert(filter.identifier().to_owned()) {
+            return Err(failed_to_parse(format!(
+                "Found multiple array filters with the same top-level field name {}",
+                filter.identifier()
+            )));
+        }
+        parsed.push(filter);
+    }
+    parsed.sort_by(|one, other| one.identifier().cmp(other.identifier()));
+    Ok(parsed)
+}
+
+/// Parses `{"$set": {…}, …}` in a statement's setting; every array filter must be used.
+pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], setting: &Setting) -> Result<Tree> {
+    let operators = match json {
+        Json::Object(operators) => operators,
+        Json::Array(_) => {
+            return Err(Error::new(Kind::NotImplemented, "updates with an aggregation pipeline are not supported yet"));
+        }
+        _ => return Err(failed_to_parse("Update argument must be either an object or an array")),
+    };
+    if operators.is_empty() {
+        return Err(failed_to_parse("Update document requires atomic operators, and has none")
+            .with_hint("Use replace_one to replace a whole document."));
+    }
+    let mut tree = Tree::default();
+    let mut identifiers: HashSet<&str> = HashSet::new();
+    for (name, argument) in operators {
+        let Some(operator) = OPERATORS.iter().find(|operator| operator.name == name) else {
+            return Err(unknown(name));
+        };
+        for (path, argument) in modified_fields(name, argument)? {
+            check_path(path)?;
+            identifiers.extend(check_positional(path, array_filters)?);
+            let modifier = (operator.parse)(path, argument, setting)?;
+            if let Modifier::RenameTo(to) = &modifier {
+                tree.add(to, Modifier::RenameFrom(path.clone()))?;
+            }
+            tree.add(path, modifier)?;
+        }
+    }
+    match array_filters.iter().find(|filter| !identifiers.contains(filter.identifier())) {
+        None => Ok(tree),
+        Some(unused) => Err(failed_to_parse(format!(
+            "The array filter for identifier '{}' was not used in the update",
+            unused.identifier()
+        ))),
+    }
+}
+
+/// Parses a replacement into jsonb.
+pub(super) fn replacement(json: &Json) -> Result<Vec<u8>> {
+    let Json::Object(fields) = json else {
+        return Err(failed_to_parse("the replacement must be an object"));
+    };
+    if let Some(name) = fields.keys().find(|name| name.starts_with('$')) {
+        return Err(dollar_prefixed(name, name));
+    }
+    stored(json)
+}
+
+/// The modifiers that put a filter's equalities into a new document.
+pub(super) fn equalities(fields: Vec<(String, Value)>) -> Result<Tree> {
+    let mut tree = Tree::default();
+    for (path, value) in fields {
+        check_path(&path)?;
+        check_positional(&path, &[])?;
+        check_names(&value)?;
+        tree.add(&path, Modifier::Set(write::value(&value)?))?;
+    }
+    Ok(tree)
+}
+
+fn unknown(name: &str) -> Error {
+    let error = failed_to_parse(format!(
+        "Unknown modifier: {name}. Expected a valid update modifier or pipeline-style update specified as an array"
+    ));
+    if name.starts_with('$') { error } else { error.with_hint("Use replace_one to replace a whole document.") }
+}
+
+fn modified_fields<'a>(name: &str, argument: &'a Json) -> Result<&'a Map<String, Json>> {
+    match argument {
+        Json::Object(fields) => Ok(fields),
+        other => Err(failed_to_parse(format!(
+            "Modifiers operate on fields but we found type {} instead. For example: {{$mod: {{<field>: ...}}}} not \
+             {{{name}: {}}}",
+            value(other)?.type_name(),
+            show(other)
+        ))),
+    }
+}
+
+fn amount(verb: &str, path: &str, argument: &Json) -> Result<Number> {
+    match value(argument)? {
+        Value::Number(amount) => Ok(amount),
+        _ => {
+            let message = format!("Cannot {verb} with non-numeric argument: {{{path}: {}}}", show(argument));
+            Err(Error::new(Kind::TypeMismatch, message))
+        }
+    }
+}
+
+fn rename(from: &str, argument: &Json) -> Result<Modifier> {
+    let Json::String(to) = argument else {
+        return Err(bad_value(format!("The 'to' field for $rename must be a string: {from}: {}", show(argument))));
+    };
+    let dynamic = |path: &str| path.split('.').any(|name| name == "$" || name.starts_with("$["));
+    for (what, path) in [("source", from), ("destination", to)] {
+        if dynamic(path) {
+            return Err(bad_value(format!("The {what} field for $rename may not be dynamic: {path}")));
+        }
+    }
+    check_path(to)?;
+    if from == to {
+        return Err(bad_value(format!(
+            "The source and target field for $rename must differ: {from}: {}",
+            show(argument)
+        )));
+    }
+    if path::is_below(from, to) || path::is_below(to, from) {
+        let message =
+            format!("The source and target field for $rename must not be on the same path: {from}: {}", show(argument));
+        return Err(bad_value(message));
+    }
+    Ok(Modifier::RenameTo(to.clone()))
+}
+
+fn bit(argument: &Json) -> Result<Modifier> {
+    const FORM: &str = "{$bit: {field: {and/or/xor: #}}";
+    let Value::Object(operations) = value(argument)? else {
+        return Err(bad_value(format!(
+            "The $bit modifier is not compatible with a {}. You must pass in an embedded document: {FORM}",
+            value(argument)?.type_name()
+        )));
+    };
+    if operations.is_empty() {
+        return Err(bad_value(format!("You must pass in at least one bitwise operation. The format is: {FORM}")));
+    }
+    let operations = operations.iter().map(|(name, operand)| {
+        let operation = match name.as_str() {
+            "and" => Bitwise::And,
+            "or" => Bitwise::Or,
+            "xor" => Bitwise::Xor,
+            _ => {
+                return Err(bad_value(format!(
+                    "The $bit modifier only supports 'and', 'or', and 'xor', not '{name}' which is an unknown \
+                     operator: {}",
+                    show(argument)
+                )));
+            }
+        };
+        match operand {
+            Value::Number(Number::Int(operand)) => Ok((operation, *operand)),
+            other => Err(bad_value(format!(
+                "The $bit modifier field must be an Integer(32/64 bit); a '{}' is not supported here: {}",
+                other.type_name(),
+                show(argument)
+            ))),
+        }
+    });
+    Ok(Modifier::Bit(operations.collect::<Result<_>>()?))
+}
+
+fn pop(path: &str, argument: &Json) -> Result<Modifier> {
+    let Value::Number(number) = value(argument)? else {
+        return Err(failed_to_parse(format!("Expected a number in: {path}: {}", show(argument))));
+    };
+    match number.as_i64() {
+        Some(1) => Ok(Modifier::Pop(End::Last)),
+        Some(-1) => Ok(Modifier::Pop(End::First)),
+        _ => Err(failed_to_parse(format!("$pop expects 1 or -1, found: {}", show(argument)))),
+    }
+}
+
+/// True if an argument of `$currentDate` asks for a timestamp, false if for a date.
+pub(super) fn is_timestamp(argument: &Json) -> Result<bool> {
+    match argument {
+        Json::Bool(_) => Ok(false),
+        Json::Object(options) => {
+            if let Some(name) = options.keys().find(|name| *name != "$type") {
+                return Err(bad_value(format!("Unrecognized $currentDate option: {name}")));
+            }
+            match options.get("$type").and_then(Json::as_str) {
+                Some("date") => Ok(false),
+                Some("timestamp") => Ok(true),
+                _ => Err(bad_value(
+                    "The '$type' string field is required to be 'date' or 'timestamp': {$currentDate: {field : {$type: \
+                     'date'}}}",
+                )),
+            }
+        }
+        other => Err(bad_value(format!(
+            "{} is not valid type for $currentDate. Please use a boolean ('true') or a $type expression ({{$type: \
+             'timestamp/date'}}).",
+            value(other)?.type_name()
+        ))),
+    }
+}
+
+/// Reads a value of bounded depth.
+pub(super) fn value(json: &Json) -> Result<Value> {
+    if is_deeper(json, MAX_DEPTH) {
+        return Err(too_deep());
+    }
+    ext_json::from_json(json)
+}
+
+/// A value as it is stored, in jsonb.
+pub(super) fn stored(json: &Json) -> Result<Vec<u8>> {
+    write::value(&storable(json)?)
+}
+
+/// A value that can be stored.
+fn storable(json: &Json) -> Result<Value> {
+    let value = value(json)?;
+    check_names(&value)?;
+    Ok(value)
+}
+
+/// Extended values apart, no name starts with `$` but those of a DBRef.
+fn check_names(value: &Value) -> Result<()> {
+    match value {
+        Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
+            if name.starts_with('$') && !is_reference(name) {
+                return Err(dollar_prefixed(name, name));
+            }
+            check_names(value)
+        }),
+        Value::Array(elements) => elements.iter().try_for_each(check_names),
+        _ => Ok(()),
+    }
+}
+
+fn check_path(path: &str) -> Result<()> {
+    if path.is_empty() {
+        return Err(Error::new(Kind::EmptyFieldName, "An empty update path is not valid."));
+    }
+    if path.split('.').count() > MAX_DEPTH {
+        return Err(too_deep());
+    }
+    let mut positional = false;
+    for (position, name) in path.split('.').enumerate() {
+        if name.is_empty() {
+            let message = format!("The update path '{path}' contains an empty field name, which is not allowed.");
+            return Err(Error::new(Kind::EmptyFieldName, message));
+        }
+        if name == "$" && position > 0 {
+            if std::mem::replace(&mut positional, true) {
+                let message = format!("Too many positional (i.e. '$') elements found in path '{path}'");
+                return Err(bad_value(message));
+            }
+            continue;
+        }
+        if name == "$" {
+            let message = format!("Cannot have positional (i.e. '$') element in the first position in path '{path}'");
+            return Err(bad_value(message));
+        }
+        if name.starts_with("$[") && name.ends_with(']') {
+            if position > 0 {
+                continue;
+            }
+            let message = format!(
+                "Cannot have array filter identifier (i.e. '$[<id>]') element in the first position in path '{path}'"
+            );
+            return Err(bad_value(message));
+        }
+        if name.starts_with('$') && (position == 0 || !is_reference(name)) {
+            return Err(dollar_prefixed(name, path));
+        }
+    }
+    Ok(())
+}
+
+/// The filter of an identifier, of those that [`array_filters`] has parsed.
+pub(super) fn filter_of<'f>(array_filters: &'f [ArrayFilter], identifier: &str) -> Option<&'f ArrayFilter> {
+    let found = array_filters.binary_search_by(|filter| filter.identifier().cmp(identifier)).ok()?;
+    array_filters.get(found)
+}
+
+/// The identifiers of `$[identifier]` in a path, each of which must have an array filter.
+fn check_positional<'a>(path: &'a str, array_filters: &[ArrayFilter]) -> Result<Vec<&'a str>> {
+    let named = path.split('.').filter_map(|name| name.strip_prefix("$[")?.strip_suffix(']'));
+    let identifiers: Vec<&str> = named.filter(|identifier| !identifier.is_empty()).collect();
+    match identifiers.iter().find(|identifier| filter_of(array_filters, identifier).is_none()) {
+        None => Ok(identifiers),
+        Some(unknown) => Err(bad_value(format!("No array filter found for identifier '{unknown}' in path '{path}'"))),
+    }
+}
+
+fn is_deeper(json: &Json, levels: usize) -> bool {
+    match json {
+        Json::Object(_) | Json::Array(_) if levels == 0 => true,
+        Json::Object(fields) => fields.values().any(|value| is_deeper(value, levels - 1)),
+        Json::Array(elements) => elements.iter().any(|value| is_deeper(value, levels - 1)),
+        _ => false,
+    }
+}
+
+pub(super) fn bad_value(message: impl Into<String>) -> Error {
+    Error::new(Kind::BadValue, message)
+}
+
+fn failed_to_parse(message: impl Into<String>) -> Error {
+    Error::new(Kind::FailedToParse, message)
+}
+
+fn dollar_prefixed(name: &str, path: &str) -> Error {
+    let message = format!("The dollar ($) prefixed field '{name}' in '{path}' is not valid for storage.");
+    Error::new(Kind::DollarPrefixedFieldName, message)
+}
+
+fn too_deep() -> Error {
+    Error::new(Kind::DocumentTooDeep, format!("the update would nest a document deeper than {MAX_DEPTH} levels"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operator_is_listed_once() {
+        let names: Vec<_> = OPERATORS.iter().map(|operator| operator.name).collect();
+        for name in &names {
+            assert!(name.starts_with('$'));
+            assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name}");
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! Collations: how strings compare where bytes are not what is meant.
+//!
+//! A collation is ICU's, by locale and options; `{"locale": "simple"}` is none at all. Its sort keys stand in for
+//! strings wherever keys are compared as bytes, so that a sort under a collation is merged like any other.
+//!
+//! INVARIANT: a condition on strings narrows a search by stored keys only if both have the same collation. Shard keys,
+//! `_id` and most indexes have none: their strings are in the order of bytes.
+
+use crate::error::{Error, Kind, Result};
+use crate::values::document::ext_json;
+use crate::values::document::number::Number;
+use crate::values::document::value::Value;
+use icu_collator::options::{AlternateHandling, CaseLevel, CollatorOptions, MaxVariable, Strength};
+use icu_collator::preferences::{CollationCaseFirst, CollationNumericOrdering};
+use icu_collator::{CollatorBorrowed, CollatorPreferences};
+use icu_locale_core::Locale;
+use serde_json::{Map, Value as Json, json};
+use std::cmp::Ordering;
+use std::fmt;
+
+/// A collation other than `simple`.
+pub struct Collator {
+    icu: CollatorBorrowed<'static>,
+    /// every option with its value, in MongoDB's order
+    definition: Json,
+}
+
+impl fmt::Debug for Collator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Collator").field(&self.icu.resolved_options()).finish()
+    }
+}
+
+/// Two are one if every option is, given or by default.
+impl PartialEq for Collator {
+    fn eq(&self, other: &Self) -> bool {
+        self.definition == other.definition
+    }
+}
+
+impl Eq for Collator {}
+
+/// The locales that MongoDB documents; those of a language follow it. Source: MongoDB's manual, "Collation Locales".
+const LOCALES: &[&str] = &[
+    "af",
+    "am",
+    "ar",
+    "as",
+    "az",
+    "be",
+    "bg",
+    "bn",
+    "bo",
+    "bs",
+    "bs_Cyrl",
+    "ca",
+    "chr",
+    "cs",
+    "cy",
+    "da",
+    "de",
+    "de_AT",
+    "dsb",
+    "dz",
+    "ee",
+    "el",
+    "en",
+    "en_US",
+    "en_US_POSIX",
+    "eo",
+    "es",
+    "et",
+    "fa",
+    "fa_AF",
+    "fi",
+    "fil",
+    "fo",
+    "fr",
+    "fr_CA",
+    "ga",
+    "gl",
+    "gu",
+    "ha",
+    "haw",
+    "he",
+    "hi",
+    "hr",
+    "hsb",
+    "hu",
+    "hy",
+    "id",
+    "ig",
+    "is",
+    "it",
+    "ja",
+    "ka",
+    "kk",
+    "kl",
+    "km",
+    "kn",
+    "ko",
+    "kok",
+    "ky",
+    "lb",
+    "lkt",
+    "ln",
+    "lo",
+    "lt",
+    "lv",
+    "mk",
+    "ml",
+    "mn",
+    "mr",
+    "ms",
+    "mt",
+    "my",
+    "nb",
+    "ne",
+    "nl",
+    "nn",
+    "om",
+    "or",
+    "pa",
+    "pl",
+    "ps",
+    "pt",
+    "ro",
+    "ru",
+    "se",
+    "si",
+    "sk",
+    "sl",
+    "smn",
+    "sq",
+    "sr",
+    "sr_Latn",
+    "sv",
+    "sw",
+    "ta",
+    "te",
+    "th",
+    "to",
+    "tr",
+    "ug",
+    "uk",
+    "ur",
+    "vi",
+    "wae",
+    "yi",
+    "yo",
+    "zh",
+    "zh_Hant",
+    "zu",
+];
+
+/// ICU's names of collations, and their BCP 47 ones where these differ.
+const VARIANTS: &[(&str, &str)] = &[
+    ("phonebook", "phonebk"),
+    ("traditional", "trad"),
+    ("dictionary", "dict"),
+    ("gb2312han", "gb2312"),
+    ("standard", "standard"),
+    ("search", "search"),
+    ("eor", "eor"),
+    ("compat", "compat"),
+    ("pinyin", "pinyin"),
+    ("stroke", "stroke"),
+    ("unihan", "unihan"),
+    ("zhuyin", "zhuyin"),
+    ("searchjl", "searchjl"),
+    ("phonetic", "phonetic"),
+    ("reformed", "reformed"),
+];
+
+/// MongoDB's version of ICU's collations, the only one that a collation may ask for.
+const VERSION: &str = "57.1";
+
+const FIELDS: &[&str] = &[
+    "locale",
+    "strength",
+    "caseLevel",
+    "caseFirst",
+    "numericOrdering",
+    "alternate",
+    "maxVariable",
+    "normalization",
+    "backwards",
+    "version",
+];
+
+impl Collator {
+    /// Parses `{"locale": "en", "strength": 2}`; None for `{"locale": "simple"}` and for `{}`.
+    ///
+    /// # Errors
+    /// `TypeMismatch`, `UnknownOption` and `Location40414` for a wrong, unknown or missing field, `Location51024` for a
+    /// strength out of range, `BadValue` for a locale or another option that is none and for options that say nothing at
+    /// that strength, `FailedToParse` for options of `simple`, `IncompatibleCollationVersion`, `NotImplemented` for
+    /// `backwards` where the locale does not imply it.
+    pub fn parse(json: &Json) -> Result<Option<Collator>> {
+        let Json::Object(fields) = json else {
+            return Err(mismatch("collation", json, "object"));
+        };
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+            return Err(Error::new(
+                Kind::UnknownOption,
+                format!("BSON field 'collation.{unknown}' is an unknown field."),
+            ));
+        }
+        let Some(locale) = string(fields, "locale")? else {
+            let message = "BSON field 'collation.locale' is missing but a required field";
+            return Err(Error::new(Kind::Location40414, message));
+        };
+        let (options, strength) = options(fields)?;
+        let first = string(fields, "caseFirst")?;
+        let case_first = match first {
+            None => None,
+            Some("off") => Some(CollationCaseFirst::False),
+            Some("upper") => Some(CollationCaseFirst::Upper),
+            Some("lower") => Some(CollationCaseFirst::Lower),
+            Some(other) => return Err(invalid("caseFirst", other)),
+        };
+        let numeric = boolean(fields, "numericOrdering")? == Some(true);
+        let numeric_ordering = if numeric { CollationNumericOrdering::True } else { CollationNumericOrdering::False };
+        let normalization = boolean(fields, "normalization")?.unwrap_or(false);
+        let backwards = boolean(fields, "backwards")? == Some(true);
+        let version = string(fields, "version")?;
+        if locale == "simple" {
+            if fields.len() == 1 {
+                return Ok(None);
+            }
+            let message = format!("If locale is \"simple\", no other fields may be specified in: {json}");
+            return Err(Error::new(Kind::FailedToParse, message));
+        }
+        if let Some(version) = version.filter(|version| *version != VERSION) {
+            let message = format!("Requested collation version {version} but the only available one is {VERSION}");
+            return Err(Error::new(Kind::IncompatibleCollationVersion, message));
+        }
+        let has_case = strength > 2 || options.case_level == Some(CaseLevel::On);
+        if first.is_some_and(|first| first != "off") && !has_case {
+            let message = "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2";
+            return Err(Error::new(Kind::BadValue, message));
+        }
+        // A definition of fr_CA says `backwards` by itself.
+        if backwards && locale != "fr_CA" {
+            return Err(if strength == 1 {
+                Error::new(Kind::BadValue, "'backwards' is invalid with 'strength' of 1")
+            } else {
+                Error::new(Kind::NotImplemented, "the collation option backwards is not supported")
+            });
+        }
+        let mut preferences = CollatorPreferences::from(&parse_locale(locale)?);
+        preferences.case_first = case_first;
+        preferences.numeric_ordering = Some(numeric_ordering);
+        let icu = CollatorBorrowed::try_new(preferences, options)
+            .map_err(|error| Error::new(Kind::BadValue, format!("the collation cannot be made: {error}")))?;
+        let definition = json!({
+            "locale": locale,
+            "caseLevel": options.case_level == Some(CaseLevel::On),
+            "caseFirst": first.unwrap_or("off"),
+            "strength": strength,
+            "numericOrdering": numeric,
+            "alternate": string(fields, "alternate")?.unwrap_or("non-ignorable"),
+            "maxVariable": string(fields, "maxVariable")?.unwrap_or("punct"),
+            "normalization": normalization,
+            "backwards": locale == "fr_CA",
+        });
+        Ok(Some(Collator { icu, definition }))
+    }
+
+    /// Every option with its value, as [`Collator::parse`] reads it.
+    pub fn definition(&self) -> &Json {
+        &self.definition
+    }
+
+    /// Compares two strings.
+    pub fn compare(&self, a: &str, b: &str) -> Ordering {
+        self.icu.compare(a, b)
+    }
+
+    /// Appends the string's sort key: comparing two bytewise is comparing the strings.
+    pub fn sort_key(&self, text: &str, out: &mut Vec<u8>) {
+        let Ok(()) = self.icu.write_sort_key_to(text, out);
+    }
+}
+
+fn parse_locale(name: &str) -> Result<Locale> {
+    let unknown = || Error::new(Kind::BadValue, format!("Field 'locale' is invalid in: {{ locale: \"{name}\" }}"));
+    let (base, variant) = match name.split_once("@collation=") {
+        Some((base, variant)) => (base, Some(variant)),
+        None => (name, None),
+    };
+    if !LOCALES.contains(&base) {
+        return Err(unknown());
+    }
+    let mut tag = match base {
+        "en_US_POSIX" => "en-US-posix".to_owned(),
+        base => base.replace('_', "-"),
+    };
+    if let Some(variant) = variant {
+        let (_, short) =
+            VARIANTS.iter().find(|(long, short)| *long == variant || *short == variant).ok_or_else(unknown)?;
+        tag += &format!("-u-co-{short}");
+    }
+    tag.parse().map_err(|_| unknown())
+}
+
+/// The options that the library takes, and the strength as a number.
+fn options(fields: &Map<String, Json>) -> Result<(CollatorOptions, i64)> {
+    let mut options = CollatorOptions::default();
+    let strength = match fields.get("strength") {
+        None | Some(Json::Null) => 3,
+        Some(json) => match ext_json::from_json(json)? {
+            Value::Number(number) => number.as_i64().unwrap_or_else(|| Number::to_f64(&number) as i64),
+            _ => return Err(mismatch("collation.strength", json, "number")),
+        },
+    };
+    options.strength = Some(match strength {
+        1 => Strength::Primary,
+        2 => Strength::Secondary,
+        3 => Strength::Tertiary,
+        4 => Strength::Quaternary,
+        5 => Strength::Identical,
+        other => {
+            let bound = if other < 1 { ">= 1" } else { "<= 5" };
+            let message = format!("BSON field 'strength' value must be {bound}, actual value '{other}'");
+            return Err(Error::new(Kind::Location51024, message));
+        }
+    });
+    options.case_level = Some(if boolean(fields, "caseLevel")? == Some(true) { CaseLevel::On } else { CaseLevel::Off });
+    options.alternate_handling = Some(match string(fields, "alternate")? {
+        None | Some("non-ignorable") => AlternateHandling::NonIgnorable,
+        Some("shifted") => AlternateHandling::Shifted,
+        Some(other) => return Err(invalid("alternate", other)),
+    });
+    options.max_variable = Some(match string(fields, "maxVariable")? {
+        None | Some("punct") => MaxVariable::Punctuation,
+        Some("space") => MaxVariable::Space,
+        Some(other) => return Err(invalid("maxVariable", other)),
+    });
+    Ok((options, strength))
+}
+
+fn string<'a>(fields: &'a Map<String, Json>, name: &str) -> Result<Option<&'a str>> {
+    match fields.get(name) {
+        None => Ok(None),
+        Some(Json::String(value)) => Ok(Some(value)),
+        Some(other) => Err(mismatch(&format!("collation.{name}"), other, "string")),
+    }
+}
+
+fn boolean(fields: &Map<String, Json>, name: &str) -> Result<Option<bool>> {
+    match fields.get(name) {
+        None => Ok(None),
+        Some(Json::Bool(value)) => Ok(Some(*value)),
+        Some(other) => Err(mismatch(&format!("collation.{name}"), other, "bool")),
+    }
+}
+
+fn mismatch(name: &str, found: &Json, wanted: &str) -> Error {
+    let found = ext_json::from_json(found).map_or("object", |value| value.type_name());
+    Error::new(Kind::TypeMismatch, format!("BSON field '{name}' is the wrong type '{found}', expected type '{wanted}'"))
+}
+
+fn invalid(name: &str, value: &str) -> Error {
+    Error::new(
+        Kind::BadValue,
+        format!("Enumeration value '{value}' for field 'collation.{name}' is not a valid value."),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collator(json: Json) -> Collator {
+        Collator::parse(&json).unwrap().unwrap()
+    }
+
+    #[test]
+    fn every_locale_is_known_to_the_library() {
+        for locale in LOCALES {
+            assert!(Collator::parse(&json!({"locale": locale})).unwrap().is_some(), "{locale}");
+        }
+        assert!(Collator::parse(&json!({"locale": "de@collation=phonebook"})).unwrap().is_some());
+        assert!(Collator::parse(&json!({"locale": "simple"})).unwrap().is_none());
+    }
+
+    #[test]
+    fn strength_decides_what_differs() {
+        for (strength, accents, case) in [(1, true, true), (2, false, true), (3, false, false)] {
+            let collator = collator(json!({"locale": "en", "strength": strength}));
+            assert_eq!(collator.compare("e", "é").is_eq(), accents, "{strength}");
+            assert_eq!(collator.compare("e", "E").is_eq(), case, "{strength}");
+        }
+        let with_case = collator(json!({"locale": "en", "strength": 1, "caseLevel": true}));
+        assert!(with_case.compare("e", "é").is_eq() && with_case.compare("e", "E").is_ne());
+    }
+
+    #[test]
+    fn options_order() {
+        let plain = collator(json!({"locale": "en"}));
+        assert!(plain.compare("10", "2").is_lt() && plain.compare("a", "A").is_lt());
+        assert!(collator(json!({"locale": "en", "numericOrdering": true})).compare("10", "2").is_gt());
+        assert!(collator(json!({"locale": "en", "caseFirst": "upper"})).compare("a", "A").is_gt());
+        let shifted = collator(json!({"locale": "en", "alternate": "shifted", "strength": 3}));
+        assert!(shifted.compare("a-b", "ab").is_eq());
+        assert!(collator(json!({"locale": "sv"})).compare("z", "ä").is_lt());
+        assert!(collator(json!({"locale": "de"})).compare("z", "ä").is_gt());
+    }
+
+    #[test]
+    fn sort_keys_order_as_the_collation() {
+        let collator = collator(json!({"locale": "en", "strength": 2, "numericOrdering": true}));
+        let words = ["", "a", "A", "á", "b", "item 2", "item 10", "Item 2", "ß", "ss", "\u{1F600}", " x"];
+        for a in words {
+            for b in words {
+                let key = |text| {
+                    let mut key = Vec::new();
+                    collator.sort_key(text, &mut key);
+                    key
+                };
+                assert_eq!(key(a).cmp(&key(b)), collator.compare(a, b), "{a} {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn two_are_one_if_every_option_is() {
+        let brief = collator(json!({"locale": "en", "strength": 2}));
+        assert_eq!(brief, collator(brief.definition().clone()));
+        assert_eq!(brief, collator(json!({"strength": 2.0, "locale": "en", "caseFirst": "off"})));
+        assert_ne!(brief, collator(json!({"locale": "en"})));
+        for json in [
+            json!({"locale": "fr_CA", "strength": 1, "version": "57.1"}),
+            json!({"locale": "en", "caseFirst": "lower", "strength": 1, "caseLevel": true}),
+        ] {
+            let given = collator(json);
+            assert_eq!(given, collator(given.definition().clone()));
+        }
+    }
+
+    #[test]
+    fn malformed_ones_are_refused() {
+        for (json, code) in [
+            (json!("en"), 14),
+            (json!({"strength": 1}), 40414),
+            (json!({"locale": "en_DB"}), 2),
+            (json!({"locale": "xx"}), 2),
+            (json!({"locale": 1}), 14),
+            (json!({"locale": "en", "strength": -1}), 51024),
+            (json!({"locale": "en", "strength": 6}), 51024),
+            (json!({"locale": "en", "caseFirst": "bad"}), 2),
+            (json!({"locale": "en", "backwards": "0"}), 14),
+            (json!({"locale": "en", "hot": 1}), 40415),
+            (json!({"locale": "en", "backwards": true}), 238),
+            (json!({"locale": "en", "backwards": true, "strength": 1}), 2),
+            (json!({"locale": "en", "caseFirst": "upper", "strength": 2}), 2),
+            (json!({"locale": "en", "version": "58.2"}), 161),
+            (json!({"locale": "simple", "strength": 2}), 9),
+        ] {
+            assert_eq!(Collator::parse(&json).unwrap_err().kind.code(), code, "{json}");
+        }
+    }
+}

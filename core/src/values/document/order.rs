@@ -1,0 +1,180 @@
+//! The comparison order over all types: MinKey < null < numbers < strings < object < array < binary < ObjectId <
+//! boolean < date < timestamp < regex < dbPointer < code < code with scope < MaxKey.
+//!
+//! Within objects fields are compared one after the other in jsonb's order, each by class, then name, then value; of
+//! two that agree as far as the shorter goes, the shorter is less. Undefined, null and missing are equal; so are a
+//! symbol and its string.
+
+use super::element::Element;
+use super::number;
+use super::raw::RawValue;
+use super::value::Value;
+use super::view::{Child, Fields, Items, View};
+use crate::budget;
+use crate::values::collation::Collator;
+use std::cmp::Ordering;
+
+/// How strings compare: None for bytewise.
+pub(crate) type Strings<'c> = Option<&'c Collator>;
+
+/// Compares two elements in the order of all types.
+pub fn compare_elements(a: &Element<'_>, b: &Element<'_>) -> Ordering {
+    compare_elements_with(a, b, None)
+}
+
+/// As [`compare_elements`], strings by a collation where there is one.
+pub(crate) fn compare_elements_with(a: &Element<'_>, b: &Element<'_>, strings: Strings<'_>) -> Ordering {
+    compare(&View::of_element(a), &View::of_element(b), super::MAX_RECURSION, strings)
+}
+
+/// Compares a stored value with an owned one, without allocating for the stored one where that can be avoided.
+#[inline]
+pub fn compare_raw(a: RawValue<'_>, b: &Value) -> Ordering {
+    match (a, b) {
+        (RawValue::String(a), Value::String(b)) => a.cmp(b),
+        (RawValue::Number(a), Value::Number(b)) => number::compare(&a.to_number(), b),
+        _ => compare(&View::of_element(&Element::of(a)), &View::of_value(b), super::MAX_RECURSION, None),
+    }
+}
+
+/// Compares two owned values.
+pub fn compare_values(a: &Value, b: &Value) -> Ordering {
+    compare(&View::of_value(a), &View::of_value(b), super::MAX_RECURSION, None)
+}
+
+/// Compares two views, strings by a collation where there is one.
+pub(crate) fn compare_views(a: &View<'_>, b: &View<'_>, strings: Strings<'_>) -> Ordering {
+    compare(a, b, super::MAX_RECURSION, strings)
+}
+
+/// As [`compare_raw`], strings by a collation where there is one.
+pub(crate) fn compare_raw_with(a: RawValue<'_>, b: &Value, strings: Strings<'_>) -> Ordering {
+    if strings.is_none() {
+        return compare_raw(a, b);
+    }
+    compare_views(&View::of_element(&Element::of(a)), &View::of_value(b), strings)
+}
+
+/// What lies deeper than `levels`, deeper than any document, is taken as equal.
+fn compare(a: &View<'_>, b: &View<'_>, levels: usize, strings: Strings<'_>) -> Ordering {
+    match (a, b) {
+        (View::Number(a), View::Number(b)) => number::compare(a, b),
+        (View::String(a), View::String(b)) => {
+            budget::bytes(a.len().min(b.len()));
+            strings.map_or_else(|| a.cmp(b), |collator| collator.compare(a, b))
+        }
+        (View::Object(a), View::Object(b)) => compare_fields(*a, *b, levels, strings),
+        (View::Array(a), View::Array(b)) => compare_items(*a, *b, levels, strings),
+        (View::Binary(subtype_a, a), View::Binary(subtype_b, b)) => {
+            (a.len(), subtype_a, a).cmp(&(b.len(), subtype_b, b))
+        }
+        (View::ObjectId(a), View::ObjectId(b)) => a.cmp(b),
+        (View::Bool(a), View::Bool(b)) => a.cmp(b),
+        (View::Date(a), View::Date(b)) => a.cmp(b),
+        (View::Timestamp(t_a, i_a), View::Timestamp(t_b, i_b)) => (t_a, i_a).cmp(&(t_b, i_b)),
+        (View::Regex(a, options_a), View::Regex(b, options_b)) => (a, options_a).cmp(&(b, options_b)),
+        (View::DbPointer(a, id_a), View::DbPointer(b, id_b)) => (a, id_a).cmp(&(b, id_b)),
+        (View::Code(a), View::Code(b)) => a.cmp(b),
+        (View::CodeWithScope(a, scope_a), View::CodeWithScope(b, scope_b)) => {
+            a.cmp(b).then_with(|| compare_fields(*scope_a, *scope_b, levels, strings))
+        }
+        (a, b) => a.class().cmp(&b.class()),
+    }
+}
+
+fn compare_fields(a: Fields<'_>, b: Fields<'_>, levels: usize, strings: Strings<'_>) -> Ordering {
+    if levels == 0 {
+        return Ordering::Equal;
+    }
+    a.with_sorted(|a| {
+        b.with_sorted(|b| {
+            loop {
+                budget::step();
+                match (a.next(), b.next()) {
+                    (None, None) => return Ordering::Equal,
+                    (None, Some(_)) => return Ordering::Less,
+                    (Some(_), None) => return Ordering::Greater,
+                    (Some((name_a, a)), Some((name_b, b))) => {
+                        let order = with_views(&a, &b, |a, b| {
+                            a.class()
+                                .cmp(&b.class())
+                                .then_with(|| name_a.cmp(name_b))
+                                .then_with(|| compare(a, b, levels - 1, strings))
+                        });
+                        if order != Ordering::Equal {
+                            return order;
+                        }
+                    }
+                }
+            }
+        })
+    })
+}
+
+fn compare_items(a: Items<'_>, b: Items<'_>, levels: usize, strings: Strings<'_>) -> Ordering {
+    if levels == 0 {
+        return Ordering::Equal;
+    }
+    let (mut a, mut b) = (a.iter(), b.iter());
+    loop {
+        budget::step();
+        match (a.next(), b.next()) {
+            (None, None) => return Ordering::Equal,
+            (None, Some(_)) => return Ordering::Less,
+            (Some(_), None) => return Ordering::Greater,
+            (Some(a), Some(b)) => {
+                let order = with_views(&a, &b, |a, b| compare(a, b, levels - 1, strings));
+                if order != Ordering::Equal {
+                    return order;
+                }
+            }
+        }
+    }
+}
+
+fn with_views<R>(a: &Child<'_>, b: &Child<'_>, use_views: impl FnOnce(&View<'_>, &View<'_>) -> R) -> R {
+    a.with_view(|a| b.with_view(|b| use_views(&a, &b)))
+}
+
+/// The class that values are compared within (type bracketing): values of different classes never match a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Class {
+    MinKey = 0x10,
+    /// null, undefined and missing
+    Null = 0x20,
+    Number = 0x30,
+    /// strings and symbols
+    String = 0x40,
+    Object = 0x50,
+    Array = 0x60,
+    Binary = 0x70,
+    ObjectId = 0x80,
+    Bool = 0x90,
+    Date = 0xA0,
+    Timestamp = 0xB0,
+    Regex = 0xC0,
+    DbPointer = 0xC8,
+    Code = 0xD0,
+    CodeWithScope = 0xD8,
+    MaxKey = 0xF0,
+}
+
+impl Class {
+    /// A stored value's class.
+    pub fn of_raw(raw: RawValue<'_>) -> Class {
+        match raw {
+            RawValue::Null => Class::Null,
+            RawValue::Bool(_) => Class::Bool,
+            RawValue::Number(_) => Class::Number,
+            RawValue::String(_) => Class::String,
+            RawValue::Array(_) => Class::Array,
+            RawValue::Object(_) => View::of_element(&Element::of(raw)).class(),
+        }
+    }
+    /// An owned value's class.
+    pub fn of(value: &Value) -> Class {
+        View::of_value(value).class()
+    }
+}

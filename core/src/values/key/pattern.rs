@@ -1,0 +1,313 @@
+//! The shard-key pattern: which fields, in which order, ranged or hashed.
+//!
+//! A document's key is the concatenation of its fields' encodings in the pattern's order, a hashed field's replaced by
+//! its hash. A bound is a key too, of values that need not occur in any document, such as MinKey.
+
+use super::MAX_KEY_BYTES;
+use super::encode::{decode, encode, encode_hash, encode_value, hash};
+use crate::error::{Error, Kind, Result};
+use crate::values::document::element::Element;
+use crate::values::document::ext_json;
+use crate::values::document::number::Number;
+use crate::values::document::raw::{RawObject, RawValue};
+use crate::values::document::value::Value;
+use serde_json::{Map, Value as Json};
+
+/// The most fields that a pattern may have: MongoDB's limit for an index.
+const MAX_FIELDS: usize = 32;
+
+/// How a field of a pattern takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldKind {
+    /// by its value
+    Ranged,
+    /// by the hash of its value
+    Hashed,
+}
+
+/// A shard-key pattern, such as `{"recipient": 1, "sent": 1}` or `{"user_name": "hashed"}`; empty for an unsharded
+/// collection, whose every key is the empty string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPattern {
+    /// dotted path and kind, in order
+    pub fields: Vec<(String, FieldKind)>,
+}
+
+impl KeyPattern {
+    /// Parses a pattern; each way of being malformed has its own error.
+    ///
+    /// # Errors
+    /// `TypeMismatch`, `BadValue`, as MongoDB answers `shardCollection`.
+    pub fn parse(json: &Json) -> Result<KeyPattern> {
+        let Json::Object(members) = json else {
+            return Err(Error::new(Kind::TypeMismatch, format!("A shard key pattern must be an object, not {json}")));
+        };
+        if members.is_empty() {
+            return Err(bad("The shard key pattern cannot be empty"));
+        }
+        if members.len() > MAX_FIELDS {
+            return Err(bad(format!("A shard key pattern has at most {MAX_FIELDS} fields, not {}", members.len())));
+        }
+        let mut fields: Vec<(String, FieldKind)> = Vec::with_capacity(members.len());
+        for (path, kind) in members {
+            check_path(path)?;
+            let kind = parse_kind(path, kind)?;
+            for (other, other_kind) in &fields {
+                if contains_path(other, path) || contains_path(path, other) {
+                    return Err(bad(format!(
+                        "The shard key pattern has both '{other}' and '{path}', of which one contains the other"
+                    )));
+                }
+                if kind == FieldKind::Hashed && *other_kind == FieldKind::Hashed {
+                    return Err(bad(format!(
+                        "A maximum of one index field is allowed to be hashed, but both '{other}' and '{path}' are"
+                    )));
+                }
+            }
+            fields.push((path.clone(), kind));
+        }
+        Ok(KeyPattern { fields })
+    }
+
+    /// The pattern as the JSON it was given as.
+    pub fn to_json(&self) -> Json {
+        let kind = |kind: &FieldKind| match kind {
+            FieldKind::Ranged => Json::from(1),
+            FieldKind::Hashed => Json::from("hashed"),
+        };
+        Json::Object(self.fields.iter().map(|(path, field)| (path.clone(), kind(field))).collect())
+    }
+
+    /// The pattern of an unsharded collection.
+    pub fn unsharded() -> KeyPattern {
+        KeyPattern { fields: Vec::new() }
+    }
+
+    /// True for an unsharded collection.
+    pub fn is_unsharded(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// True if documents in the order of the key are in the order of `_id`, as those of `{"_id": 1}` and unsharded ones.
+    pub fn is_in_order_of_id(&self) -> bool {
+        self.fields.iter().all(|(path, kind)| path == "_id" && *kind == FieldKind::Ranged)
+    }
+
+    /// Position of the hashed field, if any.
+    pub fn hashed_field(&self) -> Option<usize> {
+        self.fields.iter().position(|(_, kind)| *kind == FieldKind::Hashed)
+    }
+
+    /// A document's shard key, encoded. A missing field counts as null.
+    ///
+    /// # Errors
+    /// `ShardKeyNotFound` for an array on a field's path, a regular expression or undefined; `KeyTooLong`.
+    pub fn key_of(&self, document: RawObject<'_>) -> Result<Vec<u8>> {
+        let mut key = Vec::with_capacity(16 * self.fields.len());
+        for (path, kind) in &self.fields {
+            let element = match find(document, path)? {
+                Some(raw) => Element::of(raw),
+                None => Element::Null,
+            };
+            if matches!(element, Element::Array(_) | Element::Regex(..) | Element::Undefined) {
+                return Err(not_a_key(path, element.type_name()));
+            }
+            match kind {
+                FieldKind::Ranged => encode(&element, &mut key),
+                FieldKind::Hashed => encode_hash(hash(&element), &mut key),
+            }
+        }
+        if key.len() > MAX_KEY_BYTES {
+            return Err(Error::new(
+                Kind::KeyTooLong,
+                format!("The shard key takes {} bytes, more than {MAX_KEY_BYTES}", key.len()),
+            )
+            .with_hint("Shard by shorter values, or by their hash."));
+        }
+        Ok(key)
+    }
+
+    /// Encodes a bound given by a user, such as `{"recipient": "m"}` or `{"recipient": {"$minKey": 1}, "sent": 5}`.
+    /// Fields left out at the end count as MinKey. A hashed field takes a 64-bit integer.
+    ///
+    /// # Errors
+    /// `BadValue` if the fields are no prefix of the pattern, or if a hashed field's bound is no integer;
+    /// `TypeMismatch` for what is no object; `KeyTooLong`; as [`ext_json::from_json`].
+    pub fn bound_from_json(&self, json: &Json) -> Result<Vec<u8>> {
+        let Json::Object(members) = json else {
+            return Err(Error::new(Kind::TypeMismatch, format!("A bound must be an object, not {json}")));
+        };
+        if !self.is_unsharded() && members.is_empty() {
+            return Err(bad(format!("The bound names no field of the shard key {}", self.to_json())));
+        }
+        let mut members = members.iter();
+        let mut bound = Vec::new();
+        for (path, kind) in &self.fields {
+            let value = match members.next() {
+                None => Value::MinKey,
+                Some((name, json)) if name == path => ext_json::from_json(json)?,
+                Some((name, _)) => return Err(self.not_in_pattern(name)),
+            };
+            match (kind, &value) {
+                (FieldKind::Hashed, Value::Number(Number::Int(hash))) => encode_hash(*hash, &mut bound),
+                (FieldKind::Ranged, Value::Array(_) | Value::Regex(..) | Value::Undefined) => {
+                    return Err(bad(format!("The bound of '{path}' cannot be of type {}", value.type_name())));
+                }
+                (FieldKind::Ranged, _) | (_, Value::MinKey | Value::MaxKey) => encode_value(&value, &mut bound),
+                (FieldKind::Hashed, _) => {
+                    return Err(bad(format!(
+                        "The bound of the hashed field '{path}' must be a 64-bit integer, MinKey or MaxKey, not {}",
+                        value.type_name()
+                    )));
+                }
+            }
+        }
+        if let Some((name, _)) = members.next() {
+            return Err(self.not_in_pattern(name));
+        }
+        if bound.len() > MAX_KEY_BYTES {
+            let message = format!("The bound takes {} bytes, more than {MAX_KEY_BYTES}", bound.len());
+            return Err(Error::new(Kind::KeyTooLong, message));
+        }
+        Ok(bound)
+    }
+
+    fn not_in_pattern(&self, name: &str) -> Error {
+        bad(format!("The bound's field '{name}' is not where the shard key {} has it", self.to_json()))
+            .with_hint("A bound has the shard key's fields, in its order, perhaps without the last ones.")
+    }
+
+    /// A bound as a readable key document, in the pattern's order. What cannot be read shows as MinKey.
+    pub fn bound_to_json(&self, bound: &[u8]) -> Json {
+        let mut rest = bound;
+        let mut members = Map::new();
+        for (path, _) in &self.fields {
+            let value = match decode(rest) {
+                Ok((value, behind)) => {
+                    rest = behind;
+                    value
+                }
+                Err(_) => {
+                    rest = &[];
+                    Value::MinKey
+                }
+            };
+            members.insert(path.clone(), ext_json::to_json(&value));
+        }
+        Json::Object(members)
+    }
+
+    /// The lowest bound: MinKey in every field.
+    pub fn min_bound(&self) -> Vec<u8> {
+        self.uniform_bound(&Value::MinKey)
+    }
+
+    /// The highest bound: MaxKey in every field. The last chunk includes even a key of all MaxKey.
+    pub fn max_bound(&self) -> Vec<u8> {
+        self.uniform_bound(&Value::MaxKey)
+    }
+
+    fn uniform_bound(&self, value: &Value) -> Vec<u8> {
+        let mut bound = Vec::new();
+        self.fields.iter().for_each(|_| encode_value(value, &mut bound));
+        bound
+    }
+
+    /// `n - 1` bounds that cut the hash space evenly into `n`, for a pattern whose first field is hashed; none for any
+    /// other pattern.
+    pub fn even_hash_bounds(&self, n: usize) -> Vec<Vec<u8>> {
+        if self.hashed_field() != Some(0) {
+            return Vec::new();
+        }
+        let parts = n as u128;
+        (1..parts)
+            .map(|part| {
+                let above_least = ((part << 64) / parts) as u64;
+                let mut bound = Vec::new();
+                encode_hash(i64::MIN.wrapping_add_unsigned(above_least), &mut bound);
+                self.fields.iter().skip(1).for_each(|_| encode_value(&Value::MinKey, &mut bound));
+                bound
+            })
+            .collect()
+    }
+
+    /// The values of an encoded key, one a field (a hash as a long).
+    ///
+    /// # Errors
+    /// `BadValue` for bytes that are no key of this pattern.
+    pub fn decode(&self, key: &[u8]) -> Result<Vec<Value>> {
+        let mut rest = key;
+        let mut values = Vec::with_capacity(self.fields.len());
+        for _ in &self.fields {
+            let (value, behind) = decode(rest)?;
+            values.push(value);
+            rest = behind;
+        }
+        if rest.is_empty() { Ok(values) } else { Err(bad("The key has more fields than the shard key pattern")) }
+    }
+}
+
+fn bad(message: impl Into<String>) -> Error {
+    Error::new(Kind::BadValue, message)
+}
+
+fn check_path(path: &str) -> Result<()> {
+    for name in path.split('.') {
+        if name.is_empty() {
+            return Err(bad(format!("The shard key's path '{path}' has an empty field name")));
+        }
+        if name.starts_with('$') {
+            return Err(bad(format!("The shard key's path '{path}' has a field name that starts with '$'")));
+        }
+    }
+    Ok(())
+}
+
+fn parse_kind(path: &str, json: &Json) -> Result<FieldKind> {
+    match ext_json::from_json(json)? {
+        Value::String(kind) if kind == "hashed" => Ok(FieldKind::Hashed),
+        Value::String(kind) => Err(bad(format!(
+            "The shard key's field '{path}' cannot be of the kind \"{kind}\": only 1 and \"hashed\" are"
+        ))),
+        Value::Number(number) if number.as_i64() == Some(1) => Ok(FieldKind::Ranged),
+        Value::Number(number) if number.to_f64() < 0.0 => {
+            Err(bad(format!("The shard key's field '{path}' cannot be descending: only ascending (1) is allowed")))
+        }
+        _ => Err(bad(format!("The shard key's field '{path}' must be 1 or \"hashed\", not {json}"))),
+    }
+}
+
+/// True if a path leads to or through a field of the other.
+fn contains_path(outer: &str, inner: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Follows a dotted path through objects; None if a field is missing.
+fn find<'a>(document: RawObject<'a>, path: &str) -> Result<Option<RawValue<'a>>> {
+    let mut object = document;
+    let mut names = path.split('.').peekable();
+    while let Some(name) = names.next() {
+        let value = object.get(name);
+        if names.peek().is_none() {
+            return Ok(value);
+        }
+        match value {
+            Some(RawValue::Object(inner)) => object = inner,
+            Some(RawValue::Array(_)) => return Err(not_a_key(path, "array")),
+            _ => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+fn not_a_key(path: &str, kind: &str) -> Error {
+    let (article, plural) = match kind {
+        "array" => ("an", "arrays"),
+        "regex" => ("a", "regular expressions"),
+        _ => ("an", "undefined"),
+    };
+    Error::new(
+        Kind::ShardKeyNotFound,
+        format!("Shard key values cannot be {plural}, but the document has {article} {kind} at '{path}'"),
+    )
+}

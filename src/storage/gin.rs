@@ -1,0 +1,90 @@
+//! The parts of an inverted index's operator class that PostgreSQL calls with pointers of its own.
+//!
+//! The indexed value is `bytea[]`, some keys. What is searched for is `bytea[]` as well, ranges: `lo, hi, lo, hi, …`, each
+//! from `lo` up to but not including `hi`. A value is found if one of its keys lies in one of the ranges: for each of
+//! them PostgreSQL scans the keys from `lo` on until [`is_beyond`] says stop.
+
+use crate::pg::jsonb::new_varlena;
+use pgrx::datum::Internal;
+use pgrx::pg_sys;
+
+/// Where `extractQuery` leaves what it has found out; PostgreSQL's own variables.
+pub struct Search {
+    /// `int32 *nkeys`
+    pub count: Internal,
+    /// `bool **pmatch`
+    pub partial: Internal,
+    /// `Pointer **extra_data`
+    pub extra: Internal,
+}
+
+fn pointer<T>(internal: Internal) -> *mut T {
+    internal.unwrap().map_or(std::ptr::null_mut(), |datum| datum.cast_mut_ptr())
+}
+
+/// Says that these ranges are searched for; answers the array of the keys that the scans start with.
+///
+/// INVARIANT: PostgreSQL calls `extractQuery` with pointers to variables of its own; memory is allocated in the context
+/// that it has chosen, which lives as long as the search.
+#[must_use]
+pub fn search(ranges: &[(&[u8], &[u8])], search: Search) -> Internal {
+    // SAFETY: see the invariant; each array is as long as there are ranges, and is filled before PostgreSQL sees it.
+    unsafe {
+        let count = ranges.len();
+        *pointer::<i32>(search.count) = i32::try_from(count).unwrap_or(i32::MAX);
+        let keys: *mut pg_sys::Datum = pg_sys::palloc0((count + 1) * size_of::<pg_sys::Datum>()).cast();
+        let partial: *mut bool = pg_sys::palloc0(count + 1).cast();
+        let extra: *mut pg_sys::Pointer = pg_sys::palloc0((count + 1) * size_of::<pg_sys::Pointer>()).cast();
+        for (at, (lo, hi)) in ranges.iter().enumerate() {
+            *keys.add(at) = pg_sys::Datum::from(new_varlena(lo));
+            *partial.add(at) = true;
+            *extra.add(at) = new_varlena(hi).cast();
+        }
+        *pointer::<*mut bool>(search.partial) = partial;
+        *pointer::<*mut pg_sys::Pointer>(search.extra) = extra;
+        Internal::from(Some(pg_sys::Datum::from(keys)))
+    }
+}
+
+/// True if there is nothing in an inverted index whose entries never wait in a list, and so no row that a snapshot shows: an
+/// entry is there before its transaction commits, and goes when no snapshot shows the row any more. False also as long as
+/// some snapshots cannot rely on the index.
+pub fn is_empty(index: pg_sys::Oid) -> bool {
+    const ROOT: pg_sys::BlockNumber = 1;
+    // SAFETY: the index exists (the caller looked it up in this transaction); its root's buffer is pinned and locked while it
+    // is looked at.
+    unsafe {
+        let rel = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
+        let is_valid = (*(*rel).rd_index).indisvalid && !(*(*rel).rd_index).indcheckxmin;
+        let is_small = pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM) == ROOT + 1;
+        let mut is_empty = is_valid && is_small;
+        if is_empty {
+            let buffer = pg_sys::ReadBuffer(rel, ROOT);
+            pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+            is_empty = pg_sys::PageGetMaxOffsetNumber(pg_sys::BufferGetPage(buffer)) == 0;
+            pg_sys::UnlockReleaseBuffer(buffer);
+        }
+        pg_sys::index_close(rel, pg_sys::AccessShareLock as i32);
+        is_empty
+    }
+}
+
+/// True if the key lies beyond the range that is being scanned; `extra` is what [`search`] has left for it.
+#[must_use]
+pub fn is_beyond(key: &[u8], extra: Internal) -> bool {
+    let hi: *mut pg_sys::varlena = pointer(extra);
+    // SAFETY: `search` made it for this very range, and it lives as long as the search.
+    key >= unsafe { std::slice::from_raw_parts(pgrx::vardata_any(hi).cast::<u8>(), pgrx::varsize_any_exhdr(hi)) }
+}
+
+/// True if one of the scans has met the value; says that the value itself need not be looked at again.
+///
+/// INVARIANT: PostgreSQL calls `consistent` with an array of as many answers as there are keys, and a variable for ours.
+#[must_use]
+pub fn is_met(met: Internal, keys: i32, recheck: Internal) -> bool {
+    // SAFETY: see the invariant.
+    unsafe {
+        *pointer::<bool>(recheck) = false;
+        std::slice::from_raw_parts(pointer::<bool>(met), usize::try_from(keys).unwrap_or(0)).contains(&true)
+    }
+}

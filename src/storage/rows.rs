@@ -1,0 +1,433 @@
+//! Writing rows of a collection's table the way PostgreSQL's executor does it for logical replication: indexes,
+//! constraints, privileges and triggers are all served, but nothing is parsed, planned or copied from node to node. And an
+//! update that changes nothing that an index holds leaves the indexes alone ([`unmentioned`]).
+//!
+//! The table has the columns `skey bytea, id bytea, doc` (jsonb inside), all not null, and a b-tree over the first two.
+//! The table's [`owner`] knows what its functions make of a document, over which the indexes are ([`index`]). Its trigger may
+//! be left to it: what it would have been told is then the caller's to do. A statement's worth of work is one [`Writer`];
+//! [`Writer::finish`] fires the other triggers. [`changing`] is what happens to rows that are there.
+
+mod changing;
+mod index;
+mod owner;
+mod taken;
+mod unmentioned;
+
+pub use changing::{Change, Found};
+pub use owner::{Answer, Function, Owner};
+pub use taken::Taken;
+
+use index::{Held, Index, Values};
+
+use crate::pg::error::{Error, Result};
+use crate::pg::jsonb::new_varlena;
+use crate::pg::permission;
+use docshard_core::error::Kind;
+use pgrx::pg_sys;
+use std::ffi::{CStr, c_int};
+use std::ptr::null_mut;
+use std::rc::Rc;
+
+/// Rows that are written to the table at once, as COPY does it, before their index entries are made.
+const CHUNK: usize = 1000;
+/// The position of the document among the columns.
+const DOC: usize = 2;
+
+/// What is done to the table: which privileges it takes, and how PostgreSQL calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// new rows
+    Insert,
+    /// other documents in rows that are there
+    Update,
+    /// rows go away
+    Delete,
+}
+
+impl Purpose {
+    const fn command(self) -> &'static CStr {
+        match self {
+            Self::Insert => c"INSERT",
+            Self::Update => c"UPDATE",
+            Self::Delete => c"DELETE",
+        }
+    }
+
+    const fn privileges(self) -> u32 {
+        match self {
+            Self::Insert => pg_sys::ACL_INSERT,
+            Self::Update => pg_sys::ACL_SELECT | pg_sys::ACL_UPDATE,
+            Self::Delete => pg_sys::ACL_SELECT | pg_sys::ACL_DELETE,
+        }
+    }
+}
+
+/// A row to be inserted; `doc` is jsonb's bytes, which the caller has checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    /// the shard key, encoded
+    pub skey: &'a [u8],
+    /// the `_id`, encoded
+    pub id: &'a [u8],
+    /// the document
+    pub doc: &'a [u8],
+}
+
+/// A table that is open for writing.
+///
+/// INVARIANTS of the pointers: they are PostgreSQL's own objects, made by `open` and alive until `finish`; an ERROR in
+/// between unwinds past the writer, which has no drop, and PostgreSQL's abort gives everything back.
+pub struct Writer {
+    rel: pg_sys::Relation,
+    estate: *mut pg_sys::EState,
+    info: *mut pg_sys::ResultRelInfo,
+    /// it has triggers that are fired
+    fires: bool,
+    purpose: Purpose,
+    /// the caller's trigger is there, and not fired
+    left_out: bool,
+    /// the table's indexes; of one from which rows go away, none
+    indexes: Rc<[Index]>,
+    /// slots that changes use, one after the other: for the version that is there, the one that is locked, and the one that is
+    /// written
+    spare: Option<[*mut pg_sys::TupleTableSlot; 3]>,
+    /// the slot of an old row while it is compared with the new one
+    compared: Option<*mut pg_sys::TupleTableSlot>,
+}
+
+impl Writer {
+    /// Opens the table for the present user. The owner's trigger is not fired if it is the table's only one: then
+    /// [`Writer::leaves_out_trigger`] says so.
+    ///
+    /// # Errors
+    /// `InternalError` for a table that is none of docshard's or has row-level security; PostgreSQL's own for missing
+    /// privileges and read-only transactions.
+    pub fn open(table: pg_sys::Oid, purpose: Purpose, owner: &Owner) -> Result<Self> {
+        // SAFETY: the table exists (the caller looked it up in this transaction); each node is allocated by PostgreSQL
+        // with its tag, as makeNode does; the lock is kept to the end of the transaction, as every writer's is.
+        unsafe {
+            pg_sys::PreventCommandIfReadOnly(purpose.command().as_ptr());
+            pg_sys::PreventCommandIfParallelMode(purpose.command().as_ptr());
+            let rel = pg_sys::table_open(table, pg_sys::RowExclusiveLock as c_int);
+            permit(rel, purpose)?;
+            let estate = pg_sys::CreateExecutorState();
+            let context = pg_sys::MemoryContextSwitchTo((*estate).es_query_cxt);
+            let entry: *mut pg_sys::RangeTblEntry = pg_sys::palloc0(size_of::<pg_sys::RangeTblEntry>()).cast();
+            (*entry).type_ = pg_sys::NodeTag::T_RangeTblEntry;
+            (*entry).rtekind = pg_sys::RTEKind::RTE_RELATION;
+            (*entry).relid = table;
+            (*entry).relkind = (*(*rel).rd_rel).relkind;
+            (*entry).rellockmode = pg_sys::RowExclusiveLock as c_int;
+            if purpose == Purpose::Update {
+                // Tells indexes over other columns that their keys have not changed.
+                let column = DOC as c_int + 1 - pg_sys::FirstLowInvalidHeapAttributeNumber;
+                (*entry).updatedCols = pg_sys::bms_add_member(null_mut(), column);
+            }
+            pg_sys::ExecInitRangeTable(estate, pg_sys::lappend(null_mut(), entry.cast()));
+            (*estate).es_output_cid = pg_sys::GetCurrentCommandId(true);
+            (*estate).es_snapshot = pg_sys::GetActiveSnapshot();
+            let info: *mut pg_sys::ResultRelInfo = pg_sys::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast();
+            (*info).type_ = pg_sys::NodeTag::T_ResultRelInfo;
+            pg_sys::InitResultRelInfo(info, rel, 1, null_mut(), 0);
+            let triggers = (*info).ri_TrigDesc;
+            let left_out = !triggers.is_null()
+                && (*triggers).numtriggers == 1
+                && CStr::from_ptr((*(*triggers).triggers).tgname) == owner.trigger;
+            if left_out {
+                (*info).ri_TrigDesc = null_mut();
+            }
+            let fires = !(*info).ri_TrigDesc.is_null();
+            if purpose != Purpose::Delete {
+                pg_sys::ExecOpenIndices(info, false);
+            }
+            if fires {
+                // So that triggers are given this table, and do not open it once more.
+                (*estate).es_opened_result_relations = pg_sys::lappend(null_mut(), info.cast());
+                pg_sys::AfterTriggerBeginQuery();
+                match purpose {
+                    Purpose::Insert => pg_sys::ExecBSInsertTriggers(estate, info),
+                    Purpose::Update => pg_sys::ExecBSUpdateTriggers(estate, info),
+                    Purpose::Delete => pg_sys::ExecBSDeleteTriggers(estate, info),
+                }
+            }
+            // As many as there are infos of.
+            let index =
+                |at| Index::new(*(*info).ri_IndexRelationDescs.add(at), *(*info).ri_IndexRelationInfo.add(at), owner);
+            let indexes = (0..(*info).ri_NumIndices as usize).map(index).collect();
+            pg_sys::MemoryContextSwitchTo(context);
+            Ok(Self { rel, estate, info, fires, purpose, left_out, indexes, spare: None, compared: None })
+        }
+    }
+
+    /// True if the caller's trigger is on the table and is not fired.
+    pub fn leaves_out_trigger(&self) -> bool {
+        self.left_out
+    }
+
+    /// A slot for the table's rows, freed with the executor's state.
+    fn slot(&mut self) -> *mut pg_sys::TupleTableSlot {
+        // SAFETY: see the type's invariants; the slot is registered in the state's tuple table.
+        unsafe {
+            let context = pg_sys::MemoryContextSwitchTo((*self.estate).es_query_cxt);
+            let slot = pg_sys::table_slot_create(self.rel, &raw mut (*self.estate).es_tupleTable);
+            pg_sys::MemoryContextSwitchTo(context);
+            slot
+        }
+    }
+
+    /// Many of them. Their description of the table is a copy that nobody counts the references to, which would be a
+    /// good part of the cost of so many slots.
+    fn slots(&mut self, count: usize) -> Vec<*mut pg_sys::TupleTableSlot> {
+        // SAFETY: see the type's invariants; the description lives as long as the slots, in the state's context.
+        unsafe {
+            let context = pg_sys::MemoryContextSwitchTo((*self.estate).es_query_cxt);
+            let description = pg_sys::CreateTupleDescCopy((*self.rel).rd_att);
+            let operations = pg_sys::table_slot_callbacks(self.rel);
+            let table = &raw mut (*self.estate).es_tupleTable;
+            let slots = (0..count).map(|_| pg_sys::ExecAllocTableSlot(table, description, operations)).collect();
+            pg_sys::MemoryContextSwitchTo(context);
+            slots
+        }
+    }
+
+    /// Inserts the rows. A key that is taken, here or among them, is PostgreSQL's 23505.
+    pub fn insert(&mut self, rows: &[Row<'_>]) {
+        self.insert_by(CHUNK, rows);
+    }
+
+    /// As [`Writer::insert`], with the index entries of so many rows made at once. The more there are, the closer
+    /// neighbours are in an index of another order; their rows are held in memory meanwhile.
+    pub fn insert_by<'a>(&mut self, chunk: usize, rows: &[Row<'a>]) {
+        // SAFETY: see the type's invariants; slots are of the table's kind. `permit` saw that there are three columns.
+        unsafe {
+            if self.fires && (rows.len() == 1 || (*(*self.info).ri_TrigDesc).trig_insert_before_row) {
+                let slot = self.slot();
+                for row in rows {
+                    store(slot, row);
+                    pg_sys::ExecSimpleRelationInsert(self.info, self.estate, slot);
+                    self.reset_row();
+                }
+                return;
+            }
+            let slots = if rows.len() == 1 { vec![self.slot()] } else { self.slots(rows.len().min(chunk)) };
+            let constrained = !(*(*self.rel).rd_att).constr.is_null();
+            for rows in rows.chunks(chunk) {
+                let mut slots = slots[..rows.len()].to_vec();
+                for (slot, row) in slots.iter().zip(rows) {
+                    store(*slot, row);
+                    (**slot).tts_tableOid = (*self.rel).rd_id;
+                    if constrained {
+                        pg_sys::ExecConstraints(self.info, *slot, self.estate);
+                    }
+                }
+                match slots.as_mut_slice() {
+                    [slot] => pg_sys::simple_table_tuple_insert(self.rel, *slot),
+                    slots => {
+                        let (count, command) = (slots.len() as c_int, (*self.estate).es_output_cid);
+                        pg_sys::table_multi_insert(self.rel, slots.as_mut_ptr(), count, command, 0, null_mut());
+                    }
+                }
+                let held = |(slot, row): (&*mut pg_sys::TupleTableSlot, &Row<'a>)| Held { slot: *slot, doc: row.doc };
+                let placed: Vec<_> = slots.iter().zip(rows).map(held).collect();
+                if self.fires || !self.insert_by_index(&placed) {
+                    for slot in &slots {
+                        let recheck = pg_sys::ExecInsertIndexTuples(
+                            self.info,
+                            *slot,
+                            self.estate,
+                            false,
+                            false,
+                            null_mut(),
+                            null_mut(),
+                        );
+                        if self.fires {
+                            pg_sys::ExecARInsertTriggers(self.estate, self.info, *slot, recheck, null_mut());
+                        }
+                        self.reset_row();
+                    }
+                }
+                for slot in slots {
+                    pg_sys::ExecClearTuple(slot);
+                }
+            }
+        }
+    }
+
+    /// Makes the rows' index entries, an index at a time, each in the order of its keys, so that neighbours find its
+    /// pages at hand: most of the work of loading rows is looking for the places of their index entries. False: there is
+    /// an index that takes more than that, and nothing was done.
+    ///
+    /// # Safety
+    /// The rows are in the table.
+    unsafe fn insert_by_index(&mut self, rows: &[Held<'_>]) -> bool {
+        // SAFETY: see the type's invariants. The keys live in the context of a row, which is reset once all of an index's
+        // are used.
+        unsafe {
+            let simple =
+                |index: &Index| (*index.info).ii_ExclusionOps.is_null() && (*(*index.rel).rd_index).indimmediate;
+            if !self.indexes.iter().all(simple) {
+                return false;
+            }
+            let indexes = Rc::clone(&self.indexes);
+            for index in indexes.iter().filter(|index| index.is_ready()) {
+                let context = pg_sys::MakePerTupleExprContext(self.estate);
+                let former = pg_sys::MemoryContextSwitchTo((*context).ecxt_per_tuple_memory);
+                let held = |row: &&Held<'_>| index.holds(**row, self.estate);
+                let mut entries: Vec<_> =
+                    rows.iter().filter(held).map(|row| Entry::new(index, *row, self.estate)).collect();
+                entries.sort_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| a.order().cmp(&b.order())));
+                let unique = if (*(*index.rel).rd_index).indisunique {
+                    pg_sys::IndexUniqueCheck::UNIQUE_CHECK_YES
+                } else {
+                    pg_sys::IndexUniqueCheck::UNIQUE_CHECK_NO
+                };
+                for entry in &mut entries {
+                    let tid = &raw mut (*entry.slot).tts_tid;
+                    pg_sys::index_insert(
+                        index.rel,
+                        entry.values,
+                        entry.nulls,
+                        tid,
+                        self.rel,
+                        unique,
+                        false,
+                        index.info,
+                    );
+                }
+                pg_sys::MemoryContextSwitchTo(former);
+                self.reset_row();
+            }
+            true
+        }
+    }
+
+    /// Forgets what evaluating index expressions for a row has allocated.
+    fn reset_row(&mut self) {
+        // SAFETY: see the type's invariants; the context is made on demand and may be absent.
+        unsafe {
+            let context = (*self.estate).es_per_tuple_exprcontext;
+            if !context.is_null() {
+                pg_sys::MemoryContextReset((*context).ecxt_per_tuple_memory);
+            }
+        }
+    }
+
+    /// Fires the triggers and closes the table; its lock stays to the end of the transaction.
+    pub fn finish(self) {
+        // SAFETY: see the type's invariants; nothing of it is used afterwards.
+        unsafe {
+            if self.fires {
+                match self.purpose {
+                    Purpose::Insert => pg_sys::ExecASInsertTriggers(self.estate, self.info, null_mut()),
+                    Purpose::Update => pg_sys::ExecASUpdateTriggers(self.estate, self.info, null_mut()),
+                    Purpose::Delete => pg_sys::ExecASDeleteTriggers(self.estate, self.info, null_mut()),
+                }
+                pg_sys::AfterTriggerEndQuery(self.estate);
+            }
+            pg_sys::ExecCloseIndices(self.info);
+            pg_sys::ExecResetTupleTable((*self.estate).es_tupleTable, false);
+            pg_sys::FreeExecutorState(self.estate);
+            pg_sys::table_close(self.rel, pg_sys::NoLock as c_int);
+        }
+    }
+}
+
+/// An index entry that is to be made.
+struct Entry {
+    slot: *mut pg_sys::TupleTableSlot,
+    /// one a column, in PostgreSQL's memory, as are the keys
+    values: *mut pg_sys::Datum,
+    nulls: *mut bool,
+    /// how the first key begins, so that most comparisons look no further
+    prefix: u64,
+    /// the first columns, as far as they are bytea: any order is right, this one is fast
+    keys: [(*const u8, usize); 2],
+}
+
+impl Entry {
+    /// # Safety
+    /// The index is of the table, and holds the row; the state is its writer's.
+    unsafe fn new(index: &Index, row: Held<'_>, estate: *mut pg_sys::EState) -> Self {
+        // SAFETY: promised by the caller; an index has at least one column.
+        unsafe {
+            // Only as much as there are columns: entries that are far apart in memory cost more than anything else here.
+            let count = (*index.info).ii_NumIndexAttrs as usize;
+            let (found, absent): Values = index.values(row, estate);
+            let values: *mut pg_sys::Datum = pg_sys::palloc0(count * (size_of::<pg_sys::Datum>() + 1)).cast();
+            let nulls: *mut bool = values.add(count).cast();
+            std::ptr::copy_nonoverlapping(found.as_ptr(), values, count);
+            std::ptr::copy_nonoverlapping(absent.as_ptr(), nulls, count);
+            let mut keys = [(std::ptr::NonNull::<u8>::dangling().as_ptr().cast_const(), 0); 2];
+            let columns = std::slice::from_raw_parts(
+                (*(*index.rel).rd_att).attrs.as_ptr(),
+                (*(*index.rel).rd_att).natts as usize,
+            );
+            for (at, key) in keys.iter_mut().enumerate().take(columns.len()) {
+                if columns[at].atttypid == pg_sys::BYTEAOID && !*nulls.add(at) {
+                    let value = pg_sys::pg_detoast_datum_packed((*values.add(at)).cast_mut_ptr());
+                    *key = (pgrx::vardata_any(value).cast(), pgrx::varsize_any_exhdr(value));
+                }
+            }
+            let mut prefix = [0; 8];
+            let length = keys[0].1.min(prefix.len());
+            prefix[..length].copy_from_slice(std::slice::from_raw_parts(keys[0].0, length));
+            Self { slot: row.slot, values, nulls, prefix: u64::from_be_bytes(prefix), keys }
+        }
+    }
+
+    fn order(&self) -> [&[u8]; 2] {
+        // SAFETY: the keys are dangling and empty, or live as long as the entry.
+        self.keys.map(|(start, length)| unsafe { std::slice::from_raw_parts(start, length) })
+    }
+}
+
+/// Raises what [`Writer::open`] would, for a statement that may find nothing to write to.
+///
+/// # Errors
+/// As [`Writer::open`].
+pub fn check_permission(table: pg_sys::Oid, purpose: Purpose) -> Result<()> {
+    // SAFETY: the table exists (the caller looked it up in this transaction), and is open while it is looked at.
+    unsafe {
+        pg_sys::PreventCommandIfReadOnly(purpose.command().as_ptr());
+        let rel = pg_sys::table_open(table, pg_sys::RowExclusiveLock as c_int);
+        let permitted = permit(rel, purpose);
+        pg_sys::table_close(rel, pg_sys::NoLock as c_int);
+        permitted
+    }
+}
+
+/// # Safety
+/// `rel` is open.
+unsafe fn permit(rel: pg_sys::Relation, purpose: Purpose) -> Result<()> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        permission::require(rel, purpose.privileges());
+        if permission::hides_rows(rel) {
+            return Err(Error::new(
+                Kind::IllegalOperation,
+                "a collection's table has row-level security, which docshard does not know",
+            ));
+        }
+        if (*(*rel).rd_rel).relkind as u8 != pg_sys::RELKIND_RELATION || (*(*rel).rd_att).natts as usize != DOC + 1 {
+            return Err(Error::new(
+                Kind::InternalError,
+                "a collection's table has other columns than docshard gave it",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+/// The slot is of a table with the columns skey, id and doc.
+unsafe fn store(slot: *mut pg_sys::TupleTableSlot, row: &Row<'_>) {
+    // SAFETY: promised by the caller; the values are copied into PostgreSQL's memory.
+    unsafe {
+        pg_sys::ExecClearTuple(slot);
+        for (column, value) in [row.skey, row.id, row.doc].into_iter().enumerate() {
+            *(*slot).tts_values.add(column) = pg_sys::Datum::from(new_varlena(value));
+            *(*slot).tts_isnull.add(column) = false;
+        }
+        pg_sys::ExecStoreVirtualTuple(slot);
+    }
+}

@@ -1,0 +1,95 @@
+//! Whether a row could be inserted, as far as unique indexes beside the primary key are concerned.
+
+use super::index::Held;
+use super::{Found, Row, Writer, store};
+use crate::storage::scan::{Bound, scan_keys};
+use crate::storage::unique;
+use pgrx::pg_sys;
+use std::ffi::CStr;
+use std::ptr::null_mut;
+
+/// A key of a row that another row has.
+#[derive(Debug)]
+pub struct Taken {
+    /// the name of the unique index
+    pub index: String,
+    /// the key in it
+    pub key: Vec<u8>,
+}
+
+impl Writer {
+    /// The first key of the row, in a unique index, that a row of another shard key or `_id` has; None if there is none.
+    ///
+    /// It looks at what is there now, not at a snapshot, and waits for transactions that are writing or removing such a row.
+    /// Afterwards somebody else may be quicker: inserting the row is PostgreSQL's 23505 then.
+    pub fn taken(&mut self, row: &Row<'_>) -> Option<Taken> {
+        let [met, _, offered] = self.spare();
+        // SAFETY: see the type's invariants; as in `insert_by_index`. The slots are of the table's kind.
+        unsafe {
+            store(offered, row);
+            let context = pg_sys::MakePerTupleExprContext(self.estate);
+            let former = pg_sys::MemoryContextSwitchTo((*context).ecxt_per_tuple_memory);
+            let held = Held { slot: offered, doc: row.doc };
+            let taken = self.indexes.iter().filter(|index| index.is_ready()).find_map(|index| {
+                if !unique::is_unique(index.rel) || !index.holds(held, self.estate) {
+                    return None;
+                }
+                let (values, _) = index.values(held, self.estate);
+                let keys = unique::keys_in(values[0]);
+                let key = keys.into_iter().find(|key| self.is_taken(index.rel, key, row, met))?;
+                let name = CStr::from_ptr((*(*index.rel).rd_rel).relname.data.as_ptr());
+                Some(Taken { index: name.to_string_lossy().into_owned(), key: key.to_vec() })
+            });
+            pg_sys::ExecClearTuple(offered);
+            pg_sys::MemoryContextSwitchTo(former);
+            self.reset_row();
+            taken
+        }
+    }
+
+    /// True if another row than this has the key.
+    ///
+    /// # Safety
+    /// The index is one of the table's, a unique one; the slot is of the table's kind.
+    unsafe fn is_taken(
+        &self,
+        index: pg_sys::Relation,
+        key: &[u8],
+        row: &Row<'_>,
+        slot: *mut pg_sys::TupleTableSlot,
+    ) -> bool {
+        loop {
+            let (mut met, mut waits_for) = (false, None);
+            // SAFETY: promised by the caller; the b-tree's keys are bytea. The snapshot lives as long as the scan, which leaves
+            // there whom it has met: who is writing the row, or removing it.
+            unsafe {
+                let mut dirty =
+                    pg_sys::SnapshotData { snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY, ..Default::default() };
+                let mut scan_key = scan_keys(&[Bound::Is(key)]);
+                let scan = pg_sys::index_beginscan(self.rel, index, &mut dirty, 1, 0);
+                pg_sys::index_rescan(scan, scan_key.as_mut_ptr(), 1, null_mut(), 0);
+                while !met && pg_sys::index_getnext_slot(scan, pg_sys::ScanDirection::ForwardScanDirection, slot) {
+                    let other = Found::in_slot(slot);
+                    met = (other.skey(), other.id()) != (row.skey, row.id);
+                    if met {
+                        let running =
+                            [dirty.xmin, dirty.xmax].into_iter().find(|id| *id != pg_sys::InvalidTransactionId);
+                        waits_for = running.map(|id| (id, (*slot).tts_tid));
+                    }
+                }
+                pg_sys::ExecClearTuple(slot);
+                pg_sys::index_endscan(scan);
+                match waits_for {
+                    None => return met,
+                    Some((running, _)) if dirty.speculativeToken != 0 => {
+                        pg_sys::SpeculativeInsertionWait(running, dirty.speculativeToken);
+                    }
+                    Some((running, mut place)) => {
+                        let why = pg_sys::XLTW_Oper::XLTW_InsertIndex;
+                        pg_sys::XactLockTableWait(running, self.rel, &mut place, why);
+                    }
+                }
+            }
+        }
+    }
+}
