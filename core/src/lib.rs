@@ -13,5 +13,3 @@ pub mod values;
 pub mod query;
 
 pub mod cluster;
-
-pub mod plan;

@@ -2,6 +2,7 @@
 //! that took.
 
 use super::dispatch::{self, Destination};
+use super::explain_stages::{self, Examined};
 use super::fresh::with_fresh_map;
 use super::options::{CountOptions, FindOptions};
 use super::read::Query;
@@ -10,7 +11,6 @@ use crate::catalog::model::Collection;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
-use docshard_core::plan::{self, Examined};
 use docshard_core::values::key::encode::{decode, prefix_successor};
 use docshard_core::values::key::{KeyRange, KeyRanges};
 use serde_json::{Map, Value as Json, json};
@@ -94,13 +94,13 @@ fn explained(namespace: &str, query: &Query, asked: Asked<'_>, verbosity: Verbos
         for ((destination, text), tree) in destinations.iter().zip(texts).zip(trees) {
             let tree: Json = serde_json::from_str(&tree.concat()).unwrap_or_default();
             let (root, took) = (&tree[0]["Plan"], &tree[0]["Execution Time"]);
-            let stages = plan::stages(root, &|index| known(&collection, index));
+            let stages = explain_stages::stages(root, &|index| known(&collection, index));
             if verbosity == Verbosity::Run {
-                let (rows, looked_at) = (plan::returned(root), plan::examined(root));
+                let (rows, looked_at) = (explain_stages::returned(root), explain_stages::examined(root));
                 returned += rows;
                 examined = examined + looked_at;
                 let mut run = Map::from_iter([("shardName".to_owned(), destination.shard.name.as_str().into())]);
-                run.extend(plan::statistics(rows, took.as_f64().unwrap_or(0.0).round() as u64, looked_at));
+                run.extend(explain_stages::statistics(rows, took.as_f64().unwrap_or(0.0).round() as u64, looked_at));
                 run.insert("executionStages".into(), stages.clone());
                 runs.push(Json::Object(run));
             }
@@ -138,7 +138,7 @@ fn explained(namespace: &str, query: &Query, asked: Asked<'_>, verbosity: Verbos
                 }
                 Asked::Number(_) => 0,
             };
-            let mut statistics = plan::statistics(returned, milliseconds, examined);
+            let mut statistics = explain_stages::statistics(returned, milliseconds, examined);
             statistics.insert("shards".into(), runs.into());
             explained["executionStats"] = Json::Object(statistics);
         }

@@ -13,7 +13,7 @@
 //! * [`merge`]: several shards' answers as one, in order.
 //! * [`aim`]: which shards, and which document, a write goes to.
 //! * [`read`], [`insert`], [`modify`], [`single`], [`upsert`], [`find_and_modify`],
-//!   [`distinct`], [`explain`], [`measure`], [`inspect`], [`index_stats`]: the operations; [`config`]: the catalog as a database.
+//!   [`distinct`], [`explain`] (with [`explain_stages`]: PostgreSQL's plans in MongoDB's words), [`measure`], [`inspect`], [`index_stats`]: the operations; [`config`]: the catalog as a database.
 //!
 //! INVARIANTS (see `ownership`): every statement carries the version that its map assumed; a stale answer of one target
 //! voids the answers of all; no row is handed out before every target has confirmed; a write first locks and checks.
@@ -27,6 +27,7 @@ pub mod covered;
 pub mod dispatch;
 pub mod distinct;
 pub mod explain;
+mod explain_stages;
 pub mod few;
 pub mod find_and_modify;
 pub mod fresh;

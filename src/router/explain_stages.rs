@@ -1,7 +1,7 @@
-//! PostgreSQL's plans in MongoDB's words.
+//! Translates PostgreSQL's plans into MongoDB's stages.
 //!
-//! What comes in is what `EXPLAIN (FORMAT JSON)` prints, with or without `ANALYZE`; what goes out are MongoDB's stages, each
-//! with its `inputStage` or `inputStages`. Steps that only hand rows on have no stage of their own.
+//! The input is what `EXPLAIN (FORMAT JSON)` prints, with or without `ANALYZE`; the output are MongoDB's stages, each with
+//! its `inputStage` or `inputStages`. Nodes that only pass rows on have no stage of their own.
 
 use serde_json::{Map, Value as Json};
 use std::ops::Add;
