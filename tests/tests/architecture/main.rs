@@ -1,0 +1,188 @@
+//! The layers of the source: which module may use which, and where `unsafe` may stand.
+//!
+//! The compiler keeps the extension out of `core`, as `core` doesn't depend on pgrx; this test reads the sources for the
+//! rest. Violations are reported by file and line, all of them at once.
+//!
+//! * [`source`] reads sources.
+//! * [`imports`] says which file uses which.
+//! * [`cycles`]: no file uses another that uses it in turn.
+//! * [`sql_text`]: no call goes up through SQL text.
+
+mod cycles;
+mod imports;
+mod source;
+mod sql_text;
+
+use docshard_tests::faults::names;
+use source::{Source, Violations, project};
+use std::fmt::Write;
+use std::fs;
+
+/// The modules of `src/`, lowest first. A module may use those of lower layers, and those beside it as long as these
+/// don't use it in turn, directly or by way of others.
+const LAYERS: &[&[&str]] = &[
+    &["pg"],
+    &["storage"],
+    &["remote"],
+    &["ownership"],
+    &["catalog"],
+    &["router", "migration", "balancer", "transactions"],
+    &["indexing"],
+    &["worker"],
+    &["status", "command"],
+    &["api"],
+];
+
+/// What a module must not use though the layers would allow it: the balancer works on the catalog, not through the
+/// router.
+const FORBIDDEN: &[(&str, &str)] = &[("balancer", "router")];
+
+/// Crates that `core` must not name: it runs without a server.
+const SERVER_CRATES: &[&str] = &["pgrx", "pgrx_tests", "pg_sys", "pq_sys", "postgres", "tokio_postgres", "libpq"];
+
+/// Where `unsafe` may stand.
+const UNSAFE_MODULES: &[&str] = &["pg", "storage", "remote"];
+
+#[test]
+fn core_does_not_name_the_server() {
+    let mut violations = Violations::default();
+    for source in Source::read_all("core/src") {
+        for (line, word, following) in source.words() {
+            let crate_name = following.starts_with("::") || following.starts_with(';');
+            if crate_name && SERVER_CRATES.contains(&word) {
+                violations.add(&source, line, &format!("core names `{word}`"));
+            }
+        }
+    }
+    let manifest = fs::read_to_string(project().join("core/Cargo.toml")).unwrap();
+    for (number, text) in manifest.lines().enumerate() {
+        let name = text.split(['=', '.']).next().unwrap().trim().replace('-', "_");
+        if SERVER_CRATES.contains(&name.as_str()) {
+            writeln!(violations.0, "core/Cargo.toml:{}: core depends on `{name}`", number + 1).unwrap();
+        }
+    }
+    violations.check();
+}
+
+#[test]
+fn unsafe_stands_at_the_edge_only() {
+    let mut violations = Violations::default();
+    for source in Source::read_all("src").into_iter().chain(Source::read_all("core/src")) {
+        let allowed = source.path.starts_with("src") && UNSAFE_MODULES.contains(&source.module().as_str());
+        for (line, _, _) in source.words().filter(|&(_, word, _)| word == "unsafe" && !allowed) {
+            violations.add(&source, line, "`unsafe` outside src/pg, src/storage and src/remote");
+        }
+    }
+    violations.check();
+}
+
+/// Everything goes through `spi::plan_with` and `spi::run_script`, which pin the search path and check names.
+#[test]
+fn statements_are_prepared_in_one_place() {
+    let preparing = [
+        "SPI_prepare",
+        "SPI_prepare_cursor",
+        "SPI_prepare_extended",
+        "SPI_prepare_params",
+        "SPI_execute",
+        "SPI_exec",
+        "SPI_execute_extended",
+        "SPI_execute_with_args",
+        "SPI_cursor_open_with_args",
+        "SPI_cursor_parse_open",
+        "Spi",
+    ];
+    let mut violations = Violations::default();
+    let mut found = 0;
+    for source in Source::read_all("src") {
+        let is_spi = source.path.ends_with("src/pg/spi.rs");
+        for (line, word, _) in source.words().filter(|(_, word, _)| preparing.contains(word)) {
+            found += usize::from(is_spi);
+            if !is_spi && source.module() != "in_backend" {
+                violations.add(&source, line, &format!("`{word}` outside src/pg/spi.rs"));
+            }
+        }
+    }
+    assert!(found >= 2, "it prepares statements");
+    violations.check();
+}
+
+#[test]
+fn imports_go_down() {
+    let layer = |module: &str| LAYERS.iter().position(|layer| layer.contains(&module));
+    let mut violations = Violations::default();
+    let sources = Source::read_all("src");
+    // The root puts everything together, and tests may look at anything.
+    let exempt = ["lib", "in_backend"];
+    let sources: Vec<_> = sources.iter().filter(|source| !exempt.contains(&source.module().as_str())).collect();
+    let mut sideways = Vec::new();
+    for source in &sources {
+        let module = source.module();
+        let Some(own) = layer(&module) else {
+            violations.add(source, 1, &format!("module `{module}` is in no layer: see LAYERS"));
+            continue;
+        };
+        for (line, used) in source.uses() {
+            let Some(other) = layer(&used).filter(|_| used != module) else { continue };
+            if other > own {
+                violations.add(source, line, &format!("`{module}` uses `{used}`, which is above it"));
+            } else if FORBIDDEN.contains(&(&module, &used)) {
+                violations.add(source, line, &format!("`{module}` must not use `{used}`"));
+            } else if other == own {
+                sideways.push((module.clone(), used, *source, line));
+            }
+        }
+    }
+    for (module, used, source, line) in &sideways {
+        if leads_to(&sideways, used, module) {
+            violations.add(source, *line, &format!("`{module}` uses `{used}`, which uses it in turn"));
+        }
+    }
+    violations.check();
+}
+
+/// True if there is a chain of uses from one module to another.
+fn leads_to(uses: &[(String, String, &Source, usize)], from: &str, to: &str) -> bool {
+    let (mut found, mut next) = (vec![from], 0);
+    while next < found.len() {
+        for (user, used, ..) in uses {
+            if user == found[next] && !found.contains(&used.as_str()) {
+                found.push(used);
+            }
+        }
+        next += 1;
+    }
+    found.contains(&to)
+}
+
+/// The names that sources give to `fault::point` and `fault::is_off`, with the function.
+fn fault_names() -> Vec<(&'static str, String)> {
+    let mut names = Vec::new();
+    for source in Source::read_all("src") {
+        let text = fs::read_to_string(project().join(&source.path)).unwrap();
+        for (kind, call) in [("point", "fault::point(\""), ("mechanism", "fault::is_off(\"")] {
+            let found = text.split(call).skip(1).map(|rest| rest.split('"').next().unwrap_or_default());
+            names.extend(found.map(|name| (kind, name.to_owned())));
+        }
+    }
+    names
+}
+
+#[test]
+fn every_fault_point_is_in_the_table_once() {
+    let mut used = fault_names();
+    used.sort();
+    let mut listed: Vec<_> = ["point", "mechanism"]
+        .iter()
+        .flat_map(|&kind| ["router", "shard"].map(|place| (kind, place)))
+        .flat_map(|(kind, place)| names(kind, place).into_iter().map(move |name| (kind, name.to_owned())))
+        .collect();
+    listed.sort();
+    let points = |names: &[(&'static str, String)]| -> Vec<String> {
+        names.iter().filter(|(kind, _)| *kind == "point").map(|(_, name)| name.clone()).collect()
+    };
+    // A mechanism may be looked at in several places, a point is one place.
+    assert_eq!(points(&used), points(&listed), "points in the sources, and in src/pg/fault_points.txt");
+    used.dedup();
+    assert_eq!(used, listed, "names in the sources, and in src/pg/fault_points.txt");
+}

@@ -1,0 +1,72 @@
+//! No call goes up through SQL text: below the face, no statement names a function or a view of schema `docshard`, which the
+//! face defines; below the catalog, none names a relation of `docshard_catalog`.
+//!
+//! `known_sql_calls.txt` lists those that stand today. The list may only shrink.
+
+use super::LAYERS;
+use super::source::{Source, is_word};
+use std::fmt::Write;
+
+const KNOWN: &str = include_str!("known_sql_calls.txt");
+
+/// What SQL text has, and a message that merely names a function has not.
+const SQL_WORDS: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE", "FROM", "CALL", "EXECUTE"];
+
+/// Schemas, the module that has what is in them, and names in them that everything may use: the type of documents.
+const OWNERS: &[(&str, &str, &[&str])] = &[("docshard", "api", &["document"]), ("docshard_catalog", "catalog", &[])];
+
+/// The names in schemas of higher layers that a statement in a module names, `schema.name`.
+fn calls_up(module: &str, text: &str) -> Vec<String> {
+    let layer = |module: &str| LAYERS.iter().position(|layer| layer.contains(&module));
+    let is_sql = text.split(|c| !is_word(c)).any(|word| SQL_WORDS.contains(&word));
+    let Some(own) = layer(module).filter(|_| is_sql) else { return Vec::new() };
+    let mut calls = Vec::new();
+    for (schema, _, common) in OWNERS.iter().filter(|(_, owner, _)| layer(owner) > Some(own)) {
+        for (at, _) in text.match_indices(&format!("{schema}.")) {
+            let (before, after) = (&text[..at], &text[at + schema.len() + 1..]);
+            let end = after.find(|c| !is_word(c)).unwrap_or(after.len());
+            // A quoted name is a setting's, unless it is a function's with its arguments.
+            let is_setting = before.ends_with('\'') && !after[end..].starts_with('(');
+            if !before.ends_with(|c| is_word(c) || c == '.') && !is_setting && !common.contains(&&after[..end]) {
+                calls.push(format!("{schema}.{}", &after[..end]));
+            }
+        }
+    }
+    calls
+}
+
+#[test]
+fn no_statement_calls_up() {
+    let mut found = Vec::new();
+    let mut wrong = String::new();
+    let known: Vec<_> = KNOWN.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    for source in Source::read_without_tests("src") {
+        for (line, text) in &source.strings {
+            for call in calls_up(&source.module(), text) {
+                let entry = format!("{} {call}", source.path.display());
+                if !known.contains(&entry.as_str()) {
+                    writeln!(wrong, "{}:{line}: {call} is of a higher layer", source.path.display()).unwrap();
+                }
+                found.push(entry);
+            }
+        }
+    }
+    for entry in known {
+        if !found.iter().any(|call| call == entry) {
+            writeln!(wrong, "known_sql_calls.txt: {entry}: is not called (any more): remove this line").unwrap();
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+#[test]
+fn calls_are_told_from_messages_and_settings() {
+    assert_eq!(calls_up("router", "SELECT docshard.find($1)::docshard.document, now()"), ["docshard.find"]);
+    assert_eq!(calls_up("command", "SELECT * FROM docshard.chunks"), ["docshard.chunks"]);
+    assert_eq!(calls_up("remote", "DELETE FROM docshard_catalog.rotation"), ["docshard_catalog.rotation"]);
+    assert_eq!(calls_up("command", "SELECT has('docshard.find(text)', 'EXECUTE')"), ["docshard.find"]);
+    assert!(calls_up("api", "SELECT docshard.find($1)").is_empty());
+    assert!(calls_up("catalog", "SELECT * FROM docshard_catalog.shards, docshard_internal.f()").is_empty());
+    assert!(calls_up("router", "docshard.remove_shard() takes it out").is_empty());
+    assert!(calls_up("router", "SELECT set_config('docshard.notablescan', 'off', true)").is_empty());
+}
