@@ -2,8 +2,8 @@
 
 #[pgrx::pg_schema]
 mod tests {
-    use crate::pg::param::Param;
     use crate::pg::spi;
+    use crate::pg::spi::param::Param;
     use docshard_core::values::document::value::Value;
     use docshard_core::values::document::{ext_json, order, print, raw, write};
     use pgrx::prelude::*;
@@ -167,7 +167,8 @@ mod tests {
         // A statement that ends by an error gives its plan back.
         for n in 0..600 {
             let failing = format!("SELECT 1 / ($1 - {n})");
-            let caught = crate::pg::subtransaction::attempt(|| spi::read(&failing, &[Param::Int4(n)]).map(|_| ()));
+            let caught =
+                crate::pg::transaction::subtransaction::attempt(|| spi::read(&failing, &[Param::Int4(n)]).map(|_| ()));
             assert!(caught.is_err(), "{failing}");
         }
         assert_eq!(spi::query(sql, &[]).unwrap().len(), 4);

@@ -25,9 +25,9 @@ pub mod worker;
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {
     pg::error::init();
-    pg::budget::init();
+    pg::memory::budget::init();
     pg::fault::init();
-    pg::server_log::init();
+    pg::error::server_log::init();
     remote::init_gucs();
     router::hint::init();
     ownership::capture::init();
@@ -41,7 +41,7 @@ pub extern "C-unwind" fn _PG_init() {
 }
 
 #[global_allocator]
-static ALLOCATOR: pg::budget::Counting = pg::budget::Counting;
+static ALLOCATOR: pg::memory::budget::Counting = pg::memory::budget::Counting;
 
 /// The SQL schema of the functions that routers call at shards; the functions themselves are in [`api`].
 #[pgrx::pg_schema]

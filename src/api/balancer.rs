@@ -3,8 +3,8 @@
 use crate::balancer::{self, control};
 use crate::catalog::shards::{check_may_change, check_router};
 use crate::catalog::{collections, namespace, settings};
+use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
-use crate::pg::json::Json;
 use crate::router::options::Options;
 use crate::worker;
 use docshard_core::cluster::balancer::{Compliance, Reason};

@@ -6,10 +6,10 @@
 use super::documents::write_error;
 use crate::catalog;
 use crate::command::failure::is_of_one_operation;
+use crate::pg::datum::json::Json;
+use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
-use crate::pg::json::Json;
-use crate::pg::jsonb::RawJsonb;
-use crate::pg::subtransaction::attempt;
+use crate::pg::transaction::subtransaction::attempt;
 use crate::router::insert::{self, Storable};
 use crate::router::modify::{self, Change, Modification};
 use crate::router::options::{self, Options};

@@ -5,9 +5,9 @@ use crate::catalog::sharding::{self, ShardOptions};
 use crate::catalog::{cache, collections, indexes, namespace, shards};
 use crate::indexing;
 use crate::indexing::progress::{self, Progress};
+use crate::pg::client::sole_call;
+use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
-use crate::pg::json::Json;
-use crate::pg::whole;
 use crate::router::index_stats::{self, IndexStats};
 use crate::router::options::Options;
 use docshard_core::error::Kind;
@@ -73,7 +73,7 @@ fn shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) -> Jso
 /// expireAfterSeconds, sparse, partialFilterExpression, collation, wildcardProjection.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> String {
-    let _call = whole::Call::of(fcinfo);
+    let _call = sole_call::Call::of(fcinfo);
     let run = || -> Result<String> {
         shards::check_may_change()?;
         let json = options.parse()?;
@@ -92,7 +92,7 @@ fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'"), fcinfo: p
 /// `create_index` beside the key.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_indexes(ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> Vec<String> {
-    let _call = whole::Call::of(fcinfo);
+    let _call = sole_call::Call::of(fcinfo);
     let run = || -> Result<Vec<String>> {
         shards::check_may_change()?;
         let serde_json::Value::Array(wanted) = indexes.parse()? else {

@@ -1,9 +1,9 @@
 //! MongoDB's command documents.
 
 use crate::command;
-use crate::pg::json::Json;
-use crate::pg::jsonb::RawJsonb;
-use crate::pg::whole;
+use crate::pg::client::sole_call;
+use crate::pg::datum::json::Json;
+use crate::pg::datum::jsonb::RawJsonb;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
@@ -12,7 +12,7 @@ use pgrx::prelude::*;
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn run_command(db: &str, command: Json, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
     // Other commands are more than what one call of the router's does.
-    let _call = command::builds_indexes(&command).then(|| whole::Call::of(fcinfo));
+    let _call = command::builds_indexes(&command).then(|| sole_call::Call::of(fcinfo));
     match command::run(db, &command) {
         Ok(answer) => RawJsonb::from_bytes(&answer),
         Err(error) => error.raise(),

@@ -2,13 +2,13 @@
 
 use crate::command::failure;
 use crate::command::write::insert_each;
+use crate::pg::client::sole_call;
+use crate::pg::client::text_output;
+use crate::pg::datum::json::Json;
+use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
-use crate::pg::json::Json;
-use crate::pg::jsonb::RawJsonb;
-use crate::pg::output;
-use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
-use crate::pg::whole;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::router::insert::{self, Storable};
 use crate::router::modify::{self, Change, Modification, Updated};
 use crate::router::options::{CountOptions, FindOptions, Options};
@@ -37,7 +37,7 @@ fn number(n: i64) -> Value {
 /// Inserts one document; an `_id` is made where it is missing.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn insert_one(ns: &str, doc: RawJsonb, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
-    let _call = whole::Call::of(fcinfo);
+    let _call = sole_call::Call::of(fcinfo);
     let run = || -> Result<RawJsonb> {
         if options.0 != "{}" {
             Options::of(&options.parse()?, "insert_one", &["comment"])?;
@@ -178,7 +178,7 @@ fn find(
     options: default!(Json, "'{}'"),
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> SetOfIterator<'static, RawJsonb> {
-    output::take_over(fcinfo);
+    text_output::take_over(fcinfo);
     let run = || -> Result<read::Documents> {
         let (query, options) = find_parts(ns, &filter, &options, "find")?;
         read::find(ns, &query, &options)
@@ -195,7 +195,7 @@ fn find_one(
     options: default!(Json, "'{}'"),
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> Option<RawJsonb> {
-    output::take_over(fcinfo);
+    text_output::take_over(fcinfo);
     let run = || -> Result<Option<RawJsonb>> {
         if options.0 == "{}"
             && let Some(found) = point::find_one(ns, &filter.0)?
@@ -323,7 +323,7 @@ fn update_one(
     options: default!(Json, "'{}'"),
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> RawJsonb {
-    let _call = whole::Call::of(fcinfo);
+    let _call = sole_call::Call::of(fcinfo);
     let run = || -> Result<RawJsonb> {
         if options.0 == "{}"
             && let Some(updated) = point::update_one(ns, &filter.0, &update.0)?
@@ -351,7 +351,7 @@ fn replace_one(
     options: default!(Json, "'{}'"),
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> RawJsonb {
-    let _call = whole::Call::of(fcinfo);
+    let _call = sole_call::Call::of(fcinfo);
     run_update(ns, &filter, &replacement, &options, What::ReplaceOne).unwrap_or_else(|e| e.raise())
 }
 
@@ -371,7 +371,7 @@ fn deleted_result(deleted: i64) -> Result<RawJsonb> {
 /// Deletes one document, named by the full shard key or by `_id`.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn delete_one(ns: &str, filter: Json, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
-    let _call = whole::Call::of(fcinfo);
+    let _call = sole_call::Call::of(fcinfo);
     let run = || -> Result<RawJsonb> {
         if options.0 == "{}"
             && let Some(deleted) = point::delete_one(ns, &filter.0)?

@@ -1,9 +1,9 @@
 //! The document engine as SQL functions: what the statements that routers send to shards are made of.
 
+use crate::pg::datum::json::parse as json;
+use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Error;
-use crate::pg::fn_cache::compiled;
-use crate::pg::json::parse as json;
-use crate::pg::jsonb::RawJsonb;
+use crate::pg::memory::call_state::compiled;
 use docshard_core::error::Kind;
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::filter::Filter;

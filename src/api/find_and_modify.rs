@@ -1,9 +1,9 @@
 //! Functions that change one document and return it.
 
 use crate::catalog;
+use crate::pg::datum::json::Json;
+use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
-use crate::pg::json::Json;
-use crate::pg::jsonb::RawJsonb;
 use crate::router::find_and_modify::{self as router, FindAndModify, Returned};
 use crate::router::modify::Modification;
 use crate::router::options::Options;

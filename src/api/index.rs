@@ -2,8 +2,8 @@
 
 use super::engine::document;
 use crate::ownership::index_functions::parsed;
-use crate::pg::fn_cache::compiled;
-use crate::pg::jsonb::RawJsonb;
+use crate::pg::datum::jsonb::RawJsonb;
+use crate::pg::memory::call_state::compiled;
 use crate::storage::gin;
 use docshard_core::query::index::{IndexKeys, unique};
 use pgrx::datum::Internal;

@@ -3,9 +3,9 @@
 use crate::catalog::namespace;
 use crate::catalog::shards::check_router;
 use crate::ownership::placement::Placement;
-use crate::ownership::{arriving, inspect};
+use crate::ownership::{inspect, recipient_load};
+use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
-use crate::pg::json::Json;
 use crate::router;
 use crate::router::options::Options;
 use docshard_core::error::Kind;
@@ -47,7 +47,7 @@ fn inspect_documents(
         let owned = inspect::ranges(&owned.iter().flatten().collect::<Vec<_>>());
         let most = usize::try_from(most).unwrap_or(0);
         let assumed = Placement { token, version };
-        Ok(inspect::inspect(collection, assumed, &arriving::read_key(key)?, &owned, most)?.to_string())
+        Ok(inspect::inspect(collection, assumed, &recipient_load::read_key(key)?, &owned, most)?.to_string())
     };
     run().unwrap_or_else(|e| e.raise())
 }

@@ -3,8 +3,8 @@
 use super::required;
 use crate::catalog::settings;
 use crate::catalog::shards::check_may_change;
+use crate::pg::datum::json::Json;
 use crate::pg::error::Result;
-use crate::pg::json::Json;
 use crate::pg::process;
 use pgrx::prelude::*;
 use serde_json::json;

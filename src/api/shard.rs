@@ -1,14 +1,16 @@
 //! What routers call at a shard: checks, locks and tables.
 
 use super::{given, required};
-use crate::ownership::arriving::Expected;
 use crate::ownership::placement::{Placement, check_read};
+use crate::ownership::recipient_load::Expected;
 use crate::ownership::updating::{self, Updating};
-use crate::ownership::{access, arriving, capture, documents, few, leaving, parts, router_lock, table, writing};
-use crate::pg::aggregate;
+use crate::ownership::{
+    access, capture, clone_parts, documents, donor_delete, index_range, recipient_load, router_lock, table, writing,
+};
+use crate::pg::datum::json;
+use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
-use crate::pg::json;
-use crate::pg::jsonb::RawJsonb;
+use crate::pg::memory::aggregate_state;
 use crate::storage::rows::{Found, Row};
 use crate::storage::scan::Direction;
 use docshard_core::query::filter::Filter;
@@ -72,7 +74,7 @@ fn find_few(
     projection: &str,
 ) -> Option<Vec<u8>> {
     let bounds = lo.iter().zip(hi.iter()).map(|(lo, hi)| (lo.unwrap_or_default(), hi.unwrap_or_default()));
-    let search = few::Search {
+    let search = index_range::Search {
         index,
         bounds: bounds.collect(),
         direction: if backward { Direction::Backward } else { Direction::Forward },
@@ -83,7 +85,7 @@ fn find_few(
         keyed,
         projection: Some(projection).filter(|text| !text.is_empty()),
     };
-    few::find(collection, Placement { token, version }, &search).unwrap_or_else(|e| e.raise())
+    index_range::find(collection, Placement { token, version }, &search).unwrap_or_else(|e| e.raise())
 }
 
 /// How many documents of a collection this shard has, in the snapshot of the statement that asks.
@@ -209,7 +211,7 @@ fn update_next(
 ) -> Internal {
     given!(collection, place, skey, id, doc, filter, update, fixed);
     let run = || -> Result<Internal> {
-        let (updating, state) = aggregate::state(fcinfo, state, || -> Result<Updating> {
+        let (updating, state) = aggregate_state::state(fcinfo, state, || -> Result<Updating> {
             let filter = Filter::read(&json::parse(filter)?)?;
             let update = updating::read_update(update)?;
             Updating::begin(collection, filter, update, fixed.iter().flatten().map(str::to_owned).collect())
@@ -223,7 +225,7 @@ fn update_next(
 /// What it answers: how many documents matched, and how many changed.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn update_done(state: Internal) -> Vec<i64> {
-    let done = aggregate::finished::<Updating>(state).map(Updating::finish).unwrap_or_default();
+    let done = aggregate_state::finished::<Updating>(state).map(Updating::finish).unwrap_or_default();
     vec![done.matched, done.modified]
 }
 
@@ -335,7 +337,7 @@ fn divide_leaving(
     documents: Option<i64>,
 ) -> i64 {
     given!(migration, collection, lo, documents);
-    parts::divide(migration, collection, lo, hi, documents).unwrap_or_else(|e| e.raise())
+    clone_parts::divide(migration, collection, lo, hi, documents).unwrap_or_else(|e| e.raise())
 }
 
 /// The documents of a part, packed, in the snapshot of the statement that asks.
@@ -352,7 +354,7 @@ fn pack_part(
         // With an `id`, the end is behind some of its shard key's documents.
         let end = next_skey.map(|next| if next_id.is_some() { [next, &[0]].concat() } else { next.to_vec() });
         access::require_captured(collection, skey, end.as_deref())?;
-        parts::pack(collection, (skey, id), (next_skey, next_id))
+        clone_parts::pack(collection, (skey, id), (next_skey, next_id))
     };
     TableIterator::new(run().unwrap_or_else(|e| e.raise()))
 }
@@ -360,7 +362,7 @@ fn pack_part(
 /// A packed part that has arrived. Its documents are checked when they are loaded.
 #[pg_extern(schema = "docshard_internal", immutable, strict, parallel_safe)]
 fn receive_part(packed: &str) -> Vec<u8> {
-    parts::receive(packed).unwrap_or_else(|e| e.raise())
+    clone_parts::receive(packed).unwrap_or_else(|e| e.raise())
 }
 
 extension_sql!(
@@ -390,8 +392,8 @@ fn load_arrived(
 ) -> i64 {
     given!(migration, collection, batch, is_unique, lo, key);
     let run = || -> Result<u64> {
-        let key = arriving::read_key(key)?;
-        arriving::load(migration, collection, batch, is_unique, &Expected { lo, hi, key: &key })
+        let key = recipient_load::read_key(key)?;
+        recipient_load::load(migration, collection, batch, is_unique, &Expected { lo, hi, key: &key })
     };
     i64::try_from(run().unwrap_or_else(|e| e.raise())).unwrap_or(i64::MAX)
 }
@@ -409,8 +411,8 @@ fn apply_arrived(
 ) -> i64 {
     given!(migration, collection, batch, lo, key);
     let run = || -> Result<i64> {
-        let key = arriving::read_key(key)?;
-        arriving::apply(migration, collection, batch, &Expected { lo, hi, key: &key })
+        let key = recipient_load::read_key(key)?;
+        recipient_load::apply(migration, collection, batch, &Expected { lo, hi, key: &key })
     };
     run().unwrap_or_else(|e| e.raise())
 }
@@ -419,13 +421,13 @@ fn apply_arrived(
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn note_leaving(migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>) -> i64 {
     given!(migration, collection, lo);
-    leaving::note(migration, collection, lo, hi).unwrap_or_else(|e| e.raise())
+    donor_delete::note(migration, collection, lo, hi).unwrap_or_else(|e| e.raise())
 }
 
 /// Removes rows of a move's log that have been copied; false if the range's documents should be noted again.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn forget_changes(migration: i64, applied: Vec<i64>) -> bool {
-    leaving::forget(migration, &applied).unwrap_or_else(|e| e.raise())
+    donor_delete::forget(migration, &applied).unwrap_or_else(|e| e.raise())
 }
 
 /// Removes the documents of a range that a move takes away, and from which writers are excluded; returns how many, and how
@@ -434,6 +436,6 @@ fn forget_changes(migration: i64, applied: Vec<i64>) -> bool {
 fn remove_leaving(migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>) -> Vec<i64> {
     given!(migration, collection, lo);
     let began = Instant::now();
-    let removed = leaving::remove(migration, collection, lo, hi).unwrap_or_else(|e| e.raise());
+    let removed = donor_delete::remove(migration, collection, lo, hi).unwrap_or_else(|e| e.raise());
     vec![removed, i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX)]
 }

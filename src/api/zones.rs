@@ -3,8 +3,8 @@
 use super::required;
 use crate::catalog::shards::check_may_change;
 use crate::catalog::zones;
+use crate::pg::datum::json::Json;
 use crate::pg::error::Result;
-use crate::pg::json::Json;
 use crate::worker;
 use pgrx::prelude::*;
 use serde_json::json;

@@ -6,9 +6,9 @@
 use crate::catalog::settings;
 use crate::migration;
 use crate::pg::error::Result;
-use crate::pg::param::Param;
 use crate::pg::server::sleep_ms;
-use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::spi::param::Param;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{process, spi, transaction};
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::balancer::time_of_day;

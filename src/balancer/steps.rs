@@ -7,7 +7,7 @@ use crate::catalog::sizes::{self, Chunk, Collection};
 use crate::catalog::{chunks, zones};
 use crate::migration::MoveRequest;
 use crate::pg::error::Result;
-use crate::pg::param::Param;
+use crate::pg::spi::param::Param;
 use crate::pg::{spi, transaction};
 use docshard_core::cluster::balancer as policy;
 use docshard_core::cluster::balancer::Reason;

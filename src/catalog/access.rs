@@ -12,9 +12,9 @@ use super::model::Place;
 use super::namespace;
 use crate::ownership::access;
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
 use crate::pg::spi;
-use crate::pg::sql::quote_ident;
+use crate::pg::spi::param::Param;
+use crate::pg::spi::quote::quote_ident;
 use crate::remote::Session;
 use docshard_core::error::Kind;
 

@@ -19,8 +19,8 @@ use super::shards::{
 };
 use crate::ownership::access;
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
-use crate::pg::sql::quote_ident;
+use crate::pg::spi::param::Param;
+use crate::pg::spi::quote::quote_ident;
 use crate::pg::{server, spi};
 use crate::remote::{self, Session};
 use docshard_core::error::Kind;

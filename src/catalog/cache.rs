@@ -6,11 +6,11 @@
 
 use super::model::{Collection, Index, Place, Shard};
 use crate::pg::error::{Error, Result};
-use crate::pg::invalidation;
-use crate::pg::param::Param;
+use crate::pg::object::invalidation;
 use crate::pg::server::{foreign_server_oid, relation_oid};
-use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use docshard_core::cluster::chunk_map::{Chunk, ChunkMap, ShardId};
 use docshard_core::error::Kind;
 use docshard_core::query::index::{IndexKeys, Partial};

@@ -7,12 +7,12 @@
 //! INVARIANT: a copy of the router changes nothing: [`lock`], [`touch`] and [`log`] refuse it.
 
 use super::cluster;
-use crate::pg::epoch::{self, Epoch};
 use crate::pg::error::{Error, Result};
-use crate::pg::invalidation;
-use crate::pg::param::Param;
+use crate::pg::object::invalidation;
 use crate::pg::server::relation_oid;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
+use crate::pg::transaction::epoch::{self, Epoch};
 use docshard_core::error::Kind;
 use std::cell::RefCell;
 

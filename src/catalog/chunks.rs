@@ -3,10 +3,10 @@
 
 use super::change::{self, Locked, NEXT_REVISION};
 use super::undisturbed;
+use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
-use crate::pg::json;
-use crate::pg::param::Param;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyPattern;

@@ -6,8 +6,8 @@
 
 use super::{cache, change};
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
-use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::spi::param::Param;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{process, server, spi};
 use crate::storage::lock::{self, Tag};
 use docshard_core::cluster::chunk_map::ShardId;

@@ -2,8 +2,8 @@
 
 use super::{cache, change, namespace};
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 use super::settings;
 use crate::pg::error::Result;
-use crate::pg::param::Param;
+use crate::pg::spi::param::Param;
 use crate::pg::{spi, transaction};
 use std::time::{Duration, Instant};
 

@@ -5,7 +5,7 @@ use super::nodes::run_on_all;
 use super::pending_drops::{self, Dropped};
 use super::{cache, change, collections, duplicate, namespace, undisturbed};
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
+use crate::pg::spi::param::Param;
 use crate::pg::{process, spi};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
@@ -79,7 +79,7 @@ impl<'a> IndexOptions<'a> {
         let flag = |name: &str| given(name).and_then(Json::as_bool).unwrap_or(false);
         let collation = given("collation").map(Collator::parse).transpose()?.flatten().map(Arc::new);
         let partial = match given("partialFilterExpression").and_then(Json::as_str) {
-            Some(text) => Some(Rc::new(Partial::parse(&crate::pg::json::parse(text)?, collation.as_deref())?)),
+            Some(text) => Some(Rc::new(Partial::parse(&crate::pg::datum::json::parse(text)?, collation.as_deref())?)),
             None => None,
         };
         Ok(Self {
@@ -248,7 +248,7 @@ impl Draft {
 /// As [`create`].
 pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Drafted> {
     namespace::split(ns)?;
-    let parsed = crate::pg::json::parse(keys_json)?;
+    let parsed = crate::pg::datum::json::parse(keys_json)?;
     let keys = IndexKeys::parse(&parsed)?.projected(options.wildcard_projection)?.under(options.collation.clone());
     let keys_json = parsed.to_string();
     options.check(&keys)?;

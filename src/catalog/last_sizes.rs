@@ -5,7 +5,7 @@ use super::cache;
 use super::model::{Place, Shard};
 use super::nodes::read_on;
 use crate::pg::error::Result;
-use crate::pg::param::Param;
+use crate::pg::spi::param::Param;
 use crate::pg::{spi, transaction};
 use docshard_core::cluster::chunk_map::ShardId;
 

@@ -6,10 +6,10 @@ use super::change::{self, NEXT_REVISION};
 use super::model::{Index, Shard};
 use super::nodes::{read_on, run_on_all};
 use super::{access, cache, collections, last_sizes, zones};
-use crate::pg::credentials;
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
+use crate::pg::security::credentials;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyPattern;
@@ -34,7 +34,7 @@ pub fn loss(shard: ShardId) -> Result<Vec<Json>> {
     for row in &owning {
         let id = row.i32(0);
         let key = match row.opt_text(2) {
-            Some(text) => KeyPattern::parse(&crate::pg::json::parse(text)?)?,
+            Some(text) => KeyPattern::parse(&crate::pg::datum::json::parse(text)?)?,
             None => KeyPattern::unsharded(),
         };
         let chunks = spi::query(

@@ -3,7 +3,7 @@
 use super::cache;
 use super::model::{Place, Shard};
 use crate::pg::error::{Result, catch_unique_violation};
-use crate::pg::param::Param;
+use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
 use crate::remote::{self, Role, Share};
 use docshard_core::cluster::chunk_map::ShardId;

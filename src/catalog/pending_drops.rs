@@ -7,9 +7,9 @@
 use super::cache;
 use super::nodes::{read_on, run_on_all};
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
-use crate::pg::snapshot::ActiveSnapshot;
-use crate::pg::{spi, transaction, user};
+use crate::pg::spi::param::Param;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::pg::{security::user, spi, transaction};
 use crate::remote::Session;
 use docshard_core::cluster::chunk_map::ShardId;
 

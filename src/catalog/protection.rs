@@ -8,10 +8,10 @@
 
 use super::shards::{LOCAL, server_name};
 use crate::ownership::table;
-use crate::pg::drop_guard::{self, Dropped};
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
-use crate::pg::{server, spi, user};
+use crate::pg::object::drop_guard::{self, Dropped};
+use crate::pg::spi::param::Param;
+use crate::pg::{security::user, server, spi};
 use docshard_core::error::Kind;
 use std::cell::Cell;
 
@@ -152,6 +152,6 @@ fn judge_database(database: pgrx::pg_sys::Oid, name: &str) -> Result<()> {
     let Some(row) = rows.first() else { return Ok(()) };
     Err(needed(name, &format!("it is a {} of a docshard cluster", row.text(0))).with_hint(format!(
         "docshard.dismantle() there takes the cluster apart. Of a mere copy: ALTER DATABASE {} RESET docshard.part_of_cluster.",
-        crate::pg::sql::quote_ident(row.text(1))
+        crate::pg::spi::quote::quote_ident(row.text(1))
     )))
 }

@@ -11,10 +11,10 @@
 use super::cache;
 use super::model::Place;
 use super::shards::{LOCAL, server_name};
-use crate::pg::credentials;
 use crate::pg::error::Result;
-use crate::pg::param::Param;
-use crate::pg::{background, server, spi, transaction, user};
+use crate::pg::security::credentials;
+use crate::pg::spi::param::Param;
+use crate::pg::{process::job, security::user, server, spi, transaction};
 use crate::remote::{self, Session};
 use crate::storage::lock::{self, Mode, Tag};
 use pgrx::pg_sys::Oid;
@@ -32,7 +32,7 @@ const PAUSE_MS: i64 = 50;
 
 /// Makes the job known; called from `_PG_init`.
 pub fn init() {
-    background::register(ROTATE, |_| Ok(json!(rotate()?)));
+    job::register(ROTATE, |_| Ok(json!(rotate()?)));
 }
 
 /// Does it in a background worker, and waits; returns the servers that could not be reached, each with why.
@@ -40,7 +40,7 @@ pub fn init() {
 /// # Errors
 /// `ExceededMemoryLimit` (53200) if no worker is free.
 pub fn rotate_and_wait() -> Result<Value> {
-    background::run(ROTATE, "docshard: changing the service role's password", &Value::Null)
+    job::run(ROTATE, "docshard: changing the service role's password", &Value::Null)
 }
 
 /// The servers of this cluster that the router logs in at with a password, each with its number.

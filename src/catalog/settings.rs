@@ -2,9 +2,9 @@
 
 use super::change;
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
-use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use docshard_core::cluster::balancer::{Window, time_of_day};
 use docshard_core::error::Kind;
 

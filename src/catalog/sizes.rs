@@ -4,9 +4,9 @@ use super::model::Shard;
 use super::nodes::{read_at_once, read_on};
 use super::survey;
 use crate::pg::error::Result;
-use crate::pg::param::Param;
-use crate::pg::snapshot::ActiveSnapshot;
+use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::values::key::KeyPattern;
 use std::collections::HashMap;
@@ -72,7 +72,7 @@ pub fn collections(sharded_only: bool) -> Result<Vec<Collection>> {
     let mut position = HashMap::new();
     for row in &rows {
         let key = match row.opt_text(2) {
-            Some(text) => KeyPattern::parse(&crate::pg::json::parse(text)?)?,
+            Some(text) => KeyPattern::parse(&crate::pg::datum::json::parse(text)?)?,
             None => KeyPattern::unsharded(),
         };
         position.insert(row.i32(0), collections.len());

@@ -7,7 +7,7 @@ use super::model::Shard;
 use super::shards::cluster_id;
 use super::{cache, contacts};
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
+use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
 use crate::remote;
 use docshard_core::cluster::handshake::{Member, Position};

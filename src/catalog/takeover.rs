@@ -11,7 +11,7 @@ use super::model::{Place, Shard};
 use super::shards::check_router;
 use super::{cache, change, cluster, contacts};
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
+use crate::pg::spi::param::Param;
 use crate::pg::{server, spi};
 use crate::remote::Session;
 use docshard_core::cluster::handshake::{NEWEST_PROTOCOL, OLDEST_PROTOCOL, Position};

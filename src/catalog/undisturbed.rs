@@ -13,12 +13,12 @@
 //! that registers locks the row first and then only tries for the tag ([`try_share`]), so the two cannot wait for each other.
 
 use super::change::{self, Locked};
-use crate::pg::background;
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
+use crate::pg::process::job;
 use crate::pg::server::{lock_timeout_ms, sleep_ms};
-use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::error::Kind;
 use serde_json::json;
@@ -139,7 +139,7 @@ fn await_moves(collection: i32, namespace: &str) -> Result<()> {
         {
             aborted.push(due.id);
             // Without a free worker the move is waited for as a user's is.
-            let _ = background::run_detached(ABORT, "docshard: aborting a move", &json!(due.id), || Ok(true));
+            let _ = job::run_detached(ABORT, "docshard: aborting a move", &json!(due.id), || Ok(true));
         }
         sleep_ms(POLL_MS);
     }

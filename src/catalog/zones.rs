@@ -5,11 +5,11 @@
 
 use super::change;
 use super::{cache, namespace};
+use crate::pg::datum::json::parse;
 use crate::pg::error::{Error, Result};
-use crate::pg::json::parse;
-use crate::pg::param::Param;
-use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::zone::{Home, ZoneMap, ZoneRange};
 use docshard_core::error::Kind;

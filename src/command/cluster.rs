@@ -6,15 +6,15 @@ use super::request::{Request, Type};
 use crate::catalog::{cache, change, chunks};
 use crate::migration;
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
 use docshard_core::error::Kind;
 use serde_json::{Map, Value as Json, json};
 
 /// Calls a function that answers JSON.
 pub fn call_json(sql: &str, params: &[Param<'_>]) -> Result<Json> {
     let rows = spi::query(sql, params)?;
-    crate::pg::json::parse(rows.first().map_or("{}", |row| row.text(0)))
+    crate::pg::datum::json::parse(rows.first().map_or("{}", |row| row.text(0)))
 }
 
 /// The same as an answer.

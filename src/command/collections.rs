@@ -9,8 +9,8 @@ use crate::catalog::model::Collection;
 use crate::catalog::{cache, namespace};
 use crate::indexing;
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
 use crate::router::config;
 use crate::router::measure::{self, Measured};
 use crate::router::options::Options;
@@ -233,7 +233,7 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
         documents.push(document(&json!({"v": 2, "key": collection.key.to_json(), "name": keys.default_name()}))?);
     }
     for index in &collection.indexes {
-        let key = crate::pg::json::parse(&index.keys_json)?;
+        let key = crate::pg::datum::json::parse(&index.keys_json)?;
         let mut shown = json!({"v": 2, "key": key, "name": index.name});
         if index.unique {
             shown["unique"] = true.into();
@@ -245,7 +245,7 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
             shown["sparse"] = true.into();
         }
         if let Some(filter) = index.partial_filter() {
-            shown["partialFilterExpression"] = crate::pg::json::parse(filter)?;
+            shown["partialFilterExpression"] = crate::pg::datum::json::parse(filter)?;
         }
         if let Some(projection) = &index.wildcard_projection {
             shown["wildcardProjection"] = projection.clone();
@@ -292,9 +292,9 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
     for row in &rows {
         let mut shown = json!({"name": row.text(0), "type": "collection"});
         if !name_only {
-            let uuid = crate::pg::json::parse(row.text(1))?;
+            let uuid = crate::pg::datum::json::parse(row.text(1))?;
             shown["options"] = match row.opt_text(2) {
-                Some(collation) => json!({"collation": crate::pg::json::parse(collation)?}),
+                Some(collation) => json!({"collation": crate::pg::datum::json::parse(collation)?}),
                 None => json!({}),
             };
             shown["info"] = json!({"readOnly": false, "uuid": uuid});

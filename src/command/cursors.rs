@@ -6,9 +6,9 @@
 
 use super::reply::{Node, Reply, integer};
 use crate::pg::error::{Error, Result};
-use crate::pg::held;
-use crate::pg::param::Param;
 use crate::pg::server;
+use crate::pg::spi::cursor;
+use crate::pg::spi::param::Param;
 use docshard_core::error::Kind;
 use docshard_core::values::document::value::Value;
 use std::cell::RefCell;
@@ -90,7 +90,7 @@ pub fn open(opening: &Opening<'_>, sql: &str, params: &[Param<'_>]) -> Result<Ba
     close_idle();
     let id = new_id();
     let portal = format!("docshard_cursor_{id}");
-    held::open(&portal, sql, params)?;
+    cursor::open(&portal, sql, params)?;
     begin(opening, id, Some(portal), VecDeque::new())
 }
 
@@ -216,7 +216,7 @@ impl Cursor {
             // Few at once where documents are large.
             let room = ((MAX_BATCH_BYTES - bytes) / largest).clamp(1, MAX_STEP);
             let wanted = (count - self.pending.len()).min(room);
-            let Some(rows) = held::fetch(portal, wanted)? else {
+            let Some(rows) = cursor::fetch(portal, wanted)? else {
                 self.portal = None;
                 return Err(Error::new(Kind::CursorNotFound, "the cursor's portal is gone"));
             };
@@ -257,7 +257,7 @@ impl Cursor {
     /// Closes the portal; tells whether the cursor could still be read.
     fn close(&mut self) -> Result<bool> {
         match self.portal.take() {
-            Some(portal) => held::close(&portal),
+            Some(portal) => cursor::close(&portal),
             None => Ok(!self.pending.is_empty()),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::reply::{Node, Reply, integer};
 use crate::pg::error::Error;
-use crate::pg::{server, snapshot};
+use crate::pg::{server, transaction::snapshot};
 use docshard_core::error::Kind;
 use docshard_core::values::document::value::Value;
 

@@ -4,7 +4,7 @@ use super::cursors::{self, FIRST_BATCH, Opening};
 use super::reply::Reply;
 use super::request::{Fields, Request};
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
+use crate::pg::spi::param::Param;
 use crate::router::explain::{self, Verbosity};
 use crate::router::options::FindOptions;
 use crate::router::read::{self, Query};

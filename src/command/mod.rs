@@ -23,10 +23,10 @@ pub mod table;
 pub mod write;
 
 use crate::catalog::{namespace, shards};
+use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
-use crate::pg::json::Json;
-use crate::pg::subtransaction::attempt;
-use crate::pg::timeout::Deadline;
+use crate::pg::process::timeout::Deadline;
+use crate::pg::transaction::subtransaction::attempt;
 use docshard_core::error::Kind;
 use reply::Reply;
 use request::Request;

@@ -9,7 +9,7 @@ use super::reply::{Node, Reply, integer};
 use super::request::{Field, Fields, Request, Type, may, must, number};
 use crate::catalog::namespace::check_writable;
 use crate::pg::error::{Error, Result};
-use crate::pg::subtransaction::attempt;
+use crate::pg::transaction::subtransaction::attempt;
 use crate::router::insert::{self, Storable};
 use crate::router::modify::{self, Change, Modification};
 use crate::router::options;

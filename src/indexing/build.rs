@@ -7,8 +7,8 @@ use crate::migration::shard::Remote;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::pg::param::Param;
-use crate::pg::{background, spi, transaction, utility};
+use crate::pg::spi::param::Param;
+use crate::pg::{process::job, spi, transaction, transaction::utility};
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::error::Kind;
 
@@ -124,7 +124,7 @@ fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
         }
         indexes::enter(draft, options)?;
         // Who was told that it was cancelled does not find it afterwards.
-        background::check_wanted()
+        job::check_wanted()
     })
 }
 

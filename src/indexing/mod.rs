@@ -26,11 +26,11 @@ use crate::catalog::model::Collection;
 use crate::catalog::nodes::read_at_once;
 use crate::catalog::{cache, indexes, namespace};
 use crate::migration::shard::LOCAL_SERVER;
-use crate::pg::background;
 use crate::pg::error::{Error, Result};
+use crate::pg::process::job;
 use crate::pg::server::{foreign_server_oid, lock_timeout_ms};
-use crate::pg::snapshot::IgnoredByIndexBuilds;
-use crate::pg::{transaction, whole};
+use crate::pg::transaction::snapshot::IgnoredByIndexBuilds;
+use crate::pg::{client::sole_call, transaction};
 use crate::router::options::Options;
 use docshard_core::error::Kind;
 use docshard_core::query::index::Partial;
@@ -43,7 +43,7 @@ const BUILD: &str = "build indexes";
 
 /// Makes the job known; called from `_PG_init`.
 pub fn init() {
-    background::register(BUILD, |request| Ok(json!(build_all(request)?)));
+    job::register(BUILD, |request| Ok(json!(build_all(request)?)));
 }
 
 /// What an index may have beside its keys.
@@ -84,7 +84,7 @@ pub fn options<'a>(namespace: &str, given: &Options<'a>) -> Result<IndexOptions<
 /// A shard's.
 pub fn is_called_for(namespace: &str) -> Result<bool> {
     namespace::split(namespace)?;
-    if !whole::is_whole_transaction() {
+    if !sole_call::is_whole_transaction() {
         return Ok(false);
     }
     let Some(collection) = cache::find(namespace)? else { return Ok(false) };
@@ -117,7 +117,7 @@ pub fn build_and_wait(namespace: &str, wanted: &[(String, IndexOptions<'_>)]) ->
     let wanted: Vec<Json> = wanted.iter().map(|(keys, options)| json!([keys, options.to_json()])).collect();
     let request = json!({"namespace": namespace, "wanted": wanted, "lockTimeout": lock_timeout_ms()});
     let _ignored = IgnoredByIndexBuilds::new();
-    let answer = background::run(BUILD, &format!("docshard: building an index of {namespace}"), &request)?;
+    let answer = job::run(BUILD, &format!("docshard: building an index of {namespace}"), &request)?;
     let names = answer.as_array().into_iter().flatten();
     Ok(names.filter_map(|name| name.as_str().map(str::to_owned)).collect())
 }

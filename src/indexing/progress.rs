@@ -4,8 +4,8 @@ use crate::catalog::cache;
 use crate::catalog::nodes::read_at_once;
 use crate::ownership::table;
 use crate::pg::error::Result;
-use crate::pg::param::Param;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
 
 /// A build on a shard.
 #[derive(Clone, Debug)]

@@ -4,8 +4,8 @@ use super::abort::{Aborted, abort};
 use super::{MoveRequest, Outcome, RangeRequest, recovery};
 use crate::catalog::cluster;
 use crate::catalog::undisturbed::ABORT;
-use crate::pg::background;
 use crate::pg::error::{Error, Result};
+use crate::pg::process::job;
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::error::Kind;
 use serde_json::{Value, json};
@@ -17,14 +17,14 @@ const COMPLETE: &str = "complete a move";
 
 /// Makes the jobs known; called from `_PG_init`.
 pub fn init() {
-    background::register(MOVE, |request| Ok(outcome_to_json(&super::run(&request_from_json(request)?)?)));
-    background::register(MOVE_RANGE, |request| {
+    job::register(MOVE, |request| Ok(outcome_to_json(&super::run(&request_from_json(request)?)?)));
+    job::register(MOVE_RANGE, |request| {
         let (outcome, moves) = super::range::run_range(&range_from_json(request)?)?;
         Ok(json!([outcome_to_json(&outcome), moves]))
     });
-    background::register(RECOVER, |_| Ok(json!(recovery::recover()?)));
-    background::register(COMPLETE, |id| Ok(json!(recovery::recover_one(id.as_i64().unwrap_or(0))?)));
-    background::register(ABORT, |id| {
+    job::register(RECOVER, |_| Ok(json!(recovery::recover()?)));
+    job::register(COMPLETE, |id| Ok(json!(recovery::recover_one(id.as_i64().unwrap_or(0))?)));
+    job::register(ABORT, |id| {
         let aborted = abort(id.as_i64().unwrap_or(0))?;
         Ok(json!([aborted.now, aborted.moved, aborted.unfinished]))
     });
@@ -36,7 +36,7 @@ pub fn init() {
 /// As [`super::run`].
 pub fn move_and_wait(request: &MoveRequest) -> Result<Outcome> {
     let title = format!("docshard: moving a chunk of {}", request.namespace);
-    Ok(outcome(&background::run(MOVE, &title, &request_to_json(request))?))
+    Ok(outcome(&job::run(MOVE, &title, &request_to_json(request))?))
 }
 
 /// Starts a move in a background worker of its own, one of several; `what` comes back with its end, of which
@@ -44,7 +44,7 @@ pub fn move_and_wait(request: &MoveRequest) -> Result<Outcome> {
 ///
 /// # Errors
 /// `ExceededMemoryLimit` (53200) if no worker is free.
-pub fn start_move<T>(jobs: &mut background::Jobs<T>, request: &MoveRequest, what: T) -> Result<()> {
+pub fn start_move<T>(jobs: &mut job::Jobs<T>, request: &MoveRequest, what: T) -> Result<()> {
     let title = format!("docshard: moving a chunk of {}", request.namespace);
     jobs.start(MOVE, &title, &request_to_json(request), what)
 }
@@ -57,7 +57,7 @@ pub fn move_range_and_wait(request: &RangeRequest) -> Result<(Outcome, i64)> {
     let title = format!("docshard: moving a range of {}", request.namespace);
     let RangeRequest { namespace, min, max, to, force_jumbo } = request;
     let request = json!({"namespace": namespace, "min": min, "max": max, "to": to, "force": force_jumbo});
-    let answer = background::run(MOVE_RANGE, &title, &request)?;
+    let answer = job::run(MOVE_RANGE, &title, &request)?;
     Ok((outcome(&answer[0]), answer[1].as_i64().unwrap_or(0)))
 }
 
@@ -66,7 +66,7 @@ pub fn move_range_and_wait(request: &RangeRequest) -> Result<(Outcome, i64)> {
 /// # Errors
 /// `NoMatchingDocument`; `ExceededMemoryLimit` (53200) if no worker is free.
 pub fn abort_and_wait(id: i64) -> Result<Aborted> {
-    let answer = background::run(ABORT, "docshard: aborting a move", &json!(id))?;
+    let answer = job::run(ABORT, "docshard: aborting a move", &json!(id))?;
     let flag = |at: usize| answer[at] == true;
     Ok(Aborted { now: flag(0), moved: flag(1), unfinished: flag(2) })
 }
@@ -77,7 +77,7 @@ pub fn abort_and_wait(id: i64) -> Result<Aborted> {
 /// # Errors
 /// `ExceededMemoryLimit` (53200) if no worker is free.
 pub fn recover_and_wait() -> Result<i64> {
-    let left = background::run(RECOVER, "docshard: recovering moves", &Value::Null)?;
+    let left = job::run(RECOVER, "docshard: recovering moves", &Value::Null)?;
     Ok(left.as_i64().unwrap_or(0))
 }
 
@@ -101,7 +101,7 @@ pub fn complete_in_background(id: i64) -> Result<()> {
             return Ok(());
         }
         let title = "docshard: completing a move";
-        background::run_detached(COMPLETE, title, &json!(id), || recovery::is_in_hands(id))
+        job::run_detached(COMPLETE, title, &json!(id), || recovery::is_in_hands(id))
     });
     lock::release(helper, Mode::Exclusive);
     started

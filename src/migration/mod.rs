@@ -10,9 +10,9 @@
 //!    Meanwhile the donor divides the range into parts.
 //! 3. Capture: the donor commits a capture row. From now on writers to the range share the migration's lock. Then wait,
 //!    by watching, for the transactions that held the collection's lock before.
-//! 4. Clone: S pulls into a staging table, part by part ([`crate::ownership::parts`]). R loads from there, in one transaction that nobody sees.
+//! 4. Clone: S pulls into a staging table, part by part ([`crate::ownership::clone_parts`]). R loads from there, in one transaction that nobody sees.
 //!    Meanwhile the row trigger, [`crate::ownership::capture`], logs the keys that change in the range; and T's session
-//!    writes the pages of the documents that it is to delete into the WAL ([`crate::ownership::leaving`]).
+//!    writes the pages of the documents that it is to delete into the WAL ([`crate::ownership::donor_delete`]).
 //! 5. Catch up: S pulls the logged keys with their present documents, R applies them by key; again and again, until a round
 //!    is small.
 //! 6. Hand over: T takes the migration's lock exclusively, which it asks for only while nobody stays in the way: now
@@ -57,7 +57,7 @@ use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
-use crate::pg::{background, transaction};
+use crate::pg::{process::job, transaction};
 use crate::storage::lock::{self, Mode, Tag};
 use copy::{Copy, HandOver};
 use docshard_core::cluster::chunk_map::ShardId;
@@ -196,7 +196,7 @@ fn attempt(registered: Registered, bytes_per_second: u64, may_split: bool) -> Re
     let id = record.id;
     for session in [&mut donor, &mut recipient, &mut puller] {
         fault::point("move.registering")?;
-        session.execute(&format!("SET application_name = {}", crate::pg::sql::quote_literal(&application)))?;
+        session.execute(&format!("SET application_name = {}", crate::pg::spi::quote::quote_literal(&application)))?;
     }
     // What S writes is staging, of no use after a crash.
     puller.execute("SET synchronous_commit = off")?;
@@ -281,7 +281,7 @@ fn attempt(registered: Registered, bytes_per_second: u64, may_split: bool) -> Re
     let decided = transaction::run(|| {
         copy.note_size()?;
         record::note_stall(id, i64::try_from(frozen.elapsed().as_millis()).unwrap_or(i64::MAX), micros)?;
-        background::check_wanted()?;
+        job::check_wanted()?;
         record::advance(id, State::Running, State::Committed)
     })?;
     if !decided {

@@ -6,7 +6,7 @@
 use crate::catalog::{cache, change, cluster};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::pg::param::Param;
+use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::State;

@@ -12,7 +12,7 @@ use crate::catalog::model::Place;
 use crate::catalog::shards::cluster_id;
 use crate::pg::error::Result;
 use crate::pg::fault;
-use crate::pg::param::Param;
+use crate::pg::spi::param::Param;
 use crate::pg::{spi, transaction};
 use crate::storage::lock::{self, Mode, Tag};
 use std::cell::{Cell, RefCell};
@@ -167,7 +167,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
             alive.insert(*id);
             continue;
         }
-        shard.execute(&format!("ROLLBACK PREPARED {}", crate::pg::sql::quote_literal(gid)))?;
+        shard.execute(&format!("ROLLBACK PREPARED {}", crate::pg::spi::quote::quote_literal(gid)))?;
     }
     for id in captures.iter().filter(|id| !alive.contains(id)) {
         for table in ["capture", "capture_log", "capture_parts"] {

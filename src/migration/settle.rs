@@ -12,7 +12,7 @@ use crate::catalog::change::{self, NEXT_REVISION};
 use crate::catalog::shards::cluster_id;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::pg::param::Param;
+use crate::pg::spi::param::Param;
 use crate::pg::{spi, transaction};
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::chunk_map::ShardId;
@@ -42,7 +42,7 @@ fn session(side: &mut Option<Remote>, shard: ShardId) -> Result<&mut Remote> {
 
 /// Prepares the session's transaction, and makes sure that it is: a failed one is rolled back by PREPARE, without error.
 pub(super) fn prepare(shard: &mut Remote, gid: &str) -> Result<()> {
-    shard.execute(&format!("PREPARE TRANSACTION {}", crate::pg::sql::quote_literal(gid)))?;
+    shard.execute(&format!("PREPARE TRANSACTION {}", crate::pg::spi::quote::quote_literal(gid)))?;
     if is_prepared(shard, gid)? {
         return Ok(());
     }
@@ -59,7 +59,7 @@ fn is_prepared(shard: &mut Remote, gid: &str) -> Result<bool> {
 
 /// Commits what is prepared; being told that it is not there is no error, as somebody may have committed it before.
 pub(super) fn commit_prepared(shard: &mut Remote, gid: &str) -> Result<()> {
-    match shard.execute(&format!("COMMIT PREPARED {}", crate::pg::sql::quote_literal(gid))) {
+    match shard.execute(&format!("COMMIT PREPARED {}", crate::pg::spi::quote::quote_literal(gid))) {
         Err(error) if error.sqlstate == UNDEFINED_OBJECT => Ok(()),
         other => other,
     }
@@ -303,7 +303,7 @@ fn end_attempt(shard: &mut Remote, record: &Record, cluster: i64, gid: &str) -> 
         ));
     }
     if record.state == State::Aborted && is_prepared(shard, gid)? {
-        shard.execute(&format!("ROLLBACK PREPARED {}", crate::pg::sql::quote_literal(gid)))?;
+        shard.execute(&format!("ROLLBACK PREPARED {}", crate::pg::spi::quote::quote_literal(gid)))?;
     }
     Ok(())
 }

@@ -3,9 +3,9 @@
 use crate::catalog::cache;
 use crate::catalog::model::{Place, Shard};
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
 use crate::pg::server::foreign_server_oid;
-use crate::pg::sql::quote_literal;
+use crate::pg::spi::param::Param;
+use crate::pg::spi::quote::quote_literal;
 use crate::pg::transaction;
 use crate::remote::{Row, Session};
 use docshard_core::cluster::chunk_map::ShardId;

@@ -11,13 +11,13 @@
 //! | puller, one for each other shard | from that shard | read what is captured of a range that is being moved |
 
 use super::{placement, table};
-use crate::pg::credentials;
-use crate::pg::drop_guard;
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
-use crate::pg::permission;
-use crate::pg::sql::{quote_ident, quote_literal};
-use crate::pg::subtransaction;
+use crate::pg::object::drop_guard;
+use crate::pg::security::credentials;
+use crate::pg::security::permission;
+use crate::pg::spi::param::Param;
+use crate::pg::spi::quote::{quote_ident, quote_literal};
+use crate::pg::transaction::subtransaction;
 use crate::pg::{server, spi};
 use docshard_core::error::Kind;
 

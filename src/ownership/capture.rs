@@ -13,10 +13,10 @@
 
 use super::placement::{Capture, captures};
 use super::{SCHEMA, table};
-use crate::pg::epoch::{self, Epoch};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::server::relation_oid;
+use crate::pg::transaction::epoch::{self, Epoch};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::storage::scan::{self, Value};
 use crate::storage::trigger::{self, RowChange};

@@ -4,11 +4,11 @@
 //! A router asks its shards for that; where the router is gone, an administrator does it at the shard.
 
 use super::{SCHEMA, access, table};
-use crate::pg::drop_guard::unguarded;
 use crate::pg::error::Result;
-use crate::pg::param::Param;
+use crate::pg::object::drop_guard::unguarded;
 use crate::pg::spi;
-use crate::pg::sql::quote_ident;
+use crate::pg::spi::param::Param;
+use crate::pg::spi::quote::quote_ident;
 
 /// Drops all documents, and what ties this database to a cluster; runs as the extension's owner. `service`: the role goes, too,
 /// as which the router worked here, which it cannot ask for itself.

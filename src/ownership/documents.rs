@@ -11,12 +11,12 @@
 use super::placement::{Placement, check_read};
 use super::updating::{apply, document};
 use super::{capture, table, writing};
+use crate::pg::datum::json;
+use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
-use crate::pg::json;
-use crate::pg::jsonb::RawJsonb;
-use crate::pg::param::Param;
-use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::storage::rows::{Change, Found, Purpose, Row, Taken, Writer};
 use crate::storage::scan::{self, Bound};
 use docshard_core::error::Kind;

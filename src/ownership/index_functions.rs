@@ -2,9 +2,9 @@
 //! call them.
 
 use super::updating::document;
+use crate::pg::datum::json;
 use crate::pg::error::Result;
-use crate::pg::json;
-use crate::pg::recent::Recent;
+use crate::pg::memory::recently_used::RecentlyUsed;
 use crate::storage::rows::{Answer, Function};
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::{IndexKeys, unique};
@@ -17,7 +17,7 @@ const MOST_KEPT: usize = 64;
 
 thread_local! {
     /// By their text.
-    static KEPT: RefCell<Recent<String, Rc<IndexKeys>, MOST_KEPT>> = const { RefCell::new(Recent::NONE) };
+    static KEPT: RefCell<RecentlyUsed<String, Rc<IndexKeys>, MOST_KEPT>> = const { RefCell::new(RecentlyUsed::NONE) };
 }
 
 /// The index whose keys are given, parsed if it is none of the last ones.
@@ -112,8 +112,8 @@ fn are(one: &[u8], other: &[u8], holds: impl Fn(raw::RawObject<'_>, raw::RawObje
 mod tests {
     use super::*;
     use crate::ownership::table::index_statements;
-    use crate::pg::param::Param;
     use crate::pg::spi;
+    use crate::pg::spi::param::Param;
     use docshard_core::values::collation::Collator;
     use pgrx::pg_test;
 

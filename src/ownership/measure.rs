@@ -6,8 +6,8 @@
 
 use super::table;
 use crate::pg::error::Result;
-use crate::pg::param::Param;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
 
 /// So many pages are sampled: some 30,000 rows of 500 bytes.
 const SAMPLED_PAGES: i64 = 2048;

@@ -7,12 +7,12 @@
 //! * Every statement of a router carries [`placement::check`] inside itself, in its own snapshot.
 //! * Every write first passes [`writing::lock_and_check`].
 //! * [`documents`] inserts, and changes single documents, in one call with that check.
-//! * [`few`] finds few documents by one index.
+//! * [`index_range`] finds few documents by one index.
 //! * [`updating`] changes documents as a statement finds them.
 //! * [`capture`] logs the keys that change in a range that is being moved away.
-//! * [`arriving`] loads what a move has pulled.
-//! * [`leaving`] removes such a range when it has been moved.
-//! * [`parts`] divides such a range, and packs and unpacks its documents.
+//! * [`recipient_load`] loads what a move has pulled.
+//! * [`donor_delete`] removes such a range when it has been moved.
+//! * [`clone_parts`] divides such a range, and packs and unpacks its documents.
 //! * [`index_functions`] is what the functions that indexes are made of answer.
 //! * [`inspect`] finds documents that are not stored as they should be.
 //! * [`measure`] tells how much is here, and where it can be cut.
@@ -24,19 +24,19 @@
 //! * [`table`] makes and drops the collection's table together with its placement.
 
 pub mod access;
-pub mod arriving;
 pub mod capture;
+pub mod clone_parts;
 pub mod dismantle;
 pub mod documents;
-pub mod few;
+pub mod donor_delete;
 pub mod health;
 pub mod index_functions;
+pub mod index_range;
 pub mod inspect;
-pub mod leaving;
 pub mod measure;
 pub mod node;
-pub mod parts;
 pub mod placement;
+pub mod recipient_load;
 pub mod router_lock;
 pub mod table;
 pub mod updating;

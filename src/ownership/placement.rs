@@ -3,10 +3,10 @@
 use super::SCHEMA;
 use crate::pg::error::{Error, Result, STALE};
 use crate::pg::fault;
-use crate::pg::known;
-use crate::pg::recent::Recent;
-use crate::pg::serializable::{self, Node};
+use crate::pg::memory::recently_used::RecentlyUsed;
+use crate::pg::object::lookup_cache;
 use crate::pg::server::relation_oid;
+use crate::remote::serializable::{self, Node};
 use crate::storage::scan::{Columns, Look, Spot, at_spot, by_int4};
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
@@ -33,7 +33,7 @@ const MOST_SPOTS: usize = 16;
 
 thread_local! {
     /// Where the rows of collections were last.
-    static SPOTS: RefCell<Recent<i32, Spot, MOST_SPOTS>> = const { RefCell::new(Recent::NONE) };
+    static SPOTS: RefCell<RecentlyUsed<i32, Spot, MOST_SPOTS>> = const { RefCell::new(RecentlyUsed::NONE) };
 }
 
 /// A range that is being moved away from this shard.
@@ -76,7 +76,7 @@ impl Capture {
 
 fn relation(table: &'static CStr, index: &'static CStr) -> Result<(pg_sys::Oid, pg_sys::Oid)> {
     // They belong to no collection, whose numbers begin with 1.
-    let oid = |name: &'static CStr| known::relation((0, name), || relation_oid(SCHEMA, name));
+    let oid = |name: &'static CStr| lookup_cache::relation((0, name), || relation_oid(SCHEMA, name));
     oid(table)
         .zip(oid(index))
         .ok_or_else(|| Error::new(Kind::InternalError, "docshard's tables are missing on this node"))

@@ -1,8 +1,8 @@
 //! The lock that the cluster's router holds on this shard, in a session that lasts: see `docshard_core::cluster::router_lock`.
 
 use crate::pg::error::Result;
-use crate::pg::param::Param;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
 use crate::storage::lock::{self, Mode, Tag};
 
 /// Takes the lock for this session; None if it has it, or else who has. A holder that has said nothing for so many milliseconds is

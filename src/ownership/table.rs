@@ -1,14 +1,14 @@
 //! A collection's table on this shard: made and dropped together with its placement row.
 
 use super::{SCHEMA, access, index_functions};
-use crate::pg::drop_guard;
+use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
-use crate::pg::jsonb::RawJsonb;
-use crate::pg::known;
-use crate::pg::param::Param;
+use crate::pg::object::drop_guard;
+use crate::pg::object::lookup_cache;
 use crate::pg::server::{self, relation_oid};
 use crate::pg::spi;
-use crate::pg::sql::{quote_ident, quote_literal};
+use crate::pg::spi::param::Param;
+use crate::pg::spi::quote::{quote_ident, quote_literal};
 use crate::storage::counting;
 use crate::storage::matching;
 use crate::storage::rows::Owner;
@@ -74,7 +74,7 @@ fn relation(collection: i32, suffix: &'static CStr) -> Result<Oid> {
         let name = [format!("c{collection}").as_bytes(), suffix.to_bytes()].concat();
         relation_oid(SCHEMA, &CString::new(name).expect("a name without a zero byte"))
     };
-    known::relation((collection, suffix), look_up)
+    lookup_cache::relation((collection, suffix), look_up)
         .ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("collection {collection} has no table here")))
 }
 
@@ -97,7 +97,7 @@ pub fn oids(collection: i32) -> Result<(Oid, Oid)> {
 /// The b-tree of a secondary index and the entries beside it; None if it has not both.
 pub fn index_oids(index: i32) -> Option<(Oid, Oid)> {
     let relation = |kind, name: fn(i32) -> String| {
-        known::relation((index, kind), || {
+        lookup_cache::relation((index, kind), || {
             relation_oid(SCHEMA, &CString::new(name(index)).expect("a name without a zero byte"))
         })
     };
@@ -225,7 +225,7 @@ pub fn index_statements(
     partial: Option<&str>,
     how: &str,
 ) -> Result<Vec<String>> {
-    let keys = IndexKeys::read(&crate::pg::json::parse(keys_json)?)?;
+    let keys = IndexKeys::read(&crate::pg::datum::json::parse(keys_json)?)?;
     let literal = quote_literal(keys_json);
     let column = |(column, (_, descending)): (usize, &(String, bool))| {
         let direction = if *descending { " DESC" } else { "" };

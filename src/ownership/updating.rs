@@ -4,9 +4,9 @@
 //! it does not see again, as no statement of PostgreSQL does: the versions written have the number of its own command.
 
 use super::{capture, table};
+use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
-use crate::pg::json;
-use crate::pg::recent::Recent;
+use crate::pg::memory::recently_used::RecentlyUsed;
 use crate::storage::rows::{self, Change, Found, Purpose, Writer};
 use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
@@ -22,7 +22,7 @@ const LONGEST_KEPT: usize = 1024;
 
 thread_local! {
     /// By their texts, of which alone they come.
-    static KEPT: RefCell<Recent<String, Rc<Update>, MOST_KEPT>> = const { RefCell::new(Recent::NONE) };
+    static KEPT: RefCell<RecentlyUsed<String, Rc<Update>, MOST_KEPT>> = const { RefCell::new(RecentlyUsed::NONE) };
 }
 
 /// The update that a router sends, parsed if it is none of the last ones.

@@ -19,12 +19,12 @@
 
 use super::placement::{Capture, Placement, captures, check};
 use super::{capture, table};
-use crate::pg::epoch::{self, Epoch};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::pg::permission;
+use crate::pg::security::permission;
 use crate::pg::server::sleep_ms;
-use crate::pg::snapshot;
+use crate::pg::transaction::epoch::{self, Epoch};
+use crate::pg::transaction::snapshot;
 use crate::storage::lock::{Mode, Tag, acquire, is_excluded};
 use crate::storage::scan::Look;
 use docshard_core::error::Kind;

@@ -1,41 +1,28 @@
-//! The edge to the PostgreSQL server this code runs in: errors, datums, SPI, snapshots, locks, caches.
+//! The edge to the PostgreSQL server this code runs in. With `storage` and `remote`, the only place with `unsafe`.
 //!
-//! With `remote`, the only place with `unsafe`. Nothing here knows collections or shards.
+//! Nothing here knows collections, chunks or shards. A folder for each role:
+//!
+//! * [`error`]: the error type, and which errors the server's log has
+//! * [`spi`]: SQL statements of this backend: parameters, results, quoting, cursors
+//! * [`datum`]: json and jsonb values as arguments and results
+//! * [`memory`]: the allocator and its limit, and state that outlives a call
+//! * [`transaction`]: transactions, subtransactions, snapshots, durability
+//! * [`process`]: background workers, jobs in them, timeouts
+//! * [`object`]: lookups in PostgreSQL's catalogs, their caches and invalidation, drops
+//! * [`security`]: search path, users, permissions, credentials
+//! * [`client`]: the statement that a client has sent, and its rows
+//! * [`server`]: facts about this server, its database and its WAL
+//! * [`fault`]: fault points, for tests
 #![allow(unsafe_code)]
 
-pub mod aggregate;
-pub mod background;
-pub mod budget;
-pub mod credentials;
-pub mod drop_guard;
-pub mod durability;
-pub mod epoch;
+pub mod client;
+pub mod datum;
 pub mod error;
-pub mod extension;
 pub mod fault;
-pub mod fn_cache;
-pub mod held;
-pub mod invalidation;
-pub mod json;
-pub mod jsonb;
-pub mod known;
 pub mod memory;
-pub mod output;
-pub mod param;
-pub mod permission;
+pub mod object;
 pub mod process;
-pub mod recent;
-mod search_path;
-pub mod serializable;
+pub mod security;
 pub mod server;
-pub mod server_log;
-pub mod snapshot;
 pub mod spi;
-pub mod sql;
-pub mod subtransaction;
-pub mod timeout;
 pub mod transaction;
-pub mod user;
-pub mod utility;
-pub mod wal;
-pub mod whole;

@@ -11,7 +11,7 @@ use super::param::{Encoded, Request, Share};
 use super::stream::Stream;
 use super::transaction;
 use crate::pg::error::{Error, Result};
-use crate::pg::serializable::{self, Node};
+use crate::remote::serializable::{self, Node};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;

@@ -38,6 +38,7 @@ mod param;
 mod prepared;
 mod probe;
 mod row;
+pub mod serializable;
 mod session;
 mod stream;
 mod survey;

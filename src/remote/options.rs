@@ -6,7 +6,7 @@
 
 use super::ffi;
 use crate::pg::error::{Error, Result};
-use crate::pg::user;
+use crate::pg::security::user;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! Byte strings and texts are sent from where they are; numbers and arrays are encoded into an [`Encoded`] buffer that
 //! its owner uses again and again.
 
-pub use crate::pg::param::Param;
+pub use crate::pg::spi::param::Param;
 use pgrx::pg_sys::{self, Oid};
 use std::ffi::{c_char, c_int};
 use std::ptr::null;

@@ -25,7 +25,7 @@ use super::ffi::{self, Event, HoldCancel, Xact};
 use super::wire::Limit;
 use super::{MULTI_SHARD_COMMIT, MultiShardCommit};
 use crate::pg::error::{Error, Result};
-use crate::pg::serializable;
+use crate::pg::transaction::snapshot;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::{Cell, RefCell};
@@ -341,7 +341,7 @@ impl Pool {
     /// The commit of the one writer decides.
     fn commit_single(&mut self) -> Result<()> {
         if ffi::local().serializable {
-            serializable::settle();
+            snapshot::check_serializable();
             self.end_readers(&[])?;
         }
         // Once it is sent its outcome must be known, so a cancel has to wait; a shutdown hasn't.

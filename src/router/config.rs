@@ -9,8 +9,8 @@ use super::options::FindOptions;
 use super::read::Query;
 use crate::catalog::{namespace, shards};
 use crate::pg::error::Result;
-use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use docshard_core::values::document::value::Value;
 
 /// The database's name.

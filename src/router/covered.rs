@@ -10,7 +10,7 @@ use super::hint::Means;
 use super::read::Query;
 use super::statement::Statement;
 use crate::catalog::model::{Collection, Index};
-use crate::pg::sql::quote_literal;
+use crate::pg::spi::quote::quote_literal;
 use crate::storage::planning;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::Wanted;

@@ -13,12 +13,12 @@ use crate::catalog::grants::{self, Level};
 use crate::catalog::model::{Collection, Place, Shard};
 use crate::ownership::placement::{self, Placement};
 use crate::ownership::writing;
+use crate::pg::client::sole_call;
 use crate::pg::error::{Error, Result, catch_unique_violation};
 use crate::pg::fault;
-use crate::pg::param::Param;
-use crate::pg::snapshot::ActiveSnapshot;
 use crate::pg::spi;
-use crate::pg::whole;
+use crate::pg::spi::param::Param;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::remote::{self, Role, Share};
 use crate::storage::scan::Look;
 use docshard_core::cluster::chunk_map::{ShardId, Target};
@@ -411,7 +411,7 @@ pub fn write_checked<'s>(
     let retryable = can_retry(destinations);
     lock_local(collection, destinations, range)?;
     let run = || -> Result<Vec<Written>> {
-        let share = if is_last && whole::may_commit_first() { Share::Whole } else { Share::Alone };
+        let share = if is_last && sole_call::may_commit_first() { Share::Whole } else { Share::Alone };
         let mut streams = send(destinations, role, share, None, &statement)?;
         remote::await_all(&mut streams)?;
         let local = write_local(collection, destinations, &statement)?;

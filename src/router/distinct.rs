@@ -9,8 +9,8 @@ use super::options::parsed_setting;
 use super::read::Query;
 use super::statement::{Order, Statement};
 use crate::catalog::model::Collection;
+use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
-use crate::pg::jsonb::RawJsonb;
 use docshard_core::query::distinct::Distinct;
 use docshard_core::values::document::raw;
 

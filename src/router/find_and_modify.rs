@@ -27,7 +27,7 @@ pub fn projection(json: Option<&Json>, query: &Query) -> Result<Option<Projectio
         return Ok(Some(parsed));
     }
     let text = wrapped(&json.to_string(), query.setting.as_ref(), Some(&query.text));
-    Ok(Some(Projection::read(&crate::pg::json::parse(&text)?)?))
+    Ok(Some(Projection::read(&crate::pg::datum::json::parse(&text)?)?))
 }
 
 /// Which of its states a changed document is answered in.

@@ -10,7 +10,7 @@ use crate::migration::foresight::Foreseen;
 use crate::migration::{jobs, recovery};
 use crate::pg::error::{Error, Result};
 use crate::pg::server::{is_superuser, sleep_ms};
-use crate::pg::snapshot;
+use crate::pg::transaction::snapshot;
 use crate::remote;
 use docshard_core::error::Kind;
 use std::rc::Rc;

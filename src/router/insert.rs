@@ -10,8 +10,8 @@ use crate::catalog::model::Collection;
 use crate::catalog::namespace;
 use crate::catalog::{collections, duplicate};
 use crate::ownership::documents;
+use crate::pg::client::sole_call;
 use crate::pg::error::{Error, Result};
-use crate::pg::whole;
 use crate::storage::rows::Row;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
@@ -316,7 +316,7 @@ fn insert_alone(collection: &Collection, document: &Storable, is_last: bool) -> 
     documents::pack(&mut packed, &document.row(&key));
     let statement = insertion(collection, packed);
     // The answer names the document.
-    let is_last = is_last && document.id_key.len() <= whole::SHORT;
+    let is_last = is_last && document.id_key.len() <= sole_call::SHORT;
     dispatch::write_checked(collection, &[destination], &LockRange::of_key(&key), is_last, |_| &statement)
         .map_err(|error| duplicate_among(collection, std::slice::from_ref(document), error))?;
     Ok(())

@@ -16,7 +16,7 @@ use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::catalog::{collections, duplicate};
 use crate::pg::error::{Error, Result};
-use crate::pg::recent::Recent;
+use crate::pg::memory::recently_used::RecentlyUsed;
 use docshard_core::cluster::targeting;
 use docshard_core::error::Kind;
 use docshard_core::query::sort::Sort;
@@ -41,7 +41,7 @@ const LONGEST_KEPT: usize = 1024;
 
 thread_local! {
     /// By style and text.
-    static KEPT: RefCell<Recent<(Style, String), Rc<Modification>, MOST_KEPT>> = const { RefCell::new(Recent::NONE) };
+    static KEPT: RefCell<RecentlyUsed<(Style, String), Rc<Modification>, MOST_KEPT>> = const { RefCell::new(RecentlyUsed::NONE) };
 }
 
 impl Modification {

@@ -2,7 +2,7 @@
 
 use crate::catalog::cache;
 use crate::pg::error::{Error, Result};
-use crate::pg::recent::Recent;
+use crate::pg::memory::recently_used::RecentlyUsed;
 use docshard_core::error::Kind;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
@@ -192,7 +192,7 @@ type Call = (&'static str, String);
 
 thread_local! {
     /// Clients send the same text again and again.
-    static KEPT: RefCell<Recent<Call, Rc<FindOptions>, MOST_KEPT>> = const { RefCell::new(Recent::NONE) };
+    static KEPT: RefCell<RecentlyUsed<Call, Rc<FindOptions>, MOST_KEPT>> = const { RefCell::new(RecentlyUsed::NONE) };
 }
 
 impl FindOptions {
@@ -204,7 +204,7 @@ impl FindOptions {
     /// # Errors
     /// Those of [`parse`](Self::parse).
     pub fn of_call(namespace: &str, text: &str, operation: &'static str) -> Result<Rc<Self>> {
-        let parse = || Self::parse(namespace, &crate::pg::json::parse(text)?, operation).map(Rc::new);
+        let parse = || Self::parse(namespace, &crate::pg::datum::json::parse(text)?, operation).map(Rc::new);
         if cache::find(namespace)?.is_some_and(|collection| collection.collation.is_some()) {
             return parse();
         }

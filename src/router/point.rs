@@ -12,8 +12,8 @@ use super::read::Documents;
 use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::catalog::{cache, duplicate};
+use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
-use crate::pg::jsonb::RawJsonb;
 use docshard_core::cluster::targeting::point;
 use docshard_core::query::update::Style;
 

@@ -9,8 +9,8 @@ use super::merge::Merged;
 use super::options::{self, CountOptions, FindOptions};
 use super::statement;
 use crate::catalog::model::Collection;
+use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
-use crate::pg::jsonb::RawJsonb;
 use docshard_core::cluster::targeting;
 use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
@@ -49,7 +49,7 @@ impl Query {
     /// # Errors
     /// What the filter's and the setting's parsers refuse.
     pub fn parse_in(text: &str, setting: Option<&Json>) -> Result<Self> {
-        let json = crate::pg::json::parse(text)?;
+        let json = crate::pg::datum::json::parse(text)?;
         let mut setting = setting.cloned();
         if text.contains("$$NOW") && setting.as_ref().is_none_or(|setting| setting.get("now").is_none()) {
             let fields = setting.get_or_insert_with(|| Json::Object(serde_json::Map::new()));

@@ -3,7 +3,7 @@
 //! Counting everything is the one aggregate that every user of a document store asks for all the time. The executor takes
 //! two thirds of its time to hand on rows that nobody looks at.
 
-use crate::pg::{permission, snapshot};
+use crate::pg::{security::permission, transaction::snapshot};
 use pgrx::pg_sys;
 use std::ffi::c_int;
 use std::ptr::null_mut;

@@ -4,7 +4,7 @@
 //! from `lo` up to but not including `hi`. A value is found if one of its keys lies in one of the ranges: for each of
 //! them PostgreSQL scans the keys from `lo` on until [`is_beyond`] says stop.
 
-use crate::pg::jsonb::new_varlena;
+use crate::pg::datum::jsonb::new_varlena;
 use pgrx::datum::Internal;
 use pgrx::pg_sys;
 

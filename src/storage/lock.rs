@@ -3,8 +3,8 @@
 //! They are advisory locks of a class (`locktag_field4`) that no SQL function reaches, so they never meet a user's.
 
 use crate::pg::error::Result;
-use crate::pg::param::Param;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
 use pgrx::pg_sys;
 
 const CLASS_COLLECTION: u16 = 0xD0C1;

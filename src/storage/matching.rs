@@ -5,9 +5,9 @@
 //! handing on each row, calling a function for it, counting it.
 
 use super::counting::heap_getnextslot;
+use crate::pg::datum::jsonb::{is_plain, plain_bytes};
 use crate::pg::error::{Error, Result};
-use crate::pg::jsonb::{is_plain, plain_bytes};
-use crate::pg::{json, permission};
+use crate::pg::{datum::json, security::permission};
 use docshard_core::query::filter::Filter;
 use docshard_core::values::document::raw;
 use pgrx::{pg_guard, pg_sys};

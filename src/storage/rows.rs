@@ -1,6 +1,6 @@
 //! Writing rows of a collection's table the way PostgreSQL's executor does it for logical replication: indexes,
 //! constraints, privileges and triggers are all served, but nothing is parsed, planned or copied from node to node. And an
-//! update that changes nothing that an index holds leaves the indexes alone ([`unmentioned`]).
+//! update that changes nothing that an index holds leaves the indexes alone ([`heap_only`]).
 //!
 //! The table has the columns `skey bytea, id bytea, doc` (jsonb inside), all not null, and a b-tree over the first two.
 //! The table's [`owner`] knows what its functions make of a document, over which the indexes are ([`index`]). Its trigger may
@@ -8,20 +8,20 @@
 //! [`Writer::finish`] fires the other triggers. [`changing`] is what happens to rows that are there.
 
 mod changing;
+mod heap_only;
 mod index;
 mod owner;
-mod taken;
-mod unmentioned;
+mod unique_conflict;
 
 pub use changing::{Change, Found};
 pub use owner::{Answer, Function, Owner};
-pub use taken::Taken;
+pub use unique_conflict::Taken;
 
 use index::{Held, Index, Values};
 
+use crate::pg::datum::jsonb::new_varlena;
 use crate::pg::error::{Error, Result};
-use crate::pg::jsonb::new_varlena;
-use crate::pg::permission;
+use crate::pg::security::permission;
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::ffi::{CStr, c_int};

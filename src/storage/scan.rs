@@ -1,7 +1,7 @@
 //! Reading and writing single rows of docshard's own tables without SPI: for checks on hot paths, and inside triggers.
 
-use crate::pg::jsonb::{RawJsonb, new_varlena};
-use crate::pg::permission;
+use crate::pg::datum::jsonb::{RawJsonb, new_varlena};
+use crate::pg::security::permission;
 use pgrx::pg_sys;
 
 // Not in pgrx's bindings; called with a guard, so that an ERROR unwinds.

@@ -12,8 +12,8 @@
 //! versions. Of two transactions that enter one key the second waits for the first, in the b-tree; the keys of a row are
 //! entered in order, so that two rows with several common keys do not wait for each other.
 
+use crate::pg::datum::jsonb::new_varlena;
 use crate::pg::error::Error;
-use crate::pg::jsonb::new_varlena;
 use docshard_core::error::Kind;
 use docshard_core::query::index::unique::unpack;
 use pgrx::{PgBox, pg_guard, pg_sys};

@@ -12,9 +12,9 @@
 use crate::catalog::cache;
 use crate::catalog::model::Shard;
 use crate::pg::error::Result;
-use crate::pg::param::Param;
 use crate::pg::server::sleep_ms;
-use crate::pg::{background, spi, transaction};
+use crate::pg::spi::param::Param;
+use crate::pg::{process::job, spi, transaction};
 use crate::remote::{self, Session};
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::chunk_map::ShardId;
@@ -44,7 +44,7 @@ const NOTICE: Duration = Duration::from_millis(500);
 
 /// Makes the job known; called from `_PG_init`.
 pub fn init() {
-    background::register(JOB, |_| find().map(|()| Value::Null));
+    job::register(JOB, |_| find().map(|()| Value::Null));
 }
 
 /// Has somebody look for deadlocks, unless somebody does, or is about to: however many wait, one job looks. If no worker is
@@ -57,7 +57,7 @@ pub fn suspect() {
     // back with the transaction.
     let has_begun = || Ok(lock::is_excluded(DETECTOR));
     if !lock::is_excluded(DETECTOR) {
-        drop(background::run_detached(JOB, "docshard: looking for deadlocks", &Value::Null, has_begun));
+        drop(job::run_detached(JOB, "docshard: looking for deadlocks", &Value::Null, has_begun));
     }
     lock::release(STARTER, Mode::Exclusive);
 }

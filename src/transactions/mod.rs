@@ -28,12 +28,12 @@ mod prepared;
 mod resolve;
 
 use crate::catalog::cluster;
-use crate::pg::durability;
 use crate::pg::error::Result;
 use crate::pg::fault;
-use crate::pg::param::Param;
-use crate::pg::snapshot::ActiveSnapshot;
-use crate::pg::{server, spi, user};
+use crate::pg::spi::param::Param;
+use crate::pg::transaction::durability;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::pg::{security::user, server, spi};
 use crate::remote::{self, Coordinator};
 use crate::storage::lock::{self, Mode, Tag};
 use pgrx::pg_sys::Oid;

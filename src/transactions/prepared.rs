@@ -8,10 +8,10 @@ use crate::catalog::cache;
 use crate::catalog::cluster;
 use crate::catalog::model::{Place, Shard};
 use crate::pg::error::Result;
-use crate::pg::param::Param;
-use crate::pg::snapshot::ActiveSnapshot;
-use crate::pg::utility::{self, Ended, Watch};
-use crate::pg::{durability, server, spi, subtransaction, user};
+use crate::pg::spi::param::Param;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::pg::transaction::utility::{self, Ended, Watch};
+use crate::pg::{security::user, server, spi, transaction::durability, transaction::subtransaction};
 use crate::remote::Session;
 use docshard_core::cluster::prepared_name::PREFIX;
 

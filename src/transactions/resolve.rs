@@ -5,7 +5,7 @@ use crate::catalog::model::{Place, Shard};
 use crate::catalog::nodes::read_on;
 use crate::catalog::{cache, cluster};
 use crate::pg::error::{Error, Result};
-use crate::pg::param::Param;
+use crate::pg::spi::param::Param;
 use crate::pg::{spi, transaction};
 use crate::remote::Session;
 use crate::storage::lock::{self, Mode, Tag};

@@ -9,8 +9,8 @@
 use super::database::report;
 use crate::catalog::settings;
 use crate::pg::error::Result;
-use crate::pg::param::Param;
-use crate::pg::timeout::Deadline;
+use crate::pg::process::timeout::Deadline;
+use crate::pg::spi::param::Param;
 use crate::pg::{process, spi, transaction};
 use crate::remote::hung;
 use serde_json::{Value as Json, json};
@@ -98,8 +98,10 @@ fn expiring() -> Result<Vec<Expiring>> {
             name: row.text(1).to_owned(),
             path: row.text(2).to_owned(),
             until: row.i64(3),
-            partial: row.opt_text(4).map(crate::pg::json::parse).transpose()?,
-            collation: row.opt_text(5).map_or_else(|| Ok(json!({"locale": "simple"})), crate::pg::json::parse)?,
+            partial: row.opt_text(4).map(crate::pg::datum::json::parse).transpose()?,
+            collation: row
+                .opt_text(5)
+                .map_or_else(|| Ok(json!({"locale": "simple"})), crate::pg::datum::json::parse)?,
         })
     };
     rows.iter().map(index).collect()

@@ -10,7 +10,7 @@
 use super::database::{WORKER, enter};
 use crate::catalog::{cache, cluster, contacts, takeover};
 use crate::pg::error::Result;
-use crate::pg::param::Param;
+use crate::pg::spi::param::Param;
 use crate::pg::{process, transaction};
 use crate::remote::{self, Session};
 use crate::storage::lock::{self, Mode, Tag};

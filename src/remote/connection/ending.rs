@@ -6,7 +6,7 @@ use super::super::param::Encoded;
 use super::super::wire::{Limit, Lost};
 use super::{CLEANUP, Connection, Open, PROMPT, Step};
 use crate::pg::error::Result;
-use crate::pg::sql::quote_literal;
+use crate::pg::spi::quote::quote_literal;
 use std::ffi::CStr;
 use std::time::Instant;
 

@@ -12,7 +12,7 @@
 
 use super::super::ffi;
 use super::super::param::Role;
-use crate::pg::sql::quote_ident;
+use crate::pg::spi::quote::quote_ident;
 use std::ffi::CString;
 
 /// What a session has.

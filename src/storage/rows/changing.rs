@@ -5,8 +5,8 @@
 //! work, and its WAL.
 
 use super::{DOC, Purpose, Writer};
+use crate::pg::datum::jsonb::{RawJsonb, new_varlena};
 use crate::pg::error::{Error, Result};
-use crate::pg::jsonb::{RawJsonb, new_varlena};
 use crate::storage::scan::{Bound, has_block, scan_keys};
 use docshard_core::error::Kind;
 use pgrx::{FromDatum, IntoDatum, pg_sys};

@@ -3,8 +3,8 @@
 
 use super::DOC;
 use super::owner::{Answer, Function, Owner};
-use crate::pg::jsonb::new_varlena;
-use crate::pg::known::Known;
+use crate::pg::datum::jsonb::new_varlena;
+use crate::pg::object::lookup_cache::LookupCache;
 use pgrx::{IntoDatum, PgList, pg_sys};
 use std::cell::RefCell;
 use std::ffi::CStr;
@@ -35,7 +35,7 @@ struct Functions {
 
 thread_local! {
     /// By the index's OID: an index's expressions never change.
-    static KNOWN: RefCell<Known<u32, Option<Rc<Functions>>>> = const { RefCell::new(Known::NONE) };
+    static FUNCTIONS: RefCell<LookupCache<u32, Option<Rc<Functions>>>> = const { RefCell::new(LookupCache::NONE) };
 }
 
 impl Index {
@@ -46,7 +46,7 @@ impl Index {
         let known = unsafe {
             let has_expressions = !(*info).ii_Expressions.is_null();
             let look_up = || Some(Functions::of(info, owner).map(Rc::new));
-            has_expressions.then(|| KNOWN.with(|known| Known::get(known, (*rel).rd_id.to_u32(), look_up)))
+            has_expressions.then(|| FUNCTIONS.with(|known| LookupCache::get(known, (*rel).rd_id.to_u32(), look_up)))
         };
         Self { rel, info, known: known.flatten().flatten() }
     }

@@ -1,0 +1,205 @@
+//! A range that a move copies, in parts: the donor divides it, and packs the documents of a part into one value, which is
+//! what travels and is staged. A value a document would cost more than the document does: text there and back, a row in
+//! the staging table and its index.
+//!
+//! A packed value is, for each document in the order of the keys: the lengths of `skey`, `id` and `doc`, 4 bytes each,
+//! little-endian, and these. It travels in base64: postgres_fdw speaks text, and PostgreSQL's own text of a bytea is half as
+//! long again and takes many times as long to write and read.
+//!
+//! INVARIANT: the parts of a range, each from a key up to the next one's, are the whole range, whatever is written to it
+//! after it was divided.
+
+use super::table;
+use crate::pg::error::{Error, Result};
+use crate::pg::memory::allocator;
+use crate::pg::spi;
+use crate::pg::spi::param::Param;
+use crate::storage::rows::Row;
+use crate::storage::scan::{self, Bound, Columns};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use docshard_core::error::Kind;
+
+/// Bytes of documents that are packed into one value, if they are not one document's: a part that has grown since it was
+/// divided becomes several.
+const MOST_BYTES: usize = 8 << 20;
+
+/// Divides the range of a move into parts of so many documents; returns how many parts.
+///
+/// # Errors
+/// Internal ones.
+pub fn divide(migration: i64, collection: i32, lo: &[u8], hi: Option<&[u8]>, documents: i64) -> Result<i64> {
+    let mut begins: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut number = 0;
+    visit(collection, lo, hi, |row| {
+        if number == documents.max(1) {
+            begins.extend(row.bytes(0).zip(row.bytes(1)));
+            number = 0;
+        }
+        number += 1;
+        true
+    })?;
+    let (skeys, ids): (Vec<&[u8]>, Vec<&[u8]>) = begins.iter().map(|(skey, id)| (&skey[..], &id[..])).unzip();
+    let inserted = spi::execute(
+        "INSERT INTO docshard_data.capture_parts (migration_id, part, collection_id, skey, id, next_skey, next_id) \
+         SELECT $1, pg_catalog.row_number() OVER keys, $2, skey, id, \
+                pg_catalog.lead(skey, 1, $4::bytea) OVER keys, pg_catalog.lead(id) OVER keys \
+         FROM (SELECT $3::bytea AS skey, NULL::bytea AS id UNION ALL \
+               SELECT * FROM ROWS FROM (pg_catalog.unnest($5::bytea[]), pg_catalog.unnest($6::bytea[])) AS others) AS begins \
+         WINDOW keys AS (ORDER BY skey, id NULLS FIRST)",
+        &[
+            Param::Int8(migration),
+            Param::Int4(collection),
+            Param::Bytea(lo),
+            Param::OptBytea(hi),
+            Param::ByteaArray(&skeys),
+            Param::ByteaArray(&ids),
+        ],
+    )?;
+    Ok(i64::try_from(inserted.processed).unwrap_or(i64::MAX))
+}
+
+/// Calls `each` with the rows of a range, in the order of their keys and the active snapshot, until it says false; false
+/// if it did.
+///
+/// # Errors
+/// `InternalError` if there is no such table.
+pub(super) fn visit(
+    collection: i32,
+    lo: &[u8],
+    hi: Option<&[u8]>,
+    mut each: impl FnMut(&Columns<'_>) -> bool,
+) -> Result<bool> {
+    let (relation, index) = table::oids(collection)?;
+    let (mut key, mut stopped) = (Vec::new(), false);
+    scan::by_key(relation, index, &[Bound::From(lo)], |row| {
+        key.clear();
+        row.append(0, &mut key);
+        if hi.is_some_and(|hi| key.as_slice() >= hi) {
+            return false;
+        }
+        stopped = !each(&row);
+        !stopped
+    });
+    Ok(!stopped)
+}
+
+/// The documents from one key up to the next part's, in the active snapshot: packed, with how many they are. No `id` is
+/// before all of a shard key's; no next key is the end.
+///
+/// # Errors
+/// Internal ones.
+pub fn pack(
+    collection: i32,
+    (skey, id): (&[u8], Option<&[u8]>),
+    (next_skey, next_id): (Option<&[u8]>, Option<&[u8]>),
+) -> Result<Vec<(i64, String)>> {
+    allocator::keep_large_blocks();
+    let (relation, index) = table::oids(collection)?;
+    let mut packed: Vec<(i64, Vec<u8>)> = vec![(0, Vec::new())];
+    let mut take = |columns: Columns<'_>| {
+        let (documents, bytes) = packed.last_mut().expect("there is one");
+        let start = bytes.len();
+        bytes.extend([0; 12]);
+        let mut end = bytes.len();
+        for column in 0..3 {
+            columns.append(column, bytes);
+            let length = u32::try_from(bytes.len() - end).unwrap_or(u32::MAX).to_le_bytes();
+            bytes[start + 4 * column..][..4].copy_from_slice(&length);
+            end = bytes.len();
+        }
+        // The next part's.
+        let length =
+            |column: usize| u32::from_le_bytes(bytes[start + 4 * column..][..4].try_into().expect("4 bytes")) as usize;
+        let (here_skey, rest) = bytes[start + 12..].split_at(length(0));
+        let is_next = next_skey.is_some_and(|next| match here_skey.cmp(next) {
+            std::cmp::Ordering::Equal => next_id.is_none_or(|next| &rest[..length(1)] >= next),
+            order => order.is_gt(),
+        });
+        if is_next {
+            bytes.truncate(start);
+            return false;
+        }
+        *documents += 1;
+        if bytes.len() >= MOST_BYTES {
+            packed.push((0, Vec::new()));
+        }
+        true
+    };
+    let rest = match id {
+        Some(id) => scan::by_key(relation, index, &[Bound::Is(skey), Bound::From(id)], &mut take),
+        None => true,
+    };
+    if rest {
+        let from = if id.is_some() { Bound::Above(skey) } else { Bound::From(skey) };
+        scan::by_key(relation, index, &[from], &mut take);
+    }
+    packed.retain(|(documents, _)| *documents > 0);
+    Ok(packed.into_iter().map(|(documents, bytes)| (documents, STANDARD_NO_PAD.encode(bytes))).collect())
+}
+
+/// A packed value as it was before it travelled. Its documents are checked when they are loaded: see [`super::recipient_load`].
+///
+/// # Errors
+/// `BadValue` if it is none.
+pub fn receive(text: &str) -> Result<Vec<u8>> {
+    allocator::keep_large_blocks();
+    let packed = STANDARD_NO_PAD.decode(text).map_err(|_| cut_off())?;
+    unpack(&packed)?;
+    Ok(packed)
+}
+
+fn cut_off() -> Error {
+    Error::new(Kind::BadValue, "documents arrived cut off")
+}
+
+/// The documents of a packed value.
+///
+/// # Errors
+/// `BadValue` if it is none.
+pub fn unpack(packed: &[u8]) -> Result<Vec<Row<'_>>> {
+    let mut rows = Vec::new();
+    let mut rest = packed;
+    while !rest.is_empty() {
+        let (row, after) = first(rest).ok_or_else(cut_off)?;
+        rows.push(row);
+        rest = after;
+    }
+    Ok(rows)
+}
+
+fn first(bytes: &[u8]) -> Option<(Row<'_>, &[u8])> {
+    let (lengths, rest) = bytes.split_at_checked(12)?;
+    let length =
+        |column: usize| lengths[4 * column..][..4].try_into().map(u32::from_le_bytes).map_or(0, |n| n as usize);
+    let (skey, rest) = rest.split_at_checked(length(0))?;
+    let (id, rest) = rest.split_at_checked(length(1))?;
+    let (doc, rest) = rest.split_at_checked(length(2))?;
+    Some((Row { skey, id, doc }, rest))
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use pgrx::pg_test;
+
+    #[pg_test]
+    fn what_is_cut_off_is_no_packed_value() {
+        let mut packed = Vec::new();
+        for (skey, id, doc) in [("a", "1", "document"), ("", "22", "")] {
+            for part in [skey, id, doc] {
+                packed.extend(u32::try_from(part.len()).unwrap().to_le_bytes());
+            }
+            packed.extend([skey, id, doc].concat().bytes());
+        }
+        let rows = unpack(&packed).unwrap();
+        assert_eq!(rows.len(), 2);
+        assert_eq!((rows[0].skey, rows[0].id, rows[0].doc), (&b"a"[..], &b"1"[..], &b"document"[..]));
+        assert_eq!((rows[1].skey, rows[1].id, rows[1].doc), (&b""[..], &b"22"[..], &b""[..]));
+        let whole = |length: usize| [0, 22, 36].contains(&length);
+        for length in 0..packed.len() {
+            assert_eq!(unpack(&packed[..length]).is_ok(), whole(length), "{length}");
+        }
+    }
+}

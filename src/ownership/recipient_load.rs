@@ -1,0 +1,203 @@
+//! Documents that a move has pulled into its staging table, and later those that changed meanwhile, are put into the
+//! collection's, without executor, plan and trigger, as inserts of many documents are: see [`super::documents`].
+//!
+//! Nothing is taken on trust, neither from the donor nor from the staging table: see [`Expected::check`].
+
+use super::updating::document;
+use super::{SCHEMA, clone_parts, table};
+use crate::pg::datum::json;
+use crate::pg::error::{Error, Result, UNIQUE_VIOLATION};
+use crate::pg::memory::allocator;
+use crate::pg::server::relation_oid;
+use crate::pg::transaction::subtransaction::attempt;
+use crate::storage::lock;
+use crate::storage::rows::{Change, Purpose, Row, Writer};
+use crate::storage::scan::{Look, by_int4};
+use docshard_core::error::Kind;
+use docshard_core::values::document::element::Element;
+use docshard_core::values::document::ext_json::to_json;
+use docshard_core::values::document::{normalise, raw};
+use docshard_core::values::key::KeyPattern;
+use docshard_core::values::key::encode::{decode, encode};
+use pgrx::pg_sys::Oid;
+use std::collections::HashSet;
+use std::ffi::CString;
+
+/// What may arrive: the documents of a move.
+pub struct Expected<'a> {
+    /// the least key of its range
+    pub lo: &'a [u8],
+    /// the least key above; None: no upper end
+    pub hi: Option<&'a [u8]>,
+    /// the collection's shard key
+    pub key: &'a KeyPattern,
+}
+
+impl Expected<'_> {
+    /// Checks a row before it is stored, or before its key is used to remove one.
+    ///
+    /// # Errors
+    /// `OperationFailed` for a key outside of the range, and for keys that are not those of the document; what
+    /// [`normalise::check_stored`] refuses. The document's bytes are a jsonb value's.
+    pub fn check(&self, skey: &[u8], id: &[u8], doc: Option<&[u8]>) -> Result<()> {
+        if skey < self.lo || self.hi.is_some_and(|hi| skey >= hi) {
+            return Err(refused("a key outside of the range that is moved", id));
+        }
+        let Some(doc) = doc else { return Ok(()) };
+        normalise::check_stored(doc)?;
+        let doc = document(doc)?;
+        let mut of_document = Vec::with_capacity(id.len());
+        encode(&doc.get("_id").map_or(Element::Null, Element::of), &mut of_document);
+        if of_document != id {
+            return Err(refused("another _id than its key says", id));
+        }
+        if self.key.key_of(doc).is_ok_and(|key| key == skey) { Ok(()) } else { Err(refused("another shard key", id)) }
+    }
+}
+
+/// The shard key of a collection by its text; `{}` is an unsharded one's.
+///
+/// # Errors
+/// Those of the parsers.
+pub fn read_key(text: &str) -> Result<KeyPattern> {
+    let json = json::parse(text)?;
+    if json.as_object().is_some_and(serde_json::Map::is_empty) {
+        return Ok(KeyPattern::unsharded());
+    }
+    Ok(KeyPattern::parse(&json)?)
+}
+
+fn refused(what: &str, id: &[u8]) -> Error {
+    let id = decode(id).map_or_else(|_| "?".to_owned(), |(id, _)| to_json(&id).to_string());
+    Error::new(Kind::OperationFailed, format!("the document with _id {id} arrived with {what}; nothing was changed"))
+        .with_hint("docshard.check_collection(ns) finds all documents that are not stored by their keys.")
+}
+
+/// The column of a staging table with packed documents: batch, seq, skey, id, doc, documents, packed.
+const PACKED: usize = 6;
+
+/// The columns of a staging table with a change: its key, and the document, null if there is none now.
+const SKEY: usize = 2;
+const ID: usize = 3;
+const DOC: usize = 4;
+/// So many bytes of documents are held at most, and inserted at once.
+const MOST_BYTES: usize = 4 << 20;
+
+/// A migration's staging table, and its index on the batch.
+fn staging(migration: i64) -> Result<(Oid, Oid)> {
+    let relation = |suffix: &str| {
+        let name = CString::new(format!("m{migration}_staging{suffix}")).expect("a name without a zero byte");
+        relation_oid(SCHEMA, &name)
+            .ok_or_else(|| Error::new(Kind::InternalError, format!("migration {migration} has no staging table here")))
+    };
+    let (staging, index) = (relation("")?, relation("_batch_idx")?);
+    lock::keep_relation(staging);
+    Ok((staging, index))
+}
+
+/// Makes the documents of a batch of changes what they are on the donor; returns how many there are more than before. By
+/// their keys: to the planner a table that is being filled may look empty, whatever it holds. First all go and then all
+/// come, as unique values may have changed places.
+///
+/// Nothing is captured, as in [`load`].
+///
+/// # Errors
+/// As [`load`].
+pub fn apply(migration: i64, collection: i32, batch: i32, expected: &Expected<'_>) -> Result<i64> {
+    let (staging, index) = staging(migration)?;
+    let mut keys: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    by_int4(staging, index, batch, Look::Active, |row| keys.extend(row.bytes(SKEY).zip(row.bytes(ID))));
+    keys.sort_unstable();
+    keys.dedup();
+    let (target, primary) = table::oids(collection)?;
+    let (mut gone, mut come) = (0, 0);
+    let mut writer = Writer::open(target, Purpose::Delete, &table::OWNER)?;
+    for (skey, id) in &keys {
+        expected.check(skey, id, None)?;
+        let found = writer.change_one(primary, skey, Some(id), |_| Ok(Some((Change::Delete, ()))))?;
+        gone += i64::from(found.is_some());
+    }
+    writer.finish();
+    let mut writer = Writer::open(target, Purpose::Insert, &table::OWNER)?;
+    let mut expect: HashSet<(Vec<u8>, Vec<u8>)> = keys.into_iter().collect();
+    let mut held: Vec<(Vec<u8>, Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut bytes = 0;
+    let mut flush = |held: &mut Vec<(Vec<u8>, Vec<u8>, Vec<u8>)>| -> Result<()> {
+        for (skey, id, doc) in &*held {
+            expected.check(skey, id, Some(doc))?;
+        }
+        let rows: Vec<Row<'_>> = held.iter().map(|(skey, id, doc)| Row { skey, id, doc }).collect();
+        if !rows.is_empty() {
+            writer.insert(&rows);
+        }
+        come += i64::try_from(rows.len()).unwrap_or(i64::MAX);
+        held.clear();
+        Ok(())
+    };
+    let mut flushed = Ok(());
+    by_int4(staging, index, batch, Look::Active, |row| {
+        let Some(((skey, id), doc)) = row.bytes(SKEY).zip(row.bytes(ID)).zip(row.bytes(DOC)) else { return };
+        let key = (skey, id);
+        // A key that changed several times is in the log as often, always with the document of the round's snapshot.
+        if flushed.is_err() || !expect.remove(&key) {
+            return;
+        }
+        bytes += doc.len();
+        held.push((key.0, key.1, doc));
+        if bytes >= MOST_BYTES {
+            bytes = 0;
+            flushed = flush(&mut held);
+        }
+    });
+    flushed?;
+    flush(&mut held)?;
+    writer.finish();
+    Ok(come - gone)
+}
+
+/// Loads a batch of a migration's staging table; returns how many documents that were. With `unique`, one that a
+/// unique index keeps out is left out.
+///
+/// Nothing is captured: the caller's transaction is the move's own, [`super::capture::bypass`].
+///
+/// # Errors
+/// `InternalError` if there is no such table; `BadValue` for bytes that are no documents; those of [`Expected::check`]; a key
+/// that is taken is PostgreSQL's 23505.
+pub fn load(migration: i64, collection: i32, batch: i32, unique: bool, expected: &Expected<'_>) -> Result<u64> {
+    let (staging, index) = staging(migration)?;
+    allocator::keep_large_blocks();
+    let mut packed = Vec::new();
+    by_int4(staging, index, batch, Look::Active, |row| row.append(PACKED, &mut packed));
+    let rows = clone_parts::unpack(&packed)?;
+    for row in &rows {
+        raw::validate(row.doc)?;
+        expected.check(row.skey, row.id, Some(row.doc))?;
+    }
+    let target = table::oid(collection)?;
+    let all_at_once = || {
+        let mut writer = Writer::open(target, Purpose::Insert, &table::OWNER)?;
+        writer.insert_by(rows.len().max(1), &rows);
+        writer.finish();
+        Ok(rows.len() as u64)
+    };
+    if !unique {
+        return all_at_once();
+    }
+    match attempt(all_at_once) {
+        Err(error) if &error.sqlstate == UNIQUE_VIOLATION => one_by_one(target, &rows),
+        loaded => loaded,
+    }
+}
+
+fn one_by_one(target: Oid, rows: &[Row<'_>]) -> Result<u64> {
+    let mut writer = Writer::open(target, Purpose::Insert, &table::OWNER)?;
+    let mut loaded = 0;
+    for row in rows {
+        if writer.taken(row).is_none() {
+            writer.insert(std::slice::from_ref(row));
+            loaded += 1;
+        }
+    }
+    writer.finish();
+    Ok(loaded)
+}

@@ -1,0 +1,110 @@
+//! Calls that are a whole transaction: `SELECT docshard.insert_one(…)`, sent by a client outside of a transaction block.
+//!
+//! Between such a call's return and the commit PostgreSQL only sends its answer. So what the call wrote at one shard may be
+//! committed there at once, which saves a round trip: nothing is left that could still fail and would have to be rolled back.
+//! So that the answer does not fail, it has to be short, to fit in memory that PostgreSQL's contexts have from their beginning,
+//! and to be sent in the encoding of the database.
+
+use pgrx::{PgList, pg_sys};
+use std::cell::Cell;
+use std::ffi::c_int;
+
+thread_local! {
+    static IS_WHOLE: Cell<bool> = const { Cell::new(false) };
+}
+
+// SAFETY: PostgreSQL's own signatures (libpq.h).
+unsafe extern "C-unwind" {
+    fn pq_buffer_has_data() -> bool;
+    fn pq_peekbyte() -> c_int;
+}
+
+/// A value of at most so many bytes may be in the answer of a call that is a whole transaction: as text it is a few times as
+/// long, and PostgreSQL's contexts for it begin with 8 kB.
+pub const SHORT: usize = 256;
+
+/// A function's call, as long as it lives.
+pub struct Call {
+    outer: bool,
+}
+
+impl Call {
+    /// Notes what the call of a function is that PostgreSQL has just made.
+    #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "a function that PostgreSQL calls is given no other")]
+    pub fn of(call: pg_sys::FunctionCallInfo) -> Self {
+        // SAFETY: PostgreSQL made the call, and its caller's portal and plan outlive it.
+        Self { outer: IS_WHOLE.replace(unsafe { is_whole(call) }) }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        IS_WHOLE.set(self.outer);
+    }
+}
+
+/// True inside a [`Call`] that is a whole transaction, as far as it goes itself: the caller knows whether the call will do
+/// more.
+pub fn is_whole_transaction() -> bool {
+    IS_WHOLE.get()
+}
+
+/// True inside a [`Call`] that is a whole transaction, if a short answer reaches the client as it is, with nothing in it that
+/// the client's encoding may have no letters for.
+pub fn may_commit_first() -> bool {
+    // SAFETY: numbers of this session.
+    is_whole_transaction() && unsafe { pg_sys::pg_get_client_encoding() == pg_sys::GetDatabaseEncoding() }
+}
+
+/// True if the client's statement is nothing but this call, and its transaction nothing but the statement.
+///
+/// # Safety
+/// `call` is the one that runs.
+unsafe fn is_whole(call: pg_sys::FunctionCallInfo) -> bool {
+    // SAFETY: promised by the caller; PostgreSQL's nodes are as their tags say.
+    unsafe {
+        let Some(portal) = pg_sys::ActivePortal.as_ref() else { return false };
+        if pg_sys::whereToSendOutput != pg_sys::CommandDest::DestRemote
+            || pg_sys::IsTransactionBlock()
+            || pg_sys::GetCurrentTransactionNestLevel() != 1
+            || portal.strategy != pg_sys::PortalStrategy::PORTAL_ONE_SELECT
+            || portal.cursorOptions & pg_sys::CURSOR_OPT_HOLD as c_int != 0
+        {
+            return false;
+        }
+        // Names are given to the client's cursors, and by PostgreSQL to what it runs within a client's statement.
+        if portal.name.is_null() || *portal.name != 0 {
+            return false;
+        }
+        let statements = PgList::<pg_sys::PlannedStmt>::from_pg(portal.stmts);
+        let Some(statement) = statements.get_ptr(0).filter(|_| statements.len() == 1) else { return false };
+        let plan = (*statement).planTree;
+        if (*statement).commandType != pg_sys::CmdType::CMD_SELECT
+            || plan.is_null()
+            || (*plan).type_ != pg_sys::NodeTag::T_Result
+            || !(*plan).lefttree.is_null()
+        {
+            return false;
+        }
+        if !is_only_target(plan, (*(*call).flinfo).fn_expr) {
+            return false;
+        }
+        // A query message has its transaction to itself. Messages of the extended protocol share one up to a Sync, which most
+        // often has come with them.
+        !portal.visible || (pq_buffer_has_data() && pq_peekbyte() == c_int::from(b'S'))
+    }
+}
+
+/// True if a call is the only thing that a plan computes.
+///
+/// # Safety
+/// The plan is one that runs.
+pub(in crate::pg) unsafe fn is_only_target(plan: *mut pg_sys::Plan, called: *mut pg_sys::Node) -> bool {
+    // SAFETY: promised by the caller. The very node: another call of the same function, in the arguments of this one, has
+    // another.
+    unsafe {
+        let targets = PgList::<pg_sys::TargetEntry>::from_pg((*plan).targetlist);
+        let is_all = targets.len() == 1 && targets.get_ptr(0).is_some_and(|target| (*target).expr.cast() == called);
+        is_all && !called.is_null()
+    }
+}

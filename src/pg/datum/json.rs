@@ -1,0 +1,68 @@
+//! json arguments: their own text, so that the order of keys is kept.
+
+use crate::pg::error::{Error, Result as Fallible};
+use docshard_core::error::Kind;
+use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
+use pgrx::datum::Datum;
+use pgrx::pgrx_sql_entity_graph::impl_sql_translatable;
+use pgrx::{FromDatum, IntoDatum, pg_sys};
+
+/// A json value's text.
+#[derive(Clone, Debug)]
+pub struct Json(pub String);
+
+impl Json {
+    /// The value, with the order of keys.
+    ///
+    /// # Errors
+    /// `FailedToParse`; PostgreSQL has checked the syntax already, but not the depth.
+    pub fn parse(&self) -> Fallible<serde_json::Value> {
+        parse(&self.0)
+    }
+}
+
+/// Parses JSON text, keeping the order of keys. What is too large raises, as in expressions.
+///
+/// # Errors
+/// `FailedToParse`.
+pub fn parse(text: &str) -> Fallible<serde_json::Value> {
+    docshard_core::json::parse(text).map_err(|e| Error::new(Kind::FailedToParse, format!("malformed JSON: {e}")))
+}
+
+impl FromDatum for Json {
+    unsafe fn from_polymorphic_datum(datum: pg_sys::Datum, is_null: bool, typoid: pg_sys::Oid) -> Option<Self> {
+        // SAFETY: json has the representation of text.
+        unsafe { String::from_polymorphic_datum(datum, is_null, typoid) }.map(Json)
+    }
+}
+
+impl IntoDatum for Json {
+    fn into_datum(self) -> Option<pg_sys::Datum> {
+        self.0.into_datum()
+    }
+    fn type_oid() -> pg_sys::Oid {
+        pg_sys::JSONOID
+    }
+}
+
+// SAFETY: the conversion above.
+unsafe impl<'fcx> ArgAbi<'fcx> for Json {
+    unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
+        let index = arg.index();
+        // SAFETY: the SQL type is json, by impl_sql_translatable.
+        unsafe { arg.unbox_arg_using_from_datum().unwrap_or_else(|| panic!("argument {index} must not be null")) }
+    }
+}
+
+// SAFETY: returns a text varlena in PostgreSQL's memory.
+unsafe impl BoxRet for Json {
+    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
+        match self.into_datum() {
+            // SAFETY: the datum is a palloc'd json.
+            Some(datum) => unsafe { fcinfo.return_raw_datum(datum) },
+            None => fcinfo.return_null(),
+        }
+    }
+}
+
+impl_sql_translatable!(Json, "json");

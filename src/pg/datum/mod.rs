@@ -1,0 +1,4 @@
+//! Values as PostgreSQL passes them to functions.
+
+pub mod json;
+pub mod jsonb;

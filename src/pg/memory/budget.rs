@@ -1,0 +1,73 @@
+//! What an expression may take in this backend: it can be cancelled, and its memory is bounded by a setting.
+
+use crate::pg::error::Error;
+use docshard_core::budget::{self, Hooks};
+use docshard_core::error::Kind;
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+use std::alloc::{GlobalAlloc, Layout, System};
+
+/// In kB.
+static LIMIT: GucSetting<i32> = GucSetting::<i32>::new(100 * 1024);
+
+/// The least limit, in kB: what an expression may take has to do with the size of documents.
+const LEAST: i32 = 1024;
+
+/// Makes the setting, and lets the core ask. Called from `_PG_init`.
+pub fn init() {
+    GucRegistry::define_int_guc(
+        c"docshard.max_expression_memory",
+        c"How much memory the evaluation of one expression may take.",
+        c"Beyond it the statement fails with MongoDB's error 146 (ExceededMemoryLimit).",
+        &LIMIT,
+        LEAST,
+        i32::MAX,
+        GucContext::Suset,
+        GucFlags::UNIT_KB,
+    );
+    budget::install(Hooks { interrupt, limit, exceeded });
+}
+
+fn interrupt() {
+    pgrx::check_for_interrupts!();
+}
+
+fn limit() -> usize {
+    usize::try_from(LIMIT.get()).unwrap_or(0).saturating_mul(1024)
+}
+
+fn exceeded(limit: usize) {
+    Error::new(Kind::ExceededMemoryLimit, format!("an expression takes more than {} MB of memory", limit >> 20))
+        .with_hint("A superuser can set docshard.max_expression_memory.")
+        .raise()
+}
+
+/// The system's allocator, which tells the core how much is held.
+pub struct Counting;
+
+// SAFETY: the system's allocator does it all.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        budget::allocated(layout.size());
+        // SAFETY: promised by the caller.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        budget::freed(layout.size());
+        // SAFETY: promised by the caller.
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        budget::allocated(layout.size());
+        // SAFETY: promised by the caller.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        budget::allocated(size);
+        budget::freed(layout.size());
+        // SAFETY: promised by the caller.
+        unsafe { System.realloc(block, layout, size) }
+    }
+}

@@ -1,0 +1,7 @@
+//! Memory: where it comes from, its limit, and state that outlives a call.
+
+pub mod aggregate_state;
+pub mod allocator;
+pub mod budget;
+pub mod call_state;
+pub mod recently_used;

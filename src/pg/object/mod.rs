@@ -1,0 +1,6 @@
+//! Objects of PostgreSQL's catalogs: lookups and their invalidation, the extension, drops.
+
+pub mod drop_guard;
+pub mod extension;
+pub mod invalidation;
+pub mod lookup_cache;

@@ -1,0 +1,6 @@
+//! Who runs statements, what they may do, and what names in them mean.
+
+pub mod credentials;
+pub mod permission;
+pub(in crate::pg) mod search_path;
+pub mod user;

@@ -1,0 +1,62 @@
+//! Transactions of this process's own: for background workers, which run outside any.
+//!
+//! Everything that a worker does goes through [`run`] or [`guarded`], so that no ERROR ends it.
+
+pub mod durability;
+pub mod epoch;
+pub mod snapshot;
+pub mod subtransaction;
+pub mod utility;
+
+use crate::pg::error::{Error, Result};
+use pgrx::{PgTryBuilder, pg_sys};
+use std::panic::AssertUnwindSafe;
+
+/// Runs `work` outside a transaction; an ERROR that it raises, or a panic, becomes an `Err`, and whatever transaction it
+/// left open is rolled back. A FATAL error ends the process as always.
+///
+/// # Errors
+/// What `work` returns or raises.
+pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    // SAFETY: a backend-local pointer; restored below as every PG_CATCH does.
+    let callbacks = unsafe { pg_sys::error_context_stack };
+    let result =
+        PgTryBuilder::new(AssertUnwindSafe(work)).catch_others(|caught| Err(Error::from_caught(caught))).execute();
+    if result.is_err() {
+        // SAFETY: outside a transaction block of anybody else's: callers run outside any transaction.
+        unsafe {
+            pg_sys::error_context_stack = callbacks;
+            pg_sys::AbortOutOfAnyTransaction();
+        }
+    }
+    result
+}
+
+/// Runs `work` in a transaction that commits if it returns Ok, and rolls back otherwise. Its commit survives a crash, and a
+/// failover to a synchronous standby, whatever `synchronous_commit` says; it is READ COMMITTED, whatever
+/// `default_transaction_isolation` says.
+///
+/// # Errors
+/// What `work`, or the commit, returns or raises.
+pub fn run<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    guarded(|| {
+        // SAFETY: outside a transaction; the snapshot is popped before the commit, and by the abort otherwise.
+        unsafe {
+            debug_assert!(!pg_sys::IsTransactionState(), "a transaction of its own");
+            pg_sys::SetCurrentStatementStartTimestamp();
+            pg_sys::StartTransactionCommand();
+            pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32;
+            pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        }
+        let result = work()?;
+        durability::require();
+        // SAFETY: pairs with the above; ForceSyncCommit makes even a commit without a transaction id wait for the disk.
+        unsafe {
+            pg_sys::PopActiveSnapshot();
+            pg_sys::ForceSyncCommit();
+            pg_sys::CommitTransactionCommand();
+            pg_sys::pgstat_report_stat(false);
+        }
+        Ok(result)
+    })
+}

@@ -1,0 +1,106 @@
+//! Snapshots, pushed and popped.
+
+use pgrx::pg_sys;
+
+// Not in pgrx's bindings (predicate.h); called with a guard, so that an ERROR unwinds.
+unsafe extern "C-unwind" {
+    fn PreCommit_CheckForSerializationFailure();
+}
+
+/// A snapshot that is active until it is dropped.
+pub struct ActiveSnapshot(());
+
+impl ActiveSnapshot {
+    /// The newest snapshot, also under REPEATABLE READ. For metadata, never for a user's documents.
+    pub fn latest() -> Self {
+        // SAFETY: called inside a transaction; popped on drop, or by the abort of the transaction.
+        unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot()) };
+        Self(())
+    }
+
+    /// The snapshot that a new statement of this transaction would get.
+    pub fn of_statement() -> Self {
+        // SAFETY: as above. CommandCounterIncrement makes the transaction's own writes visible.
+        unsafe {
+            pg_sys::CommandCounterIncrement();
+            pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        }
+        Self(())
+    }
+}
+
+impl Drop for ActiveSnapshot {
+    fn drop(&mut self) {
+        // While an ERROR unwinds, PostgreSQL's abort processing pops what is left.
+        if !std::thread::panicking() {
+            // SAFETY: pushed by the constructor, and snapshots nest.
+            unsafe { pg_sys::PopActiveSnapshot() };
+        }
+    }
+}
+
+/// True if what this transaction reads is remembered, so that others cannot change it unnoticed: under SERIALIZABLE.
+pub fn is_serializable() -> bool {
+    // SAFETY: reads a variable of this process.
+    unsafe { pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 }
+}
+
+/// Called before another node is told to commit: afterwards the present transaction, if it has written nothing here, is not
+/// refused as one that cannot be serialized. May raise 40001.
+pub fn check_serializable() {
+    if is_serializable() {
+        // SAFETY: in the pre-commit of a serializable transaction. What PostgreSQL does a little later itself, when it finds
+        // nothing new: who is prepared to commit is nobody's victim.
+        unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| PreCommit_CheckForSerializationFailure()) };
+    }
+}
+
+/// True if each statement of this transaction gets a new snapshot (READ COMMITTED).
+pub fn per_statement() -> bool {
+    // SAFETY: reads a backend-local variable.
+    unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
+}
+
+/// As long as it lives, who builds an index concurrently in this database does not wait for this process's snapshots.
+///
+/// INVARIANT: its owner only waits, and then ends its statement without looking at any table of documents: an index may
+/// lack what only an older snapshot than it would show.
+pub struct IgnoredByIndexBuilds(());
+
+impl IgnoredByIndexBuilds {
+    /// Begins.
+    #[must_use]
+    pub fn new() -> Self {
+        set_flags(|flags| flags | pg_sys::PROC_IN_SAFE_IC as u8);
+        Self(())
+    }
+}
+
+impl Default for IgnoredByIndexBuilds {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for IgnoredByIndexBuilds {
+    fn drop(&mut self) {
+        // The end of the transaction clears it, too, which is what follows an ERROR.
+        if !std::thread::panicking() {
+            set_flags(|flags| flags & !(pg_sys::PROC_IN_SAFE_IC as u8));
+        }
+    }
+}
+
+fn set_flags(change: impl FnOnce(u8) -> u8) {
+    /// The position of `ProcArrayLock` among PostgreSQL's named locks (lwlocknames.txt).
+    const PROC_ARRAY_LOCK: usize = 4;
+    // SAFETY: as PostgreSQL's own DefineIndex does it: a process changes its own flags and their mirror under ProcArrayLock.
+    unsafe {
+        let lock = &raw mut (*pg_sys::MainLWLockArray.add(PROC_ARRAY_LOCK)).lock;
+        pg_sys::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE);
+        let own = pg_sys::MyProc;
+        (*own).statusFlags = change((*own).statusFlags);
+        *(*pg_sys::ProcGlobal).statusFlags.add((*own).pgxactoff as usize) = (*own).statusFlags;
+        pg_sys::LWLockRelease(lock);
+    }
+}
