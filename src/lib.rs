@@ -27,7 +27,8 @@ pub extern "C-unwind" fn _PG_init() {
     pg::error::init();
     pg::memory::budget::init();
     pg::fault::init();
-    pg::error::server_log::init();
+    // How routers learn of a move: they repeat the statement.
+    pg::error::server_log::hide(remote::refusal::STALE);
     remote::init_gucs();
     router::hint::init();
     ownership::capture::init();

@@ -7,10 +7,11 @@ use super::model::{Place, Shard};
 use super::pending_drops;
 use super::shards::LOCAL;
 use super::{cache, change, cluster};
-use crate::pg::error::{Error, REFUSED_CONNECTION, Result};
+use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, server, spi};
+use crate::remote::refusal::REFUSED_CONNECTION;
 use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, Row, Session};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::handshake::{

@@ -8,7 +8,7 @@ use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::spi::param::Param;
-use crate::pg::{process::job, spi, transaction, transaction::utility};
+use crate::pg::{process::job, spi, transaction, transaction::top_level};
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::error::Kind;
 
@@ -95,7 +95,7 @@ fn attempt(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     if transaction::run(is_alone)? {
         transaction::run(|| spi::query("SELECT set_config('lock_timeout', '0', false)", &[]).map(|_| ()))?;
         for statement in &statements {
-            utility::run_alone(statement)?;
+            top_level::run(statement)?;
             begun()?;
         }
         return enter(draft, options);

@@ -7,7 +7,7 @@ use crate::migration::shard::Remote;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
-use crate::pg::{spi, transaction, transaction::utility};
+use crate::pg::{spi, transaction, transaction::top_level};
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
@@ -71,7 +71,7 @@ pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
     if transaction::run(is_alone)? {
         for relation in table::possible_relations(id) {
             if transaction::run(|| Ok(table::has_relation(&relation)))? {
-                utility::run_alone(&format!("DROP INDEX CONCURRENTLY docshard_data.{relation}"))?;
+                top_level::run(&format!("DROP INDEX CONCURRENTLY docshard_data.{relation}"))?;
             }
         }
         return forget(id);

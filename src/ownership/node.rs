@@ -2,9 +2,10 @@
 //!
 //! The router's own database has no row: it is the shard `local` of its own cluster.
 
-use crate::pg::error::{Error, REFUSED_CONNECTION, Result};
+use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, server::wal, spi};
+use crate::remote::refusal::REFUSED_CONNECTION;
 use docshard_core::cluster::handshake::{Donor, Hello, LOCAL, Member, Node, Position, Welcome};
 use docshard_core::error::Kind;
 

@@ -1,11 +1,12 @@
 //! The version at which this shard is, read without SPI.
 
 use super::SCHEMA;
-use crate::pg::error::{Error, Result, STALE};
+use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::memory::recently_used::RecentlyUsed;
 use crate::pg::object::lookup_cache;
 use crate::pg::server::relation_oid;
+use crate::remote::refusal::STALE;
 use crate::remote::serializable::{self, Node};
 use crate::storage::scan::{Columns, Look, Spot, at_spot, by_int4};
 use docshard_core::error::Kind;

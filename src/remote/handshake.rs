@@ -4,7 +4,8 @@
 use super::ffi::PgResult;
 use super::param::{Encoded, Param};
 use super::row::Row;
-use crate::pg::error::{Error, REFUSED_CONNECTION, Result};
+use crate::pg::error::{Error, Result};
+use crate::remote::refusal::REFUSED_CONNECTION;
 use docshard_core::cluster::handshake::{Hello, Position, Welcome};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;

@@ -37,6 +37,7 @@ mod options;
 mod param;
 mod prepared;
 mod probe;
+pub mod refusal;
 mod row;
 pub mod serializable;
 mod session;

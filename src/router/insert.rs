@@ -316,7 +316,7 @@ fn insert_alone(collection: &Collection, document: &Storable, is_last: bool) -> 
     documents::pack(&mut packed, &document.row(&key));
     let statement = insertion(collection, packed);
     // The answer names the document.
-    let is_last = is_last && document.id_key.len() <= sole_call::SHORT;
+    let is_last = is_last && document.id_key.len() <= sole_call::MAX_RESULT;
     dispatch::write_checked(collection, &[destination], &LockRange::of_key(&key), is_last, |_| &statement)
         .map_err(|error| duplicate_among(collection, std::slice::from_ref(document), error))?;
     Ok(())

@@ -9,8 +9,8 @@ use crate::catalog::cluster;
 use crate::catalog::model::{Place, Shard};
 use crate::pg::error::Result;
 use crate::pg::spi::param::Param;
+use crate::pg::transaction::prepared::{self, Ended, Watch};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::pg::transaction::utility::{self, Ended, Watch};
 use crate::pg::{security::user, server, spi, transaction::durability, transaction::subtransaction};
 use crate::remote::Session;
 use docshard_core::cluster::prepared_name::PREFIX;
@@ -20,7 +20,7 @@ const UNDEFINED_OBJECT: [u8; 5] = *b"42704";
 
 /// Called from `_PG_init`.
 pub(super) fn init() {
-    utility::watch_prepared(Watch { before, after });
+    prepared::watch(Watch { before, after });
 }
 
 /// The local id of a prepared transaction of this database, where the database is a router's. Its end is a decision, and made

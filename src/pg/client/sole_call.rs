@@ -1,16 +1,16 @@
-//! Calls that are a whole transaction: `SELECT docshard.insert_one(…)`, sent by a client outside of a transaction block.
+//! Tells whether a call is all of a client's transaction: `SELECT f(…)`, sent outside of a transaction block.
 //!
-//! Between such a call's return and the commit PostgreSQL only sends its answer. So what the call wrote at one shard may be
-//! committed there at once, which saves a round trip: nothing is left that could still fail and would have to be rolled back.
-//! So that the answer does not fail, it has to be short, to fit in memory that PostgreSQL's contexts have from their beginning,
-//! and to be sent in the encoding of the database.
+//! Between such a call's return and the commit PostgreSQL only sends its result. So what the call wrote at another server may
+//! be committed there at once, which saves a round trip: nothing can fail any more and would have to be rolled back. The
+//! result must be short for that, so that it fits into memory which PostgreSQL's contexts have from their beginning, and the
+//! client's encoding must be the database's.
 
 use pgrx::{PgList, pg_sys};
 use std::cell::Cell;
 use std::ffi::c_int;
 
 thread_local! {
-    static IS_WHOLE: Cell<bool> = const { Cell::new(false) };
+    static IS_SOLE: Cell<bool> = const { Cell::new(false) };
 }
 
 // SAFETY: PostgreSQL's own signatures (libpq.h).
@@ -19,9 +19,9 @@ unsafe extern "C-unwind" {
     fn pq_peekbyte() -> c_int;
 }
 
-/// A value of at most so many bytes may be in the answer of a call that is a whole transaction: as text it is a few times as
-/// long, and PostgreSQL's contexts for it begin with 8 kB.
-pub const SHORT: usize = 256;
+/// Largest value, in bytes, in the result of a call whose remote writes are committed before it returns: as text it is a few
+/// times as long, and PostgreSQL's contexts for it begin with 8 kB.
+pub const MAX_RESULT: usize = 256;
 
 /// A function's call, as long as it lives.
 pub struct Call {
@@ -33,20 +33,20 @@ impl Call {
     #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "a function that PostgreSQL calls is given no other")]
     pub fn of(call: pg_sys::FunctionCallInfo) -> Self {
         // SAFETY: PostgreSQL made the call, and its caller's portal and plan outlive it.
-        Self { outer: IS_WHOLE.replace(unsafe { is_whole(call) }) }
+        Self { outer: IS_SOLE.replace(unsafe { is_sole(call) }) }
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        IS_WHOLE.set(self.outer);
+        IS_SOLE.set(self.outer);
     }
 }
 
 /// True inside a [`Call`] that is a whole transaction, as far as it goes itself: the caller knows whether the call will do
 /// more.
 pub fn is_whole_transaction() -> bool {
-    IS_WHOLE.get()
+    IS_SOLE.get()
 }
 
 /// True inside a [`Call`] that is a whole transaction, if a short answer reaches the client as it is, with nothing in it that
@@ -60,7 +60,7 @@ pub fn may_commit_first() -> bool {
 ///
 /// # Safety
 /// `call` is the one that runs.
-unsafe fn is_whole(call: pg_sys::FunctionCallInfo) -> bool {
+unsafe fn is_sole(call: pg_sys::FunctionCallInfo) -> bool {
     // SAFETY: promised by the caller; PostgreSQL's nodes are as their tags say.
     unsafe {
         let Some(portal) = pg_sys::ActivePortal.as_ref() else { return false };

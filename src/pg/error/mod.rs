@@ -1,4 +1,4 @@
-//! One error type for everything above `core`: what is raised here, and what a shard raised.
+//! One error type for everything above `core`: what is raised here, and what another server raised.
 //!
 //! An [`Error`] travels as a `Result`; only the face of the extension turns it into a PostgreSQL ERROR, by
 //! [`Error::raise`]. So a stale version, a lost connection or a duplicate key can be handled without a subtransaction.
@@ -15,15 +15,6 @@ use std::panic::AssertUnwindSafe;
 /// The result of everything that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// SQLSTATE of a shard's answer that its placement version differs from the one that the router assumed.
-pub const STALE: [u8; 5] = *b"DS001";
-
-/// SQLSTATE of a connection that the handshake refuses: the server is not the one that was meant, or not as it should be.
-pub const REFUSED_CONNECTION: [u8; 5] = *b"08004";
-
-/// What the context of such an error ends with where the shard has another host, at which the next connection tries.
-const OTHER_HOST: &str = "another of its hosts is tried next";
-
 /// An error on its way to the user.
 #[derive(Debug, Clone)]
 pub struct Error {
@@ -31,7 +22,7 @@ pub struct Error {
     pub sqlstate: [u8; 5],
     /// the primary message
     pub message: String,
-    /// MongoDB's code and name, or the shard's own detail
+    /// MongoDB's code and name, or another server's own detail
     pub detail: Option<String>,
     /// what the user can do
     pub hint: Option<String>,
@@ -66,23 +57,6 @@ impl Error {
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
-    }
-
-    /// True if the shard owns other chunks than the router assumed: refresh the map and run again.
-    pub fn is_stale(&self) -> bool {
-        self.sqlstate == STALE
-    }
-
-    /// True if a shard was refused at one of several hosts, before anything was done there: run again, at the next one.
-    pub fn has_other_host(&self) -> bool {
-        self.sqlstate == REFUSED_CONNECTION && self.context.as_deref().is_some_and(|text| text.ends_with(OTHER_HOST))
-    }
-
-    /// The same error, which the next connection to the shard may not meet.
-    #[must_use]
-    pub fn at_one_host(mut self) -> Self {
-        let context = self.context.take().map_or_else(String::new, |text| format!("{text}\n"));
-        self.with_context(context + OTHER_HOST)
     }
 
     /// The same error with a line of context.
@@ -135,7 +109,7 @@ impl Error {
 
 /// Gives the error that is being raised any SQLSTATE and a context line.
 ///
-/// pgrx knows SQLSTATEs as an enum of PostgreSQL's own, so a shard's private or user-defined one would be reported as
+/// pgrx knows SQLSTATEs as an enum of PostgreSQL's own, so a private or user-defined one would be reported as
 /// an internal error. PostgreSQL runs the error-context callbacks while it finishes an error, and they may set its code.
 mod annotate {
     #![allow(unsafe_code)]

@@ -1,6 +1,6 @@
-//! SQL in this backend, with kept plans: for the catalog, and for the documents of the shard `local`.
+//! SQL in this backend, with cached plans.
 //!
-//! Results come in the same binary form that libpq delivers from a shard (integers big-endian, bytea and text as their
+//! Results come in the binary form that libpq delivers from other servers (integers big-endian, bytea and text as their
 //! bytes), so everything above reads one kind of row.
 
 pub mod cursor;
@@ -30,8 +30,8 @@ impl Row {
     pub fn get(&self, column: usize) -> Option<&[u8]> {
         self.0.get(column).and_then(|cell| cell.as_deref())
     }
-    /// A column that is not null. A null, or a value of another type, is a mistake in the statement, or a shard's answer that is
-    /// none.
+    /// A column that is not null. A null, or a value of another type, is a mistake in the statement, or in another server's
+    /// answer.
     ///
     /// # Panics
     /// With an ERROR of PostgreSQL's, where the value is not to be had.

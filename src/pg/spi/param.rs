@@ -1,4 +1,4 @@
-//! Parameters of SQL statements, for SPI here and for libpq at a shard alike.
+//! Parameters of SQL statements, for SPI and for libpq alike.
 
 use pgrx::{IntoDatum, pg_sys};
 

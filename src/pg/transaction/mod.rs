@@ -4,9 +4,10 @@
 
 pub mod durability;
 pub mod epoch;
+pub mod prepared;
 pub mod snapshot;
 pub mod subtransaction;
-pub mod utility;
+pub mod top_level;
 
 use crate::pg::error::{Error, Result};
 use pgrx::{PgTryBuilder, pg_sys};

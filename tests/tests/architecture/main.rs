@@ -76,6 +76,22 @@ fn unsafe_stands_at_the_edge_only() {
     violations.check();
 }
 
+/// The PostgreSQL edge is generic: what knows collections, chunks or shards stands above it.
+#[test]
+fn the_edge_does_not_know_what_is_sharded() {
+    let mut violations = Violations::default();
+    for source in Source::read_all("src/pg") {
+        for (line, word, _) in source.words() {
+            // The extension's own name, and Rust's library.
+            let plain = word.to_lowercase().replace("docshard", "").replace("collections", "");
+            if ["collection", "chunk", "shard", "router"].iter().any(|name| plain.contains(name)) {
+                violations.add(&source, line, &format!("`{word}` in src/pg"));
+            }
+        }
+    }
+    violations.check();
+}
+
 /// Everything goes through `spi::plan_with` and `spi::run_script`, which pin the search path and check names.
 #[test]
 fn statements_are_prepared_in_one_place() {

@@ -1,12 +1,7 @@
-//! PostgreSQL's commands that are no part of a transaction: one of our own is run, and COMMIT PREPARED and ROLLBACK
-//! PREPARED of a client's are watched: who has parts of the transaction elsewhere ends them, too.
+//! Watches COMMIT PREPARED and ROLLBACK PREPARED: whoever has parts of the transaction elsewhere ends them, too.
 
-use crate::pg::error::{Error, Result};
-use crate::pg::transaction;
-use docshard_core::error::Kind;
-use pgrx::{PgBox, PgList, pg_guard, pg_sys};
-use std::ffi::{CStr, CString, c_char};
-use std::ptr::null_mut;
+use pgrx::{PgBox, pg_guard, pg_sys};
+use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 
 /// How a prepared transaction ended.
@@ -30,7 +25,7 @@ pub struct Watch {
 static WATCH: OnceLock<(Watch, pg_sys::ProcessUtility_hook_type)> = OnceLock::new();
 
 /// Begins to watch; called from `_PG_init`.
-pub fn watch_prepared(watch: Watch) {
+pub fn watch(watch: Watch) {
     // SAFETY: a backend has one thread; the hook that was there before is called by ours.
     unsafe {
         if WATCH.set((watch, pg_sys::ProcessUtility_hook)).is_ok() {
@@ -96,60 +91,4 @@ unsafe extern "C-unwind" fn process_utility(
             (watch.after)(transaction, ended);
         }
     }
-}
-
-/// Runs a command that is no part of a transaction, such as `CREATE INDEX CONCURRENTLY`, as if a client had sent it. Called
-/// outside any transaction, in a background worker.
-///
-/// # Errors
-/// What it raises.
-pub fn run_alone(sql: &str) -> Result<()> {
-    let text = CString::new(sql).map_err(|_| Error::new(Kind::InternalError, "a command with a zero byte"))?;
-    // SAFETY: a context of this function's own, which no transaction's end frees.
-    let memory = unsafe {
-        pg_sys::AllocSetContextCreateInternal(
-            pg_sys::TopMemoryContext,
-            c"docshard command".as_ptr(),
-            pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
-            pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
-            pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
-        )
-    };
-    // SAFETY: outside a transaction. The command commits transactions of its own and begins others, as it does for a client;
-    // its tree, and what it makes of that, is in memory that outlives them all.
-    let result = transaction::guarded(|| unsafe {
-        pg_sys::SetCurrentStatementStartTimestamp();
-        pg_sys::StartTransactionCommand();
-        pg_sys::MemoryContextSwitchTo(memory);
-        let parsed = PgList::<pg_sys::RawStmt>::from_pg(pg_sys::pg_parse_query(text.as_ptr()));
-        let parsed = parsed.get_ptr(0).unwrap_or(null_mut());
-        let queries =
-            pg_sys::pg_analyze_and_rewrite_fixedparams(parsed, text.as_ptr(), std::ptr::null(), 0, null_mut());
-        let planned = pg_sys::pg_plan_queries(queries, text.as_ptr(), 0, null_mut());
-        let planned = PgList::<pg_sys::PlannedStmt>::from_pg(planned).get_ptr(0).unwrap_or(null_mut());
-        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
-        let top = pg_sys::ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
-        pg_sys::ProcessUtility(
-            planned,
-            text.as_ptr(),
-            false,
-            top,
-            null_mut(),
-            null_mut(),
-            pg_sys::None_Receiver,
-            null_mut(),
-        );
-        // The command may have ended the transaction of that snapshot, and begun others.
-        if pg_sys::ActiveSnapshotSet() {
-            pg_sys::PopActiveSnapshot();
-        }
-        pg_sys::CommitTransactionCommand();
-        Ok(())
-    });
-    // SAFETY: outside a transaction again; nothing refers to it any more.
-    unsafe {
-        pg_sys::MemoryContextSwitchTo(pg_sys::TopMemoryContext);
-        pg_sys::MemoryContextDelete(memory);
-    }
-    result
 }

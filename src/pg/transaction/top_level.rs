@@ -1,0 +1,63 @@
+//! Commands that are no part of a transaction, such as `CREATE INDEX CONCURRENTLY`.
+
+use crate::pg::error::{Error, Result};
+use crate::pg::transaction;
+use docshard_core::error::Kind;
+use pgrx::{PgList, pg_sys};
+use std::ffi::CString;
+use std::ptr::null_mut;
+
+/// Runs such a command as if a client had sent it. Called outside any transaction, in a background worker.
+///
+/// # Errors
+/// What it raises.
+pub fn run(sql: &str) -> Result<()> {
+    let text = CString::new(sql).map_err(|_| Error::new(Kind::InternalError, "a command with a zero byte"))?;
+    // SAFETY: a context of this function's own, which no transaction's end frees.
+    let memory = unsafe {
+        pg_sys::AllocSetContextCreateInternal(
+            pg_sys::TopMemoryContext,
+            c"docshard command".as_ptr(),
+            pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
+            pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
+            pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
+        )
+    };
+    // SAFETY: outside a transaction. The command commits transactions of its own and begins others, as it does for a client;
+    // its tree, and what it makes of that, is in memory that outlives them all.
+    let result = transaction::guarded(|| unsafe {
+        pg_sys::SetCurrentStatementStartTimestamp();
+        pg_sys::StartTransactionCommand();
+        pg_sys::MemoryContextSwitchTo(memory);
+        let parsed = PgList::<pg_sys::RawStmt>::from_pg(pg_sys::pg_parse_query(text.as_ptr()));
+        let parsed = parsed.get_ptr(0).unwrap_or(null_mut());
+        let queries =
+            pg_sys::pg_analyze_and_rewrite_fixedparams(parsed, text.as_ptr(), std::ptr::null(), 0, null_mut());
+        let planned = pg_sys::pg_plan_queries(queries, text.as_ptr(), 0, null_mut());
+        let planned = PgList::<pg_sys::PlannedStmt>::from_pg(planned).get_ptr(0).unwrap_or(null_mut());
+        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        let top = pg_sys::ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
+        pg_sys::ProcessUtility(
+            planned,
+            text.as_ptr(),
+            false,
+            top,
+            null_mut(),
+            null_mut(),
+            pg_sys::None_Receiver,
+            null_mut(),
+        );
+        // The command may have ended the transaction of that snapshot, and begun others.
+        if pg_sys::ActiveSnapshotSet() {
+            pg_sys::PopActiveSnapshot();
+        }
+        pg_sys::CommitTransactionCommand();
+        Ok(())
+    });
+    // SAFETY: outside a transaction again; nothing refers to it any more.
+    unsafe {
+        pg_sys::MemoryContextSwitchTo(pg_sys::TopMemoryContext);
+        pg_sys::MemoryContextDelete(memory);
+    }
+    result
+}
