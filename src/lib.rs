@@ -1,7 +1,7 @@
 //! docshard: shards collections of jsonb documents over PostgreSQL nodes.
 //!
 //! Layers, each using only what stands above it: `docshard_core` (pure) · [`pg`], [`storage`], [`remote`] (the edges, the only ones
-//! with `unsafe`) · [`ownership`], [`catalog`], [`router`], … (the cluster) · [`api`] (the face).
+//! with `unsafe`) · [`store`], [`ownership`], [`catalog`], [`router`], … (the cluster) · [`api`] (the face).
 
 pub mod api;
 pub mod balancer;
@@ -15,6 +15,7 @@ pub mod remote;
 pub mod router;
 pub mod status;
 pub mod storage;
+pub mod store;
 pub mod transactions;
 pub mod worker;
 

@@ -111,7 +111,7 @@ pub fn stop(timeout: Duration) -> Result<Stopped> {
     if !stopped.quiet {
         let running = {
             let _snapshot = ActiveSnapshot::latest();
-            migration::undecided_of_balancer()?
+            migration::running_of_balancer()?
         };
         for id in running {
             stopped.aborted += usize::from(migration::jobs::abort_and_wait(id)?.now);

@@ -3,8 +3,9 @@
 use crate::catalog::model::Shard;
 use crate::catalog::sizes::{self, Collection};
 use crate::catalog::{cache, settings, zones};
-use crate::migration::{self, RestingRange};
+use crate::migration;
 use crate::pg::error::Result;
+use crate::store::migrations::Range;
 use docshard_core::cluster::balancer as policy;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::zone::ZoneMap;
@@ -23,7 +24,7 @@ pub(super) struct View {
     /// take part in a move that somebody else began
     in_move: HashSet<ShardId>,
     /// what is not to be moved for now
-    resting: Vec<RestingRange>,
+    resting: Vec<Range>,
 }
 
 /// What moves work towards: shards, and which zones are where.
@@ -54,7 +55,7 @@ impl View {
             chunk_size_mb: settings::integer("chunk_size_mb")?.unsigned_abs(),
             zones: zones::all()?,
             zones_of_shards: zones::of_shards()?,
-            in_move: migration::shards_of_undecided()?.into_iter().collect(),
+            in_move: migration::busy_shards()?.into_iter().collect(),
             resting: migration::resting_ranges()?,
         })
     }
@@ -67,7 +68,8 @@ impl View {
 
     /// True if a part of the range is not to be moved for now.
     pub(super) fn rests(&self, collection: i32, min: &[u8], max: &[u8]) -> bool {
-        self.resting.iter().any(|range| range.meets(collection, min, max))
+        let meets = |range: &Range| min < range.max.as_slice() && range.min.as_slice() < max;
+        self.resting.iter().any(|range| range.collection == collection && meets(range))
     }
 
     pub(super) fn goal(&self) -> Goal {

@@ -6,16 +6,16 @@
 
 use super::model::{Collection, Index, Place, Shard};
 use crate::pg::error::{Error, Result};
-use crate::pg::object::invalidation;
-use crate::pg::server::{foreign_server_oid, relation_oid};
-use crate::pg::spi;
-use crate::pg::spi::param::Param;
+use crate::pg::server::foreign_server_oid;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use docshard_core::cluster::chunk_map::{Chunk, ChunkMap, ShardId};
+use crate::pg::{datum::json, object::invalidation};
+use crate::store::indexes::StoredIndex;
+use crate::store::{self, chunks, collections, placements};
+use docshard_core::cluster::chunk_map::{ChunkMap, ShardId};
 use docshard_core::error::Kind;
 use docshard_core::query::index::{IndexKeys, Partial};
 use docshard_core::values::collation::Collator;
-use docshard_core::values::key::KeyPattern;
+use serde_json::Value as Json;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -54,7 +54,7 @@ pub(super) fn generation() -> Result<u64> {
         CACHE.with_borrow_mut(|cache| *cache = Cache::default());
     }
     if CACHE.with_borrow(|cache| cache.watched_in) != generation {
-        let Some(relation) = relation_oid(c"docshard_catalog", c"collections") else {
+        let Some(relation) = store::relation(c"collections") else {
             return Err(Error::new(Kind::InternalError, "docshard's catalog is missing in this database"));
         };
         invalidation::watch(relation);
@@ -111,23 +111,15 @@ pub fn shards() -> Result<Shards> {
         return Ok(shards);
     }
     let _snapshot = ActiveSnapshot::latest();
-    let rows = spi::read("SELECT id, name, server, draining, max_size_mb FROM docshard_catalog.shards", &[])?;
     let mut shards = HashMap::new();
-    for row in &rows {
-        let server = row.opt_text(2).map(str::to_owned);
+    for store::shards::StoredShard { id, name, server, draining, max_size_mb } in store::shards::read_all()? {
         let place = match &server {
             None => Place::Local,
             Some(server) => Place::Remote(foreign_server_oid(server).ok_or_else(|| {
-                Error::new(
-                    Kind::ShardNotFound,
-                    format!("foreign server \"{server}\" of shard \"{}\" is gone", row.text(1)),
-                )
+                Error::new(Kind::ShardNotFound, format!("foreign server \"{server}\" of shard \"{name}\" is gone"))
             })?),
         };
-        let id = row.i32(0);
-        let max_size_mb = row.get(4).is_some().then(|| row.i32(4));
-        let name = row.text(1).to_owned();
-        shards.insert(id, Rc::new(Shard { id, name, server, place, draining: row.bool(3), max_size_mb }));
+        shards.insert(id, Rc::new(Shard { id, name, server, place, draining, max_size_mb }));
     }
     let shards = Rc::new(shards);
     CACHE.with_borrow_mut(|cache| cache.shards = Some((generation, Rc::clone(&shards))));
@@ -153,132 +145,96 @@ pub fn shard_named(name: &str) -> Result<Rc<Shard>> {
     })
 }
 
-fn load(namespace: &str, known: Option<Rc<Collection>>) -> Result<Option<Rc<Collection>>> {
+fn load(namespace: &str, cached: Option<Rc<Collection>>) -> Result<Option<Rc<Collection>>> {
     let _snapshot = ActiveSnapshot::latest();
-    let rows = spi::read(
-        "SELECT id, token, revision, key, is_unique, collation_spec FROM docshard_catalog.collections WHERE namespace = $1",
-        &[Param::Text(namespace)],
-    )?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    let (id, token, revision) = (row.i32(0), row.i64(1), row.i64(2));
-    if let Some(known) = &known
-        && (known.id, known.token, known.revision) == (id, token, revision)
+    let Some(definition) = collections::read_definition(namespace)? else { return Ok(None) };
+    let (id, token, revision) = (definition.id, definition.token, definition.revision);
+    if let Some(cached) = &cached
+        && (cached.id, cached.token, cached.revision) == (id, token, revision)
     {
-        return Ok(Some(Rc::clone(known)));
+        return Ok(Some(Rc::clone(cached)));
     }
-    let key = match row.opt_text(3) {
-        Some(text) => KeyPattern::parse(&parse_stored(text)?)?,
-        None => KeyPattern::unsharded(),
-    };
-    let known = known.filter(|known| (known.id, known.token, &known.key) == (id, token, &key));
-    let map = match known.map(|known| changed_map(id, &known)).transpose()?.flatten() {
+    let key = collections::pattern(definition.key.as_ref())?;
+    let cached = cached.filter(|cached| (cached.id, cached.token, &cached.key) == (id, token, &key));
+    let map = match cached.map(|cached| changed_map(id, &cached)).transpose()?.flatten() {
         Some(map) => map,
         None => Rc::new(whole_map(id)?),
     };
-    let placements = spi::read(
-        "SELECT shard_id, version FROM docshard_catalog.placements WHERE collection_id = $1",
-        &[Param::Int4(id)],
-    )?;
-    let indexes = spi::read(
-        "SELECT id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter, collation_spec, \
-                wildcard_projection \
-         FROM docshard_catalog.indexes WHERE collection_id = $1 ORDER BY id",
-        &[Param::Int4(id)],
-    )?;
-    let indexes = indexes
-        .iter()
-        .map(|i| {
-            let keys_json = i.text(2).to_owned();
-            let collation = parse_collation(i.opt_text(8))?;
-            let projection = i.opt_text(9).map(parse_stored).transpose()?;
-            let keys = IndexKeys::parse(&parse_stored(&keys_json)?)?.projected(projection.as_ref())?;
-            let sparse = i.bool(6);
-            let partial = match i.opt_text(7) {
-                Some(text) => Some(Partial::parse(&parse_stored(text)?, collation.as_deref())?),
-                None => sparse.then(|| Partial::sparse(&keys)),
-            };
-            Ok(Index {
-                id: i.i32(0),
-                name: i.text(1).to_owned(),
-                definition: IndexKeys::definition(&keys_json, i.opt_text(9), collation.as_deref()),
-                keys_json,
-                keys: keys.under(collation),
-                wildcard_projection: projection,
-                unique: i.bool(3),
-                hidden: i.bool(4),
-                sparse,
-                partial: partial.map(Rc::new),
-                expire_after_s: i.get(5).map(|_| i.i64(5)),
-            })
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let placements = placements::read(id)?;
     Ok(Some(Rc::new(Collection {
         id,
         namespace: namespace.to_owned(),
         key,
-        unique: row.bool(4),
-        collation: parse_collation(row.opt_text(5))?,
+        unique: definition.unique,
+        collation: collator(definition.collation.as_ref())?,
         token,
         revision,
         map,
-        placements: placements.iter().map(|p| (p.i32(0), p.i64(1))).collect(),
-        indexes,
+        placements: placements.iter().map(|placement| (placement.shard, placement.version)).collect(),
+        indexes: store::indexes::read(id)?.into_iter().map(index).collect::<Result<_>>()?,
     })))
 }
 
-fn chunk(row: &spi::Row) -> Chunk {
-    Chunk { min: row.bytes(0), max: row.bytes(1), shard: row.i32(2) }
-}
-
-/// The map as the active snapshot shows it. Row by row: all rows at once take many times the memory of the map.
-fn whole_map(collection: i32) -> Result<ChunkMap> {
-    let sql = "SELECT min, max, shard_id FROM docshard_catalog.chunks WHERE collection_id = $1 ORDER BY min";
-    let mut rows = spi::Cursor::open(sql, &[Param::Int4(collection)])?;
-    let mut failed = None;
-    let chunks = std::iter::from_fn(|| {
-        rows.next_row().unwrap_or_else(|error| {
-            failed = Some(error);
-            None
-        })
-    });
-    let map = ChunkMap::new(chunks.map(|row| chunk(&row)));
-    failed.map_or_else(|| Ok(map?), Err)
-}
-
-/// The map that is known, with what has changed since; None if that is much, or does not fit in.
-fn changed_map(collection: i32, known: &Collection) -> Result<Option<Rc<ChunkMap>>> {
-    // In the order of an index, so that the planner does not think of reading all chunks.
-    let sql = format!(
-        "SELECT min, max, shard_id FROM docshard_catalog.chunks WHERE collection_id = $1 AND revision > $2 \
-         ORDER BY revision LIMIT {MANY_CHANGES}"
-    );
-    let rows = spi::read(&sql, &[Param::Int4(collection), Param::Int8(known.revision)])?;
-    if rows.is_empty() {
-        return Ok(Some(Rc::clone(&known.map)));
-    }
-    if rows.len() >= MANY_CHANGES {
-        return Ok(None);
-    }
-    let mut changed: Vec<Chunk> = rows.iter().map(chunk).collect();
-    changed.sort_unstable_by(|a, b| a.min.cmp(&b.min));
-    Ok(known.map.with_changes(&changed).ok().map(Rc::new))
-}
-
-fn parse_collation(stored: Option<&str>) -> Result<Option<Arc<Collator>>> {
-    Ok(match stored {
-        Some(text) => Collator::parse(&parse_stored(text)?)?.map(Arc::new),
-        None => None,
+fn index(stored: StoredIndex) -> Result<Index> {
+    let collation = collator(stored.collation.as_ref())?;
+    let projection = stored.wildcard_projection.as_deref().map(json::parse).transpose()?;
+    let keys = IndexKeys::parse(&json::parse(&stored.keys)?)?.projected(projection.as_ref())?;
+    let partial = match &stored.partial_filter {
+        Some(filter) => Some(Partial::parse(filter, collation.as_deref())?),
+        None => stored.sparse.then(|| Partial::sparse(&keys)),
+    };
+    Ok(Index {
+        id: stored.id,
+        name: stored.name,
+        definition: IndexKeys::definition(&stored.keys, stored.wildcard_projection.as_deref(), collation.as_deref()),
+        keys_json: stored.keys,
+        keys: keys.under(collation),
+        wildcard_projection: projection,
+        unique: stored.unique,
+        hidden: stored.hidden,
+        sparse: stored.sparse,
+        partial: partial.map(Rc::new),
+        expire_after_s: stored.expire_after_s,
     })
 }
 
-fn parse_stored(text: &str) -> Result<serde_json::Value> {
-    serde_json::from_str(text).map_err(|e| Error::new(Kind::InternalError, format!("the catalog holds bad JSON: {e}")))
+/// The map as the active snapshot shows it.
+fn whole_map(collection: i32) -> Result<ChunkMap> {
+    let mut failed = None;
+    let mut rows = chunks::read_all(collection)?;
+    let chunks = std::iter::from_fn(|| match rows.next()? {
+        Ok(chunk) => Some(chunk),
+        Err(error) => {
+            failed = Some(error);
+            None
+        }
+    });
+    let map = ChunkMap::new(chunks);
+    failed.map_or_else(|| Ok(map?), Err)
+}
+
+/// The cached map, with what has changed since; None if that is much, or does not fit in.
+fn changed_map(collection: i32, cached: &Collection) -> Result<Option<Rc<ChunkMap>>> {
+    let mut changed = chunks::read_changed(collection, cached.revision, MANY_CHANGES)?;
+    if changed.is_empty() {
+        return Ok(Some(Rc::clone(&cached.map)));
+    }
+    if changed.len() >= MANY_CHANGES {
+        return Ok(None);
+    }
+    changed.sort_unstable_by(|a, b| a.min.cmp(&b.min));
+    Ok(cached.map.with_changes(&changed).ok().map(Rc::new))
+}
+
+fn collator(stored: Option<&Json>) -> Result<Option<Arc<Collator>>> {
+    Ok(stored.map(Collator::parse).transpose()?.flatten().map(Arc::new))
 }
 
 #[cfg(any(test, feature = "pg_test"))]
 #[pgrx::pg_schema]
 mod tests {
     use super::*;
+    use crate::pg::spi;
     use pgrx::pg_test;
 
     /// What a session makes of its map after a change is what another reads.
@@ -305,8 +261,7 @@ mod tests {
             assert_eq!(check("map.c"), number + 2);
             // What is new is read, and no more.
             let _snapshot = ActiveSnapshot::latest();
-            let sql = "SELECT FROM docshard_catalog.chunks WHERE collection_id = $1 AND revision > $2";
-            let changed = spi::read(sql, &[Param::Int4(before.id), Param::Int8(before.revision)]).unwrap().len();
+            let changed = chunks::read_changed(before.id, before.revision, MANY_CHANGES).unwrap().len();
             assert_eq!(changed, 2);
             assert!(changed_map(before.id, &before).unwrap().is_some_and(|map| map.len() == number + 2));
         }

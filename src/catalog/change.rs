@@ -1,8 +1,8 @@
 //! How metadata is changed.
 //!
 //! RULE: who changes a collection's chunks, placements or indexes first locks its row ([`lock`]), and ends with
-//! [`touch`]. So changes of one collection come one after the other, and every cached map notices. What becomes of a chunk's
-//! bounds or owner is written with [`NEXT_REVISION`]; a chunk that is gone is covered by others that are.
+//! [`touch`]. So changes of one collection come one after the other, and every cached map notices. A chunk that is
+//! gone is covered by others, of a newer revision.
 //!
 //! INVARIANT: a copy of the router changes nothing: [`lock`], [`touch`] and [`log`] refuse it.
 
@@ -13,21 +13,11 @@ use crate::pg::server::relation_oid;
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::epoch::{self, Epoch};
+use crate::store::collections;
 use docshard_core::error::Kind;
 use std::cell::RefCell;
 
-/// A collection's row, locked until the transaction ends.
-#[derive(Debug, Clone)]
-pub struct Locked {
-    /// the collection's number
-    pub id: i32,
-    /// its token
-    pub token: i64,
-    /// the last version given out
-    pub version: i64,
-    /// its shard key as JSON; None if unsharded
-    pub key: Option<String>,
-}
+pub use crate::store::collections::{Locked, next_version};
 
 thread_local! {
     /// Collections whose rows this transaction has locked.
@@ -55,31 +45,11 @@ fn note_locked(collection: i32) {
 /// `NamespaceNotFound`; `NotWritablePrimary` at a copy of the router.
 pub fn lock(namespace: &str) -> Result<Locked> {
     cluster::require_router()?;
-    let rows = spi::query(
-        "SELECT id, token, version, key FROM docshard_catalog.collections WHERE namespace = $1 FOR UPDATE",
-        &[Param::Text(namespace)],
-    )?;
-    let Some(row) = rows.first() else {
-        return Err(Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")));
-    };
-    note_locked(row.i32(0));
-    Ok(Locked { id: row.i32(0), token: row.i64(1), version: row.i64(2), key: row.opt_text(3).map(str::to_owned) })
+    let locked = collections::lock(namespace)?
+        .ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")))?;
+    note_locked(locked.id);
+    Ok(locked)
 }
-
-/// The next ownership version of a locked collection: never given out before, never again.
-///
-/// # Errors
-/// Internal ones.
-pub fn next_version(collection: i32) -> Result<i64> {
-    let rows = spi::query(
-        "UPDATE docshard_catalog.collections SET version = version + 1 WHERE id = $1 RETURNING version",
-        &[Param::Int4(collection)],
-    )?;
-    rows.first().map(|row| row.i64(0)).ok_or_else(|| Error::new(Kind::NamespaceNotFound, "the collection is gone"))
-}
-
-/// In SQL, the revision of a chunk that is written now: what [`touch`] will make the collection's. `$1` is the collection.
-pub const NEXT_REVISION: &str = "(SELECT revision + 1 FROM docshard_catalog.collections WHERE id = $1)";
 
 /// Advances a collection's revision and announces the change.
 ///
@@ -87,10 +57,7 @@ pub const NEXT_REVISION: &str = "(SELECT revision + 1 FROM docshard_catalog.coll
 /// `NotWritablePrimary` at a copy of the router.
 pub fn touch(collection: i32) -> Result<()> {
     cluster::require_router()?;
-    spi::execute(
-        "UPDATE docshard_catalog.collections SET revision = revision + 1 WHERE id = $1",
-        &[Param::Int4(collection)],
-    )?;
+    collections::advance_revision(collection)?;
     announce();
     Ok(())
 }

@@ -2,15 +2,17 @@
 //!
 //! The rows of `docshard_catalog.lost_shards` stay: a database that comes back is known by them, and refused.
 
-use super::change::{self, NEXT_REVISION};
+use super::change;
+use super::collections::refuse_while_building;
 use super::model::{Index, Shard};
 use super::nodes::{read_on, run_on_all};
-use super::{access, cache, collections, last_sizes, zones};
+use super::{access, cache, last_sizes, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::credentials;
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
-use docshard_core::cluster::chunk_map::ShardId;
+use crate::store::{chunks, collections, databases, placements, shards};
+use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
@@ -24,39 +26,27 @@ const NAMED_RANGES: usize = 100;
 /// # Errors
 /// Internal ones.
 pub fn loss(shard: ShardId) -> Result<Vec<Json>> {
-    let owning = spi::query(
-        "SELECT c.id, c.namespace, c.key FROM docshard_catalog.collections c \
-         WHERE EXISTS (SELECT FROM docshard_catalog.chunks k WHERE k.collection_id = c.id AND k.shard_id = $1) \
-         ORDER BY c.namespace",
-        &[Param::Int4(shard)],
-    )?;
+    let owning = collections::with_chunks_on(shard)?;
     let mut lost = Vec::with_capacity(owning.len());
-    for row in &owning {
-        let id = row.i32(0);
-        let key = match row.opt_text(2) {
-            Some(text) => KeyPattern::parse(&crate::pg::datum::json::parse(text)?)?,
-            None => KeyPattern::unsharded(),
-        };
-        let chunks = spi::query(
-            "SELECT min, max FROM docshard_catalog.chunks WHERE collection_id = $1 AND shard_id = $2 ORDER BY min",
-            &[Param::Int4(id), Param::Int4(shard)],
-        )?;
+    for collection in &owning {
+        let key = collections::pattern(collection.key.as_ref())?;
+        let chunks = chunks::of_shard(collection.id, shard)?;
         let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for chunk in &chunks {
             match ranges.last_mut() {
-                Some(last) if last.1 == chunk.bytes(0) => last.1 = chunk.bytes(1),
-                _ => ranges.push((chunk.bytes(0), chunk.bytes(1))),
+                Some(last) if last.1 == chunk.min => last.1.clone_from(&chunk.max),
+                _ => ranges.push((chunk.min.clone(), chunk.max.clone())),
             }
         }
-        let known = last_sizes::last_known(shard, id)?;
+        let known = last_sizes::last_known(shard, collection.id)?;
         let named: Vec<Json> = ranges
             .iter()
             .take(NAMED_RANGES)
             .map(|(min, max)| json!({"min": key.bound_to_json(min), "max": key.bound_to_json(max)}))
             .collect();
         lost.push(json!({
-            "ns": row.text(1), "chunks": chunks.len(),
-            "ranges": if row.opt_text(2).is_some() { json!(named) } else { Json::Null },
+            "ns": collection.namespace, "chunks": chunks.len(),
+            "ranges": if collection.key.is_some() { json!(named) } else { Json::Null },
             "documents": known.as_ref().map(|(documents, _)| documents),
             "asOf": known.as_ref().map(|(_, at)| at),
         }));
@@ -151,49 +141,17 @@ pub fn heirs(lost: ShardId) -> Result<Vec<ShardId>> {
     Ok(heirs)
 }
 
-/// The heir with the fewest chunks.
-fn emptiest(heirs: &[ShardId]) -> Result<ShardId> {
-    let rows = spi::query(
-        "SELECT id FROM docshard_catalog.shards s WHERE id = ANY ($1) ORDER BY \
-         (SELECT pg_catalog.count(*) FROM docshard_catalog.chunks c WHERE c.shard_id = s.id) + \
-         (SELECT pg_catalog.count(*) FROM docshard_catalog.databases d WHERE d.primary_shard = s.id), id LIMIT 1",
-        &[Param::Int4Array(heirs)],
-    )?;
-    rows.first().map(|row| row.i32(0)).ok_or_else(|| Error::new(Kind::ShardNotFound, "no shard is left"))
-}
-
 /// Gives the databases whose primary it was another one.
 ///
 /// # Errors
 /// Internal ones.
 pub fn move_databases(lost: ShardId, heirs: &[ShardId]) -> Result<Vec<String>> {
-    let rows = spi::query(
-        "SELECT name FROM docshard_catalog.databases WHERE primary_shard = $1 ORDER BY name FOR UPDATE",
-        &[Param::Int4(lost)],
-    )?;
-    for row in &rows {
-        spi::execute(
-            "UPDATE docshard_catalog.databases SET primary_shard = $2 WHERE name = $1",
-            &[Param::Text(row.text(0)), Param::Int4(emptiest(heirs)?)],
-        )?;
+    let moved = databases::lock_of_primary(lost)?;
+    for database in &moved {
+        let none = || Error::new(Kind::ShardNotFound, "no shard is left");
+        databases::set_primary(database, shards::emptiest_of(heirs)?.ok_or_else(none)?)?;
     }
-    Ok(rows.iter().map(|row| row.text(0).to_owned()).collect())
-}
-
-/// The collections that a shard has, or may get by a move.
-///
-/// # Errors
-/// Internal ones.
-pub fn collections_of(shard: ShardId) -> Result<Vec<String>> {
-    let rows = spi::query(
-        "SELECT namespace FROM docshard_catalog.collections c \
-         WHERE EXISTS (SELECT FROM docshard_catalog.placements p WHERE p.collection_id = c.id AND p.shard_id = $1) \
-         OR EXISTS (SELECT FROM docshard_catalog.chunks k WHERE k.collection_id = c.id AND k.shard_id = $1) \
-         OR EXISTS (SELECT FROM docshard_catalog.migrations m WHERE m.collection_id = c.id AND m.state <> 'done' \
-                    AND (m.donor = $1 OR m.recipient = $1)) ORDER BY namespace",
-        &[Param::Int4(shard)],
-    )?;
-    Ok(rows.iter().map(|row| row.text(0).to_owned()).collect())
+    Ok(moved)
 }
 
 /// Gives a collection's ranges on the lost shard to others, where they are empty. Its row is locked, and no chunk of it moves.
@@ -204,26 +162,21 @@ pub fn collections_of(shard: ShardId) -> Result<Vec<String>> {
 /// Those of the heirs.
 pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()> {
     let locked = change::lock(namespace)?;
-    collections::refuse_while_building(locked.id, namespace)?;
+    refuse_while_building(locked.id, namespace)?;
     let collection = cache::get(namespace)?;
-    let chunks = spi::query(
-        "SELECT min, max FROM docshard_catalog.chunks WHERE collection_id = $1 AND shard_id = $2 ORDER BY min",
-        &[Param::Int4(locked.id), Param::Int4(lost)],
-    )?;
+    let chunks = chunks::of_shard(locked.id, lost)?;
     if !chunks.is_empty() {
         let version = change::next_version(locked.id)?;
-        let primary = spi::query(
-            "SELECT d.primary_shard FROM docshard_catalog.databases d JOIN docshard_catalog.collections c ON c.database = d.name \
-             WHERE c.id = $1 AND c.key IS NULL",
-            &[Param::Int4(locked.id)],
-        )?;
-        let primary = primary.first().map(|row| row.i32(0)).filter(|primary| heirs.contains(primary));
+        let primary = match &locked.key {
+            None => databases::primary(super::namespace::split(namespace)?.0)?,
+            Some(_) => None,
+        };
+        let primary = primary.filter(|primary| heirs.contains(primary));
         let ranges = zones::of(namespace)?;
         let zones = zones::of_shards()?;
         let mut targets: HashMap<ShardId, usize> = HashMap::new();
-        for row in &chunks {
-            let (min, max) = (row.bytes(0), row.bytes(1));
-            let zone = ranges.covering(&min, &max).map(|range| range.zone.as_str());
+        for Chunk { min, max, .. } in &chunks {
+            let zone = ranges.covering(min, max).map(|range| range.zone.as_str());
             let in_zone = |shard: &ShardId| {
                 zone.is_none_or(|zone| zones.get(shard).is_some_and(|all| all.iter().any(|one| one == zone)))
             };
@@ -236,22 +189,14 @@ pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()>
                 .or_else(|| fewest(&mut heirs.iter()))
                 .ok_or_else(|| Error::new(Kind::ShardNotFound, "no shard is left"))?;
             *targets.entry(target).or_default() += 1;
-            spi::execute(
-                &format!(
-                    "UPDATE docshard_catalog.chunks SET shard_id = $3, version = $4, jumbo = false, revision = {NEXT_REVISION} \
-                     WHERE collection_id = $1 AND min = $2"
-                ),
-                &[Param::Int4(locked.id), Param::Bytea(&min), Param::Int4(target), Param::Int8(version)],
-            )?;
+            chunks::set_owner(locked.id, (min, max), lost, target, version)?;
+            chunks::set_jumbo(locked.id, min, false)?;
         }
         let mut targets: Vec<ShardId> = targets.into_keys().collect();
         targets.sort_unstable();
         place(namespace, &locked, &targets, version, &collection.key, &collection.indexes)?;
     }
-    spi::execute(
-        "DELETE FROM docshard_catalog.placements WHERE collection_id = $1 AND shard_id = $2",
-        &[Param::Int4(locked.id), Param::Int4(lost)],
-    )?;
+    placements::delete(locked.id, lost)?;
     change::touch(locked.id)
 }
 
@@ -264,13 +209,7 @@ fn place(
     key: &KeyPattern,
     indexes: &[Index],
 ) -> Result<()> {
-    for target in targets {
-        spi::execute(
-            "INSERT INTO docshard_catalog.placements (collection_id, shard_id, version) VALUES ($1, $2, $3) \
-             ON CONFLICT (collection_id, shard_id) DO UPDATE SET version = excluded.version",
-            &[Param::Int4(locked.id), Param::Int4(*target), Param::Int8(version)],
-        )?;
-    }
+    placements::insert_or_set(locked.id, targets, version)?;
     run_on_all(
         targets,
         "SELECT docshard_internal.create_table($1, $2, $3, $4)",

@@ -5,8 +5,9 @@ use super::model::{Collection, Index, Shard};
 use super::nodes::{query_on, run_on};
 use super::{cache, change, databases, indexes, namespace, settings, undisturbed, zones};
 use crate::pg::error::{Error, Result};
-use crate::pg::spi;
 use crate::pg::spi::param::Param;
+use crate::store;
+use docshard_core::cluster::chunk_map::Chunk;
 use docshard_core::cluster::zone::ZoneMap;
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyPattern;
@@ -135,21 +136,15 @@ fn shard_new(
     }
     let homes = zones::homes(&shards.iter().map(|shard| shard.id).collect::<Vec<_>>())?;
     let chunks = zones.initial_chunks(pattern, bounds, &homes, primary);
-    let chunks: Vec<_> = chunks.into_iter().map(|chunk| (chunk.min, chunk.max, chunk.shard)).collect();
-    lay_out(id, pattern, &chunks)?;
+    lay_out(id, name, pattern, &chunks)?;
     if options.unique {
-        set_unique(id)?;
+        store::collections::set_unique(id)?;
         indexes::create_for_unique_key(name, pattern)?;
     }
     for index in former.iter().flat_map(|former| &former.indexes) {
         indexes::create(name, &index.keys_json, &index.into())?;
     }
     Ok(id)
-}
-
-fn set_unique(id: i32) -> Result<()> {
-    spi::execute("UPDATE docshard_catalog.collections SET is_unique = true WHERE id = $1", &[Param::Int4(id)])?;
-    Ok(())
 }
 
 /// Shards a collection with documents, on the shard where it is, and splits it at once; false if it is empty.
@@ -188,21 +183,19 @@ fn shard_existing(
         &format!("UPDATE {table} t SET skey = docshard_internal.shard_key(t.doc, $1)"),
         &[Param::Text(&pattern_json)],
     )?;
-    spi::execute(
-        "UPDATE docshard_catalog.collections SET key = $2::text::json WHERE id = $1",
-        &[Param::Int4(collection.id), Param::Text(&pattern_json)],
-    )?;
+    store::collections::set_key(collection.id, &pattern_json)?;
     change::next_version(collection.id)?;
     let chunk_size = settings::integer("chunk_size_mb")? * 1024 * 1024;
     let mut bounds = split_bounds(&shard, &table, pattern, bytes, chunk_size)?;
     bounds.extend(zones.cuts(&pattern.min_bound(), &pattern.max_bound()));
     bounds.sort_unstable();
     bounds.dedup();
-    let chunks: Vec<_> = bounds.windows(2).map(|pair| (pair[0].clone(), pair[1].clone(), shard.id)).collect();
-    spi::execute("DELETE FROM docshard_catalog.chunks WHERE collection_id = $1", &[Param::Int4(collection.id)])?;
-    lay_out(collection.id, pattern, &chunks)?;
+    let chunks: Vec<_> =
+        bounds.windows(2).map(|pair| Chunk { min: pair[0].clone(), max: pair[1].clone(), shard: shard.id }).collect();
+    store::chunks::delete_all(collection.id)?;
+    lay_out(collection.id, name, pattern, &chunks)?;
     if options.unique {
-        set_unique(collection.id)?;
+        store::collections::set_unique(collection.id)?;
         indexes::create_for_unique_key(name, pattern)?;
     }
     Ok(true)

@@ -16,10 +16,10 @@ use super::change::{self, Locked};
 use crate::pg::error::{Error, Result};
 use crate::pg::process::job;
 use crate::pg::server::{lock_timeout_ms, sleep_ms};
-use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store::collections;
+use crate::store::migrations::{self, Undecided};
 use docshard_core::error::Kind;
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -33,15 +33,6 @@ const BALANCER_PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time between two looks at the moves, in milliseconds.
 const POLL_MS: i64 = 20;
-
-/// A move that may still change who owns what.
-struct Undecided {
-    id: i64,
-    /// it can be aborted
-    running: bool,
-    /// the balancer has begun it
-    of_balancer: bool,
-}
 
 /// Locks a collection's metadata once none of its chunks is being moved; until the transaction ends none will be.
 ///
@@ -82,21 +73,13 @@ pub fn try_share(collection: i32) -> bool {
 
 fn number(namespace: &str) -> Result<i32> {
     let _snapshot = ActiveSnapshot::latest();
-    let rows =
-        spi::read("SELECT id FROM docshard_catalog.collections WHERE namespace = $1", &[Param::Text(namespace)])?;
-    rows.first()
-        .map(|row| row.i32(0))
+    collections::read_id(namespace)?
         .ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")))
 }
 
 fn undecided(collection: i32) -> Result<Vec<Undecided>> {
     let _snapshot = ActiveSnapshot::latest();
-    let rows = spi::read(
-        "SELECT id, state = 'running', reason <> 'manual' FROM docshard_catalog.migrations \
-         WHERE collection_id = $1 AND state IN ('running', 'committed') ORDER BY id",
-        &[Param::Int4(collection)],
-    )?;
-    Ok(rows.iter().map(|row| Undecided { id: row.i64(0), running: row.bool(1), of_balancer: row.bool(2) }).collect())
+    migrations::read_undecided(collection)
 }
 
 fn conflict(namespace: &str, migration: i64) -> Error {
@@ -104,7 +87,7 @@ fn conflict(namespace: &str, migration: i64) -> Error {
         Kind::ConflictingOperationInProgress,
         format!("a chunk of {namespace} is being moved (migration {migration})"),
     )
-    .with_hint("Wait until it has ended; docshard_catalog.migrations shows it.")
+    .with_hint("Wait until it has ended; the view docshard.migrations shows it.")
 }
 
 fn await_moves(collection: i32, namespace: &str) -> Result<()> {

@@ -9,6 +9,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
 use crate::pg::{process, transaction};
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store::migrations::{Outcome, outcome};
 use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
 use std::time::{Duration, Instant};
@@ -42,7 +43,7 @@ pub(super) fn interrupted() -> Error {
 /// `NoMatchingDocument` if there is no such move.
 pub fn abort(id: i64) -> Result<Aborted> {
     let now = transaction::run(|| {
-        record::find(id)?;
+        record::require(id)?;
         let aborted = record::advance(id, State::Running, State::Aborted)?;
         if aborted {
             record::note_error(id, &interrupted())?;
@@ -54,7 +55,7 @@ pub fn abort(id: i64) -> Result<Aborted> {
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let (state, moved) = transaction::run(|| record::fate(id))?;
+        let Outcome { state, is_moved: moved, .. } = transaction::run(|| outcome(id))?;
         if state == State::Done || Instant::now() >= deadline {
             return Ok(Aborted { now, moved, unfinished: state != State::Done });
         }
@@ -65,7 +66,7 @@ pub fn abort(id: i64) -> Result<Aborted> {
             lock::release_for_session(tag, Mode::Exclusive);
             if let Err(error) = settled {
                 transaction::run(|| record::note_error(id, &error))?;
-                let (_, moved) = transaction::run(|| record::fate(id))?;
+                let moved = transaction::run(|| outcome(id))?.is_moved;
                 return Ok(Aborted { now, moved, unfinished: true });
             }
             continue;

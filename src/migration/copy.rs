@@ -112,7 +112,7 @@ impl<'a> Copy<'a> {
     /// As [`Copy::note_now`], in the caller's transaction.
     pub(super) fn note_size(&self) -> Result<()> {
         let lag = i64::try_from(self.lag).unwrap_or(i64::MAX);
-        record::note_progress(self.record.id, self.documents, self.bytes, self.rounds, lag)
+        record::set_progress(self.record.id, self.documents, self.bytes, self.rounds, lag)
     }
 
     /// Waits for as long as the copy is quicker than that; 0 is no limit.

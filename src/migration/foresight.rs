@@ -4,10 +4,11 @@
 //! INVARIANT: nothing relies on such a map. As with any other, a shard that is not at the version that it assumes refuses
 //! the statement; and the recipient is at the version of a move only since both of its parts have been committed.
 
-use super::record::{self, Record};
+use super::record;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
 use crate::storage::lock::{self, Tag};
+use crate::store::migrations::Decided;
 use std::rc::Rc;
 
 /// A map that the catalog does not have yet.
@@ -28,14 +29,14 @@ impl Foreseen {
     pub fn of(collection: &Collection) -> Result<Option<Self>> {
         let decided = record::decided(collection.id)?;
         let mut foreseen: Option<Collection> = None;
-        for (_, record) in &decided {
-            let Some(next) = after(foreseen.as_ref().unwrap_or(collection), record) else { return Ok(None) };
+        for migration in &decided {
+            let Some(next) = after(foreseen.as_ref().unwrap_or(collection), migration) else { return Ok(None) };
             foreseen = Some(next);
         }
         Ok(foreseen.map(|collection| Self {
             collection: Rc::new(collection),
-            is_late: decided.iter().any(|(is_late, _)| *is_late),
-            moves: decided.iter().map(|(_, record)| record.id).collect(),
+            is_late: decided.iter().any(|migration| migration.is_late),
+            moves: decided.iter().map(|migration| migration.id).collect(),
         }))
     }
 
@@ -45,8 +46,8 @@ impl Foreseen {
     }
 }
 
-fn after(collection: &Collection, record: &Record) -> Option<Collection> {
-    let Record { token, min, max, donor, recipient, version, .. } = record;
+fn after(collection: &Collection, migration: &Decided) -> Option<Collection> {
+    let Decided { token, min, max, donor, recipient, version, .. } = migration;
     if collection.token != *token || collection.map.owner(min) != *donor {
         return None;
     }

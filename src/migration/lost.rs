@@ -15,11 +15,11 @@ use crate::catalog::model::{Place, Shard};
 use crate::catalog::shards::{self, cluster_id};
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
+use crate::pg::server;
 use crate::pg::spi::quote::quote_literal;
-use crate::pg::{server, spi};
 use crate::remote::Session;
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store::{collections, databases};
 use docshard_core::cluster::migration::{Part, State};
 use docshard_core::error::Kind;
 use serde_json::{Value as Json, json};
@@ -31,11 +31,7 @@ use serde_json::{Value as Json, json};
 pub fn announce(name: &str) -> Result<Json> {
     let shard = shards::begin_removal(name)?;
     check_lost(&shard)?;
-    let databases = spi::query(
-        "SELECT name FROM docshard_catalog.databases WHERE primary_shard = $1 ORDER BY name",
-        &[Param::Int4(shard.id)],
-    )?;
-    let databases: Vec<&str> = databases.iter().map(|row| row.text(0)).collect();
+    let databases = databases::of_primary(shard.id)?;
     Ok(json!({
         "msg": "all documents on this shard would be lost: call it again with the token, within ten minutes",
         "state": "lost", "shard": name, "lost": lost::loss(shard.id)?, "dbsToMove": databases,
@@ -56,7 +52,7 @@ pub fn remove(name: &str, token: &str) -> Result<Json> {
     lost::check_token(&shard, token)?;
     check_lost(&shard)?;
     let heirs = lost::heirs(shard.id)?;
-    let namespaces = lost::collections_of(shard.id)?;
+    let namespaces = collections::on_or_moving_to(shard.id)?;
     for namespace in &namespaces {
         let locked = change::lock(namespace)?;
         end_moves(locked.id, &shard)?;

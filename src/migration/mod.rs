@@ -10,9 +10,9 @@
 //!    Meanwhile the donor divides the range into parts.
 //! 3. Capture: the donor commits a capture row. From now on writers to the range share the migration's lock. Then wait,
 //!    by watching, for the transactions that held the collection's lock before.
-//! 4. Clone: S pulls into a staging table, part by part ([`crate::ownership::clone_parts`]). R loads from there, in one transaction that nobody sees.
+//! 4. Clone: S pulls into a staging table, part by part ([`crate::ownership::parts`]). R loads from there, in one transaction that nobody sees.
 //!    Meanwhile the row trigger, [`crate::ownership::capture`], logs the keys that change in the range; and T's session
-//!    writes the pages of the documents that it is to delete into the WAL ([`crate::ownership::donor_delete`]).
+//!    writes the pages of the documents that it is to delete into the WAL ([`crate::ownership::leaving`]).
 //! 5. Catch up: S pulls the logged keys with their present documents, R applies them by key; again and again, until a round
 //!    is small.
 //! 6. Hand over: T takes the migration's lock exclusively, which it asks for only while nobody stays in the way: now
@@ -72,7 +72,7 @@ pub use abort::Aborted;
 pub use donor::{end_hand_over, exclude_writers_to_range};
 pub use median::median;
 pub use range::RangeRequest;
-pub use record::{RestingRange, resting_ranges, shards_of_undecided, undecided, undecided_of_balancer};
+pub use record::{busy_shards, resting_ranges, running_of_balancer, undecided};
 
 /// Makes the settings and the jobs known; called from `_PG_init`.
 pub fn init() {
@@ -226,7 +226,7 @@ fn attempt(registered: Registered, bytes_per_second: u64, may_split: bool) -> Re
     }
 
     transaction::run(|| {
-        record::note_estimate(id, estimated)?;
+        record::set_estimate(id, estimated)?;
         record::note_step(id, "waiting for writers")
     })?;
     let patience = transaction::run(|| settings::integer("move_wait_ms"))?;
@@ -280,7 +280,7 @@ fn attempt(registered: Registered, bytes_per_second: u64, may_split: bool) -> Re
     let (documents, bytes) = (copy.documents, copy.bytes);
     let decided = transaction::run(|| {
         copy.note_size()?;
-        record::note_stall(id, i64::try_from(frozen.elapsed().as_millis()).unwrap_or(i64::MAX), micros)?;
+        record::set_stall(id, i64::try_from(frozen.elapsed().as_millis()).unwrap_or(i64::MAX), micros)?;
         job::check_wanted()?;
         record::advance(id, State::Running, State::Committed)
     })?;

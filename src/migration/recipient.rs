@@ -11,8 +11,9 @@ use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::{only_owner, quote_ident};
-use crate::pg::{spi, transaction};
+use crate::pg::transaction;
 use crate::remote::Row;
+use crate::store::indexes;
 use docshard_core::error::Kind;
 
 /// How many bytes of documents make a part, which is pulled, held by postgres_fdw and loaded at once: little enough to stay
@@ -21,13 +22,7 @@ const BATCH_BYTES: i64 = 2 << 20;
 
 /// True if the collection has a unique index of its own, beside the primary key.
 pub(super) fn has_unique_index(record: &Record) -> Result<bool> {
-    let rows = transaction::run(|| {
-        spi::query(
-            "SELECT 1 FROM docshard_catalog.indexes WHERE collection_id = $1 AND is_unique LIMIT 1",
-            &[Param::Int4(record.collection)],
-        )
-    })?;
-    Ok(!rows.is_empty())
+    transaction::run(|| indexes::has_unique(record.collection))
 }
 
 /// Makes the collection's table, empty, with its indexes.

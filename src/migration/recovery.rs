@@ -13,8 +13,9 @@ use crate::catalog::shards::cluster_id;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::spi::param::Param;
-use crate::pg::{spi, transaction};
+use crate::pg::transaction;
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store::transactions;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -187,7 +188,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
 /// # Errors
 /// Internal ones.
 pub fn decided(collection: i32) -> Result<Vec<i64>> {
-    Ok(record::decided(collection)?.into_iter().map(|(_, record)| record.id).collect())
+    Ok(record::decided(collection)?.into_iter().map(|migration| migration.id).collect())
 }
 
 /// True if something is under way that changes, or has just changed, at which version a shard is of the collection: a
@@ -197,10 +198,5 @@ pub fn decided(collection: i32) -> Result<Vec<i64>> {
 /// # Errors
 /// Internal ones.
 pub fn may_change_placement(collection: i32) -> Result<bool> {
-    let rows = spi::query(
-        "SELECT 1 FROM docshard_catalog.migrations WHERE collection_id = $1 AND state IN ('running', 'committed') \
-         UNION ALL SELECT 1 FROM docshard_catalog.transactions LIMIT 1",
-        &[Param::Int4(collection)],
-    )?;
-    Ok(!rows.is_empty())
+    Ok(!record::undecided(collection)?.is_empty() || transactions::exist()?)
 }

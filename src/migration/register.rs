@@ -11,12 +11,12 @@ use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
 use crate::pg::spi::param::Param;
-use crate::pg::{datum::json, spi, transaction};
+use crate::pg::{spi, transaction};
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store::{chunks, placements, shards};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
-use docshard_core::values::key::KeyPattern;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -56,20 +56,11 @@ fn illegal(message: String, hint: &str) -> Error {
 
 /// The owner of the chunk, or of the neighbours, that the request's bounds are of; and whether one of them is jumbo.
 fn chunk(collection: i32, request: &MoveRequest) -> Result<(ShardId, bool)> {
-    let rows = spi::query(
-        "SELECT shard_id, jumbo, min, max FROM docshard_catalog.chunks \
-         WHERE collection_id = $1 AND min >= $2 AND min < $4 AND max <= $3 ORDER BY min",
-        &[
-            Param::Int4(collection),
-            Param::Bytea(&request.min),
-            Param::Bytea(&request.max),
-            Param::Bytea(record::end_of(&request.max)),
-        ],
-    )?;
-    let bounds = rows.first().zip(rows.last()).map(|(first, last)| (first.i32(0), first.bytes(2), last.bytes(3)));
-    let owner = bounds.filter(|(_, min, max)| (min, max) == (&request.min, &request.max)).map(|(owner, ..)| owner);
-    let owner = owner.filter(|owner| rows.iter().all(|row| row.i32(0) == *owner));
-    owner.map(|owner| (owner, rows.iter().any(|row| row.bool(1)))).ok_or_else(|| {
+    let chunks = chunks::within(collection, &request.min, &request.max)?;
+    let bounds = chunks.first().zip(chunks.last());
+    let found = bounds.filter(|(first, last)| (&first.min, &last.max) == (&request.min, &request.max));
+    let owner = found.map(|(first, _)| first.shard).filter(|owner| chunks.iter().all(|chunk| chunk.shard == *owner));
+    owner.map(|owner| (owner, chunks.iter().any(|chunk| chunk.jumbo))).ok_or_else(|| {
         Error::new(Kind::OperationFailed, format!("{} has no chunk with these bounds (any more)", request.namespace))
             .with_hint("It may have been split or merged meanwhile; see the view docshard.chunks.")
     })
@@ -148,7 +139,7 @@ fn refuse_full(recipient: &Shard, request: &MoveRequest) -> Result<()> {
 /// Tables and indexes that a recipient must have, as it has had documents of the collection before; by name, with what the
 /// user calls them.
 fn indexes(collection: &Collection, recipient: ShardId) -> Result<Vec<(String, String)>> {
-    if placement(collection.id, recipient)?.is_none() {
+    if placements::version(collection.id, recipient)?.is_none() {
         return Ok(Vec::new());
     }
     let mut needed = vec![(format!("c{}", collection.id), String::new())];
@@ -240,23 +231,16 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
             return Err(Error::new(Kind::ChunkTooBig, "the chunk is marked jumbo: it is too big and cannot be split")
                 .with_hint("The option {\"forceJumbo\": true} moves it nevertheless."));
         }
-        let shards = spi::query(
-            "SELECT draining FROM docshard_catalog.shards WHERE id = $1 FOR SHARE",
-            &[Param::Int4(request.to)],
-        )?;
-        if shards.first().is_none_or(|row| row.bool(0)) {
+        if shards::lock_draining(request.to)? != Some(false) {
             refuse_draining(&*cache::shard(request.to)?)?;
         }
         // Moves between other shards touch no version, no lock and no table of this one.
         if let Some(other) = record::undecided_at(collection.id, [donor, request.to])? {
             return Err(conflict(&request.namespace, other));
         }
-        let pattern = match &collection.key {
-            Some(text) => KeyPattern::parse(&json::parse(text)?)?,
-            None => KeyPattern::unsharded(),
-        };
-        let place = placement(collection.id, request.to)?;
-        let donor_version = placement(collection.id, donor)?
+        let pattern = crate::store::collections::pattern(collection.key.as_ref())?;
+        let place = placements::version(collection.id, request.to)?;
+        let donor_version = placements::version(collection.id, donor)?
             .ok_or_else(|| Error::new(Kind::InternalError, "the owner of a chunk has no placement"))?;
         // A recipient without the table is first placed at a version of its own, then moved to the next.
         let recipient_version = match place {
@@ -327,15 +311,7 @@ fn conflict(namespace: &str, migration: i64) -> Error {
         Kind::ConflictingOperationInProgress,
         format!("a chunk of {namespace} is being moved (migration {migration})"),
     )
-    .with_hint("Wait until it has ended; docshard_catalog.migrations shows it.")
-}
-
-fn placement(collection: i32, shard: ShardId) -> Result<Option<i64>> {
-    let rows = spi::query(
-        "SELECT version FROM docshard_catalog.placements WHERE collection_id = $1 AND shard_id = $2",
-        &[Param::Int4(collection), Param::Int4(shard)],
-    )?;
-    Ok(rows.first().map(|row| row.i64(0)))
+    .with_hint("Wait until it has ended; the view docshard.migrations shows it.")
 }
 
 /// Notes in the catalog that the recipient has the collection's table now, empty. Before, the move's own row tells of
@@ -345,10 +321,7 @@ pub(super) fn placed(record: &Record) -> Result<()> {
         let collection = change::lock(&record.namespace)?;
         // Whoever aborted the move may have changed the collection's indexes since.
         record::require_running(record.id)?;
-        spi::execute(
-            "INSERT INTO docshard_catalog.placements (collection_id, shard_id, version) VALUES ($1, $2, $3)",
-            &[Param::Int4(collection.id), Param::Int4(record.recipient), Param::Int8(record.recipient_version)],
-        )?;
+        placements::insert(collection.id, record.recipient, record.recipient_version)?;
         change::touch(collection.id)
     })
 }

@@ -7,14 +7,14 @@ use super::donor;
 use super::recipient::drop_staging;
 use super::record::{self, Record, names};
 use super::shard::{self, Remote};
-use crate::catalog::cache;
-use crate::catalog::change::{self, NEXT_REVISION};
 use crate::catalog::shards::cluster_id;
+use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::spi::param::Param;
-use crate::pg::{spi, transaction};
+use crate::pg::transaction;
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store::{chunks, collections, migrations, placements};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Action, Part, State, next_action};
 use docshard_core::error::Kind;
@@ -160,14 +160,7 @@ fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
 /// went on, and may even have prepared. False if it was not taken back.
 pub(super) fn clean_late(id: i64) -> Result<bool> {
     let (record, cluster) = transaction::run(|| Ok((record::load(id)?, cluster_id()?)))?;
-    let aborted = transaction::run(|| {
-        // The step of a row that is done tells what became of the move.
-        let rows = spi::query(
-            "SELECT 1 FROM docshard_catalog.migrations WHERE id = $1 AND state = 'done' AND step = 'aborted'",
-            &[Param::Int8(id)],
-        )?;
-        Ok(!rows.is_empty())
-    })?;
+    let aborted = transaction::run(|| Ok(migrations::outcome(id)?.is_aborted))?;
     if aborted {
         clean(&Record { state: State::Aborted, ..record }, cluster, &mut Sides::default())?;
     }
@@ -189,56 +182,27 @@ pub(super) fn flip(record: &Record) -> Result<()> {
     if !record::advance(record.id, State::Committed, State::Moved)? {
         return Ok(());
     }
-    let chunks = spi::execute(
-        &format!(
-            "UPDATE docshard_catalog.chunks SET shard_id = $5, version = $6, revision = {NEXT_REVISION} \
-             WHERE collection_id = $1 AND min >= $2 AND min < $7 AND max <= $3 AND shard_id = $4"
-        ),
-        &[
-            Param::Int4(collection.id),
-            Param::Bytea(&record.min),
-            Param::Bytea(&record.max),
-            Param::Int4(record.donor),
-            Param::Int4(record.recipient),
-            Param::Int8(record.version),
-            Param::Bytea(record::end_of(&record.max)),
-        ],
-    )?;
-    let placements = spi::execute(
-        "UPDATE docshard_catalog.placements SET version = $4 WHERE collection_id = $1 AND shard_id IN ($2, $3)",
-        &[
-            Param::Int4(collection.id),
-            Param::Int4(record.donor),
-            Param::Int4(record.recipient),
-            Param::Int8(record.version),
-        ],
-    )?;
-    if collection.id != record.collection || chunks.processed == 0 || placements.processed != 2 {
+    let range = (record.min.as_slice(), record.max.as_slice());
+    let chunks = chunks::set_owner(collection.id, range, record.donor, record.recipient, record.version)?;
+    let placed = placements::set_version(collection.id, &[record.donor, record.recipient], record.version)?;
+    if collection.id != record.collection || chunks == 0 || placed != 2 {
         return Err(Error::new(
             Kind::InternalError,
             format!("the catalog changed under migration {}: its chunk or placements are gone", record.id),
         ));
     }
     change::touch(collection.id)?;
-    let told = spi::query(
-        "SELECT donor.name, recipient.name, m.durations::text, m.stall_ms, m.rounds \
-         FROM docshard_catalog.migrations m \
-         LEFT JOIN docshard_catalog.shards donor ON donor.id = m.donor \
-         LEFT JOIN docshard_catalog.shards recipient ON recipient.id = m.recipient WHERE m.id = $1",
-        &[Param::Int8(record.id)],
-    )?;
-    let told = told.first().cloned().unwrap_or_default();
-    let durations: serde_json::Value = serde_json::from_str(told.text(2)).unwrap_or_default();
+    let summary = migrations::summary(record.id)?;
     let details = json!({
         "migration": record.id,
-        "from": told.opt_text(0).unwrap_or_default(),
-        "to": told.opt_text(1).unwrap_or_default(),
-        "chunks": chunks.processed,
+        "from": summary.donor.unwrap_or_default(),
+        "to": summary.recipient.unwrap_or_default(),
+        "chunks": chunks,
         "documents": record.documents,
         "bytes": record.bytes,
-        "rounds": told.i32(4),
-        "stallMillis": told.i64(3),
-        "millis": durations,
+        "rounds": summary.rounds,
+        "stallMillis": summary.stall_ms,
+        "millis": summary.durations,
     });
     change::log("moveChunk", Some(&record.namespace), &details)
 }
@@ -314,15 +278,9 @@ fn drop_unplaced(recipient: &mut Remote, record: &Record) -> Result<()> {
     if record.state != State::Aborted {
         return Ok(());
     }
-    let id = Param::Int4(record.collection);
-    spi::query("SELECT 1 FROM docshard_catalog.collections WHERE id = $1 FOR UPDATE", &[id])?;
-    let known = spi::query(
-        "SELECT 1 FROM docshard_catalog.placements WHERE collection_id = $1 AND shard_id = $2 \
-         UNION ALL SELECT 1 FROM docshard_catalog.migrations \
-         WHERE collection_id = $1 AND recipient = $2 AND state IN ('running', 'committed')",
-        &[id, Param::Int4(record.recipient)],
-    )?;
-    if known.is_empty() {
+    collections::lock_id(record.collection)?;
+    let (id, shard) = (record.collection, record.recipient);
+    if placements::version(id, shard)?.is_none() && !migrations::may_bring(id, shard)? {
         recipient.query("SELECT docshard_internal.drop_table($1)", &[Param::Int4(record.collection)])?;
     }
     Ok(())

@@ -24,6 +24,7 @@ const LAYERS: &[&[&str]] = &[
     &["pg"],
     &["storage"],
     &["remote"],
+    &["store"],
     &["ownership"],
     &["catalog"],
     &["router", "migration", "balancer", "transactions"],

@@ -1,5 +1,5 @@
 //! No call goes up through SQL text: below the face, no statement names a function or a view of schema `docshard`, which the
-//! face defines; below the catalog, none names a relation of `docshard_catalog`.
+//! face defines; below the store, none names a relation of `docshard_catalog`.
 //!
 //! `known_sql_calls.txt` lists those that stand today. The list may only shrink.
 
@@ -13,7 +13,7 @@ const KNOWN: &str = include_str!("known_sql_calls.txt");
 const SQL_WORDS: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE", "FROM", "CALL", "EXECUTE"];
 
 /// Schemas, the module that has what is in them, and names in them that everything may use: the type of documents.
-const OWNERS: &[(&str, &str, &[&str])] = &[("docshard", "api", &["document"]), ("docshard_catalog", "catalog", &[])];
+const OWNERS: &[(&str, &str, &[&str])] = &[("docshard", "api", &["document"]), ("docshard_catalog", "store", &[])];
 
 /// The names in schemas of higher layers that a statement in a module names, `schema.name`.
 fn calls_up(module: &str, text: &str) -> Vec<String> {
