@@ -5,7 +5,8 @@ mod tests {
     use crate::pg::spi;
     use crate::pg::spi::param::Param;
     use docshard_core::values::document::value::Value;
-    use docshard_core::values::document::{ext_json, order, print, raw, write};
+    use docshard_core::values::document::{ext_json, print, raw, write};
+    use docshard_core::values::order;
     use pgrx::prelude::*;
     use serde_json::{Value as Json, json};
 

@@ -7,9 +7,9 @@ mod common;
 
 use common::*;
 use docshard_core::budget::{self, Hooks, INTERVAL};
+use docshard_core::query::environment::Environment;
 use docshard_core::query::expression::Expression;
 use docshard_core::query::filter::Filter;
-use docshard_core::query::setting::Setting;
 use docshard_core::query::update::Update;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -105,7 +105,7 @@ fn end_of(work: impl FnOnce() -> bool) -> End {
 
 fn evaluated(expression: &Json, against: &[u8]) -> End {
     end_of(|| {
-        let parsed = Expression::parse(expression, &Setting::default());
+        let parsed = Expression::parse(expression, &Environment::default());
         parsed.and_then(|expression| expression.evaluate(document(against), None)).is_ok()
     })
 }
@@ -316,7 +316,7 @@ fn groups_are_found_in_long_texts() {
     let _alone = alone();
     let against = bytes(&json!({"s": "ab".repeat(500_000) + "ca" + &"ż".repeat(1_000)}));
     let expression = json!({"$regexFind": {"input": "$s", "regex": "([ab]{300}|d{900})(c)"}});
-    let expression = Expression::parse(&expression, &Setting::default()).unwrap();
+    let expression = Expression::parse(&expression, &Environment::default()).unwrap();
     let Some(found) = expression.evaluate(document(&against), None).unwrap() else { panic!("found") };
     let shown = format!("{found:?}");
     assert!(shown.contains("\"c\"") && shown.contains("999700"), "{shown}");
@@ -432,7 +432,7 @@ fn small() -> impl Strategy<Value = Json> {
 fn equal(a: &Json, b: &Json) -> bool {
     let against = bytes(&json!({}));
     let expression =
-        Expression::parse(&json!({"$eq": [{"$literal": a}, {"$literal": b}]}), &Setting::default()).unwrap();
+        Expression::parse(&json!({"$eq": [{"$literal": a}, {"$literal": b}]}), &Environment::default()).unwrap();
     expression.evaluate(document(&against), None).unwrap()
         == Some(docshard_core::values::document::value::Value::Bool(true))
 }

@@ -5,11 +5,11 @@ mod common;
 use common::*;
 use docshard_core::error::Kind;
 use docshard_core::query::distinct::Distinct;
-use docshard_core::query::setting::Setting;
+use docshard_core::query::environment::Environment;
 use serde_json::{Value as Json, json};
 
 fn values(path: &str, of: &Json) -> Vec<Json> {
-    let values = Distinct::parse(path, &Setting::default()).unwrap().values(document(&bytes(of))).unwrap();
+    let values = Distinct::parse(path, &Environment::default()).unwrap().values(document(&bytes(of))).unwrap();
     values.iter().map(|(_, value)| read(value)).collect()
 }
 
@@ -31,19 +31,19 @@ fn arrays_give_their_elements() {
         ("a", json!({"a": {"$date": "2020-01-01T00:00:00Z"}}), json!([{"$date": "2020-01-01T00:00:00Z"}])),
     ] {
         if path.contains('$') {
-            assert_eq!(Distinct::parse(path, &Setting::default()).unwrap_err().kind, Kind::Location16410);
+            assert_eq!(Distinct::parse(path, &Environment::default()).unwrap_err().kind, Kind::Location16410);
             continue;
         }
         assert_eq!(Json::Array(values(path, &of)), found, "{path} of {of}");
     }
-    assert_eq!(Distinct::parse("", &Setting::default()).unwrap_err().kind, Kind::Location40352);
-    assert_eq!(Distinct::parse("a..b", &Setting::default()).unwrap_err().kind, Kind::Location15998);
+    assert_eq!(Distinct::parse("", &Environment::default()).unwrap_err().kind, Kind::Location40352);
+    assert_eq!(Distinct::parse("a..b", &Environment::default()).unwrap_err().kind, Kind::Location15998);
 }
 
 #[test]
 fn equal_values_have_one_key() {
     let keys = |of: &Json| -> Vec<Vec<u8>> {
-        let found = Distinct::parse("a", &Setting::default()).unwrap().values(document(&bytes(of))).unwrap();
+        let found = Distinct::parse("a", &Environment::default()).unwrap().values(document(&bytes(of))).unwrap();
         found.into_iter().map(|(key, _)| key).collect()
     };
     let numbers = keys(&json!({"a": [2, 2.0, {"$numberDecimal": "2.00"}, 3, "2"]}));

@@ -4,20 +4,20 @@ mod common;
 
 use common::*;
 use docshard_core::error::Error;
+use docshard_core::query::environment::Environment;
 use docshard_core::query::expression::Expression;
 use docshard_core::query::filter::Filter;
-use docshard_core::query::setting::Setting;
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::value::Value;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
-fn setting() -> Setting {
-    Setting::parse(&json!({"now": 1_700_000_000_000i64, "let": {"limit": {"$add": [1, 2]}}})).unwrap()
+fn environment() -> Environment {
+    Environment::parse(&json!({"now": 1_700_000_000_000i64, "let": {"limit": {"$add": [1, 2]}}})).unwrap()
 }
 
 fn evaluate(expression: &Json, against: &Json) -> Result<Option<Value>, Error> {
-    Expression::parse(expression, &setting())?.evaluate(document(&bytes(against)), None)
+    Expression::parse(expression, &environment())?.evaluate(document(&bytes(against)), None)
 }
 
 /// The document that the cases are about.
@@ -349,7 +349,7 @@ fn errors_have_mongodbs_codes() {
     for _ in 0..120 {
         deep = json!({"$abs": [deep]});
     }
-    assert_eq!(Expression::parse(&deep, &setting()).unwrap_err().kind.code(), 15);
+    assert_eq!(Expression::parse(&deep, &environment()).unwrap_err().kind.code(), 15);
 }
 
 #[test]
@@ -365,7 +365,7 @@ fn the_lists_of_zip_are_written_out() {
         (json!({"inputs": [[1]], "defaults": [1]}), 34466),
         (json!({"inputs": [[1], [2]], "useLongestLength": true, "defaults": [1]}), 34467),
     ] {
-        let error = Expression::parse(&json!({"$zip": zip}), &setting()).unwrap_err();
+        let error = Expression::parse(&json!({"$zip": zip}), &environment()).unwrap_err();
         assert_eq!(error.kind.code(), code, "{zip}");
     }
 }
@@ -373,7 +373,7 @@ fn the_lists_of_zip_are_written_out() {
 #[test]
 fn an_expression_filters() {
     let matches = |filter: Json, against: Json| {
-        Filter::parse_in(&filter, &setting()).unwrap().evaluate(document(&bytes(&against)))
+        Filter::parse_in(&filter, &environment()).unwrap().evaluate(document(&bytes(&against)))
     };
     assert_eq!(matches(json!({"$expr": {"$gt": ["$spent", "$budget"]}}), json!({"spent": 5, "budget": 3})), Ok(true));
     assert_eq!(matches(json!({"$expr": {"$eq": ["$n", "$$limit"]}}), json!({"n": 3})), Ok(true));

@@ -324,8 +324,8 @@ fn any_test() -> impl Strategy<Value = Json> {
 /// A second, simpler reading of these operators, on values: what an array at the end gives is listed first.
 mod naive {
     use super::*;
-    use docshard_core::values::document::order::compare_values;
     use docshard_core::values::document::value::Value;
+    use docshard_core::values::order::compare_values;
 
     pub fn passes(test: &Json, found: Option<&Value>, is_element: bool) -> bool {
         let mut given: Vec<&Value> = found.into_iter().collect();

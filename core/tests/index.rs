@@ -5,13 +5,13 @@ mod values;
 
 use common::{any_document, bytes, object, read};
 use docshard_core::error::Kind;
+use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::{APART, Bounds, IndexKeys};
 use docshard_core::query::projection::Projection;
-use docshard_core::query::setting::Setting;
-use docshard_core::values::document::order::compare_values;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{raw, write};
+use docshard_core::values::order::compare_values;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::cmp::Ordering;
@@ -106,12 +106,12 @@ fn indexes() -> Vec<IndexKeys> {
         .chain(compound)
         .map(|(keys, projection)| IndexKeys::parse(&keys).unwrap().projected(Some(&projection)).unwrap());
     let plain = plain.chain(projected);
-    let collation = setting().collator().cloned();
+    let collation = environment().collator().cloned();
     plain.flat_map(|keys| [keys.clone(), keys.under(collation.clone())]).collect()
 }
 
-fn setting() -> Setting {
-    Setting::parse(&json!({"collation": {"locale": "en", "strength": 2}})).unwrap()
+fn environment() -> Environment {
+    Environment::parse(&json!({"collation": {"locale": "en", "strength": 2}})).unwrap()
 }
 
 proptest! {
@@ -123,8 +123,8 @@ proptest! {
         collated in any::<bool>(),
         documents in proptest::collection::vec(any_document(operand(), true), 12),
     ) {
-        let setting = if collated { setting() } else { Setting::default() };
-        let filter = Filter::parse_in(&query, &setting).unwrap();
+        let environment = if collated { environment() } else { Environment::default() };
+        let filter = Filter::parse_in(&query, &environment).unwrap();
         let mut all_wanted = None;
         for json in &documents {
             let bytes = bytes(json);
@@ -498,7 +498,7 @@ fn ranges_are_of_the_fields_of_an_index() {
     assert_eq!(kind(json!({"$**": 1}), json!({"$**": 1}), json!({})), Err(Kind::Location51174));
     assert_eq!(Bounds::parse(Some(&json!([1])), None).unwrap_err().kind, Kind::TypeMismatch);
     assert!(Bounds::parse(Some(&json!({})), None).unwrap().is_none());
-    let collated = IndexKeys::parse(&json!({"a": 1})).unwrap().under(setting().collator().cloned());
+    let collated = IndexKeys::parse(&json!({"a": 1})).unwrap().under(environment().collator().cloned());
     let of = |value: Json| bounds(&json!({"a": value}), &json!({})).unwrap().span(&collated, None).map_err(|e| e.kind);
     assert!(of(json!(1)).is_ok());
     assert_eq!(of(json!("a")), Err(Kind::Location51174));

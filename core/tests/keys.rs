@@ -5,7 +5,6 @@ mod values;
 use docshard_core::error::Kind;
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::number::{self, Number};
-use docshard_core::values::document::order::{Class, compare_elements, compare_raw, compare_values};
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, raw, write};
 use docshard_core::values::key::encode::{
@@ -13,6 +12,7 @@ use docshard_core::values::key::encode::{
 };
 use docshard_core::values::key::pattern::FieldKind;
 use docshard_core::values::key::{KeyPattern, KeyRange, KeyRanges, MAX_KEY_BYTES};
+use docshard_core::values::order::{Class, compare_elements, compare_raw, compare_values};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::cmp::Ordering;

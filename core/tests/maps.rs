@@ -3,8 +3,8 @@
 use docshard_core::cluster::chunk_map::{Chunk, ChunkMap};
 use docshard_core::cluster::targeting::{exact_key, key_ranges, key_tells_all};
 use docshard_core::error::Kind;
+use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
-use docshard_core::query::setting::Setting;
 use docshard_core::values::document::{ext_json, raw, write};
 use docshard_core::values::key::{KeyPattern, KeyRange, KeyRanges};
 use proptest::prelude::*;
@@ -269,7 +269,7 @@ fn a_document_that_holds_the_key_gives_it() {
         assert_eq!(exact_key(&parsed, &Filter::parse(&filter).unwrap()), key, "{pattern} {filter}");
     }
     // A collation compares strings only.
-    let english = Setting::parse(&json!({"collation": {"locale": "en", "strength": 1}})).unwrap();
+    let english = Environment::parse(&json!({"collation": {"locale": "en", "strength": 1}})).unwrap();
     let pattern = KeyPattern::parse(&json!({"a.b": 1})).unwrap();
     let under = |filter: &Json| exact_key(&pattern, &Filter::parse_in(filter, &english).unwrap()).is_some();
     assert!(under(&json!({"a": {"b": 7}})));

@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use docshard_core::error::Error;
+use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
-use docshard_core::query::setting::Setting;
 use docshard_core::query::sort::Sort;
 use docshard_core::query::update::Update;
 use docshard_core::values::key::KeyRanges;
@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 fn updated(pipeline: &Json, from: &Json) -> Result<Option<Json>, Error> {
-    let setting = Setting::parse(&json!({"now": 1000, "let": {"n": 5}}))?;
-    let update = Update::parse_in(pipeline, &[], &setting)?;
+    let environment = Environment::parse(&json!({"now": 1000, "let": {"n": 5}}))?;
+    let update = Update::parse_in(pipeline, &[], &environment)?;
     Ok(update.apply(document(&bytes(from)), &[])?.map(|bytes| read(&bytes)))
 }
 
@@ -73,7 +73,7 @@ fn what_no_pipeline_may_do() {
         let error = updated(&pipeline, &json!({"_id": 1, "a": 2})).expect_err(&pipeline.to_string());
         assert_eq!(error.kind.code(), code, "{pipeline}: {error}");
     }
-    let error = Update::parse_in(&json!([]), &[json!({"x": 1})], &Setting::default()).unwrap_err();
+    let error = Update::parse_in(&json!([]), &[json!({"x": 1})], &Environment::default()).unwrap_err();
     assert_eq!(error.kind.code(), 9);
 }
 
@@ -84,8 +84,8 @@ fn an_upsert_starts_from_the_filters_equalities() {
     assert_eq!(read(&made), json!({"a": "x", "b": "x!"}));
 }
 
-fn english(strength: u8) -> Setting {
-    Setting::parse(&json!({"collation": {"locale": "en", "strength": strength}})).unwrap()
+fn english(strength: u8) -> Environment {
+    Environment::parse(&json!({"collation": {"locale": "en", "strength": strength}})).unwrap()
 }
 
 #[test]
@@ -141,14 +141,18 @@ fn updates_of_arrays_compare_by_the_collation() {
         (json!({"$min": {"m": "C"}}), json!([]), json!({})),
     ] {
         let filters = filters.as_array().unwrap();
-        let apply = |setting: &Setting| {
-            let update = Update::parse_in(&update, filters, setting).unwrap();
+        let apply = |environment: &Environment| {
+            let update = Update::parse_in(&update, filters, environment).unwrap();
             update.apply(document(&bytes(&cats)), &[]).unwrap().map(|after| read(&after))
         };
         let mut after = cats.clone();
         after.as_object_mut().unwrap().extend(expected.as_object().unwrap().clone());
         assert_eq!(apply(&english(2)).unwrap_or_else(|| cats.clone()), after, "{update} {filters:?}");
-        assert_ne!(apply(&Setting::default()).unwrap_or_else(|| cats.clone()), after, "{update} is the same in bytes");
+        assert_ne!(
+            apply(&Environment::default()).unwrap_or_else(|| cats.clone()),
+            after,
+            "{update} is the same in bytes"
+        );
     }
     let none = json!({"$addToSet": {"a": "CAT"}});
     let set = bytes(&json!({"a": ["cat"]}));
@@ -178,10 +182,10 @@ proptest! {
     /// Sort keys under a collation are in the order of the collation, and equal where it says so.
     #[test]
     fn sort_keys_follow_the_collation(a in "[aAbBáß0-9 ]{0,6}", b in "[aAbBáß0-9 ]{0,6}", strength in 1u8..=3) {
-        let setting = english(strength);
-        let sort = Sort::parse_in(&json!({"s": 1}), &setting).unwrap();
+        let environment = english(strength);
+        let sort = Sort::parse_in(&json!({"s": 1}), &environment).unwrap();
         let key = |text: &str| sort.key_of(document(&bytes(&json!({"s": text}))));
-        let collator = setting.collator().unwrap();
+        let collator = environment.collator().unwrap();
         prop_assert_eq!(key(&a).cmp(&key(&b)), collator.compare(&a, &b));
     }
 

@@ -198,7 +198,7 @@ fn expressions_and_literals_make_fields() {
 #[test]
 fn a_positional_path_is_the_element_that_matched() {
     let read_with = |projection: Json, filter: Json, from: Json| {
-        let wrapped = docshard_core::query::setting::wrapped(&projection.to_string(), None, Some(&filter.to_string()));
+        let wrapped = docshard_core::query::envelope::wrap(&projection.to_string(), None, Some(&filter.to_string()));
         let projection = Projection::read(&serde_json::from_str(&wrapped).unwrap()).unwrap();
         assert!(projection.is_positional());
         projection.apply(document(&bytes(&from))).map(|projected| read(&projected))

@@ -6,9 +6,9 @@ use crate::pg::error::Error;
 use crate::pg::memory::call_state::compiled;
 use docshard_core::error::Kind;
 use docshard_core::query::distinct::Distinct;
+use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::projection::Projection;
-use docshard_core::query::setting::Setting;
 use docshard_core::query::sort::Sort;
 use docshard_core::query::update::{self, Update};
 use docshard_core::values::document::{normalise, raw};
@@ -101,7 +101,7 @@ fn moves(before: RawJsonb, after: RawJsonb, paths: Array<'_, &str>) -> bool {
 
 thread_local! {
     /// The setting of the distinct that ran last, and its text: it is the same for every document.
-    static LAST_SETTING: RefCell<(String, Setting)> = RefCell::new((String::new(), Setting::default()));
+    static LAST_SETTING: RefCell<(String, Environment)> = RefCell::new((String::new(), Environment::default()));
 }
 
 /// The values that a field of the document has: the key by which equal ones are known, and jsonb's bytes. `setting` is the
@@ -115,7 +115,7 @@ fn distinct_values(
     let run = || -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         LAST_SETTING.with_borrow_mut(|(text, last)| {
             if text != setting {
-                *last = if setting.is_empty() { Setting::default() } else { Setting::parse(&json(setting)?)? };
+                *last = if setting.is_empty() { Environment::default() } else { Environment::parse(&json(setting)?)? };
                 setting.clone_into(text);
             }
             Ok(Distinct::parse(field, last)?.values(document(&doc)?)?)

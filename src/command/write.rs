@@ -15,7 +15,7 @@ use crate::router::modify::{self, Change, Modification};
 use crate::router::options;
 use crate::router::read::Query;
 use docshard_core::error::Kind;
-use docshard_core::query::setting::wrapped;
+use docshard_core::query::envelope;
 use docshard_core::query::sort::Sort;
 use docshard_core::query::update::Style;
 use docshard_core::values::document::value::Value;
@@ -243,7 +243,7 @@ pub fn sort_of(fields: &Fields<'_>, setting: Option<&Json>) -> Result<Option<(So
         Some(Json::Object(empty)) if empty.is_empty() => Ok(None),
         Some(sort) => Ok(Some((
             Sort::parse_in(sort, &options::parsed_setting(setting)?)?,
-            wrapped(&sort.to_string(), setting, None),
+            envelope::wrap(&sort.to_string(), setting, None),
         ))),
         None => Ok(None),
     }

@@ -6,8 +6,8 @@ use super::read::Query;
 use super::single::{self, OneWrite};
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
+use docshard_core::query::envelope;
 use docshard_core::query::projection::Projection;
-use docshard_core::query::setting::wrapped;
 use docshard_core::query::sort::Sort;
 use docshard_core::values::document::raw;
 use docshard_core::values::document::value::Value;
@@ -26,7 +26,7 @@ pub fn projection(json: Option<&Json>, query: &Query) -> Result<Option<Projectio
     if !parsed.is_positional() {
         return Ok(Some(parsed));
     }
-    let text = wrapped(&json.to_string(), query.setting.as_ref(), Some(&query.text));
+    let text = envelope::wrap(&json.to_string(), query.setting.as_ref(), Some(&query.text));
     Ok(Some(Projection::read(&crate::pg::datum::json::parse(&text)?)?))
 }
 

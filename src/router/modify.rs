@@ -61,8 +61,14 @@ impl Modification {
         if may_be_kept && let Some(known) = Self::kept(update, style) {
             return Ok(known);
         }
-        let instruction =
-            Instruction { update, style, array_filters, filter: &query.text, now: options::now(), setting };
+        let instruction = Instruction {
+            update,
+            style,
+            array_filters,
+            filter: &query.text,
+            now: options::now(),
+            environment: setting,
+        };
         let Compiled { update: parsed, text, is_lasting } = instruction.compile()?;
         let modification = Rc::new(Self { update: parsed, text });
         if may_be_kept && is_lasting {

@@ -4,9 +4,10 @@ use crate::catalog::cache;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::recently_used::RecentlyUsed;
 use docshard_core::error::Kind;
+use docshard_core::query::envelope;
+use docshard_core::query::environment::Environment;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
-use docshard_core::query::setting::{self, Setting};
 use docshard_core::query::sort::Sort;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::document::ext_json;
@@ -79,7 +80,7 @@ impl<'a> Options<'a> {
             Some(spec) if spec.as_object().is_some_and(serde_json::Map::is_empty) => Ok(None),
             Some(spec) => Ok(Some((
                 Sort::parse_in(spec, &parsed_setting(setting)?)?,
-                setting::wrapped(&spec.to_string(), setting, None),
+                envelope::wrap(&spec.to_string(), setting, None),
             ))),
             None => Ok(None),
         }
@@ -89,7 +90,7 @@ impl<'a> Options<'a> {
     /// of the texts asks for it; None if nothing.
     ///
     /// # Errors
-    /// Those of [`Setting::parse`].
+    /// Those of [`Environment::parse`].
     pub fn setting(&self, namespace: &str, texts: &[&str]) -> Result<Option<Json>> {
         setting(namespace, self.get("collation"), self.get("let"), texts)
     }
@@ -123,7 +124,7 @@ impl<'a> Options<'a> {
 /// As [`Options::setting`], of a collation and variables. Without a collation, the collection's own counts.
 ///
 /// # Errors
-/// Those of [`Setting::parse`].
+/// Those of [`Environment::parse`].
 pub fn setting(
     namespace: &str,
     collation: Option<&Json>,
@@ -136,7 +137,7 @@ pub fn setting(
     let collation = given.or_else(|| own.map(Collator::definition));
     let asks = |text: &str| text.contains("$$NOW");
     let timed = texts.iter().any(|text| asks(text)) || variables.is_some_and(|json| asks(&json.to_string()));
-    let json = Setting::to_json(collation, variables, timed.then(now));
+    let json = Environment::to_json(collation, variables, timed.then(now));
     parsed_setting(json.as_ref())?;
     Ok(json)
 }
@@ -147,12 +148,12 @@ pub fn now() -> i64 {
     i64::try_from(since).unwrap_or(i64::MAX)
 }
 
-/// A setting as `Setting::to_json` wrote it.
+/// A setting as `Environment::to_json` wrote it.
 ///
 /// # Errors
-/// Those of [`Setting::parse`].
-pub fn parsed_setting(json: Option<&Json>) -> Result<Setting> {
-    Ok(json.map(Setting::parse).transpose()?.unwrap_or_default())
+/// Those of [`Environment::parse`].
+pub fn parsed_setting(json: Option<&Json>) -> Result<Environment> {
+    Ok(json.map(Environment::parse).transpose()?.unwrap_or_default())
 }
 
 fn mismatch(name: &str, wanted: &str, found: &Json) -> Error {
@@ -170,7 +171,7 @@ pub struct FindOptions {
     pub positional: bool,
     /// the paths that the projection includes, if that is all that it does
     pub included: Option<Vec<String>>,
-    /// the statement's collation, variables and time, as `Setting::to_json` writes them
+    /// the statement's collation, variables and time, as `Environment::to_json` writes them
     pub setting: Option<Json>,
     /// documents to leave out at the start
     pub skip: u64,
@@ -260,7 +261,7 @@ pub struct CountOptions {
     pub skip: u64,
     /// documents to count at most; None: all
     pub limit: Option<u64>,
-    /// the statement's collation, variables and time, as `Setting::to_json` writes them
+    /// the statement's collation, variables and time, as `Environment::to_json` writes them
     pub setting: Option<Json>,
     /// the index to use
     pub hint: Option<Json>,

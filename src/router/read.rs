@@ -13,9 +13,9 @@ use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::targeting;
 use docshard_core::error::Kind;
+use docshard_core::query::envelope;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::Bounds;
-use docshard_core::query::setting::wrapped;
 use docshard_core::values::document::raw;
 use docshard_core::values::key::KeyRanges;
 use serde_json::Value as Json;
@@ -27,7 +27,7 @@ pub struct Query {
     pub filter: Filter,
     /// its text, with the setting it is meant in
     pub text: String,
-    /// the statement's collation, variables and time, as `Setting::to_json` writes them
+    /// the statement's collation, variables and time, as `Environment::to_json` writes them
     pub setting: Option<Json>,
     /// the index that it is to be run with: its name, its keys, or `{"$natural": 1}`
     pub hint: Option<Json>,
@@ -56,7 +56,7 @@ impl Query {
             fields["now"] = Json::from(options::now());
         }
         let filter = Filter::parse_in(&json, &options::parsed_setting(setting.as_ref())?)?;
-        Ok(Self { filter, text: wrapped(text, setting.as_ref(), None), setting, hint: None, bounds: None })
+        Ok(Self { filter, text: envelope::wrap(text, setting.as_ref(), None), setting, hint: None, bounds: None })
     }
 
     /// The same, with a hint.

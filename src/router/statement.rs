@@ -9,9 +9,9 @@ use super::options::{CountOptions, FindOptions};
 use super::read::Query;
 use crate::catalog::model::{Collection, Index};
 use crate::pg::error::Result;
+use docshard_core::query::envelope;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::{IndexKeys, Span};
-use docshard_core::query::setting::wrapped;
 use docshard_core::query::sort::Sort;
 use docshard_core::values::key::pattern::FieldKind;
 
@@ -275,7 +275,7 @@ fn limited(options: &FindOptions, single_target: bool) -> String {
 /// The text of a find's projection, if it has one, with the setting it is meant in.
 pub fn projection(query: &Query, options: &FindOptions) -> Option<String> {
     let filter = options.positional.then_some(query.text.as_str());
-    options.projection.as_ref().map(|projection| wrapped(projection, options.setting.as_ref(), filter))
+    options.projection.as_ref().map(|projection| envelope::wrap(projection, options.setting.as_ref(), filter))
 }
 
 /// What a find answers of a document.

@@ -8,13 +8,13 @@ use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
 use docshard_core::query::update::Update;
 use docshard_core::values::document::normalise::{check_stored, for_insert};
-use docshard_core::values::document::order::compare_values;
 use docshard_core::values::document::raw::{self, RawObject, RawValue};
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::write::{self, Part};
 use docshard_core::values::document::{ext_json, write as writer};
 use docshard_core::values::key::KeyPattern;
 use docshard_core::values::key::encode::{decode, encode_value};
+use docshard_core::values::order::compare_values;
 use serde_json::{Value as Json, json};
 
 /// Bytes that claim to be jsonb: reading never fails, and what is accepted is copied faithfully.

@@ -9,7 +9,7 @@
 pub mod point;
 
 use crate::query::filter::Filter;
-use crate::values::key::encode::{decode, encode_hash, hash_encoded, prefix_successor};
+use crate::values::key::encode::{encode_hash, hash_encoded};
 use crate::values::key::pattern::FieldKind;
 use crate::values::key::{KeyPattern, KeyRange, KeyRanges};
 
@@ -64,12 +64,12 @@ fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) 
                 let ranges = if fits { ranges } else { hull };
                 let below = |prefix: &Vec<u8>| {
                     let prefix = prefix.clone();
-                    ranges.as_slice().iter().map(move |range| under(&prefix, range)).collect::<Vec<_>>()
+                    ranges.as_slice().iter().map(move |range| range.under(&prefix)).collect::<Vec<_>>()
                 };
                 return KeyRanges::new(prefixes.iter().flat_map(below).collect());
             }
             (FieldKind::Hashed, _) => {
-                return KeyRanges::new(prefixes.iter().map(|prefix| under(prefix, &KeyRange::all())).collect());
+                return KeyRanges::new(prefixes.iter().map(|prefix| KeyRange::all().under(prefix)).collect());
             }
         }
     }
@@ -90,32 +90,5 @@ fn append(key: &mut Vec<u8>, value: &[u8], kind: FieldKind) {
     match kind {
         FieldKind::Ranged => key.extend_from_slice(value),
         FieldKind::Hashed => encode_hash(hash_encoded(value), key),
-    }
-}
-
-/// The keys that start with the prefix and go on with an encoding in the range.
-///
-/// An end of the range may lie right behind a value's encoding, inside the keys that go on from that value; it then
-/// moves behind all of them, since either all or none of them are meant.
-pub(crate) fn under(prefix: &[u8], range: &KeyRange) -> KeyRange {
-    let lo = match behind_value(&range.lo) {
-        Some(successor) => appended(prefix, &successor, FieldKind::Ranged),
-        None => appended(prefix, &range.lo, FieldKind::Ranged),
-    };
-    let hi = match &range.hi {
-        None => prefix_successor(prefix),
-        Some(hi) => {
-            let end = behind_value(hi);
-            Some(appended(prefix, end.as_deref().unwrap_or(hi), FieldKind::Ranged))
-        }
-    };
-    KeyRange { lo, hi }
-}
-
-/// If the bytes are a value's encoding and more: the least bytes above all that start with that encoding.
-fn behind_value(bytes: &[u8]) -> Option<Vec<u8>> {
-    match decode(bytes) {
-        Ok((_, rest)) if !rest.is_empty() => prefix_successor(&bytes[..bytes.len() - rest.len()]),
-        _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The values of a field, for counting each once: arrays along the path and at its end give their elements.
 
 use crate::error::Result;
-use crate::query::setting::Setting;
+use crate::query::environment::Environment;
 use crate::values::collation::Collator;
 use crate::values::document::element::Element;
 use crate::values::document::raw::{RawObject, RawValue};
@@ -19,13 +19,13 @@ pub struct Distinct {
 }
 
 impl Distinct {
-    /// Checks the field's dotted path. Under the setting's collation strings are equal that it calls so.
+    /// Checks the field's dotted path. Under the environment's collation strings are equal that it calls so.
     ///
     /// # Errors
     /// Those of field paths: an empty one, empty components, components that start with `$`.
-    pub fn parse(path: &str, setting: &Setting) -> Result<Distinct> {
+    pub fn parse(path: &str, environment: &Environment) -> Result<Distinct> {
         path::check_field_path(path)?;
-        Ok(Distinct { path: path.to_owned(), collator: setting.collator().cloned() })
+        Ok(Distinct { path: path.to_owned(), collator: environment.collator().cloned() })
     }
 
     /// The document's values: the encoding by which equal ones are known, and jsonb. A missing field has none.

@@ -1,9 +1,12 @@
 //! The query language over one document: expressions, filters, projections, sorts, updates, index keys. It does not know
 //! that shards exist.
 
-pub mod setting;
+pub mod environment;
+pub(crate) mod regex;
 
 pub mod expression;
+
+pub mod envelope;
 
 pub mod distinct;
 pub mod filter;

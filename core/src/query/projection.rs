@@ -10,9 +10,10 @@
 //! The stages `$project`, `$unset` and `$addFields` of a pipeline are projections, too.
 
 use crate::error::{Error, Kind, Result};
+use crate::query::envelope;
+use crate::query::environment::Environment;
 use crate::query::expression::Expression;
 use crate::query::filter::{ElementCondition, Filter};
-use crate::query::setting::{self, Setting};
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
 use crate::values::document::number::Number;
@@ -90,43 +91,43 @@ impl Projection {
     /// `Location31308`, `Location31394` and `Location31395` for one that is out of place, `Location31310` for a literal
     /// beside exclusions, `Location31325` for an unknown operator, those of field paths, of filters and of expressions, `NotImplemented` for `$meta`.
     pub fn parse(json: &Json) -> Result<Projection> {
-        Projection::parse_in(json, &Setting::default())
+        Projection::parse_in(json, &Environment::default())
     }
 
     /// As [`Projection::parse`], under a statement's collation and with its variables.
     ///
     /// # Errors
     /// Those of [`Projection::parse`].
-    pub fn parse_in(json: &Json, setting: &Setting) -> Result<Projection> {
-        Projection::parse_as(json, setting, Dialect::Find)
+    pub fn parse_in(json: &Json, environment: &Environment) -> Result<Projection> {
+        Projection::parse_as(json, environment, Dialect::Find)
     }
 
-    /// Reads a projection on its way to a shard, in the setting it was given.
+    /// Reads a projection on its way to a shard, in the environment it was given.
     ///
     /// # Errors
-    /// Those of [`Projection::parse`] and [`Setting::parse`].
+    /// Those of [`Projection::parse`] and [`Environment::parse`].
     pub fn read(json: &Json) -> Result<Projection> {
-        let (setting, inner) = setting::unwrapped(json)?;
-        let mut projection = Projection::parse_in(inner, &setting)?;
-        if let Some(filter) = json.get(setting::FILTER) {
+        let (environment, inner) = envelope::unwrap(json)?;
+        let mut projection = Projection::parse_in(inner, &environment)?;
+        if let Some(filter) = json.get(envelope::FILTER) {
             projection.filter = Some(Filter::read(filter)?);
         }
         Ok(projection)
     }
 
     /// Parses the argument of the stage `$project`.
-    pub(crate) fn parse_stage(json: &Json, setting: &Setting) -> Result<Projection> {
+    pub(crate) fn parse_stage(json: &Json, environment: &Environment) -> Result<Projection> {
         if json.as_object().is_some_and(Map::is_empty) {
             return Err(Error::new(Kind::Location51272, "projection specification must have at least one field"));
         }
-        Projection::parse_as(json, setting, Dialect::Stage)
+        Projection::parse_as(json, environment, Dialect::Stage)
     }
 
-    fn parse_as(json: &Json, setting: &Setting, dialect: Dialect) -> Result<Projection> {
+    fn parse_as(json: &Json, environment: &Environment, dialect: Dialect) -> Result<Projection> {
         let Json::Object(specification) = json else {
             return Err(Error::new(Kind::TypeMismatch, "the projection must be an object"));
         };
-        let mut parser = Parser::new(setting, dialect);
+        let mut parser = Parser::new(environment, dialect);
         for (name, value) in specification {
             parser.field(name.clone(), value)?;
         }
@@ -134,16 +135,16 @@ impl Projection {
     }
 
     /// Parses the argument of the stages `$addFields` and `$set`.
-    pub(crate) fn parse_add(json: &Json, stage: &str, setting: &Setting) -> Result<Projection> {
+    pub(crate) fn parse_add(json: &Json, stage: &str, environment: &Environment) -> Result<Projection> {
         let Json::Object(specification) = json else {
             let message = format!("{stage} specification stage must be an object");
             return Err(Error::new(Kind::Location40272, message));
         };
-        let mut parser = Parser::new(setting, Dialect::Stage);
+        let mut parser = Parser::new(environment, Dialect::Stage);
         for (name, value) in specification {
             parser.added(name.clone(), value)?;
         }
-        let collator = setting.collator().cloned();
+        let collator = environment.collator().cloned();
         Ok(Projection { mode: Mode::Add, fields: parser.fields, collator, filter: None, positional: false })
     }
 
@@ -161,8 +162,8 @@ impl Projection {
                 return Err(Error::new(Kind::Location31002, message));
             }
         };
-        let setting = Setting::default();
-        let mut parser = Parser::new(&setting, Dialect::Stage);
+        let environment = Environment::default();
+        let mut parser = Parser::new(&environment, Dialect::Stage);
         for path in paths {
             let Json::String(path) = path else {
                 let message = "$unset specification must be a string or an array containing only string values";
@@ -430,7 +431,7 @@ fn clamped(number: &Number) -> i64 {
 }
 
 struct Parser<'p> {
-    setting: &'p Setting,
+    environment: &'p Environment,
     dialect: Dialect,
     /// set by the first field other than `_id`
     mode: Option<Mode>,
@@ -447,9 +448,9 @@ struct Parser<'p> {
 const POSITION_AND_ELEMENT: &str = "Cannot specify positional operator and $elemMatch.";
 
 impl<'p> Parser<'p> {
-    fn new(setting: &'p Setting, dialect: Dialect) -> Parser<'p> {
+    fn new(environment: &'p Environment, dialect: Dialect) -> Parser<'p> {
         Parser {
-            setting,
+            environment,
             dialect,
             mode: None,
             id: None,
@@ -523,7 +524,7 @@ impl<'p> Parser<'p> {
             let message = "the projection operator $meta in a projection is not supported yet";
             return Err(Error::new(Kind::NotImplemented, message));
         }
-        let expression = Expression::parse(value, self.setting)?;
+        let expression = Expression::parse(value, self.environment)?;
         if path == "_id" {
             self.id = Some(Mode::Include);
         } else if *self.mode.get_or_insert(Mode::Include) != Mode::Include {
@@ -566,7 +567,7 @@ impl<'p> Parser<'p> {
                     );
                     return Err(Error::new(Kind::Location40181, message));
                 }
-                let expression = Expression::parse(value, self.setting)?;
+                let expression = Expression::parse(value, self.environment)?;
                 self.add(&path, Node::Computed(Box::new(expression))).map_err(|collision| Error {
                     kind: Kind::Location40176,
                     message: format!("specification contains two conflicting paths: {}", collision.message),
@@ -627,7 +628,7 @@ impl<'p> Parser<'p> {
                 }
                 self.element = true;
                 self.fallback.get_or_insert(Mode::Include);
-                self.add(path, Node::Element(ElementCondition::parse(argument, self.setting)?))
+                self.add(path, Node::Element(ElementCondition::parse(argument, self.environment)?))
             }
             (1, ..) => Err(Error::new(Kind::Location31274, "elemMatch: Invalid argument, object required")),
             _ => Err(Error::new(
@@ -663,7 +664,7 @@ impl<'p> Parser<'p> {
     }
 
     fn finish(self) -> Result<Projection> {
-        let Parser { setting, mode, id, fallback, positional, mut fields, .. } = self;
+        let Parser { environment, mode, id, fallback, positional, mut fields, .. } = self;
         // `_id` decides only if nothing else does, and operators only if `_id` does not.
         let mode = mode.or(id).or(fallback).unwrap_or(Mode::Exclude);
         match (mode, id) {
@@ -679,7 +680,7 @@ impl<'p> Parser<'p> {
             }
             _ => {}
         }
-        Ok(Projection { mode, fields, collator: setting.collator().cloned(), filter: None, positional })
+        Ok(Projection { mode, fields, collator: environment.collator().cloned(), filter: None, positional })
     }
 }
 

@@ -4,7 +4,8 @@
 //! field, where inverting every byte turns the order round.
 
 use crate::error::{Error, Kind, Result};
-use crate::query::setting::{self, Setting};
+use crate::query::envelope;
+use crate::query::environment::Environment;
 use crate::values::collation::Collator;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
@@ -39,23 +40,23 @@ impl Sort {
     /// than 32 fields, those of field paths,
     /// `NotImplemented` for `{"$meta": …}` and `$natural`.
     pub fn parse(json: &Json) -> Result<Sort> {
-        Sort::parse_in(json, &Setting::default())
+        Sort::parse_in(json, &Environment::default())
     }
 
-    /// Reads a sort on its way to a shard, in the setting it was given.
+    /// Reads a sort on its way to a shard, in the environment it was given.
     ///
     /// # Errors
-    /// Those of [`Sort::parse`] and [`Setting::parse`].
+    /// Those of [`Sort::parse`] and [`Environment::parse`].
     pub fn read(json: &Json) -> Result<Sort> {
-        let (setting, inner) = setting::unwrapped(json)?;
-        Sort::parse_in(inner, &setting)
+        let (environment, inner) = envelope::unwrap(json)?;
+        Sort::parse_in(inner, &environment)
     }
 
     /// As [`Sort::parse`], under a statement's collation.
     ///
     /// # Errors
     /// Those of [`Sort::parse`].
-    pub fn parse_in(json: &Json, setting: &Setting) -> Result<Sort> {
+    pub fn parse_in(json: &Json, environment: &Environment) -> Result<Sort> {
         let Json::Object(specification) = json else {
             return Err(Error::new(Kind::TypeMismatch, "the sort specification must be an object"));
         };
@@ -69,7 +70,7 @@ impl Sort {
             path::check_field_path(path)?;
             Ok((path.clone(), is_descending(path, direction)?))
         });
-        Ok(Sort { fields: fields.collect::<Result<_>>()?, collator: setting.collator().cloned() })
+        Ok(Sort { fields: fields.collect::<Result<_>>()?, collator: environment.collator().cloned() })
     }
 
     /// The document's sort key: comparing two bytewise is comparing the documents. Descending fields are inverted

@@ -31,7 +31,7 @@ mod variable;
 
 use crate::budget::Evaluation;
 use crate::error::Result;
-use crate::query::setting::Setting;
+use crate::query::environment::Environment;
 use crate::values::collation::Collator;
 use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
@@ -54,9 +54,9 @@ impl Expression {
     /// # Errors
     /// MongoDB's, for an unknown operator, a wrong number of arguments, a path or a variable that is none; and for what
     /// fails whatever the document.
-    pub fn parse(json: &Json, setting: &Setting) -> Result<Expression> {
+    pub fn parse(json: &Json, environment: &Environment) -> Result<Expression> {
         let _evaluation = Evaluation::begin();
-        Ok(Expression { root: parse::expression(json, setting)? })
+        Ok(Expression { root: parse::expression(json, environment)? })
     }
 
     /// True for the name of an operator of MongoDB's, such as `$add`.

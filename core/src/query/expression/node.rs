@@ -7,9 +7,9 @@ use super::operators::Operator;
 use crate::budget;
 use crate::error::Result;
 use crate::values::collation::Collator;
-use crate::values::document::order;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
+use crate::values::order;
 use std::cmp::Ordering;
 use std::fmt;
 

@@ -153,12 +153,12 @@ fn get<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 
 /// The name, the document, the value.
 fn parse_set(parser: &mut Parser<'_>, argument: &Json, operator: &str) -> Result<Vec<Node>> {
-    let setting = operator == "$setField";
+    let sets_value = operator == "$setField";
     let Json::Object(fields) = argument else {
         let message = format!("{operator} only supports an object as its argument, found: {}", found(argument));
         return fail(Kind::Location4161100, message);
     };
-    let names: &[&str] = if setting { &["field", "input", "value"] } else { &["field", "input"] };
+    let names: &[&str] = if sets_value { &["field", "input", "value"] } else { &["field", "input"] };
     if let Some(unknown) = fields.keys().find(|name| !names.contains(&name.as_str())) {
         return fail(Kind::Location4161101, format!("{operator} found an unknown argument: {unknown}"));
     }
@@ -168,7 +168,7 @@ fn parse_set(parser: &mut Parser<'_>, argument: &Json, operator: &str) -> Result
     let Some(input) = fields.get("input") else {
         return fail(Kind::Location4161109, format!("{operator} requires 'input' to be specified"));
     };
-    let value = match (fields.get("value"), setting) {
+    let value = match (fields.get("value"), sets_value) {
         (Some(value), _) => parser.node(value)?,
         (None, false) => Node::Absent,
         (None, true) => return fail(Kind::Location4161103, "$setField requires 'value' to be specified"),

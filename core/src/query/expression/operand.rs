@@ -4,12 +4,12 @@ use crate::budget;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
 use crate::values::document::number::Number;
-use crate::values::document::order::{self, Class};
 use crate::values::document::raw::RawValue;
 use crate::values::document::value::Value;
-use crate::values::document::view::View;
 use crate::values::document::write::Part;
+use crate::values::order::{self, Class};
 use crate::values::path;
+use crate::values::view::View;
 use std::cmp::Ordering;
 
 /// A value, or the absence of one, which expressions tell from null.

@@ -3,7 +3,7 @@
 use super::node::{Call, Node, Scope, Variable};
 use super::operators::{self, Arguments, Operator};
 use crate::error::{Error, Kind, Result};
-use crate::query::setting::Setting;
+use crate::query::environment::Environment;
 use crate::values::document::ext_json;
 use crate::values::document::raw;
 use crate::values::document::value::Value;
@@ -16,13 +16,13 @@ use std::collections::HashMap;
 const MAX_LEVELS: usize = 100;
 
 /// Parses a whole expression.
-pub(super) fn expression(json: &Json, setting: &Setting) -> Result<Node> {
-    Parser { setting, bound: Vec::new(), places: HashMap::new(), lazy: 0, level: 0 }.node(json)
+pub(super) fn expression(json: &Json, environment: &Environment) -> Result<Node> {
+    Parser { environment, bound: Vec::new(), places: HashMap::new(), lazy: 0, level: 0 }.node(json)
 }
 
 /// The variables that are in sight while parsing.
 pub(super) struct Parser<'p> {
-    pub setting: &'p Setting,
+    pub environment: &'p Environment,
     /// names of bound variables, the innermost last
     bound: Vec<String>,
     /// where each name is bound, the innermost last
@@ -114,7 +114,7 @@ impl Parser<'_> {
         let value = match name {
             "ROOT" | "CURRENT" => return Ok(Node::Path(Variable::Root, path)),
             "REMOVE" => return Ok(Node::Path(Variable::Remove, path)),
-            "NOW" => match self.setting.now() {
+            "NOW" => match self.environment.now() {
                 Some(now) => Value::Date(now),
                 None => {
                     return Err(Error::new(Kind::Location51144, "Builtin variable '$$NOW' is not available"));
@@ -127,7 +127,7 @@ impl Parser<'_> {
                 if !name.starts_with(|c: char| c.is_ascii_uppercase()) {
                     check_variable_name(name)?;
                 }
-                match self.setting.variable(name) {
+                match self.environment.variable(name) {
                     Some(value) => value.clone(),
                     None => {
                         let message = format!("Use of undefined variable: {name}");
@@ -224,7 +224,7 @@ impl Parser<'_> {
         let nothing = write::value(&Value::Object(Vec::new()))?;
         let Some(document) = raw::document(&nothing) else { return Ok(Node::Call(operator, nodes)) };
         let folded = {
-            let collator = self.setting.collator().map(|collator| &**collator);
+            let collator = self.environment.collator().map(|collator| &**collator);
             let call = Call::new(operator.name, &nodes, Scope::new(document, collator));
             (operator.evaluate)(&call).map(|operand| operand.into_option())
         };

@@ -4,7 +4,7 @@ use super::node::Call;
 use super::operand::Operand;
 use super::operators::{Arguments, Operator, Parameter, Refusal};
 use crate::error::{Error, Kind, Result};
-use crate::query::filter::Pattern;
+use crate::query::regex::Pattern;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use std::cell::RefCell;

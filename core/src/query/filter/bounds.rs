@@ -7,14 +7,14 @@
 //! not understood allows everything.
 
 use super::node::{Node, Range, Side, Test};
-use super::regex::Pattern;
+use crate::query::regex::Pattern;
 use crate::query::sort::EMPTY_ARRAY;
 use crate::values::collation::Collator;
 use crate::values::document::number::Number;
-use crate::values::document::order::Class;
 use crate::values::document::value::Value;
 use crate::values::key::encode::{encode_value, encode_value_under, prefix_successor};
 use crate::values::key::{KeyRange, KeyRanges};
+use crate::values::order::Class;
 
 impl Node {
     /// The encodings that the field can have in a matching document.

@@ -7,9 +7,9 @@
 use super::node::{Node, Range, Test};
 use super::{Filter, parse};
 use crate::error::{Error, Kind, Result};
-use crate::values::document::order::{Class, compare_values, compare_views};
 use crate::values::document::value::Value;
-use crate::values::document::view::View;
+use crate::values::order::{Class, compare_values, compare_views};
+use crate::values::view::View;
 
 impl Filter {
     /// True only if every document that this filter matches is matched by `other`, too.

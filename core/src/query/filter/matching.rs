@@ -5,9 +5,9 @@ use crate::budget;
 use crate::error::Result;
 use crate::values::collation::Collator;
 use crate::values::document::element::Element;
-use crate::values::document::order::{Class, compare_raw, compare_raw_with};
 use crate::values::document::raw::{RawArray, RawValue};
 use crate::values::document::value::Value;
+use crate::values::order::{Class, compare_raw, compare_raw_with};
 use crate::values::path::{self, AtEnd, Base};
 
 impl Node {

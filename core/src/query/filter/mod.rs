@@ -6,34 +6,31 @@
 //! * [`position`] says which array element made it match.
 //! * [`bounds`] says which values of a field can match.
 //! * [`implication`] says whether one filter's matches are all another's, and what a partial index may ask for.
-//! * [`types`], [`modulo`], [`bits`] and [`regex`] are single operators: argument and test.
+//! * [`types`], [`modulo`] and [`bits`] are single operators: argument and test.
 //! * [`schema`] is `$jsonSchema`.
 
 mod bits;
 mod bounds;
-mod engine;
 mod implication;
 mod matching;
 mod modulo;
 mod node;
 mod parse;
 mod position;
-mod regex;
 mod schema;
-mod stepwise;
 mod types;
 
 use crate::budget::Evaluation;
 use crate::error::{Error, Kind, Result};
-use crate::query::setting::{self, Setting};
+use crate::query::envelope;
+use crate::query::environment::Environment;
+use crate::query::regex;
 use crate::values::collation::Collator;
 use crate::values::document::raw::{RawArray, RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::key::KeyRanges;
 use crate::values::path::{self, Base};
 use node::{Node, Test};
-pub(crate) use regex::Pattern;
-pub(crate) use types::type_of_code;
 
 /// A parsed filter.
 #[derive(Debug)]
@@ -49,30 +46,30 @@ impl Filter {
     /// `BadValue` for an unknown operator or a wrong argument, with MongoDB's codes; `NotImplemented` for an operator
     /// of MongoDB's that is not understood yet.
     pub fn parse(json: &serde_json::Value) -> Result<Filter> {
-        Filter::parse_in(json, &Setting::default())
+        Filter::parse_in(json, &Environment::default())
     }
 
     /// As [`Filter::parse`], under a statement's collation and with its variables.
     ///
     /// # Errors
     /// Those of [`Filter::parse`], and of expressions.
-    pub fn parse_in(json: &serde_json::Value, setting: &Setting) -> Result<Filter> {
+    pub fn parse_in(json: &serde_json::Value, environment: &Environment) -> Result<Filter> {
         let _evaluation = Evaluation::begin();
-        Ok(Filter { root: parse::filter(json, setting)?, has_expression: parse::has_expression(json) })
+        Ok(Filter { root: parse::filter(json, environment)?, has_expression: parse::has_expression(json) })
     }
 
-    /// Reads a filter on its way to a shard, in the setting it was given.
+    /// Reads a filter on its way to a shard, in the environment it was given.
     ///
     /// # Errors
-    /// Those of [`Filter::parse_in`] and [`Setting::parse`].
+    /// Those of [`Filter::parse_in`] and [`Environment::parse`].
     pub fn read(json: &serde_json::Value) -> Result<Filter> {
-        let (setting, inner) = setting::unwrapped(json)?;
-        Filter::parse_in(inner, &setting)
+        let (environment, inner) = envelope::unwrap(json)?;
+        Filter::parse_in(inner, &environment)
     }
 
-    /// Parses a condition on an array's elements that are documents, in a setting: `$expr` and its like are not allowed.
-    pub(crate) fn of_elements(json: &serde_json::Value, setting: &Setting) -> Result<Filter> {
-        Ok(Filter { root: parse::element_filter(json, setting)?, has_expression: false })
+    /// Parses a condition on an array's elements that are documents, in a environment: `$expr` and its like are not allowed.
+    pub(crate) fn of_elements(json: &serde_json::Value, environment: &Environment) -> Result<Filter> {
+        Ok(Filter { root: parse::element_filter(json, environment)?, has_expression: false })
     }
 
     /// True if the filter is `{}`.
@@ -280,9 +277,9 @@ impl Condition {
         parse::is_condition(json)
     }
 
-    /// Parses what [`is_one`](Self::is_one) is true for, in a setting.
-    pub(crate) fn parse(json: &serde_json::Value, setting: &Setting) -> Result<Condition> {
-        Ok(Condition { root: parse::condition(json, setting)? })
+    /// Parses what [`is_one`](Self::is_one) is true for, in a environment.
+    pub(crate) fn parse(json: &serde_json::Value, environment: &Environment) -> Result<Condition> {
+        Ok(Condition { root: parse::condition(json, environment)? })
     }
 
     /// True if the value passes, or an element of the array that it is.
@@ -305,8 +302,8 @@ impl ElementCondition {
     ///
     /// # Errors
     /// Those of [`Filter::parse`].
-    pub(crate) fn parse(json: &serde_json::Value, setting: &Setting) -> Result<ElementCondition> {
-        Ok(ElementCondition { test: parse::element_condition(json, setting)? })
+    pub(crate) fn parse(json: &serde_json::Value, environment: &Environment) -> Result<ElementCondition> {
+        Ok(ElementCondition { test: parse::element_condition(json, environment)? })
     }
 
     /// The first element that matches.
@@ -326,13 +323,13 @@ pub(crate) struct ArrayFilter {
 }
 
 impl ArrayFilter {
-    /// Parses one, in a setting.
+    /// Parses one, in a environment.
     ///
     /// # Errors
     /// `FailedToParse` if it names no field, or several, or by no identifier; those of [`Filter::parse`].
-    pub(crate) fn parse(json: &serde_json::Value, setting: &Setting) -> Result<ArrayFilter> {
+    pub(crate) fn parse(json: &serde_json::Value, environment: &Environment) -> Result<ArrayFilter> {
         let error = |message: String| Err(Error::new(Kind::FailedToParse, message));
-        let root = parse::element_filter(json, setting)?;
+        let root = parse::element_filter(json, environment)?;
         let mut identifiers: Vec<&str> = Vec::new();
         root.leaf_paths(&mut |path| identifiers.push(path::split(path).0));
         let Some(identifier) = identifiers.first().map(|identifier| (*identifier).to_owned()) else {

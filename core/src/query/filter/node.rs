@@ -5,13 +5,13 @@
 
 use super::bits::Bits;
 use super::modulo::Modulo;
-use super::regex::Pattern;
 use super::schema::Schema;
 use super::types::Types;
 use crate::query::expression::Expression;
+use crate::query::regex::Pattern;
 use crate::values::collation::Collator;
-use crate::values::document::order::{Class, compare_values};
 use crate::values::document::value::Value;
+use crate::values::order::{Class, compare_values};
 use crate::values::path::AtEnd;
 use std::cmp::Ordering;
 use std::sync::Arc;

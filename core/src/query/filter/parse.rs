@@ -6,17 +6,17 @@
 use super::bits::Bits;
 use super::modulo::Modulo;
 use super::node::{Node, Side, Test};
-use super::regex::Pattern;
 use super::schema::Schema;
 use super::types::Types;
 use crate::error::{Error, Kind, Result};
+use crate::query::environment::Environment;
 use crate::query::expression::Expression;
 use crate::query::expression::operand::Operand;
-use crate::query::setting::Setting;
+use crate::query::regex::Pattern;
 use crate::values::document::number::Number;
-use crate::values::document::order::Class;
 use crate::values::document::value::Value;
 use crate::values::document::{MAX_DEPTH, ext_json};
+use crate::values::order::Class;
 use serde_json::{Map, Value as Json};
 
 /// An operator on a field: `{path: {name: argument}}`.
@@ -39,7 +39,7 @@ struct Field<'a> {
 struct Context<'a> {
     depth: usize,
     place: Place,
-    setting: &'a Setting,
+    environment: &'a Environment,
 }
 
 /// What a part of a filter is a condition on.
@@ -54,8 +54,8 @@ enum Place {
 }
 
 impl<'a> Context<'a> {
-    fn new(setting: &'a Setting) -> Context<'a> {
-        Context { depth: 0, place: Place::Document, setting }
+    fn new(environment: &'a Environment) -> Context<'a> {
+        Context { depth: 0, place: Place::Document, environment }
     }
 
     /// The same, one level of logic deeper.
@@ -173,19 +173,19 @@ const MAX_FILTER_DEPTH: usize = 100;
 const MAX_JSON_DEPTH: usize = MAX_DEPTH + 2 * MAX_FILTER_DEPTH;
 
 /// Parses a whole filter.
-pub(super) fn filter(json: &Json, setting: &Setting) -> Result<Node> {
+pub(super) fn filter(json: &Json, environment: &Environment) -> Result<Node> {
     if !is_shallow(json, MAX_JSON_DEPTH) {
         return Err(too_deep());
     }
-    document(json, Context::new(setting))
+    document(json, Context::new(environment))
 }
 
 /// Parses a condition on an array's elements, a document of paths.
-pub(super) fn element_filter(json: &Json, setting: &Setting) -> Result<Node> {
+pub(super) fn element_filter(json: &Json, environment: &Environment) -> Result<Node> {
     if !is_shallow(json, MAX_JSON_DEPTH) {
         return Err(too_deep());
     }
-    document(json, Context { place: Place::Sought, ..Context::new(setting) })
+    document(json, Context { place: Place::Sought, ..Context::new(environment) })
 }
 
 /// True for operators, such as `{"$gt": 5}`, and regular expressions.
@@ -198,8 +198,8 @@ pub(super) fn is_condition(json: &Json) -> Result<bool> {
 }
 
 /// Parses what [`is_condition`] is true for; its leaves' paths are empty.
-pub(super) fn condition(json: &Json, setting: &Setting) -> Result<Node> {
-    field("", json, Context::new(setting))
+pub(super) fn condition(json: &Json, environment: &Environment) -> Result<Node> {
+    field("", json, Context::new(environment))
 }
 
 fn document(json: &Json, context: Context<'_>) -> Result<Node> {
@@ -258,14 +258,14 @@ fn field(path: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
     {
         return Err(unknown_operator(name));
     }
-    equality_or_regex(path, ext_json::from_json(argument)?, context.setting)
+    equality_or_regex(path, ext_json::from_json(argument)?, context.environment)
 }
 
 /// A value that stands alone: a regular expression is searched for.
-fn equality_or_regex(path: &str, value: Value, setting: &Setting) -> Result<Node> {
+fn equality_or_regex(path: &str, value: Value, environment: &Environment) -> Result<Node> {
     match value {
         Value::Regex(pattern, options) => Ok(leaf(path, Test::Regex(Pattern::new(&pattern, &options)?))),
-        value => equality(path, value, setting),
+        value => equality(path, value, environment),
     }
 }
 
@@ -283,19 +283,19 @@ fn field_operators(path: &str, operators: &Map<String, Json>, context: Context<'
 }
 
 fn eq(field: Field<'_>, argument: &Json) -> Result<Node> {
-    equality(field.path, ext_json::from_json(argument)?, field.context.setting)
+    equality(field.path, ext_json::from_json(argument)?, field.context.environment)
 }
 
 fn ne(field: Field<'_>, argument: &Json) -> Result<Node> {
     match ext_json::from_json(argument)? {
         Value::Regex(..) => Err(bad_value("Can't have regex as arg to $ne.")),
-        value => Ok(not(equality(field.path, value, field.context.setting)?)),
+        value => Ok(not(equality(field.path, value, field.context.environment)?)),
     }
 }
 
-fn equality(path: &str, value: Value, setting: &Setting) -> Result<Node> {
+fn equality(path: &str, value: Value, environment: &Environment) -> Result<Node> {
     defined(&value)?;
-    Ok(leaf(path, Test::equal(value).under(setting.collator())))
+    Ok(leaf(path, Test::equal(value).under(environment.collator())))
 }
 
 fn range(field: Field<'_>, side: Side, argument: &Json) -> Result<Node> {
@@ -304,7 +304,7 @@ fn range(field: Field<'_>, side: Side, argument: &Json) -> Result<Node> {
     if Class::of(&bound) == Class::Regex {
         return Err(bad_value(format!("Can't have RegEx as arg to predicate over field '{}'.", field.path)));
     }
-    Ok(leaf(field.path, Test::range(side, bound).under(field.context.setting.collator())))
+    Ok(leaf(field.path, Test::range(side, bound).under(field.context.environment.collator())))
 }
 
 fn membership(field: Field<'_>, name: &str, argument: &Json) -> Result<Node> {
@@ -327,7 +327,7 @@ fn membership(field: Field<'_>, name: &str, argument: &Json) -> Result<Node> {
             }
         }
     }
-    Ok(leaf(field.path, Test::one_of(values, patterns).under(field.context.setting.collator())))
+    Ok(leaf(field.path, Test::one_of(values, patterns).under(field.context.environment.collator())))
 }
 
 fn not_operators(field: Field<'_>, argument: &Json) -> Result<Node> {
@@ -337,7 +337,7 @@ fn not_operators(field: Field<'_>, argument: &Json) -> Result<Node> {
     match argument {
         Json::Object(operators) if operators.is_empty() => Err(bad_value("$not cannot be empty")),
         Json::Object(operators) if operators.contains_key("$regularExpression") => {
-            Ok(not(equality_or_regex(field.path, ext_json::from_json(argument)?, field.context.setting)?))
+            Ok(not(equality_or_regex(field.path, ext_json::from_json(argument)?, field.context.environment)?))
         }
         Json::Object(operators) => Ok(not(field_operators(field.path, operators, field.context.deeper())?)),
         _ => Err(bad_value("$not needs a regex or a document")),
@@ -436,7 +436,7 @@ fn all(field: Field<'_>, argument: &Json) -> Result<Node> {
         if as_operators(json).is_some() {
             return Err(bad_value("no $ expressions in $all"));
         }
-        equality_or_regex(field.path, ext_json::from_json(json)?, field.context.setting)
+        equality_or_regex(field.path, ext_json::from_json(json)?, field.context.environment)
     });
     // Without an element nothing matches.
     if elements.is_empty() { Ok(Node::Or(Vec::new())) } else { Ok(Node::And(nodes.collect::<Result<_>>()?)) }
@@ -447,8 +447,8 @@ fn element(field: Field<'_>, argument: &Json) -> Result<Node> {
 }
 
 /// Parses what `$elemMatch` takes.
-pub(super) fn element_condition(json: &Json, setting: &Setting) -> Result<Test> {
-    if is_shallow(json, MAX_JSON_DEPTH) { element_test(json, Context::new(setting)) } else { Err(too_deep()) }
+pub(super) fn element_condition(json: &Json, environment: &Environment) -> Result<Test> {
+    if is_shallow(json, MAX_JSON_DEPTH) { element_test(json, Context::new(environment)) } else { Err(too_deep()) }
 }
 
 fn element_test(argument: &Json, context: Context<'_>) -> Result<Test> {
@@ -469,11 +469,11 @@ fn element_test(argument: &Json, context: Context<'_>) -> Result<Test> {
 /// `$expr`.
 fn expression(name: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
     only_at_top(name, context)?;
-    let expression = Expression::parse(argument, context.setting)?;
+    let expression = Expression::parse(argument, context.environment)?;
     Ok(match expression.constant() {
         Some(value) if Operand::Given(&value).is_true() => Node::And(Vec::new()),
         Some(_) => Node::Or(Vec::new()),
-        None => Node::Expression(expression, context.setting.collator().cloned()),
+        None => Node::Expression(expression, context.environment.collator().cloned()),
     })
 }
 

@@ -2,15 +2,15 @@
 //!
 //! A keyword that speaks of one type lets values of every other type pass.
 
-use super::regex::Pattern;
 use super::types::Types;
 use crate::error::{Error, Kind, Result};
+use crate::query::regex::Pattern;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
 use crate::values::document::number::{self, Decimal, Number};
-use crate::values::document::order::{compare_elements, compare_raw};
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
+use crate::values::order::{compare_elements, compare_raw};
 use crate::values::path;
 use bigdecimal::Zero;
 use serde_json::{Map, Value as Json};

@@ -4,38 +4,7 @@ use crate::error::{Error, Kind, Result};
 use crate::values::document::element::Element;
 use crate::values::document::number::Number;
 use crate::values::document::raw::RawValue;
-use crate::values::document::value::Value;
-
-/// Alias and number of every type. Source: MongoDB's manual, "BSON Types".
-const TYPES: &[(&str, i64)] = &[
-    ("double", 1),
-    ("string", 2),
-    ("object", 3),
-    ("array", 4),
-    ("binData", 5),
-    ("undefined", 6),
-    ("objectId", 7),
-    ("bool", 8),
-    ("date", 9),
-    ("null", 10),
-    ("regex", 11),
-    ("dbPointer", 12),
-    ("javascript", 13),
-    ("symbol", 14),
-    ("javascriptWithScope", 15),
-    ("int", 16),
-    ("timestamp", 17),
-    ("long", 18),
-    ("decimal", 19),
-    ("minKey", -1),
-    ("maxKey", 127),
-];
-
-/// The alias of a type, found by its number or its alias.
-pub(crate) fn type_of_code(code: Option<i64>, alias: Option<&str>) -> Option<&'static str> {
-    let same = |(known, number): &&(&'static str, i64)| code == Some(*number) || alias == Some(*known);
-    TYPES.iter().find(same).map(|(alias, _)| *alias)
-}
+use crate::values::document::value::{TYPES, Value};
 
 /// The alias of every type of number.
 const ANY_NUMBER: &str = "number";

@@ -1,7 +1,6 @@
 //! Ranges of whole keys, as entries have them: made of what is demanded of one column after the other.
 
 use super::IndexKeys;
-use crate::cluster::targeting;
 use crate::values::key::encode::prefix_successor;
 use crate::values::key::{KeyRange, KeyRanges};
 
@@ -103,7 +102,7 @@ fn below(index: &IndexKeys, prefix: &[u8], range: &KeyRange) -> KeyRange {
         return beginning(&[prefix, point].concat());
     }
     if index.collation.is_none() {
-        return targeting::under(prefix, range);
+        return range.under(prefix);
     }
     // Where a value ends cannot be told; a range that ends right behind one is taken to end behind all that go on from it.
     let end = |hi: &Vec<u8>| match hi.split_last() {

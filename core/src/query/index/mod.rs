@@ -25,8 +25,9 @@ pub use wanted::{Row, Wanted};
 pub use wildcard::Wildcard;
 
 use crate::error::{Error, Kind, Result};
+use crate::query::envelope;
+use crate::query::environment::Environment;
 use crate::query::filter::Filter;
-use crate::query::setting::{self, Setting};
 use crate::query::sort::Sort;
 use crate::values::collation::Collator;
 use crate::values::document::element::Element;
@@ -68,14 +69,14 @@ impl Partial {
             let message = format!("The field 'partialFilterExpression' must be an object, not {json}");
             return Err(Error::new(Kind::TypeMismatch, message));
         }
-        let setting = collation.and_then(|collator| Setting::to_json(Some(collator.definition()), None, None));
-        let filter = match &setting {
+        let environment = collation.and_then(|collator| Environment::to_json(Some(collator.definition()), None, None));
+        let filter = match &environment {
             None => Filter::parse(json)?,
-            Some(setting) => Filter::parse_in(json, &Setting::parse(setting)?)?,
+            Some(environment) => Filter::parse_in(json, &Environment::parse(environment)?)?,
         };
         filter.check_partial()?;
         let expression = json.to_string();
-        Ok(Partial { text: setting::wrapped(&expression, setting.as_ref(), None), expression, filter })
+        Ok(Partial { text: envelope::wrap(&expression, environment.as_ref(), None), expression, filter })
     }
 
     /// What a sparse index holds: documents that have at least one of its fields.
@@ -262,19 +263,19 @@ impl IndexKeys {
 
     /// What an index on a shard is made with, as text: the keys, the projection and the collation if there are such.
     pub fn definition(keys: &str, projection: Option<&str>, collation: Option<&Collator>) -> String {
-        let setting = collation.and_then(|collator| Setting::to_json(Some(collator.definition()), None, None));
+        let environment = collation.and_then(|collator| Environment::to_json(Some(collator.definition()), None, None));
         let projected = projection.map(|projection| format!("{{\"{KEYS}\":{keys},\"{PROJECTION}\":{projection}}}"));
-        setting::wrapped(projected.as_deref().unwrap_or(keys), setting.as_ref(), None)
+        envelope::wrap(projected.as_deref().unwrap_or(keys), environment.as_ref(), None)
     }
 
     /// Parses what [`definition`](Self::definition) wrote.
     ///
     /// # Errors
-    /// As [`IndexKeys::parse`]; those of [`Setting::parse`].
+    /// As [`IndexKeys::parse`]; those of [`Environment::parse`].
     pub fn read(json: &serde_json::Value) -> Result<IndexKeys> {
-        let (setting, inner) = setting::unwrapped(json)?;
+        let (environment, inner) = envelope::unwrap(json)?;
         let keys = IndexKeys::parse(inner.get(KEYS).unwrap_or(inner))?;
-        Ok(keys.projected(inner.get(PROJECTION))?.under(setting.collator().cloned()))
+        Ok(keys.projected(inner.get(PROJECTION))?.under(environment.collator().cloned()))
     }
 
     /// MongoDB's default name: `from_1_sent_-1`.

@@ -16,11 +16,11 @@ use super::{Fields, IndexKeys};
 use crate::error::{Error, Kind, Result};
 use crate::query::filter::Part;
 use crate::query::sort::EMPTY_ARRAY;
-use crate::values::document::order::Class;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::key::encode::{encode_value, hash_encoded, prefix_successor};
 use crate::values::key::{KeyRange, KeyRanges};
+use crate::values::order::Class;
 use crate::values::path;
 use serde_json::Value as Json;
 

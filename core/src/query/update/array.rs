@@ -5,16 +5,16 @@ use super::modifier::{Context, Outcome};
 use super::parse::{bad_value, stored, value};
 use crate::budget;
 use crate::error::{Error, Kind, Result};
+use crate::query::environment::Environment;
 use crate::query::filter::{Condition, Filter};
-use crate::query::setting::Setting;
 use crate::values::document::element::Element;
 use crate::values::document::number::Number;
-use crate::values::document::order::{Strings, compare_elements_with, compare_raw_with, compare_views};
 use crate::values::document::raw::{self, RawValue};
 use crate::values::document::value::Value;
-use crate::values::document::view::View;
 use crate::values::document::write::Part;
+use crate::values::order::{Strings, compare_elements_with, compare_raw_with, compare_views};
 use crate::values::path;
+use crate::values::view::View;
 use serde_json::{Map, Value as Json};
 use std::cmp::Ordering;
 
@@ -207,9 +207,9 @@ fn each_of(argument: &Json) -> Option<(&Map<String, Json>, &Json)> {
 }
 
 impl AddToSet {
-    /// Parses an element, or `{"$each": […]}`, in a statement's setting.
-    pub fn parse(argument: &Json, setting: &Setting) -> Result<AddToSet> {
-        let strings = setting.collator().map(|collator| &**collator);
+    /// Parses an element, or `{"$each": […]}`, in a statement's environment.
+    pub fn parse(argument: &Json, environment: &Environment) -> Result<AddToSet> {
+        let strings = environment.collator().map(|collator| &**collator);
         let given = match each_of(argument) {
             None => vec![stored(argument)?],
             Some((clauses, each)) => {
@@ -289,26 +289,26 @@ fn compare(a: RawValue<'_>, b: RawValue<'_>, strings: Strings<'_>) -> Ordering {
 }
 
 impl Pull {
-    /// Parses a value, operators on values, or a filter of documents, in a statement's setting.
-    pub fn parse(argument: &Json, setting: &Setting) -> Result<Pull> {
+    /// Parses a value, operators on values, or a filter of documents, in a statement's environment.
+    pub fn parse(argument: &Json, environment: &Environment) -> Result<Pull> {
         let of_document = |name: &String| ["$and", "$or", "$nor", "$expr", "$jsonSchema"].contains(&name.as_str());
         if argument.as_object().is_some_and(|fields| fields.keys().any(of_document)) {
-            return Ok(Pull::Documents(Filter::of_elements(argument, setting)?));
+            return Ok(Pull::Documents(Filter::of_elements(argument, environment)?));
         }
         if Condition::is_one(argument)? {
-            return Ok(Pull::Values(Condition::parse(argument, setting)?));
+            return Ok(Pull::Values(Condition::parse(argument, environment)?));
         }
         Ok(match value(argument)? {
-            Value::Object(_) => Pull::Documents(Filter::of_elements(argument, setting)?),
+            Value::Object(_) => Pull::Documents(Filter::of_elements(argument, environment)?),
             single => Pull::Equal(vec![single]),
         })
     }
 
     /// Parses the values of `$pullAll`.
-    pub fn parse_all(argument: &Json, setting: &Setting) -> Result<Pull> {
+    pub fn parse_all(argument: &Json, environment: &Environment) -> Result<Pull> {
         match value(argument)? {
             Value::Array(mut values) => {
-                let strings = setting.collator().map(|collator| &**collator);
+                let strings = environment.collator().map(|collator| &**collator);
                 values.sort_by(|a, b| compare_views(&View::of_value(a), &View::of_value(b), strings));
                 Ok(Pull::Equal(values))
             }

@@ -3,8 +3,8 @@
 
 use super::{Form, Update};
 use crate::error::{Error, Kind, Result};
+use crate::query::environment::Environment;
 use crate::query::filter::Filter;
-use crate::query::setting::Setting;
 use serde_json::{Map, Value as Json};
 
 /// What an update may look like.
@@ -31,8 +31,8 @@ pub struct Instruction<'a> {
     pub filter: &'a str,
     /// the time, in milliseconds since 1970
     pub now: i64,
-    /// the statement's collation and variables, as `Setting::to_json` writes them
-    pub setting: Option<&'a Json>,
+    /// the statement's collation and variables, as `Environment::to_json` writes them
+    pub environment: Option<&'a Json>,
 }
 
 /// An instruction ready to be sent.
@@ -72,15 +72,19 @@ impl Instruction<'_> {
             return Err(Error::new(Kind::FailedToParse, message));
         }
         // A pipeline may ask for the time in any place.
-        let mut setting = self.setting.cloned();
+        let mut environment = self.environment.cloned();
         if json.is_array() {
-            let fields = setting.get_or_insert_with(|| Json::Object(Map::new()));
+            let fields = environment.get_or_insert_with(|| Json::Object(Map::new()));
             fields["now"] = Json::from(self.now);
         }
         let mut update = if replaces {
             Update::parse_replacement(&json)?
         } else {
-            Update::parse_in(&json, &filters, &setting.as_ref().map(Setting::parse).transpose()?.unwrap_or_default())?
+            Update::parse_in(
+                &json,
+                &filters,
+                &environment.as_ref().map(Environment::parse).transpose()?.unwrap_or_default(),
+            )?
         };
         let mut text = format!("{{\"update\":{}", self.update);
         let alone = text.len();
@@ -90,8 +94,8 @@ impl Instruction<'_> {
         if let Some(filters) = self.array_filters {
             text += &format!(",\"arrayFilters\":{filters}");
         }
-        if let Some(setting) = setting.filter(|_| !replaces) {
-            text += &format!(",\"setting\":{setting}");
+        if let Some(environment) = environment.filter(|_| !replaces) {
+            text += &format!(",\"setting\":{environment}");
         }
         if update.is_positional() {
             text += &format!(",\"filter\":{}", self.filter);
@@ -118,8 +122,8 @@ pub fn read(json: &Json) -> Result<Update> {
         return Update::parse_replacement(update);
     }
     let filters = json.get("arrayFilters").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
-    let setting = json.get("setting").map(Setting::parse).transpose()?.unwrap_or_default();
-    let mut read = Update::parse_in(update, filters, &setting)?;
+    let environment = json.get("setting").map(Environment::parse).transpose()?.unwrap_or_default();
+    let mut read = Update::parse_in(update, filters, &environment)?;
     read.now = json.get("now").and_then(Json::as_i64);
     if let (Form::Operators(operators), Some(filter)) = (&mut read.form, json.get("filter")) {
         operators.filter = Some(Filter::read(filter)?);

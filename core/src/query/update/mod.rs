@@ -23,15 +23,15 @@ pub use instruction::{Compiled, Instruction, Style, read};
 
 use crate::budget::Evaluation;
 use crate::error::{Error, Kind, Result};
+use crate::query::environment::Environment;
 use crate::query::filter::{ArrayFilter, Filter};
-use crate::query::setting::Setting;
 use crate::values::collation::Collator;
 use crate::values::document::element::Element;
 use crate::values::document::normalise;
-use crate::values::document::order;
 use crate::values::document::raw::{self, RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::document::write::{self, Part};
+use crate::values::order;
 use crate::values::path;
 use message::shown;
 use modifier::Context;
@@ -107,7 +107,7 @@ impl Update {
     /// Those of [`Update::parse`]; `FailedToParse` for an array filter that is malformed, not used, or given twice;
     /// `BadValue` for an identifier without one.
     pub fn parse_with_array_filters(json: &serde_json::Value, array_filters: &[serde_json::Value]) -> Result<Update> {
-        Update::parse_in(json, array_filters, &Setting::default())
+        Update::parse_in(json, array_filters, &Environment::default())
     }
 
     /// As [`Update::parse_with_array_filters`], with the variables and the collation of a statement; or the stages of a
@@ -119,7 +119,7 @@ impl Update {
     pub fn parse_in(
         json: &serde_json::Value,
         array_filters: &[serde_json::Value],
-        setting: &Setting,
+        environment: &Environment,
     ) -> Result<Update> {
         let _evaluation = Evaluation::begin();
         if let serde_json::Value::Array(stages) = json {
@@ -127,11 +127,11 @@ impl Update {
                 let message = "arrayFilters may not be specified for pipeline-style updates";
                 return Err(Error::new(Kind::FailedToParse, message));
             }
-            return Ok(Update { form: Form::Pipeline(Pipeline::parse(stages, setting)?), now: None });
+            return Ok(Update { form: Form::Pipeline(Pipeline::parse(stages, environment)?), now: None });
         }
-        let array_filters = parse::array_filters(array_filters, setting)?;
-        let tree = parse::operators(json, &array_filters, setting)?;
-        let collator = setting.collator().cloned();
+        let array_filters = parse::array_filters(array_filters, environment)?;
+        let tree = parse::operators(json, &array_filters, environment)?;
+        let collator = environment.collator().cloned();
         let operators = Operators { tree, array_filters, filter: None, collator };
         Ok(Update { form: Form::Operators(Box::new(operators)), now: None })
     }

@@ -6,10 +6,10 @@ use crate::error::{Error, Kind, Result};
 use crate::query::filter::ArrayFilter;
 use crate::values::document::element::Element;
 use crate::values::document::number::Number;
-use crate::values::document::order::{self, Strings};
 use crate::values::document::raw::{self, RawArray, RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::document::write::Part;
+use crate::values::order::{self, Strings};
 use crate::values::path;
 use std::cmp::Ordering;
 

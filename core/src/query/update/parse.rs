@@ -7,8 +7,8 @@ use super::message::show;
 use super::modifier::{Bitwise, End, Modifier};
 use super::tree::Tree;
 use crate::error::{Error, Kind, Result};
+use crate::query::environment::Environment;
 use crate::query::filter::ArrayFilter;
-use crate::query::setting::Setting;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use crate::values::document::{MAX_DEPTH, ext_json, write};
@@ -20,7 +20,7 @@ use std::collections::HashSet;
 /// An update operator: `{name: {path: argument, …}}`.
 struct Operator {
     name: &'static str,
-    parse: fn(path: &str, argument: &Json, setting: &Setting) -> Result<Modifier>,
+    parse: fn(path: &str, argument: &Json, environment: &Environment) -> Result<Modifier>,
 }
 
 const OPERATORS: &[Operator] = &[
@@ -40,22 +40,25 @@ const OPERATORS: &[Operator] = &[
     Operator { name: "$push", parse: |_, argument, _| Ok(Modifier::Push(Push::parse(argument)?)) },
     Operator {
         name: "$addToSet",
-        parse: |_, argument, setting| Ok(Modifier::AddToSet(AddToSet::parse(argument, setting)?)),
+        parse: |_, argument, environment| Ok(Modifier::AddToSet(AddToSet::parse(argument, environment)?)),
     },
     Operator { name: "$pop", parse: |path, argument, _| pop(path, argument) },
-    Operator { name: "$pull", parse: |_, argument, setting| Ok(Modifier::Pull(Pull::parse(argument, setting)?)) },
+    Operator {
+        name: "$pull",
+        parse: |_, argument, environment| Ok(Modifier::Pull(Pull::parse(argument, environment)?)),
+    },
     Operator {
         name: "$pullAll",
-        parse: |_, argument, setting| Ok(Modifier::Pull(Pull::parse_all(argument, setting)?)),
+        parse: |_, argument, environment| Ok(Modifier::Pull(Pull::parse_all(argument, environment)?)),
     },
 ];
 
-/// Parses the conditions that `$[identifier]` names, in a statement's setting; in the order of their identifiers.
-pub(super) fn array_filters(filters: &[Json], setting: &Setting) -> Result<Vec<ArrayFilter>> {
+/// Parses the conditions that `$[identifier]` names, in a statement's environment; in the order of their identifiers.
+pub(super) fn array_filters(filters: &[Json], environment: &Environment) -> Result<Vec<ArrayFilter>> {
     let mut parsed: Vec<ArrayFilter> = Vec::with_capacity(filters.len());
     let mut known = HashSet::new();
     for filter in filters {
-        let filter = ArrayFilter::parse(filter, setting)?;
+        let filter = ArrayFilter::parse(filter, environment)?;
         if !known.insert(filter.identifier().to_owned()) {
             return Err(failed_to_parse(format!(
                 "Found multiple array filters with the same top-level field name {}",
@@ -68,8 +71,8 @@ pub(super) fn array_filters(filters: &[Json], setting: &Setting) -> Result<Vec<A
     Ok(parsed)
 }
 
-/// Parses `{"$set": {…}, …}` in a statement's setting; every array filter must be used.
-pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], setting: &Setting) -> Result<Tree> {
+/// Parses `{"$set": {…}, …}` in a statement's environment; every array filter must be used.
+pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], environment: &Environment) -> Result<Tree> {
     let operators = match json {
         Json::Object(operators) => operators,
         Json::Array(_) => {
@@ -90,7 +93,7 @@ pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], setting: &Se
         for (path, argument) in modified_fields(name, argument)? {
             check_path(path)?;
             identifiers.extend(check_positional(path, array_filters)?);
-            let modifier = (operator.parse)(path, argument, setting)?;
+            let modifier = (operator.parse)(path, argument, environment)?;
             if let Modifier::RenameTo(to) = &modifier {
                 tree.add(to, Modifier::RenameFrom(path.clone()))?;
             }

@@ -3,9 +3,9 @@
 //! The stages are a table: a name and the function that parses its argument.
 
 use crate::error::{Error, Kind, Result};
+use crate::query::environment::Environment;
 use crate::query::expression::Expression;
 use crate::query::projection::Projection;
-use crate::query::setting::Setting;
 use crate::values::collation::Collator;
 use crate::values::document::raw::{self, RawObject};
 use crate::values::document::write::{self, Part};
@@ -31,34 +31,34 @@ enum Stage {
 /// A stage: `{name: argument}`.
 struct StageOperator {
     name: &'static str,
-    parse: fn(&Json, &Setting) -> Result<Stage>,
+    parse: fn(&Json, &Environment) -> Result<Stage>,
 }
 
 const STAGES: &[StageOperator] = &[
-    StageOperator { name: "$set", parse: |json, setting| add("$set", json, setting) },
-    StageOperator { name: "$addFields", parse: |json, setting| add("$addFields", json, setting) },
+    StageOperator { name: "$set", parse: |json, environment| add("$set", json, environment) },
+    StageOperator { name: "$addFields", parse: |json, environment| add("$addFields", json, environment) },
     StageOperator { name: "$unset", parse: |json, _| Ok(Stage::Project(Box::new(Projection::parse_unset(json)?))) },
     StageOperator {
         name: "$project",
-        parse: |json, setting| {
+        parse: |json, environment| {
             if !json.is_object() {
                 return Err(Error::new(Kind::Location15969, "$project specification must be an object"));
             }
-            Ok(Stage::Project(Box::new(Projection::parse_stage(json, setting)?)))
+            Ok(Stage::Project(Box::new(Projection::parse_stage(json, environment)?)))
         },
     },
     StageOperator {
         name: "$replaceWith",
-        parse: |json, setting| Ok(Stage::Replace(Box::new(Expression::parse(json, setting)?))),
+        parse: |json, environment| Ok(Stage::Replace(Box::new(Expression::parse(json, environment)?))),
     },
     StageOperator { name: "$replaceRoot", parse: replace_root },
 ];
 
-fn add(name: &str, json: &Json, setting: &Setting) -> Result<Stage> {
-    Ok(Stage::Project(Box::new(Projection::parse_add(json, name, setting)?)))
+fn add(name: &str, json: &Json, environment: &Environment) -> Result<Stage> {
+    Ok(Stage::Project(Box::new(Projection::parse_add(json, name, environment)?)))
 }
 
-fn replace_root(json: &Json, setting: &Setting) -> Result<Stage> {
+fn replace_root(json: &Json, environment: &Environment) -> Result<Stage> {
     let Json::Object(fields) = json else {
         let message = format!("expected an object as specification for $replaceRoot stage, got {json}");
         return Err(Error::new(Kind::Location40229, message));
@@ -71,7 +71,7 @@ fn replace_root(json: &Json, setting: &Setting) -> Result<Stage> {
         let message = "BSON field '$replaceRoot.newRoot' is missing but a required field";
         return Err(Error::new(Kind::Location40414, message));
     };
-    Ok(Stage::Replace(Box::new(Expression::parse(root, setting)?)))
+    Ok(Stage::Replace(Box::new(Expression::parse(root, environment)?)))
 }
 
 impl Pipeline {
@@ -80,9 +80,9 @@ impl Pipeline {
     /// # Errors
     /// `InvalidOptions` for a stage that an update may not have, `Location40323` for what is no stage, `Location40324`
     /// for an unknown one; those of projections and expressions.
-    pub fn parse(stages: &[Json], setting: &Setting) -> Result<Pipeline> {
-        let stages = stages.iter().map(|stage| parse_stage(stage, setting)).collect::<Result<_>>()?;
-        Ok(Pipeline { stages, collator: setting.collator().cloned() })
+    pub fn parse(stages: &[Json], environment: &Environment) -> Result<Pipeline> {
+        let stages = stages.iter().map(|stage| parse_stage(stage, environment)).collect::<Result<_>>()?;
+        Ok(Pipeline { stages, collator: environment.collator().cloned() })
     }
 
     /// The new document's jsonb; `_id` is the document's where the pipeline lost it.
@@ -122,7 +122,7 @@ impl Pipeline {
     }
 }
 
-fn parse_stage(json: &Json, setting: &Setting) -> Result<Stage> {
+fn parse_stage(json: &Json, environment: &Environment) -> Result<Stage> {
     let Json::Object(fields) = json else {
         return Err(Error::new(Kind::TypeMismatch, "Each element of the 'pipeline' array must be an object"));
     };
@@ -131,7 +131,7 @@ fn parse_stage(json: &Json, setting: &Setting) -> Result<Stage> {
         return Err(Error::new(Kind::Location40323, message));
     };
     match STAGES.iter().find(|stage| stage.name == name) {
-        Some(stage) => (stage.parse)(argument, setting),
+        Some(stage) => (stage.parse)(argument, environment),
         None if ["$match", "$group", "$sort", "$limit", "$skip", "$lookup", "$unwind", "$out", "$merge", "$count"]
             .contains(&name.as_str()) =>
         {
@@ -168,7 +168,7 @@ mod tests {
                 "$replaceWith" => json!("$$ROOT"),
                 _ => json!({"a": "$b"}),
             };
-            assert!((stage.parse)(&argument, &Setting::default()).is_ok(), "{}", stage.name);
+            assert!((stage.parse)(&argument, &Environment::default()).is_ok(), "{}", stage.name);
         }
     }
 }

@@ -1,11 +1,10 @@
-//! Documents: jsonb's on-disk bytes read and written directly, Extended JSON, values and their order.
+//! Documents: jsonb's on-disk bytes read and written directly, Extended JSON, owned values.
 //!
 //! * [`raw`] reads jsonb's on-disk form in place: no allocation, keys by binary search.
 //!   `numeric` reads and builds PostgreSQL's numbers.
 //! * [`element`] classifies what was read: an object such as `{"$oid": …}` is one value of an extended type.
 //! * [`value`] is an owned value; [`ext_json`] turns JSON into it and back.
 //! * [`number`] is arithmetic and comparison over int, long, double and decimal.
-//! * [`order`] is the comparison order over all types; `view` lets it look at stored and owned values alike.
 //! * [`write`] produces jsonb's on-disk form.
 //! * [`normalise`] makes what a client sent into what is stored.
 //! * [`print`] is jsonb's text.
@@ -16,13 +15,11 @@ pub mod ext_json;
 pub mod normalise;
 pub mod number;
 mod numeric;
-pub mod order;
 pub mod packed;
 pub mod print;
 pub mod raw;
 pub(crate) mod text;
 pub mod value;
-pub(crate) mod view;
 pub mod write;
 
 /// The largest document, in bytes of jsonb: MongoDB's limit.

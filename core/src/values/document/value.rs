@@ -2,10 +2,8 @@
 
 use super::element::Element;
 use super::number::Number;
-use super::order;
 use super::raw::{RawObject, RawValue};
 use crate::budget;
-use std::cmp::Ordering;
 
 /// A value in one of MongoDB's types. `Object` keeps the order it was made in; stored documents lose it.
 #[derive(Clone, Debug)]
@@ -29,6 +27,37 @@ pub enum Value {
     CodeWithScope(String, Vec<(String, Value)>),
     Symbol(String),
     MaxKey,
+}
+
+/// Alias and number of every type. Source: MongoDB's manual, "BSON Types".
+pub(crate) const TYPES: &[(&str, i64)] = &[
+    ("double", 1),
+    ("string", 2),
+    ("object", 3),
+    ("array", 4),
+    ("binData", 5),
+    ("undefined", 6),
+    ("objectId", 7),
+    ("bool", 8),
+    ("date", 9),
+    ("null", 10),
+    ("regex", 11),
+    ("dbPointer", 12),
+    ("javascript", 13),
+    ("symbol", 14),
+    ("javascriptWithScope", 15),
+    ("int", 16),
+    ("timestamp", 17),
+    ("long", 18),
+    ("decimal", 19),
+    ("minKey", -1),
+    ("maxKey", 127),
+];
+
+/// The alias of a type, found by its number or its alias.
+pub(crate) fn type_of_code(code: Option<i64>, alias: Option<&str>) -> Option<&'static str> {
+    let same = |(known, number): &&(&'static str, i64)| code == Some(*number) || alias == Some(*known);
+    TYPES.iter().find(same).map(|(alias, _)| *alias)
 }
 
 impl Value {
@@ -116,11 +145,4 @@ fn copy_fields(object: RawObject<'_>, levels: usize) -> Vec<(String, Value)> {
         (key.to_owned(), copy(&Element::of(child), levels))
     };
     object.iter().map(field).collect()
-}
-
-/// Values are equal when they compare equal in MongoDB's order (so `2 == 2.0`, and field order does not matter).
-impl PartialEq for Value {
-    fn eq(&self, other: &Self) -> bool {
-        order::compare_values(self, other) == Ordering::Equal
-    }
 }

@@ -1,6 +1,6 @@
 //! The order-preserving encoding of values: comparing two encodings bytewise is comparing the values.
 //!
-//! Every encoding starts with the byte of its [`Class`](crate::values::document::order::Class) and is prefix-free, so the
+//! Every encoding starts with the byte of its [`Class`](crate::values::order::Class) and is prefix-free, so the
 //! concatenation of several is a compound key that compares field by field. Behind the class:
 //!
 //! * number: the eight-byte image of the double next to the value on the side of zero, then `EXACT`, or `BEYOND`
@@ -20,10 +20,13 @@ use crate::values::collation::Collator;
 use crate::values::document::MAX_RECURSION;
 use crate::values::document::element::Element;
 use crate::values::document::number::{Number, Scientific};
-use crate::values::document::order::{Class, Strings};
 use crate::values::document::value::Value;
-use crate::values::document::view::{Child, Fields, Items, View};
+use crate::values::order::{Class, Strings};
+use crate::values::view::{Child, Fields, Items, View};
 use xxhash_rust::xxh64::xxh64;
+
+/// The longest `skey` plus `id`, in bytes, that a b-tree page of PostgreSQL surely holds.
+pub const MAX_KEY_BYTES: usize = 2600;
 
 /// First byte of a hash; above MinKey and below MaxKey.
 const HASH: u8 = 0x38;

@@ -3,8 +3,7 @@
 //! A document's key is the concatenation of its fields' encodings in the pattern's order, a hashed field's replaced by
 //! its hash. A bound is a key too, of values that need not occur in any document, such as MinKey.
 
-use super::MAX_KEY_BYTES;
-use super::encode::{decode, encode, encode_hash, encode_value, hash};
+use super::encode::{MAX_KEY_BYTES, decode, encode, encode_hash, encode_value, hash};
 use crate::error::{Error, Kind, Result};
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;

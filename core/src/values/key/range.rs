@@ -1,5 +1,6 @@
 //! Ranges of encoded keys.
 
+use super::encode::{decode, prefix_successor};
 use std::cmp::Ordering;
 
 /// A half-open range `[lo, hi)` of byte strings; `hi` None means no upper end.
@@ -43,6 +44,23 @@ impl KeyRange {
     /// True if no key lies inside.
     pub fn is_empty(&self) -> bool {
         self.hi.as_ref().is_some_and(|hi| *hi <= self.lo)
+    }
+
+    /// The keys that start with the prefix and go on with an encoding in the range.
+    ///
+    /// An end of the range may lie right behind a value's encoding, inside the keys that go on from that value; it then
+    /// moves behind all of them, since either all or none of them are meant.
+    pub(crate) fn under(&self, prefix: &[u8]) -> Self {
+        let end = |bytes: &[u8]| [prefix, behind_value(bytes).as_deref().unwrap_or(bytes)].concat();
+        Self { lo: end(&self.lo), hi: self.hi.as_deref().map_or_else(|| prefix_successor(prefix), |hi| Some(end(hi))) }
+    }
+}
+
+/// If the bytes are a value's encoding and more: the least bytes above all that start with that encoding.
+fn behind_value(bytes: &[u8]) -> Option<Vec<u8>> {
+    match decode(bytes) {
+        Ok((_, rest)) if !rest.is_empty() => prefix_successor(&bytes[..bytes.len() - rest.len()]),
+        _ => None,
     }
 }
 

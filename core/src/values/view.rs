@@ -3,11 +3,10 @@
 //! Values that compare equal look alike here: undefined is null, a symbol is its string, and an owned object's fields
 //! come in the order that jsonb stores them in.
 
-use super::element::Element;
-use super::number::Number;
-use super::order::Class;
-use super::raw::{RawArray, RawObject, RawValue, compare_keys};
-use super::value::Value;
+use super::document::element::Element;
+use super::document::number::Number;
+use super::document::raw::{RawArray, RawObject, RawValue, compare_keys};
+use super::document::value::Value;
 
 /// A value, stored or owned.
 pub(crate) enum View<'a> {
@@ -157,5 +156,49 @@ impl Child<'_> {
             Child::Stored(raw) => use_view(View::of_element(&Element::of(*raw))),
             Child::Owned(value) => use_view(View::of_value(value)),
         }
+    }
+}
+
+/// The class that values are compared within (type bracketing): values of different classes never match a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Class {
+    MinKey = 0x10,
+    /// null, undefined and missing
+    Null = 0x20,
+    Number = 0x30,
+    /// strings and symbols
+    String = 0x40,
+    Object = 0x50,
+    Array = 0x60,
+    Binary = 0x70,
+    ObjectId = 0x80,
+    Bool = 0x90,
+    Date = 0xA0,
+    Timestamp = 0xB0,
+    Regex = 0xC0,
+    DbPointer = 0xC8,
+    Code = 0xD0,
+    CodeWithScope = 0xD8,
+    MaxKey = 0xF0,
+}
+
+impl Class {
+    /// A stored value's class.
+    pub fn of_raw(raw: RawValue<'_>) -> Class {
+        match raw {
+            RawValue::Null => Class::Null,
+            RawValue::Bool(_) => Class::Bool,
+            RawValue::Number(_) => Class::Number,
+            RawValue::String(_) => Class::String,
+            RawValue::Array(_) => Class::Array,
+            RawValue::Object(_) => View::of_element(&Element::of(raw)).class(),
+        }
+    }
+
+    /// An owned value's class.
+    pub fn of(value: &Value) -> Class {
+        View::of_value(value).class()
     }
 }

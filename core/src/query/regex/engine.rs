@@ -13,7 +13,7 @@
 //! What searches have learned of a pattern is kept with it, up to some megabytes. All patterns together may keep as much as an
 //! evaluation may take.
 
-use super::stepwise::Stepwise;
+use super::stepwise::{MAX_COMPILED_BYTES, Options, Stepwise};
 use crate::budget;
 use fancy_regex::{Input, Regex, RegexBuilder, RegexInput};
 use std::sync::OnceLock;
@@ -21,9 +21,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// How often a search may step back.
 const BACKTRACK_LIMIT: usize = 500_000;
-
-/// The largest part of a pattern, compiled.
-pub(super) const MAX_COMPILED_BYTES: usize = 1 << 20;
 
 /// The most instructions of a pattern, without its parts.
 const MAX_INSTRUCTIONS: usize = 1 << 16;
@@ -48,15 +45,6 @@ const LONGEST: usize = 16 << 20;
 
 /// Each time the engine reads the text, this many bytes count as one step.
 const BYTES_A_STEP: usize = 8;
-
-/// How a pattern is read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Options {
-    pub case_insensitive: bool,
-    pub multi_line: bool,
-    pub dot_matches_new_line: bool,
-    pub ignore_whitespace: bool,
-}
 
 /// A search that stepped back too often, or would have taken too long.
 #[derive(Debug)]

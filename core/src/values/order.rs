@@ -5,13 +5,14 @@
 //! two that agree as far as the shorter goes, the shorter is less. Undefined, null and missing are equal; so are a
 //! symbol and its string.
 
-use super::element::Element;
-use super::number;
-use super::raw::RawValue;
-use super::value::Value;
+use super::collation::Collator;
+use super::document::element::Element;
+use super::document::raw::RawValue;
+use super::document::value::Value;
+use super::document::{MAX_RECURSION, number};
+pub use super::view::Class;
 use super::view::{Child, Fields, Items, View};
 use crate::budget;
-use crate::values::collation::Collator;
 use std::cmp::Ordering;
 
 /// How strings compare: None for bytewise.
@@ -24,7 +25,7 @@ pub fn compare_elements(a: &Element<'_>, b: &Element<'_>) -> Ordering {
 
 /// As [`compare_elements`], strings by a collation where there is one.
 pub(crate) fn compare_elements_with(a: &Element<'_>, b: &Element<'_>, strings: Strings<'_>) -> Ordering {
-    compare(&View::of_element(a), &View::of_element(b), super::MAX_RECURSION, strings)
+    compare(&View::of_element(a), &View::of_element(b), MAX_RECURSION, strings)
 }
 
 /// Compares a stored value with an owned one, without allocating for the stored one where that can be avoided.
@@ -33,18 +34,18 @@ pub fn compare_raw(a: RawValue<'_>, b: &Value) -> Ordering {
     match (a, b) {
         (RawValue::String(a), Value::String(b)) => a.cmp(b),
         (RawValue::Number(a), Value::Number(b)) => number::compare(&a.to_number(), b),
-        _ => compare(&View::of_element(&Element::of(a)), &View::of_value(b), super::MAX_RECURSION, None),
+        _ => compare(&View::of_element(&Element::of(a)), &View::of_value(b), MAX_RECURSION, None),
     }
 }
 
 /// Compares two owned values.
 pub fn compare_values(a: &Value, b: &Value) -> Ordering {
-    compare(&View::of_value(a), &View::of_value(b), super::MAX_RECURSION, None)
+    compare(&View::of_value(a), &View::of_value(b), MAX_RECURSION, None)
 }
 
 /// Compares two views, strings by a collation where there is one.
 pub(crate) fn compare_views(a: &View<'_>, b: &View<'_>, strings: Strings<'_>) -> Ordering {
-    compare(a, b, super::MAX_RECURSION, strings)
+    compare(a, b, MAX_RECURSION, strings)
 }
 
 /// As [`compare_raw`], strings by a collation where there is one.
@@ -136,45 +137,9 @@ fn with_views<R>(a: &Child<'_>, b: &Child<'_>, use_views: impl FnOnce(&View<'_>,
     a.with_view(|a| b.with_view(|b| use_views(&a, &b)))
 }
 
-/// The class that values are compared within (type bracketing): values of different classes never match a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-#[allow(missing_docs)]
-pub enum Class {
-    MinKey = 0x10,
-    /// null, undefined and missing
-    Null = 0x20,
-    Number = 0x30,
-    /// strings and symbols
-    String = 0x40,
-    Object = 0x50,
-    Array = 0x60,
-    Binary = 0x70,
-    ObjectId = 0x80,
-    Bool = 0x90,
-    Date = 0xA0,
-    Timestamp = 0xB0,
-    Regex = 0xC0,
-    DbPointer = 0xC8,
-    Code = 0xD0,
-    CodeWithScope = 0xD8,
-    MaxKey = 0xF0,
-}
-
-impl Class {
-    /// A stored value's class.
-    pub fn of_raw(raw: RawValue<'_>) -> Class {
-        match raw {
-            RawValue::Null => Class::Null,
-            RawValue::Bool(_) => Class::Bool,
-            RawValue::Number(_) => Class::Number,
-            RawValue::String(_) => Class::String,
-            RawValue::Array(_) => Class::Array,
-            RawValue::Object(_) => View::of_element(&Element::of(raw)).class(),
-        }
-    }
-    /// An owned value's class.
-    pub fn of(value: &Value) -> Class {
-        View::of_value(value).class()
+/// Values are equal when they compare equal in MongoDB's order (so `2 == 2.0`, and field order does not matter).
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        compare_values(self, other) == Ordering::Equal
     }
 }

@@ -5,7 +5,6 @@
 //! This search finds whether and where a pattern matches, but not its groups. It supports only patterns that need no
 //! backtracking.
 
-use super::engine::{MAX_COMPILED_BYTES, Options};
 use crate::budget;
 use regex_automata::hybrid::LazyStateID;
 use regex_automata::hybrid::dfa::{Cache, DFA};
@@ -15,11 +14,23 @@ use regex_automata::{Anchored, Input, MatchKind};
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+/// The largest part of a pattern, compiled.
+pub(super) const MAX_COMPILED_BYTES: usize = 1 << 20;
+
 /// So many states of the pattern that a byte may have to be compared with count as a step more.
 const STATES_A_STEP: usize = 64;
 
 /// How many bytes the states take that are kept.
 const CACHE_BYTES: usize = 2 << 20;
+
+/// How a pattern is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    pub case_insensitive: bool,
+    pub multi_line: bool,
+    pub dot_matches_new_line: bool,
+    pub ignore_whitespace: bool,
+}
 
 /// A pattern as an automaton.
 pub(super) struct Stepwise {
@@ -149,7 +160,7 @@ impl Automaton {
 
 #[cfg(test)]
 mod tests {
-    use super::super::regex::Pattern;
+    use super::super::pattern::Pattern;
     use super::Stepwise;
     use proptest::prelude::*;
     use proptest::test_runner::TestRunner;

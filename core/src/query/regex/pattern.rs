@@ -4,7 +4,8 @@
 //! front of a last newline, and in its classes `[`, `&&`, `--` and `~~` mean themselves. Behind each quantifier stands
 //! [`SEPARATOR`]. How it is searched for without running away is in `engine`.
 
-use super::engine::{Engine, GivenUp, Options};
+use super::engine::{Engine, GivenUp};
+use super::stepwise::Options;
 use crate::budget;
 use crate::error::{Error, Kind, Result};
 use crate::values::document::element::Element;
@@ -33,7 +34,7 @@ thread_local! {
 /// # Errors
 /// `Location51156`.
 #[inline]
-pub(super) fn watched<T>(test: impl FnOnce() -> T) -> Result<T> {
+pub(crate) fn watched<T>(test: impl FnOnce() -> T) -> Result<T> {
     GIVEN_UP.set(false);
     let answer = test();
     if GIVEN_UP.get() { Err(given_up()) } else { Ok(answer) }

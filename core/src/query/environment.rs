@@ -1,0 +1,32 @@
+//! What a statement says once for all its parts: how strings compare, what variables hold, what time it is.
+
+use crate::values::collation::Collator;
+use crate::values::document::value::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The collation, the variables of `let` and the time, which filters, projections, sorts and updates share.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    pub(super) collator: Option<Arc<Collator>>,
+    pub(super) variables: HashMap<String, Value>,
+    /// in milliseconds since 1970
+    pub(super) now: Option<i64>,
+}
+
+impl Environment {
+    /// The collation; None for `simple`.
+    pub fn collator(&self) -> Option<&Arc<Collator>> {
+        self.collator.as_ref()
+    }
+
+    /// The time, in milliseconds since 1970, where the statement knows it.
+    pub(crate) fn now(&self) -> Option<i64> {
+        self.now
+    }
+
+    /// A variable of `let`.
+    pub(crate) fn variable(&self, name: &str) -> Option<&Value> {
+        self.variables.get(name)
+    }
+}
