@@ -4,6 +4,7 @@
 mod tests {
     use crate::pg::spi;
     use crate::pg::spi::param::Param;
+    use crate::protocol::Shape;
     use docshard_core::values::document::value::Value;
     use docshard_core::values::document::{ext_json, print, raw, write};
     use docshard_core::values::order;
@@ -62,6 +63,11 @@ mod tests {
         rows[0].bytes(0)
     }
 
+    /// The text of a jsonb's bytes.
+    fn unpacked() -> String {
+        format!("SELECT {}::text", crate::protocol::sql::unpack("$1"))
+    }
+
     #[pg_test]
     fn jsonb_is_printed_as_postgresql_does() {
         let printed = |bytes: &[u8]| {
@@ -102,9 +108,65 @@ mod tests {
             assert_eq!(copied, bytes, "copy of {json}");
             // What is written is PostgreSQL's own form of what it prints.
             let written = write::value(&read).unwrap();
-            let printed = spi::query("SELECT docshard_internal.unpack($1)::text", &[Param::Bytea(&written)]).unwrap();
+            let printed = spi::query(&unpacked(), &[Param::Bytea(&written)]).unwrap();
             assert_eq!(stored(printed[0].text(0)), written, "write of {json}");
         }
+    }
+
+    /// What the callers of the protocol say of each function is what the extension declares.
+    #[pg_test]
+    fn the_protocol_has_the_extensions_functions() {
+        let signatures = crate::protocol::signatures();
+        let mut differences = Vec::new();
+        for signature in &signatures {
+            let rows = spi::query(
+                "SELECT pg_catalog.regexp_replace(pg_catalog.pg_get_function_identity_arguments(p.oid), 'VARIADIC |\"', '', 'g'), \
+                        pg_catalog.pg_get_function_result(p.oid) \
+                 FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace AND p.proname = $1::pg_catalog.name",
+                &[Param::Text(signature.function)],
+            )
+            .unwrap();
+            let list = |columns: &[crate::protocol::Column]| {
+                columns.iter().map(|(name, kind)| format!("{name} {kind}")).collect::<Vec<_>>().join(", ")
+            };
+            let returned = match signature.returns {
+                Shape::Void => "void".to_owned(),
+                Shape::Value(kind) => kind.to_owned(),
+                Shape::Set(kind) => format!("SETOF {kind}"),
+                Shape::Table(columns) => format!("TABLE({})", list(columns)),
+            };
+            let found: Vec<_> = rows.iter().map(|row| (row.text(0).to_owned(), row.text(1).to_owned())).collect();
+            let declared = [(list(signature.arguments), returned)];
+            if found != declared {
+                differences
+                    .push(format!("{}: {declared:?} in the protocol, {found:?} in the extension", signature.function));
+            }
+        }
+        assert!(differences.is_empty(), "{differences:#?}");
+        let mut names: Vec<_> = signatures.iter().map(|signature| signature.function).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|two| two[0] != two[1]) && names.len() > 60, "{names:?}");
+    }
+
+    /// An answer is what was declared, or an error that names the call.
+    #[pg_test]
+    fn malformed_answers_are_refused() {
+        use crate::protocol::measure::{EstimateCollections, MeasureRange};
+        use crate::protocol::{Call, node::Identity};
+        let row = |cells: &[Option<&[u8]>]| spi::Row::new(cells.iter().map(|cell| cell.map(<[u8]>::to_vec)).collect());
+        let number = Some(&[0, 0, 0, 0, 0, 0, 0, 9][..]);
+        assert_eq!(MeasureRange::decode(&[row(&[number, number])]).unwrap().bytes, 9);
+        for cells in [&[number][..], &[number, None], &[number, Some(&[0, 0, 0, 9])], &[]] {
+            let message = MeasureRange::decode(&[row(cells)]).unwrap_err().message;
+            assert!(message.contains("docshard_internal.measure_range"), "{message}");
+        }
+        assert!(MeasureRange::decode::<spi::Row>(&[]).is_err());
+        assert!(MeasureRange::decode(&[row(&[number, number]), row(&[number, number])]).is_err());
+        assert!(Identity::decode(&[row(&[Some(&[0xFF])])]).is_err());
+        assert!(Identity::decode(&[row(&[None])]).is_err());
+        let estimates = EstimateCollections::decode(&[row(&[Some(&[0, 0, 0, 1]), None, number])]).unwrap();
+        assert_eq!((estimates[0].collection, estimates[0].documents, estimates[0].bytes), (1, None, 9));
+        assert!(EstimateCollections::decode(&[row(&[None, None, None])]).is_err());
     }
 
     #[pg_test]
@@ -187,7 +249,7 @@ mod tests {
             }
             if raw::validate(&bytes).is_ok() {
                 // What is accepted, PostgreSQL itself can print.
-                spi::query("SELECT docshard_internal.unpack($1)::text", &[Param::Bytea(&bytes)]).unwrap();
+                spi::query(&unpacked(), &[Param::Bytea(&bytes)]).unwrap();
             }
         }
     }

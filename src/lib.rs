@@ -1,7 +1,7 @@
 //! docshard: shards collections of jsonb documents over PostgreSQL nodes.
 //!
-//! Layers, each using only what stands above it: `docshard_core` (pure) · [`pg`], [`storage`], [`remote`] (the edges, the only ones
-//! with `unsafe`) · [`store`], [`ownership`], [`catalog`], [`router`], … (the cluster) · [`api`] (the face).
+//! Layers, each using only what stands above it: `docshard_core` (pure) · [`pg`], [`protocol`], [`storage`], [`remote`] (the edges, with
+//! all `unsafe`) · [`store`], [`ownership`], [`catalog`], [`router`], … (the cluster) · [`api`] (the face).
 
 pub mod api;
 pub mod balancer;
@@ -11,6 +11,7 @@ pub mod indexing;
 pub mod migration;
 pub mod ownership;
 pub mod pg;
+pub mod protocol;
 pub mod remote;
 pub mod router;
 pub mod status;

@@ -2,7 +2,7 @@
 
 use crate::ownership::node;
 use crate::pg::error::Result;
-use docshard_core::cluster::handshake::{Hello, Member, Position, Welcome};
+use crate::protocol::node::{Greeted, SayHello};
 use pgrx::prelude::*;
 
 /// The first statement of every connection of a router, in front of its others in one pipeline: an ERROR unless this is the
@@ -23,17 +23,21 @@ fn hello(
     oldest: i32,
     newest: i32,
 ) -> TableIterator<'static, (name!(timeline, i64), name!(counter, i64), name!(recovery, bool), name!(protocol, i32))> {
-    let hello = Hello {
-        to: Member { cluster, shard: shard.to_owned() },
-        router: router.to_owned(),
+    let said = SayHello {
+        cluster,
+        shard,
+        router,
         epoch,
-        known: (known_timeline >= 0).then_some(Position { timeline: known_timeline, counter: known_counter }),
+        known_timeline,
+        known_counter,
+        writes,
         refuse_lost_writes,
         oldest,
         newest,
     };
-    let Welcome { position, recovery, protocol } = node::answer(&hello, writes).unwrap_or_else(|e| e.raise());
-    TableIterator::once((position.timeline, position.counter, recovery, protocol))
+    let Greeted { timeline, counter, recovery, protocol } =
+        node::answer(&said.hello(), writes).unwrap_or_else(|e| e.raise()).into();
+    TableIterator::once((timeline, counter, recovery, protocol))
 }
 
 /// Which shard this is and how far it has come, for another one that pulls documents.

@@ -2,7 +2,6 @@
 
 use super::{given, required};
 use crate::ownership::placement::{Placement, check_read};
-use crate::ownership::recipient_load::Expected;
 use crate::ownership::updating::{self, Updating};
 use crate::ownership::{
     access, capture, clone_parts, documents, donor_delete, index_range, recipient_load, router_lock, table, writing,
@@ -11,13 +10,14 @@ use crate::pg::datum::json;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use crate::pg::memory::aggregate_state;
+use crate::protocol::migration::{ApplyChanges, DeleteRange, Deleted, DivideRange, LoadBatch, LocateRange};
+use crate::protocol::table::{CreateIndex, CreateTable};
 use crate::storage::rows::{Found, Row};
 use crate::storage::scan::Direction;
 use docshard_core::query::filter::Filter;
 use pgrx::datum::{Array, Internal};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
-use std::time::Instant;
 
 /// True if this shard is at the version that the router assumed, in the snapshot of the statement that asks;
 /// otherwise an ERROR. STABLE, so that it looks with the statement's own snapshot, once.
@@ -269,7 +269,7 @@ fn exclude_writers(collection: i32) {
 /// Makes a collection's table and places it at a version.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_table(collection: i32, token: i64, version: i64, id_index: bool) {
-    table::create(collection, token, version, id_index).unwrap_or_else(|e| e.raise());
+    table::create(&CreateTable { collection, token, version, id_index }).unwrap_or_else(|e| e.raise());
 }
 
 /// Drops a collection's table and its placement.
@@ -288,7 +288,7 @@ fn create_table_index(
     partial: Option<&str>,
 ) {
     given!(collection, index, keys, is_unique);
-    table::create_index(collection, index, keys, is_unique, partial).unwrap_or_else(|e| e.raise());
+    table::create_index(&CreateIndex { collection, index, keys, is_unique, partial }).unwrap_or_else(|e| e.raise());
 }
 
 /// Drops a secondary index.
@@ -337,7 +337,7 @@ fn divide_leaving(
     documents: Option<i64>,
 ) -> i64 {
     given!(migration, collection, lo, documents);
-    clone_parts::divide(migration, collection, lo, hi, documents).unwrap_or_else(|e| e.raise())
+    clone_parts::divide(&DivideRange { migration, collection, lo, hi, documents }).unwrap_or_else(|e| e.raise())
 }
 
 /// The documents of a part, packed, in the snapshot of the statement that asks.
@@ -380,7 +380,6 @@ COMMENT ON VIEW docshard_data.capture_packed IS 'The documents of a captured ran
 /// collection's table; with `is_unique` but for what a unique index keeps out;
 /// returns how many documents that were.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-#[allow(clippy::too_many_arguments, reason = "an SQL function has no structures")]
 fn load_arrived(
     migration: Option<i64>,
     collection: Option<i32>,
@@ -391,11 +390,8 @@ fn load_arrived(
     key: Option<&str>,
 ) -> i64 {
     given!(migration, collection, batch, is_unique, lo, key);
-    let run = || -> Result<u64> {
-        let key = recipient_load::read_key(key)?;
-        recipient_load::load(migration, collection, batch, is_unique, &Expected { lo, hi, key: &key })
-    };
-    i64::try_from(run().unwrap_or_else(|e| e.raise())).unwrap_or(i64::MAX)
+    let batch = LoadBatch { migration, collection, batch, is_unique, lo, hi, key };
+    recipient_load::load(&batch).unwrap_or_else(|e| e.raise()).cast_signed()
 }
 
 /// Applies a batch of changes that a move has pulled, all of them in that range and with the keys that the shard key says;
@@ -410,18 +406,14 @@ fn apply_arrived(
     key: Option<&str>,
 ) -> i64 {
     given!(migration, collection, batch, lo, key);
-    let run = || -> Result<i64> {
-        let key = recipient_load::read_key(key)?;
-        recipient_load::apply(migration, collection, batch, &Expected { lo, hi, key: &key })
-    };
-    run().unwrap_or_else(|e| e.raise())
+    recipient_load::apply(&ApplyChanges { migration, collection, batch, lo, hi, key }).unwrap_or_else(|e| e.raise())
 }
 
 /// Notes, for a move, where the documents of a range are; returns how many.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn note_leaving(migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>) -> i64 {
     given!(migration, collection, lo);
-    donor_delete::note(migration, collection, lo, hi).unwrap_or_else(|e| e.raise())
+    donor_delete::note(&LocateRange { migration, collection, lo, hi }).unwrap_or_else(|e| e.raise())
 }
 
 /// Removes rows of a move's log that have been copied; false if the range's documents should be noted again.
@@ -433,9 +425,14 @@ fn forget_changes(migration: i64, applied: Vec<i64>) -> bool {
 /// Removes the documents of a range that a move takes away, and from which writers are excluded; returns how many, and how
 /// many microseconds it took.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn remove_leaving(migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>) -> Vec<i64> {
+fn remove_leaving(
+    migration: Option<i64>,
+    collection: Option<i32>,
+    lo: Option<&[u8]>,
+    hi: Option<&[u8]>,
+) -> TableIterator<'static, (name!(documents, i64), name!(micros, i64))> {
     given!(migration, collection, lo);
-    let began = Instant::now();
-    let removed = donor_delete::remove(migration, collection, lo, hi).unwrap_or_else(|e| e.raise());
-    vec![removed, i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX)]
+    let Deleted { documents, micros } =
+        donor_delete::remove(&DeleteRange { migration, collection, lo, hi }).unwrap_or_else(|e| e.raise());
+    TableIterator::once((documents, micros))
 }

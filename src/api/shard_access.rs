@@ -5,6 +5,7 @@
 
 use crate::ownership::{access, dismantle};
 use crate::pg::error::Error;
+use crate::protocol::access::SetAccess;
 use docshard_core::error::Kind;
 use pgrx::prelude::*;
 
@@ -41,7 +42,9 @@ fn drop_role(role: &str) {
 /// What roles may do with a collection's table: read it, write it, or nothing.
 #[pg_extern(schema = "docshard_internal", volatile, strict, parallel_unsafe, requires = ["catalog"])]
 fn set_access(collection: i32, readers: Vec<String>, writers: Vec<String>, others: Vec<String>) {
-    access::set_access(collection, &texts(&readers), &texts(&writers), &texts(&others)).unwrap_or_else(|e| e.raise());
+    let (readers, writers, others) = (texts(&readers), texts(&writers), texts(&others));
+    let access = SetAccess { collection, readers: &readers, writers: &writers, others: &others };
+    access::set_access(&access).unwrap_or_else(|e| e.raise());
 }
 
 /// The verifier of the password with which this shard logs in at others.

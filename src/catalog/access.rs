@@ -15,6 +15,8 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::quote_ident;
+use crate::protocol::Call;
+use crate::protocol::access::{CreateRole, DropRole, SetAccess};
 use crate::remote::Session;
 use docshard_core::error::Kind;
 
@@ -153,28 +155,21 @@ fn apply(role: &str) -> Result<()> {
         if let Place::Remote(server) = shard.place {
             let mut session = Session::open(server)?;
             if !granted.is_empty() {
-                session.query("SELECT docshard_internal.make_role($1)", &[Param::Text(role)])?;
+                CreateRole { role }.call(&mut session)?;
             }
             for (id, namespace) in &collections {
                 let [readers, writers, others] = lists(&granted, namespace, role);
-                session.query(
-                    SET_ACCESS,
-                    &[
-                        Param::Int4(*id),
-                        Param::TextArray(&readers),
-                        Param::TextArray(&writers),
-                        Param::TextArray(&others),
-                    ],
-                )?;
+                SetAccess { collection: *id, readers: &readers, writers: &writers, others: &others }
+                    .call(&mut session)?;
             }
             if granted.is_empty() {
-                session.query("SELECT docshard_internal.drop_role($1)", &[Param::Text(role)])?;
+                DropRole { role }.call(&mut session)?;
             }
         }
     }
     for (id, namespace) in &collections {
         let [readers, writers, others] = lists(&granted, namespace, role);
-        access::set_access(*id, &readers, &writers, &others)?;
+        access::set_access(&SetAccess { collection: *id, readers: &readers, writers: &writers, others: &others })?;
     }
     if granted.is_empty() {
         spi::run_script(&format!("REVOKE USAGE ON SCHEMA {SCHEMAS} FROM {}", quote_ident(role)))?;
@@ -182,9 +177,6 @@ fn apply(role: &str) -> Result<()> {
     change::announce();
     Ok(())
 }
-
-/// In SQL, [`access::set_access`] on a shard.
-const SET_ACCESS: &str = "SELECT docshard_internal.set_access($1, $2, $3, $4)";
 
 /// Where one role stands with a collection: among those that read it, that write it, or the others.
 fn lists<'r>(granted: &[Grant], namespace: &str, role: &'r str) -> [Vec<&'r str>; 3] {
@@ -209,20 +201,18 @@ pub fn make_roles(session: &mut Session) -> Result<()> {
     let mut names: Vec<String> = grants::all()?.into_iter().map(|grant| grant.name).collect();
     names.dedup();
     for name in names {
-        session.query("SELECT docshard_internal.make_role($1)", &[Param::Text(&name)])?;
+        CreateRole { role: &name }.call(session)?;
     }
     Ok(())
 }
 
-/// The statement that gives a collection's new table its privileges, and its parameters beside the collection's number; under
-/// [`lock_shared`].
+/// Passes on the call that gives a collection's new table its privileges; under [`lock_shared`].
 ///
 /// # Errors
-/// Internal ones.
-pub fn of_new_table(namespace: &str) -> Result<(&'static str, Vec<String>, Vec<String>)> {
+/// Internal ones; those of `send`.
+pub fn for_new_table(namespace: &str, collection: i32, send: impl FnOnce(&SetAccess<'_>) -> Result<()>) -> Result<()> {
     lock_shared()?;
     let granted = grants::all()?;
     let (readers, writers) = grants::of_collection(&granted, namespace);
-    let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
-    Ok((SET_ACCESS, owned(readers), owned(writers)))
+    send(&SetAccess { collection, readers: &readers, writers: &writers, others: &[] })
 }

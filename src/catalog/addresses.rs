@@ -22,6 +22,8 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::quote_ident;
 use crate::pg::{server, spi};
+use crate::protocol::Call;
+use crate::protocol::access::SetServerAddress;
 use crate::remote::{self, Session};
 use docshard_core::error::Kind;
 use serde_json::json;
@@ -244,11 +246,7 @@ fn tell(session: &mut Session, server: &str, given: &Keywords) -> Result<()> {
 fn change_at(session: &mut Session, server: &str, given: &Keywords) -> Result<()> {
     let shared = given.iter().filter(|(keyword, _)| access::SERVER_OPTIONS.contains(&keyword.as_str()));
     let (names, values): (Vec<&str>, Vec<&str>) = shared.map(|(name, value)| (name.as_str(), value.as_str())).unzip();
-    session.query(
-        "SELECT docshard_internal.set_server_address($1, $2, $3)",
-        &[Param::Text(server), Param::TextArray(&names), Param::TextArray(&values)],
-    )?;
-    Ok(())
+    SetServerAddress { server, options: &names, settings: &values }.call(session)
 }
 
 /// Whether the server leads to where the lock is held, as seen by the shard.

@@ -2,12 +2,12 @@
 
 use super::access;
 use super::model::Collection;
-use super::nodes::run_on_all;
+use super::nodes::call_on_all;
 use super::pending_drops::{self, Dropped};
 use super::shards::check_may_change;
 use super::{cache, change, databases, namespace, undisturbed, zones};
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
+use crate::protocol::table::CreateTable;
 use crate::storage::lock::{self, Tag};
 use crate::store::collections::Locked;
 use crate::store::{self, collections, index_builds, placements};
@@ -85,19 +85,8 @@ pub(super) fn lay_out(id: i32, namespace: &str, pattern: &KeyPattern, chunks: &[
         store::chunks::insert(id, chunk, version)?;
     }
     placements::insert_or_set(id, &shards, version)?;
-    run_on_all(
-        &shards,
-        "SELECT docshard_internal.create_table($1, $2, $3, $4)",
-        &[Param::Int4(id), Param::Int8(token), Param::Int8(version), Param::Bool(!pattern.is_in_order_of_id())],
-    )?;
-    let (sql, readers, writers) = access::of_new_table(namespace)?;
-    let (readers, writers) = (texts(&readers), texts(&writers));
-    let access = [Param::Int4(id), Param::TextArray(&readers), Param::TextArray(&writers), Param::TextArray(&[])];
-    run_on_all(&shards, sql, &access)
-}
-
-fn texts(names: &[String]) -> Vec<&str> {
-    names.iter().map(String::as_str).collect()
+    call_on_all(&shards, &CreateTable { collection: id, token, version, id_index: !pattern.is_in_order_of_id() })?;
+    access::for_new_table(namespace, id, |access| call_on_all(&shards, access))
 }
 
 /// Refuses to go on while an index of the collection is being built. What a builder that is gone has left is in nobody's

@@ -11,6 +11,8 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, server, spi};
+use crate::protocol::Call;
+use crate::protocol::node::Identity;
 use crate::remote::refusal::REFUSED_CONNECTION;
 use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, Row, Session};
 use docshard_core::cluster::chunk_map::ShardId;
@@ -112,8 +114,9 @@ fn ask(shard: &Shard, open: impl Fn(Oid) -> Result<Session>) -> Result<(Session,
         return Err(Error::new(Kind::IllegalOperation, "the router's own database is as old as the catalog"));
     };
     let mut session = open(server)?;
-    let sql = "SELECT docshard_internal.identity(), counted_at::pg_catalog.text FROM docshard_data.node";
-    let rows = session.query(sql, &[])?;
+    let sql =
+        format!("SELECT {}, counted_at::pg_catalog.text FROM docshard_data.node", Identity::SIGNATURE.invocation());
+    let rows = session.query(&sql, &[])?;
     let row = rows.first().ok_or_else(no_answer)?;
     let position = position_of(row)?;
     let at = row.text(1).map(str::to_owned);
@@ -124,7 +127,7 @@ fn no_answer() -> Error {
     Error::new(Kind::HostUnreachable, "the shard does not know how far it has come")
 }
 
-/// The position in the first column, which is what `docshard_internal.identity()` answers.
+/// The position in the first column, which is the answer to [`Identity`].
 fn position_of(row: &Row) -> Result<Position> {
     Ok(row.text(0).ok_or_else(no_answer)?.parse::<Donor>()?.position)
 }
@@ -164,8 +167,8 @@ pub(super) fn check(shard: &str, known: Position, found: Option<&str>) -> Result
 /// That of asking.
 pub fn refusal(session: &mut Session, shard: ShardId, name: &str, milliseconds: i64) -> Result<Option<Error>> {
     let Some(known) = known(shard)? else { return Ok(None) };
-    let rows = session.query_within("SELECT docshard_internal.identity()", &[], milliseconds)?;
-    Ok(check(name, known, rows.first().and_then(|row| row.text(0))).err())
+    let found = Identity::decode(&session.query_within(&Identity::statement(), &[], milliseconds)?)?;
+    Ok(check(name, known, Some(&found)).err())
 }
 
 /// What the worker finds at a shard.
@@ -252,8 +255,11 @@ pub fn start_advancing(session: &mut Session, counter: i64) -> Result<()> {
     let row = rows.first().ok_or_else(|| Error::new(Kind::NotYetInitialized, "this cluster has no identity"))?;
     // Commits by itself, and waits for the shard's synchronous standbys.
     session.start(
-        "UPDATE docshard_data.node SET counter = $1, counted_at = $2::pg_catalog.timestamptz, epoch = $3, router = $4 \
-         WHERE cluster_id = $5 AND epoch <= $3 AND counter < $1 RETURNING docshard_internal.identity()",
+        &format!(
+            "UPDATE docshard_data.node SET counter = $1, counted_at = $2::pg_catalog.timestamptz, epoch = $3, router = $4 \
+             WHERE cluster_id = $5 AND epoch <= $3 AND counter < $1 RETURNING {}",
+            Identity::SIGNATURE.invocation()
+        ),
         &[
             Param::Int8(counter),
             Param::Text(row.text(2)),

@@ -12,6 +12,8 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::quote_literal;
 use crate::pg::{security::user, server, spi};
+use crate::protocol::Call;
+use crate::protocol::access::DismantleNode;
 use crate::remote::Session;
 use crate::remote::refusal::REFUSED_CONNECTION;
 use crate::storage::lock::{self, Tag};
@@ -208,9 +210,8 @@ fn dismantle_others(found: &Found, others: &[Rc<Shard>], scope: Scope) -> Result
     for (name, session) in &mut sessions {
         let named = |error: Error| error.with_context(format!("shard \"{name}\""));
         roll_back_prepared(session, found).map_err(named)?;
-        session
-            .execute("BEGIN; SET LOCAL lock_timeout = '10s'; SELECT docshard_internal.dismantle_node(); COMMIT")
-            .map_err(named)?;
+        let dismantle = DismantleNode::statement();
+        session.execute(&format!("BEGIN; SET LOCAL lock_timeout = '10s'; {dismantle}; COMMIT")).map_err(named)?;
     }
     Ok(unreachable)
 }

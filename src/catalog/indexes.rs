@@ -1,12 +1,13 @@
 //! Secondary indexes: the same on every shard that has the collection's table, also on those that get it later.
 
 use super::model::{Collection, Index};
-use super::nodes::run_on_all;
+use super::nodes::call_on_all;
 use super::pending_drops::{self, Dropped};
 use super::{cache, change, collections, duplicate, namespace, undisturbed};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::{process, spi};
+use crate::protocol::table::CreateIndex;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::query::index::{IndexKeys, Partial};
@@ -182,19 +183,7 @@ pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<S
         Drafted::Exists(name) => return Ok(name),
         Drafted::New(draft) => draft,
     };
-    let build = || -> Result<()> {
-        run_on_all(
-            &draft.shards,
-            "SELECT docshard_internal.create_index($1, $2, $3, $4, $5)",
-            &[
-                Param::Int4(draft.collection),
-                Param::Int4(draft.id),
-                Param::Text(&draft.definition),
-                Param::Bool(draft.unique),
-                Param::OptText(draft.partial.as_deref()),
-            ],
-        )
-    };
+    let build = || -> Result<()> { call_on_all(&draft.shards, &draft.creation()) };
     build().map_err(|error| draft.translate(error))?;
     enter(&draft, options)?;
     Ok(draft.name)
@@ -235,6 +224,17 @@ pub struct Draft {
 }
 
 impl Draft {
+    /// The call that creates it on a shard.
+    pub fn creation(&self) -> CreateIndex<'_> {
+        CreateIndex {
+            collection: self.collection,
+            index: self.id,
+            keys: &self.definition,
+            is_unique: self.unique,
+            partial: self.partial.as_deref(),
+        }
+    }
+
     /// The error of a build in MongoDB's words.
     pub fn translate(&self, error: Error) -> Error {
         duplicate::translate_build(&self.namespace, &self.name, &self.keys, error)

@@ -5,12 +5,13 @@
 use super::change;
 use super::collections::refuse_while_building;
 use super::model::{Index, Shard};
-use super::nodes::{read_on, run_on_all};
+use super::nodes::{call_on_all, read_on};
 use super::{access, cache, last_sizes, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::credentials;
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
+use crate::protocol::table::CreateTable;
 use crate::store::{chunks, collections, databases, placements, shards};
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 use docshard_core::error::Kind;
@@ -210,33 +211,8 @@ fn place(
     indexes: &[Index],
 ) -> Result<()> {
     placements::insert_or_set(locked.id, targets, version)?;
-    run_on_all(
-        targets,
-        "SELECT docshard_internal.create_table($1, $2, $3, $4)",
-        &[
-            Param::Int4(locked.id),
-            Param::Int8(locked.token),
-            Param::Int8(version),
-            Param::Bool(!key.is_in_order_of_id()),
-        ],
-    )?;
-    let (sql, readers, writers) = access::of_new_table(namespace)?;
-    let readers: Vec<&str> = readers.iter().map(String::as_str).collect();
-    let writers: Vec<&str> = writers.iter().map(String::as_str).collect();
-    let roles = [Param::Int4(locked.id), Param::TextArray(&readers), Param::TextArray(&writers), Param::TextArray(&[])];
-    run_on_all(targets, sql, &roles)?;
-    for index in indexes {
-        run_on_all(
-            targets,
-            "SELECT docshard_internal.create_index($1, $2, $3, $4, $5)",
-            &[
-                Param::Int4(locked.id),
-                Param::Int4(index.id),
-                Param::Text(&index.definition),
-                Param::Bool(index.unique),
-                Param::OptText(index.partial.as_deref().map(|partial| partial.text.as_str())),
-            ],
-        )?;
-    }
-    Ok(())
+    let id_index = !key.is_in_order_of_id();
+    call_on_all(targets, &CreateTable { collection: locked.id, token: locked.token, version, id_index })?;
+    access::for_new_table(namespace, locked.id, |access| call_on_all(targets, access))?;
+    indexes.iter().try_for_each(|index| call_on_all(targets, &index.creation(locked.id)))
 }

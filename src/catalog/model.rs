@@ -1,6 +1,7 @@
 //! What a router knows of a collection: one consistent reading of the catalog.
 
 use crate::ownership::table;
+use crate::protocol::table::CreateIndex;
 use docshard_core::cluster::chunk_map::{ChunkMap, ShardId};
 use docshard_core::query::index::{IndexKeys, Partial};
 use docshard_core::values::collation::Collator;
@@ -74,6 +75,17 @@ pub struct Index {
 }
 
 impl Index {
+    /// The call that creates it on a shard.
+    pub fn creation(&self, collection: i32) -> CreateIndex<'_> {
+        CreateIndex {
+            collection,
+            index: self.id,
+            keys: &self.definition,
+            is_unique: self.unique,
+            partial: self.partial.as_deref().map(|partial| partial.text.as_str()),
+        }
+    }
+
     /// Its fields: dotted path, and true for descending.
     pub fn fields(&self) -> &[(String, bool)] {
         &self.keys.fields

@@ -5,6 +5,7 @@ use super::model::{Place, Shard};
 use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
+use crate::protocol::Call;
 use crate::remote::{self, Role, Share};
 use docshard_core::cluster::chunk_map::ShardId;
 
@@ -14,6 +15,41 @@ use docshard_core::cluster::chunk_map::ShardId;
 /// Whatever the shard raises.
 pub fn run_on(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Result<()> {
     query_on(shard, sql, params, 0).map(|_| ())
+}
+
+/// Calls a shard; what it does commits or rolls back with the caller's transaction.
+///
+/// # Errors
+/// The shard's; those of [`Call::decode`].
+pub fn call_on<C: Call>(shard: &Shard, call: &C) -> Result<C::Answer> {
+    C::decode(&query_on(shard, &C::statement(), &call.params(), C::SIGNATURE.columns().len())?)
+}
+
+/// As [`call_on`], for a call that only reads.
+///
+/// # Errors
+/// As [`call_on`].
+pub fn read_call_on<C: Call>(shard: &Shard, call: &C) -> Result<C::Answer> {
+    C::decode(&read_on(shard, &C::statement(), &call.params(), C::SIGNATURE.columns().len())?)
+}
+
+/// As [`read_call_on`], several shards at once, each with a call of its own.
+///
+/// # Errors
+/// As [`call_on`], of any shard.
+pub fn read_calls_at_once<C: Call>(asked: &[(&Shard, C)]) -> Result<Vec<C::Answer>> {
+    let params: Vec<_> = asked.iter().map(|(_, call)| call.params()).collect();
+    let asked: Vec<_> = asked.iter().zip(&params).map(|((shard, _), params)| (*shard, &params[..])).collect();
+    let answers = read_at_once(&asked, &C::statement(), C::SIGNATURE.columns().len())?;
+    answers.iter().map(|rows| C::decode(rows)).collect()
+}
+
+/// Calls several shards, all at once, as [`call_on`] does one.
+///
+/// # Errors
+/// As [`call_on`], of any shard.
+pub fn call_on_all<C: Call<Answer = ()>>(shards: &[ShardId], call: &C) -> Result<()> {
+    run_on_all(shards, &C::statement(), &call.params())
 }
 
 /// The rows of a statement on a shard, `columns` of each.
@@ -101,7 +137,7 @@ pub fn read_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize)
 ///
 /// # Errors
 /// Whatever a shard raises.
-pub fn run_on_all(shards: &[ShardId], sql: &str, params: &[Param<'_>]) -> Result<()> {
+fn run_on_all(shards: &[ShardId], sql: &str, params: &[Param<'_>]) -> Result<()> {
     let shards = shards.iter().map(|id| cache::shard(*id)).collect::<Result<Vec<_>>>()?;
     let requests: Vec<_> = shards
         .iter()

@@ -5,11 +5,12 @@
 //! has another number, so nothing is mixed.
 
 use super::cache;
-use super::nodes::{read_on, run_on_all};
+use super::nodes::{call_on_all, read_on};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, spi, transaction};
+use crate::protocol::table::{DropIndex, DropTable, ExcludeWriters};
 use crate::remote::Session;
 use docshard_core::cluster::chunk_map::ShardId;
 
@@ -43,8 +44,8 @@ impl Dropped {
     /// The statement that does it at a shard, without harm if it is done.
     fn statement(self) -> String {
         match self {
-            Dropped::Collection(number) => format!("SELECT docshard_internal.drop_table({number})"),
-            Dropped::Index(number) => format!("SELECT docshard_internal.drop_index({number})"),
+            Dropped::Collection(collection) => DropTable { collection }.text(),
+            Dropped::Index(index) => DropIndex { index }.text(),
         }
     }
 }
@@ -69,19 +70,23 @@ pub fn drop_everywhere(shards: &[ShardId], dropped: Dropped, namespace: &str) ->
             Err(error) => return Err(error),
         }
     }
-    let number = [Param::Int4(dropped.number())];
     match dropped {
-        Dropped::Collection(_) => {
-            run_on_all(&reached, "SELECT docshard_internal.exclude_writers($1)", &number)?;
-            run_on_all(&reached, "SELECT docshard_internal.drop_table($1)", &number)?;
+        Dropped::Collection(collection) => {
+            call_on_all(&reached, &ExcludeWriters { collection })?;
+            call_on_all(&reached, &DropTable { collection })?;
         }
-        Dropped::Index(_) => run_on_all(&reached, "SELECT docshard_internal.drop_index($1)", &number)?,
+        Dropped::Index(index) => call_on_all(&reached, &DropIndex { index })?,
     }
     for shard in &late {
         spi::execute(
             "INSERT INTO docshard_catalog.pending_drops (shard_id, kind, number, namespace) VALUES ($1, $2, $3, $4) \
              ON CONFLICT DO NOTHING",
-            &[Param::Int4(shard.id), Param::Text(dropped.kind()), number[0], Param::Text(namespace)],
+            &[
+                Param::Int4(shard.id),
+                Param::Text(dropped.kind()),
+                Param::Int4(dropped.number()),
+                Param::Text(namespace),
+            ],
         )?;
         pgrx::notice!("shard \"{}\" cannot be reached: there {namespace} is dropped when it is back", shard.name);
     }

@@ -15,6 +15,8 @@ use crate::pg::error::Result;
 use crate::pg::security::credentials;
 use crate::pg::spi::param::Param;
 use crate::pg::{process::job, security::user, server, spi, transaction};
+use crate::protocol::Call;
+use crate::protocol::access::SetServicePassword;
 use crate::remote::{self, Session};
 use crate::storage::lock::{self, Mode, Tag};
 use pgrx::pg_sys::Oid;
@@ -131,8 +133,7 @@ fn change(server: &str, password: &str) -> Result<()> {
         login.push(("password".to_owned(), password.to_owned()));
         if !is_known(oid, &login)? {
             let verifier = credentials::scram_verifier(password)?;
-            Session::open(oid)?
-                .query("SELECT docshard_internal.set_service_password($1)", &[Param::Text(&verifier)])?;
+            SetServicePassword { verifier: &verifier }.call(&mut Session::open(oid)?)?;
         }
         let owner = server::user_name(user::extension_owner()?);
         let login: Vec<_> = login.iter().map(|(option, value)| (option.as_str(), value.as_str())).collect();

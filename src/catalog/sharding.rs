@@ -2,10 +2,12 @@
 
 use super::collections::{drop_but_zones, insert_row, lay_out, refuse_while_building};
 use super::model::{Collection, Index, Shard};
-use super::nodes::{query_on, run_on};
+use super::nodes::{call_on, query_on, run_on};
 use super::{cache, change, databases, indexes, namespace, settings, undisturbed, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
+use crate::protocol::sql;
+use crate::protocol::table::ExcludeWriters;
 use crate::store;
 use docshard_core::cluster::chunk_map::Chunk;
 use docshard_core::cluster::zone::ZoneMap;
@@ -161,7 +163,7 @@ fn shard_existing(
     let collection = &*cache::get(name)?;
     let shard = cache::shard(collection.map.owner(&[]))?;
     let table = collection.table();
-    run_on(&shard, "SELECT docshard_internal.exclude_writers($1)", &[Param::Int4(collection.id)])?;
+    call_on(&shard, &ExcludeWriters { collection: collection.id })?;
     let size = query_on(
         &shard,
         &format!("SELECT count(*), coalesce(sum(pg_column_size(t.*)), 0)::bigint FROM {table} t"),
@@ -180,7 +182,7 @@ fn shard_existing(
     let pattern_json = pattern.to_json().to_string();
     run_on(
         &shard,
-        &format!("UPDATE {table} t SET skey = docshard_internal.shard_key(t.doc, $1)"),
+        &format!("UPDATE {table} t SET skey = {}", sql::shard_key("t.doc", "$1")),
         &[Param::Text(&pattern_json)],
     )?;
     store::collections::set_key(collection.id, &pattern_json)?;

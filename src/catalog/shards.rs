@@ -10,7 +10,7 @@ use super::change;
 use super::cluster;
 use super::lost;
 use super::model::{Place, Shard};
-use super::nodes::run_on;
+use super::nodes::call_on;
 use super::zones;
 use crate::ownership::access;
 use crate::pg::error::{Error, Result};
@@ -18,6 +18,9 @@ use crate::pg::security::credentials;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::{quote_ident, quote_literal};
 use crate::pg::{security::user, server, spi};
+use crate::protocol::access::{AdmitPuller, ConnectShard, DisconnectShard, LeaveCluster, PullVerifier};
+use crate::protocol::table::DropTable;
+use crate::protocol::{Call, sql};
 use crate::remote::{self, Session};
 use docshard_core::error::Kind;
 use serde_json::json;
@@ -414,11 +417,13 @@ fn prepare_node(
         }
         session.execute("CREATE EXTENSION IF NOT EXISTS docshard CASCADE")?;
     }
+    let sample = sql::pack("'{\"n\": 12345.678, \"s\": \"x\"}'");
     let rows = session.query(
-        "SELECT (SELECT cluster_id::text FROM docshard_data.node), (SELECT shard FROM docshard_data.node), \
-           (SELECT count(*) FROM docshard_catalog.collections), \
-           encode(docshard_internal.pack('{\"n\": 12345.678, \"s\": \"x\"}'), 'hex'), \
-           (SELECT count(*) FROM docshard_data.placement)",
+        &format!(
+            "SELECT (SELECT cluster_id::text FROM docshard_data.node), (SELECT shard FROM docshard_data.node), \
+               (SELECT count(*) FROM docshard_catalog.collections), encode({sample}, 'hex'), \
+               (SELECT count(*) FROM docshard_data.placement)"
+        ),
         &[],
     )?;
     let row = rows.first().ok_or_else(|| refuse("the node does not answer as a shard".to_owned()))?;
@@ -437,7 +442,7 @@ fn prepare_node(
     if row.i64(2).unwrap_or(0) > 0 {
         return Err(refuse("the database is a router with collections of its own".to_owned()));
     }
-    let ours = spi::query("SELECT encode(docshard_internal.pack('{\"n\": 12345.678, \"s\": \"x\"}'), 'hex')", &[])?;
+    let ours = spi::query(&format!("SELECT encode({sample}, 'hex')"), &[])?;
     if ours.first().is_none_or(|here| Some(here.text(0)) != row.text(3)) {
         return Err(refuse("the node stores jsonb differently: it has another processor architecture".to_owned()));
     }
@@ -548,19 +553,17 @@ fn connect_shards(name: &str, id: i32, keywords: &Keywords) -> Result<()> {
     let here = local_id()?;
     join_local(here)?;
     let (puller, own) = (puller_name(id)?, puller_name(here)?);
-    let verifier = session.query("SELECT docshard_internal.pull_verifier()", &[])?;
-    let verifier = verifier.first().and_then(|row| row.text(0)).unwrap_or_default().to_owned();
-    admit(&mut session, &own, &access::pull_verifier()?)?;
+    let verifier = PullVerifier {}.call(&mut session)?;
+    AdmitPuller { puller: &own, verifier: &access::pull_verifier()? }.call(&mut session)?;
     connect(&mut session, LOCAL, &local_address(seen.as_deref())?, &puller)?;
 
     for shard in cache::shards()?.values() {
         let Place::Remote(oid) = shard.place else { continue };
         let mut other = Session::open(oid)?;
         other.execute("SET lock_timeout = '10s'")?;
-        let theirs = other.query("SELECT docshard_internal.pull_verifier()", &[])?;
-        let theirs = theirs.first().and_then(|row| row.text(0)).unwrap_or_default().to_owned();
-        admit(&mut session, &puller_name(shard.id)?, &theirs)?;
-        admit(&mut other, &puller, &verifier)?;
+        let theirs = PullVerifier {}.call(&mut other)?;
+        AdmitPuller { puller: &puller_name(shard.id)?, verifier: &theirs }.call(&mut session)?;
+        AdmitPuller { puller: &puller, verifier: &verifier }.call(&mut other)?;
         connect(&mut session, &shard.name, &remote::server_options(oid)?, &puller)?;
         connect(&mut other, name, keywords, &puller_name(shard.id)?)?;
     }
@@ -569,20 +572,11 @@ fn connect_shards(name: &str, id: i32, keywords: &Keywords) -> Result<()> {
     access::map_puller(&server_name(name), &own)
 }
 
-fn admit(session: &mut Session, puller: &str, verifier: &str) -> Result<()> {
-    session.query("SELECT docshard_internal.admit_puller($1, $2)", &[Param::Text(puller), Param::Text(verifier)])?;
-    Ok(())
-}
-
 /// Lets a shard reach another one as its puller. What a server's options say of this machine's files stays here.
 fn connect(session: &mut Session, name: &str, keywords: &Keywords, puller: &str) -> Result<()> {
     let shared = keywords.iter().filter(|(keyword, _)| access::SERVER_OPTIONS.contains(&keyword.as_str()));
     let (names, values): (Vec<&str>, Vec<&str>) = shared.map(|(name, value)| (name.as_str(), value.as_str())).unzip();
-    session.query(
-        "SELECT docshard_internal.connect_shard($1, $2, $3, $4)",
-        &[Param::Text(&server_name(name)), Param::TextArray(&names), Param::TextArray(&values), Param::Text(puller)],
-    )?;
-    Ok(())
+    ConnectShard { server: &server_name(name), options: &names, settings: &values, puller }.call(session)
 }
 
 /// The number of this database as a shard, also if it is none any more.
@@ -743,12 +737,8 @@ pub fn forget_lost(shard: &Shard) -> Result<()> {
     let puller = puller_name(shard.id)?;
     for other in cache::shards()?.values().filter(|other| other.id != shard.id) {
         let Place::Remote(oid) = other.place else { continue };
-        let _ = Session::open(oid).and_then(|mut session| {
-            session.query(
-                "SELECT docshard_internal.disconnect_shard($1, $2)",
-                &[Param::Text(server), Param::Text(&puller)],
-            )
-        });
+        let _ =
+            Session::open(oid).and_then(|mut session| DisconnectShard { server, puller: &puller }.call(&mut session));
     }
     spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
     access::disconnect_shard(server, &puller)
@@ -766,23 +756,21 @@ fn take_away(shard: &Shard) -> Result<()> {
         let mut session = Session::open(oid)?;
         session.execute("BEGIN; SET LOCAL lock_timeout = '10s'")?;
         for row in &placed {
-            session.query("SELECT docshard_internal.drop_table($1)", &[Param::Int4(row.i32(0))])?;
+            DropTable { collection: row.i32(0) }.call(&mut session)?;
             change::touch(row.i32(0))?;
         }
-        session.execute("SELECT docshard_internal.leave_cluster(); COMMIT")?;
+        LeaveCluster {}.call(&mut session)?;
+        session.execute("COMMIT")?;
         let puller = puller_name(shard.id)?;
         for other in cache::shards()?.values().filter(|other| other.id != shard.id) {
             let Place::Remote(oid) = other.place else { continue };
-            Session::open(oid)?.query(
-                "SELECT docshard_internal.disconnect_shard($1, $2)",
-                &[Param::Text(server), Param::Text(&puller)],
-            )?;
+            DisconnectShard { server, puller: &puller }.call(&mut Session::open(oid)?)?;
         }
         spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
         access::disconnect_shard(server, &puller)?;
     } else {
         for row in &placed {
-            run_on(shard, "SELECT docshard_internal.drop_table($1)", &[Param::Int4(row.i32(0))])?;
+            call_on(shard, &DropTable { collection: row.i32(0) })?;
             change::touch(row.i32(0))?;
         }
         spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;

@@ -1,12 +1,15 @@
 //! How much of the sharded collections is on each shard, as the shards measure it.
 
 use super::model::Shard;
-use super::nodes::{read_at_once, read_on};
+use super::nodes::{read_at_once, read_call_on, read_calls_at_once};
 use super::survey;
 use crate::pg::error::Result;
+use crate::pg::spi;
 use crate::pg::spi::param::Param;
-use crate::pg::spi::{self, Row};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::protocol::measure::{
+    ChunkSize, Estimate, EstimateCollections, FindSplitPoints, MeasureChunks, MeasureRange,
+};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::values::key::KeyPattern;
 use std::collections::HashMap;
@@ -125,18 +128,12 @@ pub type Estimates = (Rc<Shard>, Result<HashMap<i32, Amount>>);
 /// # Errors
 /// Internal ones; a shard's error is its own answer.
 pub fn estimate(collections: &[i32], limit: Duration) -> Result<Vec<Estimates>> {
-    let params = [Param::Int4Array(collections)];
-    let columns = ["collection", "documents", "bytes"];
-    let answers = survey::ask("docshard_internal.estimate($1)", &columns, &params, limit)?;
-    let of = |rows: Vec<Row>| -> HashMap<i32, Amount> {
-        let told = rows.iter().filter(|row| row.get(0).is_some());
-        told.map(|row| {
-            let documents = row.get(1).is_some().then(|| row.i64(1).max(0));
-            (row.i32(0), Amount { documents, bytes: row.i64(2).max(0) })
-        })
-        .collect()
+    let of = |found: Vec<Estimate>| -> HashMap<i32, Amount> {
+        let amount = |one: &Estimate| Amount { documents: one.documents.map(|n| n.max(0)), bytes: one.bytes.max(0) };
+        found.iter().map(|one| (one.collection, amount(one))).collect()
     };
-    Ok(answers.into_iter().map(|answer| (answer.shard, answer.rows.map(of))).collect())
+    let answers = survey::call(&EstimateCollections { collections }, limit)?;
+    Ok(answers.into_iter().map(|called| (called.shard, called.answer.map(of))).collect())
 }
 
 /// Asks a shard for the sizes of a collection's chunks there: counted if its table has at most `counted_mb` MiB.
@@ -149,19 +146,18 @@ pub fn measure(shard: &Shard, collection: &mut Collection, counted_mb: i32) -> R
         return Ok(());
     }
     let bounds: Vec<&[u8]> = here.iter().map(|chunk| chunk.min.as_slice()).collect();
-    let rows = read_on(
-        shard,
-        "SELECT chunk, documents, bytes FROM docshard_internal.measure($1, $2, $3)",
-        &[Param::Int4(collection.id), Param::ByteaArray(&bounds), Param::Int4(counted_mb)],
-        3,
-    )?;
-    for row in &rows {
-        if let Some(chunk) = usize::try_from(row.i32(0)).ok().and_then(|at| here.get_mut(at)) {
-            chunk.documents = row.i64(1).unsigned_abs();
-            chunk.bytes = row.i64(2).unsigned_abs();
+    let sizes = read_call_on(shard, &MeasureChunks { collection: collection.id, bounds: &bounds, counted_mb })?;
+    fill_in(&mut here, &sizes);
+    Ok(())
+}
+
+fn fill_in(chunks: &mut [&mut Chunk], sizes: &[ChunkSize]) {
+    for size in sizes {
+        if let Some(chunk) = usize::try_from(size.chunk).ok().and_then(|at| chunks.get_mut(at)) {
+            chunk.documents = size.documents.unsigned_abs();
+            chunk.bytes = size.bytes.unsigned_abs();
         }
     }
-    Ok(())
 }
 
 /// As [`measure`], at several shards at once.
@@ -174,21 +170,13 @@ pub fn measure_at_once(shards: &[Rc<Shard>], collection: &mut Collection, counte
         chunks.map(|chunk| chunk.min.as_slice()).collect()
     };
     let bounds: Vec<_> = shards.iter().map(|shard| (shard, here(shard))).filter(|(_, here)| !here.is_empty()).collect();
-    let params: Vec<_> = bounds
-        .iter()
-        .map(|(_, here)| [Param::Int4(collection.id), Param::ByteaArray(here), Param::Int4(counted_mb)])
-        .collect();
-    let asked: Vec<_> = bounds.iter().zip(&params).map(|((shard, _), params)| (&***shard, &params[..])).collect();
-    let answers = read_at_once(&asked, "SELECT chunk, documents, bytes FROM docshard_internal.measure($1, $2, $3)", 3)?;
-    let found: Vec<(ShardId, Vec<Row>)> = asked.iter().map(|(shard, _)| shard.id).zip(answers).collect();
-    for (shard, rows) in found {
+    let call = |bounds| MeasureChunks { collection: collection.id, bounds, counted_mb };
+    let asked: Vec<_> = bounds.iter().map(|(shard, here)| (&***shard, call(here))).collect();
+    let answers = read_calls_at_once(&asked)?;
+    let found: Vec<(ShardId, Vec<ChunkSize>)> = asked.iter().map(|(shard, _)| shard.id).zip(answers).collect();
+    for (shard, sizes) in found {
         let mut here: Vec<_> = collection.chunks.iter_mut().filter(|chunk| chunk.shard == shard).collect();
-        for row in &rows {
-            if let Some(chunk) = usize::try_from(row.i32(0)).ok().and_then(|at| here.get_mut(at)) {
-                chunk.documents = row.i64(1).unsigned_abs();
-                chunk.bytes = row.i64(2).unsigned_abs();
-            }
-        }
+        fill_in(&mut here, &sizes);
     }
     Ok(())
 }
@@ -218,13 +206,9 @@ pub fn activity(shards: &[Rc<Shard>], collections: &[i32]) -> Result<HashMap<(Sh
 /// # Errors
 /// The shard's.
 pub fn measure_exactly(shard: &Shard, collection: &Collection, chunk: &Chunk) -> Result<(u64, u64)> {
-    let rows = read_on(
-        shard,
-        "SELECT documents, bytes FROM docshard_internal.measure_range($1, $2, $3)",
-        &[Param::Int4(collection.id), Param::Bytea(&chunk.min), Param::OptBytea(collection.end_of(chunk))],
-        2,
-    )?;
-    Ok(rows.first().map_or((0, 0), |row| (row.i64(0).unsigned_abs(), row.i64(1).unsigned_abs())))
+    let range = MeasureRange { collection: collection.id, lo: &chunk.min, hi: collection.end_of(chunk) };
+    let size = read_call_on(shard, &range)?;
+    Ok((size.documents.unsigned_abs(), size.bytes.unsigned_abs()))
 }
 
 /// Asks a shard for keys that cut a chunk into about so many equal parts; none if it has only one key.
@@ -232,17 +216,12 @@ pub fn measure_exactly(shard: &Shard, collection: &Collection, chunk: &Chunk) ->
 /// # Errors
 /// The shard's.
 pub fn split_points(shard: &Shard, collection: &Collection, chunk: &Chunk, parts: usize) -> Result<Vec<Vec<u8>>> {
-    let rows = read_on(
-        shard,
-        "SELECT * FROM docshard_internal.split_points($1, $2, $3, $4, $5)",
-        &[
-            Param::Int4(collection.id),
-            Param::Bytea(&chunk.min),
-            Param::OptBytea(collection.end_of(chunk)),
-            Param::Int4(i32::try_from(parts).unwrap_or(i32::MAX)),
-            Param::Int8(i64::try_from(chunk.documents).unwrap_or(i64::MAX)),
-        ],
-        1,
-    )?;
-    Ok(rows.iter().map(|row| row.bytes(0)).collect())
+    let find = FindSplitPoints {
+        collection: collection.id,
+        lo: &chunk.min,
+        hi: collection.end_of(chunk),
+        parts: i32::try_from(parts).unwrap_or(i32::MAX),
+        documents: i64::try_from(chunk.documents).unwrap_or(i64::MAX),
+    };
+    read_call_on(shard, &find)
 }

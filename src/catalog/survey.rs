@@ -9,6 +9,8 @@ use super::{cache, contacts};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
+use crate::protocol::Call;
+use crate::protocol::node::Identity;
 use crate::remote;
 use docshard_core::cluster::handshake::{Member, Position};
 use docshard_core::error::Kind;
@@ -26,6 +28,33 @@ pub struct Answer {
     pub latency: Option<Duration>,
 }
 
+/// What a shard answered to a call, or why it did not.
+pub struct Called<A> {
+    /// who was asked
+    pub shard: Rc<Shard>,
+    /// what it said
+    pub answer: Result<A>,
+    /// how long it took; None without an answer
+    pub latency: Option<Duration>,
+}
+
+/// Calls every shard, by number.
+///
+/// # Errors
+/// As [`ask`].
+pub fn call<C: Call>(call: &C, limit: Duration) -> Result<Vec<Called<C::Answer>>> {
+    let answers = ask(&C::SIGNATURE.invocation(), &C::SIGNATURE.columns(), &call.params(), limit)?;
+    let of = |answer: Answer| {
+        let answered = answer.rows.and_then(|mut rows| {
+            // A shard that answers no row is still a row of the survey.
+            rows.retain(|row| (0..C::SIGNATURE.columns().len()).any(|column| row.get(column).is_some()));
+            C::decode(&rows)
+        });
+        Called { shard: answer.shard, latency: answer.latency.filter(|_| answered.is_ok()), answer: answered }
+    };
+    Ok(answers.into_iter().map(of).collect())
+}
+
 /// Asks every shard, by number, for `columns` of the rows of `from`, a function call or a subquery; reads only.
 ///
 /// # Errors
@@ -37,7 +66,8 @@ pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) 
     let (count, columns) = (columns.len(), columns.join(", "));
     let servers: Vec<_> = shards.iter().filter_map(|shard| shard.place.server()).collect();
     let sql = format!(
-        "SELECT n.cluster_id, n.shard, docshard_internal.identity(), {columns} FROM docshard_data.node n LEFT JOIN LATERAL (SELECT * FROM {from}) AS a ON true"
+        "SELECT n.cluster_id, n.shard, {}, {columns} FROM docshard_data.node n LEFT JOIN LATERAL (SELECT * FROM {from}) AS a ON true",
+        Identity::SIGNATURE.invocation()
     );
     // Before the shards are asked: they go on meanwhile.
     let known = contacts::positions()?;

@@ -13,8 +13,10 @@ use super::{cache, change, cluster, contacts};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::{server, spi};
+use crate::protocol::Call;
+use crate::protocol::node::SayHello;
 use crate::remote::Session;
-use docshard_core::cluster::handshake::{NEWEST_PROTOCOL, OLDEST_PROTOCOL, Position};
+use docshard_core::cluster::handshake::{Hello, Member, NEWEST_PROTOCOL, OLDEST_PROTOCOL, Position, Welcome};
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
@@ -147,19 +149,16 @@ pub fn epoch_at(session: &mut Session, shard: &str, cluster: i64) -> Result<i64>
 
 /// Where a shard is, which belongs to this router by now.
 fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
-    let rows = reached.session.query(
-        "SELECT timeline, counter FROM docshard_internal.hello($1, $2, $3, $4, -1, 0, true, false, $5, $6)",
-        &[
-            Param::Int8(router.cluster),
-            Param::Text(&reached.shard.name),
-            Param::Text(&cluster::identity().to_string()),
-            Param::Int8(router.epoch),
-            Param::Int4(OLDEST_PROTOCOL),
-            Param::Int4(NEWEST_PROTOCOL),
-        ],
-    )?;
-    let number = |column| rows.first().and_then(|row| row.i64(column)).unwrap_or(0);
-    Ok(Position { timeline: number(0), counter: number(1) })
+    let hello = Hello {
+        to: Member { cluster: router.cluster, shard: reached.shard.name.clone() },
+        router: cluster::identity().to_string(),
+        epoch: router.epoch,
+        known: None,
+        refuse_lost_writes: false,
+        oldest: OLDEST_PROTOCOL,
+        newest: NEWEST_PROTOCOL,
+    };
+    Ok(Welcome::from(SayHello::of(&hello, true).call(&mut reached.session)?).position)
 }
 
 /// Tells a shard that it belongs to this router, and ends the sessions of every other one there; those that this one has had

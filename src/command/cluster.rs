@@ -8,6 +8,7 @@ use crate::migration;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
+use crate::protocol::sql;
 use docshard_core::error::Kind;
 use serde_json::{Map, Value as Json, json};
 
@@ -76,7 +77,7 @@ pub fn remove_shard(request: &Request<'_>) -> Result<Reply> {
 
 /// listShards: as `config.shards` has them.
 pub fn list_shards(_request: &Request<'_>) -> Result<Reply> {
-    let rows = spi::query("SELECT doc FROM docshard_internal.config_shards ORDER BY position", &[])?;
+    let rows = spi::query(&format!("SELECT doc FROM {} ORDER BY position", sql::config_view("shards")), &[])?;
     Ok(Reply::ok().with("shards", Node::Documents(rows.iter().map(|row| row.bytes(0)).collect())))
 }
 

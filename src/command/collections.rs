@@ -11,6 +11,7 @@ use crate::indexing;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
+use crate::protocol::sql;
 use crate::router::config;
 use crate::router::measure::{self, Measured};
 use crate::router::options::Options;
@@ -284,9 +285,11 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
         }
     }
     let rows = spi::query(
-        "SELECT pg_catalog.substr(namespace, pg_catalog.length(database) + 2), \
-                docshard_internal.collection_uuid(id, token)::text, collation_spec \
-         FROM docshard_catalog.collections WHERE database = $1 ORDER BY namespace",
+        &format!(
+            "SELECT pg_catalog.substr(namespace, pg_catalog.length(database) + 2), {}::text, collation_spec \
+             FROM docshard_catalog.collections WHERE database = $1 ORDER BY namespace",
+            sql::collection_uuid("id", "token")
+        ),
         &[Param::Text(request.db)],
     )?;
     for row in &rows {

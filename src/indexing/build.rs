@@ -82,10 +82,8 @@ fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>, lock_timeou
 /// What each shard runs. PostgreSQL knows nothing of what an index of expressions holds before it has looked, and does so by
 /// itself only when documents have changed.
 fn statements(draft: &Draft) -> Result<Vec<String>> {
-    let Draft { collection, id, definition, unique, partial, .. } = draft;
-    let mut statements =
-        table::index_statements((*collection, *id), definition, *unique, partial.as_deref(), "CONCURRENTLY")?;
-    statements.push(format!("ANALYZE {}", table::name(*collection)));
+    let mut statements = table::index_statements(&draft.creation(), "CONCURRENTLY")?;
+    statements.push(format!("ANALYZE {}", table::name(draft.collection)));
     Ok(statements)
 }
 

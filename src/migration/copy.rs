@@ -17,6 +17,8 @@ use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
 use crate::pg::transaction;
+use crate::protocol::Call;
+use crate::protocol::migration::ApplyChanges;
 use crate::remote::Row;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -189,8 +191,7 @@ impl<'a> Copy<'a> {
         fault::point("move.pulled")?;
         if !applied.is_empty() {
             recipient::start_applying(recipient, expected, *batch)?;
-            let more = finish(recipient)?;
-            self.documents += more.first().and_then(|row| row.i64(0)).unwrap_or(0);
+            self.documents += ApplyChanges::decode(&finish(recipient)?)?;
         }
         Ok((applied, in_time))
     }
@@ -280,7 +281,7 @@ impl<'a> Copy<'a> {
             return Ok(HandOver::Late { removing: false });
         }
         let removed = donor::finish_delete(self.donor, deadline)?;
-        let late = match removed {
+        let late = match &removed {
             None => true,
             Some(removed) => {
                 donor::hand_over(self.donor, record, removed, self.documents)?;

@@ -10,6 +10,11 @@ use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
 use crate::pg::spi::param::Param;
+use crate::protocol::Call;
+use crate::protocol::migration::{
+    CollectionWriters, DeleteRange, Deleted, DivideRange, EndHandOver, ExcludeRangeWriters, ForgetChanges, LocateRange,
+    RangeWriters,
+};
 use crate::storage::lock::{self, Mode, Tag, acquire};
 use docshard_core::error::Kind;
 use std::collections::BTreeMap;
@@ -66,21 +71,13 @@ pub(super) fn estimate(donor: &mut Remote, record: &Record, end: Option<&[u8]>) 
 
 /// Begins to divide the range into parts of so many documents, each to be pulled at once; [`finish_dividing`] waits for it.
 pub(super) fn start_dividing(donor: &mut Remote, record: &Record, end: Option<&[u8]>, documents: i64) -> Result<()> {
-    donor.start(
-        "SELECT docshard_internal.divide_leaving($1, $2, $3, $4, $5)",
-        &[
-            Param::Int8(record.id),
-            Param::Int4(record.collection),
-            Param::Bytea(&record.min),
-            Param::OptBytea(end),
-            Param::Int8(documents),
-        ],
-    )
+    let call = DivideRange { migration: record.id, collection: record.collection, lo: &record.min, hi: end, documents };
+    call.start(donor)
 }
 
 /// How many parts there are, numbered from 1.
 pub(super) fn finish_dividing(donor: &mut Remote) -> Result<i64> {
-    Ok(donor.finish()?.first().and_then(|row| row.i64(0)).unwrap_or(0))
+    DivideRange::decode(&donor.finish()?)
 }
 
 /// Tells writers to the range of the move: committed at once.
@@ -94,16 +91,14 @@ pub(super) fn begin_capture(donor: &mut Remote, record: &Record, end: Option<&[u
 
 /// Who holds the collection's lock: a transaction's name, and its process unless it is prepared.
 fn writers(donor: &mut Remote, record: &Record) -> Result<BTreeMap<String, Option<i32>>> {
-    let rows = donor
-        .query("SELECT holder, pid FROM docshard_internal.collection_writers($1)", &[Param::Int4(record.collection)])?;
-    Ok(rows.iter().filter_map(|row| Some((row.text(0)?.to_owned(), row.i32(1)))).collect())
+    let holders = CollectionWriters { collection: record.collection }.call(donor)?;
+    Ok(holders.into_iter().map(|writer| (writer.holder, writer.pid)).collect())
 }
 
 /// As [`writers`], those that share the migration's lock.
 pub(super) fn writers_to_range(donor: &mut Remote, record: &Record) -> Result<BTreeMap<String, Option<i32>>> {
-    let rows =
-        donor.query("SELECT holder, pid FROM docshard_internal.migration_writers($1)", &[Param::Int8(record.id)])?;
-    Ok(rows.iter().filter_map(|row| Some((row.text(0)?.to_owned(), row.i32(1)))).collect())
+    let holders = RangeWriters { migration: record.id }.call(donor)?;
+    Ok(holders.into_iter().map(|writer| (writer.holder, writer.pid)).collect())
 }
 
 fn name_all(writers: &BTreeMap<String, Option<i32>>) -> String {
@@ -155,11 +150,7 @@ pub(super) fn forget_changes(donor: &mut Remote, record: &Record, applied: &[i64
             &[Param::Int8(record.id), Param::Int8(last)],
         )?;
     } else if !applied.is_empty() {
-        let rows = donor.query(
-            "SELECT docshard_internal.forget_changes($1, $2)",
-            &[Param::Int8(record.id), Param::Int8Array(applied)],
-        )?;
-        return Ok(rows.first().and_then(|row| row.bool(0)).unwrap_or(true));
+        return ForgetChanges { migration: record.id, applied }.call(donor);
     }
     Ok(true)
 }
@@ -170,10 +161,7 @@ pub(super) fn start_noting(donor: &mut Remote, record: &Record, end: Option<&[u8
     if fault::is_off("exact_log") {
         return Ok(());
     }
-    donor.start(
-        "SELECT docshard_internal.note_leaving($1, $2, $3, $4)",
-        &[Param::Int8(record.id), Param::Int4(record.collection), Param::Bytea(&record.min), Param::OptBytea(end)],
-    )
+    LocateRange { migration: record.id, collection: record.collection, lo: &record.min, hi: end }.start(donor)
 }
 
 /// Waits for what [`start_noting`] began.
@@ -181,14 +169,14 @@ pub(super) fn finish_noting(donor: &mut Remote) -> Result<()> {
     if fault::is_off("exact_log") {
         return Ok(());
     }
-    donor.finish().map(drop)
+    LocateRange::decode(&donor.finish()?).map(drop)
 }
 
 /// Begins T and takes the migration's lock exclusively, queueing only briefly; false if that was too short.
 pub(super) fn try_freeze(donor: &mut Remote, record: &Record) -> Result<bool> {
     donor.execute(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {QUEUE_MS}"))?;
-    match donor.query("SELECT docshard_internal.exclude_from_migration($1)", &[Param::Int8(record.id)]) {
-        Ok(_) => donor
+    match (ExcludeRangeWriters { migration: record.id }.call(donor)) {
+        Ok(()) => donor
             .execute(
                 // Nothing is known to the planner of a log that is being filled; the index is always right.
                 "SET LOCAL lock_timeout = '10s'; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
@@ -210,34 +198,21 @@ pub(super) fn resume_writers(donor: &mut Remote, record: &Record) -> Result<()> 
 
 /// After the flip: tells writers, whom [`try_freeze`] has excluded. The session's end does so, too.
 pub(super) fn tell_writers(donor: &mut Remote, record: &Record) -> Result<()> {
-    donor.query("SELECT docshard_internal.end_hand_over($1)", &[Param::Int8(record.id)]).map(drop)
+    EndHandOver { migration: record.id }.call(donor)
 }
 
 /// In T: begins to delete the range, without waiting for it.
 pub(super) fn start_delete(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
-    donor.start(
-        "SELECT removed[1], removed[2] FROM docshard_internal.remove_leaving($1, $2, $3, $4) AS removed",
-        &[Param::Int8(record.id), Param::Int4(record.collection), Param::Bytea(&record.min), Param::OptBytea(end)],
-    )
-}
-
-/// What T has removed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Removed {
-    documents: i64,
-    /// how long that took
-    pub(super) micros: i64,
+    DeleteRange { migration: record.id, collection: record.collection, lo: &record.min, hi: end }.start(donor)
 }
 
 /// In T: waits for the delete until the deadline, if there is one; None if it is not over by then.
-pub(super) fn finish_delete(donor: &mut Remote, deadline: Option<Instant>) -> Result<Option<Removed>> {
+pub(super) fn finish_delete(donor: &mut Remote, deadline: Option<Instant>) -> Result<Option<Deleted>> {
     let rows = match deadline {
         Some(deadline) => donor.poll(milliseconds_until(deadline))?,
         None => Some(donor.finish()?),
     };
-    let Some(rows) = rows else { return Ok(None) };
-    let number = |column| rows.first().and_then(|row| row.i64(column)).unwrap_or(0);
-    Ok(Some(Removed { documents: number(0), micros: number(1) }))
+    rows.map(|rows| DeleteRange::decode(&rows)).transpose()
 }
 
 /// How long a wait may last that ends at a deadline.
@@ -247,7 +222,7 @@ pub(super) fn milliseconds_until(deadline: Instant) -> i64 {
 
 /// In T: compares what was removed with what arrived, advances the version, forgets the capture and its log. Without its capture the
 /// move has not seen all changes: whoever took that away takes the move for dead.
-pub(super) fn hand_over(donor: &mut Remote, record: &Record, removed: Removed, documents: i64) -> Result<()> {
+pub(super) fn hand_over(donor: &mut Remote, record: &Record, removed: &Deleted, documents: i64) -> Result<()> {
     let deleted = removed.documents;
     if deleted != documents && !fault::is_off("count") {
         return Err(Error::new(

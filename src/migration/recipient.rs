@@ -12,6 +12,9 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::{only_owner, quote_ident};
 use crate::pg::transaction;
+use crate::protocol::migration::{ApplyChanges, BypassCapture, LoadBatch};
+use crate::protocol::table::CreateTable;
+use crate::protocol::{Call, sql};
 use crate::remote::Row;
 use crate::store::indexes;
 use docshard_core::error::Kind;
@@ -29,35 +32,21 @@ pub(super) fn has_unique_index(record: &Record) -> Result<bool> {
 pub(super) fn place(recipient: &mut Remote, record: &Record, index_on_id: bool) -> Result<()> {
     // Nobody is granted anything between the look at the grants and the table that gets them.
     transaction::run(|| {
-        let (sql, readers, writers) = access::of_new_table(&record.namespace)?;
-        recipient.query(
-            "SELECT docshard_internal.create_table($1, $2, $3, $4)",
-            &[
-                Param::Int4(record.collection),
-                Param::Int8(record.token),
-                Param::Int8(record.recipient_version),
-                Param::Bool(index_on_id),
-            ],
-        )?;
-        let readers: Vec<&str> = readers.iter().map(String::as_str).collect();
-        let writers: Vec<&str> = writers.iter().map(String::as_str).collect();
-        let roles = [Param::TextArray(&readers), Param::TextArray(&writers), Param::TextArray(&[])];
-        let [readers, writers, others] = roles;
-        recipient.query(sql, &[Param::Int4(record.collection), readers, writers, others])
+        let create = CreateTable {
+            collection: record.collection,
+            token: record.token,
+            version: record.recipient_version,
+            id_index: index_on_id,
+        };
+        access::for_new_table(&record.namespace, record.collection, |access| {
+            create.call(recipient)?;
+            access.call(recipient)
+        })
     })?;
     // None comes or goes while a move is registered.
     let collection = transaction::run(|| cache::get(&record.namespace))?;
     for index in &collection.indexes {
-        recipient.query(
-            "SELECT docshard_internal.create_index($1, $2, $3::text, $4, $5)",
-            &[
-                Param::Int4(record.collection),
-                Param::Int4(index.id),
-                Param::Text(&index.definition),
-                Param::Bool(index.unique),
-                Param::OptText(index.partial.as_deref().map(|partial| partial.text.as_str())),
-            ],
-        )?;
+        index.creation(record.collection).call(recipient)?;
     }
     Ok(())
 }
@@ -84,10 +73,6 @@ impl<'a> Expected<'a> {
     pub(super) fn of(record: &'a Record, end: Option<&'a [u8]>) -> Result<Self> {
         let key = transaction::run(|| Ok(cache::get(&record.namespace)?.key.to_json().to_string()))?;
         Ok(Self { record, end, key })
-    }
-
-    fn params(&self) -> [Param<'_>; 3] {
-        [Param::Bytea(&self.record.min), Param::OptBytea(self.end), Param::Text(&self.key)]
     }
 }
 
@@ -137,7 +122,7 @@ pub(super) fn expected_donor(record: &Record) -> Result<String> {
 /// In SQL, the check of the donor before a statement pulls from it, by the connection that it pulls by; `$n` is what it must
 /// say. PostgreSQL evaluates it first, once, also where nothing is to be pulled.
 fn check_donor(record: &Record, n: u32) -> String {
-    format!("docshard_internal.check_donor((SELECT said FROM {}), ${n}::text)", names::identity(record))
+    sql::check_donor(format_args!("(SELECT said FROM {})", names::identity(record)), format_args!("${n}::text"))
 }
 
 /// A batch that arrived.
@@ -152,11 +137,11 @@ pub(super) fn start_pull(puller: &mut Remote, record: &Record, donor: &str, part
     let (source, staging) = (names::source(record), names::staging(record));
     // Three lengths precede a document; three values of a row are stored with a byte each at least.
     let overhead = 12 - 3;
-    let check = check_donor(record, 3);
+    let (received, check) = (sql::receive_part("packed"), check_donor(record, 3));
     puller.start(
         &format!(
             "WITH come AS (INSERT INTO {staging} (batch, documents, packed) \
-             SELECT {part}, documents, docshard_internal.receive_part(packed) FROM {source} WHERE migration_id = $1 AND part = $2 AND {check} \
+             SELECT {part}, documents, {received} FROM {source} WHERE migration_id = $1 AND part = $2 AND {check} \
              RETURNING documents, octet_length(packed) - {overhead} * documents AS size) \
              SELECT coalesce(sum(documents), 0)::int8, coalesce(sum(size), 0)::int8 FROM come"
         ),
@@ -179,7 +164,7 @@ pub(super) fn begin_load(recipient: &mut Remote, record: &Record, end: Option<&[
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
          SET LOCAL enable_seqscan = off",
     )?;
-    recipient.query("SELECT docshard_internal.write_uncaptured()", &[])?;
+    BypassCapture {}.call(recipient)?;
     let strangers =
         recipient.query(&format!("SELECT 1 FROM {target} WHERE {} LIMIT 1", range(end)), &range_params(record, end))?;
     if !strangers.is_empty() {
@@ -203,10 +188,16 @@ pub(super) fn load(
     unique: bool,
 ) -> Result<i64> {
     let record = expected.record;
-    let what = [Param::Int8(record.id), Param::Int4(record.collection), Param::Int4(batch), Param::Bool(unique)];
-    let params = [&what[..], &expected.params()].concat();
-    let sql = "SELECT docshard_internal.load_arrived($1, $2, $3, $4, $5, $6::bytea, $7::text)";
-    let loaded = recipient.number(sql, &params)?.unwrap_or(0);
+    let call = LoadBatch {
+        migration: record.id,
+        collection: record.collection,
+        batch,
+        is_unique: unique,
+        lo: &record.min,
+        hi: expected.end,
+        key: &expected.key,
+    };
+    let loaded = call.call(recipient)?;
     if loaded != documents && !(unique && loaded < documents) {
         return Err(Error::new(
             Kind::OperationFailed,
@@ -244,9 +235,15 @@ pub(super) fn pulled_changes(rows: &[Row]) -> Vec<i64> {
 /// R: begins to make the documents of a round what they are on the donor; the answer is how many there are more than before.
 pub(super) fn start_applying(recipient: &mut Remote, expected: &Expected<'_>, batch: i32) -> Result<()> {
     let record = expected.record;
-    let what = [Param::Int8(record.id), Param::Int4(record.collection), Param::Int4(batch)];
-    let params = [&what[..], &expected.params()].concat();
-    recipient.start("SELECT docshard_internal.apply_arrived($1, $2, $3, $4, $5::bytea, $6::text)", &params)
+    let call = ApplyChanges {
+        migration: record.id,
+        collection: record.collection,
+        batch,
+        lo: &record.min,
+        hi: expected.end,
+        key: &expected.key,
+    };
+    call.start(recipient)
 }
 
 /// Drops what the move made to pull.

@@ -13,6 +13,8 @@ use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::spi::param::Param;
 use crate::pg::transaction;
+use crate::protocol::Call;
+use crate::protocol::table::DropTable;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{chunks, collections, migrations, placements};
 use docshard_core::cluster::chunk_map::ShardId;
@@ -281,7 +283,7 @@ fn drop_unplaced(recipient: &mut Remote, record: &Record) -> Result<()> {
     collections::lock_id(record.collection)?;
     let (id, shard) = (record.collection, record.recipient);
     if placements::version(id, shard)?.is_none() && !migrations::may_bring(id, shard)? {
-        recipient.query("SELECT docshard_internal.drop_table($1)", &[Param::Int4(record.collection)])?;
+        DropTable { collection: record.collection }.call(recipient)?;
     }
     Ok(())
 }

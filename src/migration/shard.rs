@@ -7,6 +7,7 @@ use crate::pg::server::foreign_server_oid;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::quote_literal;
 use crate::pg::transaction;
+use crate::protocol::Connection;
 use crate::remote::{Row, Session};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
@@ -124,6 +125,18 @@ impl Remote {
 
     fn named(&self, error: Error) -> Error {
         if error.context.is_some() { error } else { error.with_context(format!("shard \"{}\"", self.name)) }
+    }
+}
+
+impl Connection for Remote {
+    type Row = Row;
+
+    fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        Remote::query(self, sql, params)
+    }
+
+    fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
+        Remote::start(self, sql, params)
     }
 }
 

@@ -19,6 +19,8 @@ use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::{quote_ident, quote_literal};
 use crate::pg::transaction::subtransaction;
 use crate::pg::{server, spi};
+use crate::protocol::access::{PULLER_FUNCTIONS, SetAccess};
+use crate::protocol::qualified;
 use docshard_core::error::Kind;
 
 /// What the names of servers and roles begin with that routers make.
@@ -271,7 +273,8 @@ pub fn drop_role(role: &str) -> Result<()> {
 ///
 /// # Errors
 /// PostgreSQL's own.
-pub fn set_access(collection: i32, readers: &[&str], writers: &[&str], others: &[&str]) -> Result<()> {
+pub fn set_access(access: &SetAccess<'_>) -> Result<()> {
+    let &SetAccess { collection, readers, writers, others } = access;
     if !table::has_relation(&format!("c{collection}")) {
         return Ok(());
     }
@@ -396,8 +399,8 @@ pub fn admit_puller(puller: &str, verifier: &str) -> Result<()> {
     spi::run_script(&format!(
         "GRANT USAGE ON SCHEMA docshard_data, docshard_internal TO {name}; \
          GRANT SELECT ON docshard_data.identity, docshard_data.capture_packed, docshard_data.capture_changes TO {name}; \
-         GRANT EXECUTE ON FUNCTION docshard_internal.identity, docshard_internal.pack_part, \
-           docshard_internal.current_document TO {name}"
+         GRANT EXECUTE ON FUNCTION {} TO {name}",
+        PULLER_FUNCTIONS.map(qualified).join(", ")
     ))
 }
 

@@ -14,6 +14,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::memory::allocator;
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
+use crate::protocol::migration::DivideRange;
 use crate::storage::rows::Row;
 use crate::storage::scan::{self, Bound, Columns};
 use base64::Engine;
@@ -28,7 +29,8 @@ const MOST_BYTES: usize = 8 << 20;
 ///
 /// # Errors
 /// Internal ones.
-pub fn divide(migration: i64, collection: i32, lo: &[u8], hi: Option<&[u8]>, documents: i64) -> Result<i64> {
+pub fn divide(range: &DivideRange<'_>) -> Result<i64> {
+    let &DivideRange { migration, collection, lo, hi, documents } = range;
     let mut begins: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     let mut number = 0;
     visit(collection, lo, hi, |row| {

@@ -17,6 +17,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::protocol::sql;
 use crate::storage::rows::{Change, Found, Purpose, Row, Taken, Writer};
 use crate::storage::scan::{self, Bound};
 use docshard_core::error::Kind;
@@ -112,9 +113,11 @@ pub fn find_one(
         return found;
     }
     let sql = format!(
-        "SELECT docshard_internal.pack(t.doc) FROM {} t WHERE t.skey = $1 AND ($2::bytea IS NULL OR t.id = $2) \
-         AND ($3::text IS NULL OR docshard_internal.matches(t.doc, $3)) LIMIT 1",
-        table::name(collection)
+        "SELECT {} FROM {} t WHERE t.skey = $1 AND ($2::bytea IS NULL OR t.id = $2) \
+         AND ($3::text IS NULL OR {}) LIMIT 1",
+        sql::pack("t.doc"),
+        table::name(collection),
+        sql::matches("t.doc", "$3")
     );
     let rows = spi::read(&sql, &[Param::Bytea(skey), Param::OptBytea(id), Param::OptText(filter)])?;
     Ok(rows.first().map(|row| row.bytes(0)))

@@ -14,12 +14,14 @@ use crate::pg::error::Result;
 use crate::pg::server::relation_oid;
 use crate::pg::spi::param::Param;
 use crate::pg::{spi, transaction::snapshot::ActiveSnapshot};
+use crate::protocol::migration::{DeleteRange, Deleted, LocateRange};
 use crate::storage::bulk::{self, PLACE_BYTES, Places};
 use crate::storage::rows::{Change, Purpose, Writer};
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::rc::Rc;
+use std::time::Instant;
 
 /// At most so many documents are noted (6 bytes each), so that memory does not grow with the chunk; others are searched for
 /// when they are removed.
@@ -60,7 +62,8 @@ fn oid_of(collection: i32) -> Option<Oid> {
 ///
 /// # Errors
 /// Internal ones.
-pub fn note(migration: i64, collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<i64> {
+pub fn note(range: &LocateRange<'_>) -> Result<i64> {
+    let &LocateRange { migration, collection, lo, hi } = range;
     LEAVING.set(None);
     let Some(oid) = oid_of(collection).filter(|oid| bulk::is_plain(*oid)) else { return Ok(0) };
     let mut places: Vec<[u8; PLACE_BYTES]> = Vec::new();
@@ -100,12 +103,19 @@ pub fn forget(migration: i64, applied: &[i64]) -> Result<bool> {
     })
 }
 
-/// Removes the documents of a range, from which the caller's transaction has excluded all writers; returns how many. What
-/// was noted stays, as the transaction may be rolled back and the range be removed later.
+/// Removes the documents of a range, from which the caller's transaction has excluded all writers. What was noted stays, as
+/// the transaction may be rolled back and the range be removed later.
 ///
 /// # Errors
 /// Internal ones.
-pub fn remove(migration: i64, collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<i64> {
+pub fn remove(range: &DeleteRange<'_>) -> Result<Deleted> {
+    let began = Instant::now();
+    let documents = count_removed(range)?;
+    Ok(Deleted { documents, micros: i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX) })
+}
+
+fn count_removed(deleting: &DeleteRange<'_>) -> Result<i64> {
+    let &DeleteRange { migration, collection, lo, hi } = deleting;
     let (oid, primary) = table::oids(collection)?;
     let is_inside = |key: &[u8]| lo <= key && hi.is_none_or(|hi| key < hi);
     let count = |deleted: u64| i64::try_from(deleted).unwrap_or(i64::MAX);

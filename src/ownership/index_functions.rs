@@ -114,13 +114,16 @@ mod tests {
     use crate::ownership::table::index_statements;
     use crate::pg::spi;
     use crate::pg::spi::param::Param;
+    use crate::protocol::qualified;
+    use crate::protocol::table::CreateIndex;
     use docshard_core::values::collation::Collator;
     use pgrx::pg_test;
 
     /// The calls of functions in the expressions of an index: name, text and number.
     fn calls(statement: &str) -> Vec<(String, String, Option<i32>)> {
         let on = statement.split_once(" ON ").expect("an index is on a table").1;
-        let calls = on.split("docshard_internal.").skip(1).filter(|call| call.contains("(doc, '"));
+        let schema = qualified("");
+        let calls = on.split(&schema).skip(1).filter(|call| call.contains("(doc, '"));
         calls
             .map(|call| {
                 let (name, rest) = call.split_once("(doc, '").expect("a call");
@@ -149,13 +152,15 @@ mod tests {
         definitions.push(IndexKeys::definition(r#"{"b": 1}"#, None, collation.as_ref()));
         let mut names = std::collections::BTreeSet::new();
         for keys in definitions {
-            let statements = index_statements((1, 1), &keys, !keys.contains("**"), Some(r#"{"b": {"$gt": 1}}"#), "");
+            let (is_unique, partial) = (!keys.contains("**"), Some(r#"{"b": {"$gt": 1}}"#));
+            let create = CreateIndex { collection: 1, index: 1, keys: &keys, is_unique, partial };
+            let statements = index_statements(&create, "");
             for (name, text, number) in statements.unwrap().iter().flat_map(|statement| calls(statement)) {
                 let function = function(&name, &text, number).unwrap_or_else(|| panic!("{name} is not known"));
                 for document in &documents {
                     let doc = spi::query("SELECT $1::jsonb", &[Param::Text(document)]).unwrap()[0].bytes(0);
                     let more = number.map_or(String::new(), |number| format!(", {number}"));
-                    let call = format!("docshard_internal.{name}($1::jsonb, $2{more})");
+                    let call = qualified(&format!("{name}($1::jsonb, $2{more})"));
                     let sql = match name.as_str() {
                         "matches" | "has_index_entries" => format!("SELECT int4({call})"),
                         "index_entries" => {

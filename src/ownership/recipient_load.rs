@@ -10,6 +10,7 @@ use crate::pg::error::{Error, Result, UNIQUE_VIOLATION};
 use crate::pg::memory::allocator;
 use crate::pg::server::relation_oid;
 use crate::pg::transaction::subtransaction::attempt;
+use crate::protocol::migration::{ApplyChanges, LoadBatch};
 use crate::storage::lock;
 use crate::storage::rows::{Change, Purpose, Row, Writer};
 use crate::storage::scan::{Look, by_int4};
@@ -103,7 +104,9 @@ fn staging(migration: i64) -> Result<(Oid, Oid)> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn apply(migration: i64, collection: i32, batch: i32, expected: &Expected<'_>) -> Result<i64> {
+pub fn apply(changes: &ApplyChanges<'_>) -> Result<i64> {
+    let &ApplyChanges { migration, collection, batch, lo, hi, key } = changes;
+    let expected = Expected { lo, hi, key: &read_key(key)? };
     let (staging, index) = staging(migration)?;
     let mut keys: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     by_int4(staging, index, batch, Look::Active, |row| keys.extend(row.bytes(SKEY).zip(row.bytes(ID))));
@@ -155,7 +158,7 @@ pub fn apply(migration: i64, collection: i32, batch: i32, expected: &Expected<'_
     Ok(come - gone)
 }
 
-/// Loads a batch of a migration's staging table; returns how many documents that were. With `unique`, one that a
+/// Loads a batch of a migration's staging table; returns how many documents that were. With `is_unique`, one that a
 /// unique index keeps out is left out.
 ///
 /// Nothing is captured: the caller's transaction is the move's own, [`super::capture::bypass`].
@@ -163,7 +166,9 @@ pub fn apply(migration: i64, collection: i32, batch: i32, expected: &Expected<'_
 /// # Errors
 /// `InternalError` if there is no such table; `BadValue` for bytes that are no documents; those of [`Expected::check`]; a key
 /// that is taken is PostgreSQL's 23505.
-pub fn load(migration: i64, collection: i32, batch: i32, unique: bool, expected: &Expected<'_>) -> Result<u64> {
+pub fn load(loading: &LoadBatch<'_>) -> Result<u64> {
+    let &LoadBatch { migration, collection, batch, is_unique, lo, hi, key } = loading;
+    let expected = Expected { lo, hi, key: &read_key(key)? };
     let (staging, index) = staging(migration)?;
     allocator::keep_large_blocks();
     let mut packed = Vec::new();
@@ -180,7 +185,7 @@ pub fn load(migration: i64, collection: i32, batch: i32, unique: bool, expected:
         writer.finish();
         Ok(rows.len() as u64)
     };
-    if !unique {
+    if !is_unique {
         return all_at_once();
     }
     match attempt(all_at_once) {

@@ -9,6 +9,8 @@ use crate::pg::server::{self, relation_oid};
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::{quote_ident, quote_literal};
+use crate::protocol::table::{CreateIndex, CreateTable};
+use crate::protocol::{qualified, sql};
 use crate::storage::counting;
 use crate::storage::matching;
 use crate::storage::rows::Owner;
@@ -64,7 +66,7 @@ pub fn count_matching(collection: i32, filter: &str) -> Result<u64> {
         return Ok(count);
     }
     let table = name(collection);
-    let sql = format!("SELECT pg_catalog.count(*) FROM {table} WHERE docshard_internal.matches(doc, $1)");
+    let sql = format!("SELECT pg_catalog.count(*) FROM {table} WHERE {}", sql::matches("doc", "$1"));
     let rows = spi::read(&sql, &[Param::Text(filter)])?;
     Ok(rows.first().map_or(0, |row| row.i64(0).unsigned_abs()))
 }
@@ -119,7 +121,8 @@ pub fn name(collection: i32) -> String {
 ///
 /// # Errors
 /// `NamespaceExists` if the table is another collection's, which its token tells; PostgreSQL raises what DDL raises.
-pub fn create(collection: i32, token: i64, version: i64, id_index: bool) -> Result<()> {
+pub fn create(table: &CreateTable) -> Result<()> {
+    let &CreateTable { collection, token, version, id_index } = table;
     let table = name(collection);
     if has_relation(&format!("c{collection}")) {
         refuse_foreign(collection, token)?;
@@ -128,8 +131,9 @@ pub fn create(collection: i32, token: i64, version: i64, id_index: bool) -> Resu
             "CREATE TABLE {table} (skey bytea NOT NULL, id bytea NOT NULL, doc docshard.document NOT NULL, \
          CONSTRAINT c{collection}_pkey PRIMARY KEY (skey, id)); \
          CREATE TRIGGER capture AFTER INSERT OR UPDATE OR DELETE ON {table} \
-         FOR EACH ROW EXECUTE FUNCTION docshard_internal.capture_change(); \
-         ALTER TABLE {table} ENABLE ALWAYS TRIGGER capture"
+         FOR EACH ROW EXECUTE FUNCTION {}(); \
+         ALTER TABLE {table} ENABLE ALWAYS TRIGGER capture",
+            qualified("capture_change")
         ))?;
         // Sessions of moves and of index builds change it, as the service role.
         if server::is_superuser()
@@ -206,11 +210,11 @@ pub fn relations(index: i32, keys: &IndexKeys, unique: bool) -> Vec<String> {
 ///
 /// # Errors
 /// As [`create`]; a unique index over equal keys is PostgreSQL's 23505; `CannotIndexParallelArrays`.
-pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, partial: Option<&str>) -> Result<()> {
-    if has_relation(&index_name(index)) {
+pub fn create_index(index: &CreateIndex<'_>) -> Result<()> {
+    if has_relation(&index_name(index.index)) {
         return Ok(());
     }
-    let statements = index_statements((collection, index), keys_json, unique, partial, "")?;
+    let statements = index_statements(index, "")?;
     spi::run_script(&statements.join("; "))
 }
 
@@ -218,28 +222,23 @@ pub fn create_index(collection: i32, index: i32, keys_json: &str, unique: bool, 
 ///
 /// # Errors
 /// Those of [`IndexKeys::read`].
-pub fn index_statements(
-    (collection, index): (i32, i32),
-    keys_json: &str,
-    unique: bool,
-    partial: Option<&str>,
-    how: &str,
-) -> Result<Vec<String>> {
-    let keys = IndexKeys::read(&crate::pg::datum::json::parse(keys_json)?)?;
-    let literal = quote_literal(keys_json);
+pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<String>> {
+    let &CreateIndex { collection, index, keys: definition, is_unique, partial } = create;
+    let keys = IndexKeys::read(&crate::pg::datum::json::parse(definition)?)?;
+    let definition = format!("{}::text", quote_literal(definition));
     let column = |(column, (_, descending)): (usize, &(String, bool))| {
         let direction = if *descending { " DESC" } else { "" };
-        format!("docshard_internal.index_key(doc, {literal}::text, {column}){direction}")
+        sql::index_key("doc", &definition, column) + direction
     };
     let mut columns: Vec<_> = keys.fields.iter().enumerate().map(column).collect();
     if keys.hashed.is_some() {
-        columns.push(format!("docshard_internal.check_index_key(doc, {literal}::text)"));
+        columns.push(sql::check_index_key("doc", &definition));
     }
     if keys.has_types() {
-        columns.push(format!("docshard_internal.index_types(doc, {literal}::text)"));
+        columns.push(sql::index_types("doc", &definition));
     }
     // What `router::condition` says word for word, so that the planner knows that the index holds all that it needs.
-    let held = partial.map(|filter| format!("docshard_internal.matches(doc, {}::text)", quote_literal(filter)));
+    let held = partial.map(|filter| sql::matches("doc", format_args!("{}::text", quote_literal(filter))));
     let table = name(collection);
     let holding = |conditions: &[String]| match conditions {
         [] => String::new(),
@@ -247,12 +246,13 @@ pub fn index_statements(
     };
     let held: Vec<String> = held.into_iter().collect();
     let mut script = Vec::new();
-    if unique {
+    if is_unique {
         // First, as it is the one that documents may keep from being built.
         script.push(format!(
-            "CREATE INDEX {how} {} ON {table} USING docshard_unique (docshard_internal.unique_keys(doc, {literal}::text) \
-             docshard_internal.unique_ops){}",
+            "CREATE INDEX {how} {} ON {table} USING docshard_unique ({} {}){}",
             unique_name(index),
+            sql::unique_keys("doc", &definition),
+            qualified("unique_ops"),
             holding(&held)
         ));
     }
@@ -260,7 +260,7 @@ pub fn index_statements(
         let (name, columns) = (index_name(index), columns.join(", "));
         script.push(format!("CREATE INDEX {how} {name} ON {table} ({columns}){}", holding(&held)));
     }
-    let apart = format!("docshard_internal.has_index_entries(doc, {literal}::text)");
+    let apart = sql::has_index_entries("doc", &definition);
     if keys.has_entries() {
         let (name, held) = match keys.has_tree() {
             true => (entries_name(index), [vec![apart], held].concat()),
@@ -268,8 +268,9 @@ pub fn index_statements(
         };
         // Entries that wait in a list would be read by every search.
         script.push(format!(
-            "CREATE INDEX {how} {name} ON {table} USING gin (docshard_internal.index_entries(doc, {literal}::text) \
-             docshard_internal.entry_ops) WITH (fastupdate = off){}",
+            "CREATE INDEX {how} {name} ON {table} USING gin ({} {}) WITH (fastupdate = off){}",
+            sql::index_entries("doc", &definition),
+            qualified("entry_ops"),
             holding(&held)
         ));
     }

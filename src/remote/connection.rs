@@ -425,7 +425,7 @@ impl Connection {
         // As the service role, whatever the statements are for.
         if let Some(hello) = self.greeting.say(self.batch.write) {
             self.steps.push_back(Step::Hello);
-            sent &= self.wire.pg.send_params(handshake::STATEMENT, &hello?);
+            sent &= self.wire.pg.send_params(&handshake::STATEMENT, &hello?);
         }
         if let Some(role) = role {
             for step in self.session.steps(role) {

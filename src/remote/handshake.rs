@@ -2,19 +2,21 @@
 //! `docshard_core::cluster::handshake`; what the catalog knows comes from a [`Cluster`], as this module knows no catalog.
 
 use super::ffi::PgResult;
-use super::param::{Encoded, Param};
-use super::row::Row;
+use super::param::Encoded;
 use crate::pg::error::{Error, Result};
+use crate::protocol::node::SayHello;
+use crate::protocol::{Call, Row};
 use crate::remote::refusal::REFUSED_CONNECTION;
-use docshard_core::cluster::handshake::{Hello, Position, Welcome};
+use docshard_core::cluster::handshake::{Hello, Welcome};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
-use std::ffi::CStr;
+use std::ffi::CString;
+use std::sync::LazyLock;
 
-/// The statement that says hello.
-pub(super) const STATEMENT: &CStr = c"SELECT timeline, counter, recovery, protocol FROM docshard_internal.hello(\
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+/// The statement that says hello, as libpq takes it.
+pub(super) static STATEMENT: LazyLock<CString> =
+    LazyLock::new(|| CString::new(SayHello::statement()).expect("a statement without a zero byte"));
 
 /// Who knows the cluster.
 pub trait Cluster {
@@ -95,8 +97,8 @@ impl Greeting {
     /// The answer. A shard that is not just as the catalog has it is asked again each time: it may take no writes.
     pub(super) fn answered(&mut self, result: &PgResult) -> Result<()> {
         let Self::Said(hello) = std::mem::replace(self, Self::Done) else { return Ok(()) };
-        let welcome = (result.rows() == 1).then(|| read(|column| result.value(0, column))).flatten();
-        if !accept(&hello, &welcome.ok_or_else(no_answer)?)? {
+        let rows = [OnlyRow(result)];
+        if !accept(&hello, if result.rows() == 1 { &rows } else { &[] })? {
             *self = Self::Due;
         }
         Ok(())
@@ -110,51 +112,26 @@ impl Greeting {
     }
 }
 
+/// The row of a result that has one.
+struct OnlyRow<'a>(&'a PgResult);
+
+impl Row for OnlyRow<'_> {
+    fn column(&self, column: usize) -> Option<&[u8]> {
+        self.0.value(0, column)
+    }
+}
+
 fn encode(hello: &Hello, writes: bool) -> Result<Encoded> {
     let mut encoded = Encoded::default();
-    if with_params(hello, writes, |params| encoded.encode(params)) {
+    if encoded.encode(&SayHello::of(hello, writes).params()) {
         return Ok(encoded);
     }
     Err(Error::new(Kind::BSONObjectTooLarge, "a shard's name is too long for a message"))
 }
 
-/// What a row of the answer says.
-fn read<'a>(column: impl Fn(usize) -> Option<&'a [u8]>) -> Option<Welcome> {
-    let int8 = |at| Some(i64::from_be_bytes(column(at)?.try_into().ok()?));
-    Some(Welcome {
-        position: Position { timeline: int8(0)?, counter: int8(1)? },
-        recovery: column(2)? != [0],
-        protocol: i32::from_be_bytes(column(3)?.try_into().ok()?),
-    })
-}
-
-/// Reads the answer that a session got.
-pub(super) fn check_answer(hello: &Hello, rows: &[Row]) -> Result<()> {
-    let welcome = rows.first().and_then(|row| read(|column| row.get(column))).ok_or_else(no_answer)?;
-    accept(hello, &welcome).map(drop)
-}
-
-fn no_answer() -> Error {
-    Error::new(Kind::HostUnreachable, "the shard's answer to the handshake is none")
-}
-
-fn accept(hello: &Hello, welcome: &Welcome) -> Result<bool> {
-    hello.accept(welcome).map_err(|error| Error { sqlstate: REFUSED_CONNECTION, ..error.into() })
-}
-
-/// Says hello with these parameters, by whatever runs a statement.
-pub(super) fn with_params<T>(hello: &Hello, writes: bool, run: impl FnOnce(&[Param<'_>]) -> T) -> T {
-    let position = |of: fn(&Position) -> i64| hello.known.as_ref().map_or(-1, of);
-    run(&[
-        Param::Int8(hello.to.cluster),
-        Param::Text(&hello.to.shard),
-        Param::Text(&hello.router),
-        Param::Int8(hello.epoch),
-        Param::Int8(position(|known| known.timeline)),
-        Param::Int8(position(|known| known.counter)),
-        Param::Bool(writes),
-        Param::Bool(hello.refuse_lost_writes),
-        Param::Int4(hello.oldest),
-        Param::Int4(hello.newest),
-    ])
+/// Compares the answer with what was said; true if the shard is neither behind nor ahead.
+pub(super) fn accept(hello: &Hello, rows: &[impl Row]) -> Result<bool> {
+    let welcome: Welcome =
+        SayHello::decode(rows).map_err(|error| Error::new(Kind::HostUnreachable, error.message))?.into();
+    hello.accept(&welcome).map_err(|error| Error { sqlstate: REFUSED_CONNECTION, ..error.into() })
 }

@@ -86,6 +86,12 @@ impl Row {
     }
 }
 
+impl crate::protocol::Row for Row {
+    fn column(&self, column: usize) -> Option<&[u8]> {
+        self.get(column)
+    }
+}
+
 /// Rows in memory up to `work_mem`, beyond it in a temporary file. Written once, then read once.
 #[derive(Debug, Default)]
 pub(super) struct Spool {

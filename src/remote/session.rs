@@ -8,6 +8,8 @@ use super::param::{Encoded, Param};
 use super::row::Row;
 use super::wire::{Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
+use crate::protocol::node::SayHello;
+use crate::protocol::{Call, Connection};
 use crate::remote::refusal::REFUSED_CONNECTION;
 use docshard_core::cluster::handshake::Hello;
 use docshard_core::error::Kind;
@@ -90,9 +92,9 @@ impl Session {
     }
 
     fn say(&mut self, hello: &Hello) -> Result<()> {
-        let sql = handshake::STATEMENT.to_str().expect("ASCII");
-        let rows = handshake::with_params(hello, true, |params| self.query(sql, params))?;
-        handshake::check_answer(hello, &rows)
+        let say = SayHello::of(hello, true);
+        let rows = self.query(&SayHello::statement(), &say.params())?;
+        handshake::accept(hello, &rows).map(drop)
     }
 
     /// Connects without handshake, taking no more than so many seconds for a host: for who asks itself which shard this is and
@@ -271,6 +273,18 @@ impl Session {
                 }
             }
         }
+    }
+}
+
+impl Connection for Session {
+    type Row = Row;
+
+    fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        Session::query(self, sql, params)
+    }
+
+    fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
+        Session::start(self, sql, params)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::catalog::{contacts, survey};
 use crate::pg::error::Result;
+use crate::protocol::node::NodeHealth;
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::datum::datetime_support::clock_timestamp;
 use serde_json::Value as Json;
@@ -69,16 +70,15 @@ impl Node {
 /// # Errors
 /// Internal ones; a shard's error is part of the answer.
 pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
-    let from = "docshard_internal.node_health() AS node_health";
-    let answers = survey::ask(from, &["node_health"], &[], limit)?;
+    let answers = survey::call(&NodeHealth {}, limit)?;
     let mut contacts = contacts::last()?;
-    let health = |answer: survey::Answer| {
+    let health = |answer: survey::Called<String>| {
         let last = contacts.remove(&answer.shard.id);
         let mut health = Health { shard: answer.shard.name.clone(), ..Health::default() };
-        match answer.rows {
-            Ok(rows) => {
+        match answer.answer {
+            Ok(text) => {
                 health.latency_ms = answer.latency.map(|latency| (latency.as_secs_f64() * 1e5).round() / 100.0);
-                health.node = rows.first().map(|row| Node::of(row.text(0)));
+                health.node = Some(Node::of(&text));
                 health.last_contact = Some(clock_timestamp());
             }
             Err(error) => (health.error, health.last_contact) = (Some(error.message.trim().to_owned()), last),

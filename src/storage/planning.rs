@@ -8,6 +8,7 @@
 //! A statement also calls `docshard_internal.steers()`, a constant: who computes it while planning loads this library,
 //! and so these hooks, before the first table is looked at.
 
+use crate::protocol::sql;
 use pgrx::{FromDatum, PgList, pg_guard, pg_sys};
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -22,7 +23,7 @@ pub type Choice = fn(mark: &str, index: &str) -> bool;
 
 /// A condition that is always true, and has this library loaded before the statement's tables are looked at.
 pub fn loads() -> String {
-    "docshard_internal.steers()".to_owned()
+    sql::steers()
 }
 
 struct Hooks {

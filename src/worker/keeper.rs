@@ -10,8 +10,9 @@
 use super::database::{WORKER, enter};
 use crate::catalog::{cache, cluster, contacts, takeover};
 use crate::pg::error::Result;
-use crate::pg::spi::param::Param;
 use crate::pg::{process, transaction};
+use crate::protocol::Call;
+use crate::protocol::node::HoldRouterLock;
 use crate::remote::{self, Session};
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::chunk_map::ShardId;
@@ -253,8 +254,7 @@ fn lose(kept: &mut Kept) -> Answer {
 fn ask(kept: &mut Kept) {
     let (Some(session), None) = (&mut kept.session, kept.asked) else { return };
     let silence = i64::try_from(patience().mul_f64(SILENCE).as_millis()).unwrap_or(i64::MAX);
-    let sql = "SELECT docshard_internal.hold_router_lock($1)";
-    if session.start(sql, &[Param::Int8(silence)]).is_ok() {
+    if (HoldRouterLock { silence_ms: silence }.start(session)).is_ok() {
         kept.asked = Some(Instant::now());
     } else {
         lose(kept);
@@ -266,13 +266,12 @@ fn answer_of(kept: &mut Kept, milliseconds: i64) -> Option<Answer> {
     let (Some(session), Some(asked)) = (&mut kept.session, kept.asked) else {
         return Some(Answer::Unreachable);
     };
-    match transaction::guarded(|| session.poll_finish(milliseconds)) {
-        Ok(Some(rows)) => {
+    match transaction::guarded(|| {
+        session.poll_finish(milliseconds)?.map(|rows| HoldRouterLock::decode(&rows)).transpose()
+    }) {
+        Ok(Some(answer)) => {
             kept.asked = None;
-            Some(match rows.first().and_then(|row| row.text(0)) {
-                None => Answer::Held,
-                Some(holder) => Answer::Taken(holder.to_owned()),
-            })
+            Some(answer.map_or(Answer::Held, Answer::Taken))
         }
         Ok(None) if asked.elapsed() < LOST => None,
         Ok(None) | Err(_) => Some(lose(kept)),

@@ -22,6 +22,7 @@ use std::fs;
 /// don't use it in turn, directly or by way of others.
 const LAYERS: &[&[&str]] = &[
     &["pg"],
+    &["protocol"],
     &["storage"],
     &["remote"],
     &["store"],

@@ -1,0 +1,64 @@
+//! A request to a node, and what carries it there.
+
+use super::signature::Signature;
+use super::value::{Answer, Row};
+use crate::pg::error::Result;
+use crate::pg::spi::param::Param;
+
+/// Something that runs a statement at a node.
+pub trait Connection {
+    /// a row of its answers
+    type Row: Row;
+
+    /// Runs a statement; returns all its rows.
+    ///
+    /// # Errors
+    /// The node's.
+    fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Self::Row>>;
+
+    /// Sends a statement whose answer is awaited later.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()>;
+}
+
+/// One request to a node.
+pub trait Call {
+    /// what the node answers
+    type Answer: Answer;
+    /// the function that serves it
+    const SIGNATURE: Signature;
+
+    /// The function's arguments.
+    fn params(&self) -> Vec<Param<'_>>;
+
+    /// The statement that is nothing but this call, the same for all arguments.
+    fn statement() -> String {
+        Self::SIGNATURE.statement()
+    }
+
+    /// Decodes the rows of the answer.
+    ///
+    /// # Errors
+    /// `InternalError`, naming the call, for anything but the declared columns.
+    fn decode<R: Row>(rows: &[R]) -> Result<Self::Answer> {
+        Self::Answer::decode(&Self::SIGNATURE, rows)
+    }
+
+    /// Sends the request and waits for its answer.
+    ///
+    /// # Errors
+    /// The node's; as [`decode`](Self::decode).
+    fn call(&self, connection: &mut impl Connection) -> Result<Self::Answer> {
+        Self::decode(&connection.query(&Self::statement(), &self.params())?)
+    }
+
+    /// Sends the request; [`decode`](Self::decode) reads the rows that come later.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    fn start(&self, connection: &mut impl Connection) -> Result<()> {
+        connection.start(&Self::statement(), &self.params())
+    }
+}

@@ -1,0 +1,100 @@
+//! The macros that declare calls, the rows of their answers, and fragments.
+
+/// Declares calls: `function => Type { argument: type, … } -> answer;`. Fields are the function's arguments, in its order.
+macro_rules! calls {
+    ($(
+        $(#[$doc:meta])*
+        $function:ident => $name:ident $(<$life:lifetime>)? { $($(#[$about:meta])* $field:ident: $type:ty),* $(,)? } -> $answer:ty;
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug)]
+            #[allow(missing_docs, reason = "the call's comment says what its arguments are")]
+            pub struct $name $(<$life>)? {
+                $($(#[$about])* pub $field: $type),*
+            }
+
+            impl $(<$life>)? $crate::protocol::call::Call for $name $(<$life>)? {
+                type Answer = $answer;
+                const SIGNATURE: $crate::protocol::signature::Signature = $crate::protocol::signature::Signature {
+                    function: stringify!($function),
+                    arguments: &[$((stringify!($field), <$type as $crate::protocol::value::Argument>::TYPE)),*],
+                    returns: <$answer as $crate::protocol::value::Answer>::SHAPE,
+                };
+
+                fn params(&self) -> Vec<$crate::pg::spi::param::Param<'_>> {
+                    vec![$($crate::protocol::value::Argument::param(&self.$field)),*]
+                }
+            }
+        )*
+
+        /// The functions of these calls.
+        #[cfg(any(test, feature = "pg_test"))]
+        pub(super) const SIGNATURES: &[$crate::protocol::signature::Signature] = &[$(<$name as $crate::protocol::call::Call>::SIGNATURE),*];
+    };
+}
+
+/// Declares the rows of answers: an answer is one such row, or a `Vec` of them.
+macro_rules! rows {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident { $($(#[$about:meta])* $field:ident: $type:ty),* $(,)? }
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug)]
+            #[allow(missing_docs, reason = "the row's comment says what its columns are")]
+            pub struct $name {
+                $($(#[$about])* pub $field: $type),*
+            }
+
+            impl $crate::protocol::value::Record for $name {
+                const COLUMNS: &'static [$crate::protocol::signature::Column] =
+                    &[$((stringify!($field), <$type as $crate::protocol::value::Value>::TYPE)),*];
+
+                fn decode(columns: &mut $crate::protocol::value::Columns<'_, impl $crate::protocol::value::Row>) -> $crate::pg::error::Result<Self> {
+                    Ok(Self { $($field: columns.next()?),* })
+                }
+            }
+
+            impl $crate::protocol::value::Answer for $name {
+                const SHAPE: $crate::protocol::signature::Shape =
+                    $crate::protocol::signature::Shape::Table(<Self as $crate::protocol::value::Record>::COLUMNS);
+
+                fn decode<R: $crate::protocol::value::Row>(of: &$crate::protocol::signature::Signature, rows: &[R]) -> $crate::pg::error::Result<Self> {
+                    $crate::protocol::value::only_row(of, rows)
+                }
+            }
+        )*
+    };
+}
+
+/// Declares fragments: `name(argument: "type", …) -> "type";` makes a function that writes the call around the SQL of its arguments.
+macro_rules! fragments {
+    ($(
+        $(#[$doc:meta])*
+        $function:ident($($argument:ident: $type:literal),* $(,)?) -> $shape:expr;
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[allow(clippy::too_many_arguments, reason = "the function's")]
+            pub fn $function($($argument: impl std::fmt::Display),*) -> String {
+                let mut sql = String::from(concat!("docshard_internal.", stringify!($function), "("));
+                $(
+                    // A string takes all there is to write.
+                    let _ = std::fmt::Write::write_fmt(&mut sql, format_args!("{}, ", $argument));
+                )*
+                sql.truncate(sql.trim_end_matches(", ").len());
+                sql + ")"
+            }
+        )*
+
+        /// These functions.
+        #[cfg(any(test, feature = "pg_test"))]
+        pub(super) const SIGNATURES: &[$crate::protocol::signature::Signature] = &[$($crate::protocol::signature::Signature {
+            function: stringify!($function),
+            arguments: &[$((stringify!($argument), $type)),*],
+            returns: $shape,
+        }),*];
+    };
+}

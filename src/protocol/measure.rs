@@ -1,0 +1,49 @@
+//! Calls that measure collections at a shard.
+
+rows! {
+    /// The size of a chunk.
+    ChunkSize {
+        /// the chunk's position, from 0, among the lower bounds that were asked for
+        chunk: i32,
+        documents: i64,
+        bytes: i64,
+    }
+
+    /// What statistics say of a collection.
+    Estimate {
+        collection: i32,
+        /// None where nothing is known
+        documents: Option<i64>,
+        /// of the table
+        bytes: i64,
+    }
+
+    /// The exact size of a range.
+    RangeSize { documents: i64, bytes: i64 }
+}
+
+calls! {
+    /// The size of each chunk of a collection, by the chunks' ascending lower bounds.
+    measure => MeasureChunks<'a> {
+        collection: i32,
+        bounds: &'a [&'a [u8]],
+        /// a table of at most so many MiB is counted, a larger one is estimated
+        counted_mb: i32,
+    } -> Vec<ChunkSize>;
+
+    /// What PostgreSQL's statistics say of collections; nothing of those that the shard does not have.
+    estimate => EstimateCollections<'a> { collections: &'a [i32] } -> Vec<Estimate>;
+
+    /// The exact size of `[lo, hi)`; without `hi` there is no upper end.
+    measure_range => MeasureRange<'a> { collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> RangeSize;
+
+    /// Keys that divide `[lo, hi)` into about `parts` equal parts; none if there are not two different keys.
+    split_points => FindSplitPoints<'a> {
+        collection: i32,
+        lo: &'a [u8],
+        hi: Option<&'a [u8]>,
+        parts: i32,
+        /// about so many documents are in the range
+        documents: i64,
+    } -> Vec<Vec<u8>>;
+}

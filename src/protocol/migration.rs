@@ -1,0 +1,78 @@
+//! Calls of a move's coordinator at its donor and its recipient.
+
+rows! {
+    /// A transaction that holds a lock.
+    LockHolder {
+        /// the transaction's name
+        holder: String,
+        /// its process; None if it is prepared
+        pid: Option<i32>,
+    }
+
+    /// What the donor has deleted.
+    Deleted {
+        documents: i64,
+        /// how long that took
+        micros: i64,
+    }
+}
+
+calls! {
+    /// The transactions that hold a collection's lock: its writers.
+    collection_writers => CollectionWriters { collection: i32 } -> Vec<LockHolder>;
+
+    /// The transactions that hold a migration's lock: the writers to its range.
+    migration_writers => RangeWriters { migration: i64 } -> Vec<LockHolder>;
+
+    /// Donor: divides the range into parts of so many documents; answers how many parts.
+    divide_leaving => DivideRange<'a> {
+        migration: i64,
+        collection: i32,
+        lo: &'a [u8],
+        hi: Option<&'a [u8]>,
+        documents: i64,
+    } -> i64;
+
+    /// Donor: notes where the range's documents are, so that they can be deleted quickly; answers how many.
+    note_leaving => LocateRange<'a> { migration: i64, collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> i64;
+
+    /// Donor: deletes rows of the capture log that have been copied; false if the range's documents should be located again.
+    forget_changes => ForgetChanges<'a> { migration: i64, applied: &'a [i64] } -> bool;
+
+    /// Donor: excludes all writers to the range until the transaction ends.
+    exclude_from_migration => ExcludeRangeWriters { migration: i64 } -> ();
+
+    /// Donor: lets the writers know of the hand-over that [`ExcludeRangeWriters`] has excluded; in the same session.
+    end_hand_over => EndHandOver { migration: i64 } -> ();
+
+    /// Donor: deletes the range, whose writers are excluded.
+    remove_leaving => DeleteRange<'a> { migration: i64, collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> Deleted;
+
+    /// Recipient: what this transaction writes is not logged for a move, as it is the move's own.
+    write_uncaptured => BypassCapture {} -> ();
+
+    /// Recipient: loads a batch of pulled documents into the collection's table; answers how many.
+    load_arrived => LoadBatch<'a> {
+        migration: i64,
+        collection: i32,
+        batch: i32,
+        /// documents that a unique index refuses are left out
+        is_unique: bool,
+        /// the range in which all of them must be
+        lo: &'a [u8],
+        hi: Option<&'a [u8]>,
+        /// the text of the shard key, which theirs must agree with
+        key: &'a str,
+    } -> i64;
+
+    /// Recipient: applies a batch of pulled changes; answers how many documents there are more than before.
+    apply_arrived => ApplyChanges<'a> {
+        migration: i64,
+        collection: i32,
+        batch: i32,
+        /// as in [`LoadBatch`]
+        lo: &'a [u8],
+        hi: Option<&'a [u8]>,
+        key: &'a str,
+    } -> i64;
+}

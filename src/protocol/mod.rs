@@ -1,0 +1,39 @@
+//! The shard protocol: every function of the schema `docshard_internal` that a node's statements name.
+//!
+//! A *call* is one request to a node, and one type: its arguments as named fields, the function's name and signature, the statement
+//! that calls it, and the decoding of its answer. The caller sends it over a [`Connection`]; the function at the other end builds the
+//! same type of its arguments. A *fragment* ([`sql`]) is a function that is part of a larger statement.
+//!
+//! Each is declared once, by `calls!` or `fragments!`, and is listed in [`signatures`], which a test compares with the extension.
+//! How a call is added or changed: docs/architecture.md, "The shard protocol".
+
+#[macro_use]
+mod declare;
+mod call;
+mod signature;
+mod value;
+
+pub mod access;
+pub mod measure;
+pub mod migration;
+pub mod node;
+pub mod sql;
+pub mod table;
+
+pub use self::call::{Call, Connection};
+pub use self::signature::{Column, Shape, Signature, qualified};
+pub use self::value::{Answer, Argument, Row};
+
+/// All functions of the protocol.
+#[cfg(any(test, feature = "pg_test"))]
+pub fn signatures() -> Vec<Signature> {
+    [
+        access::SIGNATURES,
+        measure::SIGNATURES,
+        migration::SIGNATURES,
+        node::SIGNATURES,
+        sql::SIGNATURES,
+        table::SIGNATURES,
+    ]
+    .concat()
+}
