@@ -13,7 +13,7 @@ CREATE FUNCTION pg_temp.stage(skey bytea, id bytea, doc bytea) RETURNS void LANG
   SELECT 1, 1, pg_temp.length(skey) || pg_temp.length(id) || pg_temp.length(doc) || skey || id || doc $$;
 CREATE FUNCTION pg_temp.key(value text, path text DEFAULT 'k') RETURNS bytea LANGUAGE sql AS $$
   SELECT docshard_internal.shard_key(format('{"%s": %s}', path, value)::jsonb, format('{"%s": 1}', path)) $$;
-\set load 'SELECT docshard_internal.load_arrived(990, ' :number ', 1, false, pg_temp.key(''10''), pg_temp.key(''20''), ''{"k": 1}'')'
+\set load 'SELECT docshard_internal.load_batch(990, ' :number ', 1, false, pg_temp.key(''10''), pg_temp.key(''20''), ''{"k": 1}'')'
 -- As it should be.
 SELECT pg_temp.stage(pg_temp.key('12'), pg_temp.key('2'), docshard_internal.pack('{"_id": 2, "k": 12}'));
 :load;
@@ -38,7 +38,7 @@ CREATE FUNCTION pg_temp.change(k text, id text, doc jsonb) RETURNS void LANGUAGE
   DELETE FROM docshard_data.m990_staging;
   INSERT INTO docshard_data.m990_staging (batch, seq, skey, id, doc)
   SELECT 2, n, pg_temp.key(k), pg_temp.key(id), doc FROM generate_series(1, 2) n $$;
-\set apply 'SELECT docshard_internal.apply_arrived(990, ' :number ', 2, pg_temp.key(''10''), pg_temp.key(''20''), ''{"k": 1}'')'
+\set apply 'SELECT docshard_internal.apply_changes(990, ' :number ', 2, pg_temp.key(''10''), pg_temp.key(''20''), ''{"k": 1}'')'
 -- A new one, the same again, changed, gone, gone again. Each is in the log twice.
 SELECT pg_temp.change('15', '1', '{"_id": 1, "k": 15}');
 :apply;
@@ -59,9 +59,9 @@ SELECT pg_temp.change('5', '1', '{"_id": 1, "k": 5}');
 SELECT pg_temp.change('5', '1', NULL);
 :apply;
 SELECT docshard.find('arrive.c', '{}', '{"sort": {"k": 1}}');
-SELECT docshard_internal.apply_arrived(NULL, NULL, NULL, '', NULL, '{}');
+SELECT docshard_internal.apply_changes(NULL, NULL, NULL, '', NULL, '{}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard_internal.receive_part('AAAA');
+SELECT docshard_internal.decode_part('AAAA');
 \echo :LAST_ERROR_SQLSTATE
 DROP TABLE docshard_data.m990_staging;
 SELECT docshard.drop_database('arrive');

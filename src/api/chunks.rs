@@ -274,18 +274,18 @@ fn collection_writers(collection: i32) -> TableIterator<'static, (name!(holder, 
 
 /// Who holds a migration's lock on this shard: those who write to its range.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn migration_writers(migration: i64) -> TableIterator<'static, (name!(holder, String), name!(pid, Option<i32>))> {
+fn range_writers(migration: i64) -> TableIterator<'static, (name!(holder, String), name!(pid, Option<i32>))> {
     holders(Tag::Migration(migration))
 }
 
 /// Excludes all writers to the range of a migration on this shard until the transaction ends.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn exclude_from_migration(migration: i64) {
-    migration::exclude_writers_to_range(migration);
+fn exclude_range_writers(migration: i64) {
+    migration::exclude_range_writers(migration);
 }
 
 /// Lets the writers go on that this session has excluded.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn end_hand_over(migration: i64) {
-    migration::end_hand_over(migration);
+fn release_range_writers(migration: i64) {
+    migration::release_range_writers(migration);
 }

@@ -310,7 +310,7 @@ fn current_document(collection: i32, skey: &[u8], id: &[u8]) -> Option<RawJsonb>
 
 /// What this transaction writes is not logged for a move: it is the move's own.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn write_uncaptured() {
+fn bypass_capture() {
     capture::bypass();
 }
 
@@ -329,7 +329,7 @@ COMMENT ON VIEW docshard_data.capture_changes IS 'Keys that changed in a capture
 
 /// Divides the range of a move into parts of so many documents; returns how many parts.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn divide_leaving(
+fn divide_range(
     migration: Option<i64>,
     collection: Option<i32>,
     lo: Option<&[u8]>,
@@ -361,7 +361,7 @@ fn pack_part(
 
 /// A packed part that has arrived. Its documents are checked when they are loaded.
 #[pg_extern(schema = "docshard_internal", immutable, strict, parallel_safe)]
-fn receive_part(packed: &str) -> Vec<u8> {
+fn decode_part(packed: &str) -> Vec<u8> {
     clone_parts::receive(packed).unwrap_or_else(|e| e.raise())
 }
 
@@ -380,7 +380,7 @@ COMMENT ON VIEW docshard_data.capture_packed IS 'The documents of a captured ran
 /// collection's table; with `is_unique` but for what a unique index keeps out;
 /// returns how many documents that were.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn load_arrived(
+fn load_batch(
     migration: Option<i64>,
     collection: Option<i32>,
     batch: Option<i32>,
@@ -397,7 +397,7 @@ fn load_arrived(
 /// Applies a batch of changes that a move has pulled, all of them in that range and with the keys that the shard key says;
 /// returns how many documents there are more than before.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn apply_arrived(
+fn apply_changes(
     migration: Option<i64>,
     collection: Option<i32>,
     batch: Option<i32>,
@@ -411,21 +411,21 @@ fn apply_arrived(
 
 /// Notes, for a move, where the documents of a range are; returns how many.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn note_leaving(migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>) -> i64 {
+fn locate_range(migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>) -> i64 {
     given!(migration, collection, lo);
     donor_delete::note(&LocateRange { migration, collection, lo, hi }).unwrap_or_else(|e| e.raise())
 }
 
 /// Removes rows of a move's log that have been copied; false if the range's documents should be noted again.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn forget_changes(migration: i64, applied: Vec<i64>) -> bool {
+fn delete_copied_changes(migration: i64, applied: Vec<i64>) -> bool {
     donor_delete::forget(migration, &applied).unwrap_or_else(|e| e.raise())
 }
 
 /// Removes the documents of a range that a move takes away, and from which writers are excluded; returns how many, and how
 /// many microseconds it took.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn remove_leaving(
+fn delete_range(
     migration: Option<i64>,
     collection: Option<i32>,
     lo: Option<&[u8]>,

@@ -12,7 +12,7 @@ use crate::pg::server::sleep_ms;
 use crate::pg::spi::param::Param;
 use crate::protocol::Call;
 use crate::protocol::migration::{
-    CollectionWriters, DeleteRange, Deleted, DivideRange, EndHandOver, ExcludeRangeWriters, ForgetChanges, LocateRange,
+    CollectionWriters, DeleteRange, Deleted, DivideRange, ReleaseRangeWriters, ExcludeRangeWriters, DeleteCopiedChanges, LocateRange,
     RangeWriters,
 };
 use crate::storage::lock::{self, Mode, Tag, acquire};
@@ -29,7 +29,7 @@ const QUEUE_MS: i64 = 100;
 
 /// Excludes all writers to a migration's range on this shard until the transaction ends; the transaction's own writes
 /// are not captured.
-pub fn exclude_writers_to_range(migration: i64) {
+pub fn exclude_range_writers(migration: i64) {
     acquire(Tag::Migration(migration), Mode::Exclusive);
     // Nothing depends on it: whom this holds up is told a little later what it is told anyway.
     let _ = lock::try_acquire_for_session(Tag::HandOver(migration), Mode::Exclusive);
@@ -37,7 +37,7 @@ pub fn exclude_writers_to_range(migration: i64) {
 }
 
 /// Lets those writers know of the hand-over whom it excluded; in the session that did.
-pub fn end_hand_over(migration: i64) {
+pub fn release_range_writers(migration: i64) {
     lock::release_for_session(Tag::HandOver(migration), Mode::Exclusive);
 }
 
@@ -150,7 +150,7 @@ pub(super) fn forget_changes(donor: &mut Remote, record: &Record, applied: &[i64
             &[Param::Int8(record.id), Param::Int8(last)],
         )?;
     } else if !applied.is_empty() {
-        return ForgetChanges { migration: record.id, applied }.call(donor);
+        return DeleteCopiedChanges { migration: record.id, applied }.call(donor);
     }
     Ok(true)
 }
@@ -198,7 +198,7 @@ pub(super) fn resume_writers(donor: &mut Remote, record: &Record) -> Result<()> 
 
 /// After the flip: tells writers, whom [`try_freeze`] has excluded. The session's end does so, too.
 pub(super) fn tell_writers(donor: &mut Remote, record: &Record) -> Result<()> {
-    EndHandOver { migration: record.id }.call(donor)
+    ReleaseRangeWriters { migration: record.id }.call(donor)
 }
 
 /// In T: begins to delete the range, without waiting for it.

@@ -137,7 +137,7 @@ pub(super) fn start_pull(puller: &mut Remote, record: &Record, donor: &str, part
     let (source, staging) = (names::source(record), names::staging(record));
     // Three lengths precede a document; three values of a row are stored with a byte each at least.
     let overhead = 12 - 3;
-    let (received, check) = (sql::receive_part("packed"), check_donor(record, 3));
+    let (received, check) = (sql::decode_part("packed"), check_donor(record, 3));
     puller.start(
         &format!(
             "WITH come AS (INSERT INTO {staging} (batch, documents, packed) \

@@ -22,10 +22,10 @@ calls! {
     collection_writers => CollectionWriters { collection: i32 } -> Vec<LockHolder>;
 
     /// The transactions that hold a migration's lock: the writers to its range.
-    migration_writers => RangeWriters { migration: i64 } -> Vec<LockHolder>;
+    range_writers => RangeWriters { migration: i64 } -> Vec<LockHolder>;
 
     /// Donor: divides the range into parts of so many documents; answers how many parts.
-    divide_leaving => DivideRange<'a> {
+    divide_range => DivideRange<'a> {
         migration: i64,
         collection: i32,
         lo: &'a [u8],
@@ -34,25 +34,25 @@ calls! {
     } -> i64;
 
     /// Donor: notes where the range's documents are, so that they can be deleted quickly; answers how many.
-    note_leaving => LocateRange<'a> { migration: i64, collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> i64;
+    locate_range => LocateRange<'a> { migration: i64, collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> i64;
 
     /// Donor: deletes rows of the capture log that have been copied; false if the range's documents should be located again.
-    forget_changes => ForgetChanges<'a> { migration: i64, applied: &'a [i64] } -> bool;
+    delete_copied_changes => DeleteCopiedChanges<'a> { migration: i64, applied: &'a [i64] } -> bool;
 
     /// Donor: excludes all writers to the range until the transaction ends.
-    exclude_from_migration => ExcludeRangeWriters { migration: i64 } -> ();
+    exclude_range_writers => ExcludeRangeWriters { migration: i64 } -> ();
 
     /// Donor: lets the writers know of the hand-over that [`ExcludeRangeWriters`] has excluded; in the same session.
-    end_hand_over => EndHandOver { migration: i64 } -> ();
+    release_range_writers => ReleaseRangeWriters { migration: i64 } -> ();
 
     /// Donor: deletes the range, whose writers are excluded.
-    remove_leaving => DeleteRange<'a> { migration: i64, collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> Deleted;
+    delete_range => DeleteRange<'a> { migration: i64, collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> Deleted;
 
     /// Recipient: what this transaction writes is not logged for a move, as it is the move's own.
-    write_uncaptured => BypassCapture {} -> ();
+    bypass_capture => BypassCapture {} -> ();
 
     /// Recipient: loads a batch of pulled documents into the collection's table; answers how many.
-    load_arrived => LoadBatch<'a> {
+    load_batch => LoadBatch<'a> {
         migration: i64,
         collection: i32,
         batch: i32,
@@ -66,7 +66,7 @@ calls! {
     } -> i64;
 
     /// Recipient: applies a batch of pulled changes; answers how many documents there are more than before.
-    apply_arrived => ApplyChanges<'a> {
+    apply_changes => ApplyChanges<'a> {
         migration: i64,
         collection: i32,
         batch: i32,

@@ -97,7 +97,7 @@ fragments! {
     check_donor(found: "text", expected: "text") -> Value("boolean");
 
     /// A part that a recipient has pulled, decoded.
-    receive_part(packed: "text") -> Value("bytea");
+    decode_part(packed: "text") -> Value("bytea");
 
     /// A collection's UUID.
     collection_uuid(id: "integer", token: "bigint") -> Value("uuid");

@@ -96,7 +96,7 @@ fn i11_what_arrives_after_the_abort_is_taken_back() {
         .client()
         .batch_execute(&format!(
             "INSERT INTO docshard_data.capture (collection_id, migration_id, min) VALUES ({number}, {id}, ''); \
-             BEGIN; SELECT docshard_internal.exclude_from_migration({id}); \
+             BEGIN; SELECT docshard_internal.exclude_range_writers({id}); \
              DELETE FROM {table} WHERE (doc->>'k')::int8 < 100; \
              SET LOCAL ROLE {service}; PREPARE TRANSACTION '{gid}_t'"
         ))

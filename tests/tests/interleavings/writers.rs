@@ -392,7 +392,7 @@ fn an_excluded_writer_stands_by_for_the_end_of_the_hand_over() {
     handing_over
         .batch_execute(&format!(
             "INSERT INTO docshard_data.capture (collection_id, migration_id, min) VALUES ({collection}, 77, ''); \
-             BEGIN; SELECT docshard_internal.exclude_from_migration(77); COMMIT"
+             BEGIN; SELECT docshard_internal.exclude_range_writers(77); COMMIT"
         ))
         .expect("a hand-over");
     // Of class 0xD0CA, which the view shows as a signed number of two bytes.
@@ -406,7 +406,7 @@ fn an_excluded_writer_stands_by_for_the_end_of_the_hand_over() {
     let began = Instant::now();
     write(&mut donor.client());
     assert!(began.elapsed() >= Duration::from_millis(100));
-    handing_over.batch_execute("SELECT docshard_internal.end_hand_over(77)").expect("an end");
+    handing_over.batch_execute("SELECT docshard_internal.release_range_writers(77)").expect("an end");
     assert_eq!(donor.value::<i64>(held), 0);
     write(&mut donor.client());
     donor.psql("DELETE FROM docshard_data.capture WHERE migration_id = 77");
