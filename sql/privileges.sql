@@ -24,7 +24,7 @@ DECLARE
         'list_index_builds', 'shard_health'];
     -- What the service role cannot do itself at a shard.
     for_service_as_owner CONSTANT name[] := ARRAY[
-        'set_service_password', 'make_role', 'drop_role', 'pull_verifier', 'connect_shard', 'set_server_address', 'admit_puller',
+        'set_service_password', 'create_role', 'drop_role', 'puller_verifier', 'connect_shard', 'set_server_address', 'accept_puller',
         'disconnect_shard', 'leave_cluster', 'dismantle_node', 'node_health'];
     function record;
 BEGIN

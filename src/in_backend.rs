@@ -151,7 +151,7 @@ mod tests {
     /// An answer is what was declared, or an error that names the call.
     #[pg_test]
     fn malformed_answers_are_refused() {
-        use crate::protocol::measure::{EstimateCollections, MeasureRange};
+        use crate::protocol::measure::{EstimateSizes, MeasureRange};
         use crate::protocol::{Call, node::Identity};
         let row = |cells: &[Option<&[u8]>]| spi::Row::new(cells.iter().map(|cell| cell.map(<[u8]>::to_vec)).collect());
         let number = Some(&[0, 0, 0, 0, 0, 0, 0, 9][..]);
@@ -164,9 +164,9 @@ mod tests {
         assert!(MeasureRange::decode(&[row(&[number, number]), row(&[number, number])]).is_err());
         assert!(Identity::decode(&[row(&[Some(&[0xFF])])]).is_err());
         assert!(Identity::decode(&[row(&[None])]).is_err());
-        let estimates = EstimateCollections::decode(&[row(&[Some(&[0, 0, 0, 1]), None, number])]).unwrap();
+        let estimates = EstimateSizes::decode(&[row(&[Some(&[0, 0, 0, 1]), None, number])]).unwrap();
         assert_eq!((estimates[0].collection, estimates[0].documents, estimates[0].bytes), (1, None, 9));
-        assert!(EstimateCollections::decode(&[row(&[None, None, None])]).is_err());
+        assert!(EstimateSizes::decode(&[row(&[None, None, None])]).is_err());
     }
 
     #[pg_test]

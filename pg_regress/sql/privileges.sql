@@ -59,9 +59,9 @@ SELECT docshard.rotate_service_password();
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.accept_router('regress_app');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard_internal.pull_verifier();
+SELECT docshard_internal.puller_verifier();
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard_internal.make_role('postgres');
+SELECT docshard_internal.create_role('postgres');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard_internal.drop_table(1);
 \echo :LAST_ERROR_SQLSTATE

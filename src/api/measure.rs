@@ -6,7 +6,7 @@ use pgrx::prelude::*;
 
 /// Each chunk's documents and bytes, by the chunk's position (from 0) among the ascending lower bounds: counted in a
 /// table of at most so many MiB, else estimated.
-#[pg_extern(name = "measure", schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
+#[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
 fn measure_chunks(
     collection: i32,
     bounds: pgrx::Array<'_, &[u8]>,
@@ -20,7 +20,7 @@ fn measure_chunks(
 
 /// What statistics tell of these collections here: documents, null where nothing is known, and bytes of their tables.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
-fn estimate(
+fn estimate_sizes(
     collections: Vec<i32>,
 ) -> TableIterator<'static, (name!(collection, i32), name!(documents, Option<i64>), name!(bytes, i64))> {
     let found = measure::estimates(&collections).unwrap_or_else(|e| e.raise());

@@ -29,8 +29,8 @@ fn set_service_password(verifier: &str) {
 
 /// Makes an application role.
 #[pg_extern(schema = "docshard_internal", volatile, strict, parallel_unsafe, requires = ["catalog"])]
-fn make_role(role: &str) {
-    access::make_role(role).unwrap_or_else(|e| e.raise());
+fn create_role(role: &str) {
+    access::create_role(role).unwrap_or_else(|e| e.raise());
 }
 
 /// Does without an application role.
@@ -49,8 +49,8 @@ fn set_access(collection: i32, readers: Vec<String>, writers: Vec<String>, other
 
 /// The verifier of the password with which this shard logs in at others.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn pull_verifier() -> String {
-    access::pull_verifier().unwrap_or_else(|e| e.raise())
+fn puller_verifier() -> String {
+    access::puller_verifier().unwrap_or_else(|e| e.raise())
 }
 
 /// Makes the server that leads to another shard.
@@ -75,8 +75,8 @@ fn set_server_address(server: &str, options: Vec<String>, settings: Vec<String>)
 
 /// Lets another shard log in here, to pull what is moved to it.
 #[pg_extern(schema = "docshard_internal", volatile, strict, parallel_unsafe, requires = ["catalog"])]
-fn admit_puller(puller: &str, verifier: &str) {
-    access::admit_puller(puller, verifier).unwrap_or_else(|e| e.raise());
+fn accept_puller(puller: &str, verifier: &str) {
+    access::accept_puller(puller, verifier).unwrap_or_else(|e| e.raise());
 }
 
 /// Forgets another shard.

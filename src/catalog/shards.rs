@@ -18,7 +18,7 @@ use crate::pg::security::credentials;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::{quote_ident, quote_literal};
 use crate::pg::{security::user, server, spi};
-use crate::protocol::access::{AdmitPuller, ConnectShard, DisconnectShard, LeaveCluster, PullVerifier};
+use crate::protocol::access::{AcceptPuller, ConnectShard, DisconnectShard, LeaveCluster, PullerVerifier};
 use crate::protocol::table::DropTable;
 use crate::protocol::{Call, sql};
 use crate::remote::{self, Session};
@@ -553,22 +553,22 @@ fn connect_shards(name: &str, id: i32, keywords: &Keywords) -> Result<()> {
     let here = local_id()?;
     join_local(here)?;
     let (puller, own) = (puller_name(id)?, puller_name(here)?);
-    let verifier = PullVerifier {}.call(&mut session)?;
-    AdmitPuller { puller: &own, verifier: &access::pull_verifier()? }.call(&mut session)?;
+    let verifier = PullerVerifier {}.call(&mut session)?;
+    AcceptPuller { puller: &own, verifier: &access::puller_verifier()? }.call(&mut session)?;
     connect(&mut session, LOCAL, &local_address(seen.as_deref())?, &puller)?;
 
     for shard in cache::shards()?.values() {
         let Place::Remote(oid) = shard.place else { continue };
         let mut other = Session::open(oid)?;
         other.execute("SET lock_timeout = '10s'")?;
-        let theirs = PullVerifier {}.call(&mut other)?;
-        AdmitPuller { puller: &puller_name(shard.id)?, verifier: &theirs }.call(&mut session)?;
-        AdmitPuller { puller: &puller, verifier: &verifier }.call(&mut other)?;
+        let theirs = PullerVerifier {}.call(&mut other)?;
+        AcceptPuller { puller: &puller_name(shard.id)?, verifier: &theirs }.call(&mut session)?;
+        AcceptPuller { puller: &puller, verifier: &verifier }.call(&mut other)?;
         connect(&mut session, &shard.name, &remote::server_options(oid)?, &puller)?;
         connect(&mut other, name, keywords, &puller_name(shard.id)?)?;
     }
     // Here last: databases of one server share roles, and this transaction keeps those that it makes from the others.
-    access::admit_puller(&puller, &verifier)?;
+    access::accept_puller(&puller, &verifier)?;
     access::map_puller(&server_name(name), &own)
 }
 

@@ -7,9 +7,7 @@ use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::protocol::measure::{
-    ChunkSize, Estimate, EstimateCollections, FindSplitPoints, MeasureChunks, MeasureRange,
-};
+use crate::protocol::measure::{ChunkSize, Estimate, EstimateSizes, FindSplitPoints, MeasureChunks, MeasureRange};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::values::key::KeyPattern;
 use std::collections::HashMap;
@@ -132,7 +130,7 @@ pub fn estimate(collections: &[i32], limit: Duration) -> Result<Vec<Estimates>> 
         let amount = |one: &Estimate| Amount { documents: one.documents.map(|n| n.max(0)), bytes: one.bytes.max(0) };
         found.iter().map(|one| (one.collection, amount(one))).collect()
     };
-    let answers = survey::call(&EstimateCollections { collections }, limit)?;
+    let answers = survey::call(&EstimateSizes { collections }, limit)?;
     Ok(answers.into_iter().map(|called| (called.shard, called.answer.map(of))).collect())
 }
 

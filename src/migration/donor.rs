@@ -12,8 +12,8 @@ use crate::pg::server::sleep_ms;
 use crate::pg::spi::param::Param;
 use crate::protocol::Call;
 use crate::protocol::migration::{
-    CollectionWriters, DeleteRange, Deleted, DivideRange, ReleaseRangeWriters, ExcludeRangeWriters, DeleteCopiedChanges, LocateRange,
-    RangeWriters,
+    CollectionWriters, DeleteCopiedChanges, DeleteRange, Deleted, DivideRange, ExcludeRangeWriters, LocateRange,
+    RangeWriters, ReleaseRangeWriters,
 };
 use crate::storage::lock::{self, Mode, Tag, acquire};
 use docshard_core::error::Kind;

@@ -69,7 +69,7 @@ use settle::Sides;
 use std::time::{Duration, Instant};
 
 pub use abort::Aborted;
-pub use donor::{release_range_writers, exclude_range_writers};
+pub use donor::{exclude_range_writers, release_range_writers};
 pub use median::median;
 pub use range::RangeRequest;
 pub use record::{busy_shards, resting_ranges, running_of_balancer, undecided};

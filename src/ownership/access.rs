@@ -222,7 +222,7 @@ pub fn set_service_password(verifier: &str) -> Result<()> {
 ///
 /// # Errors
 /// `IllegalOperation` for a role that is there and too powerful.
-pub fn make_role(role: &str) -> Result<()> {
+pub fn create_role(role: &str) -> Result<()> {
     let (name, service) = (quote_ident(role), required_service_role()?);
     // The service role becomes a member: of nobody's but an application's, whatever the router asks for.
     if role.starts_with(PREFIX) || role.starts_with("pg_") {
@@ -298,7 +298,7 @@ pub fn set_access(access: &SetAccess<'_>) -> Result<()> {
 ///
 /// # Errors
 /// `NotYetInitialized`.
-pub fn pull_verifier() -> Result<String> {
+pub fn puller_verifier() -> Result<String> {
     credentials::scram_verifier(&pull_password()?)
 }
 
@@ -386,7 +386,7 @@ pub fn map_puller(server: &str, puller: &str) -> Result<()> {
 ///
 /// # Errors
 /// As [`connect_shard`].
-pub fn admit_puller(puller: &str, verifier: &str) -> Result<()> {
+pub fn accept_puller(puller: &str, verifier: &str) -> Result<()> {
     check_prefix(puller)?;
     let name = quote_ident(puller);
     if has_role(puller)? {

@@ -5,7 +5,7 @@ calls! {
     set_service_password => SetServicePassword<'a> { verifier: &'a str } -> ();
 
     /// Creates an application role.
-    make_role => CreateRole<'a> { role: &'a str } -> ();
+    create_role => CreateRole<'a> { role: &'a str } -> ();
 
     /// Drops an application role.
     drop_role => DropRole<'a> { role: &'a str } -> ();
@@ -14,7 +14,7 @@ calls! {
     set_access => SetAccess<'a> { collection: i32, readers: &'a [&'a str], writers: &'a [&'a str], others: &'a [&'a str] } -> ();
 
     /// The verifier of the password with which the shard logs in at others.
-    pull_verifier => PullVerifier {} -> String;
+    puller_verifier => PullerVerifier {} -> String;
 
     /// Creates the server that leads to another shard.
     connect_shard => ConnectShard<'a> {
@@ -29,7 +29,7 @@ calls! {
     set_server_address => SetServerAddress<'a> { server: &'a str, options: &'a [&'a str], settings: &'a [&'a str] } -> ();
 
     /// Lets another shard log in, to pull what is moved to it.
-    admit_puller => AdmitPuller<'a> { puller: &'a str, verifier: &'a str } -> ();
+    accept_puller => AcceptPuller<'a> { puller: &'a str, verifier: &'a str } -> ();
 
     /// Forgets another shard.
     disconnect_shard => DisconnectShard<'a> { server: &'a str, puller: &'a str } -> ();

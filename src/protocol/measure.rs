@@ -24,7 +24,7 @@ rows! {
 
 calls! {
     /// The size of each chunk of a collection, by the chunks' ascending lower bounds.
-    measure => MeasureChunks<'a> {
+    measure_chunks => MeasureChunks<'a> {
         collection: i32,
         bounds: &'a [&'a [u8]],
         /// a table of at most so many MiB is counted, a larger one is estimated
@@ -32,7 +32,7 @@ calls! {
     } -> Vec<ChunkSize>;
 
     /// What PostgreSQL's statistics say of collections; nothing of those that the shard does not have.
-    estimate => EstimateCollections<'a> { collections: &'a [i32] } -> Vec<Estimate>;
+    estimate_sizes => EstimateSizes<'a> { collections: &'a [i32] } -> Vec<Estimate>;
 
     /// The exact size of `[lo, hi)`; without `hi` there is no upper end.
     measure_range => MeasureRange<'a> { collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> RangeSize;

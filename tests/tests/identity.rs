@@ -32,7 +32,7 @@ fn spread(cluster: &Cluster, shards: usize) {
 }
 
 /// Makes a role that logs in at the router, with a password, which is returned.
-fn make_role(cluster: &Cluster, role: &str, grants: &Value) -> String {
+fn create_role(cluster: &Cluster, role: &str, grants: &Value) -> String {
     let password = format!("password-of-{role}");
     cluster
         .router
@@ -121,8 +121,8 @@ fn application_roles_work_at_the_router_and_do_not_open_shards() {
     spread(&cluster, 2);
     // One has been at a shard for another purpose.
     cluster.shards[1].silent_client().batch_execute("CREATE ROLE writer NOLOGIN").unwrap();
-    let writer = make_role(&cluster, "writer", &json!({"write": "test"}));
-    let reader = make_role(&cluster, "reader", &json!({"read": NS}));
+    let writer = create_role(&cluster, "writer", &json!({"write": "test"}));
+    let reader = create_role(&cluster, "reader", &json!({"read": NS}));
     let router_session = |role, password| cluster.router.try_client_with(role, password).expect(role);
 
     // The router lets each do what it was granted.
@@ -204,8 +204,8 @@ fn a_shard_is_added_under_load_without_an_error() {
     let cluster = Cluster::servers_with_passwords(2);
     cluster.router.add_shard(&cluster.shards[0]);
     spread(&cluster, 1);
-    let password = make_role(&cluster, "app", &json!({"write": "test"}));
-    make_role(&cluster, "other", &json!({"read": NS}));
+    let password = create_role(&cluster, "app", &json!({"write": "test"}));
+    create_role(&cluster, "other", &json!({"read": NS}));
     let stop = AtomicBool::new(false);
     let done = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -262,7 +262,7 @@ fn passwords_rotate_while_clients_connect() {
     const ROTATIONS: usize = 5;
     let cluster = Cluster::with_passwords(2);
     spread(&cluster, 2);
-    let password = make_role(&cluster, "app", &json!({"write": NS}));
+    let password = create_role(&cluster, "app", &json!({"write": NS}));
     let stop = AtomicBool::new(false);
     let sessions = AtomicU64::new(0);
     let (first, mut passwords) = (secrets(&cluster), Vec::new());
@@ -342,7 +342,7 @@ fn a_rotation_that_was_interrupted_is_finished_by_the_worker() {
 fn no_secret_is_logged_though_statements_fail() {
     let mut cluster = Cluster::with_passwords(2);
     spread(&cluster, 2);
-    let app = make_role(&cluster, "app", &json!({"write": NS}));
+    let app = create_role(&cluster, "app", &json!({"write": NS}));
     let mut all = secrets(&cluster);
     all.push(app.clone());
 
@@ -386,7 +386,8 @@ fn no_secret_is_logged_though_statements_fail() {
         refused(&mut session, &format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 100, \"k\": 100}}')")),
         "23505"
     );
-    for sql in ["SELECT docshard_internal.set_service_password('x')", "SELECT docshard_internal.admit_puller('x', 'y')"]
+    for sql in
+        ["SELECT docshard_internal.set_service_password('x')", "SELECT docshard_internal.accept_puller('x', 'y')"]
     {
         assert_eq!(refused(&mut service_session(&cluster, &cluster.shards[0]), sql), "22023", "{sql}");
     }
@@ -410,7 +411,7 @@ fn no_secret_is_logged_though_statements_fail() {
 fn nothing_is_left_of_a_removed_shard() {
     let cluster = Cluster::with_passwords(3);
     spread(&cluster, 3);
-    make_role(&cluster, "app", &json!({"write": NS}));
+    create_role(&cluster, "app", &json!({"write": NS}));
     let mut all = secrets(&cluster);
     let id: i32 = cluster.router.value("SELECT id FROM docshard.shards WHERE name = 'shard2'");
     let (service, _) = service_login(&cluster, "shard2");
@@ -464,10 +465,10 @@ fn nothing_is_left_of_a_removed_shard() {
 fn the_role_at_a_shard_is_the_one_whose_privileges_count() {
     let cluster = Cluster::with_passwords(1);
     spread(&cluster, 1);
-    let app = make_role(&cluster, "app", &json!({"write": NS}));
-    let member = make_role(&cluster, "member", &Value::Null);
-    let visitor = make_role(&cluster, "visitor", &Value::Null);
-    make_role(&cluster, "owner", &json!({"write": NS}));
+    let app = create_role(&cluster, "app", &json!({"write": NS}));
+    let member = create_role(&cluster, "member", &Value::Null);
+    let visitor = create_role(&cluster, "visitor", &Value::Null);
+    create_role(&cluster, "owner", &json!({"write": NS}));
     let (service, _) = service_login(&cluster, "shard0");
     let shard = &cluster.shards[0];
     shard.psql(&format!(
@@ -523,7 +524,7 @@ fn no_superuser_is_needed_beyond_creating_the_extension() {
     let cluster = Cluster::servers_with_passwords(2);
     cluster.router.add_shard(&cluster.shards[0]);
     // An administrator who is no superuser, and a shard that its own superuser has prepared.
-    let dba = make_role(&cluster, "dba", &Value::Null);
+    let dba = create_role(&cluster, "dba", &Value::Null);
     cluster.router.psql(
         "GRANT USAGE ON SCHEMA docshard, docshard_internal TO dba; \
          GRANT EXECUTE ON FUNCTION docshard.add_shard, docshard.shard_collection, docshard.enable_sharding, docshard.split_at, \
@@ -584,7 +585,7 @@ fn no_superuser_is_needed_beyond_creating_the_extension() {
         shard.silent_client().batch_execute("ALTER ROLE postgres PASSWORD 'another-one' NOLOGIN").unwrap();
     }
     session.batch_execute("SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard0')").expect("a move");
-    let app = make_role(&cluster, "app", &Value::Null);
+    let app = create_role(&cluster, "app", &Value::Null);
     session.batch_execute("SELECT docshard.grant_access('app', '{\"write\": \"test\"}')").expect("a grant");
     let mut client = cluster.router.try_client_with("app", &app).expect("a session");
     client.batch_execute(&format!("SELECT docshard.insert_one('{NS}', '{{\"k\": 100}}')")).expect("an insert");
@@ -613,9 +614,9 @@ fn a_router_reaches_no_roles_but_its_own() {
     let verifier = format!("SCRAM-SHA-256$4096:AAAAAAAAAAAAAAAAAAAAAA==${0}:{0}", "A".repeat(43) + "=");
     for role in ["docshard_0badf00d", "docshard_0badf00d_1"] {
         for sql in [
-            format!("SELECT docshard_internal.admit_puller('{role}', '{verifier}')"),
+            format!("SELECT docshard_internal.accept_puller('{role}', '{verifier}')"),
             format!("SELECT docshard_internal.disconnect_shard('docshard_none', '{role}')"),
-            format!("SELECT docshard_internal.make_role('{role}')"),
+            format!("SELECT docshard_internal.create_role('{role}')"),
         ] {
             assert_eq!(refused(&mut client, &sql), "55000", "{sql}");
         }
@@ -635,7 +636,7 @@ fn a_router_reaches_no_roles_but_its_own() {
         "pg_monitor",
         "pg_read_all_data",
     ] {
-        for sql in [format!("SELECT docshard_internal.make_role('{role}')"), format!("SET ROLE {role}")] {
+        for sql in [format!("SELECT docshard_internal.create_role('{role}')"), format!("SET ROLE {role}")] {
             let code = refused(&mut client, &sql);
             assert!(["55000", "42501"].contains(&code.as_str()), "{sql}: {code}");
         }
@@ -649,7 +650,7 @@ fn a_router_reaches_no_roles_but_its_own() {
         "SELECT pg_read_file('PG_VERSION')",
         "SELECT * FROM docshard_data.service",
         "SELECT docshard.accept_router('tenant')",
-        "ALTER FUNCTION docshard_internal.make_role(text) SECURITY INVOKER",
+        "ALTER FUNCTION docshard_internal.create_role(text) SECURITY INVOKER",
     ] {
         assert_eq!(refused(&mut client, sql), "42501", "{sql}");
     }
@@ -670,7 +671,7 @@ fn a_router_reaches_no_roles_but_its_own() {
 fn a_role_that_comes_again_is_served() {
     let cluster = Cluster::with_passwords(2);
     spread(&cluster, 2);
-    let password = make_role(&cluster, "app", &json!({"write": NS}));
+    let password = create_role(&cluster, "app", &json!({"write": NS}));
     let mut session = cluster.router.try_client_with("app", &password).expect("a session");
     let find = format!("SELECT docshard.find('{NS}')");
     session.batch_execute(&find).expect("it was granted");
@@ -715,7 +716,7 @@ fn a_shard_reads_at_another_only_what_moves() {
         format!("SELECT * FROM {table}"),
         "SELECT * FROM docshard_data.capture".to_owned(),
         "SELECT * FROM docshard_data.service".to_owned(),
-        "SELECT docshard_internal.pull_verifier()".to_owned(),
+        "SELECT docshard_internal.puller_verifier()".to_owned(),
         "DELETE FROM docshard_data.capture_changes".to_owned(),
         format!("SET ROLE {service}"),
         "CREATE TABLE docshard_data.mine ()".to_owned(),

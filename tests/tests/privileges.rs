@@ -370,7 +370,7 @@ fn a_writer_of_a_collection_can_damage_only_that() {
         "CREATE SERVER mine FOREIGN DATA WRAPPER postgres_fdw",
         "CREATE USER MAPPING FOR CURRENT_USER SERVER docshard_local",
         "SELECT docshard.accept_router('application')",
-        "SELECT docshard_internal.make_role('application')",
+        "SELECT docshard_internal.create_role('application')",
         "SELECT docshard_internal.drop_table(<other>)",
     ] {
         let sql = named(sql);
