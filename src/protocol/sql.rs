@@ -100,7 +100,7 @@ fragments! {
     decode_part(packed: "text") -> Value("bytea");
 
     /// A collection's UUID.
-    collection_uuid(id: "integer", token: "bigint") -> Value("uuid");
+    collection_uuid(id: "integer", token: "bigint") -> Value("jsonb");
 }
 
 /// True if one of the entries lies in one of the ranges.
