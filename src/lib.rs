@@ -32,7 +32,7 @@ pub extern "C-unwind" fn _PG_init() {
     // How routers learn of a move: they repeat the statement.
     pg::error::server_log::hide(remote::refusal::STALE);
     remote::init_gucs();
-    router::hint::init();
+    router::plan::index_restriction::init();
     ownership::capture::init();
     migration::init();
     indexing::init();

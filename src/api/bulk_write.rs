@@ -10,10 +10,11 @@ use crate::pg::datum::json::Json;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::subtransaction::attempt;
+use crate::router::change::{self, Change};
 use crate::router::insert::{self, Storable};
-use crate::router::modify::{self, Change, Modification};
+use crate::router::modification::Modification;
 use crate::router::options::{self, Options};
-use crate::router::read::Query;
+use crate::router::query::Query;
 use docshard_core::error::Kind;
 use docshard_core::query::update::Style;
 use docshard_core::values::document::number::Number;
@@ -77,7 +78,7 @@ impl<'a> Operation<'a> {
         Storable::new(&write::value(&ext_json::from_json(json)?)?)
     }
 
-    fn update(&self, ns: &str) -> Result<modify::Updated> {
+    fn update(&self, ns: &str) -> Result<change::Updated> {
         let query = self.query(ns)?;
         let (field, style) = match self.name {
             "replaceOne" => ("replacement", Style::Replacement),
@@ -93,7 +94,7 @@ impl<'a> Operation<'a> {
             upsert: self.arguments.boolean("upsert")?.unwrap_or(false),
             sort: self.arguments.sort("sort", query.setting.as_ref())?,
         };
-        modify::update(ns, &change)
+        change::update(ns, &change)
     }
 }
 
@@ -121,7 +122,7 @@ impl Totals {
                 self.inserted.extend(inserted.into_iter().map(|document| (index.to_string(), document.id)));
             }
             "deleteOne" | "deleteMany" => {
-                self.deleted += modify::delete(ns, &operation.query(ns)?, operation.name == "deleteMany")?;
+                self.deleted += change::delete(ns, &operation.query(ns)?, operation.name == "deleteMany")?;
             }
             _ => {
                 let done = operation.update(ns)?;

@@ -9,11 +9,14 @@ use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::router::by_key;
+use crate::router::change::{self, Change, Updated};
+use crate::router::execute;
 use crate::router::insert::{self, Storable};
-use crate::router::modify::{self, Change, Modification, Updated};
+use crate::router::modification::Modification;
 use crate::router::options::{CountOptions, FindOptions, Options};
-use crate::router::point;
-use crate::router::read::{self, Query};
+use crate::router::query::Query;
+use crate::router::read;
 use crate::{catalog, router};
 use docshard_core::error::Kind;
 use docshard_core::query::update::Style;
@@ -179,7 +182,7 @@ fn find(
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> SetOfIterator<'static, RawJsonb> {
     text_output::take_over(fcinfo);
-    let run = || -> Result<read::Documents> {
+    let run = || -> Result<execute::Documents> {
         let (query, options) = find_parts(ns, &filter, &options, "find")?;
         read::find(ns, &query, &options)
     };
@@ -198,7 +201,7 @@ fn find_one(
     text_output::take_over(fcinfo);
     let run = || -> Result<Option<RawJsonb>> {
         if options.0 == "{}"
-            && let Some(found) = point::find_one(ns, &filter.0)?
+            && let Some(found) = by_key::find_one(ns, &filter.0)?
         {
             return Ok(found);
         }
@@ -302,7 +305,7 @@ fn run_update(ns: &str, filter: &Json, update: &Json, options: &Json, what: What
         upsert: options.boolean("upsert")?.unwrap_or(false),
         sort: options.sort("sort", setting.as_ref())?,
     };
-    updated_result(modify::update(ns, &change)?)
+    updated_result(change::update(ns, &change)?)
 }
 
 fn updated_result(Updated { matched, modified, upserted }: Updated) -> Result<RawJsonb> {
@@ -326,7 +329,7 @@ fn update_one(
     let _call = sole_call::Call::of(fcinfo);
     let run = || -> Result<RawJsonb> {
         if options.0 == "{}"
-            && let Some(updated) = point::update_one(ns, &filter.0, &update.0)?
+            && let Some(updated) = by_key::update_one(ns, &filter.0, &update.0)?
         {
             return updated_result(updated);
         }
@@ -361,7 +364,7 @@ fn run_delete(ns: &str, filter: &Json, options: &Json, many: bool) -> Result<Raw
     let json = options.parse()?;
     let options = Options::of(&json, operation, &["hint", "collation", "let", "comment"])?;
     let query = Query::parse_in(&filter.0, options.setting(ns, &[])?.as_ref())?.hinted(options.get("hint"))?;
-    deleted_result(modify::delete(ns, &query, many)?)
+    deleted_result(change::delete(ns, &query, many)?)
 }
 
 fn deleted_result(deleted: i64) -> Result<RawJsonb> {
@@ -374,7 +377,7 @@ fn delete_one(ns: &str, filter: Json, options: default!(Json, "'{}'"), fcinfo: p
     let _call = sole_call::Call::of(fcinfo);
     let run = || -> Result<RawJsonb> {
         if options.0 == "{}"
-            && let Some(deleted) = point::delete_one(ns, &filter.0)?
+            && let Some(deleted) = by_key::delete_one(ns, &filter.0)?
         {
             return deleted_result(deleted);
         }

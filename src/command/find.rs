@@ -7,7 +7,8 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::router::explain::{self, Verbosity};
 use crate::router::options::FindOptions;
-use crate::router::read::{self, Query};
+use crate::router::query::Query;
+use crate::router::read;
 use docshard_core::error::Kind;
 use serde_json::{Map, Value as Json, json};
 

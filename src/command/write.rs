@@ -10,10 +10,11 @@ use super::request::{Field, Fields, Request, Type, may, must, number};
 use crate::catalog::namespace::check_writable;
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::subtransaction::attempt;
+use crate::router::change::{self, Change};
 use crate::router::insert::{self, Storable};
-use crate::router::modify::{self, Change, Modification};
+use crate::router::modification::Modification;
 use crate::router::options;
-use crate::router::read::Query;
+use crate::router::query::Query;
 use docshard_core::error::Kind;
 use docshard_core::query::envelope;
 use docshard_core::query::sort::Sort;
@@ -206,7 +207,7 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
     Ok(finish(reply, &errors))
 }
 
-fn update_one(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>) -> Result<modify::Updated> {
+fn update_one(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>) -> Result<change::Updated> {
     super::find::refuse(operation, &["c"])?;
     let query = query_of(namespace, operation, variables)?;
     let many = operation.flag("multi").unwrap_or(false);
@@ -227,7 +228,7 @@ fn update_one(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>)
         upsert: operation.flag("upsert").unwrap_or(false),
         sort: sort_of(operation, query.setting.as_ref())?,
     };
-    modify::update(namespace, &change)
+    change::update(namespace, &change)
 }
 
 /// The filter of an operation, with its collation and the command's variables.
@@ -276,5 +277,5 @@ fn delete_one(namespace: &str, operation: &Fields<'_>, variables: Option<&Json>)
             return Err(Error::new(Kind::FailedToParse, message));
         }
     };
-    modify::delete(namespace, &query_of(namespace, operation, variables)?, many)
+    change::delete(namespace, &query_of(namespace, operation, variables)?, many)
 }

@@ -237,7 +237,7 @@ pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<Strin
     if keys.has_types() {
         columns.push(sql::index_types("doc", &definition));
     }
-    // What `router::condition` says word for word, so that the planner knows that the index holds all that it needs.
+    // What `router::plan::conditions` says word for word, so that the planner knows that the index holds all that it needs.
     let held = partial.map(|filter| sql::matches("doc", format_args!("{}::text", quote_literal(filter))));
     let table = name(collection);
     let holding = |conditions: &[String]| match conditions {

@@ -99,6 +99,8 @@ impl Encoded {
                     }
                     continue;
                 }
+                Param::OwnedByteaArray(items) => self.array(pg_sys::BYTEAOID, items.iter()),
+                Param::OwnedTextArray(items) => self.array(pg_sys::TEXTOID, items.iter().map(String::as_bytes)),
                 Param::ByteaArray(items) => self.array(pg_sys::BYTEAOID, items.iter().copied()),
                 Param::TextArray(items) => self.array(pg_sys::TEXTOID, items.iter().map(|s| s.as_bytes())),
                 Param::Int4Array(items) => self.array(pg_sys::INT4OID, items.iter().map(|i| i.to_be_bytes())),

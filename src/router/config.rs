@@ -3,10 +3,10 @@
 //! Its collections are views over the catalog (`sql/config.sql`), and a find is a SELECT with the same functions that
 //! shards run for documents, so filters, projections and sorts mean the same, and PostgreSQL sorts and streams.
 
-use super::condition::{Borrowed, Bound};
-use super::dispatch::RowStream;
 use super::options::FindOptions;
-use super::read::Query;
+use super::query::Query;
+use super::rows::RowStream;
+use super::statement::{Parameter, borrowed};
 use crate::catalog::{namespace, shards};
 use crate::pg::error::Result;
 use crate::pg::spi;
@@ -46,17 +46,17 @@ pub fn is_of(namespace: &str) -> bool {
 /// `IllegalOperation` at a shard.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Vec<RowStream>> {
     let mut params = Vec::new();
-    let mut param = |bound: Bound| {
-        params.push(bound);
+    let mut param = |value: Parameter| {
+        params.push(value);
         format!("${}", params.len())
     };
     let document = match &options.projection {
-        Some(projection) => format!("docshard_internal.project(t.doc, {})", param(Bound::Text(projection.clone()))),
+        Some(projection) => format!("docshard_internal.project(t.doc, {})", param(Parameter::Text(projection.clone()))),
         None => "t.doc".to_owned(),
     };
     let Some(from) = source(namespace, query, &mut param)? else { return Ok(Vec::new()) };
     let order = match &options.sort {
-        Some((_, text)) => format!("docshard_internal.sort_key(t.doc, {})", param(Bound::Text(text.clone()))),
+        Some((_, text)) => format!("docshard_internal.sort_key(t.doc, {})", param(Parameter::Text(text.clone()))),
         None => "t.position".to_owned(),
     };
     let mut sql = format!("SELECT docshard_internal.pack({document}) {from} ORDER BY {order}, t.position");
@@ -66,9 +66,8 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Vec
     if options.skip > 0 {
         sql += &format!(" OFFSET {}", options.skip.min(i64::MAX as u64));
     }
-    let borrowed = Borrowed::new(&params);
     let _snapshot = ActiveSnapshot::of_statement();
-    Ok(vec![RowStream::Local(spi::Cursor::open(&sql, &borrowed.params())?)])
+    Ok(vec![RowStream::Local(spi::Cursor::open(&sql, &borrowed(&params))?)])
 }
 
 /// The values of a field in the documents of a collection that match, and their keys, in order.
@@ -77,9 +76,9 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Vec
 /// As [`find`].
 pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Vec<RowStream>> {
     let setting = query.setting.as_ref().map(ToString::to_string).unwrap_or_default();
-    let mut params = vec![Bound::Text(field.to_owned()), Bound::Text(setting)];
-    let mut param = |bound: Bound| {
-        params.push(bound);
+    let mut params = vec![Parameter::Text(field.to_owned()), Parameter::Text(setting)];
+    let mut param = |value: Parameter| {
+        params.push(value);
         format!("${}", params.len())
     };
     let Some(from) = source(namespace, query, &mut param)? else { return Ok(Vec::new()) };
@@ -87,9 +86,8 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Vec<RowSt
         "SELECT DISTINCT ON (v.key) v.value, v.key FROM (SELECT t.doc {from}) AS d, \
                 docshard_internal.distinct_values(d.doc, $1, $2) AS v ORDER BY v.key, v.value"
     );
-    let borrowed = Borrowed::new(&params);
     let _snapshot = ActiveSnapshot::of_statement();
-    Ok(vec![RowStream::Local(spi::Cursor::open(&sql, &borrowed.params())?)])
+    Ok(vec![RowStream::Local(spi::Cursor::open(&sql, &borrowed(&params))?)])
 }
 
 /// How many documents of a collection match.
@@ -98,26 +96,25 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Vec<RowSt
 /// As [`find`].
 pub fn count(namespace: &str, query: &Query) -> Result<i64> {
     let mut params = Vec::new();
-    let mut param = |bound: Bound| {
-        params.push(bound);
+    let mut param = |value: Parameter| {
+        params.push(value);
         format!("${}", params.len())
     };
     let Some(from) = source(namespace, query, &mut param)? else { return Ok(0) };
-    let borrowed = Borrowed::new(&params);
-    let rows = spi::query(&format!("SELECT pg_catalog.count(*) {from}"), &borrowed.params())?;
+    let rows = spi::query(&format!("SELECT pg_catalog.count(*) {from}"), &borrowed(&params))?;
     Ok(rows.first().map_or(0, |row| row.i64(0)))
 }
 
-fn source(namespace: &str, query: &Query, param: &mut impl FnMut(Bound) -> String) -> Result<Option<String>> {
+fn source(namespace: &str, query: &Query, param: &mut impl FnMut(Parameter) -> String) -> Result<Option<String>> {
     shards::check_router()?;
     let name = namespace.split_once('.').map_or("", |(_, name)| name);
     let Some((name, has_namespace)) = COLLECTIONS.iter().find(|(known, _)| *known == name) else { return Ok(None) };
     let mut from = format!("FROM docshard_internal.config_{name} t WHERE true");
     if *has_namespace && let Some(Value::String(ns)) = query.filter.equality_of("ns") {
-        from += &format!(" AND t.ns = {}", param(Bound::Text(ns)));
+        from += &format!(" AND t.ns = {}", param(Parameter::Text(ns)));
     }
     if !query.filter.is_empty() {
-        from += &format!(" AND docshard_internal.matches(t.doc, {})", param(Bound::Text(query.text.clone())));
+        from += &format!(" AND docshard_internal.matches(t.doc, {})", param(Parameter::Text(query.text.clone())));
     }
     Ok(Some(from))
 }

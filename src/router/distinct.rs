@@ -1,14 +1,14 @@
 //! The distinct values of a field: each shard sends its own in order, and what several have is told once.
 
-use super::condition::{Bound, Conditions};
 use super::config;
-use super::dispatch;
-use super::fresh::with_fresh_map;
-use super::merge::Merged;
+use super::execute;
+use super::fresh_map::with_fresh_map;
+use super::merged_rows::MergedRows;
 use super::options::parsed_setting;
-use super::read::Query;
-use super::statement::{Order, Statement};
-use crate::catalog::model::Collection;
+use super::order::Order;
+use super::plan;
+use super::plan::search::Search;
+use super::query::Query;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use docshard_core::query::distinct::Distinct;
@@ -16,7 +16,7 @@ use docshard_core::values::document::raw;
 
 /// The values, one after the other, in their order.
 pub struct Values {
-    rows: Merged,
+    rows: MergedRows,
     last: Option<Vec<u8>>,
 }
 
@@ -51,30 +51,16 @@ impl Values {
 pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
     Distinct::parse(field, &parsed_setting(query.setting.as_ref())?)?;
     with_fresh_map(namespace, |collection| {
-        let streams = match collection {
-            None if config::is_of(namespace) => config::distinct(namespace, field, query)?,
-            None => Vec::new(),
+        let rows = match collection {
+            None => {
+                let config = config::is_of(namespace);
+                let streams = if config { config::distinct(namespace, field, query)? } else { Vec::new() };
+                MergedRows::new(streams, Order::Ascending)
+            }
             Some(collection) => {
-                let destinations = query.destinations(&collection)?;
-                dispatch::read(&collection, &destinations, &statement(&collection, field, query)?)?
+                execute::merged(&collection, &plan::distinct(&Search::new(&collection, query)?, field)?)?
             }
         };
-        Ok(Values { rows: Merged::new(streams, Order::Ascending), last: None })
+        Ok(Values { rows, last: None })
     })
-}
-
-/// Few values of many documents are told apart by hashing before they are sorted. Of those that are equal and look
-/// different, such as `2` and a decimal `2.00`, the shortest is taken.
-fn statement(collection: &Collection, field: &str, query: &Query) -> Result<Statement> {
-    let mut conditions = Conditions::of_query(collection, query)?;
-    let field = conditions.param(Bound::Text(field.to_owned()));
-    let setting = conditions.param(Bound::Text(query.setting.as_ref().map(ToString::to_string).unwrap_or_default()));
-    let sql = format!(
-        "SELECT DISTINCT ON (d.key) d.value, d.key FROM (\
-           SELECT DISTINCT v.key, v.value FROM {} t, docshard_internal.distinct_values(t.doc, {field}, {setting}) v WHERE {}\
-         ) d ORDER BY d.key, pg_catalog.octet_length(d.value), d.value",
-        collection.table(),
-        conditions.sql()
-    );
-    Ok(Statement { sql, params: conditions.params })
 }

@@ -1,12 +1,15 @@
 //! What a find would do: which shards and why, the statement each gets, and each shard's own plan; and, if it is run, what
 //! that took.
 
-use super::dispatch::{self, Destination};
+use super::dispatch::reading;
 use super::explain_stages::{self, Examined};
-use super::fresh::with_fresh_map;
+use super::fresh_map::with_fresh_map;
 use super::options::{CountOptions, FindOptions};
-use super::read::Query;
-use super::statement::{self, Order, Statement};
+use super::order::Order;
+use super::plan::search::Search;
+use super::plan::{self, Allowed, Plan};
+use super::query::Query;
+use super::statement::Statement;
 use crate::catalog::model::Collection;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
@@ -73,20 +76,20 @@ fn explained(namespace: &str, query: &Query, asked: Asked<'_>, verbosity: Verbos
         let Some(collection) = collection else {
             return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
         };
-        let keys = query.keys(&collection);
-        let destinations = query.destinations(&collection)?;
-        let single = destinations.len() == 1;
-        let (statement, order) = match asked {
-            Asked::Documents(options) => statement::find(&collection, query, options, single)?,
-            Asked::Number(options) => (statement::count_planned(&collection, query, options)?.statement, Order::None),
+        let search = Search::new(&collection, query)?;
+        let plan = match asked {
+            Asked::Documents(options) => plan::find(&search, options, Allowed::Planned)?,
+            Asked::Number(options) => plan::count(&search, options, Allowed::Planned)?,
         };
-        let texts = plans(&collection, &destinations, &statement, "COSTS OFF")?;
+        let Plan { destinations, statement, order, .. } = &plan;
+        let (keys, single) = (&search.keys, destinations.len() == 1);
+        let texts = plans(&collection, &plan, "COSTS OFF")?;
         let began = Instant::now();
         let form = match verbosity {
             Verbosity::Planned => "COSTS OFF, FORMAT JSON",
             Verbosity::Run => "COSTS OFF, FORMAT JSON, ANALYZE, TIMING OFF",
         };
-        let trees = plans(&collection, &destinations, &statement, form)?;
+        let trees = plans(&collection, &plan, form)?;
         let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let mut shards = Vec::new();
         let mut runs = Vec::new();
@@ -94,7 +97,7 @@ fn explained(namespace: &str, query: &Query, asked: Asked<'_>, verbosity: Verbos
         for ((destination, text), tree) in destinations.iter().zip(texts).zip(trees) {
             let tree: Json = serde_json::from_str(&tree.concat()).unwrap_or_default();
             let (root, took) = (&tree[0]["Plan"], &tree[0]["Execution Time"]);
-            let stages = explain_stages::stages(root, &|index| known(&collection, index));
+            let stages = explain_stages::stages(root, &|index| described(&collection, index));
             if verbosity == Verbosity::Run {
                 let (rows, looked_at) = (explain_stages::returned(root), explain_stages::examined(root));
                 returned += rows;
@@ -119,9 +122,9 @@ fn explained(namespace: &str, query: &Query, asked: Asked<'_>, verbosity: Verbos
         let mut explained = json!({
             "namespace": namespace,
             "shardKey": if collection.key.is_unsharded() { Json::Null } else { collection.key.to_json() },
-            "stage": match destinations.len() { 0 => "EOF", 1 => "SINGLE_SHARD", _ if order != Order::None => "SHARD_MERGE_SORT", _ => "SHARD_MERGE" },
-            "reason": reason(&collection, &keys, destinations.len()),
-            "keyBounds": bounds(&collection, &keys),
+            "stage": match destinations.len() { 0 => "EOF", 1 => "SINGLE_SHARD", _ if *order != Order::None => "SHARD_MERGE_SORT", _ => "SHARD_MERGE" },
+            "reason": reason(&collection, keys, destinations.len()),
+            "keyBounds": bounds(&collection, keys),
             "targetedShards": destinations.len(),
             "totalShards": collection.map.shards().len(),
             "targetedChunks": targeted,
@@ -147,16 +150,11 @@ fn explained(namespace: &str, query: &Query, asked: Asked<'_>, verbosity: Verbos
 }
 
 /// What EXPLAIN prints at every destination, by lines.
-fn plans(
-    collection: &Collection,
-    destinations: &[Destination],
-    statement: &Statement,
-    form: &str,
-) -> Result<Vec<Vec<String>>> {
-    let sql = format!("EXPLAIN ({form}) {}", statement.sql);
-    let explained = Statement { sql, params: statement.params.clone() };
+fn plans(collection: &Collection, plan: &Plan, form: &str) -> Result<Vec<Vec<String>>> {
+    let sql = format!("EXPLAIN ({form}) {}", plan.statement.sql);
+    let explained = Statement { sql, params: plan.statement.params.clone() };
     let mut all = Vec::new();
-    for mut stream in dispatch::explain(collection, destinations, &explained)? {
+    for mut stream in reading::explain(collection, &plan.destinations, &explained)? {
         let mut lines = Vec::new();
         while let Some(row) = stream.next_row()? {
             lines.push(String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned());
@@ -167,7 +165,7 @@ fn plans(
 }
 
 /// What users know of an index of a collection's table: its name and its keys.
-fn known(collection: &Collection, index: &str) -> Map<String, Json> {
+fn described(collection: &Collection, index: &str) -> Map<String, Json> {
     let (name, keys) = match collection.index_of(index) {
         Some(one) => (one.name.clone(), serde_json::from_str(&one.keys_json).unwrap_or_default()),
         None if index.ends_with("_pkey") && !collection.key.is_unsharded() => {
@@ -178,11 +176,11 @@ fn known(collection: &Collection, index: &str) -> Map<String, Json> {
         }
         None => ("_id_".to_owned(), json!({"_id": 1})),
     };
-    let mut known = Map::from_iter([("indexName".to_owned(), name.into()), ("keyPattern".to_owned(), keys)]);
+    let mut described = Map::from_iter([("indexName".to_owned(), name.into()), ("keyPattern".to_owned(), keys)]);
     if collection.index_of(index).is_some_and(|one| table::entries_name(one.id) == index) {
-        known.insert("isMultiKey".to_owned(), true.into());
+        described.insert("isMultiKey".to_owned(), true.into());
     }
-    known
+    described
 }
 
 /// `1` or `hashed`, as in the names of indexes.

@@ -1,9 +1,9 @@
 //! Changing or deleting one document and answering with it.
 
-use super::modify::Modification;
+use super::modification::Modification;
 use super::options::parsed_setting;
-use super::read::Query;
-use super::single::{self, OneWrite};
+use super::query::Query;
+use super::single_write::{self, OneWrite};
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use docshard_core::query::envelope;
@@ -71,7 +71,7 @@ pub struct Found {
 /// Finds and modifies. Concurrent calls on one document come one after the other; none is lost.
 ///
 /// # Errors
-/// `BadValue` for a positional projection of the state after; those of [`single::write`].
+/// `BadValue` for a positional projection of the state after; those of [`single_write::write`].
 pub fn find_and_modify(namespace: &str, operation: &FindAndModify<'_>) -> Result<Found> {
     let after = operation.returned == Returned::After && operation.modification.is_some();
     // Changed, the document may no longer have the element by which it was found.
@@ -86,7 +86,7 @@ pub fn find_and_modify(namespace: &str, operation: &FindAndModify<'_>) -> Result
         upsert: operation.upsert && operation.modification.is_some(),
         images: true,
     };
-    let written = single::write(namespace, &write)?;
+    let written = single_write::write(namespace, &write)?;
     let document = if after { written.after } else { written.before };
     let document = match (document, &operation.projection) {
         (Some(document), Some(projection)) => Some(project(&document, projection)?),

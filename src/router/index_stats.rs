@@ -1,9 +1,9 @@
 //! How often and since when the indexes of a collection are used, and how large they are, shard by shard.
 
-use super::condition::Conditions;
-use super::dispatch;
-use super::fresh::with_fresh_map;
-use super::statement::Statement;
+use super::destination;
+use super::dispatch::reading;
+use super::fresh_map::with_fresh_map;
+use super::plan::conditions::Conditions;
 use crate::catalog::model::Collection;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
@@ -43,7 +43,7 @@ impl IndexStats {
 pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
     let found = with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else { return Ok(None) };
-        let destinations = dispatch::destinations(&collection, &KeyRanges::all())?;
+        let destinations = destination::destinations(&collection, &KeyRanges::all())?;
         let conditions = Conditions::new(&collection);
         let sql = format!(
             "SELECT pg_catalog.json_build_array(r.relname, pg_catalog.pg_stat_get_numscans(r.oid), \
@@ -55,8 +55,8 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
             collection.table(),
             conditions.sql()
         );
-        let statement = Statement { sql, params: conditions.params };
-        let streams = dispatch::read(&collection, &destinations, &statement)?;
+        let statement = conditions.into_statement(sql);
+        let streams = reading::read(&collection, &destinations, &statement)?;
         let mut stats = Vec::new();
         for (destination, mut stream) in destinations.iter().zip(streams) {
             let mut indexes = all(&collection, &destination.shard.name);

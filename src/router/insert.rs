@@ -1,11 +1,13 @@
 //! Inserting: documents are made storable here, grouped by shard, and sent in pieces, so that shards take some in while
 //! others are being made. What must know of each document whether its key was taken is sent a batch a shard.
 
-use super::call::Call;
-use super::condition::{Bound, Conditions, first_params};
-use super::dispatch::{self, Destination, LockRange, Written};
-use super::fresh::with_fresh_map;
-use super::statement::Statement;
+use super::destination::{self, Destination};
+use super::dispatch::feed::Feed;
+use super::dispatch::reading;
+use super::dispatch::writing::{self, LockRange, Written};
+use super::fresh_map::with_fresh_map;
+use super::plan::conditions::Conditions;
+use super::statement::{Call, Parameter, Statement, first_params};
 use crate::catalog::model::Collection;
 use crate::catalog::namespace;
 use crate::catalog::{collections, duplicate};
@@ -166,7 +168,7 @@ pub fn insert_all(namespace: &str, documents: Vec<Storable>) -> Result<Vec<Stora
 
 /// Inserts a batch that begins at `start`; answers where it ends.
 fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usize) -> Result<usize> {
-    let feed = if incoming.has(start + 1)? { dispatch::Feed::open(collection)? } else { None };
+    let feed = if incoming.has(start + 1)? { Feed::open(collection)? } else { None };
     let Some(mut feed) = feed else {
         let end = incoming.batch_end(start)?;
         let is_last = !incoming.has(end)?;
@@ -254,11 +256,11 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
         return Ok(None);
     }
     let mut conditions = Conditions::new(collection);
-    let row = [skey, &document.id_key, &document.bytes].map(|value| conditions.param(Bound::Bytes(value.to_vec())));
+    let row = [skey, &document.id_key, &document.bytes].map(|value| conditions.param(Parameter::Bytes(value.to_vec())));
     let sql = format!("SELECT * FROM {} WHERE {}", taken(collection, &row), conditions.sql());
-    let statement = Statement { sql, params: conditions.params };
-    let destinations = dispatch::destinations(collection, &KeyRanges::new(vec![KeyRange::point(skey)]))?;
-    for mut stream in dispatch::read(collection, &destinations, &statement)? {
+    let statement = conditions.into_statement(sql);
+    let destinations = destination::destinations(collection, &KeyRanges::new(vec![KeyRange::point(skey)]))?;
+    for mut stream in reading::read(collection, &destinations, &statement)? {
         if let Some(row) = stream.next_row()? {
             let relation = String::from_utf8_lossy(row.get(0).unwrap_or_default());
             let error = match collection.index_of(&relation) {
@@ -303,7 +305,7 @@ fn insert_at_once(collection: &Collection, batch: &[Storable], is_last: bool) ->
     let destinations = place(collection, &by_shard)?;
     let range = LockRange::of(&KeyRanges::new(keys));
     let statements: Vec<_> = by_shard.into_values().map(|packed| insertion(collection, packed)).collect();
-    dispatch::write_checked(collection, &destinations, &range, is_last, |at| &statements[at])
+    writing::write_checked(collection, &destinations, &range, is_last, |at| &statements[at])
         .map_err(|error| duplicate_among(collection, batch, error))?;
     Ok(())
 }
@@ -311,20 +313,20 @@ fn insert_at_once(collection: &Collection, batch: &[Storable], is_last: bool) ->
 /// Inserts one document.
 fn insert_alone(collection: &Collection, document: &Storable, is_last: bool) -> Result<()> {
     let key = document.shard_key(collection)?;
-    let destination = dispatch::destination_of(collection, &key)?;
+    let destination = destination::destination_of(collection, &key)?;
     let mut packed = Vec::new();
     documents::pack(&mut packed, &document.row(&key));
     let statement = insertion(collection, packed);
     // The answer names the document.
     let is_last = is_last && document.id_key.len() <= sole_call::MAX_RESULT;
-    dispatch::write_checked(collection, &[destination], &LockRange::of_key(&key), is_last, |_| &statement)
+    writing::write_checked(collection, &[destination], &LockRange::of_key(&key), is_last, |_| &statement)
         .map_err(|error| duplicate_among(collection, std::slice::from_ref(document), error))?;
     Ok(())
 }
 
 /// The statement that inserts packed documents at a shard: see `ownership::documents`.
 fn insertion(collection: &Collection, packed: Vec<u8>) -> Statement {
-    Call::of("insert_documents", collection).argument(Bound::Bytes(packed)).statement()
+    Call::of("insert_documents", collection).argument(Parameter::Bytes(packed)).statement()
 }
 
 /// Inserts what can be of a batch; answers which were not inserted, as a key of theirs was taken.
@@ -338,7 +340,7 @@ fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<Missi
     let destinations = place(collection, &by_shard)?;
     let groups: Vec<&Vec<usize>> = by_shard.values().collect();
     let statements: Vec<_> = groups.iter().map(|group| statement(collection, batch, &keys, group)).collect();
-    let written = dispatch::write(collection, &destinations, &LockRange::of(&ranges), |at| &statements[at])
+    let written = writing::write(collection, &destinations, &LockRange::of(&ranges), |at| &statements[at])
         .map_err(|error| duplicate::translate(collection, error))?;
     let mut missing = Vec::new();
     for (group, written) in groups.iter().zip(&written) {
@@ -351,7 +353,7 @@ fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<Missi
 }
 
 fn place<T>(collection: &Collection, by_shard: &BTreeMap<ShardId, T>) -> Result<Vec<Destination>> {
-    let all = dispatch::destinations(collection, &KeyRanges::all())?;
+    let all = destination::destinations(collection, &KeyRanges::all())?;
     Ok(all.into_iter().filter(|destination| by_shard.contains_key(&destination.shard.id)).collect())
 }
 
@@ -362,16 +364,16 @@ fn statement(collection: &Collection, batch: &[Storable], keys: &[Vec<u8>], grou
     let head = format!("INSERT INTO {} (skey, id, doc)", collection.table());
     let mut params = first_params(collection);
     let sql = if let [index] = group {
-        params.push(Bound::Bytes(keys[*index].clone()));
-        params.push(Bound::Bytes(batch[*index].id_key.clone()));
-        params.push(Bound::Bytes(batch[*index].bytes.clone()));
+        params.push(Parameter::Bytes(keys[*index].clone()));
+        params.push(Parameter::Bytes(batch[*index].id_key.clone()));
+        params.push(Parameter::Bytes(batch[*index].bytes.clone()));
         let free = is_free(collection, &["$3", "$4", "$5"].map(str::to_owned));
         format!("{head} SELECT $3, $4, docshard_internal.unpack($5) WHERE {check} AND {free} ON CONFLICT DO NOTHING")
     } else {
-        params.push(Bound::BytesArray(group.iter().map(|i| keys[*i].clone()).collect()));
-        params.push(Bound::BytesArray(group.iter().map(|i| batch[*i].id_key.clone()).collect()));
-        params.push(Bound::BytesArray(group.iter().map(|i| batch[*i].bytes.clone()).collect()));
-        params.push(Bound::Int8(group.len() as i64));
+        params.push(Parameter::BytesArray(group.iter().map(|i| keys[*i].clone()).collect()));
+        params.push(Parameter::BytesArray(group.iter().map(|i| batch[*i].id_key.clone()).collect()));
+        params.push(Parameter::BytesArray(group.iter().map(|i| batch[*i].bytes.clone()).collect()));
+        params.push(Parameter::Int8(group.len() as i64));
         let free = is_free(collection, &["skey", "id", "t.doc"].map(str::to_owned));
         format!(
             "WITH inserted AS ({head} SELECT skey, id, docshard_internal.unpack(doc) \

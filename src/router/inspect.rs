@@ -3,12 +3,14 @@
 //! Each shard inspects its own documents (`ownership::inspect`). Then the `_id`s of all come in order, to find those that
 //! several documents have, which only their shard keys tell apart.
 
-use super::call::Call;
-use super::condition::{Bound, Conditions};
-use super::dispatch::{self, Destination, LARGEST_NUMBER};
-use super::fresh::with_fresh_map;
-use super::merge::Merged;
-use super::statement::{Order, Statement};
+use super::destination::{self, Destination};
+use super::dispatch::reading;
+use super::fresh_map::with_fresh_map;
+use super::merged_rows::MergedRows;
+use super::order::Order;
+use super::plan::conditions::Conditions;
+use super::rows::LARGEST_NUMBER;
+use super::statement::{Call, Parameter, Statement};
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
@@ -32,9 +34,9 @@ pub fn collection(namespace: &str, most: usize) -> Result<Json> {
 }
 
 fn report(collection: &Collection, most: usize) -> Result<Json> {
-    let destinations = dispatch::placed(collection)?;
+    let destinations = destination::placed(collection)?;
     let statements: Vec<_> = destinations.iter().map(|destination| statement(collection, destination, most)).collect();
-    let streams = dispatch::read_each(collection, &destinations, &statements)?;
+    let streams = reading::read_each(collection, &destinations, &statements)?;
     let (mut documents, mut problems) = (0, 0);
     let (mut shards, mut found) = (Vec::new(), Vec::new());
     for (destination, mut stream) in destinations.iter().zip(streams) {
@@ -82,8 +84,8 @@ fn statement(collection: &Collection, destination: &Destination, most: usize) ->
         last.clear();
     }
     Call::of("inspect_documents", collection)
-        .argument(Bound::Text(collection.key.to_json().to_string()))
-        .argument(Bound::BytesArray(owned))
+        .argument(Parameter::Text(collection.key.to_json().to_string()))
+        .argument(Parameter::BytesArray(owned))
         .literal(most)
         .statement()
 }
@@ -113,12 +115,12 @@ fn twice(
 ) -> Result<Vec<Vec<u8>>> {
     let mut conditions = Conditions::new(collection);
     if let Some(ids) = among {
-        let ids = conditions.param(Bound::BytesArray(ids.to_vec()));
+        let ids = conditions.param(Parameter::BytesArray(ids.to_vec()));
         conditions.and(format!("t.id = ANY ({ids}::bytea[])"));
     }
     let sql = format!("SELECT t.id, t.id FROM {} t WHERE {} ORDER BY t.id", collection.table(), conditions.sql());
-    let statement = Statement { sql, params: conditions.params };
-    let mut ids = Merged::new(dispatch::read(collection, destinations, &statement)?, Order::Ascending);
+    let statement = conditions.into_statement(sql);
+    let mut ids = MergedRows::new(reading::read(collection, destinations, &statement)?, Order::Ascending);
     let (mut last, mut found): (Option<Vec<u8>>, Vec<Vec<u8>>) = (None, Vec::new());
     while let Some(row) = ids.next_row()? {
         let id = row.get(0).unwrap_or_default();

@@ -2,10 +2,11 @@
 //!
 //! Small tables are counted; of larger ones PostgreSQL's statistics tell, which autovacuum keeps about right.
 
-use super::condition::Conditions;
-use super::dispatch::{self, LARGEST_NUMBER};
-use super::fresh::with_fresh_map;
-use super::statement::Statement;
+use super::destination;
+use super::dispatch::reading;
+use super::fresh_map::with_fresh_map;
+use super::plan::conditions::Conditions;
+use super::rows::LARGEST_NUMBER;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
 use docshard_core::values::key::KeyRanges;
@@ -48,7 +49,7 @@ impl Measured {
 pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
     with_fresh_map(&collection.namespace, |collection| {
         let Some(collection) = collection else { return Ok(Vec::new()) };
-        let destinations = dispatch::destinations(&collection, &KeyRanges::all())?;
+        let destinations = destination::destinations(&collection, &KeyRanges::all())?;
         let conditions = Conditions::new(&collection);
         let sql = format!(
             "SELECT CASE WHEN s.few THEN n.documents ELSE c.reltuples::int8 END, \
@@ -68,8 +69,8 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
             table = collection.table(),
             check = conditions.sql()
         );
-        let statement = Statement { sql, params: conditions.params };
-        let streams = dispatch::read(&collection, &destinations, &statement)?;
+        let statement = conditions.into_statement(sql);
+        let streams = reading::read(&collection, &destinations, &statement)?;
         let mut parts = Vec::with_capacity(destinations.len());
         for (destination, mut stream) in destinations.iter().zip(streams) {
             while let Some(row) = stream.next_row()? {

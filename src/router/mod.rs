@@ -1,47 +1,45 @@
 //! The router: from a document operation to statements at the shards that it concerns, and back.
 //!
-//! * [`options`]: the drivers' options of each operation.
-//! * [`choice`]: which index a filter is best served by.
-//! * [`condition`], [`statement`]: the SQL that a shard runs; few shapes, values as parameters, so that it is prepared.
-//! * [`call`]: statements that are one call of a function there.
-//! * [`covered`]: what an index answers without documents.
-//! * [`halves`]: how a find with a limit or a sort goes by an index that has two parts.
-//! * [`few`]: finds of few documents, which a shard does without PostgreSQL's planner.
-//! * [`point`]: finds of one document by its whole key, without parsing more than that.
-//! * [`hint`]: which index a statement is to be run with.
-//! * [`dispatch`]: sends, checks versions. [`fresh`]: runs again with a newer map when a shard answered that it was stale.
-//! * [`merge`]: several shards' answers as one, in order.
-//! * [`aim`]: which shards, and which document, a write goes to.
-//! * [`read`], [`insert`], [`modify`], [`single`], [`upsert`], [`find_and_modify`],
-//!   [`distinct`], [`explain`] (with [`explain_stages`]: PostgreSQL's plans in MongoDB's words), [`measure`], [`inspect`], [`index_stats`]: the operations; [`config`]: the catalog as a database.
+//! Parse, plan, execute: a read becomes a [`query::Query`] with [`options`], then a [`plan::Plan`], which [`execute`] runs and
+//! [`explain`] shows. A file imports only those that come before it here:
+//!
+//! * [`options`], [`query`], [`modification`]: what is asked for. [`order`], [`rows`], [`statement`], [`destination`]: what a plan and its answer
+//!   are made of. [`merged_rows`]: several shards' rows as one, in order.
+//! * [`fresh_map`]: runs again with a newer map when a shard answered that it was stale.
+//! * [`dispatch`]: sends statements, locks and checks versions.
+//! * [`plan`]: which shards are asked, which way they search, and the SQL of it. [`execute`]: runs that.
+//! * [`insert`], [`write_target`]: where a write goes. [`upsert`], [`single_write`], [`change`], [`find_and_modify`].
+//! * [`read`], [`distinct`], [`explain`] (with [`explain_stages`]: PostgreSQL's plans in MongoDB's words), [`by_key`]: reads and
+//!   writes of one key without parsing more than that, [`measure`], [`inspect`], [`index_stats`]; [`config`]: the catalog as a
+//!   database.
 //!
 //! INVARIANTS (see `ownership`): every statement carries the version that its map assumed; a stale answer of one target
 //! voids the answers of all; no row is handed out before every target has confirmed; a write first locks and checks.
 
-pub mod aim;
-pub mod call;
-pub mod choice;
-pub mod condition;
+pub mod by_key;
+pub mod change;
 pub mod config;
-pub mod covered;
+pub mod destination;
 pub mod dispatch;
 pub mod distinct;
+pub mod execute;
 pub mod explain;
 mod explain_stages;
-pub mod few;
 pub mod find_and_modify;
-pub mod fresh;
-pub mod halves;
-pub mod hint;
+pub mod fresh_map;
 pub mod index_stats;
 pub mod insert;
 pub mod inspect;
 pub mod measure;
-pub mod merge;
-pub mod modify;
+pub mod merged_rows;
+pub mod modification;
 pub mod options;
-pub mod point;
+pub mod order;
+pub mod plan;
+pub mod query;
 pub mod read;
-pub mod single;
+pub mod rows;
+pub mod single_write;
 pub mod statement;
 pub mod upsert;
+pub mod write_target;

@@ -8,12 +8,14 @@
 //! Where the filter does not give the shard key, documents that match, and the new one, may be at different shards. Then the
 //! router holds the lock, and asks all shards once more under it.
 
-use super::aim;
-use super::condition::{Bound, Conditions};
-use super::dispatch::{self, Destination, LockRange};
+use super::destination::{self, Destination};
+use super::dispatch::writing::{self, LockRange};
 use super::insert::{self, Storable};
-use super::read::Query;
-use super::statement::Statement;
+use super::plan::conditions::Conditions;
+use super::plan::search::Search;
+use super::query::Query;
+use super::statement::{Parameter, Statement};
+use super::write_target;
 use crate::catalog::duplicate;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
@@ -44,11 +46,11 @@ pub fn insert(collection: &Collection, query: &Query, update: &Update) -> Result
     let document = Box::new(Storable::new(&made)?);
     let skey = document.shard_key(collection)?;
     let keys = KeyRanges::new(vec![KeyRange::point(&skey)]);
-    let destinations = dispatch::destinations(collection, &keys)?;
+    let destinations = destination::destinations(collection, &keys)?;
     let mut range = LockRange::of(&keys);
     if !collection.key.is_unsharded() && query.keys(collection).as_point().is_none() {
-        dispatch::lock_upsert_here(collection, lock_number(collection, query)?)?;
-        if aim::matches_anywhere(collection, query)? {
+        writing::lock_upsert_here(collection, lock_number(collection, query)?)?;
+        if write_target::matches_anywhere(collection, query)? {
             return Ok(Upserted::Matched);
         }
         return put(collection, query, document, &skey, &destinations, &range, false);
@@ -57,7 +59,7 @@ pub fn insert(collection: &Collection, query: &Query, update: &Update) -> Result
     range.upsert = (!by_id).then(|| lock_number(collection, query)).transpose()?;
     // An update may have given the document another shard key than the filter's, at another shard: nothing to look for there.
     let here: Vec<ShardId> = destinations.iter().map(|d| d.shard.id).collect();
-    let looks = query.destinations(collection)?.iter().all(|d| here.contains(&d.shard.id));
+    let looks = Search::new(collection, query)?.destinations()?.iter().all(|d| here.contains(&d.shard.id));
     put(collection, query, document, &skey, &destinations, &range, looks)
 }
 
@@ -72,7 +74,7 @@ fn put(
     looks: bool,
 ) -> Result<Upserted> {
     let statement = statement(collection, query, &document, skey, looks)?;
-    let written = dispatch::write(collection, destinations, range, |_| &statement)
+    let written = writing::write(collection, destinations, range, |_| &statement)
         .map_err(|error| duplicate::translate(collection, error))?;
     let row = written.iter().flat_map(|written| &written.rows).next();
     Ok(match row.map(|row| (row.i64(0), row.i64(1))) {
@@ -91,14 +93,15 @@ fn statement(
     looks: bool,
 ) -> Result<Statement> {
     let table = collection.table();
-    let mut conditions = if looks { Conditions::of_query(collection, query)? } else { Conditions::new(collection) };
+    let mut conditions =
+        if looks { Conditions::of_search(&Search::new(collection, query)?)? } else { Conditions::new(collection) };
     let found = if looks {
         format!("SELECT count(*) AS n FROM (SELECT FROM {table} t WHERE {} LIMIT 1) AS one", conditions.sql())
     } else {
         "SELECT 0::int8 AS n".to_owned()
     };
     let new = [skey.to_vec(), document.id_key().to_vec(), document.bytes.clone()];
-    let row = new.map(|value| conditions.param(Bound::Bytes(value)));
+    let row = new.map(|value| conditions.param(Parameter::Bytes(value)));
     let [skey, id, bytes] = row;
     // Null, and so not asked, if there is something to update.
     let asked = [format!("CASE WHEN found.n = 0 THEN {skey} END"), id.clone(), bytes.clone()];
@@ -111,7 +114,7 @@ fn statement(
            WHERE found.n = 0 AND {check} AND {free} ON CONFLICT DO NOTHING RETURNING 1) \
          SELECT (SELECT count(*) FROM inserted), found.n FROM found"
     );
-    Ok(Statement { sql, params: conditions.params })
+    Ok(conditions.into_statement(sql))
 }
 
 /// The lock of all upserts that demand the same values.

@@ -11,6 +11,8 @@ pub enum Param<'a> {
     OptBytea(Option<&'a [u8]>),
     /// bytea[]
     ByteaArray(&'a [&'a [u8]]),
+    /// bytea[], of owned values
+    OwnedByteaArray(&'a [Vec<u8>]),
     /// int4
     Int4(i32),
     /// int4[]
@@ -25,6 +27,8 @@ pub enum Param<'a> {
     OptText(Option<&'a str>),
     /// text[]
     TextArray(&'a [&'a str]),
+    /// text[], of owned values
+    OwnedTextArray(&'a [String]),
     /// bool
     Bool(bool),
 }
@@ -35,12 +39,12 @@ impl Param<'_> {
         match self {
             Param::Text(_) | Param::OptText(_) => pg_sys::TEXTOID,
             Param::Bytea(_) | Param::OptBytea(_) => pg_sys::BYTEAOID,
-            Param::ByteaArray(_) => pg_sys::BYTEAARRAYOID,
+            Param::ByteaArray(_) | Param::OwnedByteaArray(_) => pg_sys::BYTEAARRAYOID,
             Param::Int4(_) => pg_sys::INT4OID,
             Param::Int4Array(_) => pg_sys::INT4ARRAYOID,
             Param::Int8(_) => pg_sys::INT8OID,
             Param::Int8Array(_) => pg_sys::INT8ARRAYOID,
-            Param::TextArray(_) => pg_sys::TEXTARRAYOID,
+            Param::TextArray(_) | Param::OwnedTextArray(_) => pg_sys::TEXTARRAYOID,
             Param::Bool(_) => pg_sys::BOOLOID,
         }
     }
@@ -51,6 +55,7 @@ impl Param<'_> {
             Param::Bytea(bytes) => bytes.into_datum(),
             Param::OptBytea(bytes) => bytes.and_then(IntoDatum::into_datum),
             Param::ByteaArray(items) => items.to_vec().into_datum(),
+            Param::OwnedByteaArray(items) => items.iter().map(Vec::as_slice).collect::<Vec<_>>().into_datum(),
             Param::Int4(n) => n.into_datum(),
             Param::Int4Array(items) => items.to_vec().into_datum(),
             Param::Int8(n) => n.into_datum(),
@@ -58,6 +63,7 @@ impl Param<'_> {
             Param::Text(text) => text.into_datum(),
             Param::OptText(text) => text.and_then(IntoDatum::into_datum),
             Param::TextArray(items) => items.to_vec().into_datum(),
+            Param::OwnedTextArray(items) => items.iter().map(String::as_str).collect::<Vec<_>>().into_datum(),
             Param::Bool(b) => b.into_datum(),
         }
     }

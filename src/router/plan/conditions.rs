@@ -6,93 +6,18 @@
 //! (see `remote::connection`). Only the bounds of open ranges, which may hold nothing or everything, stand in the text,
 //! so that the shard's planner can tell which.
 
-use super::choice::{beside_keys, best_of, best_of_part, says_keys_alone};
-use super::hint::{self, Means};
-use super::read::Query;
+use super::index_choice::{MAX_RANGES, beside_keys, best_of_part, index_for, says_keys_alone};
+use super::index_restriction::{IndexRestriction, refuse_scan};
+use super::search::Search;
 use crate::catalog::model::{Collection, Index};
 use crate::pg::error::Result;
-use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::quote_literal;
-use docshard_core::cluster::targeting;
-use docshard_core::query::filter::{Filter, Part};
+use crate::router::query::Query;
+use crate::router::statement::{Parameter, Statement, first_params};
+use docshard_core::query::filter::Part;
 use docshard_core::query::index::{APART, Row, Span, Wanted};
-use docshard_core::values::key::{KeyPattern, KeyRange, KeyRanges};
+use docshard_core::values::key::{KeyRange, KeyRanges};
 use std::fmt::Write;
-
-/// A parameter's value, owned.
-#[derive(Clone, Debug)]
-pub enum Bound {
-    /// bytea
-    Bytes(Vec<u8>),
-    /// bytea or null
-    OptBytes(Option<Vec<u8>>),
-    /// bytea[]
-    BytesArray(Vec<Vec<u8>>),
-    /// text
-    Text(String),
-    /// text or null
-    OptText(Option<String>),
-    /// text[]
-    TextArray(Vec<String>),
-    /// int8
-    Int8(i64),
-}
-
-/// Parameters that borrow from bounds.
-pub struct Borrowed<'a> {
-    bounds: &'a [Bound],
-    bytes: Vec<Vec<&'a [u8]>>,
-    texts: Vec<Vec<&'a str>>,
-}
-
-impl<'a> Borrowed<'a> {
-    /// Borrows the bounds.
-    pub fn new(bounds: &'a [Bound]) -> Self {
-        let mut bytes = Vec::new();
-        let mut texts = Vec::new();
-        for bound in bounds {
-            match bound {
-                Bound::BytesArray(items) => bytes.push(items.iter().map(Vec::as_slice).collect()),
-                Bound::TextArray(items) => texts.push(items.iter().map(String::as_str).collect()),
-                _ => {}
-            }
-        }
-        Self { bounds, bytes, texts }
-    }
-
-    /// The parameters as they are sent.
-    pub fn params(&self) -> Vec<Param<'_>> {
-        let mut bytes = self.bytes.iter();
-        let mut texts = self.texts.iter();
-        self.bounds
-            .iter()
-            .map(|bound| match bound {
-                Bound::Bytes(value) => Param::Bytea(value),
-                Bound::OptBytes(value) => Param::OptBytea(value.as_deref()),
-                Bound::BytesArray(_) => Param::ByteaArray(bytes.next().map_or(&[], Vec::as_slice)),
-                Bound::Text(value) => Param::Text(value),
-                Bound::OptText(value) => Param::OptText(value.as_deref()),
-                Bound::TextArray(_) => Param::TextArray(texts.next().map_or(&[], Vec::as_slice)),
-                Bound::Int8(value) => Param::Int8(*value),
-            })
-            .collect()
-    }
-
-    /// The parameters of a statement that is sent to a shard at this version.
-    pub fn params_at(&self, version: i64) -> Vec<Param<'_>> {
-        let mut params = self.params();
-        params[VERSION_PARAM] = Param::Int8(version);
-        params
-    }
-}
-
-/// More ranges than this on one column are searched as the one range that covers them.
-pub const MAX_RANGES: usize = 16;
-
-/// True if ranges stand in a statement as they are.
-pub fn has_few_ranges(ranges: &KeyRanges) -> bool {
-    ranges.are_points() || ranges.as_slice().len() <= MAX_RANGES
-}
 
 /// Conditions joined by AND, and the parameters of the whole statement.
 #[derive(Debug)]
@@ -101,15 +26,7 @@ pub struct Conditions {
     /// the `$n` of the filter, if nothing else narrows the search: every document is looked at
     scanned_by: Option<String>,
     /// the statement's parameters; the first two are the collection's token and the shard's version
-    pub params: Vec<Bound>,
-}
-
-/// The position of the version among the parameters: the one that differs from shard to shard.
-const VERSION_PARAM: usize = 1;
-
-/// The parameters that every checked statement begins with: the collection's token, and a place for the shard's version.
-pub fn first_params(collection: &Collection) -> Vec<Bound> {
-    vec![Bound::Int8(collection.token), Bound::Int8(0)]
+    pub params: Vec<Parameter>,
 }
 
 impl Conditions {
@@ -125,84 +42,78 @@ impl Conditions {
     /// The version check, the key conditions and the filter.
     ///
     /// # Errors
-    /// Those of [`hint::means`]; `NoQueryExecutionPlans` if there must be a key condition and is none.
-    pub fn of_query(collection: &Collection, query: &Query) -> Result<Self> {
-        Self::by_means(collection, query, &hint::means(collection, query)?)
-    }
-
-    /// As [`of_query`](Self::of_query), of which the means are known.
-    ///
-    /// # Errors
     /// `NoQueryExecutionPlans` if there must be a key condition and is none.
-    pub fn by_means(collection: &Collection, query: &Query, means: &Means<'_>) -> Result<Self> {
-        Self::of_keys(collection, query, means).map_or_else(|| Self::beyond_keys(collection, query, means), Ok)
+    pub fn of_search(search: &Search<'_>) -> Result<Self> {
+        Self::of_keys(search).map_or_else(|| Self::beyond_keys(search), Ok)
     }
 
     /// The version check, conditions on shard key and `_id`, and the filter; None if it says nothing of those. What it says
     /// beside them may be a condition on one more index: then the shard's planner chooses.
-    pub fn of_keys(collection: &Collection, query: &Query, means: &Means<'_>) -> Option<Self> {
-        if query.filter.is_empty() || !matches!(means, Means::Free | Means::Indexed) {
+    pub fn of_keys(search: &Search<'_>) -> Option<Self> {
+        let free = matches!(search.restriction, IndexRestriction::None | IndexRestriction::AnyIndex);
+        if search.filter().is_empty() || !free {
             return None;
         }
-        let mut conditions = Self::new(collection);
-        let keys = targeting::key_ranges(&collection.key, &query.filter);
-        if !conditions.keys(&collection.key, &query.filter, &keys) {
+        let mut conditions = Self::new(search.collection);
+        if !conditions.keys(search) {
             return None;
         }
-        if let Some((index, wanted)) = beside_keys(collection, &query.filter, &keys) {
+        if let Some((index, wanted)) = beside_keys(search) {
             conditions.index(index, &wanted);
         }
-        conditions.terms.extend(means.term());
-        conditions.matches(query);
+        conditions.terms.extend(search.restriction.term());
+        conditions.matches(search.query);
         Some(conditions)
     }
 
     /// The version check, conditions on the best other index, and the filter.
     ///
     /// # Errors
-    /// As [`by_means`](Self::by_means).
-    pub fn beyond_keys(collection: &Collection, query: &Query, means: &Means<'_>) -> Result<Self> {
-        let filter = &query.filter;
+    /// As [`of_search`](Self::of_search).
+    pub fn beyond_keys(search: &Search<'_>) -> Result<Self> {
+        let (collection, filter) = (search.collection, search.filter());
         let mut conditions = Self::new(collection);
         let alone = conditions.terms.len();
-        match means {
-            Means::Natural => {}
-            Means::Within { index: Some(index), span } => conditions.index(index, &index.keys.wanted_within(span)),
-            Means::Within { index: None, span } => conditions.ids_within(collection, span),
-            _ if filter.is_empty() => {}
-            Means::Index(index) => conditions.index(index, &index.keys.wanted(filter)),
-            Means::Id => {
-                conditions.keys(&collection.key, filter, &targeting::key_ranges(&collection.key, filter));
+        match &search.restriction {
+            IndexRestriction::NoIndex => {}
+            IndexRestriction::Part { index: Some(index), span } => {
+                conditions.index(index, &index.keys.wanted_within(span));
             }
-            Means::Free | Means::Indexed => conditions.best_index(collection, filter),
+            IndexRestriction::Part { index: None, span } => conditions.ids_within(collection, span),
+            _ if filter.is_empty() => {}
+            IndexRestriction::Index(index) => conditions.index(index, &index.keys.wanted(filter)),
+            IndexRestriction::KeyIndexes => {
+                conditions.keys(search);
+            }
+            IndexRestriction::None | IndexRestriction::AnyIndex => conditions.best_index(search),
         }
-        if matches!(means, Means::Indexed) && conditions.terms.len() == alone {
-            return Err(hint::refuse_scan(collection));
+        let is_alone = conditions.terms.len() == alone;
+        if matches!(search.restriction, IndexRestriction::AnyIndex) && is_alone {
+            return Err(refuse_scan(collection));
         }
-        let free = conditions.terms.len() == alone && matches!(means, Means::Free);
-        conditions.obey(means);
-        conditions.matches(query);
-        conditions.scanned_by =
-            free.then(|| format!("${}", conditions.params.len())).filter(|_| !query.filter.is_empty());
+        let free = is_alone && matches!(search.restriction, IndexRestriction::None);
+        conditions.obey(&search.restriction);
+        conditions.matches(search.query);
+        conditions.scanned_by = free.then(|| format!("${}", conditions.params.len())).filter(|_| !filter.is_empty());
         Ok(conditions)
     }
 
     /// The version check and conditions on shard key and `_id`, if they are all that the filter says.
-    pub fn of_keys_alone(collection: &Collection, query: &Query, means: &Means<'_>) -> Option<Self> {
-        if !matches!(means, Means::Free | Means::Indexed) || !says_keys_alone(collection, &query.filter) {
+    pub fn of_keys_alone(search: &Search<'_>) -> Option<Self> {
+        let free = matches!(search.restriction, IndexRestriction::None | IndexRestriction::AnyIndex);
+        if !free || !says_keys_alone(search) {
             return None;
         }
-        let mut conditions = Self::new(collection);
-        let said =
-            conditions.keys(&collection.key, &query.filter, &targeting::key_ranges(&collection.key, &query.filter));
-        conditions.terms.extend(means.term());
-        said.then_some(conditions)
+        let mut conditions = Self::new(search.collection);
+        let narrowed = conditions.keys(search);
+        conditions.terms.extend(search.restriction.term());
+        narrowed.then_some(conditions)
     }
 
-    /// What tells the planner the means, and, of a part of an index, that the document has a key there.
-    pub fn obey(&mut self, means: &Means<'_>) {
-        self.terms.extend(means.term());
-        if let Means::Within { index: Some(index), span } = means {
+    /// What tells the shard's planner which indexes may serve, and, of a part of an index, that the document has a key there.
+    pub fn obey(&mut self, restriction: &IndexRestriction<'_>) {
+        self.terms.extend(restriction.term());
+        if let IndexRestriction::Part { index: Some(index), span } = restriction {
             let part = self.part(index, span);
             self.terms.push(format!("docshard_internal.key_within(t.doc, {part}) IS NOT NULL"));
         }
@@ -211,7 +122,7 @@ impl Conditions {
     /// The arguments of `docshard_internal.key_within` that stand for a part of an index.
     pub fn part(&mut self, index: &Index, span: &Span) -> String {
         let (lo, hi) = span.ends(&index.keys);
-        let (lo, hi) = (self.param(Bound::Bytes(lo)), self.param(Bound::Bytes(hi)));
+        let (lo, hi) = (self.param(Parameter::Bytes(lo)), self.param(Parameter::Bytes(hi)));
         format!("{}::text, {lo}, {hi}", quote_literal(&index.definition))
     }
 
@@ -222,7 +133,7 @@ impl Conditions {
         }
         for (id, operator) in [(&span.min, ">="), (&span.max, "<")] {
             if let Some(id) = id.as_ref().and_then(|key| key.first()) {
-                let id = self.param(Bound::Bytes(id.clone()));
+                let id = self.param(Parameter::Bytes(id.clone()));
                 self.terms.push(format!("t.id {operator} {id}"));
             }
         }
@@ -238,7 +149,7 @@ impl Conditions {
 
     /// That a document matches the filter.
     pub fn matched(&mut self, document: &str, query: &Query) -> String {
-        let text = self.param(Bound::Text(query.text.clone()));
+        let text = self.param(Parameter::Text(query.text.clone()));
         format!("docshard_internal.matches({document}, {text})")
     }
 
@@ -248,7 +159,7 @@ impl Conditions {
     }
 
     /// A further parameter; answers its `$n`.
-    pub fn param(&mut self, value: Bound) -> String {
+    pub fn param(&mut self, value: Parameter) -> String {
         self.params.push(value);
         format!("${}", self.params.len())
     }
@@ -258,9 +169,9 @@ impl Conditions {
         self.terms.push(term);
     }
 
-    /// Takes all conditions away; the parameters stay.
-    pub fn clear(&mut self) {
-        self.terms.clear();
+    /// The statement of that text, which has these parameters.
+    pub fn into_statement(self, sql: String) -> Statement {
+        Statement { sql, params: self.params }
     }
 
     /// The text behind WHERE.
@@ -268,9 +179,9 @@ impl Conditions {
         self.terms.join(" AND ")
     }
 
-    /// Conditions on `skey`, whose values matching documents can have are `keys`, and `id`; true if the filter says something of
-    /// them.
-    fn keys(&mut self, pattern: &KeyPattern, filter: &Filter, keys: &KeyRanges) -> bool {
+    /// Conditions on `skey` and `id`; true if the filter says something of them.
+    fn keys(&mut self, search: &Search<'_>) -> bool {
+        let (pattern, filter) = (&search.collection.key, search.filter());
         let ids = filter.ranges_of("_id");
         let mut narrow = false;
         if pattern.is_unsharded() {
@@ -281,10 +192,10 @@ impl Conditions {
         } else {
             let first = pattern.fields.first().map_or_else(KeyRanges::all, |(path, _)| filter.ranges_of(path));
             narrow |= first.are_points();
-            let skeys = self.ranges("t.skey", keys, false, narrow);
+            let skeys = self.ranges("t.skey", &search.keys, false, narrow);
             self.terms.extend(skeys);
             if ids.is_all() {
-                return !keys.is_all();
+                return !search.keys.is_all();
             }
         }
         let ids = self.ranges("t.id", &ids, false, narrow);
@@ -293,12 +204,12 @@ impl Conditions {
     }
 
     /// Conditions on the index that the filter constrains most.
-    fn best_index(&mut self, collection: &Collection, filter: &Filter) {
-        if let Some((index, wanted)) = best_of(collection, filter, |_, _| false) {
+    fn best_index(&mut self, search: &Search<'_>) {
+        if let Some((index, wanted)) = index_for(search, |_, _| false) {
             return self.index(index, &wanted);
         }
-        for parts in filter.part().alternatives() {
-            if let Some(term) = self.alternatives(collection, &parts) {
+        for parts in search.filter().part().alternatives() {
+            if let Some(term) = self.alternatives(search.collection, &parts) {
                 return self.terms.push(term);
             }
         }
@@ -306,11 +217,14 @@ impl Conditions {
 
     /// Conditions by which the search may be narrowed further than by an index of which these keys are wanted: the shard's
     /// planner chooses.
-    pub fn narrower_than(&mut self, wanted: &Wanted, collection: &Collection, filter: &Filter) {
-        let best = best_of(collection, filter, |_, _| false);
+    pub fn narrower_than(&mut self, wanted: &Wanted, search: &Search<'_>) {
+        if !matches!(search.restriction, IndexRestriction::None) {
+            return;
+        }
+        let best = index_for(search, |_, _| false);
         let is_narrower = best.as_ref().is_some_and(|(_, narrower)| narrower.score() > wanted.score());
         if is_narrower || best.is_none() && wanted.is_all() {
-            self.best_index(collection, filter);
+            self.best_index(search);
         }
     }
 
@@ -357,7 +271,7 @@ impl Conditions {
             match ranges.as_point().filter(|_| pinned.contains(&column)) {
                 None => terms.extend(self.ranges(&expression, ranges, true, narrow)),
                 Some(point) => {
-                    let point = self.param(Bound::Bytes(point.to_vec()));
+                    let point = self.param(Parameter::Bytes(point.to_vec()));
                     terms.push(match column {
                         // An index is read in its order by a set of keys of its first column only.
                         0 => format!("{expression} = ANY (ARRAY[{point}])"),
@@ -382,7 +296,7 @@ impl Conditions {
             let Some(keys) = keys else { continue };
             let columns = (0..keys.len()).map(|column| index_expression("t.doc", index, row.first + column));
             let columns: Vec<String> = columns.collect();
-            let keys: Vec<String> = keys.iter().map(|key| self.param(Bound::Bytes(key.clone()))).collect();
+            let keys: Vec<String> = keys.iter().map(|key| self.param(Parameter::Bytes(key.clone()))).collect();
             terms.push(format!("ROW({}) {operator} ROW({})", columns.join(", "), keys.join(", ")));
         }
     }
@@ -402,7 +316,7 @@ impl Conditions {
     fn entry_in(&mut self, index: &Index, wanted: &Wanted) -> String {
         let end = |range: &KeyRange| range.hi.clone().unwrap_or_else(|| APART.to_vec());
         let flat = wanted.entries.as_slice().iter().flat_map(|range| [range.lo.clone(), end(range)]).collect();
-        let ranges = self.param(Bound::BytesArray(flat));
+        let ranges = self.param(Parameter::BytesArray(flat));
         let keys = quote_literal(&index.definition);
         format!("docshard_internal.index_entries(t.doc, {keys}::text) OPERATOR(docshard_internal.@~) {ranges}::bytea[]")
     }
@@ -424,11 +338,11 @@ impl Conditions {
         let points: Option<Vec<Vec<u8>>> = slice.iter().map(|range| range.as_point().map(<[u8]>::to_vec)).collect();
         Some(match points {
             Some(mut points) if points.len() == 1 => {
-                let point = self.param(Bound::Bytes(points.swap_remove(0)));
+                let point = self.param(Parameter::Bytes(points.swap_remove(0)));
                 format!("{column} = {point}")
             }
             Some(points) => {
-                let points = self.param(Bound::BytesArray(points));
+                let points = self.param(Parameter::BytesArray(points));
                 format!("{column} = ANY ({points}::bytea[])")
             }
             None => {
@@ -447,7 +361,7 @@ impl Conditions {
     }
 
     fn range(&mut self, column: &str, range: &KeyRange, narrow: bool) -> String {
-        let mut bound = |key: &[u8]| if narrow { self.param(Bound::Bytes(key.to_vec())) } else { literal(key) };
+        let mut bound = |key: &[u8]| if narrow { self.param(Parameter::Bytes(key.to_vec())) } else { literal(key) };
         let lo = bound(&range.lo);
         match &range.hi {
             Some(hi) => {

@@ -1,14 +1,15 @@
 //! Finding, updating and deleting one document by its whole key, as most statements of an application do: of the filter's text
-//! nothing is made but the key. What that answers is what [`super::read`] and [`super::modify`] would.
+//! nothing is made but the key. What that answers is what [`super::read`] and [`super::change`] would.
 //!
 //! Everything here is None where the filter is not seen to say just a key, or something else is asked than that way is for.
 
-use super::aim::OneKey;
-use super::call::Call;
-use super::dispatch::{self, Destination};
-use super::fresh::with_fresh_map;
-use super::modify::{self, Modification, Updated};
-use super::read::Documents;
+use super::change::{self, Updated};
+use super::destination::{self, Destination};
+use super::execute;
+use super::fresh_map::with_fresh_map;
+use super::modification::Modification;
+use super::plan::document_key::DocumentKey;
+use super::plan::select;
 use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::catalog::{cache, duplicate};
@@ -23,24 +24,22 @@ use docshard_core::query::update::Style;
 /// As [`super::read::find`].
 pub fn find_one(namespace: &str, filter: &str) -> Result<Option<Option<RawJsonb>>> {
     with_key(namespace, filter, |collection, destination, key| {
-        let call = key.arguments_of(Call::of("find_document", collection));
-        let streams = dispatch::read_at_most(collection, &[destination], &call.statement(), Some(1))?;
-        Documents::of_streams(streams, 1).next_document()
+        execute::document(collection, destination, &select::document(collection, key))
     })
 }
 
 /// Updates the document by operators that leave its place alone, and that the session has met before.
 ///
 /// # Errors
-/// As [`modify::update`].
+/// As [`change::update`].
 pub fn update_one(namespace: &str, filter: &str, update: &str) -> Result<Option<Updated>> {
     let Some(modification) = Modification::kept(update, Style::Operators) else { return Ok(None) };
     with_key(namespace, filter, |collection, destination, key| {
-        if modify::touches_key(collection, &modification) {
+        if change::touches_key(collection, &modification) {
             return Ok(None);
         }
         check_writable(namespace)?;
-        modify::update_by_key(collection, &[destination], &modification, key, true)
+        change::update_by_key(collection, &[destination], &modification, key, true)
             .map(Some)
             .map_err(|error| duplicate::translate(collection, error))
     })
@@ -50,11 +49,11 @@ pub fn update_one(namespace: &str, filter: &str, update: &str) -> Result<Option<
 /// Deletes the document; how many there were.
 ///
 /// # Errors
-/// As [`modify::delete`].
+/// As [`change::delete`].
 pub fn delete_one(namespace: &str, filter: &str) -> Result<Option<i64>> {
     with_key(namespace, filter, |collection, destination, key| {
         check_writable(namespace)?;
-        modify::delete_by_key(collection, &[destination], key)
+        change::delete_by_key(collection, &[destination], key)
     })
 }
 
@@ -62,7 +61,7 @@ pub fn delete_one(namespace: &str, filter: &str) -> Result<Option<i64>> {
 fn with_key<T>(
     namespace: &str,
     filter: &str,
-    run: impl Fn(&Collection, Destination, OneKey) -> Result<T>,
+    run: impl Fn(&Collection, Destination, DocumentKey) -> Result<T>,
 ) -> Result<Option<T>> {
     if cache::find(namespace)?.is_none() {
         return Ok(None);
@@ -71,8 +70,8 @@ fn with_key<T>(
         // Under a collation equal strings are not the same.
         let Some(collection) = collection.filter(|collection| collection.collation.is_none()) else { return Ok(None) };
         let Some(key) = point::of_text(&collection.key, filter) else { return Ok(None) };
-        let destination = dispatch::destination_of(&collection, &key.skey)?;
-        let key = OneKey { skey: key.skey, id: key.id, filter: None };
+        let destination = destination::destination_of(&collection, &key.skey)?;
+        let key = DocumentKey { skey: key.skey, id: key.id, filter: None };
         run(&collection, destination, key).map(Some)
     })
 }

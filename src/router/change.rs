@@ -1,82 +1,24 @@
 //! Updating, replacing and deleting.
 //!
-//! What a statement says about one document or many is found by [`super::aim`]; one document whose shard key may change
-//! is a matter of [`super::single`].
+//! Where they go is found by [`super::write_target`]; one document whose shard key may change is written by
+//! [`super::single_write`].
 
-use super::aim::{Aim, OneKey, Shot, aim};
-use super::call::Call;
-use super::condition::Bound;
-use super::dispatch::{self, Destination, LockRange};
-use super::fresh::with_fresh_map;
-use super::options;
-use super::read::Query;
-use super::single::{self, OneWrite, OneWritten};
-use super::statement::Statement;
+use super::destination::Destination;
+use super::dispatch::writing::{self, LockRange};
+use super::fresh_map::with_fresh_map;
+use super::modification::{ATTEMPTS, Modification, contention};
+use super::plan::document_key::DocumentKey;
+use super::query::Query;
+use super::single_write::{self, OneWrite, OneWritten};
+use super::statement::{Call, Parameter, Statement};
+use super::write_target::{self, TargetSearch, WriteTarget};
 use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::catalog::{collections, duplicate};
-use crate::pg::error::{Error, Result};
-use crate::pg::memory::recently_used::RecentlyUsed;
+use crate::pg::error::Result;
 use docshard_core::cluster::targeting;
-use docshard_core::error::Kind;
 use docshard_core::query::sort::Sort;
-use docshard_core::query::update::{Compiled, Instruction, Style, Update};
 use docshard_core::values::document::value::Value;
-use std::cell::RefCell;
-use std::rc::Rc;
-
-/// An update, parsed, with the text that shards are sent.
-#[derive(Debug)]
-pub struct Modification {
-    /// the update
-    pub update: Update,
-    /// what `update::read` reads
-    pub text: String,
-}
-
-/// How many updates a session keeps parsed: programs send the same operators again and again.
-const MOST_KEPT: usize = 8;
-/// Longer ones are not kept, in bytes.
-const LONGEST_KEPT: usize = 1024;
-
-thread_local! {
-    /// By style and text.
-    static KEPT: RefCell<RecentlyUsed<(Style, String), Rc<Modification>, MOST_KEPT>> = const { RefCell::new(RecentlyUsed::NONE) };
-}
-
-impl Modification {
-    /// What is kept of an update without array filters and setting.
-    pub fn kept(update: &str, style: Style) -> Option<Rc<Self>> {
-        KEPT.with_borrow(|kept| kept.find(|(known, text)| *known == style && text == update))
-    }
-
-    /// Parses an update of the documents that `query` finds; `array_filters` is a JSON array. The present time is the
-    /// time of `$currentDate`, on all shards and in all attempts.
-    ///
-    /// # Errors
-    /// Those of [`Instruction::compile`].
-    pub fn parse(update: &str, style: Style, array_filters: Option<&str>, query: &Query) -> Result<Rc<Self>> {
-        let setting = query.setting.as_ref();
-        let may_be_kept = array_filters.is_none() && setting.is_none() && update.len() <= LONGEST_KEPT;
-        if may_be_kept && let Some(known) = Self::kept(update, style) {
-            return Ok(known);
-        }
-        let instruction = Instruction {
-            update,
-            style,
-            array_filters,
-            filter: &query.text,
-            now: options::now(),
-            environment: setting,
-        };
-        let Compiled { update: parsed, text, is_lasting } = instruction.compile()?;
-        let modification = Rc::new(Self { update: parsed, text });
-        if may_be_kept && is_lasting {
-            KEPT.with_borrow_mut(|kept| kept.keep((style, update.to_owned()), Rc::clone(&modification)));
-        }
-        Ok(modification)
-    }
-}
 
 /// What an update did.
 #[derive(Debug, Default)]
@@ -103,10 +45,6 @@ pub struct Change<'a> {
     /// of one: the first in this order, and its text
     pub sort: Option<(Sort, String)>,
 }
-
-/// A document that changed between being found and being written is looked for again, so often: many clients may go for the
-/// first of the same documents, and each of them gets one in turn.
-pub(super) const ATTEMPTS: usize = 1000;
 
 /// Runs an update.
 ///
@@ -169,7 +107,7 @@ fn update_alone(namespace: &str, change: &Change<'_>) -> Result<Updated> {
         upsert: change.upsert,
         images: false,
     };
-    let OneWritten { matched, modified, upserted, .. } = single::write(namespace, &write)?;
+    let OneWritten { matched, modified, upserted, .. } = single_write::write(namespace, &write)?;
     Ok(Updated { matched: matched.into(), modified: modified.into(), upserted })
 }
 
@@ -180,40 +118,40 @@ fn update_once(
     misses: usize,
     collisions: &mut u32,
 ) -> Result<Option<Updated>> {
-    let shot = Shot { query: change.query, many: change.many, upsert: change.upsert, sort: None, misses };
+    let wanted = TargetSearch { query: change.query, many: change.many, upsert: change.upsert, sort: None, misses };
     let mut updated = Updated::default();
-    if let Some(aim) = aim(collection, &shot)? {
-        if let Some(key) = aim.key(collection, change.query).filter(|_| !change.many) {
-            updated = update_by_key(collection, &aim.destinations, change.modification, key, !change.upsert)?;
+    if let Some(target) = write_target::find(collection, &wanted)? {
+        if let Some(key) = target.key().filter(|_| !change.many) {
+            updated = update_by_key(collection, &target.destinations, change.modification, key, !change.upsert)?;
         } else {
-            let statement = update_statement(collection, change, &aim)?;
-            let range = LockRange::of(&aim.keys);
-            let written = dispatch::write(collection, &aim.destinations, &range, |_| &statement)?;
+            let statement = update_statement(change, &target)?;
+            let range = LockRange::of(&target.keys);
+            let written = writing::write(collection, &target.destinations, &range, |_| &statement)?;
             for row in written.iter().flat_map(|written| &written.rows) {
                 updated.matched += row.i64(0);
                 updated.modified += row.i64(1);
             }
         }
-        if updated.matched == 0 && aim.has_candidate() {
+        if updated.matched == 0 && target.has_candidate() {
             return Ok(None);
         }
     }
     if updated.matched > 0 || !change.upsert {
         return Ok(Some(updated));
     }
-    let inserted = single::upsert_once(collection, change.query, change.modification, collisions)?;
+    let inserted = single_write::upsert_once(collection, change.query, change.modification, collisions)?;
     Ok(inserted.map(|document| Updated { upserted: Some(document.id), ..updated }))
 }
 
-/// Updates one document of that key, at once: see `ownership::documents`. `is_last`: as for [`dispatch::write_checked`].
+/// Updates one document of that key, at once: see `ownership::documents`. `is_last`: as for [`writing::write_checked`].
 ///
 /// # Errors
-/// As [`dispatch::write_checked`].
+/// As [`writing::write_checked`].
 pub(super) fn update_by_key(
     collection: &Collection,
     destinations: &[Destination],
     modification: &Modification,
-    key: OneKey,
+    key: DocumentKey,
     is_last: bool,
 ) -> Result<Updated> {
     let range = LockRange::of_key(&key.skey);
@@ -221,7 +159,7 @@ pub(super) fn update_by_key(
     let touched = |(path, _): &&(String, _)| modification.update.touches(path);
     let fixed = collection.key.fields.iter().filter(touched).map(|(path, _)| path.clone()).collect();
     let call = key.arguments_of(Call::of("update_document", collection));
-    let call = call.argument(Bound::Text(modification.text.clone())).argument(Bound::TextArray(fixed));
+    let call = call.argument(Parameter::Text(modification.text.clone())).argument(Parameter::TextArray(fixed));
     let written = write_by_key(collection, destinations, &range, is_last, call)?;
     Ok(Updated { matched: written.min(1), modified: (written - 1).max(0), upserted: None })
 }
@@ -229,8 +167,8 @@ pub(super) fn update_by_key(
 /// Deletes one document of that key, at once: see `ownership::documents`. Answers how many that were.
 ///
 /// # Errors
-/// As [`dispatch::write_checked`].
-pub(super) fn delete_by_key(collection: &Collection, destinations: &[Destination], key: OneKey) -> Result<i64> {
+/// As [`writing::write_checked`].
+pub(super) fn delete_by_key(collection: &Collection, destinations: &[Destination], key: DocumentKey) -> Result<i64> {
     let range = LockRange::of_key(&key.skey);
     let call = key.arguments_of(Call::of("delete_document", collection));
     write_by_key(collection, destinations, &range, true, call)
@@ -245,18 +183,19 @@ fn write_by_key(
     call: Call,
 ) -> Result<i64> {
     let statement = call.statement();
-    let written = dispatch::write_checked(collection, destinations, range, is_last, |_| &statement)?;
+    let written = writing::write_checked(collection, destinations, range, is_last, |_| &statement)?;
     Ok(written.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).sum())
 }
 
 /// Updates what it finds; answers how many matched and how many changed. Where one is enough, it is locked first: so
 /// another one is found if it is changed meanwhile.
-fn update_statement(collection: &Collection, change: &Change<'_>, aim: &Aim) -> Result<Statement> {
-    let mut conditions = aim.conditions(collection, change.query)?;
-    let filter = conditions.param(Bound::Text(change.query.text.clone()));
-    let update = conditions.param(Bound::Text(change.modification.text.clone()));
+fn update_statement(change: &Change<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
+    let collection = target.search.collection;
+    let mut conditions = target.conditions()?;
+    let filter = conditions.param(Parameter::Text(change.query.text.clone()));
+    let update = conditions.param(Parameter::Text(change.modification.text.clone()));
     let fixed =
-        conditions.param(Bound::TextArray(collection.key.fields.iter().map(|(path, _)| path.clone()).collect()));
+        conditions.param(Parameter::TextArray(collection.key.fields.iter().map(|(path, _)| path.clone()).collect()));
     let mut found = format!("{} t WHERE {}", collection.table(), conditions.sql());
     if !change.many {
         found = format!("(SELECT t.ctid, t.skey, t.id, t.doc FROM {found} LIMIT 1 FOR UPDATE) t");
@@ -267,7 +206,7 @@ fn update_statement(collection: &Collection, change: &Change<'_>, aim: &Aim) -> 
            {id}, t.ctid, t.skey, t.id, t.doc, {filter}, {update}, {fixed}) AS done FROM {found}) w \
          WHERE docshard_internal.may_update({id})"
     );
-    Ok(Statement { sql, params: conditions.params })
+    Ok(conditions.into_statement(sql))
 }
 
 /// Deletes documents; answers how many.
@@ -279,13 +218,13 @@ pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
     for misses in 0..ATTEMPTS {
         let done = with_fresh_map(namespace, |collection| {
             let Some(collection) = collection else { return Ok(Some(0)) };
-            let shot = Shot { query, many, upsert: false, sort: None, misses };
-            let Some(aim) = aim(&collection, &shot)? else { return Ok(Some(0)) };
-            if let Some(key) = aim.key(&collection, query).filter(|_| !many) {
-                let deleted = delete_by_key(&collection, &aim.destinations, key)?;
-                return Ok((deleted > 0 || !aim.has_candidate()).then_some(deleted));
+            let wanted = TargetSearch { query, many, upsert: false, sort: None, misses };
+            let Some(target) = write_target::find(&collection, &wanted)? else { return Ok(Some(0)) };
+            if let Some(key) = target.key().filter(|_| !many) {
+                let deleted = delete_by_key(&collection, &target.destinations, key)?;
+                return Ok((deleted > 0 || !target.has_candidate()).then_some(deleted));
             }
-            let conditions = aim.conditions(&collection, query)?;
+            let conditions = target.conditions()?;
             let table = collection.table();
             let sql = if many {
                 format!("DELETE FROM {table} t WHERE {}", conditions.sql())
@@ -296,11 +235,11 @@ pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
                     conditions.sql()
                 )
             };
-            let statement = Statement { sql, params: conditions.params };
-            let range = LockRange::of(&aim.keys);
-            let written = dispatch::write(&collection, &aim.destinations, &range, |_| &statement)?;
+            let statement = conditions.into_statement(sql);
+            let range = LockRange::of(&target.keys);
+            let written = writing::write(&collection, &target.destinations, &range, |_| &statement)?;
             let deleted: u64 = written.iter().map(|written| written.affected).sum();
-            let gone = deleted == 0 && aim.has_candidate();
+            let gone = deleted == 0 && target.has_candidate();
             Ok((!gone).then(|| i64::try_from(deleted).unwrap_or(i64::MAX)))
         })?;
         if let Some(deleted) = done {
@@ -308,12 +247,4 @@ pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
         }
     }
     Err(contention(namespace))
-}
-
-pub(super) fn contention(namespace: &str) -> Error {
-    Error::new(
-        Kind::WriteConflict,
-        format!("{namespace}: the document changed again and again while it was being written"),
-    )
-    .with_hint("Run the statement again.")
 }

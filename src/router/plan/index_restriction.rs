@@ -1,14 +1,14 @@
-//! Which index a statement is to be run with: what its `hint` says, and `docshard.notablescan`.
+//! Which indexes may serve a statement: what its `hint` says, and `docshard.notablescan`.
 //!
 //! A hint is obeyed, by steering the planners of the shards (see `storage::planning`), or refused. It never changes an answer:
 //! a sparse or partial index that may lack a document which the filter matches is refused, where MongoDB would leave the
 //! document out. Only with `min` and `max`, which are a part of the index that is hinted, the answer is what the index has.
 
-use super::options::parsed_setting;
-use super::read::Query;
 use crate::catalog::model::{Collection, Index};
 use crate::ownership::{self, table};
 use crate::pg::error::{Error, Result};
+use crate::router::options::parsed_setting;
+use crate::router::query::Query;
 use crate::storage::{covering, planning};
 use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
@@ -29,35 +29,35 @@ pub fn init() {
         GucContext::Userset,
         GucFlags::default(),
     );
-    planning::init(is_meant);
+    planning::init(is_marked);
     covering::init(ownership::SCHEMA);
 }
 
 /// The indexes of a collection's table that serve `_id` and the shard key, as a mark for the planner.
 const OF_KEYS: &str = "_id";
 
-/// True if a mark means the index of that name on a shard: `i<id>` and its entries, or for `_id` what is no secondary
+/// True if a mark stands for the index of that name on a shard: `i<id>` and its entries, or for `_id` what is no secondary
 /// index.
-fn is_meant(mark: &str, index: &str) -> bool {
+fn is_marked(mark: &str, index: &str) -> bool {
     let secondary = || table::index_of(index).is_some_and(|id| table::index_name(id) == mark);
     mark == OF_KEYS && index.starts_with('c') || secondary()
 }
 
-/// What a statement is to be run with.
+/// The indexes that may serve a statement.
 #[derive(Debug)]
-pub enum Means<'a> {
-    /// whatever the planner likes
-    Free,
+pub enum IndexRestriction<'a> {
+    /// any index, or none
+    None,
     /// no index
-    Natural,
+    NoIndex,
     /// the indexes on `_id` and the shard key
-    Id,
-    /// a secondary index
+    KeyIndexes,
+    /// this secondary index
     Index(&'a Index),
-    /// an index that serves a condition of the filter; there must be one
-    Indexed,
+    /// any index that serves a condition of the filter; there must be one
+    AnyIndex,
     /// the part of an index that `min` and `max` give
-    Within {
+    Part {
         /// a secondary index; None: that on `_id`
         index: Option<&'a Index>,
         /// its part
@@ -65,84 +65,73 @@ pub enum Means<'a> {
     },
 }
 
-impl Means<'_> {
-    /// The condition that tells the planner, unless it is free.
+impl<'a> IndexRestriction<'a> {
+    /// What the query's hint and `docshard.notablescan` say.
+    ///
+    /// # Errors
+    /// `BadValue` for a hint that names no index, or a hidden one; `IndexNotFound` for keys that several indexes have;
+    /// `NoQueryExecutionPlans` for an index that may lack what the filter matches; those of [`Bounds::span`], `Location51173`
+    /// for bounds without a hint, `NoQueryExecutionPlans` for bounds of no index.
+    ///
+    /// [`Bounds::span`]: docshard_core::query::index::Bounds::span
+    pub fn of_query(collection: &'a Collection, query: &Query) -> Result<Self> {
+        let notablescan = NOTABLESCAN.get();
+        let Some(hint) = &query.hint else {
+            if query.bounds.is_some() {
+                let message = "When using min()/max() a hint of which index to use must be provided";
+                return Err(Error::new(Kind::Location51173, message));
+            }
+            return Ok(if notablescan && !query.filter.is_empty() { Self::AnyIndex } else { Self::None });
+        };
+        if is_natural(hint)? {
+            if notablescan {
+                return Err(no_plan("hint $natural is not allowed, because 'notablescan' is enabled"));
+            }
+            if query.bounds.is_some() {
+                return Err(no_plan("min and max are incompatible with $natural"));
+            }
+            return Ok(Self::NoIndex);
+        }
+        let is_of_key = is_of_key(collection, hint);
+        if is_of_key && query.bounds.is_some() {
+            return Err(Error::new(Kind::NotImplemented, "min and max of the shard key's own index are not supported"));
+        }
+        let index = if is_of_key { None } else { named(collection, hint)? };
+        if let Some(bounds) = &query.bounds {
+            // What the index lacks has no key in its part.
+            let setting = parsed_setting(query.setting.as_ref())?;
+            let collator = setting.collator().map(Arc::as_ref);
+            let span = bounds.span(index.map_or(&IndexKeys::of_id(), |index| &index.keys), collator)?;
+            return Ok(Self::Part { index, span });
+        }
+        let Some(index) = index else { return Ok(Self::KeyIndexes) };
+        if let Some(partial) = lacking(index, &query.filter) {
+            let message = format!(
+                "error processing query: the index {} holds only documents that match {partial}, which the filter does not \
+                 demand",
+                index.name
+            );
+            return Err(Error::new(Kind::NoQueryExecutionPlans, message));
+        }
+        if !index.keys.has_tree() && index.keys.wanted(&query.filter).is_all() {
+            return Err(no_plan(&format!("the wildcard index {} cannot serve the filter", index.name)));
+        }
+        Ok(Self::Index(index))
+    }
+
+    /// The condition that tells the shard's planner, unless every index may serve.
     pub fn term(&self) -> Option<String> {
         let mark = match self {
-            Means::Free => return None,
-            Means::Natural => planning::NONE.to_owned(),
-            Means::Id | Means::Within { index: None, .. } => OF_KEYS.to_owned(),
-            Means::Index(index) | Means::Within { index: Some(index), .. } => table::index_name(index.id),
-            Means::Indexed => planning::ANY.to_owned(),
+            IndexRestriction::None => return None,
+            IndexRestriction::NoIndex => planning::NONE.to_owned(),
+            IndexRestriction::KeyIndexes | IndexRestriction::Part { index: None, .. } => OF_KEYS.to_owned(),
+            IndexRestriction::Index(index) | IndexRestriction::Part { index: Some(index), .. } => {
+                table::index_name(index.id)
+            }
+            IndexRestriction::AnyIndex => planning::ANY.to_owned(),
         };
         Some(format!("docshard_internal.steers() AND docshard_internal.by_index('{mark}'::text)"))
     }
-}
-
-/// Checks a hint's form; `{}` is none.
-///
-/// # Errors
-/// `FailedToParse`.
-pub fn parse(hint: Option<&Json>) -> Result<Option<Json>> {
-    match hint {
-        None | Some(Json::Null) => Ok(None),
-        Some(Json::Object(keys)) if keys.is_empty() => Ok(None),
-        Some(hint @ (Json::String(_) | Json::Object(_))) => Ok(Some(hint.clone())),
-        Some(_) => Err(Error::new(Kind::FailedToParse, "hint must be a string or an object")),
-    }
-}
-
-/// What a statement is to be run with.
-///
-/// # Errors
-/// `BadValue` for a hint that names no index, or a hidden one; `IndexNotFound` for keys that several indexes have;
-/// `NoQueryExecutionPlans` for an index that may lack what the filter matches; those of [`Bounds::span`], `Location51173`
-/// for bounds without a hint, `NoQueryExecutionPlans` for bounds of no index.
-///
-/// [`Bounds::span`]: docshard_core::query::index::Bounds::span
-pub fn means<'a>(collection: &'a Collection, query: &Query) -> Result<Means<'a>> {
-    let notablescan = NOTABLESCAN.get();
-    let Some(hint) = &query.hint else {
-        if query.bounds.is_some() {
-            let message = "When using min()/max() a hint of which index to use must be provided";
-            return Err(Error::new(Kind::Location51173, message));
-        }
-        return Ok(if notablescan && !query.filter.is_empty() { Means::Indexed } else { Means::Free });
-    };
-    if is_natural(hint)? {
-        if notablescan {
-            return Err(no_plan("hint $natural is not allowed, because 'notablescan' is enabled"));
-        }
-        if query.bounds.is_some() {
-            return Err(no_plan("min and max are incompatible with $natural"));
-        }
-        return Ok(Means::Natural);
-    }
-    let is_of_key = is_of_key(collection, hint);
-    if is_of_key && query.bounds.is_some() {
-        return Err(Error::new(Kind::NotImplemented, "min and max of the shard key's own index are not supported"));
-    }
-    let index = if is_of_key { None } else { named(collection, hint)? };
-    if let Some(bounds) = &query.bounds {
-        // What the index lacks has no key in its part.
-        let setting = parsed_setting(query.setting.as_ref())?;
-        let collator = setting.collator().map(Arc::as_ref);
-        let span = bounds.span(index.map_or(&IndexKeys::of_id(), |index| &index.keys), collator)?;
-        return Ok(Means::Within { index, span });
-    }
-    let Some(index) = index else { return Ok(Means::Id) };
-    if let Some(partial) = lacking(index, &query.filter) {
-        let message = format!(
-            "error processing query: the index {} holds only documents that match {partial}, which the filter does not \
-             demand",
-            index.name
-        );
-        return Err(Error::new(Kind::NoQueryExecutionPlans, message));
-    }
-    if !index.keys.has_tree() && index.keys.wanted(&query.filter).is_all() {
-        return Err(no_plan(&format!("the wildcard index {} cannot serve the filter", index.name)));
-    }
-    Ok(Means::Index(index))
 }
 
 /// True if a hint gives the shard key's own index, by name or by keys.

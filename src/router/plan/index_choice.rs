@@ -1,16 +1,24 @@
-//! Which index a search is given a condition for, beside or instead of those on shard key and `_id`.
+//! Chooses the index that a search is given a condition for, beside or instead of those on shard key and `_id`.
 //!
 //! The router chooses by the form of the filter alone, what PostgreSQL on the shard may match to what; the shard's planner,
 //! which knows how many rows come into question, chooses among the conditions that it is given.
 
-use super::condition::{MAX_RANGES, has_few_ranges};
+use super::index_restriction::IndexRestriction;
+use super::search::Search;
 use crate::catalog::model::{Collection, Index};
-use docshard_core::cluster::targeting;
 use docshard_core::query::filter::{Filter, Part};
 use docshard_core::query::index::Wanted;
 use docshard_core::values::key::KeyRanges;
 use docshard_core::values::key::pattern::FieldKind;
 use std::cmp::Reverse;
+
+/// More ranges than this on one column are searched as the one range that covers them.
+pub const MAX_RANGES: usize = 16;
+
+/// True if ranges stand in a statement as they are.
+pub fn has_few_ranges(ranges: &KeyRanges) -> bool {
+    ranges.are_points() || ranges.as_slice().len() <= MAX_RANGES
+}
 
 /// What the filter says of shard key and `_id`.
 struct ByKeys<'a> {
@@ -22,8 +30,8 @@ struct ByKeys<'a> {
     exactly: bool,
 }
 
-/// `keys` are the shard keys that documents can have which match.
-fn by_keys<'a>(collection: &'a Collection, filter: &Filter, keys: &KeyRanges) -> ByKeys<'a> {
+fn by_keys<'a>(search: &Search<'a>) -> ByKeys<'a> {
+    let (collection, filter, keys) = (search.collection, search.filter(), &search.keys);
     let mut by = ByKeys { paths: Vec::new(), begins_exactly: false, exactly: keys.are_points() };
     for (path, _) in collection.key.fields.iter().filter(|_| !keys.is_all()) {
         let ranges = filter.ranges_of(path);
@@ -61,19 +69,14 @@ fn leading<'a>(collection: &'a Collection, filter: &Filter) -> (Vec<&'a str>, us
 }
 
 /// True if what the filter says is what the conditions on shard key and `_id` say, of which there is one.
-pub fn says_keys_alone(collection: &Collection, filter: &Filter) -> bool {
+pub fn says_keys_alone(search: &Search<'_>) -> bool {
+    let (collection, filter) = (search.collection, search.filter());
     let (mut paths, keys) = leading(collection, filter);
     let ids = filter.ranges_of("_id");
     if !ids.is_all() && has_few_ranges(&ids) {
         paths.push("_id");
     }
     !paths.is_empty() && keys <= MAX_RANGES && filter.is_ranges_of(&paths)
-}
-
-/// True if what the filter says is one range of shard keys, or nothing.
-pub fn says_one_range(collection: &Collection, filter: &Filter) -> bool {
-    let (paths, keys) = leading(collection, filter);
-    keys == 1 && filter.is_ranges_of(&paths)
 }
 
 /// The indexes that hold every document which the filter matches, and may be used.
@@ -106,15 +109,12 @@ fn goes_further(index: &Index, wanted: &Wanted, paths: &[&str]) -> bool {
 /// The index that the filter constrains most, of those that it constrains as much one that is `ordered`; also an ordered one
 /// that it does not constrain, and a partial one that holds all that it matches. If the filter says something of shard key or
 /// `_id`, only one that narrows the search as they do, and further or in order.
-pub fn best_of<'a>(
-    collection: &'a Collection,
-    filter: &Filter,
-    ordered: impl Fn(&Index, &Wanted) -> bool,
-) -> Option<(&'a Index, Wanted)> {
+fn best<'a>(search: &Search<'a>, ordered: impl Fn(&Index, &Wanted) -> bool) -> Option<(&'a Index, Wanted)> {
+    let (collection, filter) = (search.collection, search.filter());
     if collection.indexes.is_empty() {
         return None;
     }
-    let given = by_keys(collection, filter, &targeting::key_ranges(&collection.key, filter)).paths;
+    let given = by_keys(search).paths;
     let rated = usable(collection, filter).map(|index| {
         let wanted = index.keys.wanted(filter);
         let ordered = ordered(index, &wanted);
@@ -128,11 +128,23 @@ pub fn best_of<'a>(
     best.map(|(index, wanted, _)| (index, wanted))
 }
 
+/// The index that a search is to go by, and the keys that are wanted of it: the only one that may serve or, of several, the
+/// best, as [`best`] has it.
+pub fn index_for<'a>(search: &Search<'a>, ordered: impl Fn(&Index, &Wanted) -> bool) -> Option<(&'a Index, Wanted)> {
+    match &search.restriction {
+        IndexRestriction::Index(index) => Some((*index, index.keys.wanted(search.filter()))),
+        IndexRestriction::Part { index, span } => index.map(|index| (index, index.keys.wanted_within(span))),
+        IndexRestriction::None | IndexRestriction::AnyIndex => best(search, ordered),
+        IndexRestriction::NoIndex | IndexRestriction::KeyIndexes => None,
+    }
+}
+
 /// True if what matches is found by a value of a secondary index or, unless the order is the shard key's, by one of the shard
 /// key: that is taken to be few documents, better sorted than looked for among all in their order.
-pub fn finds_few(collection: &Collection, filter: &Filter, by_shard_key: bool) -> bool {
-    !by_shard_key && by_keys(collection, filter, &targeting::key_ranges(&collection.key, filter)).begins_exactly
-        || usable(collection, filter).any(|index| index.keys.wanted(filter).score().0 > 0)
+pub fn finds_few(search: &Search<'_>, by_shard_key: bool) -> bool {
+    let filter = search.filter();
+    !by_shard_key && by_keys(search).begins_exactly
+        || usable(search.collection, filter).any(|index| index.keys.wanted(filter).score().0 > 0)
 }
 
 /// The index that a part of a filter constrains most, of those that hold all documents.
@@ -143,17 +155,18 @@ pub fn best_of_part<'a>(collection: &'a Collection, part: Part<'_>) -> Option<(&
 }
 
 /// The index that the filter constrains most by what it says beside shard key and `_id`, of which it says something; None if
-/// those single out few documents. `keys` are the shard keys that documents can have which match.
+/// those single out few documents.
 ///
 /// Of a prefix of the shard key that is given by equality, the planner cannot tell how many documents have it: the bounds are
 /// parameters. It would take it for 1 in 200. So beside such a prefix only an index comes into question that has its fields,
 /// too, whereas of whole keys, and of ranges, which stand in the statement's text, there are statistics. And where the text is
 /// the same for all keys, so it stays: such an index must not be given a range alone.
-pub fn beside_keys<'a>(collection: &'a Collection, filter: &Filter, keys: &KeyRanges) -> Option<(&'a Index, Wanted)> {
+pub fn beside_keys<'a>(search: &Search<'a>) -> Option<(&'a Index, Wanted)> {
+    let (collection, filter) = (search.collection, search.filter());
     if collection.indexes.is_empty() || filter.ranges_of("_id").are_points() {
         return None;
     }
-    let by = by_keys(collection, filter, keys);
+    let by = by_keys(search);
     if filter.is_about(&by.paths) {
         return None;
     }

@@ -1,12 +1,12 @@
 //! Several shards' rows as one stream, in order. Memory holds one row a shard.
 
-use super::dispatch::{Answer, RowStream};
-use super::statement::Order;
+use super::order::Order;
+use super::rows::{Answer, RowStream};
 use crate::pg::error::Result;
 use docshard_core::cluster::merge::Heads;
 
 /// The merged stream.
-pub struct Merged {
+pub struct MergedRows {
     streams: Vec<RowStream>,
     order: Order,
     heads: Heads<Vec<u8>, Answer>,
@@ -14,7 +14,7 @@ pub struct Merged {
     current: usize,
 }
 
-impl Merged {
+impl MergedRows {
     /// Merges streams whose rows come in `order`. One stream needs no key column.
     pub fn new(streams: Vec<RowStream>, order: Order) -> Self {
         let order = if streams.len() < 2 { Order::None } else { order };

@@ -7,17 +7,20 @@
 //! meanwhile. The insert comes first: a stale map is noticed there before anything was written, and the whole write can
 //! be run again.
 
-use super::aim::{Aim, Shot, aim};
-use super::condition::{Bound, Conditions};
-use super::dispatch::{self, Answer, Destination, LockRange};
-use super::fresh::with_fresh_map;
-use super::halves;
-use super::hint;
+use super::destination::Destination;
+use super::dispatch::writing::{self, LockRange};
+use super::fresh_map::with_fresh_map;
 use super::insert::{self, Storable};
-use super::modify::{ATTEMPTS, Modification, contention};
-use super::read::Query;
-use super::statement::{Statement, is_order_of_keys, order_by};
+use super::modification::{ATTEMPTS, Modification, contention};
+use super::order::column_order;
+use super::plan::conditions::Conditions;
+use super::plan::divided_scan;
+use super::plan::select::order_by;
+use super::query::Query;
+use super::rows::Answer;
+use super::statement::{Parameter, Statement};
 use super::upsert::{self, Upserted};
+use super::write_target::{self, TargetSearch, WriteTarget};
 use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::catalog::{collections, duplicate};
@@ -91,16 +94,16 @@ fn write_once(
     misses: usize,
     collisions: &mut u32,
 ) -> Result<Option<OneWritten>> {
-    let shot = Shot { query: write.query, many: false, upsert: write.upsert, sort: write.sort, misses };
-    if let Some(aim) = aim(collection, &shot)? {
-        let statement = statement(collection, write, &aim)?;
-        let range = LockRange::of(&aim.keys);
-        let written = dispatch::write(collection, &aim.destinations, &range, |_| &statement)?;
-        let found = written.iter().zip(&aim.destinations).find_map(|(w, d)| w.rows.first().map(|row| (row, d)));
+    let wanted = TargetSearch { query: write.query, many: false, upsert: write.upsert, sort: write.sort, misses };
+    if let Some(target) = write_target::find(collection, &wanted)? {
+        let statement = statement(write, &target)?;
+        let range = LockRange::of(&target.keys);
+        let written = writing::write(collection, &target.destinations, &range, |_| &statement)?;
+        let found = written.iter().zip(&target.destinations).find_map(|(w, d)| w.rows.first().map(|row| (row, d)));
         if let Some((row, destination)) = found {
             return taken(collection, row, destination, write).map(Some);
         }
-        if aim.has_candidate() {
+        if target.has_candidate() {
             return Ok(None);
         }
     }
@@ -146,12 +149,13 @@ const MODIFIED: usize = 4;
 const MOVES: usize = 5;
 
 /// Finds and locks the document: the common table `matched`, of one row or none.
-fn matched(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result<(String, Conditions)> {
-    if let Some(found) = matched_in_order(collection, write, aim)? {
+fn matched(write: &OneWrite<'_>, target: &WriteTarget<'_>) -> Result<(String, Conditions)> {
+    if let Some(found) = matched_in_order(write, target) {
         return Ok(found);
     }
-    let mut conditions = aim.conditions(collection, write.query)?;
-    let order = match write.sort.filter(|_| aim.is_by_filter()) {
+    let collection = target.search.collection;
+    let mut conditions = target.conditions()?;
+    let order = match write.sort.filter(|_| target.is_by_filter()) {
         Some(sort) => order_by(collection, &write.query.filter, sort, &mut conditions),
         None => String::new(),
     };
@@ -164,49 +168,45 @@ fn matched(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result<(
 }
 
 /// As [`matched`], by an index that has the documents in the order of the sort, so that those which wait behind the first
-/// are not looked at. Locks the first of either of its halves, in the same order always, and takes one.
-fn matched_in_order(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result<Option<(String, Conditions)>> {
-    let query = write.query;
-    let Some((sort, text)) = write.sort.filter(|_| aim.is_by_filter()) else { return Ok(None) };
-    if is_order_of_keys(collection, &query.filter, sort) {
-        return Ok(None);
+/// are not looked at. Locks the first of either part of it, in the same order always, and takes one.
+fn matched_in_order(write: &OneWrite<'_>, target: &WriteTarget<'_>) -> Option<(String, Conditions)> {
+    let (sort, text) = write.sort.filter(|_| target.is_by_filter())?;
+    let collection = target.search.collection;
+    if column_order(collection, target.search.filter(), sort).is_some() {
+        return None;
     }
-    let means = hint::means(collection, query)?;
-    let Some((mut conditions, halves)) = halves::of_query(collection, query, &means, Some(sort)) else {
-        return Ok(None);
-    };
-    let text = conditions.param(Bound::Text(text.clone()));
-    let first = |half: &str, order: &str| {
+    let (mut conditions, scan) = divided_scan::of_search(&target.search, Some(sort))?;
+    let text = conditions.param(Parameter::Text(text.clone()));
+    let first = |part: &str, order: &str| {
         format!(
             "SELECT * FROM (SELECT t.ctid AS place, t.skey, t.id, t.doc, docshard_internal.sort_key(t.doc, {text}) AS key FROM {} t \
-             WHERE {half} ORDER BY {order} LIMIT 1 FOR UPDATE) AS h",
+             WHERE {part} ORDER BY {order} LIMIT 1 FOR UPDATE) AS h",
             collection.table()
         )
     };
-    let tree = first(&halves.tree, halves.order.as_deref().unwrap_or("key"));
-    let Some(entries) = &halves.entries else {
-        return Ok(Some((
-            format!("matched AS MATERIALIZED (SELECT f.place, f.skey, f.id, f.doc FROM ({tree}) AS f)"),
-            conditions,
-        )));
+    let btree = first(&scan.btree, scan.order.as_deref().unwrap_or("key"));
+    let Some(entries) = &scan.entries else {
+        let sql = format!("matched AS MATERIALIZED (SELECT f.place, f.skey, f.id, f.doc FROM ({btree}) AS f)");
+        return Some((sql, conditions));
     };
-    // While we wait for a document's lock it may leave one half for the other, which was searched without it. Then both
+    // While we wait for a document's lock it may leave one part for the other, which was searched without it. Then both
     // together are searched, as where there is nothing.
-    let either = format!("(({}) OR ({entries}))", halves.tree);
+    let either = format!("(({}) OR ({entries}))", scan.btree);
     let sql = format!(
-        "first AS MATERIALIZED (SELECT f.place, f.skey, f.id, f.doc FROM ({tree} UNION ALL {}) AS f ORDER BY f.key LIMIT 1), \
+        "first AS MATERIALIZED (SELECT f.place, f.skey, f.id, f.doc FROM ({btree} UNION ALL {}) AS f ORDER BY f.key LIMIT 1), \
          matched AS MATERIALIZED (SELECT * FROM first UNION ALL SELECT * FROM (\
            SELECT t.ctid, t.skey, t.id, t.doc FROM {} t WHERE {either} AND NOT EXISTS (SELECT FROM first) \
            ORDER BY docshard_internal.sort_key(t.doc, {text}) LIMIT 1 FOR UPDATE) AS h LIMIT 1)",
         first(entries, "key"),
         collection.table()
     );
-    Ok(Some((sql, conditions)))
+    Some((sql, conditions))
 }
 
 /// Locks and changes the document; answers one row, or none.
-fn statement(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result<Statement> {
-    let (matched, mut conditions) = matched(collection, write, aim)?;
+fn statement(write: &OneWrite<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
+    let (matched, mut conditions) = matched(write, target)?;
+    let collection = target.search.collection;
     let table = collection.table();
     let before = if write.images { "docshard_internal.pack(w.doc)" } else { "NULL::bytea" };
     let sql = match write.modification {
@@ -216,8 +216,8 @@ fn statement(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result
              SELECT w.skey, w.id, {before}, NULL::bytea, 0::int8, 0::int8 FROM matched w"
         ),
         Some(modification) => {
-            let update = conditions.param(Bound::Text(modification.text.clone()));
-            let fixed = conditions.param(Bound::TextArray(Vec::new()));
+            let update = conditions.param(Parameter::Text(modification.text.clone()));
+            let fixed = conditions.param(Parameter::TextArray(Vec::new()));
             let moves = moves(collection, modification, &mut conditions);
             let after = if write.images { "true" } else { "w.moves" };
             format!(
@@ -233,7 +233,7 @@ fn statement(collection: &Collection, write: &OneWrite<'_>, aim: &Aim) -> Result
             )
         }
     };
-    Ok(Statement { sql, params: conditions.params })
+    Ok(conditions.into_statement(sql))
 }
 
 /// An SQL condition for a document that leaves its place.
@@ -242,7 +242,7 @@ fn moves(collection: &Collection, modification: &Modification, conditions: &mut 
     if !paths.iter().any(|path| modification.update.touches(path)) {
         return "false".to_owned();
     }
-    let paths = conditions.param(Bound::TextArray(paths));
+    let paths = conditions.param(Parameter::TextArray(paths));
     format!("(a.after IS NOT NULL AND docshard_internal.moves(a.doc, a.after, {paths}))")
 }
 
@@ -279,8 +279,8 @@ fn relocate(collection: &Collection, old: &Destination, skey: Vec<u8>, id: Vec<u
         return Err(duplicate::of_id(&collection.namespace, &document.id));
     }
     let sql = format!("DELETE FROM {} t WHERE t.skey = $1 AND t.id = $2", collection.table());
-    let statement = Statement { sql, params: vec![Bound::Bytes(skey), Bound::Bytes(id)] };
-    match dispatch::write_locked(collection, old, &statement)?.affected {
+    let statement = Statement { sql, params: vec![Parameter::Bytes(skey), Parameter::Bytes(id)] };
+    match writing::write_locked(collection, old, &statement)?.affected {
         1 => Ok(()),
         n => Err(Error::new(Kind::InternalError, format!("{n} documents were deleted where one was to be moved"))),
     }

@@ -1,0 +1,76 @@
+//! Statements that are sent while others are still being made: shards work meanwhile.
+
+use super::retry::{can_retry, failed};
+use crate::catalog::grants::{self, Level};
+use crate::catalog::model::{Collection, Place};
+use crate::pg::error::{Error, Result};
+use crate::pg::fault;
+use crate::remote::{self, Role, Share};
+use crate::router::destination::{Destination, destinations};
+use crate::router::statement::Statement;
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::error::Kind;
+use docshard_core::values::key::KeyRanges;
+
+/// Statements as of [`write_checked`], any number of them at each shard, that are sent while others are still being made:
+/// shards work meanwhile.
+pub struct Feed<'a> {
+    collection: &'a Collection,
+    destinations: Vec<Destination>,
+    retryable: bool,
+    role: Role,
+    feed: remote::Feed,
+}
+
+impl<'a> Feed<'a> {
+    /// For any shards of the collection. None if this database is one of them, which could not work meanwhile.
+    ///
+    /// # Errors
+    /// As [`destinations`].
+    pub fn open(collection: &'a Collection) -> Result<Option<Self>> {
+        let destinations = destinations(collection, &KeyRanges::all())?;
+        if destinations.iter().any(|d| d.shard.place == Place::Local) {
+            return Ok(None);
+        }
+        let retryable = can_retry(&destinations);
+        let role = grants::require(collection, Level::Write)?;
+        Ok(Some(Self { collection, destinations, retryable, role, feed: remote::Feed::default() }))
+    }
+
+    /// Sends a shard a statement. Nothing else may be sent to shards before [`Feed::finish`], unless an error ends the
+    /// transaction.
+    ///
+    /// # Errors
+    /// As [`write`].
+    pub fn send(&mut self, shard: ShardId, statement: Statement) -> Result<()> {
+        fault::point("dispatch.feeding")?;
+        let destination = self.destinations.iter().find(|d| d.shard.id == shard);
+        let (destination, server) = destination
+            .and_then(|d| match d.shard.place {
+                Place::Remote(server) => Some((d, server)),
+                Place::Local => None,
+            })
+            .ok_or_else(|| {
+                Error::new(Kind::InternalError, format!("{} has no shard {shard}", self.collection.namespace))
+            })?;
+        let params = statement.params_at(destination.version);
+        let sent = self.feed.send(&remote::Request {
+            server,
+            role: self.role,
+            preamble: None,
+            statement: remote::Statement { sql: &statement.sql, params: &params },
+            write: true,
+            share: if self.destinations.len() == 1 { Share::Alone } else { Share::Part },
+            few_rows: true,
+        });
+        sent.map_err(|error| failed(&self.destinations, self.retryable, error))
+    }
+
+    /// Waits for the end of all that was sent.
+    ///
+    /// # Errors
+    /// As [`write`].
+    pub fn finish(self) -> Result<()> {
+        self.feed.finish().map_err(|error| failed(&self.destinations, self.retryable, error))
+    }
+}

@@ -1,0 +1,126 @@
+//! Sending reading statements. Requests to all remote targets are under way before the local one runs, and no answer is used
+//! before all have confirmed their version.
+
+use super::request::{assumed, start};
+use crate::catalog::grants::{self, Level};
+use crate::catalog::model::{Collection, Place};
+use crate::ownership::placement;
+use crate::pg::error::Result;
+use crate::pg::fault;
+use crate::pg::spi;
+use crate::pg::spi::param::Param;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::remote::{self, Share};
+use crate::router::destination::Destination;
+use crate::router::rows::RowStream;
+use crate::router::statement::Statement;
+use crate::storage::scan::Look;
+
+/// Largest number of rows from each shard for which all of them are read into memory together.
+const MAX_ROWS_TOGETHER: u64 = 32;
+
+/// Starts a reading statement everywhere; answers when every destination has confirmed its version.
+///
+/// # Errors
+/// Stale versions and whatever the shards raise.
+pub fn read(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
+    read_at_most(collection, destinations, statement, None)
+}
+
+/// As [`read`], where each destination has so many rows at most; None if that is not known.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_at_most(
+    collection: &Collection,
+    destinations: &[Destination],
+    statement: &Statement,
+    most: Option<u64>,
+) -> Result<Vec<RowStream>> {
+    let few_rows = most.is_some_and(|most| most <= MAX_ROWS_TOGETHER);
+    read_with(
+        collection,
+        destinations,
+        |_| statement,
+        few_rows,
+        |statement, params| spi::Cursor::open(&statement.sql, params).map(RowStream::Local),
+    )
+}
+
+/// As [`read`], a statement for each destination.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_each(
+    collection: &Collection,
+    destinations: &[Destination],
+    statements: &[Statement],
+) -> Result<Vec<RowStream>> {
+    read_with(
+        collection,
+        destinations,
+        |at| &statements[at],
+        false,
+        |statement, params| spi::Cursor::open(&statement.sql, params).map(RowStream::Local),
+    )
+}
+
+/// As [`read`], for EXPLAIN, which PostgreSQL runs in no cursor.
+///
+/// # Errors
+/// As [`read`].
+pub fn explain(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
+    read_with(
+        collection,
+        destinations,
+        |_| statement,
+        false,
+        |statement, params| Ok(RowStream::Rows(spi::query(&statement.sql, params)?.into_iter())),
+    )
+}
+
+fn read_with<'s>(
+    collection: &Collection,
+    destinations: &[Destination],
+    statement: impl Fn(usize) -> &'s Statement,
+    few_rows: bool,
+    open_local: impl Fn(&Statement, &[Param<'_>]) -> Result<RowStream>,
+) -> Result<Vec<RowStream>> {
+    let role = grants::require(collection, Level::Read)?;
+    let remote: Vec<_> = destinations
+        .iter()
+        .enumerate()
+        .filter_map(|(at, d)| Some((d.shard.place.server()?, statement(at), statement(at).params_at(d.version))))
+        .collect();
+    let requests: Vec<_> = remote
+        .iter()
+        .map(|(server, statement, params)| remote::Request {
+            server: *server,
+            role,
+            preamble: None,
+            statement: remote::Statement { sql: &statement.sql, params },
+            write: false,
+            share: Share::Part,
+            few_rows,
+        })
+        .collect();
+    let mut streams = start(&requests)?;
+    let mut local = None;
+    if let Some(at) = destinations.iter().position(|d| d.shard.place == Place::Local) {
+        let _snapshot = ActiveSnapshot::of_statement();
+        let (destination, statement) = (&destinations[at], statement(at));
+        placement::check(collection.id, assumed(collection, destination), Look::Active)?;
+        local = Some(open_local(statement, &statement.params_at(destination.version))?);
+    }
+    if !fault::is_off("confirm_first") {
+        remote::await_all(&mut streams)?;
+    }
+    let mut streams = streams.into_iter();
+    Ok(destinations
+        .iter()
+        .map(|destination| match destination.shard.place {
+            Place::Local => local.take().expect("opened above"),
+            Place::Remote(_) => RowStream::Remote(streams.next().expect("one stream a remote destination")),
+        })
+        .collect())
+}

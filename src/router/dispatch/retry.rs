@@ -1,0 +1,37 @@
+//! What becomes of a write that a shard refused for a stale map: it may run again only if it left nothing anywhere.
+
+use crate::catalog::model::Place;
+use crate::pg::error::Error;
+use crate::remote;
+use crate::router::destination::Destination;
+use crate::router::fresh_map::{conflict, is_stale};
+
+pub(super) fn failed(destinations: &[Destination], retryable: bool, error: Error) -> Error {
+    if retryable { undone(destinations, error) } else { never_again(error) }
+}
+
+/// Rolls back at all shards what a statement did that found one of them stale, so that it can run again; answers the error
+/// that then counts.
+pub(super) fn undone(destinations: &[Destination], error: Error) -> Error {
+    if !is_stale(&error) {
+        return error;
+    }
+    for destination in destinations {
+        if let Place::Remote(server) = destination.shard.place {
+            remote::undo(server);
+        }
+    }
+    if can_retry(destinations) { error } else { conflict(&error) }
+}
+
+/// True if nothing has been written anywhere in this transaction that would be lost by running the statement again.
+pub(super) fn can_retry(destinations: &[Destination]) -> bool {
+    destinations.iter().all(|d| match d.shard.place {
+        Place::Local => true,
+        Place::Remote(server) => remote::can_retry(server),
+    })
+}
+
+pub(super) fn never_again(error: Error) -> Error {
+    if is_stale(&error) { conflict(&error) } else { error }
+}

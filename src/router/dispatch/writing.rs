@@ -1,0 +1,302 @@
+//! Sending writing statements: every shard locks and checks before it writes.
+
+use super::request::{assumed, start};
+use super::retry::{can_retry, failed, never_again, undone};
+use crate::catalog::grants::{self, Level};
+use crate::catalog::model::{Collection, Place};
+use crate::ownership::{placement, writing};
+use crate::pg::client::sole_call;
+use crate::pg::error::{Result, catch_unique_violation};
+use crate::pg::fault;
+use crate::pg::spi;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::remote::{self, Role, Share};
+use crate::router::destination::Destination;
+use crate::router::fresh_map::is_stale;
+use crate::router::rows::Answer;
+use crate::router::statement::{Call, Parameter, Statement};
+use crate::storage::scan::Look;
+use docshard_core::values::key::{KeyRange, KeyRanges};
+
+/// What a write to `[lo, hi)` does first; None: no bound.
+#[derive(Clone, Debug)]
+pub struct LockRange {
+    /// the least key that may be written
+    pub lo: Option<Vec<u8>>,
+    /// the least key above
+    pub hi: Option<Vec<u8>>,
+    /// the lock of upserts that must come one after the other
+    pub upsert: Option<i64>,
+}
+
+impl LockRange {
+    /// Of a write to one key.
+    pub fn of_key(key: &[u8]) -> Self {
+        let KeyRange { lo, hi } = KeyRange::point(key);
+        Self { lo: Some(lo), hi, upsert: None }
+    }
+
+    /// The range that covers all keys of a write.
+    pub fn of(keys: &KeyRanges) -> Self {
+        match keys.hull() {
+            Some(hull) if !keys.is_all() => Self { lo: Some(hull.lo), hi: hull.hi, upsert: None },
+            _ => Self { lo: None, hi: None, upsert: None },
+        }
+    }
+
+    fn statement(&self, collection: &Collection) -> Statement {
+        let call = Call::of("lock_and_check", collection)
+            .argument(Parameter::OptBytes(self.lo.clone()))
+            .argument(Parameter::OptBytes(self.hi.clone()));
+        let mut statement = call.statement();
+        if let Some(number) = self.upsert {
+            statement.params.push(Parameter::Int8(number));
+            statement.sql +=
+                &format!(", docshard_internal.lock_upsert({}, ${})", collection.id, statement.params.len());
+        }
+        statement
+    }
+}
+
+/// The answer of a write at one destination.
+#[derive(Default)]
+pub struct Written {
+    /// returned rows
+    pub rows: Vec<Answer>,
+    /// how many rows were written
+    pub affected: u64,
+}
+
+/// Runs a writing statement at every destination, which `statement` names by the position; the answers come in their order.
+///
+/// One destination: lock, check and statement in one round trip. Several: first all lock and check, then all write, so
+/// that a stale map is noticed before anything is written. A stale answer after that, or in a transaction that has
+/// written there before, cannot be run again piecemeal: it is a serialization failure.
+///
+/// # Errors
+/// Stale versions (nothing was written), `WriteConflict`, and whatever the shards raise.
+pub fn write<'s>(
+    collection: &Collection,
+    destinations: &[Destination],
+    range: &LockRange,
+    statement: impl Fn(usize) -> &'s Statement,
+) -> Result<Vec<Written>> {
+    let role = grants::require(collection, Level::Write)?;
+    let single = destinations.len() == 1;
+    let lock = range.statement(collection);
+    let retryable = can_retry(destinations);
+
+    // First everybody locks and checks.
+    if !single {
+        let mut streams = send(destinations, role, WRITE, None, |_| &lock)?;
+        let checked = lock_local(collection, destinations, range).and_then(|()| remote::await_all(&mut streams));
+        let drained = checked.and_then(|()| drain(&mut streams));
+        if let Err(error) = drained {
+            if !retryable || !is_stale(&error) {
+                return Err(never_again(error));
+            }
+            // Shards that have only locked give that up again, so that the next attempt finds all as this one did.
+            for stream in &mut streams {
+                match drain(std::slice::from_mut(stream)) {
+                    Err(other) if !is_stale(&other) => return Err(other),
+                    _ => {}
+                }
+            }
+            return Err(undone(destinations, error));
+        }
+        drop(streams);
+        fault::point("dispatch.checked")?;
+    } else {
+        lock_local(collection, destinations, range)?;
+    }
+
+    // Then everybody writes.
+    let preamble = single.then_some(&lock);
+    let run = || -> Result<Vec<Written>> {
+        let mut streams = send(destinations, role, WRITE, preamble, &statement)?;
+        let local = write_local(collection, destinations, &statement)?;
+        remote::await_all(&mut streams)?;
+        collect(destinations, streams, local)
+    };
+    run().map_err(|error| if single && retryable { error } else { never_again(error) })
+}
+
+/// As the lock of upserts in a [`LockRange`], held here.
+///
+/// # Errors
+/// Those of [`grants::require`].
+pub fn lock_upsert_here(collection: &Collection, number: i64) -> Result<()> {
+    grants::require(collection, Level::Write)?;
+    writing::acquire_upsert(collection.id, number);
+    Ok(())
+}
+
+/// Runs statements that lock and check themselves (see `ownership::documents`), otherwise as [`write`].
+///
+/// All are sent at once. A stale answer voids what the others have written, unless their transactions had written before:
+/// then it is a serialization failure. So the shard `local`, where nothing can be undone and a statement's stale answer
+/// would be an ERROR, is locked first and writes last.
+///
+/// `is_last`: if it succeeds, the function that the user called writes nothing more. Where that is all of the transaction, a
+/// single shard commits at once.
+///
+/// # Errors
+/// As [`write`]; 08007 if it is not known whether a shard that was to commit at once has done so.
+pub fn write_checked<'s>(
+    collection: &Collection,
+    destinations: &[Destination],
+    range: &LockRange,
+    is_last: bool,
+    statement: impl Fn(usize) -> &'s Statement,
+) -> Result<Vec<Written>> {
+    let role = grants::require(collection, Level::Write)?;
+    let retryable = can_retry(destinations);
+    lock_local(collection, destinations, range)?;
+    let run = || -> Result<Vec<Written>> {
+        let share = if is_last && sole_call::may_commit_first() { Share::Whole } else { Share::Alone };
+        let mut streams = send(destinations, role, share, None, &statement)?;
+        remote::await_all(&mut streams)?;
+        let local = write_local(collection, destinations, &statement)?;
+        let written = collect(destinations, streams, local)?;
+        fault::point("dispatch.answered")?;
+        Ok(written)
+    };
+    run().map_err(|error| failed(destinations, retryable, error))
+}
+
+fn collect(
+    destinations: &[Destination],
+    streams: Vec<remote::Stream>,
+    mut local: Option<Written>,
+) -> Result<Vec<Written>> {
+    let mut streams = streams.into_iter();
+    destinations
+        .iter()
+        .map(|destination| match destination.shard.place {
+            Place::Local => Ok(local.take().unwrap_or_default()),
+            Place::Remote(_) => {
+                let mut stream = streams.next().expect("one stream a remote destination");
+                let mut written = Written::default();
+                while let Some(row) = stream.next()? {
+                    written.rows.push(Answer::Remote(row));
+                }
+                written.affected = stream.affected();
+                Ok(written)
+            }
+        })
+        .collect()
+}
+
+fn write_local<'s>(
+    collection: &Collection,
+    destinations: &[Destination],
+    statement: impl Fn(usize) -> &'s Statement,
+) -> Result<Option<Written>> {
+    let Some(at) = destinations.iter().position(|d| d.shard.place == Place::Local) else { return Ok(None) };
+    write_here(collection, &destinations[at], statement(at)).map(Some)
+}
+
+/// Reads streams to their ends.
+fn drain(streams: &mut [remote::Stream]) -> Result<()> {
+    for stream in streams {
+        while stream.next()?.is_some() {}
+    }
+    Ok(())
+}
+
+fn lock_local(collection: &Collection, destinations: &[Destination], range: &LockRange) -> Result<()> {
+    match destinations.iter().find(|d| d.shard.place == Place::Local) {
+        Some(d) => {
+            writing::lock_and_check(collection.id, assumed(collection, d), range.lo.as_deref(), range.hi.as_deref())?;
+            range.upsert.map_or(Ok(()), |number| writing::lock_upsert(collection.id, number))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Writes in this database, in a snapshot that is checked first.
+fn write_here(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
+    let _snapshot = ActiveSnapshot::of_statement();
+    placement::check(collection.id, assumed(collection, destination), Look::Active)?;
+    fault::point("dispatch.writing")?;
+    let params = statement.params_at(destination.version);
+    let answer = catch_unique_violation(|| spi::write_in_active_snapshot(&statement.sql, &params))?;
+    Ok(Written { affected: answer.processed, rows: answer.rows.into_iter().map(Answer::Local).collect() })
+}
+
+/// Runs a statement on rows that this operation has locked at the destination: nobody can have taken them away since, so
+/// there is nothing to check, whatever other chunks have come and gone.
+///
+/// # Errors
+/// Whatever the shard raises.
+pub fn write_locked(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
+    let role = grants::require(collection, Level::Write)?;
+    let params = statement.params();
+    match destination.shard.place {
+        Place::Local => {
+            let answer = spi::execute(&statement.sql, &params)?;
+            Ok(Written { affected: answer.processed, rows: answer.rows.into_iter().map(Answer::Local).collect() })
+        }
+        Place::Remote(server) => {
+            let statement = remote::Statement { sql: &statement.sql, params: &params };
+            let share = Share::Alone;
+            let mut streams = remote::start(&[remote::Request {
+                server,
+                role,
+                preamble: None,
+                statement,
+                write: true,
+                share,
+                few_rows: true,
+            }])?;
+            remote::await_all(&mut streams)?;
+            let mut written = Written::default();
+            for mut stream in streams {
+                while let Some(row) = stream.next()? {
+                    written.rows.push(Answer::Remote(row));
+                }
+                written.affected += stream.affected();
+            }
+            Ok(written)
+        }
+    }
+}
+
+/// What a write to one shard is, if nothing else is known.
+const WRITE: Share = Share::Alone;
+
+/// Sends to every remote destination its statement, which `statement` names by the position, after `preamble` in the same
+/// round trip. A write says what it is to the transaction if it goes to one shard; what it answers is in memory as a whole
+/// anyway.
+fn send<'s>(
+    destinations: &[Destination],
+    role: Role,
+    share: Share,
+    preamble: Option<&Statement>,
+    statement: impl Fn(usize) -> &'s Statement,
+) -> Result<Vec<remote::Stream>> {
+    let remote: Vec<_> = destinations
+        .iter()
+        .enumerate()
+        .filter_map(|(at, d)| {
+            let statement = statement(at);
+            let before = preamble.map(|preamble| preamble.params_at(d.version));
+            Some((d.shard.place.server()?, before, statement, statement.params_at(d.version)))
+        })
+        .collect();
+    let requests: Vec<_> = remote
+        .iter()
+        .map(|(server, before, statement, params)| remote::Request {
+            server: *server,
+            role,
+            preamble: preamble
+                .zip(before.as_deref())
+                .map(|(preamble, params)| remote::Statement { sql: &preamble.sql, params }),
+            statement: remote::Statement { sql: &statement.sql, params },
+            write: true,
+            share: if remote.len() == 1 { share } else { Share::Part },
+            few_rows: true,
+        })
+        .collect();
+    start(&requests)
+}

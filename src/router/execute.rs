@@ -1,0 +1,115 @@
+//! Runs plans of reads.
+
+use super::destination::Destination;
+use super::dispatch::reading;
+use super::merged_rows::MergedRows;
+use super::order::Order;
+use super::plan::{AccessPath, Plan};
+use super::rows::{Answer, RowStream};
+use super::statement::Statement;
+use crate::catalog::model::Collection;
+use crate::pg::datum::jsonb::RawJsonb;
+use crate::pg::error::{Error, Result};
+use docshard_core::values::document::raw;
+
+/// The documents that a find returns, one after the other.
+pub struct Documents {
+    rows: MergedRows,
+    skip: u64,
+    left: u64,
+}
+
+impl Documents {
+    /// Those of the streams, at most so many, in any order.
+    pub fn of_streams(streams: Vec<RowStream>, left: u64) -> Self {
+        Self { rows: MergedRows::new(streams, Order::None), skip: 0, left }
+    }
+
+    /// The next document.
+    ///
+    /// # Errors
+    /// A shard's, and `InternalError` for damaged bytes from another node.
+    pub fn next_document(&mut self) -> Result<Option<RawJsonb>> {
+        while self.skip > 0 {
+            self.skip -= 1;
+            if self.rows.next_row()?.is_none() {
+                (self.skip, self.left) = (0, 0);
+            }
+        }
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let Some(row) = self.rows.next_row()? else { return Ok(None) };
+        let Some(bytes) = row.get(0) else { return Ok(None) };
+        if row.is_foreign() {
+            raw::validate(bytes).map_err(Error::from)?;
+        }
+        Ok(Some(RawJsonb::from_bytes(bytes)))
+    }
+}
+
+/// The rows of every destination; None if one of them declined, which [`AccessPath::IndexRange`] lets it do.
+///
+/// # Errors
+/// As [`reading::read`].
+pub fn rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<RowStream>>> {
+    let Plan { destinations, path, statement, shard_limit, .. } = plan;
+    let streams = match path {
+        AccessPath::Nothing => Vec::new(),
+        _ => reading::read_at_most(collection, destinations, statement, *shard_limit)?,
+    };
+    let AccessPath::IndexRange { finds, .. } = path else { return Ok(Some(streams)) };
+    let mut answers = Vec::with_capacity(streams.len());
+    for mut stream in streams {
+        let answer = stream.next_row()?.filter(|answer| answer.get(0).is_some());
+        while stream.next_row()?.is_some() {}
+        answers.push(answer);
+    }
+    let answers: Option<Vec<Answer>> = answers.into_iter().collect();
+    if answers.is_none() {
+        finds.note_declined();
+    }
+    answers.map(|answers| answers.iter().map(RowStream::packed).collect()).transpose()
+}
+
+/// The rows of all destinations, in the plan's order.
+///
+/// # Errors
+/// As [`rows`].
+pub fn merged(collection: &Collection, plan: &Plan) -> Result<MergedRows> {
+    Ok(MergedRows::new(rows(collection, plan)?.unwrap_or_default(), plan.order))
+}
+
+/// The documents of a find; None as for [`rows`].
+///
+/// # Errors
+/// As [`rows`].
+pub fn documents(collection: &Collection, plan: &Plan) -> Result<Option<Documents>> {
+    let Some(streams) = rows(collection, plan)? else { return Ok(None) };
+    let rows = MergedRows::new(streams, plan.order);
+    Ok(Some(Documents { rows, skip: plan.skip, left: plan.limit.unwrap_or(u64::MAX) }))
+}
+
+/// The document that a statement of [`AccessPath::Key`] finds.
+///
+/// # Errors
+/// As [`rows`].
+pub fn document(collection: &Collection, destination: Destination, statement: &Statement) -> Result<Option<RawJsonb>> {
+    let streams = reading::read_at_most(collection, &[destination], statement, Some(1))?;
+    Documents::of_streams(streams, 1).next_document()
+}
+
+/// The sum of the numbers that streams of rows have in their first columns.
+///
+/// # Errors
+/// A shard's.
+pub fn sum(streams: Vec<RowStream>) -> Result<i64> {
+    let mut total = 0;
+    for mut stream in streams {
+        while let Some(row) = stream.next_row()? {
+            total += row.i64(0);
+        }
+    }
+    Ok(total)
+}

@@ -1,0 +1,230 @@
+//! How a read is done: which shards are asked, what they are sent, and what the router does with their rows.
+//!
+//! A [`Plan`] is made once for each attempt, of a map of the collection; `execute` runs it, `explain` shows it. What may
+//! serve the search ([`index_restriction`], [`index_choice`]) and which [`AccessPath`] it takes is decided here, and written
+//! as SQL in [`select`] alone. The shard's own planner chooses among the conditions that it is given.
+
+pub mod conditions;
+pub mod covered;
+pub mod divided_scan;
+pub mod document_key;
+pub mod index_choice;
+pub mod index_range;
+pub mod index_restriction;
+pub mod search;
+pub mod select;
+
+use super::destination::Destination;
+use super::options::{CountOptions, FindOptions};
+use super::order::{Order, column_order};
+use super::statement::Statement;
+use crate::catalog::model::Index;
+use crate::pg::error::Result;
+use conditions::Conditions;
+use covered::Covered;
+use docshard_core::query::index::IndexKeys;
+use document_key::DocumentKey;
+use index_range::{FindsByIndex, IndexRange};
+use index_restriction::IndexRestriction;
+use search::Search;
+use select::{Find, MergedBy};
+
+/// How a shard comes to the documents of a read. Indexes are named by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessPath {
+    /// no shard can have a document that matches
+    Nothing,
+    /// one document by its key, without PostgreSQL's planner
+    Key,
+    /// a range of a secondary index, without PostgreSQL's planner; the shard may decline
+    IndexRange {
+        /// the finds by this index
+        finds: FindsByIndex,
+        /// it is read from its end
+        backward: bool,
+        /// the documents are sorted after they were found
+        sorted: bool,
+    },
+    /// what a secondary index stores of documents
+    Covered(i32),
+    /// b-tree and entries of a secondary index, each up to the limit
+    DividedScan(i32),
+    /// b-tree and entries of a secondary index, both in the order that is asked for
+    OrderedScans(i32),
+    /// by whatever PostgreSQL's planner makes of the conditions
+    Conditions,
+    /// all documents are counted, without PostgreSQL's executor
+    CountAll,
+    /// all documents are looked at, without PostgreSQL's executor
+    CountMatching,
+}
+
+/// How a read is done.
+#[derive(Debug)]
+pub struct Plan {
+    /// the shards that are asked
+    pub destinations: Vec<Destination>,
+    /// how they come to the documents
+    pub path: AccessPath,
+    /// what they are sent
+    pub statement: Statement,
+    /// the order in which rows come from each of them, and are merged
+    pub order: Order,
+    /// how many rows the router leaves out, of those in order
+    pub skip: u64,
+    /// how many it hands out after these; None: all
+    pub limit: Option<u64>,
+    /// the largest number of rows that one shard can answer; None: unknown
+    pub shard_limit: Option<u64>,
+}
+
+impl Plan {
+    /// Of rows in any order, all of which are handed out.
+    fn unordered(destinations: Vec<Destination>, path: AccessPath, statement: Statement) -> Self {
+        Self { destinations, path, statement, order: Order::None, skip: 0, limit: None, shard_limit: None }
+    }
+}
+
+/// The access paths that a find may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// all
+    All,
+    /// all, but the find is only explained
+    AllToExplain,
+    /// those that PostgreSQL's planner plans, where rows have the key that they come by
+    Planned,
+}
+
+/// Plans a find over the shards of the search.
+///
+/// # Errors
+/// As [`destinations`](super::destination::destinations); `NoQueryExecutionPlans` if an index must serve and none does.
+pub fn find(search: &Search<'_>, options: &FindOptions, allowed: Allowed) -> Result<Plan> {
+    let destinations = search.destinations()?;
+    if destinations.is_empty() {
+        let nothing = Statement { sql: String::new(), params: Vec::new() };
+        return Ok(Plan::unordered(destinations, AccessPath::Nothing, nothing));
+    }
+    let single_target = destinations.len() == 1;
+    let limit = options.limit;
+    if allowed != Allowed::Planned {
+        if single_target && let Some(key) = DocumentKey::of_find(search, options) {
+            let statement = select::document(search.collection, key);
+            let plan = Plan::unordered(destinations, AccessPath::Key, statement);
+            return Ok(Plan { limit, shard_limit: Some(1), ..plan });
+        }
+        if let Some(range) = IndexRange::of_find(search, options, allowed == Allowed::All) {
+            let (finds, backward, sorted) = (range.finds, range.backward, !range.in_order);
+            let path = AccessPath::IndexRange { finds, backward, sorted };
+            let statement = Find { search, options, single_target }.index_range(range);
+            let order = if options.sort.is_some() { Order::Ascending } else { Order::None };
+            return Ok(Plan { destinations, path, statement, order, skip: options.skip, limit, shard_limit: Some(1) });
+        }
+    }
+    let (path, statement, order) = planned_find(search, options, single_target)?;
+    let skip = if single_target { 0 } else { options.skip };
+    let shard_limit = limit.map(|limit| limit.saturating_add(options.skip));
+    Ok(Plan { destinations, path, statement, order, skip, limit, shard_limit })
+}
+
+/// A find that PostgreSQL's planner plans at the shards.
+fn planned_find(
+    search: &Search<'_>,
+    given: &FindOptions,
+    single_target: bool,
+) -> Result<(AccessPath, Statement, Order)> {
+    // A part of an index comes in its order.
+    let in_order;
+    let (options, part) = match &search.restriction {
+        IndexRestriction::Part { index, span } if given.sort.is_none() => {
+            let sort = index.map_or_else(|| IndexKeys::of_id().order(), |index| index.keys.order());
+            in_order = FindOptions { sort: Some(sort), ..given.clone() };
+            (&in_order, index.map(|index| (index, span)))
+        }
+        _ => (given, None),
+    };
+    let select = Find { search, options, single_target };
+    let (sort, included) = (options.sort.as_ref(), options.included.as_deref());
+    if let Some(paths) = included.filter(|_| sort.is_none() && !search.filter().is_empty())
+        && let Some(covered) = Covered::of_search(search, paths)
+    {
+        return Ok((AccessPath::Covered(covered.index.id), select.covered(&covered), Order::None));
+    }
+    let column = sort.and_then(|(sort, _)| column_order(search.collection, search.filter(), sort));
+    if column.is_none() || matches!(search.restriction, IndexRestriction::Part { index: Some(_), .. }) {
+        // Whether a document has a key in a part of an index is asked of the document itself.
+        let paths = included.filter(|_| search.query.bounds.is_none());
+        if let Some((sort, text)) = sort
+            && let Some((conditions, scans)) = divided_scan::ordered(search, sort, paths)
+        {
+            let by = part.map_or(MergedBy::Sort(text), |(index, span): (&Index, _)| MergedBy::Part(index, span));
+            let statement = select.ordered_scans(conditions, &scans, &by);
+            return Ok((AccessPath::OrderedScans(scans.index), statement, Order::Ascending));
+        }
+        if options.limit.is_some()
+            && let Some((conditions, scan)) = divided_scan::of_search(search, sort.map(|(sort, _)| sort))
+        {
+            let order = if sort.is_some() { Order::Ascending } else { Order::None };
+            return Ok((AccessPath::DividedScan(scan.index), select.divided_scan(conditions, &scan), order));
+        }
+    }
+    // A few documents in the order of the keys are found by these, whatever it would cost to look into documents.
+    let by_keys_alone = options.limit.and(column).and_then(|_| Conditions::of_keys_alone(search));
+    let conditions = by_keys_alone.map_or_else(|| Conditions::of_search(search), Ok)?;
+    let (statement, order) = select.conditions(conditions, column);
+    Ok((AccessPath::Conditions, statement, order))
+}
+
+/// Plans a count over the shards of the search: each answers one row, with the number of its documents, or skip + limit of
+/// them.
+///
+/// # Errors
+/// As [`find`].
+pub fn count(search: &Search<'_>, options: &CountOptions, allowed: Allowed) -> Result<Plan> {
+    let (path, statement) = count_at_shard(search, options, allowed)?;
+    Ok(Plan { shard_limit: Some(1), ..Plan::unordered(search.destinations()?, path, statement) })
+}
+
+fn count_at_shard(search: &Search<'_>, options: &CountOptions, allowed: Allowed) -> Result<(AccessPath, Statement)> {
+    let collection = search.collection;
+    if let Some(limit) = options.limit {
+        let most = limit.saturating_add(options.skip).min(i64::MAX as u64);
+        return Ok((AccessPath::Conditions, select::count(collection, Conditions::of_search(search)?, Some(most))));
+    }
+    if let Some(conditions) = Conditions::of_keys_alone(search) {
+        return Ok((AccessPath::Conditions, select::count(collection, conditions, None)));
+    }
+    if let Some(covered) = Covered::of_search(search, &[]) {
+        return Ok((AccessPath::Covered(covered.index.id), select::covered_count(search, &covered)));
+    }
+    let conditions = Conditions::of_search(search)?;
+    let has_filter = !search.filter().is_empty();
+    if allowed != Allowed::Planned
+        && (has_filter || search.query.hint.is_none())
+        && let Some(statement) = select::direct_count(collection, &conditions, has_filter)
+    {
+        return Ok((if has_filter { AccessPath::CountMatching } else { AccessPath::CountAll }, statement));
+    }
+    Ok((AccessPath::Conditions, select::count(collection, conditions, None)))
+}
+
+/// Plans the search for the values of a field, in order, each with its key.
+///
+/// # Errors
+/// As [`find`].
+pub fn distinct(search: &Search<'_>, field: &str) -> Result<Plan> {
+    let statement = select::distinct(search, Conditions::of_search(search)?, field);
+    let plan = Plan::unordered(search.destinations()?, AccessPath::Conditions, statement);
+    Ok(Plan { order: Order::Ascending, ..plan })
+}
+
+/// Plans the search for a document at each shard, of which shard key and `_id` are answered.
+///
+/// # Errors
+/// As [`find`].
+pub fn candidate(search: &Search<'_>) -> Result<Plan> {
+    let statement = select::candidate(search.collection, Conditions::of_search(search)?);
+    let plan = Plan::unordered(search.destinations()?, AccessPath::Conditions, statement);
+    Ok(Plan { shard_limit: Some(1), ..plan })
+}
