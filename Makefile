@@ -2,7 +2,7 @@
 # its server headers and PG_BINDIR=… to name its programs.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build install demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults soak fuzz bench instructions clean
+.PHONY: help deps build install demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults test-upgrade soak fuzz bench instructions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ test-cluster: deps ## only the tests over several servers
 
 test-faults: deps ## only the tests that pause, fail and kill processes at fault points
 	@.ci/test faults
+
+test-upgrade: deps ## only the upgrades from earlier releases, which are built from this repository's history
+	@.ci/test upgrade
 
 soak: deps ## accidents while chunks move, then malformed arguments, for SECONDS=600 each; SEED=… repeats a run
 	@DOCSHARD_SOAK_SECONDS=$(or $(SECONDS),600) DOCSHARD_SEED=$(SEED) .ci/test soak

@@ -22,6 +22,7 @@ use crate::protocol::access::{AcceptPuller, ConnectShard, DisconnectShard, Leave
 use crate::protocol::table::DropTable;
 use crate::protocol::{Call, sql};
 use crate::remote::{self, Session};
+use docshard_core::cluster::handshake;
 use docshard_core::error::Kind;
 use serde_json::json;
 use std::rc::Rc;
@@ -400,10 +401,10 @@ fn prepare_node(
             .with_hint("Install the extension's files on that machine: make install."));
     }
     if let Some(theirs) = probe.version.as_deref().or(probe.default_version.as_deref())
-        && theirs != ours
+        && !handshake::works_with(theirs)
     {
-        return Err(refuse(format!("the node has docshard {theirs}, the router has {ours}"))
-            .with_hint("Bring both to the same version: ALTER EXTENSION docshard UPDATE."));
+        return Err(refuse(format!("the node has docshard {theirs}, which does not work with the router's {ours}"))
+            .with_hint("Install the router's version there, and run ALTER EXTENSION docshard UPDATE."));
     }
     if probe.encoding != "UTF8" {
         return Err(refuse(format!("the database's encoding is {}, it must be UTF8", probe.encoding)));

@@ -15,6 +15,7 @@ use crate::pg::{spi, transaction};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{chunks, placements, shards};
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::handshake;
 use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
 use std::rc::Rc;
@@ -168,7 +169,7 @@ fn check_indexes(recipient: &mut Remote, needed: &[(String, String)], namespace:
     Ok(())
 }
 
-/// A shard must have this version of the extension, belong to this cluster, and be able to prepare.
+/// A shard must have a version of the extension that works with this one, belong to this cluster, and be able to prepare.
 fn check_node(shard: &mut Remote, cluster: i64) -> Result<()> {
     let rows = shard.query(
         "SELECT (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
@@ -181,11 +182,11 @@ fn check_node(shard: &mut Remote, cluster: i64) -> Result<()> {
         .unwrap_or_default();
     let name = shard.name.clone();
     let ours = env!("CARGO_PKG_VERSION");
-    if version.as_deref() != Some(ours) {
+    if !version.as_deref().is_some_and(handshake::works_with) {
         let theirs = version.map_or_else(|| "no docshard".to_owned(), |v| format!("docshard {v}"));
         return Err(illegal(
             format!("shard \"{name}\" has {theirs}, this router {ours}"),
-            "Install the same version everywhere and run ALTER EXTENSION docshard UPDATE.",
+            "Install the router's version there, and run ALTER EXTENSION docshard UPDATE.",
         ));
     }
     if standby {

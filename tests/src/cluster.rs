@@ -2,6 +2,7 @@
 
 use crate::authority::Authority;
 use crate::process::{self, Watchdog, hand_over, pg_program, run};
+use crate::release::Release;
 use crate::wait_until;
 use postgres::types::FromSqlOwned;
 use postgres::{Client, NoTls};
@@ -101,11 +102,16 @@ impl Cluster {
 
     /// Starts the servers only, with docshard preloaded but not created.
     pub fn servers(shards: usize) -> Self {
+        Self::servers_of(shards, &Release::present())
+    }
+
+    /// As [`Cluster::servers`], with the library of a release.
+    pub fn servers_of(shards: usize, release: &Release) -> Self {
         let folder = scratch_folder();
         let watchdog = Watchdog::new(&folder);
         let names = std::iter::once("router".to_owned()).chain((0..shards).map(|i| format!("shard{i}")));
         let mut nodes = thread::scope(|scope| {
-            let starting: Vec<_> = names.map(|name| scope.spawn(|| Node::create(&folder, name))).collect();
+            let starting: Vec<_> = names.map(|name| scope.spawn(|| Node::create(&folder, name, release))).collect();
             let nodes = starting.into_iter().map(|node| node.join().unwrap_or_else(|panic| resume_unwind(panic)));
             nodes.collect::<Vec<_>>().into_iter()
         });
@@ -157,7 +163,7 @@ pub struct Node {
 
 impl Node {
     /// Makes a server and starts it on a free port.
-    fn create(folder: &Path, name: String) -> Self {
+    fn create(folder: &Path, name: String, release: &Release) -> Self {
         let home = folder.join(&name);
         fs::create_dir(&home).expect("a new folder");
         hand_over(&home);
@@ -165,6 +171,7 @@ impl Node {
         init(&data);
         let mut node = Self { name, port: 0, password: None, authority: None, data, process: None };
         node.configure(&format!("unix_socket_directories = '{}'", folder.display()));
+        node.use_library(release);
         // Whether a port is free is known only by taking it.
         for _ in 0..8 {
             node.port = random_port();
@@ -519,6 +526,12 @@ impl Node {
         let path = self.data.join("postgresql.conf");
         let configuration = fs::read_to_string(&path).expect("a configuration");
         fs::write(&path, format!("{configuration}{lines}\n")).expect("a configuration");
+    }
+
+    /// From its next start it has the library of a release.
+    pub fn use_library(&self, release: &Release) {
+        let path = release.folder.as_ref().map_or_else(String::new, |folder| format!("$libdir/{folder}:")) + "$libdir";
+        self.configure(&format!("dynamic_library_path = '{path}'"));
     }
 
     /// All of its log.

@@ -27,6 +27,7 @@ pub mod moving;
 pub mod nemesis;
 mod process;
 mod proxy;
+mod release;
 pub mod workload;
 
 pub use cluster::{Backup, Cluster, Node, Standby, Twin};
@@ -34,6 +35,7 @@ pub use data::{docs, shared_data};
 pub use faults::Fault;
 pub use process::is_alive;
 pub use proxy::{Proxy, Weather};
+pub use release::Release;
 
 use std::time::{Duration, Instant};
 

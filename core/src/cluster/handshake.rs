@@ -19,6 +19,19 @@ pub const OLDEST_PROTOCOL: i32 = 1;
 /// The newest version.
 pub const NEWEST_PROTOCOL: i32 = 1;
 
+/// The oldest release whose SQL objects a router may call at a shard. Which of them it calls, the protocol's version says.
+const OLDEST_RELEASE: [u32; 3] = [0, 2, 0];
+
+/// True if a router of this release works with a shard whose extension has that version.
+pub fn works_with(version: &str) -> bool {
+    let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
+    let [Some(Some(major)), Some(Some(minor)), Some(Some(patch)), None] = std::array::from_fn(|_| numbers.next())
+    else {
+        return false;
+    };
+    [major, minor, patch] >= OLDEST_RELEASE
+}
+
 /// A result whose error is the refusal.
 type Result<T> = std::result::Result<T, Error>;
 
@@ -321,6 +334,16 @@ mod tests {
 
     fn message(answer: Result<i32>) -> String {
         answer.expect_err("refused").message
+    }
+
+    #[test]
+    fn releases_before_the_handshake_are_refused() {
+        for version in ["0.2.0", "0.2.1", "0.10.0", "1.0.0"] {
+            assert!(works_with(version), "{version}");
+        }
+        for version in ["0.1.0", "0.1.99", "0.2", "0.2.0.1", "0.2.x", "", "1"] {
+            assert!(!works_with(version), "{version}");
+        }
     }
 
     #[test]

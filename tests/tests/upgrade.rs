@@ -1,0 +1,248 @@
+//! From an earlier release to the working tree: what a cluster has and can do stays, and the extension is the same as a fresh one.
+//!
+//! Run by `make test-upgrade`, which builds the releases first.
+
+use docshard_tests::{Cluster, Node, Release};
+use postgres::Client;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// What an administrator and an application have done before the upgrade.
+const BEFORE: &[&str] = &[
+    "SELECT docshard.stop_balancer()",
+    "SELECT docshard.enable_sharding('shop', 'local')",
+    "SELECT docshard.set_setting('chunk_size_mb', '7')",
+    "SELECT docshard.shard_collection('shop.things', '{\"k\": 1}')",
+    "SELECT docshard.create_index('shop.things', '{\"n\": 1, \"k\": -1}')",
+    "SELECT docshard.create_index('shop.things', '{\"k\": 1, \"u\": 1}',
+       '{\"unique\": true, \"partialFilterExpression\": {\"u\": {\"$gt\": 5}}}')",
+    "SELECT docshard.create_index('shop.things', '{\"tags.$**\": 1}')",
+    "SELECT docshard.create_index('shop.things', '{\"n\": \"hashed\"}')",
+    "SELECT docshard.insert_many('shop.things', array_agg(jsonb_build_object('_id', k, 'k', k, 'n', k % 10, 'u', k,
+       'tags', jsonb_build_object('a', jsonb_build_array(k % 3, k % 5))))) FROM generate_series(0, 299) k",
+    "SELECT docshard.split_at('shop.things', '{\"k\": 100}')",
+    "SELECT docshard.split_at('shop.things', '{\"k\": 200}')",
+    "SELECT docshard.move_chunk('shop.things', '{\"k\": 100}', 'shard0')",
+    "SELECT docshard.move_chunk('shop.things', '{\"k\": 200}', 'shard1')",
+    "SELECT docshard.shard_collection('shop.hashed', '{\"_id\": \"hashed\"}')",
+    "SELECT docshard.insert_many('shop.hashed', array_agg(jsonb_build_object('_id', k))) FROM generate_series(0, 99) k",
+    "SELECT docshard.add_shard_to_zone('shard1', 'far')",
+    "SELECT docshard.update_zone_key_range('shop.things', '{\"k\": 200}', '{\"k\": {\"$maxKey\": 1}}', 'far')",
+    "SELECT docshard.insert_one('shop.notes', '{\"_id\": 1, \"text\": \"unsharded\"}')",
+    "CREATE ROLE clerk",
+    "SELECT docshard.grant_access('clerk', '{\"write\": [\"shop\"]}')",
+];
+
+/// What is asked before and after, with the same answers.
+const QUESTIONS: &[&str] = &[
+    "SELECT docshard.find('shop.things', '{}', '{\"sort\": {\"_id\": 1}}')",
+    "SELECT docshard.find('shop.things', '{\"n\": 3}', '{\"sort\": {\"k\": 1}, \"hint\": {\"n\": 1, \"k\": -1}}')",
+    "SELECT docshard.find('shop.things', '{\"tags.a\": 4}', '{\"sort\": {\"_id\": 1}}')",
+    "SELECT docshard.find('shop.things', '{\"k\": 250}')",
+    "SELECT to_jsonb(docshard.count_documents('shop.hashed'))",
+    "SELECT docshard.find('shop.notes')",
+    "SELECT to_jsonb(c) - 'version' FROM docshard.chunks c ORDER BY namespace, min_key",
+    "SELECT to_jsonb(s) FROM docshard.shards s ORDER BY name",
+    "SELECT to_jsonb(i) FROM docshard.indexes i ORDER BY namespace, name",
+    "SELECT to_jsonb(g) FROM docshard.grants g",
+    "SELECT to_jsonb(z) FROM docshard.zones z",
+];
+
+fn run(client: &mut Client, sql: &str) {
+    client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+}
+
+fn ask(client: &mut Client, sql: &str) -> Vec<Value> {
+    let rows = client.query(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// A cluster of two shards with the extension of a release, in which [`BEFORE`] was done.
+fn used_cluster(release: &Release) -> Cluster {
+    let cluster = Cluster::servers_of(2, release);
+    for node in nodes(&cluster) {
+        node.psql(&format!("CREATE EXTENSION docshard VERSION '{}' CASCADE", release.version));
+    }
+    for shard in &cluster.shards {
+        cluster.router.add_shard(shard);
+    }
+    let mut client = cluster.router.client();
+    BEFORE.iter().for_each(|sql| run(&mut client, sql));
+    cluster
+}
+
+/// The shards, which are upgraded first, and the router.
+fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
+    cluster.shards.iter().chain([&cluster.router])
+}
+
+fn upgrade_all_at_once(cluster: &mut Cluster) {
+    for node in cluster.shards.iter_mut().chain([&mut cluster.router]) {
+        node.stop();
+        node.use_library(&Release::present());
+    }
+    for node in cluster.shards.iter_mut().chain([&mut cluster.router]) {
+        node.start();
+        node.psql("ALTER EXTENSION docshard UPDATE");
+    }
+}
+
+/// A line for each of the extension's objects: kind and name, definition and privileges.
+fn objects(node: &Node) -> BTreeMap<(String, String), String> {
+    let rows =
+        node.client().query(include_str!("../src/objects_of_extension.sql"), &[]).expect("the extension's objects");
+    let line = |row: &postgres::Row| {
+        let [kind, name, definition, privileges] = [0, 1, 2, 3].map(|column| row.get::<_, String>(column));
+        ((kind, name), format!("{definition} [{privileges}]"))
+    };
+    rows.iter().map(line).collect()
+}
+
+/// What one has and the other has not, or has otherwise.
+fn differences(upgraded: &Node, fresh: &Node) -> String {
+    let (upgraded, fresh) = (objects(upgraded), objects(fresh));
+    let mut text = String::new();
+    for ((kind, name), definition) in &fresh {
+        match upgraded.get(&(kind.clone(), name.clone())) {
+            None => writeln!(text, "the upgrade lacks {kind} {name}: {definition}").unwrap(),
+            Some(other) if other != definition => {
+                writeln!(text, "{kind} {name} is\n{other}\nand fresh\n{definition}").unwrap();
+            }
+            Some(_) => {}
+        }
+    }
+    for (kind, name) in upgraded.keys().filter(|key| !fresh.contains_key(*key)) {
+        writeln!(text, "the upgrade has left {kind} {name}").unwrap();
+    }
+    text
+}
+
+/// What a node made at run time, as SQL: tables of collections, with triggers, indexes and privileges.
+fn made_at_run_time(node: &Node) -> String {
+    let dump = node.program("pg_dump", &["--schema-only", "--schema=docshard_data", "--dbname=postgres"]);
+    // pg_dump guards its output by a random word.
+    let lines = dump.lines().filter(|line| !line.starts_with("\\restrict") && !line.starts_with("\\unrestrict"));
+    let dump = lines.collect::<Vec<_>>().join("\n");
+    match node
+        .value::<Option<String>>("SELECT min(rolname::text) FROM pg_roles WHERE rolname ~ '^docshard_[0-9a-f]{8}_s'")
+    {
+        Some(role) => dump.replace(&role[.."docshard_01234567".len()], "docshard_cluster"),
+        None => dump,
+    }
+}
+
+#[test]
+fn an_upgrade_from_every_release_is_a_fresh_install_with_its_data() {
+    let fresh = used_cluster(&Release::present());
+    let releases = Release::all();
+    assert!(!releases.is_empty());
+    for release in &releases {
+        let mut cluster = used_cluster(release);
+        let before: Vec<_> = QUESTIONS.iter().map(|sql| ask(&mut cluster.router.client(), sql)).collect();
+        upgrade_all_at_once(&mut cluster);
+
+        for (upgraded, fresh) in nodes(&cluster).zip(nodes(&fresh)) {
+            let found = differences(upgraded, fresh);
+            assert!(found.is_empty(), "{} from {}:\n{found}", upgraded.name, release.version);
+            assert_eq!(
+                made_at_run_time(upgraded),
+                made_at_run_time(fresh),
+                "{} from {}",
+                upgraded.name,
+                release.version
+            );
+        }
+
+        let mut client = cluster.router.client();
+        for (sql, before) in QUESTIONS.iter().zip(&before) {
+            assert_eq!(&ask(&mut client, sql), before, "{} from {}", sql, release.version);
+        }
+        for (sql, expected) in [
+            (
+                "SELECT docshard.insert_one('shop.things', '{\"_id\": \"n\", \"k\": 250, \"u\": 1000}')->'acknowledged'",
+                json!(true),
+            ),
+            (
+                "SELECT docshard.update_many('shop.things', '{\"n\": 3}', '{\"$set\": {\"seen\": 1}}')->'modifiedCount'",
+                json!(30),
+            ),
+            ("SELECT docshard.move_chunk('shop.things', '{\"k\": 150}', 'shard1')->'documents'", json!(100)),
+            ("SELECT to_jsonb(docshard.count_documents('shop.things', '{\"seen\": 1}'))", json!(30)),
+            ("SELECT docshard.delete_many('shop.hashed', '{}')->'deletedCount'", json!(100)),
+        ] {
+            assert_eq!(ask(&mut client, sql), [expected], "{sql} from {}", release.version);
+        }
+        run(&mut client, "SELECT docshard.create_index('shop.things', '{\"seen\": 1}')");
+        for node in nodes(&cluster) {
+            let trouble: Vec<_> = node
+                .log()
+                .lines()
+                .filter(|line| line.contains("PANIC:") || line.contains("terminated by signal"))
+                .map(str::to_owned)
+                .collect();
+            assert!(trouble.is_empty(), "{}: {trouble:?}", node.name);
+        }
+    }
+}
+
+/// What an application and an administrator do at any moment of an upgrade. `round` tells one time from another.
+fn works(cluster: &Cluster, round: usize, when: &str) {
+    let mut client = cluster.router.client();
+    let [one, two] = [1000 + 2 * round, 1001 + 2 * round];
+    let steps = [
+        (format!("SELECT docshard.insert_one('shop.things', '{{\"_id\": {one}, \"k\": {}}}')->'acknowledged'", 100 + round % 100), json!(true)),
+        ("BEGIN".to_owned(), Value::Null),
+        (format!("SELECT docshard.insert_one('shop.things', '{{\"_id\": {two}, \"k\": {}}}')->'acknowledged'", 200 + round), json!(true)),
+        ("SELECT docshard.update_one('shop.things', '{\"k\": 150, \"_id\": 150}', '{\"$inc\": {\"seen\": 1}}')->'matchedCount'".to_owned(), json!(1)),
+        ("SELECT docshard.update_many('shop.things', '{\"n\": 4}', '{\"$inc\": {\"m\": 1}}')->'matchedCount'".to_owned(), json!(30)),
+        ("COMMIT".to_owned(), Value::Null),
+        (format!("SELECT to_jsonb(docshard.count_documents('shop.things', '{{\"m\": {}}}'))", round + 1), json!(30)),
+        ("SELECT docshard.find_one('shop.things', '{\"k\": 150, \"_id\": 150}')->'seen'".to_owned(), json!(round + 1)),
+        ("SELECT docshard.find_one_and_update('shop.things', '{\"tags.a\": 4}', '{\"$set\": {\"x\": 1}}')->'x' IS NULL".to_owned(), Value::Null),
+        (format!("SELECT docshard.delete_many('shop.things', '{{\"_id\": {{\"$gte\": {one}}}}}')->'deletedCount'"), json!(2)),
+        ("SELECT docshard.move_chunk('shop.things', '{\"k\": 150}', 'shard1')->'documents'".to_owned(), json!(100)),
+        ("SELECT docshard.move_chunk('shop.things', '{\"k\": 150}', 'shard0')->'documents'".to_owned(), json!(100)),
+        ("SELECT docshard.create_index('shop.things', '{\"seen\": 1}')".to_owned(), Value::Null),
+        ("SELECT docshard.drop_index('shop.things', 'seen_1')".to_owned(), Value::Null),
+        ("SELECT to_jsonb(docshard.count_documents('shop.things'))".to_owned(), json!(300)),
+    ];
+    for (sql, expected) in &steps {
+        if *expected == Value::Null {
+            client.batch_execute(sql).unwrap_or_else(|e| panic!("{when}: {sql}: {e:?}"));
+        } else {
+            let got: Value = client.query_one(sql, &[]).unwrap_or_else(|e| panic!("{when}: {sql}: {e:?}")).get(0);
+            assert_eq!(&got, expected, "{when}: {sql}");
+        }
+    }
+}
+
+/// From one release to a later one, node by node in that order. Every pair of the two meets, as router and as shard, and each
+/// library also with the older one's SQL objects.
+fn upgrade_in_order(from: &Release, to: &Release, order: [&str; 3]) {
+    let mut cluster = used_cluster(from);
+    works(&cluster, 0, "before");
+    for (at, name) in order.into_iter().enumerate() {
+        let node = cluster.node(name);
+        node.stop();
+        node.use_library(to);
+        node.start();
+        works(&cluster, 2 * at + 1, &format!("{name} has the library of {}", to.version));
+        cluster.node(name).psql(&format!("ALTER EXTENSION docshard UPDATE TO '{}'", to.version));
+        works(&cluster, 2 * at + 2, &format!("{name} has version {}", to.version));
+    }
+}
+
+#[test]
+fn nodes_of_two_releases_work_together() {
+    let (present, next) = (Release::present(), Release::next());
+    let mut pairs = vec![(&present, &next)];
+    let earlier = Release::all();
+    pairs
+        .extend(earlier.iter().filter(|release| release.is_upgraded_node_by_node()).map(|release| (release, &present)));
+    for (from, to) in pairs {
+        // Shards first, as docs/operations.md says; and the other way round, which somebody will do.
+        upgrade_in_order(from, to, ["shard0", "shard1", "router"]);
+        upgrade_in_order(from, to, ["router", "shard1", "shard0"]);
+    }
+}
