@@ -170,9 +170,14 @@ kinds! {
     MissingSortKeyShard = 169, "22023";
     InvalidPipelineOperator = 168, "22023";
     ConversionFailure = 241, "22023";
+    Location15958 = 15958, "22023";
+    Location15959 = 15959, "22023";
+    Location5107200 = 5107200, "22023";
+    Location5107201 = 5107201, "22023";
     Location15969 = 15969, "22023";
     Location15974 = 15974, "22023";
     Location15975 = 15975, "22023";
+    Location15952 = 15952, "22023";
     Location15976 = 15976, "22023";
     Location15983 = 15983, "22023";
     Location16006 = 16006, "22023";

@@ -1,17 +1,23 @@
-//! The query language over one document: expressions, filters, projections, sorts, updates, index keys. It does not know
+//! The query language over one document: expressions, accumulators, filters, projections, sorts, stages, updates, index keys. It does not know
 //! that shards exist.
 
 pub mod environment;
+pub(crate) mod fields;
+pub(crate) mod operand;
 pub(crate) mod regex;
+
+pub mod accumulator;
 
 pub mod expression;
 
 pub mod envelope;
 
 pub mod distinct;
+pub mod sort;
+
 pub mod filter;
 pub mod projection;
-pub mod sort;
+pub mod stage;
 pub mod update;
 
 pub mod index;

@@ -23,7 +23,7 @@ use crate::values::document::write::{self, Part};
 use crate::values::path;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A parsed projection.
@@ -192,6 +192,24 @@ impl Projection {
         (self.mode == Mode::Include && leaves(&self.fields, "", &mut paths)).then_some(paths)
     }
 
+    /// The paths that computed fields are made of; None for the whole document.
+    pub(crate) fn fields_read(&self) -> Option<BTreeSet<String>> {
+        let mut paths = BTreeSet::new();
+        is_read(&self.fields, &mut paths).then_some(paths)
+    }
+
+    /// The paths whose values may change; or, with true, those whose values stay.
+    pub(crate) fn fields_written(&self) -> (BTreeSet<String>, bool) {
+        let includes = self.mode == Mode::Include;
+        let mut paths = BTreeSet::new();
+        ends(&self.fields, "", &mut |path, node| {
+            if !includes || matches!(node, Node::Leaf) {
+                paths.insert(path);
+            }
+        });
+        (paths, includes)
+    }
+
     /// The projected document's jsonb.
     ///
     /// # Errors
@@ -206,6 +224,28 @@ impl Projection {
             Mode::Add => context.put(Some(document), &self.fields)?,
         })
     }
+}
+
+/// Visits the ends of a tree with their paths.
+fn ends(tree: &Tree, above: &str, visit: &mut impl FnMut(String, &Node)) {
+    for (name, node) in tree {
+        match node {
+            Node::Branch(fields) => ends(fields, &format!("{above}{name}."), visit),
+            end => visit(format!("{above}{name}"), end),
+        }
+    }
+}
+
+/// Collects the paths that computed fields are made of; false if that is the whole document.
+fn is_read(tree: &Tree, paths: &mut BTreeSet<String>) -> bool {
+    tree.values().all(|node| match node {
+        Node::Branch(fields) => is_read(fields, paths),
+        Node::Computed(expression) => expression.fields_read().is_some_and(|read| {
+            paths.extend(read);
+            true
+        }),
+        _ => true,
+    })
 }
 
 /// Adds the paths of a tree; false if something but leaves is at their ends.

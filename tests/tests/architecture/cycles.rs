@@ -77,3 +77,62 @@ fn a_cycle_is_found_and_a_list_that_is_too_long_too() {
     let too_long = violations(imports(), &[("src/c.rs", "src/a.rs"), ("src/d.rs", "src/a.rs")]);
     assert!(too_long.contains("src/d.rs uses src/a.rs: is on no cycle"), "{too_long}");
 }
+
+/// What is wrong with the order of a crate's modules: a file that uses a module which stands below its own in the list of the
+/// module that has both.
+fn out_of_order(root: &str, sources: &[Source]) -> String {
+    let modules_of = |source: &Source| -> Vec<String> {
+        let mut words = source.words();
+        std::iter::from_fn(|| {
+            let (_, _, following) = words.find(|(_, word, following)| *word == "mod" && following.starts_with(' '))?;
+            let name: String = following[1..].chars().take_while(|&c| super::source::is_word(c)).collect();
+            Some(name)
+        })
+        .collect()
+    };
+    // By the folder that a module's children are in.
+    let lists: std::collections::HashMap<_, _> =
+        sources.iter().map(|source| (source.folder_of_modules(), modules_of(source))).collect();
+    let mut wrong = String::new();
+    for (user, uses) in Imports::of(root, sources).uses {
+        for (used, line) in uses {
+            let (user_path, used_path) = (std::path::Path::new(&user), std::path::Path::new(&used));
+            let shared = user_path.iter().zip(used_path).take_while(|(one, other)| one == other).count();
+            let folder: std::path::PathBuf = user_path.iter().take(shared).collect();
+            let place = |path: &std::path::Path| {
+                let child = path.iter().nth(shared)?.to_str()?.trim_end_matches(".rs").to_owned();
+                lists.get(&folder)?.iter().position(|module| *module == child)
+            };
+            if let (Some(own), Some(other)) = (place(user_path), place(used_path))
+                && other > own
+            {
+                writeln!(wrong, "{user}:{line}: uses {used}, which is below it in the list of {}", folder.display())
+                    .unwrap();
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn core_uses_what_its_lists_of_modules_name_earlier() {
+    let wrong = out_of_order("core/src", &Source::read_without_tests("core/src"));
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+#[test]
+fn an_import_of_a_later_module_is_found() {
+    let sources = [
+        Source::new("src/lib.rs", "pub mod a;\nmod b;\n"),
+        Source::new("src/a/mod.rs", "mod x;\n\nmod y;\n"),
+        Source::new("src/a/x.rs", "use super::y::Y;\n"),
+        Source::new("src/a/y.rs", "use crate::b::B;\n"),
+        Source::new("src/b.rs", "use crate::a::x::X;\n"),
+    ];
+    let wrong = out_of_order("src", &sources);
+    assert_eq!(wrong.lines().count(), 2, "{wrong}");
+    assert!(
+        wrong.contains("src/a/x.rs:1: uses src/a/y.rs") && wrong.contains("src/a/y.rs:1: uses src/b.rs"),
+        "{wrong}"
+    );
+}

@@ -6,7 +6,7 @@
 //! collection that is small altogether is left as it is.
 
 use super::split::{MAX_DOCUMENTS, split_size};
-use super::{Chunk, Cluster, MIN_SPLIT_SIZE, Merge, homes};
+use super::state::{Chunk, Cluster, MIN_SPLIT_SIZE, Merge, homes};
 use std::collections::HashMap;
 
 /// Chunks of a collection that each shard keeps.

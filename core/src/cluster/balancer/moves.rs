@@ -1,7 +1,7 @@
 //! Which chunks go where.
 
+use super::state::{Chunk, Cluster, Move, Reason, weight};
 use super::targets::{Class, Shards, classes};
-use super::{Chunk, Cluster, Move, Reason, weight};
 use std::cmp::Reverse;
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Which chunks are too big, or lie in several zones.
 
-use super::{Cluster, Collection, Cut, MAX_PARTS, MIN_SPLIT_SIZE, Split, YOUNG_CHUNKS, homes};
+use super::state::{Cluster, Collection, Cut, MAX_PARTS, MIN_SPLIT_SIZE, Split, YOUNG_CHUNKS, homes};
 use crate::cluster::chunk_map::ShardId;
 use std::collections::HashSet;
 

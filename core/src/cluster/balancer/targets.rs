@@ -4,7 +4,7 @@
 //! ones put there: with zones that are apart or nested in each other, as they mostly are, that is the most even
 //! distribution there is.
 
-use super::{Cluster, Collection, Reason, ZoneId, weight};
+use super::state::{Cluster, ZoneId, weight};
 use crate::cluster::chunk_map::ShardId;
 use std::collections::{HashMap, HashSet};
 
@@ -162,46 +162,6 @@ fn pour(shards: &Shards<'_>, class: &mut Class, total: u64, below: &mut [u64]) -
     }
     class.homes = homes;
     low
-}
-
-/// Why a collection does not comply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compliance {
-    /// chunks are on a shard where they must not stay, or are uneven
-    Violated(Reason),
-    /// nothing is to be done
-    Compliant,
-}
-
-/// Whether a collection, by position, is where it should be; the gravest reason if not. It counts also if its balancing
-/// is off.
-pub fn compliance(cluster: &Cluster, collection: usize) -> Compliance {
-    let shards = Shards::of(cluster);
-    let classes = classes(&shards, collection);
-    let all = || (0..cluster.shards.len()).flat_map(|shard| classes.iter().map(move |class| (shard, class)));
-    let holds = |(shard, class): &(usize, &Class)| !class.chunks(*shard).is_empty();
-    if all().filter(holds).any(|(shard, class)| !shards.allows(shard, class.zone)) {
-        return Compliance::Violated(Reason::Zone);
-    }
-    if all().filter(holds).any(|(shard, _)| cluster.shards[shard].draining) {
-        return Compliance::Violated(Reason::Draining);
-    }
-    let uneven = |class: &Class| {
-        let most = |part: &dyn Fn(usize) -> u64| class.homes.iter().map(|&shard| part(shard)).max().unwrap_or(0);
-        most(&|shard| class.excess(shard)) + most(&|shard| class.lack(shard)) > class.threshold
-    };
-    // What no move can mend is no violation.
-    let can_move = |collection: &Collection| {
-        let mut one = Cluster { shards: cluster.shards.clone(), collections: vec![collection.clone()] };
-        one.collections[0].balance = true;
-        one.collections[0].chunks.iter_mut().for_each(|chunk| (chunk.pinned, chunk.resting) = (false, false));
-        one.shards.iter_mut().for_each(|shard| shard.unavailable = false);
-        !super::moves::moves(&one).is_empty()
-    };
-    if classes.iter().any(uneven) && can_move(&cluster.collections[collection]) {
-        return Compliance::Violated(Reason::Evenness);
-    }
-    Compliance::Compliant
 }
 
 /// How far a cluster is from its targets.

@@ -1,6 +1,8 @@
 //! Properties of the policy, on made clusters that are driven until nothing is left to do.
 
+use super::state::*;
 use super::*;
+use crate::cluster::chunk_map::ShardId;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 

@@ -1,12 +1,13 @@
 //! Arithmetic, with MongoDB's promotions: int grows into long, long into double; anything with a double is a double,
 //! with a decimal a decimal.
 
+use super::decimal::{continued, decimal_power};
 use super::node::Call;
-use super::operand::Operand;
-use super::operators::{Arguments, Operator};
-use super::trigonometry::decimal_function;
+use super::parse::{Arguments, Operator};
 use crate::error::{Error, Kind, Result};
-use crate::values::document::number::{self, Decimal, Number};
+use crate::query::accumulator::Sum;
+use crate::query::operand::Operand;
+use crate::values::document::number::{self, Decimal, Number, are_decimal, finite, quotient, shortest};
 use bigdecimal::{BigDecimal, RoundingMode, Signed, ToPrimitive, Zero};
 use std::num::NonZeroU64;
 
@@ -53,91 +54,13 @@ pub(super) fn numeric(call: &Call<'_>, apply: impl FnOnce(&Number) -> Result<Num
     }
 }
 
-/// A function that yields a double, or a decimal for a decimal.
-pub(super) fn continued(
-    number: &Number,
-    double: fn(f64) -> f64,
-    decimal: super::trigonometry::DecimalFunction,
-) -> Number {
-    match number {
-        Number::Decimal(value) => Number::Decimal(decimal_function(value, double, decimal)),
-        number => Number::Double(double(number.to_f64())),
-    }
-}
-
-/// A sum: integers exactly, doubles with the lost low parts carried along, decimals as decimals.
-#[derive(Clone, Debug)]
-pub(super) struct Sum {
-    integers: i128,
-    double: f64,
-    /// what rounding took from `double`
-    lost: f64,
-    has_double: bool,
-    decimal: Option<Decimal>,
-}
-
-impl Sum {
-    pub fn new() -> Sum {
-        Sum { integers: 0, double: 0.0, lost: 0.0, has_double: false, decimal: None }
-    }
-
-    pub fn add(&mut self, number: &Number) -> Result<()> {
-        match number {
-            Number::Int(value) => self.integers += i128::from(*value),
-            Number::Double(value) => {
-                self.has_double = true;
-                let sum = self.double + value;
-                let part = sum - self.double;
-                let lost = (self.double - (sum - part)) + (value - part);
-                self.double = sum;
-                if lost.is_finite() {
-                    self.lost += lost;
-                }
-            }
-            Number::Decimal(value) => {
-                let total = Number::Decimal(self.decimal.take().unwrap_or_else(|| Number::Int(0).to_decimal()));
-                self.decimal = Some(total.add(&Number::Decimal(value.clone()))?.to_decimal());
-            }
-        }
-        Ok(())
-    }
-
-    /// The integer part where there is nothing else and it fits a long.
-    fn as_long(&self) -> Option<i64> {
-        if self.has_double || self.decimal.is_some() { None } else { i64::try_from(self.integers).ok() }
-    }
-
-    pub fn total(&self) -> Result<Number> {
-        if let Some(long) = self.as_long() {
-            return Ok(Number::Int(long));
-        }
-        // Integers beyond 2^53 are added in two parts, each of which a double holds.
-        let (high, low) = (self.integers >> 32 << 32, self.integers & 0xFFFF_FFFF);
-        let mut double = Sum { integers: 0, ..self.clone() };
-        double.add(&Number::Double(high as f64))?;
-        double.add(&Number::Double(low as f64))?;
-        let non_decimal = double.double + double.lost;
-        match &self.decimal {
-            None => Ok(Number::Double(non_decimal)),
-            Some(decimal) => {
-                let rest = if self.has_double {
-                    Number::Double(non_decimal)
-                } else {
-                    Number::Decimal(Decimal::rounded(BigDecimal::from(self.integers)))
-                };
-                Number::Decimal(decimal.clone()).add(&rest)
-            }
-        }
-    }
-}
-
 fn add(call: &Call<'_>) -> Result<Operand<'static>> {
-    let mut sum = Sum::new();
+    let mut sum = Sum::default();
     let mut date = None;
     for operand in call.arguments() {
         let operand = operand?;
         if let Some(number) = operand.number() {
-            sum.add(&number)?;
+            sum.add(&number);
         } else if let Some(millis) = operand.date() {
             if date.replace(millis).is_some() {
                 return fail(Kind::Location16612, "only one date allowed in an $add expression");
@@ -150,8 +73,8 @@ fn add(call: &Call<'_>) -> Result<Operand<'static>> {
         }
     }
     match date {
-        None => Ok(Operand::number_of(sum.total()?)),
-        Some(millis) => Ok(Operand::date_of(shifted(millis, &sum.total()?, i64::checked_add)?)),
+        None => Ok(Operand::number_of(sum.total())),
+        Some(millis) => Ok(Operand::date_of(shifted(millis, &sum.total(), i64::checked_add)?)),
     }
 }
 
@@ -229,18 +152,6 @@ fn multiply(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(Operand::number_of(product))
 }
 
-/// A number that decimal arithmetic computes with; None for NaN and the infinities.
-fn finite(number: &Number) -> Option<BigDecimal> {
-    match number.to_decimal() {
-        Decimal::Finite(value) => Some(*value),
-        _ => None,
-    }
-}
-
-fn are_decimal(left: &Number, right: &Number) -> bool {
-    matches!(left, Number::Decimal(_)) || matches!(right, Number::Decimal(_))
-}
-
 fn divide(call: &Call<'_>) -> Result<Operand<'static>> {
     let (left, right) = (call.argument(0)?, call.argument(1)?);
     let (Some(a), Some(b)) = (left.number(), right.number()) else {
@@ -263,43 +174,6 @@ fn is_zero(number: &Number) -> bool {
         Number::Double(value) => *value == 0.0,
         Number::Decimal(Decimal::Finite(value)) => value.is_zero(),
         Number::Decimal(_) => false,
-    }
-}
-
-/// The quotient; the divisor is not zero.
-pub(super) fn quotient(a: &Number, b: &Number) -> Number {
-    if !are_decimal(a, b) {
-        return Number::Double(a.to_f64() / b.to_f64());
-    }
-    Number::Decimal(match (finite(a), finite(b)) {
-        (Some(a), Some(b)) => Decimal::rounded(shortest(quotient_of(&a, &b))),
-        _ => Decimal::of_f64(a.to_f64() / b.to_f64()),
-    })
-}
-
-/// The quotient to more digits than a decimal128 has.
-fn quotient_of(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
-    let (a_digits, b_digits) = (a.digits() as i64, b.digits() as i64);
-    let places = (2 * DECIMAL_DIGITS as i64 + b_digits - a_digits).max(0);
-    let (dividend, dividend_scale) = a.as_bigint_and_scale();
-    let (divisor, divisor_scale) = b.as_bigint_and_scale();
-    let power = BigDecimal::new(1.into(), -places).with_scale(0).into_bigint_and_scale().0;
-    let scaled = dividend.into_owned() * power;
-    let (whole, rest) = (&scaled / &*divisor, &scaled % &*divisor);
-    // A last digit that is not zero stands for what is left, so that rounding sees it.
-    let whole = if rest.is_zero() { whole * 10 } else { whole * 10 + scaled.signum() * divisor.signum() };
-    BigDecimal::new(whole, dividend_scale - divisor_scale + places + 1)
-}
-
-/// Without zeros behind the last digit, but no exponent above zero.
-fn shortest(value: BigDecimal) -> BigDecimal {
-    let value = value.normalized();
-    if value.fractional_digit_count() < 0
-        && value.digits() as i64 - value.fractional_digit_count() <= DECIMAL_DIGITS as i64
-    {
-        value.with_scale(0)
-    } else {
-        value
     }
 }
 
@@ -444,9 +318,7 @@ fn power(call: &Call<'_>) -> Result<Operand<'static>> {
             None if *a == -1 => Number::Int(if b % 2 == 0 { 1 } else { -1 }),
             None => Number::Double((*a as f64).powf(*b as f64)),
         },
-        _ if are_decimal(&a, &b) => {
-            Number::Decimal(super::trigonometry::decimal_power(&a.to_decimal(), &b.to_decimal()))
-        }
+        _ if are_decimal(&a, &b) => Number::Decimal(decimal_power(&a.to_decimal(), &b.to_decimal())),
         _ => Number::Double(a.to_f64().powf(b.to_f64())),
     }))
 }

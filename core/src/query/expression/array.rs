@@ -1,12 +1,11 @@
 //! Arrays.
 
 use super::node::{Call, Node};
-use super::object::Fields;
-use super::operand::Operand;
-use super::operators::{Arguments, Operator, Parameter, Refusal};
-use super::parse::Parser;
+use super::parse::{Arguments, Operator, Parameter, Parser, Refusal};
 use crate::budget;
 use crate::error::{Error, Kind, Result};
+use crate::query::fields::Fields;
+use crate::query::operand::Operand;
 use crate::values::document::MAX_DOCUMENT_BYTES;
 use crate::values::document::ext_json;
 use crate::values::document::number::Number;

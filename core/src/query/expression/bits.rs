@@ -1,9 +1,9 @@
 //! Bitwise operators, over int and long.
 
 use super::node::Call;
-use super::operand::Operand;
-use super::operators::Operator;
+use super::parse::Operator;
 use crate::error::{Error, Kind, Result};
+use crate::query::operand::Operand;
 use crate::values::document::number::Number;
 
 pub(super) const OPERATORS: &[Operator] = &[

@@ -1,10 +1,9 @@
 //! Comparison, logic, and choices between expressions.
 
 use super::node::{Call, Node};
-use super::operand::Operand;
-use super::operators::{Arguments, Operator};
-use super::parse::{Parser, check_count};
+use super::parse::{Arguments, Operator, Parser, check_count};
 use crate::error::{Error, Kind, Result};
+use crate::query::operand::Operand;
 use crate::values::document::ext_json;
 use serde_json::Value as Json;
 use std::cmp::Ordering;

@@ -2,9 +2,9 @@
 
 use super::date_format::parse_date;
 use super::node::Call;
-use super::operand::Operand;
-use super::operators::{Arguments, Operator, Parameter, Refusal};
+use super::parse::{Arguments, Operator, Parameter, Refusal};
 use crate::error::{Error, Kind, Result};
+use crate::query::operand::Operand;
 use crate::values::document::number::{Decimal, Number};
 use crate::values::document::text;
 use crate::values::document::value::Value;

@@ -1,10 +1,9 @@
 //! Dates: their parts, in the calendar and by ISO weeks.
 
 use super::node::{Call, Node};
-use super::operand::Operand;
-use super::operators::{Arguments, Operator, Parameter, Refusal};
-use super::parse::Parser;
+use super::parse::{Arguments, Operator, Parameter, Parser, Refusal};
 use crate::error::{Error, Kind, Result};
+use crate::query::operand::Operand;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use jiff::civil::{Date, DateTime, ISOWeekDate, Weekday};

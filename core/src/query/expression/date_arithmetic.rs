@@ -4,9 +4,9 @@
 
 use super::date::{self, local, millis_at, millis_of, offset_millis};
 use super::node::Call;
-use super::operand::Operand;
-use super::operators::{Arguments, Operator, Parameter, Refusal};
+use super::parse::{Arguments, Operator, Parameter, Refusal};
 use crate::error::{Error, Kind, Result};
+use crate::query::operand::Operand;
 use jiff::civil::{Date, DateTime, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Span, Unit as SpanUnit};

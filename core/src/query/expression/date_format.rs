@@ -2,9 +2,9 @@
 
 use super::date::{self, local, millis_at, offset_millis, utc, week};
 use super::node::Call;
-use super::operand::Operand;
-use super::operators::{Arguments, Operator, Parameter, Refusal};
+use super::parse::{Arguments, Operator, Parameter, Refusal};
 use crate::error::{Error, Kind, Result};
+use crate::query::operand::Operand;
 use jiff::civil::{Date, DateTime, ISOWeekDate, Weekday};
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;

@@ -3,42 +3,48 @@
 //! * [`parse`] turns JSON into a tree; unknown operators, wrong numbers of arguments and wrong names fail there, and
 //!   what does not depend on the document is computed there.
 //! * [`node`] is the tree, its evaluation, and the scope with the variables.
-//! * [`operand`] is a value during evaluation.
 //! * [`operators`] joins the tables of operators; each table stands beside its functions, by subject.
 //!
 //! Nothing here knows what an expression is for: `$expr`, projections and updates share it.
 
+mod node;
+
+mod parse;
+
 mod accumulator;
+mod decimal;
+
 mod arithmetic;
-mod array;
 mod bits;
 mod boolean;
-mod convert;
 mod date;
 mod date_arithmetic;
 mod date_format;
-mod node;
 mod object;
-pub(crate) mod operand;
-mod operators;
-mod parse;
 mod percentile;
 mod regex;
 mod set;
-mod string;
 mod trigonometry;
 mod variable;
+
+mod array;
+mod convert;
+
+mod string;
+
+mod operators;
 
 use crate::budget::Evaluation;
 use crate::error::Result;
 use crate::query::environment::Environment;
+use crate::query::operand::Operand;
 use crate::values::collation::Collator;
 use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
 use crate::values::path;
 use node::{Node, Scope, Variable};
-use operand::Operand;
 use serde_json::Value as Json;
+use std::collections::BTreeSet;
 
 pub(crate) use parse::check_variable_name;
 
@@ -56,7 +62,7 @@ impl Expression {
     /// fails whatever the document.
     pub fn parse(json: &Json, environment: &Environment) -> Result<Expression> {
         let _evaluation = Evaluation::begin();
-        Ok(Expression { root: parse::expression(json, environment)? })
+        Ok(Expression { root: parse::expression(json, environment, operators::find)? })
     }
 
     /// True for the name of an operator of MongoDB's, such as `$add`.
@@ -91,6 +97,12 @@ impl Expression {
         self.root.evaluate(&Scope::new(document, collator))
     }
 
+    /// The paths of the document that the value is made of; None for all of it.
+    pub(crate) fn fields_read(&self) -> Option<BTreeSet<String>> {
+        let mut paths = BTreeSet::new();
+        self.root.read(&mut paths).then_some(paths)
+    }
+
     /// Every equality of a field's path with a constant that must hold for the expression to be true: its own, or
     /// those of the `$and` that it is. The value is never null, undefined, or an array.
     pub(crate) fn required_equalities(&self) -> Vec<(&str, &Value)> {
@@ -101,8 +113,8 @@ impl Expression {
 }
 
 fn required<'n>(node: &'n Node, found: &mut Vec<(&'n str, &'n Value)>) {
-    let Node::Call(operator, arguments) = node else { return };
-    match (operator.name, arguments.as_slice()) {
+    let Node::Call(function, arguments) = node else { return };
+    match (function.name, arguments.as_slice()) {
         ("$and", nodes) => nodes.iter().for_each(|node| required(node, found)),
         ("$eq", [Node::Path(Variable::Root, path), Node::Constant(value)])
         | ("$eq", [Node::Constant(value), Node::Path(Variable::Root, path)])

@@ -2,15 +2,15 @@
 //!
 //! INVARIANT: a variable's place counts the scopes between its use and its binding, so evaluation never looks up a name.
 
-use super::operand::Operand;
-use super::operators::Operator;
 use crate::budget;
 use crate::error::Result;
+use crate::query::operand::Operand;
 use crate::values::collation::Collator;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::order;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A part of an expression.
@@ -26,8 +26,8 @@ pub(super) enum Node {
     Object(Vec<(String, Node)>),
     /// an array of computed elements
     Array(Vec<Node>),
-    /// an operator and its arguments
-    Call(&'static Operator, Vec<Node>),
+    /// an operator with its arguments
+    Call(&'static Function, Vec<Node>),
 }
 
 /// Where a variable's value comes from.
@@ -41,7 +41,15 @@ pub(super) enum Variable {
     Bound(usize),
 }
 
-impl fmt::Debug for Operator {
+/// What an operator does with its arguments.
+pub(super) struct Function {
+    pub name: &'static str,
+    /// true if equal arguments give equal results
+    pub pure: bool,
+    pub evaluate: for<'s> fn(&Call<'s>) -> Result<Operand<'s>>,
+}
+
+impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
@@ -98,6 +106,19 @@ impl<'s> Scope<'s> {
 }
 
 impl Node {
+    /// Collects the paths of the document that it looks at; false if that is all of it.
+    pub(super) fn read(&self, paths: &mut BTreeSet<String>) -> bool {
+        match self {
+            Node::Path(Variable::Root, path) => {
+                paths.insert(path.clone());
+                !path.is_empty()
+            }
+            Node::Constant(_) | Node::Absent | Node::Path(..) => true,
+            Node::Object(fields) => fields.iter().all(|(_, node)| node.read(paths)),
+            Node::Array(nodes) | Node::Call(_, nodes) => nodes.iter().all(|node| node.read(paths)),
+        }
+    }
+
     /// The value in a scope.
     pub(super) fn evaluate<'s>(&'s self, scope: &Scope<'s>) -> Result<Operand<'s>> {
         budget::step();
@@ -120,7 +141,7 @@ impl Node {
                 let items = items.iter().map(|node| Ok(node.evaluate(scope)?.into_value()));
                 Operand::Made(Value::Array(items.collect::<Result<_>>()?))
             }
-            Node::Call(operator, arguments) => (operator.evaluate)(&Call::new(operator.name, arguments, *scope))?,
+            Node::Call(function, arguments) => (function.evaluate)(&Call::new(function.name, arguments, *scope))?,
         })
     }
 }

@@ -2,19 +2,15 @@
 
 use super::node::Call;
 use super::node::Node;
-use super::operand::Operand;
-use super::operators::{Arguments, Operator};
-use super::parse::Parser;
-use crate::budget;
+use super::parse::{Arguments, Operator, Parser};
 use crate::error::{Error, Kind, Result};
+use crate::query::operand::Operand;
 use crate::values::document::ext_json;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use serde_json::Value as Json;
-use std::collections::HashMap;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::any("$mergeObjects", merge),
     Operator::new("$getField", Arguments::Special(parse_get), get),
     Operator::new("$setField", Arguments::Special(|parser, json| parse_set(parser, json, "$setField")), set),
     Operator::new("$unsetField", Arguments::Special(|parser, json| parse_set(parser, json, "$unsetField")), set),
@@ -23,59 +19,6 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T> {
     Err(Error::new(kind, message))
-}
-
-/// A document that is being made.
-#[derive(Default)]
-pub(super) struct Fields {
-    fields: Vec<(String, Value)>,
-    positions: HashMap<String, usize>,
-}
-
-impl Fields {
-    /// Sets a field, or adds it at the end.
-    pub(super) fn put(&mut self, name: String, value: Value) {
-        budget::step();
-        match self.positions.get(&name) {
-            Some(position) => self.fields[*position].1 = value,
-            None => {
-                self.positions.insert(name.clone(), self.fields.len());
-                self.fields.push((name, value));
-            }
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.fields.is_empty()
-    }
-
-    pub(super) fn into_value(self) -> Value {
-        Value::Object(self.fields)
-    }
-}
-
-fn merge(call: &Call<'_>) -> Result<Operand<'static>> {
-    let mut merged = Fields::default();
-    let mut one = |document: Operand<'_>| {
-        if document.is_nullish() {
-            return Ok(());
-        }
-        let type_name = document.type_name();
-        let Some(fields) = document.into_fields() else {
-            let message = format!("$mergeObjects requires object inputs, but input is of type {type_name}");
-            return fail(Kind::Location40400, message);
-        };
-        fields.into_iter().for_each(|(name, value)| merged.put(name, value.into_value()));
-        Ok(())
-    };
-    for document in call.arguments() {
-        let document = document?;
-        match document.clone().into_items() {
-            Some(items) if call.len() == 1 => items.into_iter().try_for_each(&mut one)?,
-            _ => one(document)?,
-        }
-    }
-    Ok(Operand::Made(merged.into_value()))
 }
 
 fn found(json: &Json) -> &'static str {

@@ -1,9 +1,11 @@
-//! From JSON to an expression's tree.
+//! From JSON to an expression's tree; how an operator takes its arguments.
+//!
+//! The parser is given the operators, as these parse their own arguments with it.
 
-use super::node::{Call, Node, Scope, Variable};
-use super::operators::{self, Arguments, Operator};
+use super::node::{Call, Function, Node, Scope, Variable};
 use crate::error::{Error, Kind, Result};
 use crate::query::environment::Environment;
+use crate::query::operand::Operand;
 use crate::values::document::ext_json;
 use crate::values::document::raw;
 use crate::values::document::value::Value;
@@ -15,14 +17,110 @@ use std::collections::HashMap;
 /// The deepest nesting of an expression, as of a document.
 const MAX_LEVELS: usize = 100;
 
+/// An operator: `{name: arguments}`.
+pub(super) struct Operator {
+    pub function: Function,
+    pub arguments: Arguments,
+}
+
+/// How an operator takes its arguments.
+pub(super) enum Arguments {
+    /// at least and at most so many in an array; one may stand alone
+    Positional(usize, usize),
+    /// by name
+    Named(&'static [Parameter], Refusal),
+    /// its own way
+    Special(fn(&mut Parser<'_>, &Json) -> Result<Vec<Node>>),
+}
+
+/// An argument that has a name.
+pub(super) struct Parameter {
+    pub name: &'static str,
+    /// the error if it is not given
+    pub required: Option<Kind>,
+    /// true if it is not always evaluated
+    pub lazy: bool,
+}
+
+impl Parameter {
+    pub const fn required(name: &'static str, kind: Kind) -> Parameter {
+        Parameter { name, required: Some(kind), lazy: false }
+    }
+
+    pub const fn optional(name: &'static str) -> Parameter {
+        Parameter { name, required: None, lazy: false }
+    }
+
+    pub const fn lazy(name: &'static str) -> Parameter {
+        Parameter { name, required: None, lazy: true }
+    }
+}
+
+/// The errors of arguments that should have names.
+pub(super) struct Refusal {
+    /// they are no object
+    pub object: Kind,
+    /// a name is not known
+    pub name: Kind,
+}
+
+impl Refusal {
+    pub fn no_object(&self, operator: &str, found: &Json) -> Error {
+        let found = ext_json::from_json(found).map_or("object", |value| value.type_name());
+        Error::new(self.object, format!("{operator} only supports an object as its argument, found: {found}"))
+    }
+
+    pub fn unknown(&self, operator: &str, name: &str) -> Error {
+        Error::new(self.name, format!("Unrecognized argument to {operator}: {name}"))
+    }
+}
+
+impl Operator {
+    /// An operator whose result depends on its arguments alone.
+    pub const fn new(
+        name: &'static str,
+        arguments: Arguments,
+        evaluate: for<'s> fn(&Call<'s>) -> Result<Operand<'s>>,
+    ) -> Operator {
+        Operator { function: Function { name, pure: true, evaluate }, arguments }
+    }
+
+    /// One that takes so many arguments.
+    pub const fn exactly(
+        name: &'static str,
+        count: usize,
+        evaluate: for<'s> fn(&Call<'s>) -> Result<Operand<'s>>,
+    ) -> Operator {
+        Operator::new(name, Arguments::Positional(count, count), evaluate)
+    }
+
+    /// One that takes any number of arguments.
+    pub const fn any(name: &'static str, evaluate: for<'s> fn(&Call<'s>) -> Result<Operand<'s>>) -> Operator {
+        Operator::new(name, Arguments::Positional(0, usize::MAX), evaluate)
+    }
+
+    /// One that binds variables while it evaluates, or is not the same every time.
+    pub const fn impure(
+        name: &'static str,
+        arguments: Arguments,
+        evaluate: for<'s> fn(&Call<'s>) -> Result<Operand<'s>>,
+    ) -> Operator {
+        Operator { function: Function { name, pure: false, evaluate }, arguments }
+    }
+}
+
+/// Finds an operator by its name.
+pub(super) type Operators = fn(&str) -> Result<&'static Operator>;
+
 /// Parses a whole expression.
-pub(super) fn expression(json: &Json, environment: &Environment) -> Result<Node> {
-    Parser { environment, bound: Vec::new(), places: HashMap::new(), lazy: 0, level: 0 }.node(json)
+pub(super) fn expression(json: &Json, environment: &Environment, operators: Operators) -> Result<Node> {
+    Parser { environment, operators, bound: Vec::new(), places: HashMap::new(), lazy: 0, level: 0 }.node(json)
 }
 
 /// The variables that are in sight while parsing.
 pub(super) struct Parser<'p> {
     pub environment: &'p Environment,
+    operators: Operators,
     /// names of bound variables, the innermost last
     bound: Vec<String>,
     /// where each name is bound, the innermost last
@@ -139,7 +237,7 @@ impl Parser<'_> {
         if path.is_empty() {
             return Ok(Node::Constant(value));
         }
-        let found = super::operand::Operand::Made(value).at(&path);
+        let found = Operand::Made(value).at(&path);
         Ok(found.into_option().map_or(Node::Path(Variable::Remove, String::new()), Node::Constant))
     }
 
@@ -152,10 +250,7 @@ impl Parser<'_> {
                 let message = format!("an expression specification must contain exactly one field, found {json}");
                 return Err(Error::new(Kind::Location15983, message));
             }
-            let Some(operator) = operators::find(name) else {
-                return Err(operators::unknown(name));
-            };
-            return self.call(operator, &fields[name]);
+            return self.call((self.operators)(name)?, &fields[name]);
         }
         let mut nodes = Vec::with_capacity(fields.len());
         for (name, json) in fields {
@@ -189,13 +284,15 @@ impl Parser<'_> {
                 };
                 // The number of arguments counts before what is wrong with one of them.
                 let count = if let Json::Array(items) = argument { items.len() } else { 1 };
-                check_count(operator.name, count, *least, *most)?;
+                check_count(operator.function.name, count, *least, *most)?;
                 nodes?
             }
             Arguments::Named(parameters, refuse) => {
-                let Json::Object(fields) = argument else { return Err(refuse.no_object(operator.name, argument)) };
+                let Json::Object(fields) = argument else {
+                    return Err(refuse.no_object(operator.function.name, argument));
+                };
                 if let Some(unknown) = fields.keys().find(|name| !parameters.iter().any(|known| known.name == *name)) {
-                    return Err(refuse.unknown(operator.name, unknown));
+                    return Err(refuse.unknown(operator.function.name, unknown));
                 }
                 let mut nodes = Vec::with_capacity(parameters.len());
                 for parameter in *parameters {
@@ -204,7 +301,8 @@ impl Parser<'_> {
                         (Some(json), _) => self.node(json)?,
                         (None, None) => Node::Absent,
                         (None, Some(kind)) => {
-                            let message = format!("Missing '{}' parameter to {}", parameter.name, operator.name);
+                            let message =
+                                format!("Missing '{}' parameter to {}", parameter.name, operator.function.name);
                             return Err(Error::new(kind, message));
                         }
                     });
@@ -212,26 +310,26 @@ impl Parser<'_> {
                 nodes
             }
         };
-        self.fold(operator, nodes)
+        self.fold(&operator.function, nodes)
     }
 
     /// What is the same for every document is computed once.
-    fn fold(&mut self, operator: &'static Operator, nodes: Vec<Node>) -> Result<Node> {
+    fn fold(&mut self, function: &'static Function, nodes: Vec<Node>) -> Result<Node> {
         let constant = |node: &Node| matches!(node, Node::Constant(_) | Node::Absent | Node::Path(Variable::Remove, _));
-        if !operator.pure || !nodes.iter().all(constant) {
-            return Ok(Node::Call(operator, nodes));
+        if !function.pure || !nodes.iter().all(constant) {
+            return Ok(Node::Call(function, nodes));
         }
         let nothing = write::value(&Value::Object(Vec::new()))?;
-        let Some(document) = raw::document(&nothing) else { return Ok(Node::Call(operator, nodes)) };
+        let Some(document) = raw::document(&nothing) else { return Ok(Node::Call(function, nodes)) };
         let folded = {
             let collator = self.environment.collator().map(|collator| &**collator);
-            let call = Call::new(operator.name, &nodes, Scope::new(document, collator));
-            (operator.evaluate)(&call).map(|operand| operand.into_option())
+            let call = Call::new(function.name, &nodes, Scope::new(document, collator));
+            (function.evaluate)(&call).map(|operand| operand.into_option())
         };
         match folded {
             Ok(Some(value)) => Ok(Node::Constant(value)),
             Ok(None) => Ok(Node::Path(Variable::Remove, String::new())),
-            Err(_) if self.lazy > 0 => Ok(Node::Call(operator, nodes)),
+            Err(_) if self.lazy > 0 => Ok(Node::Call(function, nodes)),
             Err(error) => Err(error),
         }
     }

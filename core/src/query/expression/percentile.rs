@@ -1,9 +1,9 @@
 //! `$percentile` and `$median` over an array of numbers.
 
 use super::node::Call;
-use super::operand::Operand;
-use super::operators::{Arguments, Operator, Parameter, Refusal};
+use super::parse::{Arguments, Operator, Parameter, Refusal};
 use crate::error::{Error, Kind, Result};
+use crate::query::operand::Operand;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 

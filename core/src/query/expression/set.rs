@@ -1,9 +1,9 @@
 //! Arrays as sets: order and repetition do not count.
 
 use super::node::Call;
-use super::operand::Operand;
-use super::operators::Operator;
+use super::parse::Operator;
 use crate::error::{Error, Kind, Result};
+use crate::query::operand::Operand;
 use crate::values::document::value::Value;
 
 pub(super) const OPERATORS: &[Operator] = &[

@@ -3,10 +3,10 @@
 use super::array::{int32, search_bounds};
 use super::convert;
 use super::node::Call;
-use super::operand::Operand;
-use super::operators::{Arguments, Operator, Parameter, Refusal};
+use super::parse::{Arguments, Operator, Parameter, Refusal};
 use crate::budget;
 use crate::error::{Error, Kind, Result};
+use crate::query::operand::Operand;
 use crate::values::document::value::Value;
 use memchr::memmem;
 

@@ -1,10 +1,9 @@
 //! Operators that bind variables, and the random number.
 
 use super::node::{Call, Node};
-use super::operand::Operand;
-use super::operators::{Arguments, Operator};
-use super::parse::{Parser, check_variable_name};
+use super::parse::{Arguments, Operator, Parser, check_variable_name};
 use crate::error::{Error, Kind, Result};
+use crate::query::operand::Operand;
 use crate::values::document::ext_json;
 use crate::values::document::value::Value;
 use serde_json::{Map, Value as Json};

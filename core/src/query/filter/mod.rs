@@ -10,15 +10,19 @@
 //! * [`schema`] is `$jsonSchema`.
 
 mod bits;
-mod bounds;
-mod implication;
-mod matching;
 mod modulo;
+mod types;
+
+mod schema;
+
 mod node;
+
+mod bounds;
+mod matching;
 mod parse;
 mod position;
-mod schema;
-mod types;
+
+mod implication;
 
 use crate::budget::Evaluation;
 use crate::error::{Error, Kind, Result};
@@ -31,6 +35,8 @@ use crate::values::document::value::Value;
 use crate::values::key::KeyRanges;
 use crate::values::path::{self, Base};
 use node::{Node, Test};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 /// A parsed filter.
 #[derive(Debug)]
@@ -110,6 +116,16 @@ impl Filter {
     /// True if the answer depends on values at such paths alone.
     pub fn looks_only_at(&self, accepts: impl Fn(&str) -> bool) -> bool {
         self.root.looks_only_at(&accepts)
+    }
+
+    /// The paths that the answer depends on; None if these are not known.
+    pub(crate) fn fields_read(&self) -> Option<BTreeSet<String>> {
+        let paths = RefCell::new(BTreeSet::new());
+        let collect = |path: &str| {
+            paths.borrow_mut().insert(path.to_owned());
+            true
+        };
+        self.looks_only_at(collect).then(|| paths.into_inner())
     }
 
     /// True if both documents have the same bytes wherever the answer may depend on them, which so is the same.

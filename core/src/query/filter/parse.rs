@@ -11,7 +11,7 @@ use super::types::Types;
 use crate::error::{Error, Kind, Result};
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
-use crate::query::expression::operand::Operand;
+use crate::query::operand::Operand;
 use crate::query::regex::Pattern;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;

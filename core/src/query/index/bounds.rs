@@ -5,7 +5,8 @@
 //! the index says ([`wanted_within`](IndexKeys::wanted_within)) only narrows the search, and the document decides
 //! ([`first_key_within`](IndexKeys::first_key_within)).
 
-use super::{APART, IndexKeys};
+use super::columns::APART;
+use super::keys::IndexKeys;
 use crate::error::{Error, Kind, Result};
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;

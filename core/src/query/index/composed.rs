@@ -1,6 +1,6 @@
 //! Ranges of whole keys, as entries have them: made of what is demanded of one column after the other.
 
-use super::IndexKeys;
+use super::keys::IndexKeys;
 use crate::values::key::encode::prefix_successor;
 use crate::values::key::{KeyRange, KeyRanges};
 

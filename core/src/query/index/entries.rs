@@ -9,7 +9,7 @@
 //! of an array as a whole, as [`path::any`](crate::values::path::any) walks; a document whose path leads nowhere has null. Columns
 //! that lead through no common array have every combination of their values.
 
-use super::IndexKeys;
+use super::keys::IndexKeys;
 use crate::error::{Error, Kind, Result};
 use crate::query::sort::EMPTY_ARRAY;
 use crate::values::document::raw::{RawArray, RawObject, RawValue};

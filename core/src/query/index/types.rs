@@ -5,21 +5,17 @@
 //! 0 is what is likely: `decode`'s reading of the key, and of a whole field's null that it is missing. Zeros at the end
 //! are left out, so the column is mostly empty.
 //!
-//! RULE: for a document that does not stand apart, [`IndexKeys::restored`] of its keys and [`IndexKeys::types`] has at, and
+//! RULE: for a document that does not stand apart, `IndexKeys::restored` of its keys and `IndexKeys::types` has at, and
 //! below, each of the index's paths what the document has there; and of what is around them the documents that lead there.
 
-use super::IndexKeys;
-use crate::error::{Error, Kind, Result};
 use crate::values::document::element::Element;
 use crate::values::document::number::{Decimal, Number};
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
-use crate::values::document::write;
-use crate::values::key::encode::decode;
 use crate::values::path;
 
 /// What the key says.
-const PLAIN: u8 = 0;
+pub(super) const PLAIN: u8 = 0;
 /// A double, of an integer's key.
 const DOUBLE: u8 = 1;
 /// A decimal; two bytes follow, how many of its digits stand behind the point.
@@ -29,77 +25,14 @@ const SPECIAL_DECIMAL: u8 = 3;
 /// A symbol, of a string's key.
 const SYMBOL: u8 = 1;
 /// Null, of a key that whole fields have, too, if they are missing.
-const PRESENT_NULL: u8 = 1;
+pub(super) const PRESENT_NULL: u8 = 1;
 /// Added to the number of documents that lead to a missing field, if there are any.
-const MISSING_BELOW: u8 = 1;
+pub(super) const MISSING_BELOW: u8 = 1;
 /// Undefined, of null's key.
-const UNDEFINED: u8 = u8::MAX;
-
-impl IndexKeys {
-    /// True if the values of documents that do not stand apart can be told from the b-tree alone.
-    pub fn has_types(&self) -> bool {
-        self.has_tree() && self.hashed.is_none() && self.collation.is_none()
-    }
-
-    /// True if the values at a path are at, or below, one of the index's.
-    pub fn covers(&self, path: &str) -> bool {
-        self.fields.iter().any(|(field, _)| field == path || path::is_below(path, field))
-    }
-
-    /// What the document's keys leave open; nothing of one that stands apart.
-    pub fn types(&self, document: RawObject<'_>) -> Vec<u8> {
-        let mut codes = Vec::new();
-        for (path, _) in &self.fields {
-            match path::resolve(document, path) {
-                None => codes.push(missing(document, path)),
-                Some(RawValue::Number(number)) if number.scale() == 0 => codes.push(PLAIN),
-                Some(value) if self.sets_apart(value) => return Vec::new(),
-                Some(value) => of_field(&Element::of(value), &mut codes),
-            }
-        }
-        let used = codes.iter().rposition(|&code| code != PLAIN).map_or(0, |last| last + 1);
-        codes.truncate(used);
-        codes
-    }
-
-    /// The document that keys and types were made of, as far as they tell, in jsonb.
-    ///
-    /// # Errors
-    /// `BadValue` for what is no such keys, also for those of a document that stands apart.
-    pub fn restored<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, types: &[u8]) -> Result<Vec<u8>> {
-        let malformed = || Error::new(Kind::BadValue, "these are not the keys of a document");
-        let mut codes = Codes(types);
-        let mut fields = Vec::new();
-        let mut told = 0;
-        for ((path, _), key) in self.fields.iter().zip(keys) {
-            let (mut value, rest) = decode(key)?;
-            if !rest.is_empty() {
-                return Err(malformed());
-            }
-            match (&value, codes.peek()) {
-                (Value::Null, PLAIN) => put(&mut fields, path, 0, None),
-                (Value::Null, PRESENT_NULL) => put(&mut fields, path, usize::MAX, Some(Value::Null)),
-                (Value::Null, UNDEFINED) => put(&mut fields, path, usize::MAX, Some(Value::Undefined)),
-                (Value::Null, code) => put(&mut fields, path, usize::from(code - MISSING_BELOW), None),
-                _ => {
-                    retype(&mut value, &mut codes).ok_or_else(malformed)?;
-                    put(&mut fields, path, usize::MAX, Some(value));
-                    told += 1;
-                    continue;
-                }
-            }
-            codes.next();
-            told += 1;
-        }
-        if told < self.fields.len() {
-            return Err(malformed());
-        }
-        write::value(&Value::Object(fields))
-    }
-}
+pub(super) const UNDEFINED: u8 = u8::MAX;
 
 /// The code of a field that is missing.
-fn missing(document: RawObject<'_>, path: &str) -> u8 {
+pub(super) fn missing(document: RawObject<'_>, path: &str) -> u8 {
     let mut around = document;
     let mut documents = 0;
     for name in path.split('.') {
@@ -109,7 +42,7 @@ fn missing(document: RawObject<'_>, path: &str) -> u8 {
     if documents == 0 { PLAIN } else { documents + MISSING_BELOW }
 }
 
-fn of_field(element: &Element<'_>, codes: &mut Vec<u8>) {
+pub(super) fn of_field(element: &Element<'_>, codes: &mut Vec<u8>) {
     match element {
         Element::Null => codes.push(PRESENT_NULL),
         element => of_value(element, codes),
@@ -150,14 +83,14 @@ pub(super) fn of_value(element: &Element<'_>, codes: &mut Vec<u8>) {
 }
 
 /// Codes that are read; behind their end all are [`PLAIN`].
-struct Codes<'a>(&'a [u8]);
+pub(super) struct Codes<'a>(pub(super) &'a [u8]);
 
 impl Codes<'_> {
-    fn peek(&self) -> u8 {
+    pub(super) fn peek(&self) -> u8 {
         self.0.first().copied().unwrap_or(PLAIN)
     }
 
-    fn next(&mut self) -> u8 {
+    pub(super) fn next(&mut self) -> u8 {
         let code = self.peek();
         self.0 = self.0.get(1..).unwrap_or_default();
         code
@@ -165,7 +98,7 @@ impl Codes<'_> {
 }
 
 /// Makes of a key's reading the value that it was; None for codes that it cannot have.
-fn retype(value: &mut Value, codes: &mut Codes<'_>) -> Option<()> {
+pub(super) fn retype(value: &mut Value, codes: &mut Codes<'_>) -> Option<()> {
     match value {
         Value::Null => match codes.next() {
             PLAIN => {}
@@ -201,7 +134,7 @@ fn typed(number: &Number, codes: &mut Codes<'_>) -> Option<Number> {
 }
 
 /// Puts a value at a path, or as many of the documents that lead there as there are.
-fn put(fields: &mut Vec<(String, Value)>, path: &str, documents: usize, value: Option<Value>) {
+pub(super) fn put(fields: &mut Vec<(String, Value)>, path: &str, documents: usize, value: Option<Value>) {
     let (name, rest) = path::split(path);
     let at = fields.iter().position(|(field, _)| field == name);
     match (rest, value) {

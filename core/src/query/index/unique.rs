@@ -5,7 +5,7 @@
 //! stands alone or in an array. All that matters is whether two are equal, so what is too long for a b-tree's page ends with
 //! a hash.
 
-use super::IndexKeys;
+use super::keys::IndexKeys;
 use crate::error::Result;
 use crate::query::sort::EMPTY_ARRAY;
 use crate::values::document::raw::RawObject;

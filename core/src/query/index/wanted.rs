@@ -2,10 +2,11 @@
 //!
 //! RULE: every document that the filter matches has a wanted key, in the b-tree or among the entries.
 
-use super::IndexKeys;
 use super::bounds::Span;
+use super::columns::hash_of;
 use super::composed::{Composed, cut};
 use super::entries::Tag;
+use super::keys::IndexKeys;
 use crate::query::filter::{Filter, Part};
 use crate::values::key::encode::prefix_successor;
 use crate::values::key::{KeyRange, KeyRanges};
@@ -132,7 +133,7 @@ impl IndexKeys {
         }
         let points: Option<Vec<_>> = ranges.as_slice().iter().map(KeyRange::as_point).collect();
         points.map_or_else(KeyRanges::all, |points| {
-            KeyRanges::new(points.into_iter().map(|point| KeyRange::point(&super::hash_of(point))).collect())
+            KeyRanges::new(points.into_iter().map(|point| KeyRange::point(&hash_of(point))).collect())
         })
     }
 

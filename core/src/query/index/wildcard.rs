@@ -1,50 +1,18 @@
-//! Wildcard indexes: every path of a document, with what it leads to.
-//!
-//! All keys are entries. One is the path, a zero byte, a [`Passage`] and the encoding of a value, which is cut if it is too
-//! long; of a path that is too long its beginning and its hash.
-//!
-//! In a compound index the encodings of the fields in front of the wildcard come first, and those behind it last; where a
-//! value is cut, its key ends. No array may be on their paths. Every document also has one entry with no path and no value, for
-//! searches that name none.
-//!
-//! RULE: a document has an entry for each value that a filter's test of one of the index's paths is given, but for an
-//! array as a whole, a document with fields and a missing value: whose test may pass those is not served. Paths name no
-//! positions of arrays, and a test that names one is not served either.
+//! Which paths a wildcard index has.
 
-use super::composed::Composed;
-use super::{Fields, IndexKeys};
 use crate::error::{Error, Kind, Result};
-use crate::query::filter::Part;
-use crate::query::sort::EMPTY_ARRAY;
-use crate::values::document::raw::{RawObject, RawValue};
-use crate::values::document::value::Value;
-use crate::values::key::encode::{encode_value, hash_encoded, prefix_successor};
-use crate::values::key::{KeyRange, KeyRanges};
-use crate::values::order::Class;
 use crate::values::path;
 use serde_json::Value as Json;
+
+/// Longer paths are shortened in keys, in bytes.
+pub(super) const MAX_PATH: usize = 512;
+/// A path with what lies between it and a value is no longer, in bytes.
+pub(super) const MAX_PREFIX: usize = MAX_PATH + 2;
 
 /// Ends the key of a wildcard index.
 const ALL: &str = "$**";
 /// The field that is left out unless it is asked for.
 const ID: &str = "_id";
-/// Longer paths are shortened, in bytes.
-const MAX_PATH: usize = 512;
-/// What is left of the beginning of one: its hash follows.
-const SHORTENED: usize = MAX_PATH - size_of::<i64>();
-/// A path with what lies between it and a value is no longer, in bytes.
-pub(super) const MAX_PREFIX: usize = MAX_PATH + 2;
-
-/// What lies between a path and a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passage {
-    /// there is neither: the entry stands for the document
-    None = 0,
-    /// the path leads through no array: this is its only value
-    Straight = 1,
-    /// it leads through an array, or to one
-    Array = 2,
-}
 
 /// Which paths a wildcard index has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +71,7 @@ impl Wildcard {
     }
 
     /// True if what a path leads to has entries.
-    fn holds(&self, path: &str) -> bool {
+    pub(super) fn holds(&self, path: &str) -> bool {
         self.paths.iter().any(|known| known == path || path::is_below(path, known)) == self.inclusive
     }
 
@@ -113,7 +81,7 @@ impl Wildcard {
     }
 
     /// True if all that lies below a path has entries, too.
-    fn holds_all_below(&self, path: &str) -> bool {
+    pub(super) fn holds_all_below(&self, path: &str) -> bool {
         self.holds(path) && (self.inclusive || !self.paths.iter().any(|known| path::is_below(known, path)))
     }
 
@@ -121,226 +89,6 @@ impl Wildcard {
     pub(super) fn enters(&self, path: &str) -> bool {
         self.holds(path) || self.inclusive && self.paths.iter().any(|known| path::is_below(known, path))
     }
-
-    /// The document's keys, sorted, each once.
-    ///
-    /// # Errors
-    /// `CannotIndexParallelArrays` for an array at a field beside the wildcard.
-    pub(super) fn entries(&self, index: &IndexKeys, document: RawObject<'_>) -> Result<Vec<Vec<u8>>> {
-        let (front, behind) = index.around_wildcard();
-        let (front, behind) = (index.beside(front, document)?, index.beside(behind, document)?);
-        if front.is_cut {
-            return Ok(vec![front.key]);
-        }
-        let (path, entries) = (String::new(), Vec::new());
-        let mut walk = Walk { wildcard: self, index, front: &front.key, behind: &behind.key, path, entries };
-        if index.fields.len() > 1 {
-            walk.push_key(Passage::None, &[]);
-        }
-        walk.object(document, true, Passage::Straight);
-        let mut entries = walk.entries;
-        entries.sort_unstable();
-        entries.dedup();
-        Ok(entries)
-    }
-
-    /// The entries that a filter wants: those of the one path that it says most of, of those that are not `given`; of a
-    /// compound index, also those of documents, if the filter says something of its other fields that is not given.
-    pub(super) fn wanted(&self, index: &IndexKeys, filter: Part<'_>, given: &[&str]) -> Composed {
-        let stored = index.collation.as_deref();
-        let (front, behind) = index.around_wildcard();
-        let mut head = Composed::of_all();
-        let reached = index.beside_wanted(&mut head, front, filter);
-        if !reached {
-            return if says_more(&front[..head.depth], given) { head } else { Composed::of_all() };
-        }
-        let served = |path: &str| {
-            let named = path.split('.').any(|part| path::array_index(part).is_some());
-            !named && !given.contains(&path) && self.holds(path)
-        };
-        let with = |path: &str, passages: &[(Passage, &KeyRanges)]| {
-            let mut all: Option<Composed> = None;
-            for (passage, ranges) in passages {
-                let mut composed = head.clone();
-                composed.append(&prefix(path, *passage));
-                if composed.demand(index, ranges) {
-                    index.beside_wanted(&mut composed, behind, filter);
-                }
-                all = Some(match all {
-                    None => composed,
-                    Some(other) => other.or(&composed, index),
-                });
-            }
-            all.unwrap_or_else(Composed::of_all)
-        };
-        let mut found: Vec<(Rank, Composed)> = Vec::new();
-        for path in filter.paths().into_iter().filter(|path| served(path)) {
-            let straight = index.without_array(filter, path);
-            let one = filter.ranges_of_one(path, stored);
-            if has_entries(&straight) && has_entries(&one) {
-                let passages = [(Passage::Straight, &straight), (Passage::Array, &one)];
-                let rank = if straight.are_points() && one.are_points() { Rank::Points } else { Rank::Ranges };
-                found.push((rank, with(path, &passages)));
-            } else if filter.demands_existence(path) && self.holds_all_below(path) && path.len() < SHORTENED {
-                let starting = |end: char| head.starting(format!("{path}{end}").as_bytes());
-                found.push((Rank::Exists, starting('\0').or(&starting('.'), index)));
-            }
-        }
-        for (prefix, part) in filter.element_parts() {
-            for inner in part.paths() {
-                let path = format!("{prefix}.{inner}");
-                let one = part.ranges_of_one(inner, stored);
-                if served(&path) && has_entries(&one) {
-                    let rank = if one.are_points() { Rank::Points } else { Rank::Ranges };
-                    found.push((rank, with(&path, &[(Passage::Array, &one)])));
-                }
-            }
-        }
-        if index.fields.len() > 1 && found.is_empty() {
-            let mut documents = head.clone();
-            documents.append(&prefix("", Passage::None));
-            index.beside_wanted(&mut documents, behind, filter);
-            let said = [front, &behind[..documents.depth - front.len()]].concat();
-            if says_more(&said, given) {
-                found.push((Rank::Exists, documents));
-            }
-        }
-        let best = found.into_iter().min_by_key(|(rank, composed)| (*rank, composed.ranges(index).as_slice().len()));
-        best.map_or_else(Composed::of_all, |(_, composed)| composed)
-    }
-}
-
-/// How much is said of a path: the first is best.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    Points,
-    Ranges,
-    Exists,
-}
-
-/// Goes through all of a document.
-struct Walk<'w> {
-    wildcard: &'w Wildcard,
-    index: &'w IndexKeys,
-    /// what lies in front of each path, and behind each value
-    front: &'w [u8],
-    behind: &'w [u8],
-    path: String,
-    entries: Vec<Vec<u8>>,
-}
-
-impl Walk<'_> {
-    fn object(&mut self, object: RawObject<'_>, outermost: bool, passage: Passage) {
-        let outer = self.path.len();
-        for (name, value) in object.iter() {
-            if !outermost {
-                self.path.push('.');
-            }
-            self.path.push_str(name);
-            if self.wildcard.enters(&self.path) {
-                self.value(value, passage);
-            }
-            self.path.truncate(outer);
-        }
-    }
-
-    fn value(&mut self, value: RawValue<'_>, passage: Passage) {
-        match value {
-            RawValue::Array(array) if array.is_empty() => self.push(Passage::Array, &[EMPTY_ARRAY]),
-            RawValue::Array(array) => array.iter().for_each(|element| match element {
-                RawValue::Array(_) => self.push(Passage::Array, &self.index.encoded(element)),
-                element => self.single(element, Passage::Array),
-            }),
-            value => self.single(value, passage),
-        }
-    }
-
-    fn single(&mut self, value: RawValue<'_>, passage: Passage) {
-        match path::embedded(value) {
-            Some(object) if !object.is_empty() => self.object(object, false, passage),
-            _ => self.push(passage, &self.index.encoded(value)),
-        }
-    }
-
-    fn push(&mut self, passage: Passage, encoding: &[u8]) {
-        if self.wildcard.holds(&self.path) {
-            self.push_key(passage, encoding);
-        }
-    }
-
-    fn push_key(&mut self, passage: Passage, encoding: &[u8]) {
-        let mut entry = [self.front, &prefix(&self.path, passage)].concat();
-        if self.index.push_column(encoding, &mut entry) {
-            entry.extend_from_slice(self.behind);
-        }
-        self.entries.push(entry);
-    }
-}
-
-/// What the fields beside a wildcard give a key.
-struct Beside {
-    key: Vec<u8>,
-    /// a value is cut, and ends the key
-    is_cut: bool,
-}
-
-impl IndexKeys {
-    fn beside(&self, fields: &Fields, document: RawObject<'_>) -> Result<Beside> {
-        let mut beside = Beside { key: Vec::new(), is_cut: false };
-        for (path, _) in fields {
-            let value = match path::resolve(document, path) {
-                Some(RawValue::Array(_)) => return Err(refuse_array(path)),
-                value => value.unwrap_or(RawValue::Null),
-            };
-            if !beside.is_cut {
-                beside.is_cut = !self.push_column(&self.encoded(value), &mut beside.key);
-            }
-        }
-        Ok(beside)
-    }
-
-    /// Adds what the filter wants of the fields; true if the next column can add to that.
-    fn beside_wanted(&self, composed: &mut Composed, fields: &Fields, filter: Part<'_>) -> bool {
-        fields.iter().all(|(path, _)| composed.demand(self, &self.without_array(filter, path)))
-    }
-}
-
-fn refuse_array(path: &str) -> Error {
-    let message =
-        format!("a compound wildcard index does not take an array beside the wildcard. Found one at path: {path}");
-    Error::new(Kind::CannotIndexParallelArrays, message)
-}
-
-/// True if one of the fields is none of the paths that are given.
-fn says_more(fields: &Fields, given: &[&str]) -> bool {
-    fields.iter().any(|(path, _)| !given.contains(&path.as_str()))
-}
-
-/// What the entries of a path begin with.
-fn prefix(path: &str, passage: Passage) -> Vec<u8> {
-    let mut prefix = path.as_bytes().to_vec();
-    if path.len() > MAX_PATH {
-        prefix.truncate(SHORTENED);
-        prefix.extend(hash_encoded(path.as_bytes()).to_be_bytes());
-    }
-    prefix.extend([0, passage as u8]);
-    prefix
-}
-
-/// True if every value in the ranges has entries: none is missing, and none a document with fields.
-fn has_entries(ranges: &KeyRanges) -> bool {
-    let object = [Class::Object as u8];
-    let null = encoded(&Value::Null);
-    let none = encoded(&Value::Object(Vec::new()));
-    let objects = KeyRanges::new(vec![KeyRange { lo: object.to_vec(), hi: prefix_successor(&object) }]);
-    let among = ranges.intersect(&objects);
-    !ranges.contains(&null) && (among.is_none() || among == KeyRanges::new(vec![KeyRange::point(&none)]))
-}
-
-fn encoded(value: &Value) -> Vec<u8> {
-    let mut key = Vec::new();
-    encode_value(value, &mut key);
-    key
 }
 
 /// The paths of a projection, each with true if it is included.

@@ -1,8 +1,8 @@
 //! `$push`, `$addToSet`, `$pull` and `$pullAll`: modifiers of whole arrays.
 
+use super::context::{Context, Outcome};
 use super::message::show;
-use super::modifier::{Context, Outcome};
-use super::parse::{bad_value, stored, value};
+use super::storable::{bad_value, stored, value};
 use crate::budget;
 use crate::error::{Error, Kind, Result};
 use crate::query::environment::Environment;

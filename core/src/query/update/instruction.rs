@@ -1,7 +1,7 @@
 //! An update as it travels: its own text and whatever else decides what it does to a document, as one JSON text. A router
 //! writes it, every shard reads it, so that all of them do the same, at one time.
 
-use super::{Form, Update};
+use super::apply::{Form, Update};
 use crate::error::{Error, Kind, Result};
 use crate::query::environment::Environment;
 use crate::query::filter::Filter;

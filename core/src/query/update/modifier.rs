@@ -1,16 +1,15 @@
 //! What an update does at one place of a document.
 
 use super::array::{AddToSet, Pull, Push};
+use super::context::{Context, Outcome};
 use super::message::shown;
 use crate::error::{Error, Kind, Result};
-use crate::query::filter::ArrayFilter;
 use crate::values::document::element::Element;
 use crate::values::document::number::Number;
-use crate::values::document::raw::{self, RawArray, RawObject, RawValue};
+use crate::values::document::raw::{self, RawArray, RawValue};
 use crate::values::document::value::Value;
 use crate::values::document::write::Part;
-use crate::values::order::{self, Strings};
-use crate::values::path;
+use crate::values::order;
 use std::cmp::Ordering;
 
 /// What happens at one path.
@@ -59,43 +58,6 @@ pub(super) enum Bitwise {
 pub(super) enum End {
     First,
     Last,
-}
-
-/// What a walk has to know about the whole document.
-pub(super) struct Context<'a> {
-    /// the document as it was
-    pub document: Option<RawObject<'a>>,
-    /// its `_id`, for messages
-    pub id: Option<RawValue<'a>>,
-    /// true if an upsert makes it
-    pub inserting: bool,
-    /// the conditions that `$[identifier]` names
-    pub array_filters: &'a [ArrayFilter],
-    /// the array element by which the document matched, which `$` names
-    pub position: Option<usize>,
-    /// the time, in milliseconds since 1970
-    pub now: Option<i64>,
-    /// how strings compare, where values are compared
-    pub strings: Strings<'a>,
-}
-
-impl<'a> Context<'a> {
-    /// The document's `_id` as messages show it.
-    pub fn shown_id(&self) -> String {
-        self.id.map_or_else(|| "no _id".to_owned(), |id| format!("_id: {}", shown(id)))
-    }
-
-    /// The value that a rename moves.
-    fn renamed(&self, from: &str) -> Option<RawValue<'a>> {
-        path::at(self.document?, from)
-    }
-}
-
-/// What becomes of one place of a document.
-pub(super) enum Outcome<'a> {
-    Keep,
-    Remove,
-    Write(Part<'a>),
 }
 
 impl Modifier {

@@ -3,15 +3,17 @@
 //! The operators are a table: a name and the function that parses its argument.
 
 use super::array::{AddToSet, Pull, Push};
+use super::context::filter_of;
 use super::message::show;
 use super::modifier::{Bitwise, End, Modifier};
+use super::storable::{bad_value, check_names, dollar_prefixed, storable, stored, too_deep, value};
 use super::tree::Tree;
 use crate::error::{Error, Kind, Result};
 use crate::query::environment::Environment;
 use crate::query::filter::ArrayFilter;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
-use crate::values::document::{MAX_DEPTH, ext_json, write};
+use crate::values::document::{MAX_DEPTH, write};
 use crate::values::path::{self, is_reference};
 use serde_json::{Map, Value as Json};
 use std::cmp::Ordering;
@@ -258,40 +260,6 @@ pub(super) fn is_timestamp(argument: &Json) -> Result<bool> {
     }
 }
 
-/// Reads a value of bounded depth.
-pub(super) fn value(json: &Json) -> Result<Value> {
-    if is_deeper(json, MAX_DEPTH) {
-        return Err(too_deep());
-    }
-    ext_json::from_json(json)
-}
-
-/// A value as it is stored, in jsonb.
-pub(super) fn stored(json: &Json) -> Result<Vec<u8>> {
-    write::value(&storable(json)?)
-}
-
-/// A value that can be stored.
-fn storable(json: &Json) -> Result<Value> {
-    let value = value(json)?;
-    check_names(&value)?;
-    Ok(value)
-}
-
-/// Extended values apart, no name starts with `$` but those of a DBRef.
-fn check_names(value: &Value) -> Result<()> {
-    match value {
-        Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
-            if name.starts_with('$') && !is_reference(name) {
-                return Err(dollar_prefixed(name, name));
-            }
-            check_names(value)
-        }),
-        Value::Array(elements) => elements.iter().try_for_each(check_names),
-        _ => Ok(()),
-    }
-}
-
 fn check_path(path: &str) -> Result<()> {
     if path.is_empty() {
         return Err(Error::new(Kind::EmptyFieldName, "An empty update path is not valid."));
@@ -332,12 +300,6 @@ fn check_path(path: &str) -> Result<()> {
     Ok(())
 }
 
-/// The filter of an identifier, of those that [`array_filters`] has parsed.
-pub(super) fn filter_of<'f>(array_filters: &'f [ArrayFilter], identifier: &str) -> Option<&'f ArrayFilter> {
-    let found = array_filters.binary_search_by(|filter| filter.identifier().cmp(identifier)).ok()?;
-    array_filters.get(found)
-}
-
 /// The identifiers of `$[identifier]` in a path, each of which must have an array filter.
 fn check_positional<'a>(path: &'a str, array_filters: &[ArrayFilter]) -> Result<Vec<&'a str>> {
     let named = path.split('.').filter_map(|name| name.strip_prefix("$[")?.strip_suffix(']'));
@@ -348,30 +310,8 @@ fn check_positional<'a>(path: &'a str, array_filters: &[ArrayFilter]) -> Result<
     }
 }
 
-fn is_deeper(json: &Json, levels: usize) -> bool {
-    match json {
-        Json::Object(_) | Json::Array(_) if levels == 0 => true,
-        Json::Object(fields) => fields.values().any(|value| is_deeper(value, levels - 1)),
-        Json::Array(elements) => elements.iter().any(|value| is_deeper(value, levels - 1)),
-        _ => false,
-    }
-}
-
-pub(super) fn bad_value(message: impl Into<String>) -> Error {
-    Error::new(Kind::BadValue, message)
-}
-
 fn failed_to_parse(message: impl Into<String>) -> Error {
     Error::new(Kind::FailedToParse, message)
-}
-
-fn dollar_prefixed(name: &str, path: &str) -> Error {
-    let message = format!("The dollar ($) prefixed field '{name}' in '{path}' is not valid for storage.");
-    Error::new(Kind::DollarPrefixedFieldName, message)
-}
-
-fn too_deep() -> Error {
-    Error::new(Kind::DocumentTooDeep, format!("the update would nest a document deeper than {MAX_DEPTH} levels"))
 }
 
 #[cfg(test)]

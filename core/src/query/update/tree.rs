@@ -3,9 +3,9 @@
 //! INVARIANT: no modifier stands at or below another's path: adding one that would is a conflict. So every place in a
 //! document is changed by one modifier at most, and their order does not matter.
 
+use super::context::{Context, Outcome, filter_of};
 use super::message::shown;
-use super::modifier::{Context, Modifier, Outcome};
-use super::parse::filter_of;
+use super::modifier::Modifier;
 use crate::budget;
 use crate::error::{Error, Kind, Result};
 use crate::values::document::MAX_DOCUMENT_BYTES;

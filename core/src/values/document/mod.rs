@@ -10,17 +10,22 @@
 //! * [`print`] is jsonb's text.
 //! * [`packed`] is documents on their way from a shard to the router.
 
-pub mod element;
-pub mod ext_json;
-pub mod normalise;
 pub mod number;
+pub mod raw;
+pub(crate) mod text;
+
+pub mod element;
 mod numeric;
 pub mod packed;
 pub mod print;
-pub mod raw;
-pub(crate) mod text;
+
 pub mod value;
+
+pub mod ext_json;
+
 pub mod write;
+
+pub mod normalise;
 
 /// The largest document, in bytes of jsonb: MongoDB's limit.
 pub const MAX_DOCUMENT_BYTES: usize = 16 * 1024 * 1024;

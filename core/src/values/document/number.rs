@@ -4,7 +4,7 @@
 //! that needs more than a double is brought into one form, `Scientific`: a sign, digits and an exponent.
 
 use crate::error::{Error, Kind, Result};
-use bigdecimal::{BigDecimal, RoundingMode, ToPrimitive, Zero, num_bigint::BigInt};
+use bigdecimal::{BigDecimal, RoundingMode, Signed, ToPrimitive, Zero, num_bigint::BigInt};
 use std::cmp::Ordering;
 use std::fmt;
 use std::num::NonZeroU64;
@@ -501,6 +501,55 @@ fn sign_or_special(value: &Decimal) -> f64 {
         Decimal::Finite(value) if **value < BigDecimal::zero() => -1.0,
         Decimal::Finite(_) => 1.0,
         special => special.to_f64(),
+    }
+}
+
+/// A number that decimal arithmetic computes with; None for NaN and the infinities.
+pub(crate) fn finite(number: &Number) -> Option<BigDecimal> {
+    match number.to_decimal() {
+        Decimal::Finite(value) => Some(*value),
+        _ => None,
+    }
+}
+
+pub(crate) fn are_decimal(left: &Number, right: &Number) -> bool {
+    matches!(left, Number::Decimal(_)) || matches!(right, Number::Decimal(_))
+}
+
+/// The quotient; the divisor is not zero.
+pub(crate) fn quotient(a: &Number, b: &Number) -> Number {
+    if !are_decimal(a, b) {
+        return Number::Double(a.to_f64() / b.to_f64());
+    }
+    Number::Decimal(match (finite(a), finite(b)) {
+        (Some(a), Some(b)) => Decimal::rounded(shortest(quotient_of(&a, &b))),
+        _ => Decimal::of_f64(a.to_f64() / b.to_f64()),
+    })
+}
+
+/// The quotient to more digits than a decimal128 has.
+fn quotient_of(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
+    let (a_digits, b_digits) = (a.digits() as i64, b.digits() as i64);
+    let places = (2 * DECIMAL_DIGITS as i64 + b_digits - a_digits).max(0);
+    let (dividend, dividend_scale) = a.as_bigint_and_scale();
+    let (divisor, divisor_scale) = b.as_bigint_and_scale();
+    let power = BigDecimal::new(1.into(), -places).with_scale(0).into_bigint_and_scale().0;
+    let scaled = dividend.into_owned() * power;
+    let (whole, rest) = (&scaled / &*divisor, &scaled % &*divisor);
+    // A last digit that is not zero stands for what is left, so that rounding sees it.
+    let whole = if rest.is_zero() { whole * 10 } else { whole * 10 + scaled.signum() * divisor.signum() };
+    BigDecimal::new(whole, dividend_scale - divisor_scale + places + 1)
+}
+
+/// Without zeros behind the last digit, but no exponent above zero.
+pub(crate) fn shortest(value: BigDecimal) -> BigDecimal {
+    let value = value.normalized();
+    if value.fractional_digit_count() < 0
+        && value.digits() as i64 - value.fractional_digit_count() <= DECIMAL_DIGITS as i64
+    {
+        value.with_scale(0)
+    } else {
+        value
     }
 }
 

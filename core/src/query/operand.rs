@@ -184,6 +184,14 @@ impl<'a> Operand<'a> {
         }
     }
 
+    /// True for a number of any type.
+    pub(crate) fn is_number(&self) -> bool {
+        match self {
+            Operand::Stored(RawValue::Number(_)) => true,
+            _ => self.with_view(|view| matches!(view, View::Number(_))).unwrap_or(false),
+        }
+    }
+
     pub(crate) fn number(&self) -> Option<Number> {
         match self {
             Operand::Stored(RawValue::Number(number)) => Some(number.to_number()),

@@ -1,0 +1,165 @@
+//! What the policy looks at, and what it answers.
+
+use crate::cluster::chunk_map::ShardId;
+use std::ops::Range;
+
+/// What a chunk weighs beyond its bytes.
+pub(super) const CHUNK_WEIGHT: u64 = 1024;
+/// Young collections are split as if each shard should get that many chunks.
+pub(super) const YOUNG_CHUNKS: u64 = 4;
+/// The smallest split size, in bytes.
+pub(super) const MIN_SPLIT_SIZE: u64 = 1 << 20;
+/// A chunk is split into at most that many parts at once.
+pub(super) const MAX_PARTS: u64 = 256;
+
+/// A zone, by a number that the caller gives it.
+pub type ZoneId = u32;
+
+/// A shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// its number
+    pub id: ShardId,
+    /// it is being emptied: it gives, and takes nothing
+    pub draining: bool,
+    /// how many bytes it may hold
+    pub max_bytes: Option<u64>,
+    /// it cannot take part now: unreachable, its moves failed lately, or it takes part in one already
+    pub unavailable: bool,
+    /// its zones
+    pub zones: Vec<ZoneId>,
+}
+
+/// A chunk, as last measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// the owner
+    pub shard: ShardId,
+    /// its documents
+    pub documents: u64,
+    /// their bytes
+    pub bytes: u64,
+    /// the zone in which all of it lies
+    pub zone: Option<ZoneId>,
+    /// a zone starts or ends inside
+    pub straddles: bool,
+    /// it cannot be split by size, and moves only into its zone or off a draining shard
+    pub jumbo: bool,
+    /// it was moved lately, and moves only into its zone or off a draining shard
+    pub pinned: bool,
+    /// a move of it was given up lately: it stays where it is for now
+    pub resting: bool,
+}
+
+/// A sharded collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collection {
+    /// chunks above this many bytes are split
+    pub chunk_size: u64,
+    /// false: only draining moves its chunks
+    pub balance: bool,
+    /// its chunks, in key order
+    pub chunks: Vec<Chunk>,
+}
+
+/// The state of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cluster {
+    /// all shards
+    pub shards: Vec<Shard>,
+    /// all sharded collections
+    pub collections: Vec<Collection>,
+}
+
+/// Where a chunk is to be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// into so many equal parts, at least 2
+    Parts(usize),
+    /// at every bound of a zone inside
+    Zones,
+}
+
+/// A chunk to be cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// its collection, by position
+    pub collection: usize,
+    /// the chunk, by position
+    pub chunk: usize,
+    /// where
+    pub cut: Cut,
+}
+
+/// Chunks to become one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Merge {
+    /// their collection, by position
+    pub collection: usize,
+    /// the chunks, by position
+    pub chunks: Range<usize>,
+}
+
+/// Why a chunk moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// its shard is not in its zone
+    Zone,
+    /// its shard is being emptied
+    Draining,
+    /// its shard has more of the collection than another
+    Evenness,
+}
+
+impl Reason {
+    /// A word for logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::Zone => "zone",
+            Reason::Draining => "draining",
+            Reason::Evenness => "balance",
+        }
+    }
+}
+
+/// A chunk to be moved, or several that move together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// its collection, by position
+    pub collection: usize,
+    /// the chunk, by position; or several tiny neighbours of one owner and one zone
+    pub chunks: Range<usize>,
+    /// the owner
+    pub from: ShardId,
+    /// the next owner
+    pub to: ShardId,
+    /// why
+    pub reason: Reason,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// chunks to be cut, before anything is moved
+    pub splits: Vec<Split>,
+    /// moves that do not meet at any shard
+    pub moves: Vec<Move>,
+    /// chunks to be merged, when nothing is to be cut or moved
+    pub merges: Vec<Merge>,
+}
+
+impl Plan {
+    /// True if there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.splits.is_empty() && self.moves.is_empty() && self.merges.is_empty()
+    }
+}
+
+pub(super) fn weight(chunk: &Chunk) -> u64 {
+    chunk.bytes + CHUNK_WEIGHT
+}
+
+/// Shards that take data.
+pub(super) fn homes(cluster: &Cluster) -> u64 {
+    cluster.shards.iter().filter(|shard| !shard.draining).count() as u64
+}

@@ -1,0 +1,99 @@
+//! Accumulators that choose one of the values.
+
+use super::state::{Accumulator, Parts};
+use crate::error::Result;
+use crate::query::operand::Operand;
+use crate::values::document::value::Value;
+use crate::values::order::Strings;
+
+/// The least value, or (`LARGEST`) the largest; of equal ones the first. Null and missing do not count.
+#[derive(Debug, Default)]
+pub(crate) struct Extreme<'a, const LARGEST: bool> {
+    best: Option<Operand<'a>>,
+}
+
+impl<'a, const LARGEST: bool> Accumulator<'a> for Extreme<'a, LARGEST> {
+    fn wants(&self, value: &Operand<'_>, strings: Strings<'_>) -> bool {
+        let is_better = |best: &Operand<'_>| {
+            let order = value.compare(best, strings);
+            if LARGEST { order.is_gt() } else { order.is_lt() }
+        };
+        !value.is_nullish() && self.best.as_ref().is_none_or(is_better)
+    }
+
+    fn add(&mut self, value: Operand<'a>, strings: Strings<'_>) -> Result<()> {
+        if self.wants(&value, strings) {
+            self.best = Some(value);
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, later: Self, strings: Strings<'_>) -> Result<()> {
+        later.best.map_or(Ok(()), |best| self.add(best, strings))
+    }
+
+    fn finish(self) -> Operand<'a> {
+        self.best.unwrap_or(Operand::NULL)
+    }
+
+    fn state(&self) -> Value {
+        written(self.best.as_ref())
+    }
+
+    fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
+        Ok(Self { best: read(state)? })
+    }
+}
+
+/// The first value, or (`LAST`) the last; missing counts, too.
+#[derive(Debug, Default)]
+pub(crate) struct End<'a, const LAST: bool> {
+    value: Option<Operand<'a>>,
+}
+
+impl<'a, const LAST: bool> Accumulator<'a> for End<'a, LAST> {
+    fn wants(&self, _: &Operand<'_>, _: Strings<'_>) -> bool {
+        LAST || self.value.is_none()
+    }
+
+    fn add(&mut self, value: Operand<'a>, strings: Strings<'_>) -> Result<()> {
+        if self.wants(&value, strings) {
+            self.value = Some(value);
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, later: Self, strings: Strings<'_>) -> Result<()> {
+        later.value.map_or(Ok(()), |value| self.add(value, strings))
+    }
+
+    fn finish(self) -> Operand<'a> {
+        match self.value {
+            None | Some(Operand::Missing) => Operand::NULL,
+            Some(value) => value,
+        }
+    }
+
+    fn state(&self) -> Value {
+        written(self.value.as_ref())
+    }
+
+    fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
+        Ok(Self { value: read(state)? })
+    }
+}
+
+/// No value, or one, in an array; one that is missing is an array in it.
+fn written(value: Option<&Operand<'_>>) -> Value {
+    Value::Array(
+        value.map(|value| Value::Array(value.clone().into_option().into_iter().collect())).into_iter().collect(),
+    )
+}
+
+fn read<'a>(state: Value) -> Result<Option<Operand<'a>>> {
+    let mut parts = Parts::of(&state)?;
+    Ok(match parts.next() {
+        Err(_) => None,
+        Ok(value) => Some(Parts::of(value)?.next().map_or(Operand::Missing, |value| Operand::Made(value.clone()))),
+    })
+}

@@ -1,0 +1,180 @@
+//! Accumulators that keep all values: as an array, as a set, as one document. Their states are bounded.
+
+use super::state::{Accumulator, MAX_STATE_BYTES, damaged, too_large};
+use crate::budget;
+use crate::error::{Error, Kind, Result};
+use crate::query::fields::Fields;
+use crate::query::operand::Operand;
+use crate::values::collation::Collator;
+use crate::values::document::value::Value;
+use crate::values::key::encode::{encode_value, encode_value_under};
+use crate::values::order::Strings;
+use std::collections::HashSet;
+
+/// What a value takes in memory, about.
+fn size_of_value(value: &Value) -> usize {
+    let inside = match value {
+        Value::String(text) | Value::Symbol(text) | Value::Code(text) => text.len(),
+        Value::Binary(_, bytes) => bytes.len(),
+        Value::Regex(pattern, options) => pattern.len() + options.len(),
+        Value::Array(items) => items.iter().map(size_of_value).sum(),
+        Value::Object(fields) | Value::CodeWithScope(_, fields) => {
+            fields.iter().map(|(name, value)| size_of::<String>() + name.len() + size_of_value(value)).sum()
+        }
+        _ => 0,
+    };
+    size_of::<Value>() + inside
+}
+
+/// Counts what is kept.
+fn grow(bytes: &mut usize, value: &Value, name: &str) -> Result<()> {
+    *bytes += size_of_value(value);
+    budget::bytes(size_of_value(value));
+    if *bytes > MAX_STATE_BYTES { Err(too_large(name)) } else { Ok(()) }
+}
+
+/// The values of a state, each kept anew.
+fn kept<'a, A: Accumulator<'a>>(mut empty: A, state: Value, strings: Strings<'_>) -> Result<A> {
+    let Value::Array(values) = state else { return Err(damaged()) };
+    values.into_iter().try_for_each(|value| empty.add(Operand::Made(value), strings))?;
+    Ok(empty)
+}
+
+/// All values in their order; missing ones are left out.
+#[derive(Debug, Default)]
+pub(crate) struct List {
+    values: Vec<Value>,
+    bytes: usize,
+}
+
+impl<'a> Accumulator<'a> for List {
+    fn wants(&self, value: &Operand<'_>, _: Strings<'_>) -> bool {
+        !value.is_missing()
+    }
+
+    fn add(&mut self, value: Operand<'a>, _: Strings<'_>) -> Result<()> {
+        if let Some(value) = value.into_option() {
+            grow(&mut self.bytes, &value, "$push")?;
+            self.values.push(value);
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, later: Self, strings: Strings<'_>) -> Result<()> {
+        later.values.into_iter().try_for_each(|value| self.add(Operand::Made(value), strings))
+    }
+
+    fn finish(self) -> Operand<'a> {
+        Operand::array(self.values)
+    }
+
+    fn state(&self) -> Value {
+        Value::Array(budget::copying(|| self.values.clone()))
+    }
+
+    fn from_state(state: Value, strings: Strings<'_>) -> Result<Self> {
+        kept(Self::default(), state, strings)
+    }
+}
+
+/// The values that are not equal to another, in the order they come in; missing ones are left out.
+#[derive(Debug, Default)]
+pub(crate) struct Set {
+    list: List,
+    /// the encodings of all
+    keys: HashSet<Vec<u8>>,
+}
+
+impl Set {
+    /// Adds a value unless it is there.
+    fn put(&mut self, value: Value, strings: Option<&Collator>) -> Result<()> {
+        let mut key = Vec::new();
+        match strings {
+            None => encode_value(&value, &mut key),
+            Some(collator) => encode_value_under(&value, collator, &mut key),
+        }
+        let length = key.len();
+        if self.keys.insert(key) {
+            self.list.bytes += size_of::<Vec<u8>>() + length;
+            grow(&mut self.list.bytes, &value, "$addToSet")?;
+            self.list.values.push(value);
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Accumulator<'a> for Set {
+    fn wants(&self, value: &Operand<'_>, _: Strings<'_>) -> bool {
+        !value.is_missing()
+    }
+
+    fn add(&mut self, value: Operand<'a>, strings: Strings<'_>) -> Result<()> {
+        value.into_option().map_or(Ok(()), |value| self.put(value, strings))
+    }
+
+    fn merge(&mut self, later: Self, strings: Strings<'_>) -> Result<()> {
+        later.list.values.into_iter().try_for_each(|value| self.put(value, strings))
+    }
+
+    fn finish(self) -> Operand<'a> {
+        self.list.finish()
+    }
+
+    fn state(&self) -> Value {
+        Accumulator::<'a>::state(&self.list)
+    }
+
+    fn from_state(state: Value, strings: Strings<'_>) -> Result<Self> {
+        kept(Self::default(), state, strings)
+    }
+}
+
+/// The fields of all documents, of equal names the last; null and missing do not count.
+#[derive(Debug, Default)]
+pub(crate) struct Merged {
+    fields: Fields,
+    bytes: usize,
+}
+
+impl<'a> Accumulator<'a> for Merged {
+    fn wants(&self, value: &Operand<'_>, _: Strings<'_>) -> bool {
+        !value.is_nullish()
+    }
+
+    fn add(&mut self, value: Operand<'a>, _: Strings<'_>) -> Result<()> {
+        if value.is_nullish() {
+            return Ok(());
+        }
+        let type_name = value.type_name();
+        let Some(fields) = value.into_fields() else {
+            let message = format!("$mergeObjects requires object inputs, but input is of type {type_name}");
+            return Err(Error::new(Kind::Location40400, message));
+        };
+        for (name, value) in fields {
+            let value = value.into_value();
+            grow(&mut self.bytes, &value, "$mergeObjects")?;
+            self.fields.put(name, value);
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, later: Self, strings: Strings<'_>) -> Result<()> {
+        self.add(Operand::Made(later.fields.into_value()), strings)
+    }
+
+    fn finish(self) -> Operand<'a> {
+        Operand::Made(self.fields.into_value())
+    }
+
+    fn state(&self) -> Value {
+        budget::copying(|| self.fields.to_value())
+    }
+
+    fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
+        let mut merged = Self::default();
+        match state {
+            Value::Object(_) => merged.add(Operand::Made(state), None).map(|()| merged),
+            _ => Err(damaged()),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Accumulators: what becomes of many values, one after the other, or in parts that are merged.
+//!
+//! * [`state`] says what an accumulator is, and how its state is written.
+//! * [`sum`], [`numbers`], [`choice`] and [`collection`] are the accumulators.
+//! * [`table`] lists them, and is one of them while a group is read.
+//!
+//! Expressions of the same names accumulate over their arguments.
+
+mod state;
+
+mod sum;
+
+mod choice;
+mod collection;
+mod numbers;
+
+mod table;
+
+pub(crate) use choice::Extreme;
+pub(crate) use collection::Merged;
+pub(crate) use numbers::{Average, Deviation};
+pub(crate) use state::Accumulator;
+pub(crate) use sum::Sum;
+pub use table::{ACCUMULATORS, Accumulation, AccumulatorOperator};

@@ -1,0 +1,98 @@
+//! What an accumulator is, and how its state is written and read.
+
+use crate::error::{Error, Kind, Result};
+use crate::query::operand::Operand;
+use crate::values::document::number::Number;
+use crate::values::document::value::Value;
+use crate::values::order::Strings;
+
+/// The state of one accumulator over some of a group's values.
+///
+/// RULE: `add` of all values of a group in their order, and `merge` of the states of its parts in their order, come to the same.
+pub(crate) trait Accumulator<'a>: Sized {
+    /// False for a value that changes nothing: it need not be copied to be added.
+    fn wants(&self, _value: &Operand<'_>, _strings: Strings<'_>) -> bool {
+        true
+    }
+
+    /// Adds a value.
+    ///
+    /// # Errors
+    /// Those of the operator; `ExceededMemoryLimit` if the state grows too large.
+    fn add(&mut self, value: Operand<'a>, strings: Strings<'_>) -> Result<()>;
+
+    /// Adds all that another state has, whose values come after its own.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    fn merge(&mut self, later: Self, strings: Strings<'_>) -> Result<()>;
+
+    /// The result.
+    fn finish(self) -> Operand<'a>;
+
+    /// The state as a value.
+    fn state(&self) -> Value;
+
+    /// Reads what [`state`](Self::state) wrote.
+    ///
+    /// # Errors
+    /// `BadValue` for what it cannot have written.
+    fn from_state(state: Value, strings: Strings<'_>) -> Result<Self>;
+}
+
+/// The largest state of one group, in bytes: MongoDB's limit.
+pub(super) const MAX_STATE_BYTES: usize = 100 << 20;
+
+#[cold]
+pub(super) fn too_large(name: &str) -> Error {
+    let message =
+        format!("{name} used too much memory and cannot spill to disk. Memory limit: {MAX_STATE_BYTES} bytes");
+    Error::new(Kind::ExceededMemoryLimit, message)
+}
+
+#[cold]
+pub(super) fn damaged() -> Error {
+    Error::new(Kind::BadValue, "these bytes are no state of this accumulator")
+}
+
+/// The parts of a state, one after the other.
+pub(super) struct Parts<'v>(std::slice::Iter<'v, Value>);
+
+impl<'v> Parts<'v> {
+    pub(super) fn of(state: &'v Value) -> Result<Self> {
+        match state {
+            Value::Array(parts) => Ok(Self(parts.iter())),
+            _ => Err(damaged()),
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Result<&'v Value> {
+        self.0.next().ok_or_else(damaged)
+    }
+
+    pub(super) fn int(&mut self) -> Result<i64> {
+        match self.next()? {
+            Value::Number(Number::Int(value)) => Ok(*value),
+            _ => Err(damaged()),
+        }
+    }
+
+    /// A double by its bits.
+    pub(super) fn double(&mut self) -> Result<f64> {
+        Ok(f64::from_bits(self.int()?.cast_unsigned()))
+    }
+
+    pub(super) fn bool(&mut self) -> Result<bool> {
+        match self.next()? {
+            Value::Bool(value) => Ok(*value),
+            _ => Err(damaged()),
+        }
+    }
+
+    pub(super) fn text(&mut self) -> Result<&'v str> {
+        match self.next()? {
+            Value::String(text) => Ok(text),
+            _ => Err(damaged()),
+        }
+    }
+}

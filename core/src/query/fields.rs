@@ -1,0 +1,38 @@
+//! A document that is being made, field by field.
+
+use crate::budget;
+use crate::values::document::value::Value;
+use std::collections::HashMap;
+
+/// A document that is being made.
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    fields: Vec<(String, Value)>,
+    positions: HashMap<String, usize>,
+}
+
+impl Fields {
+    /// Sets a field, or adds it at the end.
+    pub(crate) fn put(&mut self, name: String, value: Value) {
+        budget::step();
+        match self.positions.get(&name) {
+            Some(position) => self.fields[*position].1 = value,
+            None => {
+                self.positions.insert(name.clone(), self.fields.len());
+                self.fields.push((name, value));
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    pub(crate) fn to_value(&self) -> Value {
+        Value::Object(self.fields.clone())
+    }
+
+    pub(crate) fn into_value(self) -> Value {
+        Value::Object(self.fields)
+    }
+}

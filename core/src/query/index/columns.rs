@@ -1,0 +1,181 @@
+//! What the b-tree of an index stores of a document: the keys of its columns, and what these leave open of the values.
+
+use super::keys::IndexKeys;
+use super::types::{self, Codes, MISSING_BELOW, PLAIN, PRESENT_NULL, UNDEFINED};
+use crate::error::{Error, Kind, Result};
+use crate::values::document::element::Element;
+use crate::values::document::raw::{RawObject, RawValue};
+use crate::values::document::value::Value;
+use crate::values::document::write;
+use crate::values::key::encode::{decode, encode, encode_hash, encode_under, hash_encoded};
+use crate::values::path;
+
+/// Stands in every column of the b-tree for a document whose keys are entries: above every key.
+pub const APART: &[u8] = &[0xFF];
+
+impl IndexKeys {
+    /// True if the document's keys are entries: there is an array on one of the paths, or a value that is too long.
+    pub fn is_apart(&self, document: RawObject<'_>) -> bool {
+        self.hashed.is_none()
+            && self
+                .fields
+                .iter()
+                .any(|(path, _)| path::resolve(document, path).is_some_and(|value| self.sets_apart(value)))
+    }
+
+    /// True if a document with that value at one of the paths stands apart.
+    pub(super) fn sets_apart(&self, value: RawValue<'_>) -> bool {
+        match value {
+            // No number is long.
+            RawValue::Null | RawValue::Bool(_) | RawValue::Number(_) => false,
+            RawValue::Array(_) => true,
+            // No byte of a string makes more than two of its encoding, unless it is that under a collation.
+            RawValue::String(text) if self.collation.is_none() && 2 * text.len() + 2 < self.column_limit() => false,
+            value => self.stored_bytes(value) >= self.column_limit(),
+        }
+    }
+
+    /// How much a value takes in the b-tree: its key, and what that leaves open of it.
+    fn stored_bytes(&self, value: RawValue<'_>) -> usize {
+        let mut codes = Vec::new();
+        types::of_value(&Element::of(value), &mut codes);
+        self.encoded(value).len() + codes.len()
+    }
+
+    /// What one column of the b-tree stores of a document.
+    pub fn key(&self, document: RawObject<'_>, column: usize) -> Vec<u8> {
+        if self.is_apart(document) { APART.to_vec() } else { self.value_key(document, column) }
+    }
+
+    fn value_key(&self, document: RawObject<'_>, column: usize) -> Vec<u8> {
+        let field = self.fields.get(column).and_then(|(path, _)| path::resolve(document, path));
+        let key = self.encoded(field.unwrap_or(RawValue::Null));
+        match self.hashed {
+            None => key,
+            Some(hashed) if hashed == column => hash_of(&key),
+            Some(_) => key[..key.len().min(self.column_limit())].to_vec(),
+        }
+    }
+
+    /// Refuses a document that a hashed index does not take.
+    ///
+    /// # Errors
+    /// `Location16766` for an array on one of the paths.
+    pub fn check(&self, document: RawObject<'_>) -> Result<()> {
+        if self.hashed.is_none() {
+            return Ok(());
+        }
+        let is_array = |path: &str| matches!(path::resolve(document, path), Some(RawValue::Array(_)));
+        self.fields.iter().try_for_each(|(path, _)| match is_array(path) {
+            false => Ok(()),
+            true => Err(Error::new(
+                Kind::Location16766,
+                format!("hashed indexes do not currently support array values. Found array at path: {path}"),
+            )),
+        })
+    }
+
+    pub(super) fn encoded(&self, value: RawValue<'_>) -> Vec<u8> {
+        let mut key = Vec::new();
+        match &self.collation {
+            None => encode(&Element::of(value), &mut key),
+            Some(collator) => encode_under(&Element::of(value), collator, &mut key),
+        }
+        key
+    }
+
+    /// True if the values of documents that do not stand apart can be told from the b-tree alone.
+    pub fn has_types(&self) -> bool {
+        self.has_tree() && self.hashed.is_none() && self.collation.is_none()
+    }
+
+    /// True if the values at a path are at, or below, one of the index's.
+    pub fn covers(&self, path: &str) -> bool {
+        self.fields.iter().any(|(field, _)| field == path || path::is_below(path, field))
+    }
+
+    /// What the document's keys leave open; nothing of one that stands apart.
+    pub fn types(&self, document: RawObject<'_>) -> Vec<u8> {
+        let mut codes = Vec::new();
+        for (path, _) in &self.fields {
+            match path::resolve(document, path) {
+                None => codes.push(types::missing(document, path)),
+                Some(RawValue::Number(number)) if number.scale() == 0 => codes.push(PLAIN),
+                Some(value) if self.sets_apart(value) => return Vec::new(),
+                Some(value) => types::of_field(&Element::of(value), &mut codes),
+            }
+        }
+        let used = codes.iter().rposition(|&code| code != PLAIN).map_or(0, |last| last + 1);
+        codes.truncate(used);
+        codes
+    }
+
+    /// The document that keys and types were made of, as far as they tell, in jsonb.
+    ///
+    /// # Errors
+    /// `BadValue` for what is no such keys, also for those of a document that stands apart.
+    pub fn restored<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, types: &[u8]) -> Result<Vec<u8>> {
+        let malformed = || Error::new(Kind::BadValue, "these are not the keys of a document");
+        let mut codes = Codes(types);
+        let mut fields = Vec::new();
+        let mut told = 0;
+        for ((path, _), key) in self.fields.iter().zip(keys) {
+            let (mut value, rest) = decode(key)?;
+            if !rest.is_empty() {
+                return Err(malformed());
+            }
+            match (&value, codes.peek()) {
+                (Value::Null, PLAIN) => types::put(&mut fields, path, 0, None),
+                (Value::Null, PRESENT_NULL) => types::put(&mut fields, path, usize::MAX, Some(Value::Null)),
+                (Value::Null, UNDEFINED) => types::put(&mut fields, path, usize::MAX, Some(Value::Undefined)),
+                (Value::Null, code) => types::put(&mut fields, path, usize::from(code - MISSING_BELOW), None),
+                _ => {
+                    types::retype(&mut value, &mut codes).ok_or_else(malformed)?;
+                    types::put(&mut fields, path, usize::MAX, Some(value));
+                    told += 1;
+                    continue;
+                }
+            }
+            codes.next();
+            told += 1;
+        }
+        if told < self.fields.len() {
+            return Err(malformed());
+        }
+        write::value(&Value::Object(fields))
+    }
+}
+
+/// What a hashed field stores instead of a value's encoding.
+pub(super) fn hash_of(encoding: &[u8]) -> Vec<u8> {
+    let mut key = Vec::new();
+    encode_hash(hash_encoded(encoding), &mut key);
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::document::ext_json::from_json;
+    use crate::values::document::raw;
+    use serde_json::json;
+
+    fn keys(json: serde_json::Value) -> IndexKeys {
+        IndexKeys::parse(&json).unwrap()
+    }
+
+    fn stored(json: serde_json::Value) -> Vec<u8> {
+        write::value(&from_json(&json).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn arrays_and_long_values_stand_apart_in_every_column() {
+        let index = keys(json!({"from": 1, "to": 1}));
+        for to in [json!(["bob", "cid"]), json!("x".repeat(5000))] {
+            let doc = stored(json!({"from": "ann", "to": to}));
+            let doc = raw::document(&doc).unwrap();
+            assert_eq!(index.key(doc, 0), APART);
+            assert_eq!(index.key(doc, 1), APART);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The keys of an index: which fields in which direction, hashed or as a wildcard, under which collation.
+
+use super::wildcard::{MAX_PREFIX, Wildcard};
+use crate::error::{Error, Kind, Result};
+use crate::query::envelope;
+use crate::query::environment::Environment;
+use crate::query::sort::Sort;
+use crate::values::collation::Collator;
+use crate::values::document::ext_json;
+use crate::values::document::raw::RawObject;
+use crate::values::document::value::Value;
+use crate::values::key::MAX_KEY_BYTES;
+use crate::values::path;
+use std::sync::Arc;
+
+/// MongoDB's kinds of index that are not here.
+const KINDS: &[&str] = &["text", "2d", "2dsphere", "columnstore"];
+
+/// The most fields of an index, as in PostgreSQL and MongoDB.
+pub const MAX_FIELDS: usize = 32;
+
+/// Some of an index's fields: dotted path, and true for descending.
+pub(super) type Fields = [(String, bool)];
+
+/// The keys of an index, such as `{"from": 1, "sent": -1}`, `{"user": "hashed"}`, `{"$**": 1}` or `{"from": 1, "labels.$**": 1}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexKeys {
+    /// dotted path, and true for descending
+    pub fields: Vec<(String, bool)>,
+    /// the position of the field of which the hash is stored
+    pub hashed: Option<usize>,
+    /// which paths it has, instead of that of the field that is a wildcard
+    pub wildcard: Option<Wildcard>,
+    /// what its strings are ordered by; None for their bytes
+    pub collation: Option<Arc<Collator>>,
+}
+
+/// What stands in place of a field's direction for its hash.
+const HASHED: &str = "hashed";
+/// The keys of an index, and the projection of a wildcard index, where it has one: see [`IndexKeys::definition`].
+const KEYS: &str = "$keys";
+const PROJECTION: &str = "$wildcardProjection";
+
+impl IndexKeys {
+    /// Parses the keys of `create_index`.
+    ///
+    /// # Errors
+    /// `CannotCreateIndex` for an empty or malformed specification, `Location31303` for several hashed fields,
+    /// `NotImplemented` for special kinds of index.
+    pub fn parse(json: &serde_json::Value) -> Result<IndexKeys> {
+        let refuse = |message: String| Error::new(Kind::CannotCreateIndex, message);
+        let serde_json::Value::Object(fields) = json else {
+            return Err(Error::new(Kind::TypeMismatch, "index keys must be an object, such as {\"from\": 1}"));
+        };
+        if fields.is_empty() {
+            return Err(refuse("index keys cannot be empty".to_owned()));
+        }
+        let mut hashed = Vec::new();
+        let mut wildcard = None;
+        for (at, (path, direction)) in fields.iter().enumerate() {
+            match direction {
+                serde_json::Value::String(kind) if kind == HASHED => hashed.push(at),
+                serde_json::Value::String(kind) if KINDS.contains(&kind.as_str()) => {
+                    let message = format!("indexes of type \"{kind}\" are not supported yet");
+                    return Err(Error::new(Kind::NotImplemented, message));
+                }
+                serde_json::Value::String(kind) => return Err(refuse(format!("Unknown index plugin '{kind}'"))),
+                _ => {}
+            }
+            wildcard = wildcard.or(Wildcard::of_key(path));
+            let named = Wildcard::prefix(path).unwrap_or(Some(path));
+            if named.is_some_and(|path| path.is_empty() || path.split('.').any(str::is_empty)) {
+                return Err(refuse("index keys cannot contain an empty field".to_owned()));
+            }
+            if named.is_some_and(|path| path.split('.').any(|part| part.starts_with('$'))) {
+                return Err(refuse(format!(
+                    "index key contains an illegal field name: field '{path}' starts with '$'"
+                )));
+            }
+        }
+        if fields.len() > MAX_FIELDS {
+            return Err(refuse(format!("index keys have {} fields, at most {MAX_FIELDS}", fields.len())));
+        }
+        if fields.keys().filter(|path| Wildcard::prefix(path).is_some()).count() > 1 {
+            let message = format!("wildcard indexes have one wildcard field: {json}");
+            return Err(Error::new(Kind::Location7246201, message));
+        }
+        if wildcard.is_some() && !hashed.is_empty() {
+            return Err(refuse(format!("Index type 'hashed' does not support wildcards: {json}")));
+        }
+        if hashed.len() > 1 {
+            let found = hashed.len();
+            let message =
+                format!("A maximum of one index field is allowed to be hashed but found {found} for 'key' {json}");
+            return Err(Error::new(Kind::Location31303, message));
+        }
+        let fields = fields.iter().map(|(path, direction)| match ext_json::from_json(direction)? {
+            Value::String(kind) if kind == HASHED => Ok((path.clone(), false)),
+            Value::Number(number) if number.to_f64() > 0.0 => Ok((path.clone(), false)),
+            Value::Number(number) if number.to_f64() < 0.0 => Ok((path.clone(), true)),
+            _ => Err(refuse(format!(
+                "bad index key pattern {json}: values in the index key pattern must be numbers above or below 0"
+            ))),
+        });
+        let fields = fields.collect::<Result<_>>()?;
+        Ok(IndexKeys { fields, hashed: hashed.first().copied(), wildcard, collation: None })
+    }
+
+    /// The same keys with a `wildcardProjection`, which says what paths there are.
+    ///
+    /// # Errors
+    /// Those of [`Wildcard::parse`]; `BadValue` and `FailedToParse` where there can be none; `CannotCreateIndex` where there
+    /// must be one; `Location7246204` if the wildcard has one of the other fields.
+    pub fn projected(self, projection: Option<&serde_json::Value>) -> Result<IndexKeys> {
+        let Some(wildcard) = &self.wildcard else {
+            let message = "The field 'wildcardProjection' is only allowed in an 'wildcard' index";
+            return projection.map_or(Ok(self), |_| Err(Error::new(Kind::BadValue, message)));
+        };
+        let is_of_all = self.is_over_all_fields();
+        let wildcard = match projection {
+            Some(_) if !is_of_all => {
+                let message = "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": \u{b1}1}";
+                return Err(Error::new(Kind::FailedToParse, message));
+            }
+            Some(projection) => Wildcard::parse(projection)?,
+            None if is_of_all && self.fields.len() > 1 => {
+                let message =
+                    "a compound index over \"$**\" needs a 'wildcardProjection' that leaves its other fields out";
+                return Err(Error::new(Kind::CannotCreateIndex, message));
+            }
+            None => wildcard.clone(),
+        };
+        let (front, behind) = self.around_wildcard();
+        if let Some((path, _)) = front.iter().chain(behind).find(|(path, _)| wildcard.enters(path)) {
+            let message = format!("a compound wildcard index has \"{path}\" both as a field and among the wildcard's");
+            return Err(Error::new(Kind::Location7246204, message));
+        }
+        Ok(IndexKeys { wildcard: Some(wildcard), ..self })
+    }
+
+    /// True if the wildcard is `$**`.
+    fn is_over_all_fields(&self) -> bool {
+        self.fields.iter().any(|(path, _)| Wildcard::prefix(path) == Some(None))
+    }
+
+    /// The fields in front of the wildcard and those behind it; all are in front of none.
+    pub(super) fn around_wildcard(&self) -> (&Fields, &Fields) {
+        let at = self.fields.iter().position(|(path, _)| Wildcard::prefix(path).is_some());
+        at.map_or((&self.fields, &[]), |at| (&self.fields[..at], &self.fields[at + 1..]))
+    }
+
+    /// True if both have the same fields in the same order, each with the same direction or hash.
+    pub fn has_pattern_of(&self, other: &IndexKeys) -> bool {
+        (&self.fields, self.hashed) == (&other.fields, other.hashed)
+    }
+
+    /// The keys of the index on `_id`.
+    pub fn of_id() -> IndexKeys {
+        IndexKeys { fields: vec![("_id".to_owned(), false)], hashed: None, wildcard: None, collation: None }
+    }
+
+    /// The sort that is the index's order, and its text.
+    pub fn order(&self) -> (Sort, String) {
+        let directions = self.fields.iter().map(|(path, down)| (path.clone(), if *down { -1 } else { 1 }.into()));
+        let text = serde_json::Value::Object(directions.collect()).to_string();
+        let sort = Sort { fields: self.fields.clone(), collator: self.collation.clone() };
+        (sort, Self::definition(&text, None, self.collation.as_deref()))
+    }
+
+    /// True for the keys of the index on `_id`.
+    pub fn is_of_id(&self) -> bool {
+        self.hashed.is_none() && self.fields == [("_id".to_owned(), false)]
+    }
+
+    /// True if there is a b-tree.
+    pub fn has_tree(&self) -> bool {
+        self.wildcard.is_none()
+    }
+
+    /// True if there are entries.
+    pub fn has_entries(&self) -> bool {
+        self.hashed.is_none()
+    }
+
+    /// The same keys, with strings ordered by a collation.
+    #[must_use]
+    pub fn under(self, collation: Option<Arc<Collator>>) -> IndexKeys {
+        IndexKeys { collation, ..self }
+    }
+
+    /// What an index on a shard is made with, as text: the keys, the projection and the collation if there are such.
+    pub fn definition(keys: &str, projection: Option<&str>, collation: Option<&Collator>) -> String {
+        let environment = collation.and_then(|collator| Environment::to_json(Some(collator.definition()), None, None));
+        let projected = projection.map(|projection| format!("{{\"{KEYS}\":{keys},\"{PROJECTION}\":{projection}}}"));
+        envelope::wrap(projected.as_deref().unwrap_or(keys), environment.as_ref(), None)
+    }
+
+    /// Parses what [`definition`](Self::definition) wrote.
+    ///
+    /// # Errors
+    /// As [`IndexKeys::parse`]; those of [`Environment::parse`].
+    pub fn read(json: &serde_json::Value) -> Result<IndexKeys> {
+        let (environment, inner) = envelope::unwrap(json)?;
+        let keys = IndexKeys::parse(inner.get(KEYS).unwrap_or(inner))?;
+        Ok(keys.projected(inner.get(PROJECTION))?.under(environment.collator().cloned()))
+    }
+
+    /// MongoDB's default name: `from_1_sent_-1`.
+    pub fn default_name(&self) -> String {
+        let parts = self.fields.iter().enumerate().map(|(at, (path, down))| match down {
+            _ if self.hashed == Some(at) => format!("{path}_{HASHED}"),
+            true => format!("{path}_-1"),
+            false => format!("{path}_1"),
+        });
+        parts.collect::<Vec<_>>().join("_")
+    }
+
+    /// Keys of a column are shorter, in bytes.
+    pub(super) fn column_limit(&self) -> usize {
+        let path = self.wildcard.as_ref().map_or(0, |_| MAX_PREFIX);
+        ((MAX_KEY_BYTES - path) / self.fields.len()).min(1024)
+    }
+
+    /// True if both documents have the same bytes wherever the index looks at them: all that it stores of them is the same.
+    pub fn sees_same(&self, one: RawObject<'_>, other: RawObject<'_>) -> bool {
+        let is_same = |path: &str| one.has_same(other, path::split(path).0);
+        let (front, behind) = self.around_wildcard();
+        front.iter().chain(behind).all(|(path, _)| is_same(path))
+            && self.wildcard.as_ref().is_none_or(|wildcard| wildcard.looks_only_at(is_same))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn keys(json: serde_json::Value) -> IndexKeys {
+        IndexKeys::parse(&json).unwrap()
+    }
+
+    #[test]
+    fn names_as_mongodb_does() {
+        assert_eq!(keys(json!({"from": 1, "sent": -1})).default_name(), "from_1_sent_-1");
+        assert_eq!(keys(json!({"a": -1, "b": "hashed"})).default_name(), "a_-1_b_hashed");
+        assert_eq!(keys(json!({"a.$**": 1})).default_name(), "a.$**_1");
+    }
+
+    #[test]
+    fn malformed_keys_are_refused() {
+        for bad in [
+            json!({}),
+            json!({"": 1}),
+            json!({"a..b": 1}),
+            json!({"a": 0}),
+            json!({"$a": 1}),
+            json!({"a": true}),
+            json!({"a.$**.b": 1}),
+            json!({"a..$**": 1}),
+            json!({".$**": 1}),
+            json!({"$**": "hashed"}),
+        ] {
+            assert_eq!(IndexKeys::parse(&bad).unwrap_err().kind, Kind::CannotCreateIndex, "{bad}");
+        }
+        let wild = json!({"a.$**": 1, "b.$**": 1});
+        assert_eq!(IndexKeys::parse(&wild).unwrap_err().kind, Kind::Location7246201);
+        let twice = json!({"a": "hashed", "b": 1, "c": "hashed"});
+        assert_eq!(IndexKeys::parse(&twice).unwrap_err().kind, Kind::Location31303);
+        assert_eq!(IndexKeys::parse(&json!({"a": "text"})).unwrap_err().kind, Kind::NotImplemented);
+        assert_eq!(IndexKeys::parse(&json!([1])).unwrap_err().kind, Kind::TypeMismatch);
+    }
+}

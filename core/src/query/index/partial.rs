@@ -1,0 +1,52 @@
+//! Which documents a partial or sparse index holds.
+
+use super::keys::IndexKeys;
+use crate::error::{Error, Kind, Result};
+use crate::query::envelope;
+use crate::query::environment::Environment;
+use crate::query::filter::Filter;
+use crate::values::collation::Collator;
+
+/// Which documents an index holds, where it does not hold all.
+#[derive(Debug)]
+pub struct Partial {
+    /// the filter's text with its collation, always the same for the same filter
+    pub text: String,
+    /// the filter's text as users know it
+    pub expression: String,
+    /// the filter
+    pub filter: Filter,
+}
+
+impl Partial {
+    /// Parses a `partialFilterExpression`, which compares strings under the index's collation.
+    ///
+    /// # Errors
+    /// `TypeMismatch`, `CannotCreateIndex` for what it may not say, and what the filter's parser refuses.
+    pub fn parse(json: &serde_json::Value, collation: Option<&Collator>) -> Result<Partial> {
+        if !json.is_object() {
+            let message = format!("The field 'partialFilterExpression' must be an object, not {json}");
+            return Err(Error::new(Kind::TypeMismatch, message));
+        }
+        let environment = collation.and_then(|collator| Environment::to_json(Some(collator.definition()), None, None));
+        let filter = match &environment {
+            None => Filter::parse(json)?,
+            Some(environment) => Filter::parse_in(json, &Environment::parse(environment)?)?,
+        };
+        filter.check_partial()?;
+        let expression = json.to_string();
+        Ok(Partial { text: envelope::wrap(&expression, environment.as_ref(), None), expression, filter })
+    }
+
+    /// What a sparse index holds: documents that have at least one of its fields.
+    pub fn sparse(keys: &IndexKeys) -> Partial {
+        let exist = |(path, _): &(String, bool)| serde_json::json!({path: {"$exists": true}});
+        let json = match keys.fields.as_slice() {
+            [one] => exist(one),
+            several => serde_json::json!({"$or": several.iter().map(exist).collect::<Vec<_>>()}),
+        };
+        let filter = Filter::parse(&json).expect("made of paths that were checked");
+        let text = json.to_string();
+        Partial { expression: text.clone(), text, filter }
+    }
+}

@@ -1,0 +1,307 @@
+//! An update, parsed, and applied to a document.
+//!
+//! INVARIANT: an update never changes `_id`, nor the value at a path that is said to be fixed. That is checked on the
+//! result, so no operator can get around it.
+
+use super::context::Context;
+use super::message::shown;
+use super::parse;
+use super::pipeline;
+use super::tree::Tree;
+use crate::budget::Evaluation;
+use crate::error::{Error, Kind, Result};
+use crate::query::environment::Environment;
+use crate::query::filter::{ArrayFilter, Filter};
+use crate::query::stage::Pipeline;
+use crate::values::collation::Collator;
+use crate::values::document::element::Element;
+use crate::values::document::normalise;
+use crate::values::document::raw::{self, RawObject, RawValue};
+use crate::values::document::value::Value;
+use crate::values::document::write::{self, Part};
+use crate::values::order;
+use crate::values::path;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A parsed update.
+#[derive(Debug)]
+pub struct Update {
+    pub(super) form: Form,
+    /// the time, in milliseconds since 1970
+    pub(super) now: Option<i64>,
+}
+
+#[derive(Debug)]
+pub(super) enum Form {
+    /// the new document as jsonb, with or without `_id`
+    Replacement(Vec<u8>),
+    /// what happens at which path
+    Operators(Box<Operators>),
+    /// stages, one after the other
+    Pipeline(Pipeline),
+}
+
+#[derive(Debug)]
+pub(super) struct Operators {
+    tree: Tree,
+    /// the conditions that `$[identifier]` names
+    array_filters: Vec<ArrayFilter>,
+    /// what chose the documents, where `$` asks for the element by which they match
+    pub(super) filter: Option<Filter>,
+    /// by which values are compared
+    collator: Option<Arc<Collator>>,
+}
+
+impl Operators {
+    fn context<'a>(&'a self, document: RawObject<'a>, inserting: bool, now: Option<i64>) -> Context<'a> {
+        Context {
+            document: Some(document),
+            id: document.get("_id"),
+            inserting,
+            array_filters: &self.array_filters,
+            position: self.filter.as_ref().and_then(|filter| filter.position(document)),
+            now,
+            strings: self.collator.as_deref(),
+        }
+    }
+
+    /// The changed document, or None if there is nothing to do.
+    fn apply<'a>(&'a self, document: RawObject<'a>, inserting: bool, now: Option<i64>) -> Result<Option<Part<'a>>> {
+        let context = self.context(document, inserting, now);
+        self.tree.check_renames(document, &context)?;
+        self.tree.apply(Some(document), &context)
+    }
+}
+
+impl Update {
+    /// Parses `{"$set": …, "$inc": …}` (an update).
+    ///
+    /// # Errors
+    /// `FailedToParse` for an unknown operator or a document without operators, `ConflictingUpdateOperators`,
+    /// `EmptyFieldName`, `DollarPrefixedFieldName`, `TypeMismatch` for a wrong argument, `NotImplemented` for an
+    /// operator or a positional path that is not understood yet.
+    pub fn parse(json: &serde_json::Value) -> Result<Update> {
+        Update::parse_with_array_filters(json, &[])
+    }
+
+    /// As [`Update::parse`], with the conditions that `$[identifier]` in its paths names.
+    ///
+    /// # Errors
+    /// Those of [`Update::parse`]; `FailedToParse` for an array filter that is malformed, not used, or given twice;
+    /// `BadValue` for an identifier without one.
+    pub fn parse_with_array_filters(json: &serde_json::Value, array_filters: &[serde_json::Value]) -> Result<Update> {
+        Update::parse_in(json, array_filters, &Environment::default())
+    }
+
+    /// As [`Update::parse_with_array_filters`], with the variables and the collation of a statement; or the stages of a
+    /// pipeline, an array.
+    ///
+    /// # Errors
+    /// Those of [`Update::parse_with_array_filters`]; for a pipeline `FailedToParse` if there are array filters,
+    /// `InvalidOptions` for a stage that updates do not have, and those of its expressions.
+    pub fn parse_in(
+        json: &serde_json::Value,
+        array_filters: &[serde_json::Value],
+        environment: &Environment,
+    ) -> Result<Update> {
+        let _evaluation = Evaluation::begin();
+        if let serde_json::Value::Array(stages) = json {
+            if !array_filters.is_empty() {
+                let message = "arrayFilters may not be specified for pipeline-style updates";
+                return Err(Error::new(Kind::FailedToParse, message));
+            }
+            return Ok(Update { form: Form::Pipeline(Pipeline::parse_update(stages, environment)?), now: None });
+        }
+        let array_filters = parse::array_filters(array_filters, environment)?;
+        let tree = parse::operators(json, &array_filters, environment)?;
+        let collator = environment.collator().cloned();
+        let operators = Operators { tree, array_filters, filter: None, collator };
+        Ok(Update { form: Form::Operators(Box::new(operators)), now: None })
+    }
+
+    /// True if it must be told the time before it can be applied: it has `$currentDate`.
+    pub fn needs_clock(&self) -> bool {
+        matches!(&self.form, Form::Operators(operators) if operators.tree.needs_clock())
+    }
+
+    /// True if it must be told the filter before it can be applied: a path of its has `$`.
+    pub fn is_positional(&self) -> bool {
+        matches!(&self.form, Form::Operators(operators) if operators.tree.is_positional())
+    }
+
+    /// True if it could change the value at a path.
+    pub fn touches(&self, path: &str) -> bool {
+        match &self.form {
+            Form::Replacement(_) | Form::Pipeline(_) => true,
+            Form::Operators(operators) => operators.tree.touches(path),
+        }
+    }
+
+    /// The replacement document, if it is one.
+    pub fn replacement(&self) -> Option<RawObject<'_>> {
+        match &self.form {
+            Form::Replacement(bytes) => Some(fields_of(bytes)),
+            Form::Operators(_) | Form::Pipeline(_) => None,
+        }
+    }
+
+    /// Parses a replacement document.
+    ///
+    /// # Errors
+    /// `FailedToParse` if it is no document, `DollarPrefixedFieldName` if it holds operators; what makes a document
+    /// impossible to store.
+    pub fn parse_replacement(json: &serde_json::Value) -> Result<Update> {
+        Ok(Update { form: Form::Replacement(parse::replacement(json)?), now: None })
+    }
+
+    /// True if it replaces the document.
+    pub fn is_replacement(&self) -> bool {
+        matches!(self.form, Form::Replacement(_))
+    }
+
+    /// The new document's jsonb, which may be stored, or None if nothing changes. `_id` is kept.
+    ///
+    /// # Errors
+    /// `ImmutableField` if `_id` would change, `InvalidOptions` if one of `fixed` would (dotted paths: the shard key's
+    /// fields, in an update of many documents), `TypeMismatch`, `PathNotViable`, `CannotBackfillArray`, `BadValue` for an integer overflow,
+    /// `BSONObjectTooLarge`, `DocumentTooDeep`; those of [`normalise::check_stored`].
+    pub fn apply(&self, document: RawObject<'_>, fixed: &[String]) -> Result<Option<Vec<u8>>> {
+        let mut edited = None;
+        let bytes = match &self.form {
+            Form::Replacement(bytes) => write::document(&replace(fields_of(bytes), document.get("_id"))?)?,
+            Form::Operators(operators) => match operators.apply(document, false, self.now)? {
+                Some(part) => {
+                    let bytes = write::document(&part)?;
+                    if let Part::Edited(_, edits) = part {
+                        edited = Some(edits);
+                    }
+                    bytes
+                }
+                None => return Ok(None),
+            },
+            Form::Pipeline(pipeline) => pipeline::apply(pipeline, document)?,
+        };
+        if bytes == document.bytes() {
+            return Ok(None);
+        }
+        let after = fields_of(&bytes);
+        if self.touches("_id") {
+            let (old, new) = (document.get("_id"), after.get("_id"));
+            if old.is_some() != new.is_some() || !same(old, new) {
+                return Err(altered(self.is_replacement(), "_id", new));
+            }
+        }
+        if fixed.iter().any(|path| self.touches(path)) && moves(document, after, fixed) {
+            let message = "Multi-update operations are not allowed when updating the shard key field.";
+            return Err(Error::new(Kind::InvalidOptions, message)
+                .with_hint("Change the shard keys of documents one by one, each by an update of one document."));
+        }
+        match edited {
+            Some(edits) => normalise::check_edited(after, edits.iter().map(|(position, _)| *position))?,
+            None => normalise::check_stored(&bytes)?,
+        }
+        Ok(Some(bytes))
+    }
+
+    /// The document that an upsert inserts when nothing matched; without `_id` if neither filter nor update gives one.
+    ///
+    /// # Errors
+    /// As [`Update::apply`]; `NotSingleValueField` if the filter gives a field two values, `NotExactValueField` if it
+    /// gives a replacement only a part of `_id`, `ImmutableField` if filter and update give different `_id`s.
+    pub fn upsert(&self, filter: &Filter) -> Result<Vec<u8>> {
+        match &self.form {
+            Form::Replacement(bytes) => {
+                let id = exact_id(filter)?.map(|id| write::value(&id)).transpose()?;
+                write::document(&replace(fields_of(bytes), id.as_deref().map(raw::root))?)
+            }
+            Form::Operators(_) | Form::Pipeline(_) => {
+                let nothing = Context {
+                    document: None,
+                    id: None,
+                    inserting: true,
+                    array_filters: &[],
+                    position: None,
+                    now: None,
+                    strings: None,
+                };
+                let equalities = parse::equalities(filter.upsert_fields()?)?;
+                let base = equalities.apply(None, &nothing)?.unwrap_or(Part::Object(Vec::new()));
+                let base = write::document(&base)?;
+                let document = fields_of(&base);
+                let id = document.get("_id");
+                let bytes = match &self.form {
+                    Form::Operators(operators) => match operators.apply(document, true, self.now)? {
+                        Some(part) => write::document(&part)?,
+                        None => return Ok(base),
+                    },
+                    Form::Pipeline(pipeline) => pipeline::apply(pipeline, document)?,
+                    Form::Replacement(bytes) => bytes.clone(),
+                };
+                let new = fields_of(&bytes).get("_id");
+                if id.is_some() && (new.is_none() || !same(id, new)) {
+                    return Err(altered(self.is_replacement(), "_id", new));
+                }
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+/// True if the documents differ at one of the paths; missing equals null, as in a shard key.
+pub fn moves(before: RawObject<'_>, after: RawObject<'_>, paths: &[String]) -> bool {
+    paths.iter().any(|path| !same(path::resolve(before, path), path::resolve(after, path)))
+}
+
+/// The replacement with the `_id` of what it replaces.
+fn replace<'a>(replacement: RawObject<'a>, id: Option<RawValue<'a>>) -> Result<Part<'a>> {
+    if let (Some(old), Some(new)) = (id, replacement.get("_id"))
+        && !same(Some(old), Some(new))
+    {
+        return Err(altered(true, "_id", Some(new)));
+    }
+    let own = replacement.iter().filter(|(name, _)| id.is_none() || *name != "_id");
+    let fields = id.map(|id| ("_id", id)).into_iter().chain(own);
+    Ok(Part::Object(fields.map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect()))
+}
+
+/// The `_id` that a filter demands.
+fn exact_id(filter: &Filter) -> Result<Option<Value>> {
+    let mut id = None;
+    for (path, value) in filter.equalities() {
+        if path::is_below(path, "_id") {
+            let message = format!("field at '_id' must be exactly specified, field at sub-path '{path}' found");
+            return Err(Error::new(Kind::NotExactValueField, message));
+        }
+        if path == "_id" && id.replace(value).is_some() {
+            let message = "cannot infer query fields to set, path '_id' is matched twice";
+            return Err(Error::new(Kind::NotSingleValueField, message));
+        }
+    }
+    Ok(id)
+}
+
+/// The fields of a document that this module wrote.
+fn fields_of(bytes: &[u8]) -> RawObject<'_> {
+    raw::document(bytes).expect("an update writes objects")
+}
+
+fn altered(replacement: bool, path: &str, new: Option<RawValue<'_>>) -> Error {
+    let message = match new {
+        _ if !replacement => {
+            format!("Performing an update on the path '{path}' would modify the immutable field '{path}'")
+        }
+        Some(new) => format!(
+            "After applying the update, the (immutable) field '{path}' was found to have been altered to {path}: {}",
+            shown(new)
+        ),
+        None => format!("After applying the update, the (immutable) field '{path}' was found to have been removed"),
+    };
+    Error::new(Kind::ImmutableField, message)
+}
+
+/// Equality in comparison order; missing equals null, as in a shard key.
+fn same(a: Option<RawValue<'_>>, b: Option<RawValue<'_>>) -> bool {
+    let element = |value: Option<_>| Element::of(value.unwrap_or(RawValue::Null));
+    order::compare_elements(&element(a), &element(b)).is_eq()
+}

@@ -1,0 +1,51 @@
+//! What the parts of an update know while it is applied, and what they answer.
+
+use super::message::shown;
+use crate::query::filter::ArrayFilter;
+use crate::values::document::raw::{RawObject, RawValue};
+use crate::values::document::write::Part;
+use crate::values::order::Strings;
+use crate::values::path;
+
+/// What a walk has to know about the whole document.
+pub(super) struct Context<'a> {
+    /// the document as it was
+    pub document: Option<RawObject<'a>>,
+    /// its `_id`, for messages
+    pub id: Option<RawValue<'a>>,
+    /// true if an upsert makes it
+    pub inserting: bool,
+    /// the conditions that `$[identifier]` names
+    pub array_filters: &'a [ArrayFilter],
+    /// the array element by which the document matched, which `$` names
+    pub position: Option<usize>,
+    /// the time, in milliseconds since 1970
+    pub now: Option<i64>,
+    /// how strings compare, where values are compared
+    pub strings: Strings<'a>,
+}
+
+impl<'a> Context<'a> {
+    /// The document's `_id` as messages show it.
+    pub fn shown_id(&self) -> String {
+        self.id.map_or_else(|| "no _id".to_owned(), |id| format!("_id: {}", shown(id)))
+    }
+
+    /// The value that a rename moves.
+    pub fn renamed(&self, from: &str) -> Option<RawValue<'a>> {
+        path::at(self.document?, from)
+    }
+}
+
+/// What becomes of one place of a document.
+pub(super) enum Outcome<'a> {
+    Keep,
+    Remove,
+    Write(Part<'a>),
+}
+
+/// The filter of an identifier, of those which are in the order of their identifiers.
+pub(super) fn filter_of<'f>(array_filters: &'f [ArrayFilter], identifier: &str) -> Option<&'f ArrayFilter> {
+    let found = array_filters.binary_search_by(|filter| filter.identifier().cmp(identifier)).ok()?;
+    array_filters.get(found)
+}

@@ -1,0 +1,63 @@
+//! Values of updates as they can be stored, and what is refused.
+
+use crate::error::{Error, Kind, Result};
+use crate::values::document::value::Value;
+use crate::values::document::{MAX_DEPTH, ext_json, write};
+use crate::values::path::is_reference;
+use serde_json::Value as Json;
+
+/// Reads a value of bounded depth.
+pub(super) fn value(json: &Json) -> Result<Value> {
+    if is_deeper(json, MAX_DEPTH) {
+        return Err(too_deep());
+    }
+    ext_json::from_json(json)
+}
+
+/// A value as it is stored, in jsonb.
+pub(super) fn stored(json: &Json) -> Result<Vec<u8>> {
+    write::value(&storable(json)?)
+}
+
+/// A value that can be stored.
+pub(super) fn storable(json: &Json) -> Result<Value> {
+    let value = value(json)?;
+    check_names(&value)?;
+    Ok(value)
+}
+
+/// Extended values apart, no name starts with `$` but those of a DBRef.
+pub(super) fn check_names(value: &Value) -> Result<()> {
+    match value {
+        Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
+            if name.starts_with('$') && !is_reference(name) {
+                return Err(dollar_prefixed(name, name));
+            }
+            check_names(value)
+        }),
+        Value::Array(elements) => elements.iter().try_for_each(check_names),
+        _ => Ok(()),
+    }
+}
+
+fn is_deeper(json: &Json, levels: usize) -> bool {
+    match json {
+        Json::Object(_) | Json::Array(_) if levels == 0 => true,
+        Json::Object(fields) => fields.values().any(|value| is_deeper(value, levels - 1)),
+        Json::Array(elements) => elements.iter().any(|value| is_deeper(value, levels - 1)),
+        _ => false,
+    }
+}
+
+pub(super) fn bad_value(message: impl Into<String>) -> Error {
+    Error::new(Kind::BadValue, message)
+}
+
+pub(super) fn dollar_prefixed(name: &str, path: &str) -> Error {
+    let message = format!("The dollar ($) prefixed field '{name}' in '{path}' is not valid for storage.");
+    Error::new(Kind::DollarPrefixedFieldName, message)
+}
+
+pub(super) fn too_deep() -> Error {
+    Error::new(Kind::DocumentTooDeep, format!("the update would nest a document deeper than {MAX_DEPTH} levels"))
+}

@@ -1,0 +1,198 @@
+//! Accumulators: any division of the values comes to the same, and states survive being written.
+
+use docshard_core::error::Kind;
+use docshard_core::query::accumulator::{ACCUMULATORS, Accumulation};
+use docshard_core::query::environment::Environment;
+use docshard_core::query::expression::Expression;
+use docshard_core::values::document::ext_json::{from_json, to_json};
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::{raw, write};
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+
+fn value(json: &Json) -> Value {
+    from_json(json).unwrap()
+}
+
+fn begin(name: &str) -> Accumulation {
+    Accumulation::begin(name, None).unwrap()
+}
+
+fn over(name: &str, values: &[Json]) -> Result<Accumulation, docshard_core::error::Error> {
+    let mut state = begin(name);
+    values.iter().try_for_each(|json| state.add_value(&value(json)))?;
+    Ok(state)
+}
+
+fn result(name: &str, values: &[Json]) -> Json {
+    to_json(&over(name, values).unwrap().finish())
+}
+
+#[test]
+fn each_accumulates() {
+    let numbers = [json!(4), json!(1.5), json!("x"), json!(null), json!(4)];
+    for (name, expected) in [
+        ("$sum", json!(9.5)),
+        ("$avg", json!(9.5 / 3.0)),
+        ("$min", json!(1.5)),
+        ("$max", json!("x")),
+        ("$first", json!(4)),
+        ("$last", json!(4)),
+        ("$count", json!(5)),
+        ("$push", json!([4, 1.5, "x", null, 4])),
+        ("$addToSet", json!([4, 1.5, "x", null])),
+        ("$stdDevPop", json!((25f64 / 18.0).sqrt())),
+    ] {
+        let found = result(name, &numbers);
+        let close = |a: &Json, b: &Json| a.as_f64().zip(b.as_f64()).is_some_and(|(a, b)| (a - b).abs() < 1e-12);
+        assert!(found == expected || close(&found, &expected), "{name}: {found}, not {expected}");
+    }
+    assert_eq!(
+        result("$mergeObjects", &[json!({"a": 1, "b": 2}), json!(null), json!({"b": 3})]),
+        json!({"a": 1, "b": 3})
+    );
+    assert_eq!(over("$mergeObjects", &[json!(1)]).unwrap_err().kind, Kind::Location40400);
+    assert_eq!(Accumulation::begin("$sun", None).unwrap_err().kind, Kind::Location15952);
+}
+
+#[test]
+fn of_nothing() {
+    for (name, expected) in [
+        ("$sum", json!(0)),
+        ("$avg", json!(null)),
+        ("$min", json!(null)),
+        ("$first", json!(null)),
+        ("$count", json!(0)),
+        ("$push", json!([])),
+        ("$addToSet", json!([])),
+        ("$mergeObjects", json!({})),
+        ("$stdDevSamp", json!(null)),
+    ] {
+        assert_eq!(result(name, &[]), expected, "{name}");
+    }
+    let mut missing = begin("$first");
+    missing.add(None).unwrap();
+    missing.add_value(&value(&json!(1))).unwrap();
+    let missing = Accumulation::from_bytes("$first", None, &missing.to_bytes().unwrap()).unwrap();
+    assert_eq!(to_json(&missing.finish()), json!(null), "the first is missing");
+}
+
+#[test]
+fn a_set_is_one_of_its_collation() {
+    let environment = Environment::parse(&json!({"collation": {"locale": "en", "strength": 2}})).unwrap();
+    let collator = environment.collator().cloned();
+    let mut set = Accumulation::begin("$addToSet", collator.clone()).unwrap();
+    let mut later = Accumulation::begin("$addToSet", collator).unwrap();
+    ["a", "b"].iter().for_each(|text| set.add_value(&value(&json!(text))).unwrap());
+    ["A", "c"].iter().for_each(|text| later.add_value(&value(&json!(text))).unwrap());
+    set.merge(&later.to_bytes().unwrap()).unwrap();
+    assert_eq!(to_json(&set.finish()), json!(["a", "b", "c"]));
+}
+
+fn scalar() -> impl Strategy<Value = Json> {
+    prop_oneof![
+        Just(json!(null)),
+        (-5i64..5).prop_map(|value| json!(value)),
+        any::<i64>().prop_map(|value| json!({"$numberLong": value.to_string()})),
+        any::<f64>().prop_map(|value| json!({"$numberDouble": if value.is_nan() { "NaN".into() } else { value.to_string().replace("inf", "Infinity") }})),
+        (-1e6..1e6f64).prop_map(|value| json!(value)),
+        (-99999i64..99999, -8i32..8).prop_map(|(digits, exponent)| json!({"$numberDecimal": format!("{digits}E{exponent}")})),
+        Just(json!({"$numberDecimal": "Infinity"})),
+        Just(json!({"$numberDecimal": "1E+6000"})),
+        "[a-c]{0,3}".prop_map(|value| json!(value)),
+        Just(json!([1, {"b": "x"}])),
+        Just(json!({"$date": "2026-01-01T00:00:00Z"})),
+    ]
+}
+
+fn object() -> impl Strategy<Value = Json> {
+    prop::collection::btree_map("[a-c]", scalar(), 0..3).prop_map(|fields| Json::Object(fields.into_iter().collect()))
+}
+
+proptest! {
+    #[test]
+    fn any_division_comes_to_the_same(
+        at in 0..ACCUMULATORS.len(),
+        scalars in prop::collection::vec(scalar(), 0..20),
+        objects in prop::collection::vec(object(), 0..10),
+        cuts in prop::collection::vec(0usize..21, 0..4),
+    ) {
+        let operator = &ACCUMULATORS[at];
+        let values = if operator.name == "$mergeObjects" { objects } else { scalars };
+        let once = over(operator.name, &values).unwrap();
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(values.len())).chain([0, values.len()]).collect();
+        cuts.sort_unstable();
+        let mut merged = begin(operator.name);
+        for part in cuts.windows(2) {
+            merged.merge(&over(operator.name, &values[part[0]..part[1]]).unwrap().to_bytes().unwrap()).unwrap();
+        }
+        let (once, merged) = (to_json(&once.finish()), to_json(&merged.finish()));
+        if operator.name.starts_with("$stdDev") {
+            // Chan's formula and Welford's method round differently.
+            let (a, b) = (once.as_f64().unwrap_or(f64::NAN), merged.as_f64().unwrap_or(f64::NAN));
+            let both_lost = !a.is_finite() || !b.is_finite();
+            prop_assert!(both_lost || (a - b).abs() <= 1e-9 * a.abs().max(1.0), "{} {}", a, b);
+        } else {
+            prop_assert_eq!(once, merged, "{}", operator.name);
+        }
+    }
+
+    #[test]
+    fn a_state_survives_being_written(at in 0..ACCUMULATORS.len(), values in prop::collection::vec(scalar(), 0..10)) {
+        let name = ACCUMULATORS[at].name;
+        let values = if name == "$mergeObjects" { vec![json!({"a": values})] } else { values };
+        let state = over(name, &values).unwrap();
+        let bytes = state.to_bytes().unwrap();
+        let read = Accumulation::from_bytes(name, None, &bytes).unwrap();
+        prop_assert_eq!(read.to_bytes().unwrap(), bytes);
+        prop_assert_eq!(to_json(&read.finish()), to_json(&state.finish()));
+    }
+
+    /// Whatever the bytes, reading, adding and finishing end without a panic.
+    #[test]
+    fn damaged_states_are_refused(
+        at in 0..ACCUMULATORS.len(),
+        of in 0..ACCUMULATORS.len(),
+        values in prop::collection::vec(scalar(), 0..6),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        length in any::<prop::sample::Index>(),
+        cut in any::<bool>(),
+    ) {
+        let values = if ACCUMULATORS[of].name == "$mergeObjects" { vec![json!({"a": values})] } else { values };
+        let mut bytes = over(ACCUMULATORS[of].name, &values).unwrap().to_bytes().unwrap();
+        flips.iter().for_each(|(place, byte)| { let at = place.index(bytes.len()); bytes[at] ^= byte; });
+        if cut {
+            bytes.truncate(length.index(bytes.len()));
+            prop_assert!(Accumulation::from_bytes(ACCUMULATORS[at].name, None, &bytes).is_err());
+        }
+        if let Ok(mut state) = Accumulation::from_bytes(ACCUMULATORS[at].name, None, &bytes) {
+            let _ = state.add_value(&value(&json!(1)));
+            let _ = state.merge(&bytes);
+            let _ = state.to_bytes().unwrap();
+            state.finish();
+        }
+    }
+
+    /// An expression of the same name accumulates as the accumulator does.
+    #[test]
+    fn expressions_accumulate_alike(values in prop::collection::vec(scalar(), 0..8)) {
+        let document = write::value(&value(&json!({"v": values}))).unwrap();
+        let document = raw::document(&document).unwrap();
+        for name in ["$sum", "$avg", "$min", "$max", "$stdDevPop", "$stdDevSamp"] {
+            let expression = Expression::parse(&json!({name: "$v"}), &Environment::default()).unwrap();
+            let evaluated = expression.evaluate(document, None).unwrap().unwrap();
+            prop_assert_eq!(to_json(&evaluated), to_json(&over(name, &values).unwrap().finish()), "{}", name);
+        }
+    }
+}
+
+#[test]
+fn states_of_arbitrary_bytes_are_errors() {
+    for operator in ACCUMULATORS {
+        for bytes in [&[][..], &[0], &[255; 40], &[1, 0, 0, 0x40, 0, 0, 0, 0x20]] {
+            assert_eq!(Accumulation::from_bytes(operator.name, None, bytes).unwrap_err().kind, Kind::BadValue);
+        }
+    }
+    let huge = write::value(&value(&json!([[0, 0, [], [], 0, false, ["1", 999_999_999], null]]))).unwrap();
+    assert_eq!(Accumulation::from_bytes("$sum", None, &huge).unwrap_err().kind, Kind::BadValue);
+}
