@@ -314,28 +314,10 @@ fn list_shards() -> TableIterator<
         name!(databases, i64),
     ),
 > {
-    let rows = crate::pg::spi::query(
-        "SELECT s.name, s.server, s.draining, s.max_size_mb, \
-           (SELECT count(*) FROM docshard_catalog.chunks c WHERE c.shard_id = s.id), \
-           (SELECT count(*) FROM docshard_catalog.databases d WHERE d.primary_shard = s.id) \
-         FROM docshard_catalog.shards s ORDER BY s.id",
-        &[],
-    )
-    .unwrap_or_else(|e| e.raise());
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            let state = if row.bool(2) { "draining" } else { "active" };
-            let max_size = row.get(3).is_some().then(|| row.i32(3));
-            (
-                row.text(0).to_owned(),
-                row.opt_text(1).map(str::to_owned),
-                state.to_owned(),
-                max_size,
-                row.i64(4),
-                row.i64(5),
-            )
-        })
-        .collect();
+    let shards = crate::store::shards::listed().unwrap_or_else(|e| e.raise());
+    let rows = shards.into_iter().map(|shard| {
+        let state = if shard.draining { "draining" } else { "active" };
+        (shard.name, shard.server, state.to_owned(), shard.max_size_mb, shard.chunks, shard.databases)
+    });
     TableIterator::new(rows)
 }

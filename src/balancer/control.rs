@@ -1,16 +1,16 @@
 //! Starting, stopping and watching the balancer: what the worker tells others, and what others ask of it.
 //!
-//! The setting `balancer_enabled` says whether it works. Its doings are in `docshard_catalog.balancer_state`, one row,
+//! The setting `balancer_enabled` says whether it works. Its doings are in the store `balancer_state`, one row,
 //! written only when something changes or a minute has gone, so that an idle cluster stays quiet.
 
 use crate::catalog::settings;
 use crate::migration;
 use crate::pg::error::Result;
 use crate::pg::server::sleep_ms;
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{process, spi, transaction};
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store::balancer_state;
 use docshard_core::cluster::balancer::time_of_day;
 use std::time::{Duration, Instant};
 
@@ -61,18 +61,13 @@ pub fn is_in_window() -> Result<bool> {
 /// # Errors
 /// Internal ones.
 pub fn state() -> Result<State> {
-    let rows = spi::query(
-        "SELECT action, last_round_at::text, last_error, last_error_at::text, resting::text \
-         FROM docshard_catalog.balancer_state",
-        &[],
-    )?;
     let in_step = !lock::is_free(Tag::Worker(STEP));
     let mut state = State { enabled: settings::boolean("balancer_enabled")?, in_step, ..State::default() };
-    if let Some(row) = rows.first() {
-        let text = |column| row.opt_text(column).map(str::to_owned);
-        state.action = text(0).filter(|_| in_step);
-        (state.last_round, state.last_error, state.last_error_at) = (text(1), text(2), text(3));
-        state.resting = serde_json::from_str(row.text(4)).unwrap_or_default();
+    if let Some(stored) = balancer_state::find()? {
+        state.action = stored.action.filter(|_| in_step);
+        state.last_round = stored.last_round;
+        (state.last_error, state.last_error_at) = (stored.last_error, stored.last_error_at);
+        state.resting = stored.resting;
     }
     Ok(state)
 }
@@ -140,50 +135,8 @@ pub(super) fn stop_is_not_wanted() -> bool {
 /// Shows what the worker does.
 pub(super) fn show(action: &str) {
     process::show_activity(Some(&format!("docshard: {action}")));
-    let noted = transaction::run(|| {
-        spi::execute(
-            "INSERT INTO docshard_catalog.balancer_state (action) VALUES ($1) \
-             ON CONFLICT (one) DO UPDATE SET action = excluded.action",
-            &[Param::Text(action)],
-        )
-    });
+    let noted = transaction::run(|| balancer_state::set_action(action));
     if let Err(error) = noted {
         pgrx::log!("docshard balancer: {}", error.message);
     }
-}
-
-/// Notes a round's end, and who rests: a JSON array; if all is well, the last error is forgotten. A clock that was set back
-/// does not keep it from being noted.
-pub(super) fn note_round(busy: bool, resting: &serde_json::Value, well: bool) -> Result<()> {
-    let resting = if resting.is_null() { "[]".to_owned() } else { resting.to_string() };
-    spi::execute(
-        "INSERT INTO docshard_catalog.balancer_state AS state (last_round_at, resting) \
-         VALUES (pg_catalog.now(), $2::text::jsonb) \
-         ON CONFLICT (one) DO UPDATE SET last_round_at = excluded.last_round_at, action = NULL, \
-            resting = excluded.resting, last_error = CASE WHEN NOT $3 THEN state.last_error END, \
-            last_error_at = CASE WHEN NOT $3 THEN state.last_error_at END \
-         WHERE $1 OR ($3 AND state.last_error IS NOT NULL) OR state.action IS NOT NULL OR state.last_round_at IS NULL OR state.resting <> excluded.resting \
-            OR state.last_round_at NOT BETWEEN pg_catalog.now() - interval '1 minute' AND pg_catalog.now()",
-        &[Param::Bool(busy), Param::Text(&resting), Param::Bool(well)],
-    )?;
-    Ok(())
-}
-
-/// The last error is cured, if its text begins like this.
-pub(super) fn forget_error(start: &str) -> Result<()> {
-    spi::execute(
-        "UPDATE docshard_catalog.balancer_state SET last_error = NULL, last_error_at = NULL \
-         WHERE pg_catalog.starts_with(last_error, $1)",
-        &[Param::Text(start)],
-    )?;
-    Ok(())
-}
-
-pub(super) fn note_error(text: &str) -> Result<()> {
-    spi::execute(
-        "INSERT INTO docshard_catalog.balancer_state (last_error, last_error_at) VALUES ($1, pg_catalog.now()) \
-         ON CONFLICT (one) DO UPDATE SET last_error = excluded.last_error, last_error_at = excluded.last_error_at",
-        &[Param::Text(text)],
-    )?;
-    Ok(())
 }

@@ -32,6 +32,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::{process, transaction};
 use crate::remote::hung;
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store::balancer_state;
 pub use compliance::{CollectionStatus, collection_status};
 use control::STEP;
 use docshard_core::cluster::balancer::{self as policy, Cut};
@@ -89,7 +90,7 @@ impl Balancer {
         self.tell_of_silence();
         let resting = self.all_who_rest();
         let well = self.looked && !self.failed && resting.as_array().is_none_or(Vec::is_empty);
-        if let Err(error) = transaction::run(|| control::note_round(again, &resting, well)) {
+        if let Err(error) = transaction::run(|| balancer_state::set_round(again, &resting, well)) {
             pgrx::log!("docshard balancer: {}", error.message);
         }
         let rest = self.paused_until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -175,8 +176,8 @@ impl Balancer {
         for change in hung::changes() {
             let alarm = format!("shard \"{}\" does not answer: ", change.shard);
             let told = transaction::run(|| match &change.error {
-                Some(why) => control::note_error(&format!("{alarm}{why}")),
-                None => control::forget_error(&alarm),
+                Some(why) => balancer_state::set_error(&format!("{alarm}{why}")),
+                None => balancer_state::clear_error(&alarm),
             });
             if let Err(error) = told {
                 pgrx::log!("docshard balancer: {}", error.message);
@@ -328,7 +329,7 @@ impl Balancer {
         let context = error.context.as_ref().map_or(String::new(), |context| format!(" ({context})"));
         let text = format!("{what}{}{context}", error.message);
         pgrx::log!("docshard balancer: {text}");
-        if let Err(error) = transaction::run(|| control::note_error(&text)) {
+        if let Err(error) = transaction::run(|| balancer_state::set_error(&text)) {
             pgrx::log!("docshard balancer: {}", error.message);
         }
     }

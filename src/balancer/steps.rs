@@ -7,10 +7,11 @@ use crate::catalog::sizes::{self, Chunk, Collection};
 use crate::catalog::{chunks, zones};
 use crate::migration::MoveRequest;
 use crate::pg::error::Result;
-use crate::pg::spi::param::Param;
-use crate::pg::{spi, transaction};
+use crate::pg::transaction;
+use crate::store;
 use docshard_core::cluster::balancer as policy;
 use docshard_core::cluster::balancer::Reason;
+use docshard_core::cluster::chunk_map::Chunk as MapChunk;
 use docshard_core::values::key::KeyPattern;
 use serde_json::json;
 
@@ -56,11 +57,8 @@ fn with_locked(
 ) -> Result<()> {
     transaction::run(|| {
         let (locked, pattern) = chunks::lock_now(&collection.namespace)?;
-        let rows = spi::query(
-            "SELECT FROM docshard_catalog.chunks WHERE collection_id = $1 AND min = $2 AND max = $3 AND shard_id = $4",
-            &[Param::Int4(locked.id), Param::Bytea(&chunk.min), Param::Bytea(&chunk.max), Param::Int4(chunk.shard)],
-        )?;
-        if locked.id != collection.id || rows.is_empty() {
+        let bounds = MapChunk { min: chunk.min.clone(), max: chunk.max.clone(), shard: chunk.shard };
+        if locked.id != collection.id || !store::chunks::exists(locked.id, &bounds)? {
             return Ok(());
         }
         change(&locked, &pattern)
@@ -68,10 +66,7 @@ fn with_locked(
 }
 
 fn mark_jumbo(collection: &Collection, chunk: &Chunk) -> Result<()> {
-    spi::execute(
-        "UPDATE docshard_catalog.chunks SET jumbo = true WHERE collection_id = $1 AND min = $2",
-        &[Param::Int4(collection.id), Param::Bytea(&chunk.min)],
-    )?;
+    store::chunks::set_jumbo(collection.id, &chunk.min, true)?;
     let details = json!({
         "min": collection.key.bound_to_json(&chunk.min), "max": collection.key.bound_to_json(&chunk.max),
         "documents": chunk.documents, "bytes": chunk.bytes,

@@ -1,4 +1,4 @@
-//! Granting and revoking access to documents: `docshard_catalog.grants`, and what follows from it on every node.
+//! Granting and revoking access to documents, and what follows from it on every node.
 //!
 //! What is done on other nodes is idempotent, commits by itself, and comes before the catalog's rows, in the caller's
 //! transaction. If that fails half way, a shard may allow what the router refuses, and the same call again goes on.
@@ -18,36 +18,19 @@ use crate::pg::spi::quote::quote_ident;
 use crate::protocol::Call;
 use crate::protocol::access::{CreateRole, DropRole, SetAccess};
 use crate::remote::Session;
+use crate::store;
+use crate::store::collections::Named;
 use docshard_core::error::Kind;
 
 /// The schemas that an application role uses at the router.
 const SCHEMAS: &str = "docshard, docshard_internal, docshard_data, docshard_catalog";
 
-/// Keeps the grants as they are until the transaction ends.
-///
-/// # Errors
-/// Internal ones.
-pub fn lock_shared() -> Result<()> {
-    spi::run_script("LOCK TABLE docshard_catalog.grants IN ROW EXCLUSIVE MODE")
-}
-
-fn lock_exclusive() -> Result<()> {
-    spi::run_script("LOCK TABLE docshard_catalog.grants IN SHARE ROW EXCLUSIVE MODE")
-}
-
-/// The collections, by number and name.
-fn collections() -> Result<Vec<(i32, String)>> {
-    let rows = spi::query("SELECT id, namespace FROM docshard_catalog.collections ORDER BY id", &[])?;
-    Ok(rows.iter().map(|row| (row.i32(0), row.text(1).to_owned())).collect())
-}
+pub use crate::store::grants::lock_shared;
 
 /// A role that may be granted something.
 fn check_role(role: &str) -> Result<()> {
-    let known = spi::query(
-        "SELECT FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name",
-        &[Param::Text(role)],
-    )?;
-    if known.is_empty() {
+    let sql = "SELECT FROM pg_catalog.pg_roles WHERE rolname = $1::pg_catalog.name";
+    if spi::query(sql, &[Param::Text(role)])?.is_empty() {
         return Err(Error::new(Kind::UserNotFound, format!("role \"{role}\" does not exist"))
             .with_hint("Create it first: CREATE ROLE … LOGIN."));
     }
@@ -74,18 +57,13 @@ fn check_resource(resource: &str) -> Result<()> {
 pub fn grant(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
     check_role(role)?;
     read.iter().chain(write).try_for_each(|resource| check_resource(resource))?;
-    lock_exclusive()?;
+    store::grants::lock_exclusive()?;
     spi::run_script(&format!("GRANT USAGE ON SCHEMA {SCHEMAS} TO {}", quote_ident(role)))?;
-    forget_dropped()?;
+    store::grants::delete_of_dropped_roles()?;
     for (resources, level) in [(read, Level::Read), (write, Level::Write)] {
         for resource in resources {
             // What may be written may be read already.
-            spi::execute(
-                "INSERT INTO docshard_catalog.grants AS g (role, resource, level) \
-                 VALUES ($1::pg_catalog.text::pg_catalog.regrole, $2, $3) ON CONFLICT (role, resource) \
-                 DO UPDATE SET level = excluded.level WHERE g.level OPERATOR(pg_catalog.=) 'read'",
-                &[Param::Text(&quote_ident(role)), Param::Text(resource), Param::Text(level.name())],
-            )?;
+            store::grants::insert_or_raise(&quote_ident(role), resource, level)?;
         }
     }
     apply(role)
@@ -97,7 +75,7 @@ pub fn grant(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
 /// `UserNotFound`; `RoleNotFound` for a resource that was not granted; what a shard raises.
 pub fn revoke(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
     check_role(role)?;
-    lock_exclusive()?;
+    store::grants::lock_exclusive()?;
     let name = quote_ident(role);
     let not_granted = |resource: &str, level: Level| {
         let message = format!("role \"{role}\" was not granted to {} \"{resource}\"", level.name());
@@ -105,59 +83,33 @@ pub fn revoke(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
             .with_hint("docshard.grants shows what was granted; a resource is revoked as it was granted.")
     };
     if read.is_empty() && write.is_empty() {
-        spi::execute(
-            "DELETE FROM docshard_catalog.grants \
-             WHERE role OPERATOR(pg_catalog.=) $1::pg_catalog.text::pg_catalog.regrole",
-            &[Param::Text(&name)],
-        )?;
+        store::grants::delete_of_role(&name)?;
     }
     for resource in write {
-        let done = spi::execute(
-            "UPDATE docshard_catalog.grants SET level = 'read' \
-             WHERE role OPERATOR(pg_catalog.=) $1::pg_catalog.text::pg_catalog.regrole \
-             AND resource OPERATOR(pg_catalog.=) $2 AND level OPERATOR(pg_catalog.=) 'write'",
-            &[Param::Text(&name), Param::Text(resource)],
-        )?;
-        if done.processed == 0 {
+        if !store::grants::lower(&name, resource)? {
             return Err(not_granted(resource, Level::Write));
         }
     }
     for resource in read {
-        let done = spi::execute(
-            "DELETE FROM docshard_catalog.grants \
-             WHERE role OPERATOR(pg_catalog.=) $1::pg_catalog.text::pg_catalog.regrole \
-             AND resource OPERATOR(pg_catalog.=) $2",
-            &[Param::Text(&name), Param::Text(resource)],
-        )?;
-        if done.processed == 0 {
+        if !store::grants::delete(&name, resource)? {
             return Err(not_granted(resource, Level::Read));
         }
     }
     apply(role)
 }
 
-/// Roles that were dropped, by DROP OWNED and DROP ROLE, leave their numbers here.
-fn forget_dropped() -> Result<()> {
-    spi::execute(
-        "DELETE FROM docshard_catalog.grants g WHERE NOT EXISTS ( \
-           SELECT FROM pg_catalog.pg_roles r WHERE r.oid OPERATOR(pg_catalog.=) g.role)",
-        &[],
-    )?;
-    Ok(())
-}
-
 /// Makes every node allow a role what the catalog says, and nothing else.
 fn apply(role: &str) -> Result<()> {
     let mut granted = grants::all()?;
     granted.retain(|grant| grant.name == role);
-    let collections = collections()?;
+    let collections = store::collections::all()?;
     for shard in cache::shards()?.values() {
         if let Place::Remote(server) = shard.place {
             let mut session = Session::open(server)?;
             if !granted.is_empty() {
                 CreateRole { role }.call(&mut session)?;
             }
-            for (id, namespace) in &collections {
+            for Named { id, namespace } in &collections {
                 let [readers, writers, others] = lists(&granted, namespace, role);
                 SetAccess { collection: *id, readers: &readers, writers: &writers, others: &others }
                     .call(&mut session)?;
@@ -167,7 +119,7 @@ fn apply(role: &str) -> Result<()> {
             }
         }
     }
-    for (id, namespace) in &collections {
+    for Named { id, namespace } in &collections {
         let [readers, writers, others] = lists(&granted, namespace, role);
         access::set_access(&SetAccess { collection: *id, readers: &readers, writers: &writers, others: &others })?;
     }

@@ -25,6 +25,7 @@ use crate::pg::{server, spi};
 use crate::protocol::Call;
 use crate::protocol::access::SetServerAddress;
 use crate::remote::{self, Session};
+use crate::store;
 use docshard_core::error::Kind;
 use serde_json::json;
 use std::rc::Rc;
@@ -165,18 +166,14 @@ fn check_shard(session: &mut Session, shard: &Shard) -> Result<()> {
         }
         None => return Err(elsewhere("the address leads to a database that is no shard")),
     }
-    let wanted = spi::query(
-        "SELECT c.id, c.namespace, c.token, p.version FROM docshard_catalog.placements p \
-         JOIN docshard_catalog.collections c ON c.id = p.collection_id WHERE p.shard_id = $1",
-        &[Param::Int4(shard.id)],
-    )?;
+    let wanted = store::placements::of_shard(shard.id)?;
     let found = session.query("SELECT collection_id, token, version FROM docshard_data.placement", &[])?;
-    for row in &wanted {
-        let (id, placement) = (row.i32(0), (row.i64(2), row.i64(3)));
-        let theirs = found.iter().find(|row| row.i32(0) == Some(id)).and_then(|row| row.i64(1).zip(row.i64(2)));
-        if theirs != Some(placement) {
+    for placed in &wanted {
+        let theirs =
+            found.iter().find(|row| row.i32(0) == Some(placed.collection)).and_then(|row| row.i64(1).zip(row.i64(2)));
+        if theirs != Some((placed.token, placed.version)) {
             let message =
-                format!("the database at that address has another version of {} than the catalog", row.text(1));
+                format!("the database at that address has another version of {} than the catalog", placed.namespace);
             return Err(Error::new(Kind::IllegalOperation, message).with_hint(
                 "It is a copy of another moment, or a chunk is being moved: docshard.stop_balancer(), and try again.",
             ));

@@ -180,7 +180,7 @@ fn index(stored: StoredIndex) -> Result<Index> {
     let projection = stored.wildcard_projection.as_deref().map(json::parse).transpose()?;
     let keys = IndexKeys::parse(&json::parse(&stored.keys)?)?.projected(projection.as_ref())?;
     let partial = match &stored.partial_filter {
-        Some(filter) => Some(Partial::parse(filter, collation.as_deref())?),
+        Some(filter) => Some(Partial::parse(&json::parse(filter)?, collation.as_deref())?),
         None => stored.sparse.then(|| Partial::sparse(&keys)),
     };
     Ok(Index {

@@ -9,10 +9,8 @@
 use super::cluster;
 use crate::pg::error::{Error, Result};
 use crate::pg::object::invalidation;
-use crate::pg::server::relation_oid;
-use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::epoch::{self, Epoch};
+use crate::store;
 use crate::store::collections;
 use docshard_core::error::Kind;
 use std::cell::RefCell;
@@ -64,7 +62,7 @@ pub fn touch(collection: i32) -> Result<()> {
 
 /// Announces a change of the catalog that concerns no single collection (shards, settings).
 pub fn announce() {
-    if let Some(relation) = relation_oid(c"docshard_catalog", c"collections") {
+    if let Some(relation) = store::relation(c"collections") {
         invalidation::announce(relation);
     }
 }
@@ -75,9 +73,5 @@ pub fn announce() {
 /// `NotWritablePrimary` at a copy of the router.
 pub fn log(what: &str, namespace: Option<&str>, details: &serde_json::Value) -> Result<()> {
     cluster::require_router()?;
-    spi::execute(
-        "INSERT INTO docshard_catalog.changelog (what, namespace, details) VALUES ($1, $2, $3::text::json)",
-        &[Param::Text(what), Param::OptText(namespace), Param::Text(&details.to_string())],
-    )?;
-    Ok(())
+    store::changelog::insert(what, namespace, details)
 }

@@ -1,4 +1,4 @@
-//! The row of `docshard_catalog.cluster`: which database is the cluster's router, and whether this one is.
+//! Which database is the cluster's router, and whether this one is.
 //!
 //! A copy of the router, a restored dump or a copy of its server's files, has its catalog and its way to the shards. It must not
 //! act: it would take the router's prepared transactions and moves for what a crash left, and hand out the same numbers. So
@@ -6,13 +6,13 @@
 
 use super::{cache, change};
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::pg::{process, server, spi};
+use crate::pg::{process, server};
 use crate::storage::lock::{self, Tag};
+use crate::store::cluster as store;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::cluster::prepared_name::{Coordinator, FIRST_EPOCH};
-use docshard_core::cluster::standing::{Identity, Registration, Standing};
+use docshard_core::cluster::prepared_name::FIRST_EPOCH;
+use docshard_core::cluster::standing::{Identity, Standing};
 use docshard_core::error::Kind;
 use std::cell::RefCell;
 
@@ -43,17 +43,7 @@ fn standing_in(generation: u64) -> Result<Standing> {
         return Ok(known);
     }
     let _snapshot = ActiveSnapshot::latest();
-    let rows = spi::read(
-        "SELECT router, copy, EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL) \
-         FROM docshard_catalog.cluster",
-        &[],
-    )?;
-    let registration = rows.first().map_or_else(Registration::default, |row| Registration {
-        router: row.opt_text(0).map(str::to_owned),
-        copy: row.opt_text(1).map(str::to_owned),
-        has_shards: row.bool(2),
-    });
-    let standing = registration.standing(identity());
+    let standing = store::read_registration()?.standing(identity());
     KNOWN.set(Some((generation, standing.clone())));
     Ok(standing)
 }
@@ -87,15 +77,7 @@ fn refused(reason: &str) -> Error {
     .with_hint("If it is to be the router from now on, an administrator calls docshard.take_over_cluster().")
 }
 
-/// This router, as the names of its prepared transactions tell it.
-///
-/// # Errors
-/// Internal ones.
-pub fn coordinator() -> Result<Coordinator> {
-    let rows = spi::query("SELECT id, epoch FROM docshard_catalog.cluster", &[])?;
-    let row = rows.first().ok_or_else(|| Error::new(Kind::NotYetInitialized, "this cluster has no identity"))?;
-    Ok(Coordinator { cluster: row.i64(0), epoch: row.i64(1) })
-}
+pub use crate::store::cluster::coordinator;
 
 /// The first number of a move by the router of an epoch: what an earlier router has left at shards has a lower one.
 pub fn first_number(epoch: i64) -> i64 {
@@ -107,13 +89,7 @@ pub fn first_number(epoch: i64) -> i64 {
 /// # Errors
 /// Internal ones.
 pub(super) fn register() -> Result<()> {
-    spi::execute(
-        "UPDATE docshard_catalog.cluster SET router = $1, copy = NULL \
-         WHERE (router IS DISTINCT FROM $1 OR copy IS NOT NULL) \
-         AND (router IS NULL OR NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL))",
-        &[Param::Text(&identity().to_string())],
-    )?;
-    Ok(())
+    store::set_first_router(&identity().to_string())
 }
 
 /// Notes, for good, that this database is a copy, and why; false if that is known, or if it is not the router of that epoch any
@@ -122,32 +98,19 @@ pub(super) fn register() -> Result<()> {
 /// # Errors
 /// Internal ones.
 pub fn become_copy(reason: &str, epoch: i64) -> Result<bool> {
-    let noted = spi::execute(
-        "UPDATE docshard_catalog.cluster SET copy = $1 WHERE copy IS NULL AND epoch = $2",
-        &[Param::Text(reason), Param::Int8(epoch)],
-    )?;
+    let is_new = store::set_copy(reason, Some(epoch))?;
     change::announce();
-    Ok(noted.processed > 0)
+    Ok(is_new)
 }
 
-/// The epoch, locked until the transaction ends.
-///
-/// # Errors
-/// Internal ones.
-pub(super) fn lock_epoch() -> Result<i64> {
-    let rows = spi::query("SELECT epoch FROM docshard_catalog.cluster FOR UPDATE", &[])?;
-    Ok(rows.first().map_or(FIRST_EPOCH, |row| row.i64(0)))
-}
+pub(super) use crate::store::cluster::lock_epoch;
 
 /// Notes that this database is the router from now on, with a higher epoch than any before it.
 ///
 /// # Errors
 /// Internal ones.
 pub(super) fn become_router(epoch: i64) -> Result<()> {
-    spi::execute(
-        "UPDATE docshard_catalog.cluster SET router = $1, copy = NULL, epoch = $2",
-        &[Param::Text(&identity().to_string()), Param::Int8(epoch)],
-    )?;
+    store::set_router(&identity().to_string(), epoch)?;
     KNOWN.set(None);
     change::announce();
     Ok(())
@@ -158,12 +121,7 @@ pub(super) fn become_router(epoch: i64) -> Result<()> {
 /// # Errors
 /// Internal ones.
 pub(super) fn renew() -> Result<()> {
-    spi::execute(
-        "UPDATE docshard_catalog.cluster SET id = ('x' || pg_catalog.substr(pg_catalog.md5( \
-           pg_catalog.random()::pg_catalog.text || pg_catalog.clock_timestamp()::pg_catalog.text), 1, 16))::pg_catalog.bit(64)::pg_catalog.int8, \
-           router = NULL, copy = NULL, epoch = DEFAULT",
-        &[],
-    )?;
+    store::renew()?;
     KNOWN.set(None);
     change::announce();
     Ok(())

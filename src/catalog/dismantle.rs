@@ -17,6 +17,7 @@ use crate::protocol::access::DismantleNode;
 use crate::remote::Session;
 use crate::remote::refusal::REFUSED_CONNECTION;
 use crate::storage::lock::{self, Tag};
+use crate::store;
 use docshard_core::cluster::standing::Standing;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
@@ -47,16 +48,15 @@ impl Found {
 }
 
 fn look() -> Result<Found> {
-    let rows = spi::query(
-        "SELECT n.cluster_id, n.shard, c.id, (SELECT pg_catalog.count(*) FROM docshard_data.placement), \
-                (SELECT pg_catalog.count(*) FROM docshard_catalog.collections) \
-         FROM docshard_catalog.cluster c LEFT JOIN docshard_data.node n ON true",
+    let marks = spi::query(
+        "SELECT cluster_id, shard, (SELECT pg_catalog.count(*) FROM docshard_data.placement) FROM docshard_data.node",
         &[],
     )?;
-    let row = rows.first().ok_or_else(|| Error::new(Kind::NotYetInitialized, "this cluster has no identity"))?;
-    Ok(match row.opt_text(1) {
-        Some(shard) => Found { cluster: row.i64(0), shard: Some(shard.to_owned()), collections: row.i64(3) },
-        None => Found { cluster: row.i64(2), shard: None, collections: row.i64(4) },
+    Ok(match marks.first() {
+        Some(row) => Found { cluster: row.i64(0), shard: Some(row.text(1).to_owned()), collections: row.i64(2) },
+        None => {
+            Found { cluster: cluster::coordinator()?.cluster, shard: None, collections: store::collections::count()? }
+        }
     })
 }
 
@@ -167,20 +167,16 @@ fn restore_lock_timeout(value: &str) -> Result<()> {
 
 /// Refuses to go on while a move or a build has a living process; lets no other one begin.
 fn stop_moves() -> Result<()> {
-    spi::run_script(
-        "LOCK TABLE docshard_catalog.migrations, docshard_catalog.index_builds, docshard_catalog.shards IN EXCLUSIVE MODE",
-    )?;
-    let moves = spi::query("SELECT id FROM docshard_catalog.migrations WHERE state <> 'done' ORDER BY id", &[])?;
-    if let Some(row) = moves.iter().find(|row| !lock::is_free(Tag::Coordinator(row.i64(0)))) {
+    store::lock_beginnings()?;
+    if let Some(migration) = store::migrations::unfinished()?.iter().find(|m| !lock::is_free(Tag::Coordinator(m.id))) {
         return Err(Error::new(
             Kind::ConflictingOperationInProgress,
-            format!("a chunk is being moved (migration {})", row.i64(0)),
+            format!("a chunk is being moved (migration {})", migration.id),
         )
         .with_hint("docshard.stop_balancer() waits until no chunk moves any more."));
     }
-    let builds = spi::query("SELECT id, name FROM docshard_catalog.index_builds ORDER BY id", &[])?;
-    if let Some(row) = builds.iter().find(|row| !lock::is_free(Tag::Builder(row.i32(0)))) {
-        let message = format!("the index {} is being built", row.text(1));
+    if let Some(build) = store::index_builds::all()?.iter().find(|build| !lock::is_free(Tag::Builder(build.id))) {
+        let message = format!("the index {} is being built", build.name);
         return Err(Error::new(Kind::ConflictingOperationInProgress, message)
             .with_hint("Run it again when that is over; docshard.list_index_builds() shows how far it is."));
     }
@@ -239,19 +235,7 @@ fn dismantle_here(found: &Found) -> Result<()> {
         roll_back_prepared(&mut session, found)?;
     }
     let shards = cache::shards()?;
-    for table in [
-        "collections",
-        "zone_ranges",
-        "zones",
-        "databases",
-        "grants",
-        "migrations",
-        "transactions",
-        "rotation",
-        "shards WHERE server IS NOT NULL",
-    ] {
-        spi::execute(&format!("DELETE FROM docshard_catalog.{table}"), &[])?;
-    }
+    store::clear()?;
     for shard in shards.values() {
         if let Some(server) = &shard.server {
             access::disconnect_shard(server, &puller_name(shard.id)?)?;
@@ -259,11 +243,7 @@ fn dismantle_here(found: &Found) -> Result<()> {
     }
     access::drop_server(&server_name(LOCAL))?;
     node::dismantle(true)?;
-    spi::execute(
-        "INSERT INTO docshard_catalog.shards (name) SELECT $1 \
-         WHERE NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE name = $1)",
-        &[Param::Text(LOCAL)],
-    )?;
+    store::shards::insert_local(LOCAL, None)?;
     cluster::renew()?;
     change::log("dismantle", None, &json!({"cluster": found.confirmation()}))?;
     change::announce();

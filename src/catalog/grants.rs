@@ -1,4 +1,4 @@
-//! Who may read and write which collections: `docshard_catalog.grants`.
+//! Who may read and write which collections.
 //!
 //! A grant names a role, a resource (a collection, a database, or `*` for all) and a level. It is looked at by the router,
 //! before anything is sent; and it is repeated as PostgreSQL's own privileges on the collections' tables at every shard,
@@ -9,8 +9,9 @@ use super::cluster;
 use super::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::pg::{security::user, server, spi};
+use crate::pg::{security::user, server};
 use crate::remote::Role;
+use crate::store::grants as store;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
@@ -19,45 +20,7 @@ use std::rc::Rc;
 /// The resource that is all collections.
 pub const EVERYTHING: &str = "*";
 
-/// What a role may do with documents. The higher one includes the lower.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// find, count, aggregate
-    Read,
-    /// insert, update, delete, and read
-    Write,
-}
-
-impl Level {
-    /// As the catalog has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::Read => "read",
-            Level::Write => "write",
-        }
-    }
-
-    fn parse(name: &str) -> Result<Self> {
-        match name {
-            "read" => Ok(Level::Read),
-            "write" => Ok(Level::Write),
-            other => Err(Error::new(Kind::InternalError, format!("unknown level of access in the catalog: {other}"))),
-        }
-    }
-}
-
-/// What one role may do with one resource.
-#[derive(Clone, Debug)]
-pub struct Grant {
-    /// the role
-    pub role: Oid,
-    /// its name
-    pub name: String,
-    /// a collection, a database, or [`EVERYTHING`]
-    pub resource: String,
-    /// what it may do
-    pub level: Level,
-}
+pub use crate::store::grants::{Grant, Level};
 
 impl Grant {
     /// True if it concerns a collection of that name.
@@ -86,21 +49,7 @@ thread_local! {
 /// Internal ones.
 pub fn all() -> Result<Vec<Grant>> {
     let _snapshot = ActiveSnapshot::latest();
-    let rows = spi::read(
-        "SELECT r.oid, r.rolname, g.resource, g.level FROM docshard_catalog.grants g \
-         JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) g.role ORDER BY r.rolname, g.resource",
-        &[],
-    )?;
-    let grant = |row: &spi::Row| {
-        let oid = row.get(0).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
-        Ok(Grant {
-            role: Oid::from(oid.ok_or_else(|| Error::new(Kind::InternalError, "a role without a number"))?),
-            name: row.text(1).to_owned(),
-            resource: row.text(2).to_owned(),
-            level: Level::parse(row.text(3))?,
-        })
-    };
-    rows.iter().map(grant).collect()
+    store::read_all()
 }
 
 /// The roles that may read a collection but not write it, and those that may write it; by name.

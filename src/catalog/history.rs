@@ -2,8 +2,8 @@
 
 use super::settings;
 use crate::pg::error::Result;
-use crate::pg::spi::param::Param;
-use crate::pg::{spi, transaction};
+use crate::pg::transaction;
+use crate::store;
 use std::time::{Duration, Instant};
 
 /// How often the worker looks for what is too old.
@@ -12,19 +12,12 @@ const INTERVAL: Duration = Duration::from_secs(600);
 /// How many rows one statement deletes.
 const BATCH: i64 = 10_000;
 
-/// The settings, each with the statement that deletes up to `$2` rows older than `$1` days.
-const KEPT: &[(&str, &str)] = &[
-    (
-        "changelog_days",
-        "DELETE FROM docshard_catalog.changelog WHERE id IN (SELECT id FROM docshard_catalog.changelog \
-           WHERE at < pg_catalog.now() - pg_catalog.make_interval(days => $1) ORDER BY id LIMIT $2)",
-    ),
-    (
-        "migrations_days",
-        "DELETE FROM docshard_catalog.migrations WHERE id IN (SELECT id FROM docshard_catalog.migrations \
-           WHERE state = 'done' AND updated_at < pg_catalog.now() - pg_catalog.make_interval(days => $1) ORDER BY id LIMIT $2)",
-    ),
-];
+/// Deletes up to so many rows that are older than so many days; returns how many.
+type DeleteOld = fn(i32, i64) -> Result<u64>;
+
+/// The settings, each with what deletes rows that are too old.
+const KEPT: &[(&str, DeleteOld)] =
+    &[("changelog_days", store::changelog::delete_old), ("migrations_days", store::migrations::delete_old)];
 
 /// The worker's part.
 #[derive(Debug, Default)]
@@ -45,10 +38,9 @@ impl Prune {
         if self.last.is_some_and(|at| at.elapsed() < INTERVAL) && self.settings == settings {
             return Ok(());
         }
-        for (days, (_, sql)) in settings.iter().zip(KEPT) {
+        for (days, (_, delete_old)) in settings.iter().zip(KEPT) {
             let Some(days) = i32::try_from(*days).ok().filter(|days| *days > 0) else { continue };
-            let delete = || spi::execute(sql, &[Param::Int4(days), Param::Int8(BATCH)]).map(|answer| answer.processed);
-            while transaction::run(delete)? as i64 == BATCH {}
+            while transaction::run(|| delete_old(days, BATCH))? as i64 == BATCH {}
         }
         (self.last, self.settings) = (Some(Instant::now()), settings);
         Ok(())

@@ -5,9 +5,10 @@ use super::nodes::call_on_all;
 use super::pending_drops::{self, Dropped};
 use super::{cache, change, collections, duplicate, namespace, undisturbed};
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
-use crate::pg::{process, spi};
+use crate::pg::process;
 use crate::protocol::table::CreateIndex;
+use crate::store;
+use crate::store::indexes::StoredIndex;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::query::index::{IndexKeys, Partial};
@@ -66,7 +67,7 @@ impl<'a> IndexOptions<'a> {
             "expireAfterSeconds": self.expire_after_s,
             "sparse": self.sparse,
             "partialFilterExpression": self.partial_filter(),
-            "collation": self.collation.as_deref().map(Collator::definition),
+            "collation": self.collation.as_deref().map(|collator| collator.definition().clone()),
             "wildcardProjection": self.wildcard_projection,
         })
     }
@@ -297,11 +298,10 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
         return Err(Error::new(Kind::CannotCreateIndex, message));
     }
     collections::refuse_while_building(locked.id, ns)?;
-    let rows = spi::query("SELECT nextval(pg_get_serial_sequence('docshard_catalog.indexes', 'id'))::int", &[])?;
     let projection = options.wildcard_projection.map(Json::to_string);
     let definition = IndexKeys::definition(&keys_json, projection.as_deref(), options.collation.as_deref());
     Ok(Drafted::New(Box::new(Draft {
-        id: rows.first().map_or(0, |row| row.i32(0)),
+        id: store::indexes::next_id()?,
         collection: collection.id,
         namespace: ns.to_owned(),
         name,
@@ -357,27 +357,19 @@ impl Made {
 /// # Errors
 /// Internal ones.
 pub fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
-    let collation = options.collation.as_deref().map(|collator| collator.definition().to_string());
-    let projection = options.wildcard_projection.map(Json::to_string);
-    spi::execute(
-        "INSERT INTO docshard_catalog.indexes \
-           (id, collection_id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter, collation_spec, \
-            wildcard_projection) \
-         VALUES ($1, $2, $3, $4::text::json, $5, $6, nullif($7, -1), $8, $9::text::json, $10::text::json, $11::text::json)",
-        &[
-            Param::Int4(draft.id),
-            Param::Int4(draft.collection),
-            Param::Text(&draft.name),
-            Param::Text(&draft.keys_json),
-            Param::Bool(draft.unique),
-            Param::Bool(options.hidden),
-            Param::Int8(options.expire_after_s.unwrap_or(-1)),
-            Param::Bool(options.sparse),
-            Param::OptText(options.partial_filter()),
-            Param::OptText(collation.as_deref()),
-            Param::OptText(projection.as_deref()),
-        ],
-    )?;
+    let index = StoredIndex {
+        id: draft.id,
+        name: draft.name.clone(),
+        keys: draft.keys_json.clone(),
+        unique: draft.unique,
+        hidden: options.hidden,
+        expire_after_s: options.expire_after_s,
+        sparse: options.sparse,
+        partial_filter: options.partial_filter().map(str::to_owned),
+        collation: options.collation.as_deref().map(|collator| collator.definition().clone()),
+        wildcard_projection: options.wildcard_projection.map(Json::to_string),
+    };
+    store::indexes::insert(draft.collection, &index)?;
     change::log("createIndex", Some(&draft.namespace), &json!({"name": draft.name, "unique": draft.unique}))?;
     if options.expire_after_s.is_some() {
         process::wake_at_commit();
@@ -561,7 +553,7 @@ pub fn drop(ns: &str, name: &str) -> Result<()> {
     collections::refuse_while_building(locked.id, ns)?;
     let shards: Vec<ShardId> = collection.placements.keys().copied().collect();
     let late = pending_drops::drop_everywhere(&shards, Dropped::Index(index.id), &format!("the index {name} of {ns}"))?;
-    spi::execute("DELETE FROM docshard_catalog.indexes WHERE id = $1", &[Param::Int4(index.id)])?;
+    store::indexes::delete(index.id)?;
     let details = if late.is_empty() { json!({"name": name}) } else { json!({"name": name, "pending": late}) };
     change::log("dropIndex", Some(ns), &details)?;
     change::touch(collection.id)

@@ -1,18 +1,17 @@
 //! Shards that are lost for good: what is lost with them, the token that confirms it, and where their ranges of keys go, empty.
 //!
-//! The rows of `docshard_catalog.lost_shards` stay: a database that comes back is known by them, and refused.
+//! A shard that was removed as lost stays noted: a database that comes back is known by them, and refused.
 
 use super::change;
 use super::collections::refuse_while_building;
 use super::model::{Index, Shard};
 use super::nodes::{call_on_all, read_on};
-use super::{access, cache, last_sizes, zones};
+use super::{access, cache, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::credentials;
-use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::protocol::table::CreateTable;
 use crate::store::{chunks, collections, databases, placements, shards};
+use crate::store::{last_sizes, lost_shards};
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyPattern;
@@ -39,7 +38,7 @@ pub fn loss(shard: ShardId) -> Result<Vec<Json>> {
                 _ => ranges.push((chunk.min.clone(), chunk.max.clone())),
             }
         }
-        let known = last_sizes::last_known(shard, collection.id)?;
+        let last = last_sizes::find(shard, collection.id)?;
         let named: Vec<Json> = ranges
             .iter()
             .take(NAMED_RANGES)
@@ -48,8 +47,8 @@ pub fn loss(shard: ShardId) -> Result<Vec<Json>> {
         lost.push(json!({
             "ns": collection.namespace, "chunks": chunks.len(),
             "ranges": if collection.key.is_some() { json!(named) } else { Json::Null },
-            "documents": known.as_ref().map(|(documents, _)| documents),
-            "asOf": known.as_ref().map(|(_, at)| at),
+            "documents": last.as_ref().map(|last| last.documents),
+            "asOf": last.as_ref().map(|last| &last.asked_at),
         }));
     }
     Ok(lost)
@@ -61,12 +60,7 @@ pub fn loss(shard: ShardId) -> Result<Vec<Json>> {
 /// Internal ones.
 pub fn give_token(shard: &Shard) -> Result<String> {
     let token = credentials::random_password()?;
-    spi::execute(
-        "INSERT INTO docshard_catalog.lost_shards (shard_id, name, node, token) \
-         SELECT id, name, node, $2 FROM docshard_catalog.shards WHERE id = $1 \
-         ON CONFLICT (shard_id) DO UPDATE SET token = excluded.token, asked_at = pg_catalog.clock_timestamp()",
-        &[Param::Int4(shard.id), Param::Text(&token)],
-    )?;
+    lost_shards::set_token(shard.id, &token)?;
     Ok(token)
 }
 
@@ -75,29 +69,14 @@ pub fn give_token(shard: &Shard) -> Result<String> {
 /// # Errors
 /// `BadValue`.
 pub fn check_token(shard: &Shard, token: &str) -> Result<()> {
-    let rows = spi::query(
-        "SELECT token = $2 AND asked_at > pg_catalog.clock_timestamp() - interval '10 minutes' \
-         FROM docshard_catalog.lost_shards WHERE shard_id = $1",
-        &[Param::Int4(shard.id), Param::Text(token)],
-    )?;
-    if rows.first().is_some_and(|row| row.bool(0)) {
+    if lost_shards::is_token(shard.id, token)? {
         return Ok(());
     }
     Err(Error::new(Kind::BadValue, format!("this token does not confirm that shard \"{}\" is lost", shard.name))
         .with_hint("A token holds for ten minutes; docshard.remove_shard(name, '{\"lost\": true}') gives a new one."))
 }
 
-/// Notes that the shard was removed as lost.
-///
-/// # Errors
-/// Internal ones.
-pub fn note_removed(shard: ShardId) -> Result<()> {
-    spi::execute(
-        "UPDATE docshard_catalog.lost_shards SET removed_at = pg_catalog.clock_timestamp() WHERE shard_id = $1",
-        &[Param::Int4(shard)],
-    )
-    .map(drop)
-}
+pub use crate::store::lost_shards::set_removed as note_removed;
 
 /// Refuses a database that says of itself that it is a shard of this cluster, and was removed as lost: what it has is of the
 /// past. `has_documents`: it has tables of collections.
@@ -105,17 +84,17 @@ pub fn note_removed(shard: ShardId) -> Result<()> {
 /// # Errors
 /// `IllegalOperation`.
 pub fn refuse_returned(node: &str, name: &str, has_documents: bool) -> Result<()> {
-    let rows = spi::query(
-        "SELECT name, pg_catalog.to_char(removed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') \
-         FROM docshard_catalog.lost_shards WHERE removed_at IS NOT NULL AND $3 AND (node = $1 OR name = $2) \
-         ORDER BY removed_at DESC LIMIT 1",
-        &[Param::Text(node), Param::Text(name), Param::Bool(has_documents)],
-    )?;
-    match rows.first() {
+    if !has_documents {
+        return Ok(());
+    }
+    match lost_shards::find_removed(node, name)? {
         None => Ok(()),
-        Some(row) => Err(Error::new(
+        Some(lost) => Err(Error::new(
             Kind::IllegalOperation,
-            format!("the database is the shard \"{}\", which was removed as lost at {} UTC", row.text(0), row.text(1)),
+            format!(
+                "the database is the shard \"{}\", which was removed as lost at {} UTC",
+                lost.name, lost.removed_at
+            ),
         )
         .with_hint(
             "Its documents are not the cluster's any more. Save there what is of use; then, as a superuser there, \

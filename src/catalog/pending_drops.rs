@@ -1,4 +1,4 @@
-//! Drops that are still to be done at shards which could not be reached: the rows of `docshard_catalog.pending_drops`.
+//! Drops that are still to be done at shards which could not be reached.
 //!
 //! Whoever connects to such a shard does them before anything else there (see `remote::handshake`); the worker does so, too, and
 //! then deletes the rows. Doing them twice is no harm. A collection, or an index, that is made under the same name meanwhile
@@ -7,11 +7,11 @@
 use super::cache;
 use super::nodes::{call_on_all, read_on};
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::pg::{security::user, spi, transaction};
+use crate::pg::{security::user, transaction};
 use crate::protocol::table::{DropIndex, DropTable, ExcludeWriters};
 use crate::remote::Session;
+use crate::store::pending_drops::{self as store, DroppedKind, PendingDrop};
 use docshard_core::cluster::chunk_map::ShardId;
 
 /// What is dropped at shards, by its number.
@@ -24,21 +24,18 @@ pub enum Dropped {
 }
 
 impl Dropped {
-    fn kind(self) -> &'static str {
+    fn parts(self) -> (DroppedKind, i32) {
         match self {
-            Dropped::Collection(_) => "collection",
-            Dropped::Index(_) => "index",
+            Dropped::Collection(number) => (DroppedKind::Collection, number),
+            Dropped::Index(number) => (DroppedKind::Index, number),
         }
     }
 
-    fn number(self) -> i32 {
-        match self {
-            Dropped::Collection(number) | Dropped::Index(number) => number,
+    fn of(due: &PendingDrop) -> Self {
+        match due.kind {
+            DroppedKind::Collection => Dropped::Collection(due.number),
+            DroppedKind::Index => Dropped::Index(due.number),
         }
-    }
-
-    fn from_row(kind: &str, number: i32) -> Self {
-        if kind == "index" { Dropped::Index(number) } else { Dropped::Collection(number) }
     }
 
     /// The statement that does it at a shard, without harm if it is done.
@@ -77,17 +74,9 @@ pub fn drop_everywhere(shards: &[ShardId], dropped: Dropped, namespace: &str) ->
         }
         Dropped::Index(index) => call_on_all(&reached, &DropIndex { index })?,
     }
+    let (kind, number) = dropped.parts();
     for shard in &late {
-        spi::execute(
-            "INSERT INTO docshard_catalog.pending_drops (shard_id, kind, number, namespace) VALUES ($1, $2, $3, $4) \
-             ON CONFLICT DO NOTHING",
-            &[
-                Param::Int4(shard.id),
-                Param::Text(dropped.kind()),
-                Param::Int4(dropped.number()),
-                Param::Text(namespace),
-            ],
-        )?;
+        store::insert(shard.id, kind, number, namespace)?;
         pgrx::notice!("shard \"{}\" cannot be reached: there {namespace} is dropped when it is back", shard.name);
     }
     Ok(late.iter().map(|shard| shard.name.clone()).collect())
@@ -99,15 +88,11 @@ pub fn drop_everywhere(shards: &[ShardId], dropped: Dropped, namespace: &str) ->
 /// # Errors
 /// Internal ones.
 pub fn statements(server: &str) -> Result<Vec<String>> {
-    let rows = user::as_extension_owner(|| {
+    let due = user::as_extension_owner(|| {
         let _snapshot = ActiveSnapshot::latest();
-        spi::read(
-            "SELECT p.kind, p.number FROM docshard_catalog.pending_drops p JOIN docshard_catalog.shards s ON s.id = p.shard_id \
-             WHERE s.server = $1::pg_catalog.name ORDER BY p.kind, p.number",
-            &[Param::Text(server)],
-        )
+        store::read_of_server(server)
     })?;
-    Ok(rows.iter().map(|row| Dropped::from_row(row.text(0), row.i32(1)).statement()).collect())
+    Ok(due.iter().map(|due| Dropped::of(due).statement()).collect())
 }
 
 /// Does what is left at shards that can be reached again, each in a transaction of its own; called outside of any.
@@ -115,21 +100,12 @@ pub fn statements(server: &str) -> Result<Vec<String>> {
 /// # Errors
 /// The first one of a shard that answers; the others are done all the same.
 pub fn finish() -> Result<()> {
-    let rows = transaction::run(|| {
-        spi::query(
-            "SELECT shard_id, kind, number FROM docshard_catalog.pending_drops ORDER BY shard_id, kind, number",
-            &[],
-        )
-    })?;
-    let mut shards: Vec<ShardId> = rows.iter().map(|row| row.i32(0)).collect();
+    let pending = transaction::run(store::all)?;
+    let mut shards: Vec<ShardId> = pending.iter().map(|due| due.shard).collect();
     shards.dedup();
     let mut outcome = Ok(());
     for shard in shards {
-        let due: Vec<Dropped> = rows
-            .iter()
-            .filter(|row| row.i32(0) == shard)
-            .map(|row| Dropped::from_row(row.text(1), row.i32(2)))
-            .collect();
+        let due: Vec<Dropped> = pending.iter().filter(|due| due.shard == shard).map(Dropped::of).collect();
         match transaction::run(|| finish_at(shard, &due)) {
             Err(error) if !is_unreachable(&error) && outcome.is_ok() => outcome = Err(error),
             _ => {}
@@ -145,10 +121,8 @@ fn finish_at(shard: ShardId, due: &[Dropped]) -> Result<()> {
     session.execute("SET lock_timeout = '2s'")?;
     for dropped in due {
         session.query(&dropped.statement(), &[]).map_err(|e| e.with_context(format!("shard \"{}\"", shard.name)))?;
-        spi::execute(
-            "DELETE FROM docshard_catalog.pending_drops WHERE shard_id = $1 AND kind = $2 AND number = $3",
-            &[Param::Int4(shard.id), Param::Text(dropped.kind()), Param::Int4(dropped.number())],
-        )?;
+        let (kind, number) = dropped.parts();
+        store::delete(shard.id, kind, number)?;
     }
     Ok(())
 }

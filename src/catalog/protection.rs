@@ -12,6 +12,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::object::drop_guard::{self, Dropped};
 use crate::pg::spi::param::Param;
 use crate::pg::{security::user, server, spi};
+use crate::store;
 use docshard_core::error::Kind;
 use std::cell::Cell;
 
@@ -34,15 +35,13 @@ pub fn init() {
 /// # Errors
 /// Internal ones.
 pub fn role() -> Result<Option<String>> {
-    let rows = spi::query(
-        "SELECT (SELECT pg_catalog.string_agg(name, ', ' ORDER BY id) FROM docshard_catalog.shards WHERE server IS NOT NULL), \
-                (SELECT shard FROM docshard_data.node)",
-        &[],
-    )?;
-    if let Some(shard) = rows.first().and_then(|row| row.opt_text(1)) {
-        return Ok(Some(format!("this database is the shard \"{shard}\" of a cluster")));
+    let marks = spi::query("SELECT shard FROM docshard_data.node", &[])?;
+    if let Some(mark) = marks.first() {
+        return Ok(Some(format!("this database is the shard \"{}\" of a cluster", mark.text(0))));
     }
-    if let Some(shards) = rows.first().and_then(|row| row.opt_text(0)) {
+    let shards = store::shards::remote_names()?;
+    if !shards.is_empty() {
+        let shards = shards.join(", ");
         return Ok(Some(format!("this database is the router of a cluster with other shards: {shards}")));
     }
     let placed = spi::query("SELECT collection_id FROM docshard_data.placement ORDER BY collection_id", &[])?;
@@ -104,16 +103,14 @@ fn needed(name: &str, why: &str) -> Error {
 
 /// Why the table of a collection is needed.
 fn collection_in_use(collection: i32) -> Result<Option<String>> {
-    let rows = spi::query(
-        "SELECT (SELECT namespace FROM docshard_catalog.collections WHERE id = $1) FROM docshard_data.placement \
-         WHERE collection_id = $1",
-        &[Param::Int4(collection)],
-    )?;
-    let Some(row) = rows.first() else { return Ok(None) };
+    let sql = "SELECT FROM docshard_data.placement WHERE collection_id = $1";
+    if spi::query(sql, &[Param::Int4(collection)])?.is_empty() {
+        return Ok(None);
+    }
     if role()?.is_none() {
         return Ok(None);
     }
-    Ok(Some(match row.opt_text(0) {
+    Ok(Some(match store::collections::namespace(collection)? {
         Some(namespace) => format!("it holds documents of the collection {namespace}"),
         None => "it holds documents of a collection".to_owned(),
     }))
@@ -124,12 +121,10 @@ fn judge_server(server: &str, name: &str) -> Result<()> {
         return Ok(());
     }
     let shard = user::as_extension_owner(|| {
-        let rows = spi::query(
-            "SELECT name FROM docshard_catalog.shards \
-             WHERE server = $1::pg_catalog.name OR (server IS NOT NULL AND $2) ORDER BY id LIMIT 1",
-            &[Param::Text(server), Param::Bool(server == server_name(LOCAL))],
-        )?;
-        Ok(rows.first().map(|row| row.text(0).to_owned()))
+        if server == server_name(LOCAL) {
+            return Ok(store::shards::remote_names()?.into_iter().next());
+        }
+        store::shards::name_of_server(server)
     })?;
     match shard {
         None => Ok(()),

@@ -13,12 +13,12 @@ use super::model::Place;
 use super::shards::{LOCAL, server_name};
 use crate::pg::error::Result;
 use crate::pg::security::credentials;
-use crate::pg::spi::param::Param;
-use crate::pg::{process::job, security::user, server, spi, transaction};
+use crate::pg::{process::job, security::user, server, transaction};
 use crate::protocol::Call;
 use crate::protocol::access::SetServicePassword;
 use crate::remote::{self, Session};
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store::rotation::{self as store, Rotation};
 use pgrx::pg_sys::Oid;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -72,23 +72,17 @@ fn account(oid: Oid) -> Result<Vec<(String, String)>> {
     Ok(options)
 }
 
-/// What was noted: servers, each with its new password.
-fn noted() -> Result<Vec<(String, String)>> {
-    let rows = spi::query("SELECT server::pg_catalog.text, password FROM docshard_catalog.rotation", &[])?;
-    Ok(rows.iter().map(|row| (row.text(0).to_owned(), row.text(1).to_owned())).collect())
-}
-
 /// Does what an interrupted rotation has left. Outside a transaction.
 ///
 /// # Errors
 /// That of the last shard which could not be told.
 pub fn finish() -> Result<()> {
-    if transaction::run(noted)?.is_empty() || !lock::try_acquire_for_session(CHANGING, Mode::Exclusive) {
+    if transaction::run(store::all)?.is_empty() || !lock::try_acquire_for_session(CHANGING, Mode::Exclusive) {
         return Ok(());
     }
     let mut done = Ok(());
-    for (server, password) in transaction::run(noted).unwrap_or_default() {
-        done = transaction::run(|| change(&server, &password)).and(done);
+    for rotation in transaction::run(store::all).unwrap_or_default() {
+        done = transaction::run(|| change(&rotation)).and(done);
     }
     lock::release_for_session(CHANGING, Mode::Exclusive);
     done
@@ -100,7 +94,7 @@ fn rotate() -> Result<Vec<(String, String)>> {
         server::sleep_ms(PAUSE_MS);
     }
     let pending = transaction::run(|| {
-        let mut pending = noted()?;
+        let mut pending = store::all()?;
         if pending.is_empty() {
             let mut passwords = HashMap::new();
             for (server, oid) in servers()? {
@@ -108,29 +102,28 @@ fn rotate() -> Result<Vec<(String, String)>> {
                     Entry::Occupied(known) => known.into_mut(),
                     Entry::Vacant(new) => new.insert(credentials::random_password()?),
                 };
-                spi::execute(
-                    "INSERT INTO docshard_catalog.rotation (server, password) VALUES ($1::pg_catalog.name, $2)",
-                    &[Param::Text(&server), Param::Text(password)],
-                )?;
-                pending.push((server, password.clone()));
+                let rotation = Rotation { server, password: password.clone() };
+                store::insert(&rotation)?;
+                pending.push(rotation);
             }
         }
         Ok(pending)
     })?;
     let mut late = Vec::new();
-    for (server, password) in pending {
-        if let Err(error) = transaction::run(|| change(&server, &password)) {
-            late.push((server, error.message));
+    for rotation in pending {
+        if let Err(error) = transaction::run(|| change(&rotation)) {
+            late.push((rotation.server, error.message));
         }
     }
     Ok(late)
 }
 
-fn change(server: &str, password: &str) -> Result<()> {
+fn change(rotation: &Rotation) -> Result<()> {
+    let Rotation { server, password } = rotation;
     if let Some(oid) = server::foreign_server_oid(server) {
         let mut login = remote::mapping_options(oid)?;
         login.retain(|(option, _)| option != "password");
-        login.push(("password".to_owned(), password.to_owned()));
+        login.push(("password".to_owned(), password.clone()));
         if !is_known(oid, &login)? {
             let verifier = credentials::scram_verifier(password)?;
             SetServicePassword { verifier: &verifier }.call(&mut Session::open(oid)?)?;
@@ -139,11 +132,7 @@ fn change(server: &str, password: &str) -> Result<()> {
         let login: Vec<_> = login.iter().map(|(option, value)| (option.as_str(), value.as_str())).collect();
         credentials::set_user_mapping(server, &owner, &login)?;
     }
-    spi::execute(
-        "DELETE FROM docshard_catalog.rotation WHERE server OPERATOR(pg_catalog.=) $1::pg_catalog.name",
-        &[Param::Text(server)],
-    )?;
-    Ok(())
+    store::delete(server)
 }
 
 /// True if the shard takes this login already. One that asks for no password is not asked by this.

@@ -2,9 +2,8 @@
 
 use super::change;
 use crate::pg::error::{Error, Result};
-use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::store::settings as store;
 use docshard_core::cluster::balancer::{Window, time_of_day};
 use docshard_core::error::Kind;
 
@@ -128,7 +127,7 @@ pub fn all() -> Result<Vec<(&'static Setting, String)>> {
     SETTINGS.iter().map(|setting| Ok((setting, get(setting.name)?))).collect()
 }
 
-fn known(name: &str) -> Result<&'static Setting> {
+fn setting(name: &str) -> Result<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name).ok_or_else(|| {
         let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();
         Error::new(Kind::InvalidOptions, format!("unknown setting \"{name}\""))
@@ -141,18 +140,18 @@ fn known(name: &str) -> Result<&'static Setting> {
 /// # Errors
 /// `InvalidOptions` for an unknown name.
 pub fn get(name: &str) -> Result<String> {
-    let setting = known(name)?;
+    let setting = setting(name)?;
     let _snapshot = ActiveSnapshot::latest();
-    let rows = spi::read("SELECT value FROM docshard_catalog.settings WHERE name = $1", &[Param::Text(name)])?;
-    Ok(rows.first().map_or(setting.default, |row| row.text(0)).to_owned())
+    Ok(store::read(name)?.unwrap_or_else(|| setting.default.to_owned()))
 }
 
 /// An integer setting's value.
 ///
 /// # Errors
-/// As [`get`].
+/// As [`get`]; `InternalError` if the catalog holds no number.
 pub fn integer(name: &str) -> Result<i64> {
-    Ok(get(name)?.parse().unwrap_or(0))
+    let value = get(name)?;
+    value.parse().map_err(|_| Error::new(Kind::InternalError, format!("setting \"{name}\" is no integer: \"{value}\"")))
 }
 
 /// A boolean setting's value.
@@ -177,9 +176,9 @@ pub fn active_window() -> Result<Option<Window>> {
 /// # Errors
 /// `InvalidOptions` for an unknown name or a value out of bounds.
 pub fn set(name: &str, value: Option<&str>) -> Result<()> {
-    let setting = known(name)?;
+    let setting = setting(name)?;
     let Some(value) = value else {
-        spi::execute("DELETE FROM docshard_catalog.settings WHERE name = $1", &[Param::Text(name)])?;
+        store::delete(name)?;
         change::announce();
         return Ok(());
     };
@@ -196,11 +195,7 @@ pub fn set(name: &str, value: Option<&str>) -> Result<()> {
         };
         return Err(Error::new(Kind::InvalidOptions, format!("setting \"{name}\" takes {wanted}, not \"{value}\"")));
     }
-    spi::execute(
-        "INSERT INTO docshard_catalog.settings (name, value) VALUES ($1, $2) \
-         ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        &[Param::Text(name), Param::Text(value)],
-    )?;
+    store::set(name, value)?;
     change::announce();
     Ok(())
 }

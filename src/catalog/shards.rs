@@ -23,6 +23,7 @@ use crate::protocol::table::DropTable;
 use crate::protocol::{Call, sql};
 use crate::remote::{self, Session};
 use docshard_core::cluster::handshake;
+use crate::store;
 use docshard_core::error::Kind;
 use serde_json::json;
 use std::rc::Rc;
@@ -57,10 +58,7 @@ type Keywords = Vec<(String, String)>;
 /// # Errors
 /// Internal ones.
 pub fn cluster_id() -> Result<i64> {
-    let rows = spi::query("SELECT id FROM docshard_catalog.cluster", &[])?;
-    rows.first()
-        .map(|row| row.i64(0))
-        .ok_or_else(|| Error::new(Kind::NotYetInitialized, "this cluster has no identity"))
+    Ok(cluster::coordinator()?.cluster)
 }
 
 /// Refuses administration on a node that is a shard of another router.
@@ -68,10 +66,8 @@ pub fn cluster_id() -> Result<i64> {
 /// # Errors
 /// `IllegalOperation`.
 pub fn check_router() -> Result<()> {
-    let rows = spi::query(
-        "SELECT n.shard FROM docshard_data.node n, docshard_catalog.cluster c WHERE n.cluster_id <> c.id",
-        &[],
-    )?;
+    let own = Param::Int8(cluster_id()?);
+    let rows = spi::query("SELECT shard FROM docshard_data.node WHERE cluster_id <> $1", &[own])?;
     match rows.first() {
         None => Ok(()),
         Some(row) => Err(Error::new(
@@ -214,23 +210,13 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
     };
     check_name(&name)?;
     cluster::register()?;
-    let id = next_id()?;
+    let id = store::shards::next_id()?;
     let login = prepare_node(&mut session, &probe, &name, id, &user, password.as_deref())?;
     drop(session);
     make_server(&name, &keywords, &login)?;
     connect_shards(&name, id, &keywords)?;
 
-    spi::execute(
-        "INSERT INTO docshard_catalog.shards (id, name, server, node, max_size_mb) \
-         VALUES ($5, $1, $2::pg_catalog.text::pg_catalog.name, $3, $4::pg_catalog.int4)",
-        &[
-            Param::Text(&name),
-            Param::Text(&server_name(&name)),
-            Param::Text(&probe.node),
-            Param::OptText(options.max_size_mb.map(|n| n.to_string()).as_deref()),
-            Param::Int4(id),
-        ],
-    )?;
+    store::shards::insert(id, &name, &server_name(&name), &probe.node, options.max_size_mb)?;
     change::log("addShard", None, &json!({"name": name, "host": display_host(&keywords)}))?;
     change::announce();
     if !probe.prepared_transactions {
@@ -262,11 +248,7 @@ pub(super) fn display_host(keywords: &Keywords) -> String {
 
 /// Adding a shard that is being removed keeps it.
 fn stop_draining(name: &str) -> Result<()> {
-    let kept = spi::execute(
-        "UPDATE docshard_catalog.shards SET draining = false WHERE name = $1 AND draining",
-        &[Param::Text(name)],
-    )?;
-    if kept.processed > 0 {
+    if store::shards::set_draining(name, false)? {
         change::log("removeShard.cancel", None, &json!({"shard": name}))?;
         change::announce();
     }
@@ -274,13 +256,8 @@ fn stop_draining(name: &str) -> Result<()> {
 }
 
 fn add_local(options: &AddOptions) -> Result<String> {
-    let max_size = options.max_size_mb.map(|n| n.to_string());
     stop_draining(LOCAL)?;
-    spi::execute(
-        "INSERT INTO docshard_catalog.shards (name, max_size_mb) SELECT $1, $2::int \
-         WHERE NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE name = $1)",
-        &[Param::Text(LOCAL), Param::OptText(max_size.as_deref())],
-    )?;
+    store::shards::insert_local(LOCAL, options.max_size_mb)?;
     change::log("addShard", None, &json!({"name": LOCAL}))?;
     change::announce();
     Ok(LOCAL.to_owned())
@@ -293,12 +270,8 @@ fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Resul
         return Err(Error::new(Kind::IllegalOperation, "cannot add this database as a shard: it is the router itself")
             .with_hint("The router's own database is the shard \"local\"."));
     }
-    let known = |name: &str| -> Result<bool> {
-        let rows = spi::query("SELECT FROM docshard_catalog.shards WHERE name = $1", &[Param::Text(name)])?;
-        Ok(!rows.is_empty())
-    };
     if let Some(name) = mark(session, probe, cluster_id()?)?
-        && known(&name)?
+        && store::shards::exists(&name)?
     {
         if wanted.is_none_or(|wanted| wanted == name) {
             note_node(&name, probe)?;
@@ -308,7 +281,7 @@ fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Resul
         return Err(Error::new(Kind::IllegalOperation, message));
     }
     match wanted {
-        Some(name) if known(name)? => Err(Error::new(
+        Some(name) if store::shards::exists(name)? => Err(Error::new(
             Kind::OperationFailed,
             format!("a shard named \"{name}\" already exists, with another database"),
         )),
@@ -323,11 +296,7 @@ fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Resul
 fn note_node(name: &str, probe: &Probe) -> Result<()> {
     match node_of(&server_name(name)) {
         None => Ok(()),
-        Some(node) if node == probe.node => spi::execute(
-            "UPDATE docshard_catalog.shards SET node = $2 WHERE name = $1 AND node IS DISTINCT FROM $2",
-            &[Param::Text(name), Param::Text(&node)],
-        )
-        .map(drop),
+        Some(node) if node == probe.node => store::shards::set_node(name, &node),
         Some(_) => Err(Error::new(
             Kind::OperationFailed,
             format!("a shard named \"{name}\" already exists, with another database, of which this one is a copy"),
@@ -362,12 +331,7 @@ fn is_this_database(probe: &Probe) -> Result<bool> {
 }
 
 fn free_name() -> Result<String> {
-    let rows = spi::query(
-        "SELECT 'shard' || lpad(n::text, 4, '0') FROM generate_series(0, 9999) n \
-         WHERE NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE name = 'shard' || lpad(n::text, 4, '0')) LIMIT 1",
-        &[],
-    )?;
-    rows.first().map(|row| row.text(0).to_owned()).ok_or_else(|| Error::new(Kind::OperationFailed, "no name is left"))
+    store::shards::free_name()?.ok_or_else(|| Error::new(Kind::OperationFailed, "no name is left"))
 }
 
 /// How the router logs in at a shard from now on.
@@ -422,25 +386,27 @@ fn prepare_node(
     let rows = session.query(
         &format!(
             "SELECT (SELECT cluster_id::text FROM docshard_data.node), (SELECT shard FROM docshard_data.node), \
-               (SELECT count(*) FROM docshard_catalog.collections), encode({sample}, 'hex'), \
-               (SELECT count(*) FROM docshard_data.placement)"
+               ({}), encode({sample}, 'hex'), (SELECT count(*) FROM docshard_data.placement)",
+            store::collections::COUNT
         ),
         &[],
     )?;
-    let row = rows.first().ok_or_else(|| refuse("the node does not answer as a shard".to_owned()))?;
+    let not_a_shard = || refuse("the node does not answer as a shard".to_owned());
+    let row = rows.first().ok_or_else(not_a_shard)?;
+    let (collections, placements) = row.i64(2).zip(row.i64(4)).ok_or_else(not_a_shard)?;
     if let (Some(cluster), Some(shard)) = (row.text(0), row.text(1)) {
         if cluster != cluster_id()?.to_string() {
             return Err(refuse(format!("the database is the shard \"{shard}\" of another docshard cluster"))
                 .with_hint("Remove it from that cluster first: docshard.remove_shard()."));
         }
-        lost::refuse_returned(&probe.node, shard, row.i64(4).unwrap_or(0) > 0)?;
+        lost::refuse_returned(&probe.node, shard, placements > 0)?;
         if shard != name {
             return Err(refuse(format!(
                 "the database was the shard \"{shard}\" of this cluster; add it under that name"
             )));
         }
     }
-    if row.i64(2).unwrap_or(0) > 0 {
+    if collections > 0 {
         return Err(refuse("the database is a router with collections of its own".to_owned()));
     }
     let ours = spi::query(&format!("SELECT encode({sample}, 'hex')"), &[])?;
@@ -489,15 +455,6 @@ fn service_name(shard: i32) -> Result<String> {
 /// The role as which a shard logs in at others.
 pub(super) fn puller_name(shard: i32) -> Result<String> {
     Ok(format!("{}_{shard}", role_prefix()?))
-}
-
-/// A number for a new shard.
-fn next_id() -> Result<i32> {
-    let rows = spi::query(
-        "SELECT pg_catalog.nextval(pg_catalog.pg_get_serial_sequence('docshard_catalog.shards', 'id'))::pg_catalog.int4",
-        &[],
-    )?;
-    rows.first().map(|row| row.i32(0)).ok_or_else(|| Error::new(Kind::InternalError, "no number for a shard"))
 }
 
 /// Who is no superuser here may use no files, identities or services of this server to log in elsewhere.
@@ -582,8 +539,7 @@ fn connect(session: &mut Session, name: &str, keywords: &Keywords, puller: &str)
 
 /// The number of this database as a shard, also if it is none any more.
 pub(super) fn local_id() -> Result<i32> {
-    let rows = spi::query("SELECT id FROM docshard_catalog.shards WHERE name = $1", &[Param::Text(LOCAL)])?;
-    Ok(rows.first().map_or(0, |row| row.i32(0)))
+    Ok(store::shards::id(LOCAL)?.unwrap_or(0))
 }
 
 /// Makes this database reachable as the shards are, when the first one joins it: moves work with it over a connection.
@@ -663,25 +619,16 @@ pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
     check_may_change()?;
     zones::lock()?;
     let shard = cache::shard_named(name)?;
-    spi::query("SELECT FROM docshard_catalog.shards FOR UPDATE", &[])?;
-    let rows = spi::query(
-        "SELECT name FROM docshard_catalog.databases WHERE primary_shard = $1 ORDER BY name",
-        &[Param::Int4(shard.id)],
-    )?;
-    let databases: Vec<String> = rows.iter().map(|row| row.text(0).to_owned()).collect();
+    store::shards::lock_all()?;
+    let databases = store::databases::of_primary(shard.id)?;
     if !shard.draining {
         check_dispensable(&shard)?;
-        spi::execute("UPDATE docshard_catalog.shards SET draining = true WHERE id = $1", &[Param::Int4(shard.id)])?;
+        store::shards::set_draining(name, true)?;
         change::log("removeShard.start", None, &json!({"shard": name}))?;
         change::announce();
         return Ok((Removal::Started, databases));
     }
-    let chunks = spi::query(
-        "SELECT (SELECT count(*) FROM docshard_catalog.chunks WHERE shard_id = $1) + \
-                (SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done' AND (donor = $1 OR recipient = $1))",
-        &[Param::Int4(shard.id)],
-    )?;
-    let chunks = chunks.first().map_or(0, |row| row.i64(0));
+    let chunks = store::chunks::count_of_shard(shard.id)? + store::migrations::count_unfinished_at(shard.id)?;
     if chunks > 0 || !databases.is_empty() {
         return Ok((Removal::Ongoing { chunks }, databases));
     }
@@ -699,21 +646,17 @@ pub fn begin_removal(name: &str) -> Result<Rc<Shard>> {
     check_may_change()?;
     zones::lock()?;
     let shard = cache::shard_named(name)?;
-    spi::query("SELECT FROM docshard_catalog.shards FOR UPDATE", &[])?;
+    store::shards::lock_all()?;
     check_dispensable(&shard)?;
     Ok(shard)
 }
 
 /// Refuses the last shard, and the last one of a zone that has ranges.
 fn check_dispensable(shard: &Shard) -> Result<()> {
-    let others = spi::query(
-        "SELECT count(*) FROM docshard_catalog.shards WHERE NOT draining AND id <> $1",
-        &[Param::Int4(shard.id)],
-    )?;
-    if others.first().is_none_or(|row| row.i64(0) == 0) {
+    if store::shards::count_others(shard.id)? == 0 {
         return Err(Error::new(Kind::IllegalOperation, "Operation not allowed because it would remove the last shard"));
     }
-    if let Some(zone) = zones::needed_by(shard.id)?.first() {
+    if let Some(zone) = zones::depending_on(shard.id)?.first() {
         return Err(Error::new(
             Kind::ZoneStillInUse,
             format!("{} is the last shard of the zone '{zone}', which has ranges of keys", shard.name),
@@ -730,35 +673,29 @@ fn check_dispensable(shard: &Shard) -> Result<()> {
 /// Internal ones.
 pub fn forget_lost(shard: &Shard) -> Result<()> {
     let Some(server) = &shard.server else { return Ok(()) };
-    spi::execute(
-        "DELETE FROM docshard_catalog.transactions WHERE server = $1::pg_catalog.name",
-        &[Param::Text(server)],
-    )?;
-    spi::execute("DELETE FROM docshard_catalog.rotation WHERE server = $1::pg_catalog.name", &[Param::Text(server)])?;
+    store::transactions::delete_of_server(server)?;
+    store::rotation::delete(server)?;
     let puller = puller_name(shard.id)?;
     for other in cache::shards()?.values().filter(|other| other.id != shard.id) {
         let Place::Remote(oid) = other.place else { continue };
         let _ =
             Session::open(oid).and_then(|mut session| DisconnectShard { server, puller: &puller }.call(&mut session));
     }
-    spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
+    store::shards::delete(shard.id)?;
     access::disconnect_shard(server, &puller)
 }
 
 /// Takes back what [`add`] made; the shard has no document left.
 fn take_away(shard: &Shard) -> Result<()> {
-    let placed = spi::query(
-        "DELETE FROM docshard_catalog.placements WHERE shard_id = $1 RETURNING collection_id",
-        &[Param::Int4(shard.id)],
-    )?;
+    let placed = store::placements::delete_of_shard(shard.id)?;
     if let (Place::Remote(oid), Some(server)) = (shard.place, &shard.server) {
         // Not in this transaction: it drops the server, through which the shard would be told to commit. Should it roll
         // back, the tables that are gone were empty, and the same call again goes on.
         let mut session = Session::open(oid)?;
         session.execute("BEGIN; SET LOCAL lock_timeout = '10s'")?;
-        for row in &placed {
-            DropTable { collection: row.i32(0) }.call(&mut session)?;
-            change::touch(row.i32(0))?;
+        for &collection in &placed {
+            DropTable { collection }.call(&mut session)?;
+            change::touch(collection)?;
         }
         LeaveCluster {}.call(&mut session)?;
         session.execute("COMMIT")?;
@@ -767,14 +704,14 @@ fn take_away(shard: &Shard) -> Result<()> {
             let Place::Remote(oid) = other.place else { continue };
             DisconnectShard { server, puller: &puller }.call(&mut Session::open(oid)?)?;
         }
-        spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
+        store::shards::delete(shard.id)?;
         access::disconnect_shard(server, &puller)?;
     } else {
-        for row in &placed {
-            call_on(shard, &DropTable { collection: row.i32(0) })?;
-            change::touch(row.i32(0))?;
+        for &collection in &placed {
+            call_on(shard, &DropTable { collection })?;
+            change::touch(collection)?;
         }
-        spi::execute("DELETE FROM docshard_catalog.shards WHERE id = $1", &[Param::Int4(shard.id)])?;
+        store::shards::delete(shard.id)?;
     }
     Ok(())
 }

@@ -4,10 +4,12 @@ use super::model::Shard;
 use super::nodes::{read_at_once, read_call_on, read_calls_at_once};
 use super::survey;
 use crate::pg::error::Result;
-use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::measure::{ChunkSize, Estimate, EstimateSizes, FindSplitPoints, MeasureChunks, MeasureRange};
+use crate::store;
+use crate::store::chunks::StoredChunk;
+use crate::store::collections::Balanced;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::values::key::KeyPattern;
 use std::collections::HashMap;
@@ -63,44 +65,18 @@ impl Collection {
 /// `InternalError` if the catalog holds a bad key.
 pub fn collections(sharded_only: bool) -> Result<Vec<Collection>> {
     let _snapshot = ActiveSnapshot::latest();
-    let rows = spi::read(
-        "SELECT id, namespace, key, chunk_size_mb, \
-                balance AND NOT EXISTS (SELECT FROM docshard_catalog.index_builds b WHERE b.collection_id = c.id), is_unique \
-         FROM docshard_catalog.collections c WHERE key IS NOT NULL OR NOT $1 ORDER BY namespace",
-        &[Param::Bool(sharded_only)],
-    )?;
-    let mut collections = Vec::with_capacity(rows.len());
+    let mut collections = Vec::new();
     let mut position = HashMap::new();
-    for row in &rows {
-        let key = match row.opt_text(2) {
-            Some(text) => KeyPattern::parse(&crate::pg::datum::json::parse(text)?)?,
-            None => KeyPattern::unsharded(),
-        };
-        position.insert(row.i32(0), collections.len());
-        collections.push(Collection {
-            id: row.i32(0),
-            namespace: row.text(1).to_owned(),
-            key,
-            chunk_size_mb: row.get(3).is_some().then(|| row.i32(3)),
-            balance: row.bool(4),
-            unique: row.bool(5),
-            chunks: Vec::new(),
-        });
+    for collection in store::collections::read_balanced(sharded_only)? {
+        let Balanced { id, namespace, key, chunk_size_mb, balance, unique } = collection;
+        let key = store::collections::pattern(key.as_ref())?;
+        position.insert(id, collections.len());
+        collections.push(Collection { id, namespace, key, chunk_size_mb, balance, unique, chunks: Vec::new() });
     }
-    let chunks = spi::read(
-        "SELECT collection_id, min, max, shard_id, jumbo FROM docshard_catalog.chunks ORDER BY collection_id, min",
-        &[],
-    )?;
-    for row in &chunks {
-        if let Some(&at) = position.get(&row.i32(0)) {
-            collections[at].chunks.push(Chunk {
-                min: row.bytes(1),
-                max: row.bytes(2),
-                shard: row.i32(3),
-                jumbo: row.bool(4),
-                documents: 0,
-                bytes: 0,
-            });
+    for chunk in store::chunks::read_of_all_collections()? {
+        if let Some(&at) = position.get(&chunk.collection) {
+            let StoredChunk { min, max, shard, jumbo, .. } = chunk;
+            collections[at].chunks.push(Chunk { min, max, shard, jumbo, documents: 0, bytes: 0 });
         }
     }
     Ok(collections)

@@ -12,8 +12,11 @@ use crate::pg::spi::{self, Row};
 use crate::protocol::Call;
 use crate::protocol::node::Identity;
 use crate::remote;
+use crate::store;
+use crate::store::contacts::Contact;
 use docshard_core::cluster::handshake::{Member, Position};
 use docshard_core::error::Kind;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -70,7 +73,10 @@ pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) 
         Identity::SIGNATURE.invocation()
     );
     // Before the shards are asked: they go on meanwhile.
-    let known = contacts::positions()?;
+    let known: HashMap<_, _> = store::contacts::all()?
+        .iter()
+        .map(|Contact { shard, timeline, counter, .. }| (*shard, Position { timeline: *timeline, counter: *counter }))
+        .collect();
     let mut surveyed = remote::survey(&servers, &sql, params, limit)?.into_iter();
     let cluster = cluster_id()?;
     let mut answers = Vec::with_capacity(shards.len());

@@ -9,13 +9,14 @@
 
 use super::model::{Place, Shard};
 use super::shards::check_router;
-use super::{cache, change, cluster, contacts};
+use super::{cache, change, cluster};
 use crate::pg::error::{Error, Result};
+use crate::pg::server;
 use crate::pg::spi::param::Param;
-use crate::pg::{server, spi};
 use crate::protocol::Call;
 use crate::protocol::node::SayHello;
 use crate::remote::Session;
+use crate::store;
 use docshard_core::cluster::handshake::{Hello, Member, NEWEST_PROTOCOL, OLDEST_PROTOCOL, Position, Welcome};
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::error::Kind;
@@ -93,14 +94,14 @@ pub fn take_over() -> Result<TakenOver> {
     for one in &mut reached {
         fence(&mut one.session, &one.shard.name, router)?;
         left.extend(left_at(one, coordinator.cluster)?);
-        contacts::note(one.shard.id, position_at(one, router)?)?;
+        store::contacts::set_position(one.shard.id, position_at(one, router)?)?;
     }
     let numbers = [0, 1].map(|of| reached.iter().map(|shard| shard.numbers[of]).max().unwrap_or(0));
-    skip_numbers(&[
-        ("collections", numbers[0]),
-        ("indexes", numbers[1]),
-        ("migrations", cluster::first_number(epoch)),
-    ])?;
+    for (table, last) in
+        [("collections", numbers[0]), ("indexes", numbers[1]), ("migrations", cluster::first_number(epoch))]
+    {
+        store::skip_numbers(table, last)?;
+    }
     cluster::become_router(epoch)?;
     let late: Vec<&str> = unreachable.iter().map(|(shard, _)| shard.as_str()).collect();
     let router = cluster::identity().to_string();
@@ -208,17 +209,4 @@ fn left_at(reached: &mut Reached, cluster: i64) -> Result<Vec<(String, String)>>
         ],
     )?;
     Ok(rows.iter().filter_map(|row| Some((reached.shard.name.clone(), row.text(0)?.to_owned()))).collect())
-}
-
-/// Lets tables give out no number up to these.
-fn skip_numbers(tables: &[(&str, i64)]) -> Result<()> {
-    for (table, last) in tables {
-        let table = format!("docshard_catalog.{table}");
-        spi::query(
-            "SELECT pg_catalog.setval(s.name, greatest(pg_catalog.nextval(s.name), $2)) \
-             FROM (SELECT pg_catalog.pg_get_serial_sequence($1, 'id')::pg_catalog.regclass) AS s (name)",
-            &[Param::Text(&table), Param::Int8((*last).max(1))],
-        )?;
-    }
-    Ok(())
 }

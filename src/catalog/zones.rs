@@ -7,9 +7,9 @@ use super::change;
 use super::{cache, namespace};
 use crate::pg::datum::json::parse;
 use crate::pg::error::{Error, Result};
-use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::store::zone_ranges::{self, StoredRange};
+use crate::store::zones::{self, Membership};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::zone::{Home, ZoneMap, ZoneRange};
 use docshard_core::error::Kind;
@@ -17,13 +17,7 @@ use docshard_core::values::key::KeyPattern;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Lets nobody else change zones until the transaction ends.
-///
-/// # Errors
-/// Internal ones.
-pub fn lock() -> Result<()> {
-    spi::run_script("LOCK TABLE docshard_catalog.zone_ranges IN SHARE ROW EXCLUSIVE MODE")
-}
+pub use crate::store::zone_ranges::lock;
 
 fn check_name(zone: &str) -> Result<()> {
     if zone.is_empty() {
@@ -40,11 +34,7 @@ pub fn add_shard(shard: &str, zone: &str) -> Result<()> {
     check_name(zone)?;
     lock()?;
     let shard = cache::shard_named(shard)?;
-    let added = spi::query(
-        "INSERT INTO docshard_catalog.zones (shard_id, zone) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING zone",
-        &[Param::Int4(shard.id), Param::Text(zone)],
-    )?;
-    if !added.is_empty() {
+    if zones::insert(shard.id, zone)? {
         change::log("addShardToZone", None, &json!({"shard": shard.name, "zone": zone}))?;
         change::announce();
     }
@@ -59,7 +49,7 @@ pub fn remove_shard(shard: &str, zone: &str) -> Result<()> {
     check_name(zone)?;
     lock()?;
     let shard = cache::shard_named(shard)?;
-    if needed_by(shard.id)?.iter().any(|needed| needed == zone) {
+    if depending_on(shard.id)?.iter().any(|needed| needed == zone) {
         return Err(Error::new(
             Kind::ZoneStillInUse,
             format!("{} is the last shard of the zone '{zone}', which has ranges of keys", shard.name),
@@ -69,31 +59,14 @@ pub fn remove_shard(shard: &str, zone: &str) -> Result<()> {
              docshard.update_zone_key_range(ns, min, max, NULL); docshard.zone_ranges lists those of '{zone}'."
         )));
     }
-    let removed = spi::query(
-        "DELETE FROM docshard_catalog.zones WHERE shard_id = $1 AND zone = $2 RETURNING zone",
-        &[Param::Int4(shard.id), Param::Text(zone)],
-    )?;
-    if !removed.is_empty() {
+    if zones::delete(shard.id, zone)? {
         change::log("removeShardFromZone", None, &json!({"shard": shard.name, "zone": zone}))?;
         change::announce();
     }
     Ok(())
 }
 
-/// Zones with ranges of which this is the last shard that takes data.
-///
-/// # Errors
-/// Internal ones.
-pub fn needed_by(shard: ShardId) -> Result<Vec<String>> {
-    let rows = spi::query(
-        "SELECT z.zone FROM docshard_catalog.zones z WHERE z.shard_id = $1 \
-           AND EXISTS (SELECT FROM docshard_catalog.zone_ranges r WHERE r.zone = z.zone) \
-           AND NOT EXISTS (SELECT FROM docshard_catalog.zones o JOIN docshard_catalog.shards s ON s.id = o.shard_id \
-                           WHERE o.zone = z.zone AND o.shard_id <> $1 AND NOT s.draining) ORDER BY z.zone",
-        &[Param::Int4(shard)],
-    )?;
-    Ok(rows.iter().map(|row| row.text(0).to_owned()).collect())
-}
+pub use crate::store::zones::depending_on;
 
 /// Gives a range of keys to a zone; None takes the range, with exactly these bounds, out of its zone.
 ///
@@ -110,35 +83,26 @@ pub fn update_range(ns: &str, min: &Value, max: &Value, zone: Option<&str>) -> R
     };
     let (min_key, max_key) = bounds(&pattern, min, max)?;
     let Some(zone) = zone else {
-        spi::execute(
-            "DELETE FROM docshard_catalog.zone_ranges WHERE namespace = $1 AND min_key = $2 AND max_key = $3",
-            &[Param::Text(ns), Param::Bytea(&min_key), Param::Bytea(&max_key)],
-        )?;
+        zone_ranges::delete(ns, &min_key, &max_key)?;
         change::log("updateZoneKeyRange", Some(ns), &json!({"min": min, "max": max, "zone": null}))?;
         return Ok(());
     };
     check_name(zone)?;
-    let known = spi::query("SELECT FROM docshard_catalog.zones WHERE zone = $1 LIMIT 1", &[Param::Text(zone)])?;
-    if known.is_empty() {
+    if !zones::exists(zone)? {
         return Err(Error::new(Kind::ZoneNotFound, format!("no shard belongs to the zone '{zone}'"))
             .with_hint(format!("docshard.add_shard_to_zone(shard, '{zone}') makes it.")));
     }
     // The same range again only changes its zone.
-    let others = spi::query(
-        "SELECT min, max, zone FROM docshard_catalog.zone_ranges \
-         WHERE namespace = $1 AND (min_key, max_key) <> ($2, $3) AND min_key < $3 AND max_key > $2 ORDER BY min_key",
-        &[Param::Text(ns), Param::Bytea(&min_key), Param::Bytea(&max_key)],
-    )?;
-    if let Some(row) = others.first() {
+    if let Some(other) = zone_ranges::overlapping(ns, &min_key, &max_key)? {
         return Err(Error::new(
             Kind::RangeOverlapConflict,
             format!(
                 "the range {} -->> {} overlaps the existing one {} -->> {} of the zone '{}'",
                 pattern.bound_to_json(&min_key),
                 pattern.bound_to_json(&max_key),
-                row.text(0),
-                row.text(1),
-                row.text(2)
+                other.min,
+                other.max,
+                other.zone
             ),
         )
         .with_hint("Remove that one first: docshard.update_zone_key_range(ns, min, max, NULL)."));
@@ -148,20 +112,14 @@ pub fn update_range(ns: &str, min: &Value, max: &Value, zone: Option<&str>) -> R
 }
 
 fn store(ns: &str, pattern: &KeyPattern, min: &[u8], max: &[u8], zone: &str) -> Result<()> {
-    spi::execute(
-        "INSERT INTO docshard_catalog.zone_ranges (namespace, min_key, max_key, min, max, zone) \
-         VALUES ($1, $2, $3, $4::text::json, $5::text::json, $6) \
-         ON CONFLICT (namespace, min_key) DO UPDATE SET zone = excluded.zone",
-        &[
-            Param::Text(ns),
-            Param::Bytea(min),
-            Param::Bytea(max),
-            Param::Text(&pattern.bound_to_json(min).to_string()),
-            Param::Text(&pattern.bound_to_json(max).to_string()),
-            Param::Text(zone),
-        ],
-    )?;
-    Ok(())
+    zone_ranges::insert_or_set(&StoredRange {
+        namespace: ns.to_owned(),
+        min_key: min.to_owned(),
+        max_key: max.to_owned(),
+        min: pattern.bound_to_json(min).to_string(),
+        max: pattern.bound_to_json(max).to_string(),
+        zone: zone.to_owned(),
+    })
 }
 
 /// A pattern with the fields of a bound.
@@ -192,18 +150,17 @@ fn bounds(pattern: &KeyPattern, min: &Value, max: &Value) -> Result<(Vec<u8>, Ve
     Ok((min_key, max_key))
 }
 
+fn range(stored: StoredRange) -> ZoneRange {
+    ZoneRange { min: stored.min_key, max: stored.max_key, zone: stored.zone }
+}
+
 /// A collection's ranges.
 ///
 /// # Errors
 /// `InternalError` if the catalog holds ranges that overlap.
 pub fn of(ns: &str) -> Result<ZoneMap> {
     let _snapshot = ActiveSnapshot::latest();
-    let rows = spi::read(
-        "SELECT min_key, max_key, zone FROM docshard_catalog.zone_ranges WHERE namespace = $1",
-        &[Param::Text(ns)],
-    )?;
-    let range = |row: &spi::Row| ZoneRange { min: row.bytes(0), max: row.bytes(1), zone: row.text(2).to_owned() };
-    Ok(ZoneMap::new(rows.iter().map(range).collect())?)
+    Ok(ZoneMap::new(zone_ranges::read(ns)?.into_iter().map(range).collect())?)
 }
 
 /// The ranges of all collections that have some.
@@ -212,11 +169,9 @@ pub fn of(ns: &str) -> Result<ZoneMap> {
 /// As [`of`].
 pub fn all() -> Result<HashMap<String, ZoneMap>> {
     let _snapshot = ActiveSnapshot::latest();
-    let rows = spi::read("SELECT namespace, min_key, max_key, zone FROM docshard_catalog.zone_ranges", &[])?;
     let mut ranges: HashMap<String, Vec<ZoneRange>> = HashMap::new();
-    for row in &rows {
-        let range = ZoneRange { min: row.bytes(1), max: row.bytes(2), zone: row.text(3).to_owned() };
-        ranges.entry(row.text(0).to_owned()).or_default().push(range);
+    for mut stored in zone_ranges::read_all()? {
+        ranges.entry(std::mem::take(&mut stored.namespace)).or_default().push(range(stored));
     }
     ranges.into_iter().map(|(ns, ranges)| Ok((ns, ZoneMap::new(ranges)?))).collect()
 }
@@ -227,10 +182,9 @@ pub fn all() -> Result<HashMap<String, ZoneMap>> {
 /// Internal ones.
 pub fn of_shards() -> Result<HashMap<ShardId, Vec<String>>> {
     let _snapshot = ActiveSnapshot::latest();
-    let rows = spi::read("SELECT shard_id, zone FROM docshard_catalog.zones ORDER BY shard_id, zone", &[])?;
     let mut zones: HashMap<_, Vec<String>> = HashMap::new();
-    for row in &rows {
-        zones.entry(row.i32(0)).or_default().push(row.text(1).to_owned());
+    for Membership { shard, zone } in zones::read_all()? {
+        zones.entry(shard).or_default().push(zone);
     }
     Ok(zones)
 }
@@ -240,13 +194,13 @@ pub fn of_shards() -> Result<HashMap<ShardId, Vec<String>>> {
 /// # Errors
 /// `InvalidOptions` for ranges that don't fit the shard key.
 pub fn adopt(ns: &str, pattern: &KeyPattern) -> Result<ZoneMap> {
-    let rows = spi::query(
-        "SELECT min, max, zone FROM docshard_catalog.zone_ranges WHERE namespace = $1 ORDER BY min_key",
-        &[Param::Text(ns)],
-    )?;
-    let mut ranges = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let (min, max) = (parse(row.text(0))?, parse(row.text(1))?);
+    let stored = {
+        let _snapshot = ActiveSnapshot::latest();
+        zone_ranges::read(ns)?
+    };
+    let mut ranges = Vec::with_capacity(stored.len());
+    for range in &stored {
+        let (min, max) = (parse(&range.min)?, parse(&range.max)?);
         let (min, max) = bounds(pattern, &min, &max).map_err(|error| {
             let hashed =
                 if pattern.hashed_field().is_some() { "; bounds of a hashed field are 64-bit integers" } else { "" };
@@ -255,18 +209,18 @@ pub fn adopt(ns: &str, pattern: &KeyPattern) -> Result<ZoneMap> {
                 format!(
                     "the shard key {} does not fit the range {} -->> {} of the zone '{}': {}",
                     pattern.to_json(),
-                    row.text(0),
-                    row.text(1),
-                    row.text(2),
+                    range.min,
+                    range.max,
+                    range.zone,
                     error.message
                 ),
             )
             .with_hint(format!("Remove that range first: docshard.update_zone_key_range(ns, min, max, NULL){hashed}."))
         })?;
-        ranges.push(ZoneRange { min, max, zone: row.text(2).to_owned() });
+        ranges.push(ZoneRange { min, max, zone: range.zone.clone() });
     }
     let map = ZoneMap::new(ranges)?;
-    if !rows.is_empty() {
+    if !stored.is_empty() {
         forget(ns)?;
         for range in map.ranges() {
             store(ns, pattern, &range.min, &range.max, &range.zone)?;
@@ -275,26 +229,7 @@ pub fn adopt(ns: &str, pattern: &KeyPattern) -> Result<ZoneMap> {
     Ok(map)
 }
 
-/// Forgets a collection's ranges.
-///
-/// # Errors
-/// Internal ones.
-pub fn forget(ns: &str) -> Result<()> {
-    spi::execute("DELETE FROM docshard_catalog.zone_ranges WHERE namespace = $1", &[Param::Text(ns)])?;
-    Ok(())
-}
-
-/// Forgets the ranges of collections of a database that never came to be.
-///
-/// # Errors
-/// Internal ones.
-pub fn forget_database(database: &str) -> Result<()> {
-    spi::execute(
-        "DELETE FROM docshard_catalog.zone_ranges WHERE pg_catalog.split_part(namespace, '.', 1) = $1",
-        &[Param::Text(database)],
-    )?;
-    Ok(())
-}
+pub use crate::store::zone_ranges::{delete_of_collection as forget, delete_of_database as forget_database};
 
 /// Where an empty collection's chunks may go.
 ///

@@ -11,10 +11,10 @@ use crate::indexing;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
-use crate::protocol::sql;
 use crate::router::config;
 use crate::router::measure::{self, Measured};
 use crate::router::options::Options;
+use crate::store;
 use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
 use docshard_core::values::document::{ext_json, raw, write};
@@ -284,23 +284,14 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
             documents.push(document(&shown)?);
         }
     }
-    let rows = spi::query(
-        &format!(
-            "SELECT pg_catalog.substr(namespace, pg_catalog.length(database) + 2), {}::text, collation_spec \
-             FROM docshard_catalog.collections WHERE database = $1 ORDER BY namespace",
-            sql::collection_uuid("id", "token")
-        ),
-        &[Param::Text(request.db)],
-    )?;
-    for row in &rows {
-        let mut shown = json!({"name": row.text(0), "type": "collection"});
+    for collection in store::collections::listed(request.db)? {
+        let mut shown = json!({"name": collection.name, "type": "collection"});
         if !name_only {
-            let uuid = crate::pg::datum::json::parse(row.text(1))?;
-            shown["options"] = match row.opt_text(2) {
-                Some(collation) => json!({"collation": crate::pg::datum::json::parse(collation)?}),
+            shown["options"] = match collection.collation {
+                Some(collation) => json!({"collation": collation}),
                 None => json!({}),
             };
-            shown["info"] = json!({"readOnly": false, "uuid": uuid});
+            shown["info"] = json!({"readOnly": false, "uuid": collection.uuid});
             shown["idIndex"] = json!({"v": 2, "key": {"_id": 1}, "name": "_id_"});
         }
         documents.push(document(&shown)?);
@@ -312,8 +303,7 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
 /// listDatabases.
 pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
     let name_only = request.fields.flag("nameOnly").unwrap_or(false);
-    let rows = spi::query("SELECT name FROM docshard_catalog.databases ORDER BY name", &[])?;
-    let names = rows.iter().map(|row| row.text(0).to_owned()).chain([config::DATABASE.to_owned()]);
+    let names = store::databases::all()?.into_iter().map(|database| database.name).chain([config::DATABASE.to_owned()]);
     let (mut documents, mut total) = (Vec::new(), 0);
     for name in names {
         let mut shown = json!({"name": name});
@@ -342,13 +332,9 @@ pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
 }
 
 fn collections_of(database: &str) -> Result<Vec<Rc<Collection>>> {
-    let rows = spi::query(
-        "SELECT namespace FROM docshard_catalog.collections WHERE database = $1 ORDER BY namespace",
-        &[Param::Text(database)],
-    )?;
-    let mut found = Vec::with_capacity(rows.len());
-    for row in &rows {
-        found.extend(cache::find(row.text(0))?);
+    let mut found = Vec::new();
+    for namespace in store::collections::of_database(database)? {
+        found.extend(cache::find(&namespace)?);
     }
     Ok(found)
 }

@@ -10,6 +10,7 @@ use crate::pg::fault;
 use crate::pg::spi::param::Param;
 use crate::pg::{process::job, spi, transaction, transaction::top_level};
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store::index_builds;
 use docshard_core::error::Kind;
 
 /// How long each shard in turn is asked whether it has finished, in milliseconds.
@@ -60,17 +61,7 @@ fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>, lock_timeou
         locked = Some(draft.id);
         let relations = table::relations(draft.id, &draft.keys, draft.unique);
         let relations: Vec<&str> = relations.iter().map(String::as_str).collect();
-        spi::execute(
-            "INSERT INTO docshard_catalog.index_builds (id, collection_id, name, keys, relations) \
-             VALUES ($1, $2, $3, $4::text::json, $5)",
-            &[
-                Param::Int4(draft.id),
-                Param::Int4(draft.collection),
-                Param::Text(&draft.name),
-                Param::Text(&draft.keys_json),
-                Param::TextArray(&relations),
-            ],
-        )?;
+        index_builds::insert(draft.id, draft.collection, &draft.name, &draft.keys_json, &relations)?;
         Ok(drafted)
     });
     if let (Err(_), Some(id)) = (&registered, locked) {
@@ -115,8 +106,7 @@ fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     fault::point("index.built")?;
     transaction::run(|| {
         change::lock(&draft.namespace)?;
-        let own = "DELETE FROM docshard_catalog.index_builds WHERE id = $1";
-        if spi::execute(own, &[Param::Int4(draft.id)])?.processed != 1 {
+        if !index_builds::delete(draft.id)? {
             let message = format!("the build of the index {} was cleared away by somebody else", draft.name);
             return Err(Error::new(Kind::Interrupted, message));
         }

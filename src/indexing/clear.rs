@@ -7,9 +7,10 @@ use crate::migration::shard::Remote;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
-use crate::pg::{spi, transaction, transaction::top_level};
+use crate::pg::{transaction, transaction::top_level};
 use crate::storage::lock::{self, Mode, Tag};
-use docshard_core::cluster::chunk_map::ShardId;
+use crate::store::index_builds::{self, Build};
+use crate::store::{indexes, placements};
 use docshard_core::error::Kind;
 
 /// Clears away builds whose builder is gone, and indexes of nobody; returns how many shards could not be looked at. Runs
@@ -18,9 +19,7 @@ use docshard_core::error::Kind;
 /// # Errors
 /// Internal ones of the catalog.
 pub fn sweep() -> Result<usize> {
-    clear_dead(&transaction::run(|| {
-        spi::query("SELECT id, collection_id FROM docshard_catalog.index_builds ORDER BY id", &[])
-    })?);
+    clear_dead(&transaction::run(index_builds::all)?);
     let shards = transaction::run(cache::shards)?;
     let mut left = 0;
     // A single node builds no index this way.
@@ -39,19 +38,12 @@ pub fn sweep() -> Result<usize> {
 /// # Errors
 /// As [`sweep`].
 pub(super) fn sweep_collection(namespace: &str) -> Result<()> {
-    clear_dead(&transaction::run(|| {
-        spi::query(
-            "SELECT b.id, b.collection_id FROM docshard_catalog.index_builds b \
-             JOIN docshard_catalog.collections c ON c.id = b.collection_id WHERE c.namespace = $1 ORDER BY b.id",
-            &[Param::Text(namespace)],
-        )
-    })?);
+    clear_dead(&transaction::run(|| index_builds::of_namespace(namespace))?);
     Ok(())
 }
 
-fn clear_dead(builds: &[spi::Row]) {
-    for build in builds {
-        let (id, collection) = (build.i32(0), build.i32(1));
+fn clear_dead(builds: &[Build]) {
+    for &Build { id, collection, .. } in builds {
         let mine = transaction::guarded(|| Ok(lock::try_acquire_for_session(Tag::Builder(id), Mode::Exclusive)));
         if !matches!(mine, Ok(true)) {
             continue;
@@ -76,13 +68,7 @@ pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
         }
         return forget(id);
     }
-    let shards: Vec<ShardId> = transaction::run(|| {
-        let rows = spi::query(
-            "SELECT shard_id FROM docshard_catalog.placements WHERE collection_id = $1",
-            &[Param::Int4(collection)],
-        )?;
-        Ok(rows.iter().map(|row| row.i32(0)).collect())
-    })?;
+    let shards = transaction::run(|| placements::shards(collection))?;
     let mut failed = None;
     for shard in shards {
         let cleared = transaction::guarded(|| {
@@ -102,9 +88,7 @@ pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
 }
 
 fn forget(id: i32) -> Result<()> {
-    transaction::run(|| {
-        spi::execute("DELETE FROM docshard_catalog.index_builds WHERE id = $1", &[Param::Int4(id)]).map(|_| ())
-    })
+    transaction::run(|| index_builds::delete(id)).map(drop)
 }
 
 /// Ends what a builder that is gone may still have running, so that nothing is made behind who clears away.
@@ -147,14 +131,7 @@ fn drop_strays(shard: &mut Remote) -> Result<()> {
     )?;
     for row in &rows {
         let Some((relation, id)) = row.text(0).and_then(|name| Some((name, table::index_of(name)?))) else { continue };
-        let known = transaction::run(|| {
-            spi::query(
-                "SELECT FROM docshard_catalog.index_builds WHERE id = $1 \
-                 UNION ALL SELECT FROM docshard_catalog.indexes WHERE id = $1",
-                &[Param::Int4(id)],
-            )
-        })?;
-        if known.is_empty() {
+        if !transaction::run(|| Ok(index_builds::exists(id)? || indexes::exists(id)?))? {
             drop_index(shard, relation)?;
         }
     }

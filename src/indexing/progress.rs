@@ -4,8 +4,8 @@ use crate::catalog::cache;
 use crate::catalog::nodes::read_at_once;
 use crate::ownership::table;
 use crate::pg::error::Result;
-use crate::pg::spi;
 use crate::pg::spi::param::Param;
+use crate::store::{index_builds, placements};
 
 /// A build on a shard.
 #[derive(Clone, Debug)]
@@ -35,35 +35,25 @@ pub struct Progress {
 /// # Errors
 /// A shard's.
 pub fn of_all() -> Result<Vec<Progress>> {
-    let builds = spi::query(
-        "SELECT b.id, c.namespace, b.name, b.keys::text, b.collection_id, b.relations::text, \
-                (extract(epoch FROM b.started_at - '2000-01-01 00:00:00+00'::timestamptz) * 1000000)::int8 \
-         FROM docshard_catalog.index_builds b JOIN docshard_catalog.collections c ON c.id = b.collection_id ORDER BY b.id",
-        &[],
-    )?;
     let mut all = Vec::new();
-    for build in &builds {
-        let placements = spi::query(
-            "SELECT shard_id FROM docshard_catalog.placements WHERE collection_id = $1 ORDER BY shard_id",
-            &[Param::Int4(build.i32(4))],
-        )?;
-        let shards = placements.iter().map(|row| cache::shard(row.i32(0))).collect::<Result<Vec<_>>>()?;
-        let (table, relations) = (table::name(build.i32(4)), build.text(5).to_owned());
-        let params = [Param::Text(&table), Param::Text(&relations)];
+    for build in &index_builds::all()? {
+        let shards = placements::shards(build.collection)?.into_iter().map(cache::shard).collect::<Result<Vec<_>>>()?;
+        let (table, relations) = (table::name(build.collection), &build.relations);
+        let params = [Param::Text(&table), Param::Text(relations)];
         let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &params[..])).collect();
         let answers = read_at_once(&asked, ON_SHARD, 6)?;
         for (shard, rows) in shards.iter().zip(&answers) {
             let Some(row) = rows.first() else { continue };
             all.push(Progress {
-                namespace: build.text(1).to_owned(),
-                name: build.text(2).to_owned(),
-                keys_json: build.text(3).to_owned(),
+                namespace: build.namespace.clone(),
+                name: build.name.clone(),
+                keys_json: build.keys.clone(),
                 shard: shard.name.clone(),
                 phase: row.text(0).to_owned(),
                 blocks: (row.i64(1), row.i64(2)),
                 tuples: (row.i64(3), row.i64(4)),
                 waits_for: row.get(5).map(|_| row.i32(5)),
-                since: build.i64(6),
+                since: build.started_at,
             });
         }
     }

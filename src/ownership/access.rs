@@ -21,6 +21,7 @@ use crate::pg::transaction::subtransaction;
 use crate::pg::{server, spi};
 use crate::protocol::access::{PULLER_FUNCTIONS, SetAccess};
 use crate::protocol::qualified;
+use crate::store;
 use docshard_core::error::Kind;
 
 /// What the names of servers and roles begin with that routers make.
@@ -183,9 +184,10 @@ pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
          GRANT SELECT ON ALL TABLES IN SCHEMA docshard, docshard_catalog TO {name}; \
          GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA docshard_data TO {name}; \
          REVOKE ALL ON docshard_data.service FROM {name}; \
-         REVOKE ALL ON docshard_catalog.rotation, docshard_catalog.lost_shards FROM {name}; \
+         REVOKE ALL ON {} FROM {name}; \
          GRANT USAGE ON ALL SEQUENCES IN SCHEMA docshard_data TO {name}; \
-         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA docshard_internal TO {name}"
+         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA docshard_internal TO {name}",
+        store::SECRET
     ))?;
     spi::execute(
         "INSERT INTO docshard_data.service (role) VALUES ($1::pg_catalog.text::pg_catalog.regrole) \

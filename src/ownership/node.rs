@@ -6,6 +6,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, server::wal, spi};
 use crate::remote::refusal::REFUSED_CONNECTION;
+use crate::store;
 use docshard_core::cluster::handshake::{Donor, Hello, LOCAL, Member, Node, Position, Welcome};
 use docshard_core::error::Kind;
 
@@ -16,24 +17,20 @@ use docshard_core::error::Kind;
 pub fn find() -> Result<Node> {
     let _snapshot = ActiveSnapshot::latest();
     // Whoever asks may read neither table.
-    let rows = user::as_extension_owner(|| {
-        spi::read(
-            "SELECT n.cluster_id, n.shard, n.epoch, n.counter, c.id, c.epoch \
-             FROM docshard_catalog.cluster c LEFT JOIN docshard_data.node n ON true",
-            &[],
-        )
+    let (own, marks) = user::as_extension_owner(|| {
+        let own = store::cluster::read_coordinator()?;
+        Ok((own, spi::read("SELECT cluster_id, shard, epoch, counter FROM docshard_data.node", &[])?))
     })?;
-    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "the catalog has no cluster"))?;
     let timeline = wal::timeline();
-    Ok(match row.opt_text(1) {
-        Some(shard) => Node {
-            member: Member { cluster: row.i64(0), shard: shard.to_owned() },
+    Ok(match marks.first() {
+        Some(row) => Node {
+            member: Member { cluster: row.i64(0), shard: row.text(1).to_owned() },
             epoch: row.i64(2),
             position: Position { timeline, counter: row.i64(3) },
         },
         None => Node {
-            member: Member { cluster: row.i64(4), shard: LOCAL.to_owned() },
-            epoch: row.i64(5),
+            member: Member { cluster: own.cluster, shard: LOCAL.to_owned() },
+            epoch: own.epoch,
             position: Position { timeline, counter: 0 },
         },
     })

@@ -15,6 +15,7 @@ use crate::catalog::shards::cluster_id;
 use crate::catalog::sizes::{self, Amount, Collection, Estimates};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
+use crate::store;
 use crate::worker;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::standing::Standing;
@@ -189,10 +190,9 @@ fn write_databases(
 ) -> Result<()> {
     let note = if told.counted || collections.is_empty() { "" } else { "  (~: estimated from statistics)" };
     line!(out, "databases{note}");
-    let databases = spi::query("SELECT name, primary_shard FROM docshard_catalog.databases ORDER BY name", &[])?;
-    for database in &databases {
-        let name = database.text(0);
-        let primary = shards.get(&database.i32(1)).map_or("?", |shard| shard.name.as_str());
+    for database in &store::databases::all()? {
+        let name = database.name.as_str();
+        let primary = shards.get(&database.primary).map_or("?", |shard| shard.name.as_str());
         line!(out, "  {name}  primary: {primary}");
         let inside = |collection: &&Collection| {
             collection.namespace.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))

@@ -4,19 +4,12 @@
 //! RULE: whoever changes bounds or owner of a chunk ends with `catalog::change::touch`. The chunk gets the revision that this
 //! will give the collection, by which a session that has a map finds what has changed.
 
-use super::row::{self, CatalogRow, Cells, row};
+use super::row::{self, row, row_of};
 use crate::pg::error::Result;
 use crate::pg::spi::param::Param;
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 
-/// A chunk without its properties, as a chunk map has it.
-impl CatalogRow for Chunk {
-    const TABLE: &'static str = "chunks";
-    const COLUMNS: &'static [&'static str] = &["min", "max", "shard_id"];
-    fn decode(mut cells: Cells<'_>) -> Result<Self> {
-        Ok(Self { min: cells.next("min")?, max: cells.next("max")?, shard: cells.next("shard_id")? })
-    }
-}
+row_of! { Chunk from "chunks" { min, max, shard = "shard_id", } }
 
 row! {
     /// A chunk with its properties.

@@ -3,6 +3,7 @@
 use super::row::{self, row};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
+use crate::protocol::sql;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyPattern;
@@ -56,6 +57,18 @@ row! {
             "balance AND NOT EXISTS (SELECT FROM docshard_catalog.index_builds b WHERE b.collection_id = c.id)",
         /// no two documents have the same shard key
         pub unique: bool = "is_unique",
+    }
+}
+
+row! {
+    /// A collection, as MongoDB's listCollections shows it.
+    pub struct ListedCollection from "collections" {
+        /// its name in its database
+        pub name: String = "pg_catalog.substr(namespace, pg_catalog.length(database) + 2)",
+        /// its UUID, in Extended JSON
+        pub uuid: Json = sql::collection_uuid("id", "token") + "::pg_catalog.text",
+        /// how statements compare strings that name no collation; None: by their bytes
+        pub collation: Option<Json> = "collation_spec",
     }
 }
 
@@ -142,6 +155,14 @@ pub fn of_database(database: &str) -> Result<Vec<String>> {
     row::values("collections", "namespace", "WHERE database = $1 ORDER BY namespace", &[Param::Text(database)])
 }
 
+/// A database's collections by name, as MongoDB's listCollections shows them.
+///
+/// # Errors
+/// Internal ones.
+pub fn listed(database: &str) -> Result<Vec<ListedCollection>> {
+    row::query("WHERE database = $1 ORDER BY namespace", &[Param::Text(database)])
+}
+
 /// The names of a database's unsharded collections.
 ///
 /// # Errors
@@ -179,12 +200,15 @@ pub fn on_or_moving_to(shard: ShardId) -> Result<Vec<String>> {
     )
 }
 
+/// In SQL, how many collections there are: also for asking another database.
+pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collections";
+
 /// How many collections there are.
 ///
 /// # Errors
 /// Internal ones.
 pub fn count() -> Result<i64> {
-    row::count("collections", "", &[])
+    row::scalar(COUNT, &[])
 }
 
 /// True if the present user may create collections.

@@ -56,6 +56,14 @@ pub fn exists(id: i32) -> Result<bool> {
     row::exists("SELECT FROM docshard_catalog.index_builds WHERE id = $1", &[Param::Int4(id)])
 }
 
+/// True if there is any.
+///
+/// # Errors
+/// Internal ones.
+pub fn exist() -> Result<bool> {
+    row::exists("SELECT FROM docshard_catalog.index_builds LIMIT 1", &[])
+}
+
 /// Inserts a build.
 ///
 /// # Errors

@@ -22,8 +22,8 @@ row! {
         pub expire_after_s: Option<i64>,
         /// holds only documents that have at least one of its fields
         pub sparse: bool = "is_sparse",
-        /// holds only documents that match this filter
-        pub partial_filter: Option<Json>,
+        /// holds only documents that match this filter, as text
+        pub partial_filter: Option<String>,
         /// what its strings are ordered by
         pub collation: Option<Json> = "collation_spec",
         /// which fields a wildcard index has, as text
@@ -82,6 +82,14 @@ pub fn exists(id: i32) -> Result<bool> {
     row::exists("SELECT FROM docshard_catalog.indexes WHERE id = $1", &[Param::Int4(id)])
 }
 
+/// True if there is an index by which documents expire.
+///
+/// # Errors
+/// Internal ones.
+pub fn exist_expiring() -> Result<bool> {
+    row::exists("SELECT FROM docshard_catalog.indexes WHERE expire_after_s IS NOT NULL LIMIT 1", &[])
+}
+
 /// A number for a new index.
 ///
 /// # Errors
@@ -95,8 +103,7 @@ pub fn next_id() -> Result<i32> {
 /// # Errors
 /// Internal ones.
 pub fn insert(collection: i32, index: &StoredIndex) -> Result<()> {
-    let json = |value: &Option<Json>| value.as_ref().map(Json::to_string);
-    let (partial_filter, collation) = (json(&index.partial_filter), json(&index.collation));
+    let collation = index.collation.as_ref().map(Json::to_string);
     row::execute(
         "INSERT INTO docshard_catalog.indexes \
            (id, collection_id, name, keys, is_unique, is_hidden, expire_after_s, is_sparse, partial_filter, collation_spec, \
@@ -111,7 +118,7 @@ pub fn insert(collection: i32, index: &StoredIndex) -> Result<()> {
             Param::Bool(index.hidden),
             Param::Int8(index.expire_after_s.unwrap_or(-1)),
             Param::Bool(index.sparse),
-            Param::OptText(partial_filter.as_deref()),
+            Param::OptText(index.partial_filter.as_deref()),
             Param::OptText(collation.as_deref()),
             Param::OptText(index.wildcard_projection.as_deref()),
         ],

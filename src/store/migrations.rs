@@ -216,6 +216,22 @@ pub fn unfinished() -> Result<Vec<Migration>> {
     row::query("WHERE state <> 'done' ORDER BY id", &[])
 }
 
+/// True if there is a move that is not done.
+///
+/// # Errors
+/// Internal ones.
+pub fn exist_unfinished() -> Result<bool> {
+    row::exists("SELECT FROM docshard_catalog.migrations WHERE state <> 'done' LIMIT 1", &[])
+}
+
+/// How many moves that are not done a shard takes part in.
+///
+/// # Errors
+/// Internal ones.
+pub fn count_unfinished_at(shard: ShardId) -> Result<i64> {
+    row::count("migrations", "WHERE state <> 'done' AND (donor = $1 OR recipient = $1)", &[Param::Int4(shard)])
+}
+
 /// The moves of a collection that may still change who owns what, oldest first.
 ///
 /// # Errors
@@ -415,6 +431,18 @@ pub fn set_error(id: i64, error: &str) -> Result<()> {
         &[Param::Int8(id), Param::Text(error)],
     )
     .map(drop)
+}
+
+/// Deletes moves that ended more than so many days ago, the oldest first; returns how many, at most `limit`.
+///
+/// # Errors
+/// Internal ones.
+pub fn delete_old(days: i32, limit: i64) -> Result<u64> {
+    row::execute(
+        "DELETE FROM docshard_catalog.migrations WHERE id IN (SELECT id FROM docshard_catalog.migrations \
+           WHERE state = 'done' AND updated_at < pg_catalog.now() - pg_catalog.make_interval(days => $1) ORDER BY id LIMIT $2)",
+        &[Param::Int4(days), Param::Int8(limit)],
+    )
 }
 
 /// What a donor removed in its last moves, of those with at least that many documents, the latest first.

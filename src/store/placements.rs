@@ -15,6 +15,28 @@ row! {
     }
 }
 
+row! {
+    /// A collection that a shard has.
+    pub struct PlacedCollection from "placements p JOIN docshard_catalog.collections c ON c.id = p.collection_id" {
+        /// the collection
+        pub collection: i32 = "c.id",
+        /// its name
+        pub namespace: String = "c.namespace",
+        /// its token
+        pub token: i64 = "c.token",
+        /// the shard's version of it
+        pub version: i64 = "p.version",
+    }
+}
+
+/// The collections that a shard has.
+///
+/// # Errors
+/// Internal ones.
+pub fn of_shard(shard: ShardId) -> Result<Vec<PlacedCollection>> {
+    row::query("WHERE p.shard_id = $1", &[Param::Int4(shard)])
+}
+
 /// A collection's placements, in the active snapshot.
 ///
 /// # Errors

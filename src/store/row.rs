@@ -6,6 +6,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
 use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
 
 /// A type that a column's value decodes to.
 pub trait Column: Sized {
@@ -32,6 +33,7 @@ macro_rules! columns {
 
 columns! {
     i32, "int4", |value: &[u8]| Some(i32::from_be_bytes(value.try_into().ok()?));
+    Oid, "oid", |value: &[u8]| Some(Oid::from(u32::from_be_bytes(value.try_into().ok()?)));
     i64, "int8", |value: &[u8]| Some(i64::from_be_bytes(value.try_into().ok()?));
     bool, "boolean", |value: &[u8]| match value {
         [byte @ (0 | 1)] => Some(*byte == 1),
@@ -87,8 +89,8 @@ impl Cells<'_> {
 pub trait CatalogRow: Sized {
     /// the table in schema `docshard_catalog`, and what is joined with it
     const TABLE: &'static str;
-    /// the columns, as SQL expressions, in the order of the fields
-    const COLUMNS: &'static [&'static str];
+    /// The columns, as SQL expressions, in the order of the fields.
+    fn columns() -> String;
     /// Decodes all fields.
     ///
     /// # Errors
@@ -99,16 +101,25 @@ pub trait CatalogRow: Sized {
 /// Declares a struct as a row of a table. A field is the column of its name, or the SQL expression that it is set equal to.
 macro_rules! row {
     ($(#[$meta:meta])* pub struct $name:ident from $table:literal {
-        $($(#[$doc:meta])* pub $field:ident: $type:ty $(= $column:literal)?,)+
+        $($(#[$doc:meta])* pub $field:ident: $type:ty $(= $column:expr)?,)+
     }) => {
         $(#[$meta])*
         #[derive(Clone, Debug)]
         pub struct $name {
             $($(#[$doc])* pub $field: $type,)+
         }
+        $crate::store::row::row_of! { $name from $table { $($field $(= $column)?,)+ } }
+    };
+}
+
+/// Makes a struct that is declared elsewhere a row of a table, as [`row!`] does.
+macro_rules! row_of {
+    ($name:ident from $table:literal { $($field:ident $(= $column:expr)?,)+ }) => {
         impl $crate::store::row::CatalogRow for $name {
             const TABLE: &'static str = $table;
-            const COLUMNS: &'static [&'static str] = &[$($crate::store::row::column!($field $($column)?)),+];
+            fn columns() -> String {
+                [$(String::from($crate::store::row::column!($field $($column)?))),+].join(", ")
+            }
             fn decode(mut cells: $crate::store::row::Cells<'_>) -> $crate::pg::error::Result<Self> {
                 Ok(Self { $($field: cells.next(stringify!($field))?),+ })
             }
@@ -120,19 +131,19 @@ macro_rules! column {
     ($field:ident) => {
         stringify!($field)
     };
-    ($field:ident $column:literal) => {
+    ($field:ident $column:expr) => {
         $column
     };
 }
 
-pub(super) use {column, row};
+pub(super) use {column, row, row_of};
 
 fn decoded<T: CatalogRow>(rows: &[Row]) -> Result<Vec<T>> {
     rows.iter().map(|row| T::decode(Cells { table: T::TABLE, row, index: 0 })).collect()
 }
 
 fn select<T: CatalogRow>(rest: &str) -> String {
-    format!("SELECT {} FROM docshard_catalog.{} {rest}", T::COLUMNS.join(", "), T::TABLE)
+    format!("SELECT {} FROM docshard_catalog.{} {rest}", T::columns(), T::TABLE)
 }
 
 /// The rows of `SELECT … FROM …` and this rest, in a snapshot of its own; with FOR UPDATE they are locked.
@@ -209,6 +220,11 @@ pub(super) fn stream<T: CatalogRow>(
 pub(super) fn returning<C: Column>(table: &str, column: &str, sql: &str, params: &[Param<'_>]) -> Result<Vec<C>> {
     let rows = spi::query(&format!("{sql} RETURNING {column}"), params)?;
     rows.iter().map(|row| decode(row, 0, table, column)).collect()
+}
+
+/// The rows that a statement changes.
+pub(super) fn changed<T: CatalogRow>(sql: &str, params: &[Param<'_>]) -> Result<Vec<T>> {
+    decoded(&spi::query(&format!("{sql} RETURNING {}", T::columns()), params)?)
 }
 
 /// How many rows of a table there are.

@@ -13,11 +13,30 @@ row! {
         /// its name
         pub name: String,
         /// the postgres_fdw server; None for the router's own database
-        pub server: Option<String> = "server::pg_catalog.text",
+        pub server: Option<String>,
         /// it is being emptied
         pub draining: bool,
         /// how much it may hold, in MiB
         pub max_size_mb: Option<i32>,
+    }
+}
+
+row! {
+    /// A shard, as it is listed for people.
+    pub struct ListedShard from "shards s" {
+        /// its name
+        pub name: String,
+        /// the postgres_fdw server
+        pub server: Option<String>,
+        /// it is being emptied
+        pub draining: bool,
+        /// how much it may hold, in MiB
+        pub max_size_mb: Option<i32>,
+        /// how many chunks it owns
+        pub chunks: i64 = "(SELECT pg_catalog.count(*) FROM docshard_catalog.chunks c WHERE c.shard_id = s.id)",
+        /// of how many databases it is the primary shard
+        pub databases: i64 =
+            "(SELECT pg_catalog.count(*) FROM docshard_catalog.databases d WHERE d.primary_shard = s.id)",
     }
 }
 
@@ -31,6 +50,22 @@ const LOAD: &str = "(SELECT pg_catalog.count(*) FROM docshard_catalog.chunks c W
 /// Internal ones.
 pub fn read_all() -> Result<Vec<StoredShard>> {
     row::read("", &[])
+}
+
+/// All shards by number, as they are listed for people.
+///
+/// # Errors
+/// Internal ones.
+pub fn listed() -> Result<Vec<ListedShard>> {
+    row::query("ORDER BY s.id", &[])
+}
+
+/// How many shards there are.
+///
+/// # Errors
+/// Internal ones.
+pub fn count() -> Result<i64> {
+    row::count("shards", "", &[])
 }
 
 /// True if there is a shard of that name.

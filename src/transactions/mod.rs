@@ -30,12 +30,12 @@ mod resolve;
 use crate::catalog::cluster;
 use crate::pg::error::Result;
 use crate::pg::fault;
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::durability;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::pg::{security::user, server, spi};
+use crate::pg::{security::user, server};
 use crate::remote::{self, Coordinator};
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 
@@ -84,17 +84,9 @@ impl Coordinator for Router {
         let gids: Vec<&str> = gids.iter().map(|(_, gid)| gid.as_str()).collect();
         user::as_extension_owner(|| {
             if !finished.is_empty() {
-                spi::execute(
-                    "DELETE FROM docshard_catalog.transactions WHERE gid = ANY ($1)",
-                    &[Param::TextArray(&finished)],
-                )?;
+                store::transactions::delete(&finished)?;
             }
-            spi::execute(
-                "INSERT INTO docshard_catalog.transactions (gid, server) \
-                 SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2::pg_catalog.name[]))",
-                &[Param::TextArray(&gids), Param::TextArray(&names)],
-            )?;
-            Ok(())
+            store::transactions::insert(&gids, &names)
         })
     }
 
@@ -114,9 +106,5 @@ impl Coordinator for Router {
 /// The decided transactions of a server, as they are now.
 fn decisions(server: &str) -> Result<Vec<String>> {
     let _snapshot = ActiveSnapshot::latest();
-    let rows = spi::read(
-        "SELECT gid FROM docshard_catalog.transactions WHERE server = $1::pg_catalog.name",
-        &[Param::Text(server)],
-    )?;
-    Ok(rows.iter().map(|row| row.text(0).to_owned()).collect())
+    store::transactions::read_of_server(server)
 }

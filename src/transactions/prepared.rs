@@ -11,8 +11,9 @@ use crate::pg::error::Result;
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::prepared::{self, Ended, Watch};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::pg::{security::user, server, spi, transaction::durability, transaction::subtransaction};
+use crate::pg::{security::user, spi, transaction::durability, transaction::subtransaction};
 use crate::remote::Session;
+use crate::store;
 use docshard_core::cluster::prepared_name::PREFIX;
 
 /// SQLSTATE of a prepared transaction that is not there.
@@ -30,7 +31,7 @@ fn before(gid: &str) -> Option<u32> {
     if gid.starts_with(PREFIX) {
         return None;
     }
-    server::relation_oid(c"docshard_catalog", c"transactions")?;
+    store::relation(c"transactions")?;
     let _snapshot = ActiveSnapshot::latest();
     let rows = spi::read(
         "SELECT transaction::text::int8 FROM pg_catalog.pg_prepared_xacts \

@@ -6,9 +6,10 @@ use crate::catalog::nodes::read_on;
 use crate::catalog::{cache, cluster};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
-use crate::pg::{spi, transaction};
+use crate::pg::transaction;
 use crate::remote::Session;
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::Origin;
 use std::cell::RefCell;
@@ -27,11 +28,7 @@ thread_local! {
 /// The first shard's that failed; the others are done all the same.
 pub fn resolve_all() -> Result<u64> {
     let shards = transaction::run(|| {
-        spi::execute(
-            "DELETE FROM docshard_catalog.transactions AS t WHERE decided_at < pg_catalog.now() - interval '1 hour' \
-             AND NOT EXISTS (SELECT FROM docshard_catalog.shards AS s WHERE s.server = t.server)",
-            &[],
-        )?;
+        store::transactions::delete_of_removed_shards()?;
         let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
         shards.sort_by_key(|shard| shard.id);
         Ok(shards)
@@ -72,7 +69,7 @@ fn resolve(shard: &Shard) -> Result<u64> {
     let is_prepared = |decided: &str| prepared.iter().any(|(gid, _)| *gid == decided);
     let over: Vec<&str> = decided.iter().map(String::as_str).filter(|gid| !is_prepared(gid)).collect();
     if !over.is_empty() {
-        spi::execute("DELETE FROM docshard_catalog.transactions WHERE gid = ANY ($1)", &[Param::TextArray(&over)])?;
+        store::transactions::delete(&over)?;
     }
     let left: Vec<(&str, Origin)> = prepared
         .into_iter()

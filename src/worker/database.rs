@@ -10,10 +10,10 @@ use crate::pg::error::{Error, Result};
 use crate::pg::object::extension;
 use crate::pg::process::timeout::limit_lock_waits;
 use crate::pg::process::{self, Started};
-use crate::pg::server::relation_oid;
-use crate::pg::{security::user, spi, transaction};
+use crate::pg::{security::user, transaction};
 use crate::remote::hung;
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store;
 use crate::{balancer, indexing, migration, transactions};
 use docshard_core::cluster::standing::Standing;
 use pgrx::pg_sys::Oid;
@@ -64,7 +64,7 @@ const LOOKED_INTO: [&CStr; 5] = [c"shards", c"migrations", c"transactions", c"in
 /// would have it run by the superuser that a worker is at first.
 pub(super) fn enter() -> bool {
     let Some(extension) = extension::find() else { return false };
-    let is_ours = |name: &&CStr| relation_oid(c"docshard_catalog", name).is_some_and(|oid| extension.has(oid));
+    let is_ours = |name: &&CStr| store::relation(name).is_some_and(|oid| extension.has(oid));
     if !LOOKED_INTO.iter().all(is_ours) {
         return false;
     }
@@ -77,15 +77,11 @@ fn has_work() -> Result<bool> {
     if !enter() {
         return Ok(false);
     }
-    let rows = spi::query(
-        "SELECT (SELECT count(*) FROM docshard_catalog.shards) > 1 \
-             OR EXISTS (SELECT FROM docshard_catalog.migrations WHERE state <> 'done') \
-             OR EXISTS (SELECT FROM docshard_catalog.transactions) \
-             OR EXISTS (SELECT FROM docshard_catalog.index_builds) \
-             OR EXISTS (SELECT FROM docshard_catalog.indexes WHERE expire_after_s IS NOT NULL)",
-        &[],
-    )?;
-    Ok(rows.first().is_some_and(|row| row.bool(0)))
+    Ok(store::shards::count()? > 1
+        || store::migrations::exist_unfinished()?
+        || store::transactions::exist()?
+        || store::index_builds::exist()?
+        || store::indexes::exist_expiring()?)
 }
 
 /// Takes the worker's lock; false if another worker is there.

@@ -13,6 +13,7 @@ use crate::pg::process::timeout::Deadline;
 use crate::pg::spi::param::Param;
 use crate::pg::{process, spi, transaction};
 use crate::remote::hung;
+use crate::store;
 use serde_json::{Value as Json, json};
 use std::time::{Duration, Instant};
 
@@ -85,26 +86,15 @@ impl Expiry {
 }
 
 fn expiring() -> Result<Vec<Expiring>> {
-    let rows = spi::query(
-        "SELECT c.namespace, i.name, (SELECT k FROM json_object_keys(i.keys) AS k LIMIT 1), \
-                (extract(epoch FROM now()) * 1000)::int8 - i.expire_after_s * 1000, i.partial_filter, i.collation_spec \
-         FROM docshard_catalog.indexes i JOIN docshard_catalog.collections c ON c.id = i.collection_id \
-         WHERE i.expire_after_s IS NOT NULL ORDER BY i.id",
-        &[],
-    )?;
-    let index = |row: &spi::Row| -> Result<Expiring> {
-        Ok(Expiring {
-            namespace: row.text(0).to_owned(),
-            name: row.text(1).to_owned(),
-            path: row.text(2).to_owned(),
-            until: row.i64(3),
-            partial: row.opt_text(4).map(crate::pg::datum::json::parse).transpose()?,
-            collation: row
-                .opt_text(5)
-                .map_or_else(|| Ok(json!({"locale": "simple"})), crate::pg::datum::json::parse)?,
-        })
+    let index = |index: store::indexes::Expiring| Expiring {
+        namespace: index.namespace,
+        name: index.name,
+        path: index.path,
+        until: index.until,
+        partial: index.partial_filter,
+        collation: index.collation.unwrap_or_else(|| json!({"locale": "simple"})),
     };
-    rows.iter().map(index).collect()
+    Ok(store::indexes::expiring()?.into_iter().map(index).collect())
 }
 
 fn delete(index: &Expiring, patience: i64) -> Result<()> {

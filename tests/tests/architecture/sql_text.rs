@@ -59,6 +59,28 @@ fn no_statement_calls_up() {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
+/// Only a table's store, and the scripts in `sql/`, spell its name; so only they know its columns.
+#[test]
+fn the_store_alone_names_catalog_tables() {
+    let mut wrong = String::new();
+    let mut found = 0;
+    for source in Source::read_without_tests("src") {
+        let is_store = source.module() == "store";
+        for (line, text) in &source.strings {
+            // A schema is also named where privileges on it are granted.
+            if !text.contains("docshard_catalog.") && text != "docshard_catalog" {
+                continue;
+            }
+            found += 1;
+            if !is_store {
+                writeln!(wrong, "{}:{line}: names a table of the catalog", source.path.display()).unwrap();
+            }
+        }
+    }
+    assert!(found > 100, "only {found} statements found: does this test still read the store?");
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
 #[test]
 fn calls_are_told_from_messages_and_settings() {
     assert_eq!(calls_up("router", "SELECT docshard.find($1)::docshard.document, now()"), ["docshard.find"]);
