@@ -22,8 +22,8 @@ use crate::protocol::access::{AcceptPuller, ConnectShard, DisconnectShard, Leave
 use crate::protocol::table::DropTable;
 use crate::protocol::{Call, sql};
 use crate::remote::{self, Session};
-use docshard_core::cluster::handshake;
 use crate::store;
+use docshard_core::cluster::handshake;
 use docshard_core::error::Kind;
 use serde_json::json;
 use std::rc::Rc;

@@ -22,31 +22,21 @@ row! {
 }
 
 /// The state; None if it has never worked.
-///
-/// # Errors
-/// Internal ones.
 pub fn find() -> Result<Option<BalancerState>> {
     row::find("", &[])
 }
 
 /// Sets what it does now.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_action(action: &str) -> Result<()> {
     row::execute(
         "INSERT INTO docshard_catalog.balancer_state (action) VALUES ($1) \
          ON CONFLICT (one) DO UPDATE SET action = excluded.action",
         &[Param::Text(action)],
     )
-    .map(drop)
 }
 
 /// Sets that a round has ended, and what is left alone; if all is well, the last error is forgotten. Nothing is written if
 /// it was not busy and all is as it was a minute ago; a clock that was set back does not keep it from being written.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_round(busy: bool, resting: &Json, well: bool) -> Result<()> {
     row::execute(
         "INSERT INTO docshard_catalog.balancer_state AS state (last_round_at, resting) \
@@ -58,31 +48,22 @@ pub fn set_round(busy: bool, resting: &Json, well: bool) -> Result<()> {
             OR state.last_round_at NOT BETWEEN pg_catalog.now() - interval '1 minute' AND pg_catalog.now()",
         &[Param::Bool(busy), Param::Text(&resting.to_string()), Param::Bool(well)],
     )
-    .map(drop)
 }
 
 /// Sets the last error.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_error(error: &str) -> Result<()> {
     row::execute(
         "INSERT INTO docshard_catalog.balancer_state (last_error, last_error_at) VALUES ($1, pg_catalog.now()) \
          ON CONFLICT (one) DO UPDATE SET last_error = excluded.last_error, last_error_at = excluded.last_error_at",
         &[Param::Text(error)],
     )
-    .map(drop)
 }
 
 /// Forgets the last error, if it begins like that.
-///
-/// # Errors
-/// Internal ones.
 pub fn clear_error(prefix: &str) -> Result<()> {
     row::execute(
         "UPDATE docshard_catalog.balancer_state SET last_error = NULL, last_error_at = NULL \
          WHERE pg_catalog.starts_with(last_error, $1)",
         &[Param::Text(prefix)],
     )
-    .map(drop)
 }

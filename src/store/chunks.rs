@@ -41,17 +41,11 @@ fn end(max: &[u8]) -> &[u8] {
 
 /// All chunks of a collection in the active snapshot, by lower bound, as a cursor returns them: all rows at once take many
 /// times the memory of a map. After an error there are no more.
-///
-/// # Errors
-/// Internal ones.
 pub fn read_all(collection: i32) -> Result<impl Iterator<Item = Result<Chunk>>> {
     row::stream("WHERE collection_id = $1 ORDER BY min", &[Param::Int4(collection)])
 }
 
 /// The chunks of a collection whose bounds or owner have changed after a revision, in the active snapshot; at most `limit`.
-///
-/// # Errors
-/// Internal ones.
 pub fn read_changed(collection: i32, revision: i64, limit: usize) -> Result<Vec<Chunk>> {
     // In the order of an index, so that the planner does not think of reading all chunks.
     let rest = format!("WHERE collection_id = $1 AND revision > $2 ORDER BY revision LIMIT {limit}");
@@ -59,52 +53,34 @@ pub fn read_changed(collection: i32, revision: i64, limit: usize) -> Result<Vec<
 }
 
 /// The chunks of all collections in the active snapshot, by collection and lower bound.
-///
-/// # Errors
-/// Internal ones.
 pub fn read_of_all_collections() -> Result<Vec<StoredChunk>> {
     row::read("ORDER BY collection_id, min", &[])
 }
 
 /// The chunk that holds a key.
-///
-/// # Errors
-/// Internal ones.
 pub fn containing(collection: i32, key: &[u8]) -> Result<Option<Chunk>> {
     let rest = "WHERE collection_id = $1 AND min <= $2 ORDER BY min DESC LIMIT 1";
     row::find(rest, &[Param::Int4(collection), Param::Bytea(key)])
 }
 
 /// The chunks that lie between two bounds, by lower bound.
-///
-/// # Errors
-/// Internal ones.
 pub fn within(collection: i32, min: &[u8], max: &[u8]) -> Result<Vec<StoredChunk>> {
     let params = [Param::Int4(collection), Param::Bytea(min), Param::Bytea(max), Param::Bytea(end(max))];
     row::query(&format!("WHERE {WITHIN} ORDER BY min"), &params)
 }
 
 /// The chunks of a collection that a shard owns, by lower bound.
-///
-/// # Errors
-/// Internal ones.
 pub fn of_shard(collection: i32, shard: ShardId) -> Result<Vec<Chunk>> {
     let rest = "WHERE collection_id = $1 AND shard_id = $2 ORDER BY min";
     row::query(rest, &[Param::Int4(collection), Param::Int4(shard)])
 }
 
 /// How many chunks a shard owns.
-///
-/// # Errors
-/// Internal ones.
 pub fn count_of_shard(shard: ShardId) -> Result<i64> {
     row::count("chunks", "WHERE shard_id = $1", &[Param::Int4(shard)])
 }
 
 /// True if there is a chunk with these bounds and this owner.
-///
-/// # Errors
-/// Internal ones.
 pub fn exists(collection: i32, chunk: &Chunk) -> Result<bool> {
     row::exists(
         "SELECT FROM docshard_catalog.chunks WHERE collection_id = $1 AND min = $2 AND max = $3 AND shard_id = $4",
@@ -113,9 +89,6 @@ pub fn exists(collection: i32, chunk: &Chunk) -> Result<bool> {
 }
 
 /// Inserts a chunk.
-///
-/// # Errors
-/// Internal ones.
 pub fn insert(collection: i32, chunk: &Chunk, version: i64) -> Result<()> {
     row::execute(
         &format!(
@@ -130,13 +103,9 @@ pub fn insert(collection: i32, chunk: &Chunk, version: i64) -> Result<()> {
             Param::Int8(version),
         ],
     )
-    .map(drop)
 }
 
 /// Splits a chunk at a key inside it.
-///
-/// # Errors
-/// Internal ones.
 pub fn split(collection: i32, chunk: &Chunk, key: &[u8]) -> Result<()> {
     row::execute(
         &format!(
@@ -147,13 +116,9 @@ pub fn split(collection: i32, chunk: &Chunk, key: &[u8]) -> Result<()> {
         ),
         &[Param::Int4(collection), Param::Bytea(&chunk.min), Param::Bytea(key), Param::Bytea(&chunk.max)],
     )
-    .map(drop)
 }
 
 /// Merges the chunks between two bounds, which are all on one shard.
-///
-/// # Errors
-/// Internal ones.
 pub fn merge(collection: i32, min: &[u8], max: &[u8]) -> Result<()> {
     row::execute(
         &format!(
@@ -165,15 +130,11 @@ pub fn merge(collection: i32, min: &[u8], max: &[u8]) -> Result<()> {
         ),
         &[Param::Int4(collection), Param::Bytea(min), Param::Bytea(max)],
     )
-    .map(drop)
 }
 
 /// Gives the chunks between two bounds that one shard owns to another one; returns how many.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_owner(collection: i32, (min, max): (&[u8], &[u8]), from: ShardId, to: ShardId, version: i64) -> Result<u64> {
-    row::execute(
+    row::count_changed(
         &format!(
             "UPDATE docshard_catalog.chunks SET shard_id = $6, version = $7, revision = {NEXT_REVISION} \
              WHERE {WITHIN} AND shard_id = $5"
@@ -191,18 +152,12 @@ pub fn set_owner(collection: i32, (min, max): (&[u8], &[u8]), from: ShardId, to:
 }
 
 /// Marks the chunk that begins at a key as jumbo, or not; false if it is so already.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_jumbo(collection: i32, min: &[u8], jumbo: bool) -> Result<bool> {
     let sql = "UPDATE docshard_catalog.chunks SET jumbo = $3 WHERE collection_id = $1 AND min = $2 AND jumbo <> $3";
-    Ok(row::execute(sql, &[Param::Int4(collection), Param::Bytea(min), Param::Bool(jumbo)])? > 0)
+    Ok(row::count_changed(sql, &[Param::Int4(collection), Param::Bytea(min), Param::Bool(jumbo)])? > 0)
 }
 
 /// Deletes all chunks of a collection.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete_all(collection: i32) -> Result<()> {
-    row::execute("DELETE FROM docshard_catalog.chunks WHERE collection_id = $1", &[Param::Int4(collection)]).map(drop)
+    row::execute("DELETE FROM docshard_catalog.chunks WHERE collection_id = $1", &[Param::Int4(collection)])
 }

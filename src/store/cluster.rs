@@ -36,9 +36,6 @@ pub fn read_coordinator() -> Result<Coordinator> {
 }
 
 /// What the catalog says of its router, in the active snapshot.
-///
-/// # Errors
-/// Internal ones.
 pub fn read_registration() -> Result<Registration> {
     Ok(row::read("", &[])?.into_iter().next().unwrap_or_default())
 }
@@ -52,17 +49,11 @@ pub fn lock_epoch() -> Result<i64> {
 }
 
 /// True if this database has been found to be a copy of the router.
-///
-/// # Errors
-/// Internal ones.
 pub fn is_copy() -> Result<bool> {
     row::exists("SELECT FROM docshard_catalog.cluster WHERE copy IS NOT NULL", &[])
 }
 
 /// Sets the router, unless there is another one with shards.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_first_router(router: &str) -> Result<()> {
     row::execute(
         "UPDATE docshard_catalog.cluster SET router = $1, copy = NULL \
@@ -70,42 +61,29 @@ pub fn set_first_router(router: &str) -> Result<()> {
          AND (router IS NULL OR NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL))",
         &[Param::Text(router)],
     )
-    .map(drop)
 }
 
 /// Sets the router and its epoch.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_router(router: &str, epoch: i64) -> Result<()> {
     let sql = "UPDATE docshard_catalog.cluster SET router = $1, copy = NULL, epoch = $2";
-    row::execute(sql, &[Param::Text(router), Param::Int8(epoch)]).map(drop)
+    row::execute(sql, &[Param::Text(router), Param::Int8(epoch)])
 }
 
 /// Sets why this database is a copy of the router, if it is not set and the epoch is that one, or any; false if not.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_copy(reason: &str, epoch: Option<i64>) -> Result<bool> {
     let epoch = epoch.map(|epoch| epoch.to_string());
     let sql = "UPDATE docshard_catalog.cluster SET copy = $1 \
                WHERE copy IS NULL AND epoch = coalesce($2::pg_catalog.int8, epoch)";
-    Ok(row::execute(sql, &[Param::Text(reason), Param::OptText(epoch.as_deref())])? > 0)
+    Ok(row::count_changed(sql, &[Param::Text(reason), Param::OptText(epoch.as_deref())])? > 0)
 }
 
 /// This database is no copy any more, if the reason begins like that.
-///
-/// # Errors
-/// Internal ones.
 pub fn clear_copy(prefix: &str) -> Result<()> {
     let sql = "UPDATE docshard_catalog.cluster SET copy = NULL WHERE pg_catalog.starts_with(copy, $1)";
-    row::execute(sql, &[Param::Text(prefix)]).map(drop)
+    row::execute(sql, &[Param::Text(prefix)])
 }
 
 /// Makes another cluster of it, without a router.
-///
-/// # Errors
-/// Internal ones.
 pub fn renew() -> Result<()> {
     row::execute(
         "UPDATE docshard_catalog.cluster SET id = ('x' || pg_catalog.substr(pg_catalog.md5( \
@@ -113,5 +91,4 @@ pub fn renew() -> Result<()> {
            router = NULL, copy = NULL, epoch = DEFAULT",
         &[],
     )
-    .map(drop)
 }

@@ -91,91 +91,58 @@ pub fn pattern(key: Option<&Json>) -> Result<KeyPattern> {
 }
 
 /// The collection of that name, in the active snapshot.
-///
-/// # Errors
-/// Internal ones.
 pub fn read_definition(namespace: &str) -> Result<Option<Definition>> {
     Ok(row::read("WHERE namespace = $1", &[Param::Text(namespace)])?.into_iter().next())
 }
 
 /// The number of the collection of that name, in the active snapshot.
-///
-/// # Errors
-/// Internal ones.
 pub fn read_id(namespace: &str) -> Result<Option<i32>> {
     let ids = row::read_values("collections", "id", "WHERE namespace = $1", &[Param::Text(namespace)])?;
     Ok(ids.into_iter().next())
 }
 
 /// All collections by name, in the active snapshot.
-///
-/// # Errors
-/// Internal ones.
 pub fn read_balanced(sharded_only: bool) -> Result<Vec<Balanced>> {
     row::read("WHERE key IS NOT NULL OR NOT $1 ORDER BY namespace", &[Param::Bool(sharded_only)])
 }
 
 /// The collection of that name, its row locked until the transaction ends.
-///
-/// # Errors
-/// Internal ones.
 pub fn lock(namespace: &str) -> Result<Option<Locked>> {
     row::find("WHERE namespace = $1 FOR UPDATE", &[Param::Text(namespace)])
 }
 
 /// As [`lock`], by number; None if it is gone.
-///
-/// # Errors
-/// Internal ones.
 pub fn lock_id(id: i32) -> Result<Option<Locked>> {
     row::find("WHERE id = $1 FOR UPDATE", &[Param::Int4(id)])
 }
 
 /// All collections, by number.
-///
-/// # Errors
-/// Internal ones.
 pub fn all() -> Result<Vec<Named>> {
     row::query("ORDER BY id", &[])
 }
 
 /// The name of a collection; None if it is gone.
-///
-/// # Errors
-/// Internal ones.
 pub fn namespace(id: i32) -> Result<Option<String>> {
     row::value("collections", "namespace", "WHERE id = $1", &[Param::Int4(id)])
 }
 
 /// The names of a database's collections.
-///
-/// # Errors
-/// Internal ones.
 pub fn of_database(database: &str) -> Result<Vec<String>> {
     row::values("collections", "namespace", "WHERE database = $1 ORDER BY namespace", &[Param::Text(database)])
 }
 
 /// A database's collections by name, as MongoDB's listCollections shows them.
-///
-/// # Errors
-/// Internal ones.
 pub fn listed(database: &str) -> Result<Vec<ListedCollection>> {
     row::query("WHERE database = $1 ORDER BY namespace", &[Param::Text(database)])
 }
 
 /// The names of a database's unsharded collections.
-///
-/// # Errors
-/// Internal ones.
 pub fn unsharded_of_database(database: &str) -> Result<Vec<String>> {
     let rest = "WHERE database = $1 AND key IS NULL ORDER BY namespace";
     row::values("collections", "namespace", rest, &[Param::Text(database)])
 }
 
 /// The collections of which a shard owns chunks, by name.
-///
-/// # Errors
-/// Internal ones.
 pub fn with_chunks_on(shard: ShardId) -> Result<Vec<Balanced>> {
     row::query(
         "WHERE EXISTS (SELECT FROM docshard_catalog.chunks k WHERE k.collection_id = c.id AND k.shard_id = $1) \
@@ -185,9 +152,6 @@ pub fn with_chunks_on(shard: ShardId) -> Result<Vec<Balanced>> {
 }
 
 /// The names of the collections that a shard has, or may get by a move.
-///
-/// # Errors
-/// Internal ones.
 pub fn on_or_moving_to(shard: ShardId) -> Result<Vec<String>> {
     row::values(
         "collections c",
@@ -204,25 +168,16 @@ pub fn on_or_moving_to(shard: ShardId) -> Result<Vec<String>> {
 pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collections";
 
 /// How many collections there are.
-///
-/// # Errors
-/// Internal ones.
 pub fn count() -> Result<i64> {
     row::scalar(COUNT, &[])
 }
 
 /// True if the present user may create collections.
-///
-/// # Errors
-/// Internal ones.
 pub fn may_insert() -> Result<bool> {
     row::scalar("SELECT pg_catalog.has_table_privilege('docshard_catalog.collections', 'INSERT')", &[])
 }
 
 /// Inserts a collection; returns its number, None if the name is taken.
-///
-/// # Errors
-/// Internal ones.
 pub fn insert(
     namespace: &str,
     database: &str,
@@ -258,53 +213,35 @@ pub fn next_version(id: i32) -> Result<i64> {
 }
 
 /// Advances a collection's revision.
-///
-/// # Errors
-/// Internal ones.
 pub fn advance_revision(id: i32) -> Result<()> {
     let sql = "UPDATE docshard_catalog.collections SET revision = revision + 1 WHERE id = $1";
-    row::execute(sql, &[Param::Int4(id)]).map(drop)
+    row::execute(sql, &[Param::Int4(id)])
 }
 
 /// Sets the shard key.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_key(id: i32, key: &str) -> Result<()> {
     let sql = "UPDATE docshard_catalog.collections SET key = $2::pg_catalog.text::pg_catalog.json WHERE id = $1";
-    row::execute(sql, &[Param::Int4(id), Param::Text(key)]).map(drop)
+    row::execute(sql, &[Param::Int4(id), Param::Text(key)])
 }
 
 /// Makes the shard key unique.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_unique(id: i32) -> Result<()> {
-    row::execute("UPDATE docshard_catalog.collections SET is_unique = true WHERE id = $1", &[Param::Int4(id)]).map(drop)
+    row::execute("UPDATE docshard_catalog.collections SET is_unique = true WHERE id = $1", &[Param::Int4(id)])
 }
 
 /// Lets the balancer move the collection's chunks, or not.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_balance(id: i32, balance: bool) -> Result<()> {
     let sql = "UPDATE docshard_catalog.collections SET balance = $2 WHERE id = $1";
-    row::execute(sql, &[Param::Int4(id), Param::Bool(balance)]).map(drop)
+    row::execute(sql, &[Param::Int4(id), Param::Bool(balance)])
 }
 
 /// Sets the collection's own chunk size, in MiB; None: the cluster's.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_chunk_size(id: i32, mb: Option<i32>) -> Result<()> {
     let sql = "UPDATE docshard_catalog.collections SET chunk_size_mb = $2::pg_catalog.int4 WHERE id = $1";
-    row::execute(sql, &[Param::Int4(id), Param::OptText(mb.map(|mb| mb.to_string()).as_deref())]).map(drop)
+    row::execute(sql, &[Param::Int4(id), Param::OptText(mb.map(|mb| mb.to_string()).as_deref())])
 }
 
 /// Deletes a collection, with its chunks, placements and indexes.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete(id: i32) -> Result<()> {
-    row::execute("DELETE FROM docshard_catalog.collections WHERE id = $1", &[Param::Int4(id)]).map(drop)
+    row::execute("DELETE FROM docshard_catalog.collections WHERE id = $1", &[Param::Int4(id)])
 }

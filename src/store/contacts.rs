@@ -52,49 +52,31 @@ row! {
 }
 
 /// What this router says to the shard behind a server, in the active snapshot; None without an identity.
-///
-/// # Errors
-/// Internal ones.
 pub fn read_peer(server: &str) -> Result<Option<Peer>> {
     Ok(row::read("", &[Param::Text(server)])?.into_iter().next())
 }
 
 /// A shard's position; None if nothing is known.
-///
-/// # Errors
-/// Internal ones.
 pub fn position(shard: ShardId) -> Result<Option<Position>> {
     row::find("WHERE shard_id = $1", &[Param::Int4(shard)])
 }
 
 /// All shards of which something is known.
-///
-/// # Errors
-/// Internal ones.
 pub fn all() -> Result<Vec<Contact>> {
     row::query("", &[])
 }
 
 /// What people should know of a shard.
-///
-/// # Errors
-/// Internal ones.
 pub fn trouble(shard: ShardId) -> Result<Option<Trouble>> {
     row::find("WHERE shard_id = $1", &[Param::Int4(shard)])
 }
 
 /// True if a shard is ahead of the catalog.
-///
-/// # Errors
-/// Internal ones.
 pub fn exist_ahead() -> Result<bool> {
     row::exists("SELECT FROM docshard_catalog.contacts WHERE is_ahead", &[])
 }
 
 /// Sets a shard's position; what was wrong with it is forgotten. Nothing is done for a shard that is gone.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_position(shard: ShardId, position: Position) -> Result<()> {
     row::execute(
         "INSERT INTO docshard_catalog.contacts (shard_id, timeline, counter, at) \
@@ -103,23 +85,16 @@ pub fn set_position(shard: ShardId, position: Position) -> Result<()> {
            trouble = NULL, is_ahead = false",
         &[Param::Int4(shard), Param::Int8(position.timeline), Param::Int8(position.counter)],
     )
-    .map(drop)
 }
 
 /// Sets why a shard is refused, unless it is set; false if it is.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_trouble(shard: ShardId, trouble: &str, is_ahead: bool) -> Result<bool> {
     let sql =
         "UPDATE docshard_catalog.contacts SET trouble = $2, is_ahead = $3 WHERE shard_id = $1 AND trouble IS NULL";
-    Ok(row::execute(sql, &[Param::Int4(shard), Param::Text(trouble), Param::Bool(is_ahead)])? > 0)
+    Ok(row::count_changed(sql, &[Param::Int4(shard), Param::Text(trouble), Param::Bool(is_ahead)])? > 0)
 }
 
 /// Sets that writes may have been lost since a time until now.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_lost_writes(shard: ShardId, since: Option<&str>) -> Result<Option<Trouble>> {
     let sql = "UPDATE docshard_catalog.contacts SET lost_from = least(lost_from, $2::pg_catalog.timestamptz), \
                lost_to = pg_catalog.clock_timestamp() WHERE shard_id = $1";
@@ -127,10 +102,7 @@ pub fn set_lost_writes(shard: ShardId, since: Option<&str>) -> Result<Option<Tro
 }
 
 /// Forgets that writes may have been lost.
-///
-/// # Errors
-/// Internal ones.
 pub fn clear_lost_writes(shard: ShardId) -> Result<()> {
     let sql = "UPDATE docshard_catalog.contacts SET lost_from = NULL, lost_to = NULL WHERE shard_id = $1";
-    row::execute(sql, &[Param::Int4(shard)]).map(drop)
+    row::execute(sql, &[Param::Int4(shard)])
 }

@@ -49,77 +49,52 @@ row! {
 const ROLE: &str = "$1::pg_catalog.text::pg_catalog.regrole";
 
 /// Keeps the grants as they are until the transaction ends; others may do so, too.
-///
-/// # Errors
-/// Internal ones.
 pub fn lock_shared() -> Result<()> {
     spi::run_script("LOCK TABLE docshard_catalog.grants IN ROW EXCLUSIVE MODE")
 }
 
 /// Lets nobody else change or keep grants until the transaction ends.
-///
-/// # Errors
-/// Internal ones.
 pub fn lock_exclusive() -> Result<()> {
     spi::run_script("LOCK TABLE docshard_catalog.grants IN SHARE ROW EXCLUSIVE MODE")
 }
 
 /// Every grant of a role that still exists by role and resource, in the active snapshot.
-///
-/// # Errors
-/// Internal ones.
 pub fn read_all() -> Result<Vec<Grant>> {
     row::read("ORDER BY r.rolname, g.resource", &[])
 }
 
 /// Inserts a grant, or raises its level. The role's name is quoted, here and in the following functions.
-///
-/// # Errors
-/// Internal ones.
 pub fn insert_or_raise(role: &str, resource: &str, level: Level) -> Result<()> {
     let sql = format!(
         "INSERT INTO docshard_catalog.grants AS g (role, resource, level) VALUES ({ROLE}, $2, $3) \
          ON CONFLICT (role, resource) DO UPDATE SET level = excluded.level WHERE g.level = 'read'"
     );
-    row::execute(&sql, &[Param::Text(role), Param::Text(resource), Param::Text(level.name())]).map(drop)
+    row::execute(&sql, &[Param::Text(role), Param::Text(resource), Param::Text(level.name())])
 }
 
 /// Lowers a grant from writing to reading; false if there is none to write.
-///
-/// # Errors
-/// Internal ones.
 pub fn lower(role: &str, resource: &str) -> Result<bool> {
     let sql = format!(
         "UPDATE docshard_catalog.grants SET level = 'read' WHERE role = {ROLE} AND resource = $2 AND level = 'write'"
     );
-    Ok(row::execute(&sql, &[Param::Text(role), Param::Text(resource)])? > 0)
+    Ok(row::count_changed(&sql, &[Param::Text(role), Param::Text(resource)])? > 0)
 }
 
 /// Deletes a grant; false if there is none.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete(role: &str, resource: &str) -> Result<bool> {
     let sql = format!("DELETE FROM docshard_catalog.grants WHERE role = {ROLE} AND resource = $2");
-    Ok(row::execute(&sql, &[Param::Text(role), Param::Text(resource)])? > 0)
+    Ok(row::count_changed(&sql, &[Param::Text(role), Param::Text(resource)])? > 0)
 }
 
 /// Deletes all grants of a role.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete_of_role(role: &str) -> Result<()> {
-    row::execute(&format!("DELETE FROM docshard_catalog.grants WHERE role = {ROLE}"), &[Param::Text(role)]).map(drop)
+    row::execute(&format!("DELETE FROM docshard_catalog.grants WHERE role = {ROLE}"), &[Param::Text(role)])
 }
 
 /// Deletes the grants of roles that do not exist any more.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete_of_dropped_roles() -> Result<()> {
     row::execute(
         "DELETE FROM docshard_catalog.grants g WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = g.role)",
         &[],
     )
-    .map(drop)
 }

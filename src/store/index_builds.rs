@@ -25,62 +25,40 @@ row! {
 }
 
 /// All builds, by number.
-///
-/// # Errors
-/// Internal ones.
 pub fn all() -> Result<Vec<Build>> {
     row::query("ORDER BY b.id", &[])
 }
 
 /// The builds of the collection of that name, by number.
-///
-/// # Errors
-/// Internal ones.
 pub fn of_namespace(namespace: &str) -> Result<Vec<Build>> {
     row::query("WHERE c.namespace = $1 ORDER BY b.id", &[Param::Text(namespace)])
 }
 
 /// As [`of_namespace`], by the collection's number.
-///
-/// # Errors
-/// Internal ones.
 pub fn of_collection(collection: i32) -> Result<Vec<Build>> {
     row::query("WHERE b.collection_id = $1 ORDER BY b.id", &[Param::Int4(collection)])
 }
 
 /// True if there is a build of that number.
-///
-/// # Errors
-/// Internal ones.
 pub fn exists(id: i32) -> Result<bool> {
     row::exists("SELECT FROM docshard_catalog.index_builds WHERE id = $1", &[Param::Int4(id)])
 }
 
 /// True if there is any.
-///
-/// # Errors
-/// Internal ones.
 pub fn exist() -> Result<bool> {
     row::exists("SELECT FROM docshard_catalog.index_builds LIMIT 1", &[])
 }
 
 /// Inserts a build.
-///
-/// # Errors
-/// Internal ones.
 pub fn insert(id: i32, collection: i32, name: &str, keys: &str, relations: &[&str]) -> Result<()> {
     row::execute(
         "INSERT INTO docshard_catalog.index_builds (id, collection_id, name, keys, relations) \
          VALUES ($1, $2, $3, $4::text::json, $5)",
         &[Param::Int4(id), Param::Int4(collection), Param::Text(name), Param::Text(keys), Param::TextArray(relations)],
     )
-    .map(drop)
 }
 
 /// Deletes a build; false if there is none of that number.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete(id: i32) -> Result<bool> {
-    Ok(row::execute("DELETE FROM docshard_catalog.index_builds WHERE id = $1", &[Param::Int4(id)])? > 0)
+    Ok(row::count_changed("DELETE FROM docshard_catalog.index_builds WHERE id = $1", &[Param::Int4(id)])? > 0)
 }

@@ -50,58 +50,37 @@ row! {
 }
 
 /// A collection's indexes by number, in the active snapshot.
-///
-/// # Errors
-/// Internal ones.
 pub fn read(collection: i32) -> Result<Vec<StoredIndex>> {
     row::read("WHERE collection_id = $1 ORDER BY id", &[Param::Int4(collection)])
 }
 
 /// The indexes by which documents expire, by number.
-///
-/// # Errors
-/// Internal ones.
 pub fn expiring() -> Result<Vec<Expiring>> {
     row::query("WHERE i.expire_after_s IS NOT NULL ORDER BY i.id", &[])
 }
 
 /// True if a collection has a unique index beside the primary key.
-///
-/// # Errors
-/// Internal ones.
 pub fn has_unique(collection: i32) -> Result<bool> {
     let sql = "SELECT FROM docshard_catalog.indexes WHERE collection_id = $1 AND is_unique LIMIT 1";
     row::exists(sql, &[Param::Int4(collection)])
 }
 
 /// True if there is an index of that number.
-///
-/// # Errors
-/// Internal ones.
 pub fn exists(id: i32) -> Result<bool> {
     row::exists("SELECT FROM docshard_catalog.indexes WHERE id = $1", &[Param::Int4(id)])
 }
 
 /// True if there is an index by which documents expire.
-///
-/// # Errors
-/// Internal ones.
 pub fn exist_expiring() -> Result<bool> {
     row::exists("SELECT FROM docshard_catalog.indexes WHERE expire_after_s IS NOT NULL LIMIT 1", &[])
 }
 
 /// A number for a new index.
-///
-/// # Errors
-/// Internal ones.
 pub fn next_id() -> Result<i32> {
     super::next_id("indexes")
 }
 
 /// Inserts an index.
-///
-/// # Errors
-/// Internal ones.
 pub fn insert(collection: i32, index: &StoredIndex) -> Result<()> {
     let collation = index.collation.as_ref().map(Json::to_string);
     row::execute(
@@ -123,13 +102,9 @@ pub fn insert(collection: i32, index: &StoredIndex) -> Result<()> {
             Param::OptText(index.wildcard_projection.as_deref()),
         ],
     )
-    .map(drop)
 }
 
 /// Deletes an index.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete(id: i32) -> Result<()> {
-    row::execute("DELETE FROM docshard_catalog.indexes WHERE id = $1", &[Param::Int4(id)]).map(drop)
+    row::execute("DELETE FROM docshard_catalog.indexes WHERE id = $1", &[Param::Int4(id)])
 }

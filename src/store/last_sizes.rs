@@ -16,18 +16,12 @@ row! {
 }
 
 /// How many documents of a collection a shard had; None if it was never asked.
-///
-/// # Errors
-/// Internal ones.
 pub fn find(shard: ShardId, collection: i32) -> Result<Option<LastSize>> {
     row::find("WHERE shard_id = $1 AND collection_id = $2", &[Param::Int4(shard), Param::Int4(collection)])
 }
 
 /// Sets how many documents of a collection a shard has; what has not changed is written again once in ten minutes. Nothing is
 /// done for a collection that is gone.
-///
-/// # Errors
-/// Internal ones.
 pub fn set(shard: ShardId, collection: i32, documents: i64) -> Result<()> {
     row::execute(
         "INSERT INTO docshard_catalog.last_sizes AS l (shard_id, collection_id, documents) \
@@ -36,5 +30,4 @@ pub fn set(shard: ShardId, collection: i32, documents: i64) -> Result<()> {
          WHERE l.documents <> excluded.documents OR l.asked_at < excluded.asked_at - interval '10 minutes'",
         &[Param::Int4(shard), Param::Int4(collection), Param::Int8(documents)],
     )
-    .map(drop)
 }

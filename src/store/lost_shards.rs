@@ -16,9 +16,6 @@ row! {
 }
 
 /// The shard of that node or name that was last removed as lost.
-///
-/// # Errors
-/// Internal ones.
 pub fn find_removed(node: &str, name: &str) -> Result<Option<LostShard>> {
     row::find(
         "WHERE removed_at IS NOT NULL AND (node = $1 OR name = $2) ORDER BY removed_at DESC LIMIT 1",
@@ -27,9 +24,6 @@ pub fn find_removed(node: &str, name: &str) -> Result<Option<LostShard>> {
 }
 
 /// True if the token was given out for the shard in the last ten minutes.
-///
-/// # Errors
-/// Internal ones.
 pub fn is_token(shard: ShardId, token: &str) -> Result<bool> {
     row::exists(
         "SELECT FROM docshard_catalog.lost_shards WHERE shard_id = $1 AND token = $2 \
@@ -39,9 +33,6 @@ pub fn is_token(shard: ShardId, token: &str) -> Result<bool> {
 }
 
 /// Sets the token for the removal of a shard.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_token(shard: ShardId, token: &str) -> Result<()> {
     row::execute(
         "INSERT INTO docshard_catalog.lost_shards (shard_id, name, node, token) \
@@ -49,14 +40,10 @@ pub fn set_token(shard: ShardId, token: &str) -> Result<()> {
          ON CONFLICT (shard_id) DO UPDATE SET token = excluded.token, asked_at = pg_catalog.clock_timestamp()",
         &[Param::Int4(shard), Param::Text(token)],
     )
-    .map(drop)
 }
 
 /// Sets that a shard has been removed, now.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_removed(shard: ShardId) -> Result<()> {
     let sql = "UPDATE docshard_catalog.lost_shards SET removed_at = pg_catalog.clock_timestamp() WHERE shard_id = $1";
-    row::execute(sql, &[Param::Int4(shard)]).map(drop)
+    row::execute(sql, &[Param::Int4(shard)])
 }

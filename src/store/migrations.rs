@@ -156,9 +156,6 @@ pub fn get(id: i64) -> Result<Migration> {
 }
 
 /// True if there is a move of that number.
-///
-/// # Errors
-/// Internal ones.
 pub fn exists(id: i64) -> Result<bool> {
     row::exists("SELECT FROM docshard_catalog.migrations WHERE id = $1", &[Param::Int8(id)])
 }
@@ -180,9 +177,6 @@ pub fn summary(id: i64) -> Result<Summary> {
 }
 
 /// The ranges whose moves were aborted in the last hour after that many attempts at the hand-over.
-///
-/// # Errors
-/// Internal ones.
 pub fn recently_given_up(attempts: i32) -> Result<Vec<Range>> {
     row::query(
         "WHERE state = 'done' AND step = 'aborted' AND attempts >= $1 \
@@ -192,67 +186,43 @@ pub fn recently_given_up(attempts: i32) -> Result<Vec<Range>> {
 }
 
 /// The balancer's moves that are not decided, oldest first, in the active snapshot.
-///
-/// # Errors
-/// Internal ones.
 pub fn running_of_balancer() -> Result<Vec<i64>> {
     row::read_values("migrations", "id", "WHERE state = 'running' AND reason <> 'manual' ORDER BY id", &[])
 }
 
 /// The shards that take part in moves which may still change who owns what.
-///
-/// # Errors
-/// Internal ones.
 pub fn busy_shards() -> Result<Vec<ShardId>> {
     let rest = format!("WHERE {MAY_CHANGE_OWNERS}");
     row::values("migrations", "unnest(ARRAY[donor, recipient])", &rest, &[])
 }
 
 /// Every move that is not done, oldest first.
-///
-/// # Errors
-/// Internal ones.
 pub fn unfinished() -> Result<Vec<Migration>> {
     row::query("WHERE state <> 'done' ORDER BY id", &[])
 }
 
 /// True if there is a move that is not done.
-///
-/// # Errors
-/// Internal ones.
 pub fn exist_unfinished() -> Result<bool> {
     row::exists("SELECT FROM docshard_catalog.migrations WHERE state <> 'done' LIMIT 1", &[])
 }
 
 /// How many moves that are not done a shard takes part in.
-///
-/// # Errors
-/// Internal ones.
 pub fn count_unfinished_at(shard: ShardId) -> Result<i64> {
     row::count("migrations", "WHERE state <> 'done' AND (donor = $1 OR recipient = $1)", &[Param::Int4(shard)])
 }
 
 /// The moves of a collection that may still change who owns what, oldest first.
-///
-/// # Errors
-/// Internal ones.
 pub fn undecided(collection: i32) -> Result<Vec<i64>> {
     let rest = format!("WHERE collection_id = $1 AND {MAY_CHANGE_OWNERS} ORDER BY id");
     row::values("migrations", "id", &rest, &[Param::Int4(collection)])
 }
 
 /// As [`undecided`], in the active snapshot, with who has begun them.
-///
-/// # Errors
-/// Internal ones.
 pub fn read_undecided(collection: i32) -> Result<Vec<Undecided>> {
     row::read(&format!("WHERE collection_id = $1 AND {MAY_CHANGE_OWNERS} ORDER BY id"), &[Param::Int4(collection)])
 }
 
 /// As [`undecided`], the first one in which one of these shards takes part.
-///
-/// # Errors
-/// Internal ones.
 pub fn undecided_at(collection: i32, shards: [ShardId; 2]) -> Result<Option<i64>> {
     row::value(
         "migrations",
@@ -266,9 +236,6 @@ pub fn undecided_at(collection: i32, shards: [ShardId; 2]) -> Result<Option<i64>
 }
 
 /// True if a move may still bring a part of a collection to a shard.
-///
-/// # Errors
-/// Internal ones.
 pub fn may_bring(collection: i32, recipient: ShardId) -> Result<bool> {
     row::exists(
         &format!(
@@ -279,17 +246,11 @@ pub fn may_bring(collection: i32, recipient: ShardId) -> Result<bool> {
 }
 
 /// The moves of a collection that are decided but not yet in the map, oldest first.
-///
-/// # Errors
-/// Internal ones.
 pub fn decided(collection: i32) -> Result<Vec<Decided>> {
     row::query("WHERE collection_id = $1 AND state = 'committed' ORDER BY id", &[Param::Int4(collection)])
 }
 
 /// Inserts a move in state *running*.
-///
-/// # Errors
-/// Internal ones.
 pub fn insert(migration: &Migration, reason: &str) -> Result<()> {
     row::execute(
         "INSERT INTO docshard_catalog.migrations (id, token, collection_id, namespace, min, max, donor, recipient, \
@@ -309,13 +270,9 @@ pub fn insert(migration: &Migration, reason: &str) -> Result<()> {
             Param::Text(reason),
         ],
     )
-    .map(drop)
 }
 
 /// A number for a new move.
-///
-/// # Errors
-/// Internal ones.
 pub fn next_id() -> Result<i64> {
     super::next_id("migrations")
 }
@@ -347,98 +304,71 @@ pub fn advance(id: i64, from: State, to: State) -> Result<bool> {
          stall_ms = stall_ms + CASE WHEN $3 = 'moved' THEN {STEP_MS} ELSE 0 END WHERE id = $1 AND {compared}",
         step_ends()
     );
-    Ok(row::execute(&sql, &[Param::Int8(id), Param::Text(from.name()), Param::Text(to.name())])? == 1)
+    Ok(row::count_changed(&sql, &[Param::Int8(id), Param::Text(from.name()), Param::Text(to.name())])? == 1)
 }
 
 /// Ends a decided move of which neither the donor's side nor the recipient's can be completed, because one of the two is
 /// lost: the donor keeps the range.
-///
-/// # Errors
-/// Internal ones.
 pub fn give_up(id: i64) -> Result<()> {
     let sql = format!(
         "UPDATE docshard_catalog.migrations SET state = 'done', step = 'aborted', {}, \
          error = coalesce(error, 'a shard was removed as lost') WHERE id = $1 AND state = 'committed'",
         step_ends()
     );
-    row::execute(&sql, &[Param::Int8(id)]).map(drop)
+    row::execute(&sql, &[Param::Int8(id)])
 }
 
 /// Begins another step of a running move; false if it does not run any more.
-///
-/// # Errors
-/// Internal ones.
 pub fn begin_step(id: i64, step: &str) -> Result<bool> {
     let sql = format!(
         "UPDATE docshard_catalog.migrations SET step = $2, {} WHERE id = $1 AND state = 'running'",
         step_ends()
     );
-    Ok(row::execute(&sql, &[Param::Int8(id), Param::Text(step)])? == 1)
+    Ok(row::count_changed(&sql, &[Param::Int8(id), Param::Text(step)])? == 1)
 }
 
 /// Sets how many documents are expected.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_estimate(id: i64, documents: i64) -> Result<()> {
     let sql = "UPDATE docshard_catalog.migrations SET estimated = $2 WHERE id = $1";
-    row::execute(sql, &[Param::Int8(id), Param::Int8(documents)]).map(drop)
+    row::execute(sql, &[Param::Int8(id), Param::Int8(documents)])
 }
 
 /// Sets how much has been copied.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_progress(id: i64, documents: i64, bytes: i64, rounds: i32, lag: i64) -> Result<()> {
     row::execute(
         "UPDATE docshard_catalog.migrations SET documents = $2, bytes = $3, rounds = $4, lag = $5, \
          updated_at = clock_timestamp() WHERE id = $1",
         &[Param::Int8(id), Param::Int8(documents), Param::Int8(bytes), Param::Int4(rounds), Param::Int8(lag)],
     )
-    .map(drop)
 }
 
 /// Sets for how long writers have waited, in milliseconds, and how long the donor took to remove the range's documents, in
 /// microseconds.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_stall(id: i64, millis: i64, removal_micros: i64) -> Result<()> {
     row::execute(
         "UPDATE docshard_catalog.migrations SET stall_ms = $2, \
          durations = durations || pg_catalog.jsonb_build_object('removing', $3 / 1000) WHERE id = $1",
         &[Param::Int8(id), Param::Int8(millis), Param::Int8(removal_micros)],
     )
-    .map(drop)
 }
 
 /// Sets how often the hand-over was given up.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_attempts(id: i64, attempts: i32) -> Result<()> {
     let sql = "UPDATE docshard_catalog.migrations SET attempts = $2 WHERE id = $1";
-    row::execute(sql, &[Param::Int8(id), Param::Int4(attempts)]).map(drop)
+    row::execute(sql, &[Param::Int8(id), Param::Int4(attempts)])
 }
 
 /// Sets what went wrong, unless it is set already: the first error is the cause.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_error(id: i64, error: &str) -> Result<()> {
     row::execute(
         "UPDATE docshard_catalog.migrations SET error = coalesce(error, $2), updated_at = clock_timestamp() WHERE id = $1",
         &[Param::Int8(id), Param::Text(error)],
     )
-    .map(drop)
 }
 
 /// Deletes moves that ended more than so many days ago, the oldest first; returns how many, at most `limit`.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete_old(days: i32, limit: i64) -> Result<u64> {
-    row::execute(
+    row::count_changed(
         "DELETE FROM docshard_catalog.migrations WHERE id IN (SELECT id FROM docshard_catalog.migrations \
            WHERE state = 'done' AND updated_at < pg_catalog.now() - pg_catalog.make_interval(days => $1) ORDER BY id LIMIT $2)",
         &[Param::Int4(days), Param::Int8(limit)],
@@ -446,9 +376,6 @@ pub fn delete_old(days: i32, limit: i64) -> Result<u64> {
 }
 
 /// What a donor removed in its last moves, of those with at least that many documents, the latest first.
-///
-/// # Errors
-/// Internal ones.
 pub fn last_removals(donor: ShardId, fewest_documents: i64, moves: i64) -> Result<Vec<Removal>> {
     row::query(
         "WHERE donor = $1 AND state IN ('moved', 'done') AND documents >= $2 AND durations ? 'removing' \

@@ -1,9 +1,9 @@
 //! The tables of schema `docshard_catalog`, a file each: row types, and the statements that read and change them.
 //!
-//! Nobody else spells a table's name or a column's; `tests/tests/architecture.rs` sees to that. A store decides nothing: it
+//! Nobody else spells a table's name or a column's; `tests/tests/architecture` sees to that. A store decides nothing: it
 //! checks no privilege, takes no lock unless a function's name says so, and announces no change. Its functions run in the
 //! caller's transaction, as the present user. RULE: who changes collections, chunks, placements or indexes goes by
-//! `catalog::change`.
+//! `catalog::change`. Errors are internal ones, unless a function names others.
 
 pub mod balancer_state;
 pub mod changelog;
@@ -51,9 +51,6 @@ pub fn relation(table: &CStr) -> Option<Oid> {
 pub const SECRET: &str = "docshard_catalog.rotation, docshard_catalog.lost_shards";
 
 /// Lets tables give out no number up to this one.
-///
-/// # Errors
-/// Internal ones.
 pub fn skip_numbers(table: &str, last: i64) -> Result<()> {
     row::scalar::<i64>(
         "SELECT pg_catalog.setval(s.name, greatest(pg_catalog.nextval(s.name), $2)) \
@@ -64,9 +61,6 @@ pub fn skip_numbers(table: &str, last: i64) -> Result<()> {
 }
 
 /// Lets no move, no build of an index and no other shard begin until the transaction ends.
-///
-/// # Errors
-/// Internal ones.
 pub fn lock_beginnings() -> Result<()> {
     spi::run_script(
         "LOCK TABLE docshard_catalog.migrations, docshard_catalog.index_builds, docshard_catalog.shards IN EXCLUSIVE MODE",
@@ -74,9 +68,6 @@ pub fn lock_beginnings() -> Result<()> {
 }
 
 /// Deletes everything that makes this database part of a cluster with others, and all collections.
-///
-/// # Errors
-/// Internal ones.
 pub fn clear() -> Result<()> {
     for table in [
         "collections",

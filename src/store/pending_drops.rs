@@ -44,39 +44,26 @@ row! {
 }
 
 /// All drops by shard.
-///
-/// # Errors
-/// Internal ones.
 pub fn all() -> Result<Vec<PendingDrop>> {
     row::query("ORDER BY p.shard_id, p.kind, p.number", &[])
 }
 
 /// The drops at the shard behind a server, in the active snapshot.
-///
-/// # Errors
-/// Internal ones.
 pub fn read_of_server(server: &str) -> Result<Vec<PendingDrop>> {
     row::read("WHERE s.server = $1::pg_catalog.name ORDER BY p.kind, p.number", &[Param::Text(server)])
 }
 
 /// Inserts a drop, unless it is there; it is shown to people with the name.
-///
-/// # Errors
-/// Internal ones.
 pub fn insert(shard: ShardId, kind: DroppedKind, number: i32, name: &str) -> Result<()> {
     row::execute(
         "INSERT INTO docshard_catalog.pending_drops (shard_id, kind, number, namespace) VALUES ($1, $2, $3, $4) \
          ON CONFLICT DO NOTHING",
         &[Param::Int4(shard), Param::Text(kind.name()), Param::Int4(number), Param::Text(name)],
     )
-    .map(drop)
 }
 
 /// Deletes a drop.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete(shard: ShardId, kind: DroppedKind, number: i32) -> Result<()> {
     let sql = "DELETE FROM docshard_catalog.pending_drops WHERE shard_id = $1 AND kind = $2 AND number = $3";
-    row::execute(sql, &[Param::Int4(shard), Param::Text(kind.name()), Param::Int4(number)]).map(drop)
+    row::execute(sql, &[Param::Int4(shard), Param::Text(kind.name()), Param::Int4(number)])
 }

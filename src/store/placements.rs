@@ -30,54 +30,35 @@ row! {
 }
 
 /// The collections that a shard has.
-///
-/// # Errors
-/// Internal ones.
 pub fn of_shard(shard: ShardId) -> Result<Vec<PlacedCollection>> {
     row::query("WHERE p.shard_id = $1", &[Param::Int4(shard)])
 }
 
 /// A collection's placements, in the active snapshot.
-///
-/// # Errors
-/// Internal ones.
 pub fn read(collection: i32) -> Result<Vec<Placement>> {
     row::read("WHERE collection_id = $1", &[Param::Int4(collection)])
 }
 
 /// The shards that have a collection's table, by number.
-///
-/// # Errors
-/// Internal ones.
 pub fn shards(collection: i32) -> Result<Vec<ShardId>> {
     row::values("placements", "shard_id", "WHERE collection_id = $1 ORDER BY shard_id", &[Param::Int4(collection)])
 }
 
 /// A shard's version of a collection; None if it does not have the collection's table.
-///
-/// # Errors
-/// Internal ones.
 pub fn version(collection: i32, shard: ShardId) -> Result<Option<i64>> {
     let params = [Param::Int4(collection), Param::Int4(shard)];
     row::value("placements", "version", "WHERE collection_id = $1 AND shard_id = $2", &params)
 }
 
 /// Inserts a placement; fails if there is one.
-///
-/// # Errors
-/// Internal ones.
 pub fn insert(collection: i32, shard: ShardId, version: i64) -> Result<()> {
     row::execute(
         "INSERT INTO docshard_catalog.placements (collection_id, shard_id, version) VALUES ($1, $2, $3)",
         &[Param::Int4(collection), Param::Int4(shard), Param::Int8(version)],
     )
-    .map(drop)
 }
 
 /// Inserts placements, or sets their version.
-///
-/// # Errors
-/// Internal ones.
 pub fn insert_or_set(collection: i32, shards: &[ShardId], version: i64) -> Result<()> {
     row::execute(
         "INSERT INTO docshard_catalog.placements (collection_id, shard_id, version) \
@@ -85,33 +66,23 @@ pub fn insert_or_set(collection: i32, shards: &[ShardId], version: i64) -> Resul
          ON CONFLICT (collection_id, shard_id) DO UPDATE SET version = excluded.version",
         &[Param::Int4(collection), Param::Int4Array(shards), Param::Int8(version)],
     )
-    .map(drop)
 }
 
 /// Sets the version of shards; returns how many of them have a placement.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_version(collection: i32, shards: &[ShardId], version: i64) -> Result<u64> {
-    row::execute(
+    row::count_changed(
         "UPDATE docshard_catalog.placements SET version = $3 WHERE collection_id = $1 AND shard_id = ANY ($2)",
         &[Param::Int4(collection), Param::Int4Array(shards), Param::Int8(version)],
     )
 }
 
 /// Deletes a placement.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete(collection: i32, shard: ShardId) -> Result<()> {
     let sql = "DELETE FROM docshard_catalog.placements WHERE collection_id = $1 AND shard_id = $2";
-    row::execute(sql, &[Param::Int4(collection), Param::Int4(shard)]).map(drop)
+    row::execute(sql, &[Param::Int4(collection), Param::Int4(shard)])
 }
 
 /// Deletes a shard's placements; returns the collections.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete_of_shard(shard: ShardId) -> Result<Vec<i32>> {
     let sql = "DELETE FROM docshard_catalog.placements WHERE shard_id = $1";
     row::returning("placements", "collection_id", sql, &[Param::Int4(shard)])

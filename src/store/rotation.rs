@@ -15,30 +15,20 @@ row! {
 }
 
 /// All that are left.
-///
-/// # Errors
-/// Internal ones.
 pub fn all() -> Result<Vec<Rotation>> {
     row::query("", &[])
 }
 
 /// Inserts one.
-///
-/// # Errors
-/// Internal ones.
 pub fn insert(rotation: &Rotation) -> Result<()> {
     row::execute(
         "INSERT INTO docshard_catalog.rotation (server, password) VALUES ($1::pg_catalog.name, $2)",
         &[Param::Text(&rotation.server), Param::Text(&rotation.password)],
     )
-    .map(drop)
 }
 
 /// Deletes a server's.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete(server: &str) -> Result<()> {
     let sql = "DELETE FROM docshard_catalog.rotation WHERE server = $1::pg_catalog.name";
-    row::execute(sql, &[Param::Text(server)]).map(drop)
+    row::execute(sql, &[Param::Text(server)])
 }

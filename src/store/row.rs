@@ -183,8 +183,13 @@ pub(super) fn exists(sql: &str, params: &[Param<'_>]) -> Result<bool> {
     Ok(!spi::query(sql, params)?.is_empty())
 }
 
-/// Runs a statement that changes rows; returns how many.
-pub(super) fn execute(sql: &str, params: &[Param<'_>]) -> Result<u64> {
+/// Runs a statement that changes rows.
+pub(super) fn execute(sql: &str, params: &[Param<'_>]) -> Result<()> {
+    spi::execute(sql, params).map(drop)
+}
+
+/// As [`execute`]; returns how many rows it has changed.
+pub(super) fn count_changed(sql: &str, params: &[Param<'_>]) -> Result<u64> {
     Ok(spi::execute(sql, params)?.processed)
 }
 

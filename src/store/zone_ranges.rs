@@ -23,33 +23,21 @@ row! {
 }
 
 /// Lets nobody else change ranges until the transaction ends.
-///
-/// # Errors
-/// Internal ones.
 pub fn lock() -> Result<()> {
     spi::run_script("LOCK TABLE docshard_catalog.zone_ranges IN SHARE ROW EXCLUSIVE MODE")
 }
 
 /// A collection's ranges by lower bound, in the active snapshot.
-///
-/// # Errors
-/// Internal ones.
 pub fn read(namespace: &str) -> Result<Vec<StoredRange>> {
     row::read("WHERE namespace = $1 ORDER BY min_key", &[Param::Text(namespace)])
 }
 
 /// All ranges, in the active snapshot.
-///
-/// # Errors
-/// Internal ones.
 pub fn read_all() -> Result<Vec<StoredRange>> {
     row::read("ORDER BY namespace, min_key", &[])
 }
 
 /// The first range of a collection that overlaps these bounds and does not have them itself.
-///
-/// # Errors
-/// Internal ones.
 pub fn overlapping(namespace: &str, min: &[u8], max: &[u8]) -> Result<Option<StoredRange>> {
     row::find(
         "WHERE namespace = $1 AND (min_key, max_key) <> ($2, $3) AND min_key < $3 AND max_key > $2 ORDER BY min_key",
@@ -58,9 +46,6 @@ pub fn overlapping(namespace: &str, min: &[u8], max: &[u8]) -> Result<Option<Sto
 }
 
 /// Inserts a range, or sets the zone of the one that has its bounds.
-///
-/// # Errors
-/// Internal ones.
 pub fn insert_or_set(range: &StoredRange) -> Result<()> {
     row::execute(
         "INSERT INTO docshard_catalog.zone_ranges (namespace, min_key, max_key, min, max, zone) \
@@ -75,34 +60,23 @@ pub fn insert_or_set(range: &StoredRange) -> Result<()> {
             Param::Text(&range.zone),
         ],
     )
-    .map(drop)
 }
 
 /// Deletes the range with these bounds.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete(namespace: &str, min: &[u8], max: &[u8]) -> Result<()> {
     row::execute(
         "DELETE FROM docshard_catalog.zone_ranges WHERE namespace = $1 AND min_key = $2 AND max_key = $3",
         &[Param::Text(namespace), Param::Bytea(min), Param::Bytea(max)],
     )
-    .map(drop)
 }
 
 /// Deletes a collection's ranges.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete_of_collection(namespace: &str) -> Result<()> {
-    row::execute("DELETE FROM docshard_catalog.zone_ranges WHERE namespace = $1", &[Param::Text(namespace)]).map(drop)
+    row::execute("DELETE FROM docshard_catalog.zone_ranges WHERE namespace = $1", &[Param::Text(namespace)])
 }
 
 /// Deletes the ranges of a database's collections.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete_of_database(database: &str) -> Result<()> {
     let sql = "DELETE FROM docshard_catalog.zone_ranges WHERE pg_catalog.split_part(namespace, '.', 1) = $1";
-    row::execute(sql, &[Param::Text(database)]).map(drop)
+    row::execute(sql, &[Param::Text(database)])
 }

@@ -16,25 +16,16 @@ row! {
 }
 
 /// All memberships by shard and zone, in the active snapshot.
-///
-/// # Errors
-/// Internal ones.
 pub fn read_all() -> Result<Vec<Membership>> {
     row::read("ORDER BY shard_id, zone", &[])
 }
 
 /// True if a shard belongs to the zone.
-///
-/// # Errors
-/// Internal ones.
 pub fn exists(zone: &str) -> Result<bool> {
     row::exists("SELECT FROM docshard_catalog.zones WHERE zone = $1 LIMIT 1", &[Param::Text(zone)])
 }
 
 /// Zones with ranges of which this is the last shard that is not draining.
-///
-/// # Errors
-/// Internal ones.
 pub fn depending_on(shard: ShardId) -> Result<Vec<String>> {
     row::values(
         "zones z",
@@ -47,19 +38,13 @@ pub fn depending_on(shard: ShardId) -> Result<Vec<String>> {
 }
 
 /// Inserts a membership; false if there is one.
-///
-/// # Errors
-/// Internal ones.
 pub fn insert(shard: ShardId, zone: &str) -> Result<bool> {
     let sql = "INSERT INTO docshard_catalog.zones (shard_id, zone) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-    Ok(row::execute(sql, &[Param::Int4(shard), Param::Text(zone)])? > 0)
+    Ok(row::count_changed(sql, &[Param::Int4(shard), Param::Text(zone)])? > 0)
 }
 
 /// Deletes a membership; false if there is none.
-///
-/// # Errors
-/// Internal ones.
 pub fn delete(shard: ShardId, zone: &str) -> Result<bool> {
     let sql = "DELETE FROM docshard_catalog.zones WHERE shard_id = $1 AND zone = $2";
-    Ok(row::execute(sql, &[Param::Int4(shard), Param::Text(zone)])? > 0)
+    Ok(row::count_changed(sql, &[Param::Int4(shard), Param::Text(zone)])? > 0)
 }

@@ -184,8 +184,12 @@ fn tests_that_the_security_page_names_exist() {
     for code in page.split('`').skip(1).step_by(2) {
         let exists = match code.split_once("::") {
             Some((file, _)) if file.contains('<') => continue,
-            Some((file, test)) => fs::read_to_string(project.join(format!("tests/tests/{file}.rs")))
-                .is_ok_and(|source| source.contains(&format!("#[test]\nfn {test}()"))),
+            Some((file, test)) => {
+                [format!("tests/tests/{file}.rs"), format!("tests/tests/{file}/main.rs")].iter().any(|path| {
+                    fs::read_to_string(project.join(path))
+                        .is_ok_and(|source| source.contains(&format!("#[test]\nfn {test}()")))
+                })
+            }
             None if code.ends_with(".sql") => project.join("pg_regress/sql").join(code).exists(),
             None => continue,
         };
