@@ -70,7 +70,7 @@ SELECT c.namespace, i.name, i.keys, i.is_unique AS "unique", i.is_hidden AS hidd
 COMMENT ON VIEW docshard.indexes IS 'Secondary indexes; relation is the index in schema docshard_data of every shard';
 
 CREATE VIEW docshard.migrations AS
-SELECT m.id, m.namespace, d.name AS donor, r.name AS recipient, m.state, m.step, m.reason, m.documents, m.bytes, m.error,
+SELECT m.id, m.namespace, d.name AS donor, r.name AS recipient, m.state, m.outcome, m.step, m.reason, m.documents, m.bytes, m.error,
        docshard_internal.bound_json(c.key::text, m.min) AS min,
        docshard_internal.bound_json(c.key::text, m.max) AS max,
        m.estimated, m.rounds, m.lag, m.stall_ms, m.attempts, m.durations, m.started_at, m.updated_at
@@ -79,6 +79,7 @@ SELECT m.id, m.namespace, d.name AS donor, r.name AS recipient, m.state, m.step,
   LEFT JOIN docshard_catalog.shards d ON d.id = m.donor
   LEFT JOIN docshard_catalog.shards r ON r.id = m.recipient;
 COMMENT ON VIEW docshard.migrations IS 'Moves of chunks, those under way (state not done) and those that ended';
+COMMENT ON COLUMN docshard.migrations.outcome IS 'committed: the recipient owns the chunk, or will; aborted: the donor keeps it; running: nothing is decided';
 COMMENT ON COLUMN docshard.migrations.estimated IS 'how many documents were expected; documents: how many have been copied';
 COMMENT ON COLUMN docshard.migrations.lag IS 'how many keys had changed before the last of the rounds that copied changes';
 COMMENT ON COLUMN docshard.migrations.stall_ms IS 'how long writers to the chunk had to wait for the hand-over';

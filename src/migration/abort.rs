@@ -9,8 +9,8 @@ use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
 use crate::pg::{process, transaction};
 use crate::storage::lock::{self, Mode, Tag};
-use crate::store::migrations::{Outcome, outcome};
-use docshard_core::cluster::migration::State;
+use crate::store::migrations::{Standing, standing};
+use docshard_core::cluster::migration::{Outcome, State};
 use docshard_core::error::Kind;
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,8 @@ pub fn abort(id: i64) -> Result<Aborted> {
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let Outcome { state, is_moved: moved, .. } = transaction::run(|| outcome(id))?;
+        let Standing { state, outcome } = transaction::run(|| standing(id))?;
+        let moved = outcome == Outcome::Committed;
         if state == State::Done || Instant::now() >= deadline {
             return Ok(Aborted { now, moved, unfinished: state != State::Done });
         }
@@ -66,7 +67,7 @@ pub fn abort(id: i64) -> Result<Aborted> {
             lock::release_for_session(tag, Mode::Exclusive);
             if let Err(error) = settled {
                 transaction::run(|| record::note_error(id, &error))?;
-                let moved = transaction::run(|| outcome(id))?.is_moved;
+                let moved = transaction::run(|| standing(id))?.outcome == Outcome::Committed;
                 return Ok(Aborted { now, moved, unfinished: true });
             }
             continue;

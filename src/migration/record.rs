@@ -2,7 +2,7 @@
 
 use crate::catalog::{cache, change, cluster};
 use crate::pg::error::{Error, Result};
-use crate::store::migrations::{self, Range, begin_step, last_removals, outcome, set_attempts, set_error};
+use crate::store::migrations::{self, Range, begin_step, last_removals, set_attempts, set_error, standing};
 pub use crate::store::migrations::{
     Migration as Record, advance, busy_shards, decided, get as load, give_up, insert, next_id, running_of_balancer,
     set_estimate, set_progress, set_stall, undecided, undecided_at, unfinished,
@@ -52,7 +52,7 @@ pub fn require(id: i64) -> Result<()> {
 /// # Errors
 /// `Interrupted` if it does not run any more.
 pub fn require_running(id: i64) -> Result<()> {
-    if outcome(id)?.state == State::Running { Ok(()) } else { Err(super::abort::interrupted()) }
+    if standing(id)?.state == State::Running { Ok(()) } else { Err(super::abort::interrupted()) }
 }
 
 /// Notes how far a running move is.

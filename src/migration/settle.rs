@@ -18,7 +18,7 @@ use crate::protocol::table::DropTable;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{chunks, collections, migrations, placements};
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::cluster::migration::{Action, Part, State, next_action};
+use docshard_core::cluster::migration::{Action, Outcome, Part, State, next_action};
 use docshard_core::error::Kind;
 use serde_json::json;
 
@@ -162,7 +162,8 @@ fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
 /// went on, and may even have prepared. False if it was not taken back.
 pub(super) fn clean_late(id: i64) -> Result<bool> {
     let (record, cluster) = transaction::run(|| Ok((record::load(id)?, cluster_id()?)))?;
-    let aborted = transaction::run(|| Ok(migrations::outcome(id)?.is_aborted))?;
+    let standing = transaction::run(|| migrations::standing(id))?;
+    let aborted = (standing.state, standing.outcome) == (State::Done, Outcome::Aborted);
     if aborted {
         clean(&Record { state: State::Aborted, ..record }, cluster, &mut Sides::default())?;
     }

@@ -8,7 +8,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::spi::param::Param;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::cluster::migration::State;
+use docshard_core::cluster::migration::{Outcome, State};
 use docshard_core::error::Kind;
 use serde_json::Value as Json;
 
@@ -16,6 +16,13 @@ impl Column for State {
     const TYPE: &'static str = "state of a migration";
     fn decode(value: &[u8]) -> Option<Self> {
         State::parse(std::str::from_utf8(value).ok()?)
+    }
+}
+
+impl Column for Outcome {
+    const TYPE: &'static str = "outcome of a migration";
+    fn decode(value: &[u8]) -> Option<Self> {
+        Outcome::parse(std::str::from_utf8(value).ok()?)
     }
 }
 
@@ -89,13 +96,11 @@ row! {
 
 row! {
     /// Where a move stands.
-    pub struct Outcome from "migrations" {
+    pub struct Standing from "migrations" {
         /// its state
         pub state: State,
-        /// the recipient owns the chunk, or will
-        pub is_moved: bool = "state IN ('committed', 'moved') OR (state = 'done' AND step = 'moved')",
-        /// it has ended, and the donor has kept the chunk
-        pub is_aborted: bool = "state = 'done' AND step = 'aborted'",
+        /// what was decided
+        pub outcome: Outcome,
     }
 }
 
@@ -164,7 +169,7 @@ pub fn exists(id: i64) -> Result<bool> {
 ///
 /// # Errors
 /// `InternalError` if there is none of that number.
-pub fn outcome(id: i64) -> Result<Outcome> {
+pub fn standing(id: i64) -> Result<Standing> {
     row::find("WHERE id = $1", &[Param::Int8(id)])?.ok_or_else(|| gone(id))
 }
 
@@ -179,7 +184,7 @@ pub fn summary(id: i64) -> Result<Summary> {
 /// The ranges whose moves were aborted in the last hour after that many attempts at the hand-over.
 pub fn recently_given_up(attempts: i32) -> Result<Vec<Range>> {
     row::query(
-        "WHERE state = 'done' AND step = 'aborted' AND attempts >= $1 \
+        "WHERE state = 'done' AND outcome = 'aborted' AND attempts >= $1 \
          AND updated_at > pg_catalog.clock_timestamp() - interval '1 hour'",
         &[Param::Int4(attempts)],
     )
@@ -297,10 +302,10 @@ pub fn advance(id: i64, from: State, to: State) -> Result<bool> {
         return Err(Error::new(Kind::InternalError, format!("a migration cannot go from {from} to {to}")));
     }
     let compared = if fault::is_off("compare_and_set") { "$2 <> ''" } else { "state = $2" };
-    // The step of a move that is done tells what became of it; the errors of one that succeeded are forgotten.
+    // The errors of a move that succeeded are forgotten.
     let sql = format!(
-        "UPDATE docshard_catalog.migrations SET state = $3, {}, \
-         step = CASE WHEN $3 = 'done' THEN step ELSE $3 END, error = CASE WHEN $3 = 'moved' THEN NULL ELSE error END, \
+        "UPDATE docshard_catalog.migrations SET state = $3, step = $3, {}, \
+         outcome = CASE WHEN $3 IN ('committed', 'aborted') THEN $3 ELSE outcome END, error = CASE WHEN $3 = 'moved' THEN NULL ELSE error END, \
          stall_ms = stall_ms + CASE WHEN $3 = 'moved' THEN {STEP_MS} ELSE 0 END WHERE id = $1 AND {compared}",
         step_ends()
     );
@@ -311,7 +316,7 @@ pub fn advance(id: i64, from: State, to: State) -> Result<bool> {
 /// lost: the donor keeps the range.
 pub fn give_up(id: i64) -> Result<()> {
     let sql = format!(
-        "UPDATE docshard_catalog.migrations SET state = 'done', step = 'aborted', {}, \
+        "UPDATE docshard_catalog.migrations SET state = 'done', step = 'done', outcome = 'aborted', {}, \
          error = coalesce(error, 'a shard was removed as lost') WHERE id = $1 AND state = 'committed'",
         step_ends()
     );

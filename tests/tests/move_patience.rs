@@ -98,7 +98,7 @@ fn the_balancers_move_gives_way_to_changes() {
     run(&mut router.client(), &format!("SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')"));
     let took = began.elapsed();
     assert!((Duration::from_secs(1)..Duration::from_secs(20)).contains(&took), "{took:?}");
-    let aborted = "SELECT count(*) FROM docshard.migrations WHERE reason = 'draining' AND step = 'aborted'";
+    let aborted = "SELECT count(*) FROM docshard.migrations WHERE reason = 'draining' AND outcome = 'aborted'";
     wait_until("it is aborted", PATIENCE, || router.value::<i64>(aborted) == 1);
     router.release("move.cloned");
 
@@ -275,13 +275,13 @@ fn a_chunk_that_takes_too_long_to_remove_is_split_before_it_moves() {
     run(
         &mut router.client(),
         "INSERT INTO docshard_catalog.migrations (token, collection_id, namespace, min, max, donor, recipient, version, \
-         donor_version, recipient_version, state, step, documents, durations) \
-         SELECT 0, 0, 'gone.c', '', '', id, 0, 0, 0, 0, 'done', 'moved', 1000, '{\"removing\": 10000}' \
+         donor_version, recipient_version, state, outcome, documents, durations) \
+         SELECT 0, 0, 'gone.c', '', '', id, 0, 0, 0, 0, 'done', 'committed', 1000, '{\"removing\": 10000}' \
          FROM docshard_catalog.shards WHERE name = 'shard0'",
     );
     let answer = moving.move_to("shard1").expect("a move");
     assert_eq!(answer["documents"], 9_000, "{answer}");
-    let moves = "SELECT count(*) FROM docshard.migrations WHERE step = 'moved' AND documents > 1000";
+    let moves = "SELECT count(*) FROM docshard.migrations WHERE outcome = 'committed' AND documents > 1000";
     let moves: i64 = router.value(moves);
     assert!(moves >= 3, "{moves} moves");
     let elsewhere: i64 = router.value(&format!(

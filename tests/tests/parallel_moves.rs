@@ -191,7 +191,7 @@ fn the_moves_of_a_balancer_that_is_terminated_end_with_it() {
     );
     wait_until("they are aborted", LONG, || {
         let sql =
-            "SELECT count(*) FROM docshard.migrations WHERE id = ANY ($1) AND state = 'done' AND step = 'aborted'";
+            "SELECT count(*) FROM docshard.migrations WHERE id = ANY ($1) AND state = 'done' AND outcome = 'aborted'";
         cluster.router.client().query_one(sql, &[&moves]).expect("moves").get::<_, i64>(0) == 2
     });
     drop(holders);

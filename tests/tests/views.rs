@@ -193,8 +193,8 @@ fn the_past_is_kept_as_long_as_settings_say() {
         "INSERT INTO docshard_catalog.changelog (at, what) VALUES (now() - interval '3 days', 'old'), \
            (now() - interval '1 day', 'young'); \
          INSERT INTO docshard_catalog.migrations (token, collection_id, namespace, min, max, donor, recipient, version, donor_version, \
-           recipient_version, state, updated_at) \
-         SELECT 1, 1, 'a.c', '', '', 1, 2, 1, 1, 1, 'done', now() - days * interval '1 day' FROM unnest(ARRAY[1, 3]) AS days",
+           recipient_version, state, outcome, updated_at) \
+         SELECT 1, 1, 'a.c', '', '', 1, 2, 1, 1, 1, 'done', 'aborted', now() - days * interval '1 day' FROM unnest(ARRAY[1, 3]) AS days",
     );
     let kept = || -> String {
         router.value(

@@ -18,6 +18,16 @@
 
 use std::fmt;
 
+/// Finds a value of a table of names.
+fn by_name<T: Copy>(table: &[(T, &str)], name: &str) -> Option<T> {
+    table.iter().find(|(_, n)| *n == name).map(|(value, _)| *value)
+}
+
+/// Finds the name of a value in a table of names.
+fn name_of<T: PartialEq>(table: &[(T, &'static str)], value: &T) -> &'static str {
+    table.iter().find(|(of, _)| of == value).map_or("", |(_, name)| name)
+}
+
 /// Where a move stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
@@ -59,18 +69,40 @@ impl State {
 
     /// The state of that name.
     pub fn parse(name: &str) -> Option<State> {
-        NAMES.iter().find(|(_, n)| *n == name).map(|(state, _)| *state)
+        by_name(NAMES, name)
     }
 
     /// Its name in the catalog.
     pub fn name(self) -> &'static str {
-        NAMES.iter().find(|(state, _)| *state == self).map_or("", |(_, name)| name)
+        name_of(NAMES, &self)
     }
 }
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// What was decided about a move; it stays when the move is *done*.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// nothing yet
+    Running,
+    /// the recipient owns the range, or will
+    Committed,
+    /// the donor keeps the range
+    Aborted,
+}
+
+/// The outcomes by their names in the catalog.
+const OUTCOMES: &[(Outcome, &str)] =
+    &[(Outcome::Running, "running"), (Outcome::Committed, "committed"), (Outcome::Aborted, "aborted")];
+
+impl Outcome {
+    /// The outcome of that name.
+    pub fn parse(name: &str) -> Option<Outcome> {
+        by_name(OUTCOMES, name)
     }
 }
 
