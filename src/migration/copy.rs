@@ -9,10 +9,11 @@
 //! equal to the donor.
 
 use super::donor;
+use super::names;
 use super::recipient::{self, Expected};
-use super::record::{self, Record, names};
-use super::settle;
+use super::record::{self, Record};
 use super::shard::Remote;
+use super::sides;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
@@ -294,9 +295,9 @@ impl<'a> Copy<'a> {
             return Ok(HandOver::Late { removing: removed.is_none() });
         }
         donor::set_version(self.recipient, record, record.recipient_version)?;
-        settle::prepare(self.recipient, &names::recipient_gid(cluster, record.id))?;
+        sides::prepare(self.recipient, &names::recipient_gid(cluster, record.id))?;
         fault::point("move.recipient_prepared")?;
-        settle::prepare(self.donor, &names::donor_gid(cluster, record.id))?;
+        sides::prepare(self.donor, &names::donor_gid(cluster, record.id))?;
         fault::point("move.prepared")?;
         Ok(HandOver::Prepared { micros: removed.map_or(0, |removed| removed.micros) })
     }

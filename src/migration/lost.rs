@@ -7,16 +7,17 @@
 //! What is done at the shards of decided moves is not undone if the caller's transaction fails; the same call again goes on
 //! from there.
 
-use super::record::{self, Record, names};
-use super::settle::{commit_prepared, flip, part};
+use super::names;
+use super::record::{self, Record};
+use super::settle::flip;
 use super::shard::Remote;
+use super::sides::{commit_prepared, part, rollback_prepared};
 use crate::catalog::lost;
 use crate::catalog::model::{Place, Shard};
 use crate::catalog::shards::{self, cluster_id};
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
-use crate::pg::spi::quote::quote_literal;
 use crate::remote::Session;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{collections, databases};
@@ -145,7 +146,7 @@ fn save(record: &Record, lost: &Shard) -> Result<()> {
         (Part::Committed, _) => flip(record),
         // The donor has them still.
         (Part::Prepared, false) => {
-            other.execute(&format!("ROLLBACK PREPARED {}", quote_literal(&gid)))?;
+            rollback_prepared(&mut other, &gid)?;
             record::give_up(record.id)
         }
         (Part::Nothing, _) => record::give_up(record.id),

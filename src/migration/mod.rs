@@ -36,12 +36,14 @@
 //! 5. A coordinator that vanished, at any step, is replaced by [`recovery`], which follows the catalog's decision.
 
 mod abort;
+mod cleanup;
 mod copy;
 mod donor;
 pub mod foresight;
 pub mod jobs;
 pub mod lost;
 mod median;
+mod names;
 mod pieces;
 mod range;
 mod recipient;
@@ -50,6 +52,7 @@ pub mod recovery;
 mod register;
 mod settle;
 pub mod shard;
+mod sides;
 mod stall;
 
 use crate::catalog::settings;
@@ -65,11 +68,12 @@ use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
 use record::Record;
 use register::Registered;
-use settle::Sides;
+use sides::Sides;
 use std::time::{Duration, Instant};
 
 pub use abort::Aborted;
 pub use donor::{exclude_range_writers, release_range_writers};
+pub use cleanup::sweep;
 pub use median::median;
 pub use range::RangeRequest;
 pub use record::{busy_shards, resting_ranges, running_of_balancer, undecided};

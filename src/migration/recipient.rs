@@ -4,10 +4,10 @@
 //! version together.
 
 use super::donor::{range, range_params};
-use super::record::{Record, names};
+use super::record::Record;
 use super::shard::Remote;
 use crate::catalog::{access, cache, contacts};
-use crate::ownership::table;
+use crate::ownership::{leftovers, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::{only_owner, quote_ident};
@@ -79,13 +79,13 @@ impl<'a> Expected<'a> {
 /// Makes the foreign tables over the donor's table and over what is captured there, and the staging table; and reads from
 /// the donor, so that a recipient that cannot reach it is found out before anybody waits.
 pub(super) fn prepare_staging(puller: &mut Remote, record: &Record, donor_server: &str, rows: i64) -> Result<()> {
-    let (source, changes, staging) = (names::source(record), names::changes(record), names::staging(record));
-    let identity = names::identity(record);
+    let (source, changes, staging) =
+        (leftovers::source(record.id), leftovers::changes(record.id), leftovers::staging(record.id));
+    let identity = leftovers::identity(record.id);
     let server = quote_ident(donor_server);
     let options = "schema_name 'docshard_data', async_capable 'false'";
     puller.execute(&format!(
-        "DROP FOREIGN TABLE IF EXISTS {identity}, {source}, {changes}; DROP TABLE IF EXISTS {staging}; \
-         CREATE FOREIGN TABLE {identity} (said text) \
+        "{}; CREATE FOREIGN TABLE {identity} (said text) \
          SERVER {server} OPTIONS ({options}, table_name 'identity'); \
          CREATE FOREIGN TABLE {source} (migration_id bigint, part bigint, documents bigint, packed text) \
          SERVER {server} OPTIONS ({options}, fetch_size '1', table_name 'capture_packed'); \
@@ -95,6 +95,7 @@ pub(super) fn prepare_staging(puller: &mut Remote, record: &Record, donor_server
          (batch int, seq bigint, skey bytea, id bytea, doc jsonb, documents bigint, packed bytea); \
          ALTER TABLE {staging} ALTER packed SET STORAGE EXTERNAL; \
          CREATE INDEX ON {staging} (batch); {}{}{}{}",
+        leftovers::drop_tables(record.id),
         only_owner(&identity),
         only_owner(&source),
         only_owner(&changes),
@@ -122,7 +123,7 @@ pub(super) fn expected_donor(record: &Record) -> Result<String> {
 /// In SQL, the check of the donor before a statement pulls from it, by the connection that it pulls by; `$n` is what it must
 /// say. PostgreSQL evaluates it first, once, also where nothing is to be pulled.
 fn check_donor(record: &Record, n: u32) -> String {
-    sql::check_donor(format_args!("(SELECT said FROM {})", names::identity(record)), format_args!("${n}::text"))
+    sql::check_donor(format_args!("(SELECT said FROM {})", leftovers::identity(record.id)), format_args!("${n}::text"))
 }
 
 /// A batch that arrived.
@@ -134,7 +135,7 @@ pub(super) struct Pulled {
 
 /// S: begins to pull a part of the range into the staging table, as a batch of that number.
 pub(super) fn start_pull(puller: &mut Remote, record: &Record, donor: &str, part: i32) -> Result<()> {
-    let (source, staging) = (names::source(record), names::staging(record));
+    let (source, staging) = (leftovers::source(record.id), leftovers::staging(record.id));
     // Three lengths precede a document; three values of a row are stored with a byte each at least.
     let overhead = 12 - 3;
     let (received, check) = (sql::decode_part("packed"), check_donor(record, 3));
@@ -215,7 +216,7 @@ pub(super) fn start_changes(
     batch: i32,
     most: Option<usize>,
 ) -> Result<()> {
-    let (changes, staging) = (names::changes(record), names::staging(record));
+    let (changes, staging) = (leftovers::changes(record.id), leftovers::staging(record.id));
     let check = check_donor(record, 2);
     let limit = most.map_or(String::new(), |most| format!(" LIMIT {most}"));
     puller.start(
@@ -244,15 +245,4 @@ pub(super) fn start_applying(recipient: &mut Remote, expected: &Expected<'_>, ba
         key: &expected.key,
     };
     call.start(recipient)
-}
-
-/// Drops what the move made to pull.
-pub(super) fn drop_staging(recipient: &mut Remote, record: &Record) -> Result<()> {
-    recipient.execute(&format!(
-        "DROP FOREIGN TABLE IF EXISTS {}, {}, {}; DROP TABLE IF EXISTS {}",
-        names::identity(record),
-        names::source(record),
-        names::changes(record),
-        names::staging(record)
-    ))
 }

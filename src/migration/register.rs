@@ -1,6 +1,7 @@
 //! The beginning of a move: is it possible, and the durable row before any side effect.
 
 use super::MoveRequest;
+use super::names;
 use super::record::{self, Record};
 use super::shard::Remote;
 use crate::catalog::model::{Collection, Shard};
@@ -271,7 +272,7 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
             bytes: 0,
         };
         record::insert(&row, &request.reason)?;
-        let application = record::names::application(cluster_id()?, id);
+        let application = names::application(cluster_id()?, id);
         let end = (request.max != pattern.max_bound()).then(|| request.max.clone());
         Ok(Some((record::load(id)?, end, !pattern.is_in_order_of_id(), place.is_none(), application)))
     };

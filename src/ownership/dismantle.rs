@@ -3,7 +3,7 @@
 //!
 //! A router asks its shards for that; where the router is gone, an administrator does it at the shard.
 
-use super::{SCHEMA, access, table};
+use super::{SCHEMA, access, leftovers, table};
 use crate::pg::error::Result;
 use crate::pg::object::drop_guard::unguarded;
 use crate::pg::spi;
@@ -21,9 +21,7 @@ pub fn dismantle(service: bool) -> Result<()> {
         table::drop(row.i32(0))?;
     }
     drop_leftovers()?;
-    for table in ["capture", "capture_log", "capture_parts"] {
-        spi::execute(&format!("DELETE FROM docshard_data.{table}"), &[])?;
-    }
+    leftovers::delete_captures("true").try_for_each(|sql| spi::execute(&sql, &[]).map(drop))?;
     if let Some(name) = access::service_role()? {
         let lent = spi::query(
             "SELECT r.rolname FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles r ON r.oid = m.roleid \
@@ -47,8 +45,8 @@ fn drop_leftovers() -> Result<()> {
     let left = spi::query(
         "SELECT c.relname, c.relkind = 'f' FROM pg_catalog.pg_class c \
          WHERE c.relnamespace = $1::pg_catalog.regnamespace AND c.relkind IN ('r', 'f') \
-         AND c.relname ~ '^(c[0-9]+|m[0-9]+_(identity|source|changes|staging))$' ORDER BY c.relname",
-        &[Param::Text(&SCHEMA.to_string_lossy())],
+         AND c.relname ~ ('^(c[0-9]+|' || $2 || ')$') ORDER BY c.relname",
+        &[Param::Text(&SCHEMA.to_string_lossy()), Param::Text(&leftovers::move_tables())],
     )?;
     for row in &left {
         let kind = if row.bool(1) { "FOREIGN TABLE" } else { "TABLE" };

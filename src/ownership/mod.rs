@@ -15,6 +15,7 @@
 //! * [`clone_parts`] divides such a range, and packs and unpacks its documents.
 //! * [`index_functions`] is what the functions that indexes are made of answer.
 //! * [`inspect`] finds documents that are not stored as they should be.
+//! * [`leftovers`] lists what a move leaves here until it is cleaned.
 //! * [`measure`] tells how much is here, and where it can be cut.
 //! * [`access`] says who may do what here.
 //! * [`dismantle`] makes this database one of no cluster.
@@ -33,6 +34,7 @@ pub mod health;
 pub mod index_functions;
 pub mod index_range;
 pub mod inspect;
+pub mod leftovers;
 pub mod measure;
 pub mod node;
 pub mod placement;

@@ -1,6 +1,6 @@
 //! A collection's table on this shard: made and dropped together with its placement row.
 
-use super::{SCHEMA, access, index_functions};
+use super::{SCHEMA, access, index_functions, leftovers};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::object::drop_guard;
@@ -305,11 +305,6 @@ pub fn drop(collection: i32) -> Result<()> {
         drop_guard::unguarded(|| spi::run_script(&format!("DROP TABLE {}", name(collection))))?;
     }
     spi::execute("DELETE FROM docshard_data.placement WHERE collection_id = $1", &[Param::Int4(collection)])?;
-    for table in ["capture", "capture_log", "capture_parts"] {
-        spi::execute(
-            &format!("DELETE FROM docshard_data.{table} WHERE collection_id = $1"),
-            &[Param::Int4(collection)],
-        )?;
-    }
-    Ok(())
+    leftovers::delete_captures("collection_id = $1")
+        .try_for_each(|sql| spi::execute(&sql, &[Param::Int4(collection)]).map(std::mem::drop))
 }

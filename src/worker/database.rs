@@ -130,7 +130,7 @@ fn serve(database: Oid) {
             if let Err(error) = transactions::resolve_all() {
                 report(&error, "");
             }
-            if let Err(error) = migration::recovery::sweep() {
+            if let Err(error) = migration::sweep() {
                 report(&error, "");
             }
             if let Err(error) = pending_drops::finish() {

@@ -1,0 +1,190 @@
+//! Removes what moves have left on shards: sessions, prepared transactions, captures, tables. [`clean`] after one attempt,
+//! [`sweep`] whatever belongs to none that runs.
+
+use super::names;
+use super::record::{self, Record};
+use super::shard::Remote;
+use super::sides::{Sides, is_prepared, rollback_prepared};
+use crate::catalog::model::Place;
+use crate::catalog::shards::cluster_id;
+use crate::catalog::{cache, cluster};
+use crate::ownership::leftovers;
+use crate::pg::error::{Error, Result};
+use crate::pg::spi::param::Param;
+use crate::pg::{fault, transaction};
+use crate::protocol::Call;
+use crate::protocol::table::DropTable;
+use crate::store::{collections, migrations, placements};
+use docshard_core::cluster::migration::State;
+use docshard_core::error::Kind;
+use std::cell::RefCell;
+use std::collections::HashSet;
+
+thread_local! {
+    /// Prepared transactions of other routers' moves that were reported to the log.
+    static REPORTED: RefCell<HashSet<String>> = RefCell::default();
+}
+
+/// Removes what an attempt left on its shards; one that cannot be reached does not keep the other from being cleaned, and one
+/// that was removed as lost is not cleaned.
+pub(super) fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<()> {
+    let shards = transaction::run(cache::shards)?;
+    let donor = transaction::guarded(|| {
+        if !shards.contains_key(&record.donor) {
+            return Ok(());
+        }
+        let shard = sides.donor(record)?;
+        end_attempt(shard, record, cluster, &names::donor_gid(cluster, record.id))?;
+        // A writer that saw the capture may log more until it ends; that is left to the sweep.
+        delete_captures(shard, record.id)
+    });
+    // It would end below, too, but not in order.
+    if let Some(puller) = sides.puller.take() {
+        let _ = transaction::guarded(|| {
+            puller.leave();
+            Ok(())
+        });
+    }
+    let recipient = transaction::guarded(|| {
+        if !shards.contains_key(&record.recipient) {
+            return Ok(());
+        }
+        let shard = sides.recipient(record)?;
+        end_attempt(shard, record, cluster, &names::recipient_gid(cluster, record.id))?;
+        shard.execute(&leftovers::drop_tables(record.id))?;
+        transaction::run(|| drop_unplaced(shard, record))
+    });
+    let result = donor.and(recipient);
+    if let Err(error) = &result {
+        let _ = transaction::run(|| record::note_error(record.id, error));
+    }
+    result
+}
+
+fn delete_captures(donor: &mut Remote, migration: i64) -> Result<()> {
+    leftovers::delete_captures("migration_id = $1")
+        .try_for_each(|sql| donor.query(&sql, &[Param::Int8(migration)]).map(drop))
+}
+
+/// Ends the attempt's sessions on a shard, so that none prepares any more, and rolls back what one has prepared.
+fn end_attempt(shard: &mut Remote, record: &Record, cluster: i64, gid: &str) -> Result<()> {
+    let mut application = names::application(cluster, record.id);
+    if fault::is_off("end_sessions") {
+        application.push_str(" (nobody)");
+    }
+    let left = shard
+        .number(
+            "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_catalog.pg_stat_activity \
+             WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()",
+            &[Param::Text(&application)],
+        )?
+        .unwrap_or(0);
+    if left > 0 {
+        return Err(Error::new(
+            Kind::OperationFailed,
+            format!("sessions of migration {} on shard \"{}\" do not end", record.id, shard.name),
+        ));
+    }
+    if record.state == State::Aborted && is_prepared(shard, gid)? {
+        rollback_prepared(shard, gid)?;
+    }
+    Ok(())
+}
+
+/// Drops the table that an aborted attempt made, unless the catalog knows of it. Under the collection's lock, so that no
+/// other attempt makes it at the same time.
+fn drop_unplaced(recipient: &mut Remote, record: &Record) -> Result<()> {
+    if record.state != State::Aborted {
+        return Ok(());
+    }
+    collections::lock_id(record.collection)?;
+    let (id, shard) = (record.collection, record.recipient);
+    if placements::version(id, shard)?.is_none() && !migrations::may_bring(id, shard)? {
+        DropTable { collection: record.collection }.call(recipient)?;
+    }
+    Ok(())
+}
+
+/// Removes from every shard what belongs to moves that are over: prepared transactions, captures, and tables of their own. There
+/// is nothing of the kind unless a coordinator was paused for so long that it was taken for dead (a router that failed
+/// over, say), and went on afterwards. Shards that cannot be reached are left out; returns how many. Runs outside any
+/// transaction.
+///
+/// # Errors
+/// Internal ones of the catalog.
+pub fn sweep() -> Result<usize> {
+    let shards = transaction::run(cache::shards)?;
+    let mut left = 0;
+    for shard in shards.values() {
+        let swept = transaction::guarded(|| {
+            if shard.place != Place::Local && !transaction::run(|| Ok(cluster::may_finish(shard.id)))? {
+                return Ok(());
+            }
+            let cluster = transaction::run(cluster_id)?;
+            let mut session = transaction::run(|| Remote::open(shard, "docshard recovery"))?;
+            sweep_shard(&mut session, cluster)
+        });
+        left += usize::from(swept.is_err());
+    }
+    Ok(left)
+}
+
+/// INVARIANT: looks at the shard first and at the catalog afterwards. A move's row is durable before it touches a shard,
+/// so what was seen and has no row, or one that is over, is nobody's.
+fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
+    let prefix = names::gid_prefix(cluster);
+    let prepared: Vec<(String, i64)> = shard
+        .query(
+            "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE starts_with(gid, $1) AND database = current_database()",
+            &[Param::Text(&prefix)],
+        )?
+        .iter()
+        .filter_map(|row| {
+            let gid = row.text(0)?;
+            let id = gid[prefix.len()..].split('_').next()?.parse().ok()?;
+            Some((gid.to_owned(), id))
+        })
+        .collect();
+    let captures: Vec<i64> =
+        shard.query(&leftovers::captured_moves(), &[])?.iter().filter_map(|row| row.i64(0)).collect();
+    let tables: Vec<(String, String, i64)> = shard
+        .query(
+            "SELECT relname::text, relkind::text, substring(relname, '^m([0-9]+)_')::int8 FROM pg_catalog.pg_class \
+             WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ ('^' || $1 || '$')",
+            &[Param::Text(&leftovers::move_tables())],
+        )?
+        .iter()
+        .filter_map(|row| Some((row.text(0)?.to_owned(), row.text(1)?.to_owned(), row.i64(2)?)))
+        .collect();
+    if prepared.is_empty() && captures.is_empty() && tables.is_empty() {
+        return Ok(());
+    }
+    let mut alive: HashSet<i64> =
+        transaction::run(|| Ok(record::unfinished()?.into_iter().map(|record| record.id).collect()))?;
+    for (gid, id) in &prepared {
+        if alive.contains(id) {
+            continue;
+        }
+        if !transaction::run(|| record::is_own(*id))? {
+            // Of a router that this one has replaced, which may have decided it: all of it stays.
+            if REPORTED.with_borrow_mut(|reported| reported.insert(gid.clone())) {
+                pgrx::log!(
+                    "docshard: prepared transaction {gid} at shard \"{}\" is of a move by a router that this one has \
+                     replaced; an administrator has to end it",
+                    shard.name
+                );
+            }
+            alive.insert(*id);
+            continue;
+        }
+        rollback_prepared(shard, gid)?;
+    }
+    for id in captures.iter().filter(|id| !alive.contains(id)) {
+        delete_captures(shard, *id)?;
+    }
+    for (table, kind, _) in tables.iter().filter(|(_, _, id)| !alive.contains(id)) {
+        let foreign = if kind == "f" { "FOREIGN " } else { "" };
+        shard.execute(&format!("DROP {foreign}TABLE IF EXISTS docshard_data.{table}"))?;
+    }
+    Ok(())
+}
