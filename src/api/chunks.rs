@@ -3,7 +3,7 @@
 use super::required;
 use crate::catalog::model::Collection;
 use crate::catalog::{cache, chunks, namespace, shards};
-use crate::migration::{self, MoveRequest, Outcome, RangeRequest, jobs};
+use crate::migration::{self, MoveRequest, MoveResult, RangeRequest, jobs};
 use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
@@ -171,8 +171,8 @@ fn there_already(what: &str, shard: &str) -> Json {
     Json(json!({"ok": 1, "millis": 0, "documents": 0, "bytes": 0, "note": note}).to_string())
 }
 
-fn answer(outcome: &Outcome, chunks: Option<i64>) -> serde_json::Value {
-    let Outcome { documents, bytes, millis, .. } = outcome;
+fn answer(outcome: &MoveResult, chunks: Option<i64>) -> serde_json::Value {
+    let MoveResult { documents, bytes, millis, .. } = outcome;
     let mut answer = json!({"ok": 1, "millis": millis, "documents": documents, "bytes": bytes});
     if let Some(chunks) = chunks {
         answer["chunks"] = chunks.into();

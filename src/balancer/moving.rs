@@ -11,7 +11,7 @@
 use super::{Balancer, FRESH, Step, control, is_connection_lost, steps};
 use crate::balancer::view::View;
 use crate::catalog::{settings, sizes};
-use crate::migration::{self, MoveRequest, Outcome};
+use crate::migration::{self, MoveRequest, MoveResult};
 use crate::pg::error::{Error, Result};
 use crate::pg::process::job::Jobs;
 use crate::pg::{process, transaction};
@@ -239,7 +239,7 @@ impl Balancer {
     }
 
     /// Notes what became of a move.
-    fn landed(&mut self, view: &mut View, stretch: &mut Stretch, flight: &Flight, outcome: Result<Outcome>) {
+    fn landed(&mut self, view: &mut View, stretch: &mut Stretch, flight: &Flight, outcome: Result<MoveResult>) {
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => return self.move_failed(view, flight, &error),

@@ -5,13 +5,12 @@
 
 use super::record;
 use super::settle::settle;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::server::sleep_ms;
 use crate::pg::{process, transaction};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::migrations::{Standing, standing};
 use docshard_core::cluster::migration::{Outcome, State};
-use docshard_core::error::Kind;
 use std::time::{Duration, Instant};
 
 /// How long to wait for the end of a move that is decided or aborted before a second look is taken at who cleans up.
@@ -30,12 +29,6 @@ pub struct Aborted {
     pub unfinished: bool,
 }
 
-/// The error of a move that [`abort`] ended.
-pub(super) fn interrupted() -> Error {
-    Error::new(Kind::Interrupted, "the move was aborted on request")
-        .with_hint("By docshard.abort_migration(), by docshard.stop_balancer() that had waited for it long enough, or by a change of the collection's indexes or chunks that had waited for the balancer for a second.")
-}
-
 /// Ends a move if it is not decided, and waits until nothing is left of it; if it is decided, waits for its completion.
 /// Runs outside any transaction.
 ///
@@ -46,7 +39,7 @@ pub fn abort(id: i64) -> Result<Aborted> {
         record::require(id)?;
         let aborted = record::advance(id, State::Running, State::Aborted)?;
         if aborted {
-            record::note_error(id, &interrupted())?;
+            record::note_error(id, &record::interrupted())?;
         }
         Ok(aborted)
     })?;

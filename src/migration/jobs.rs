@@ -1,7 +1,8 @@
 //! Moves and recovery as jobs of background workers, for functions that a user calls.
 
 use super::abort::{Aborted, abort};
-use super::{MoveRequest, Outcome, RangeRequest, recovery};
+use super::request::{MoveRequest, MoveResult, RangeRequest};
+use super::{coordinator, range, recovery};
 use crate::catalog::cluster;
 use crate::catalog::undisturbed::ABORT;
 use crate::pg::error::{Error, Result};
@@ -17,9 +18,9 @@ const COMPLETE: &str = "complete a move";
 
 /// Makes the jobs known; called from `_PG_init`.
 pub fn init() {
-    job::register(MOVE, |request| Ok(outcome_to_json(&super::run(&request_from_json(request)?)?)));
+    job::register(MOVE, |request| Ok(outcome_to_json(&coordinator::run(&request_from_json(request)?)?)));
     job::register(MOVE_RANGE, |request| {
-        let (outcome, moves) = super::range::run_range(&range_from_json(request)?)?;
+        let (outcome, moves) = range::run_range(&range_from_json(request)?)?;
         Ok(json!([outcome_to_json(&outcome), moves]))
     });
     job::register(RECOVER, |_| Ok(json!(recovery::recover()?)));
@@ -34,7 +35,7 @@ pub fn init() {
 ///
 /// # Errors
 /// As [`super::run`].
-pub fn move_and_wait(request: &MoveRequest) -> Result<Outcome> {
+pub fn move_and_wait(request: &MoveRequest) -> Result<MoveResult> {
     let title = format!("docshard: moving a chunk of {}", request.namespace);
     Ok(outcome(&job::run(MOVE, &title, &request_to_json(request))?))
 }
@@ -52,8 +53,8 @@ pub fn start_move<T>(jobs: &mut job::Jobs<T>, request: &MoveRequest, what: T) ->
 /// As [`move_and_wait`], for a range; returns also how many moves that were.
 ///
 /// # Errors
-/// As [`super::range::run_range`].
-pub fn move_range_and_wait(request: &RangeRequest) -> Result<(Outcome, i64)> {
+/// As [`range::run_range`].
+pub fn move_range_and_wait(request: &RangeRequest) -> Result<(MoveResult, i64)> {
     let title = format!("docshard: moving a range of {}", request.namespace);
     let RangeRequest { namespace, min, max, to, force_jumbo } = request;
     let request = json!({"namespace": namespace, "min": min, "max": max, "to": to, "force": force_jumbo});
@@ -119,15 +120,15 @@ fn request_to_json(request: &MoveRequest) -> Value {
     })
 }
 
-fn outcome_to_json(outcome: &Outcome) -> Value {
-    let Outcome { moved, documents, bytes, millis } = outcome;
+fn outcome_to_json(outcome: &MoveResult) -> Value {
+    let MoveResult { moved, documents, bytes, millis } = outcome;
     json!({"moved": moved, "documents": documents, "bytes": bytes, "millis": millis})
 }
 
 /// What a move came to, from the answer of its job.
-pub fn outcome(json: &Value) -> Outcome {
+pub fn outcome(json: &Value) -> MoveResult {
     let number = |name: &str| json[name].as_i64().unwrap_or(0);
-    Outcome {
+    MoveResult {
         moved: json["moved"] == true,
         documents: number("documents"),
         bytes: number("bytes"),

@@ -1,10 +1,10 @@
 //! Moving a chunk in pieces, as handing it over at once would keep writers waiting for too long: the chunk is split, and
 //! its parts move one after the other. A part that fails leaves those before it where they are.
 
-use super::{MoveRequest, Outcome};
+use super::request::MoveRequest;
 use crate::catalog::sizes::{self, Chunk, Collection};
 use crate::catalog::{cache, chunks};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::transaction;
 
 /// Splits a chunk that is to move into about so many pieces; returns their moves, or None if the chunk cannot be split.
@@ -36,23 +36,4 @@ fn points(collection: &Collection, request: &MoveRequest, pieces: usize) -> Resu
     let (documents, bytes) = sizes::measure_exactly(&shard, collection, chunk)?;
     let chunk = Chunk { documents, bytes, ..chunk.clone() };
     sizes::split_points(&shard, collection, &chunk, pieces).map(Some)
-}
-
-/// Runs the moves one after the other; returns what became of all together.
-///
-/// # Errors
-/// Those of `run`, with how far it came.
-pub(super) fn run_all(moves: &[MoveRequest], run: impl Fn(&MoveRequest) -> Result<Outcome>) -> Result<Outcome> {
-    let mut sum = Outcome { moved: false, documents: 0, bytes: 0, millis: 0 };
-    for (at, part) in moves.iter().enumerate() {
-        let outcome = run(part).map_err(|error: Error| match at {
-            0 => error,
-            _ => error.with_context(format!("after {at} of {} parts of the chunk had been moved", moves.len())),
-        })?;
-        sum.moved |= outcome.moved;
-        sum.documents += outcome.documents;
-        sum.bytes += outcome.bytes;
-        sum.millis += outcome.millis;
-    }
-    Ok(sum)
 }

@@ -2,35 +2,21 @@
 //!
 //! Every move decides for itself. One that fails leaves those before it where they are: the error says how far it came.
 
-use super::{MoveRequest, Outcome, recovery, register, run};
+use super::coordinator::run;
+use super::request::{MoveRequest, MoveResult, RangeRequest};
+use super::{recovery, register};
 use crate::catalog::sizes::{self, Chunk, Collection};
 use crate::catalog::{cache, chunks, settings};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction;
-use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
-
-/// What is to be moved.
-#[derive(Clone, Debug)]
-pub struct RangeRequest {
-    /// the collection
-    pub namespace: String,
-    /// the least key inside; None: as much as a chunk should have below `max`, within its chunk
-    pub min: Option<Vec<u8>>,
-    /// the least key above; None: as much as a chunk should have from `min` on, within its chunk
-    pub max: Option<Vec<u8>>,
-    /// the new owner
-    pub to: ShardId,
-    /// also chunks that are marked jumbo
-    pub force_jumbo: bool,
-}
 
 /// Moves all parts of a range that are not there yet; returns what became of all together, and how many moves that were.
 /// Runs as [`run`] does.
 ///
 /// # Errors
 /// `BadValue` if the range is empty, or has no end at all; otherwise as [`run`].
-pub fn run_range(request: &RangeRequest) -> Result<(Outcome, usize)> {
+pub fn run_range(request: &RangeRequest) -> Result<(MoveResult, usize)> {
     recovery::recover_collection(&request.namespace)?;
     let (collection, min, max) = transaction::run(|| bounds(request))?;
     let meet = |chunk: &&Chunk| chunk.shard != request.to && chunk.min < max && min < chunk.max;
@@ -66,21 +52,8 @@ pub fn run_range(request: &RangeRequest) -> Result<(Outcome, usize)> {
             chunks::split(&locked, &request.namespace, &pattern, &missing).map(|_| ())
         })?;
     }
-    let mut sum = Outcome { moved: false, documents: 0, bytes: 0, millis: 0 };
-    let mut moves = 0;
-    for chunk in &elsewhere {
-        let part = of((&chunk.min).max(&min), (&chunk.max).min(&max));
-        let outcome = run(&part).map_err(|error| match moves {
-            0 => error,
-            _ => error.with_context(format!("after {moves} of {} chunks of the range had been moved", elsewhere.len())),
-        })?;
-        moves += usize::from(outcome.moved);
-        sum.moved |= outcome.moved;
-        sum.documents += outcome.documents;
-        sum.bytes += outcome.bytes;
-        sum.millis += outcome.millis;
-    }
-    Ok((sum, moves))
+    let parts: Vec<_> = elsewhere.iter().map(|chunk| of((&chunk.min).max(&min), (&chunk.max).min(&max))).collect();
+    MoveResult::of_all(&parts, "chunks of the range", run)
 }
 
 /// The collection with its chunks, and the range's bounds.

@@ -12,18 +12,20 @@ use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
 use serde_json::json;
 
+/// How often a hand-over is tried.
+pub const MAX_ATTEMPTS: i32 = 20;
 /// Moves with fewer documents do not tell how fast a donor removes them.
 const MIN_MEASURED: i64 = 1000;
 /// How many of a donor's moves are averaged.
 const MEASURED_MOVES: i64 = 10;
 
-/// The ranges whose moves were given up after [`super::stall::ATTEMPTS`] attempts, less than an hour ago: the balancer leaves them
+/// The ranges whose moves were given up after [`MAX_ATTEMPTS`] attempts, less than an hour ago: the balancer leaves them
 /// alone for a while.
 ///
 /// # Errors
 /// Internal ones.
 pub fn resting_ranges() -> Result<Vec<Range>> {
-    migrations::recently_given_up(super::stall::ATTEMPTS)
+    migrations::recently_given_up(MAX_ATTEMPTS)
 }
 
 /// True if a move of that number is this router's, or the catalog knows it. Numbers begin with the epoch of the router: see
@@ -52,7 +54,7 @@ pub fn require(id: i64) -> Result<()> {
 /// # Errors
 /// `Interrupted` if it does not run any more.
 pub fn require_running(id: i64) -> Result<()> {
-    if standing(id)?.state == State::Running { Ok(()) } else { Err(super::abort::interrupted()) }
+    if standing(id)?.state == State::Running { Ok(()) } else { Err(interrupted()) }
 }
 
 /// Notes how far a running move is.
@@ -60,7 +62,7 @@ pub fn require_running(id: i64) -> Result<()> {
 /// # Errors
 /// `Interrupted` if it does not run any more.
 pub fn note_step(id: i64, step: &str) -> Result<()> {
-    if begin_step(id, step)? { Ok(()) } else { Err(super::abort::interrupted()) }
+    if begin_step(id, step)? { Ok(()) } else { Err(interrupted()) }
 }
 
 /// Notes that a hand-over was given up, for the so-manieth time: the move catches up again.
@@ -89,7 +91,7 @@ pub fn removal_rate(donor: ShardId) -> Result<Option<f64>> {
 /// Internal ones.
 pub fn log_if_given_up(id: i64, cause: &Error) -> Result<()> {
     let summary = migrations::summary(id)?;
-    if summary.attempts < super::stall::ATTEMPTS {
+    if summary.attempts < MAX_ATTEMPTS {
         return Ok(());
     }
     let record = load(id)?;
@@ -115,4 +117,10 @@ pub fn note_error(id: i64, error: &Error) -> Result<()> {
         Some(context) => set_error(id, &format!("{} ({context})", error.message)),
         None => set_error(id, &error.message),
     }
+}
+
+/// The error of a move that `abort` ended.
+pub(super) fn interrupted() -> Error {
+    Error::new(Kind::Interrupted, "the move was aborted on request")
+        .with_hint("By docshard.abort_migration(), by docshard.stop_balancer() that had waited for it long enough, or by a change of the collection's indexes or chunks that had waited for the balancer for a second.")
 }

@@ -1,8 +1,8 @@
 //! The beginning of a move: is it possible, and the durable row before any side effect.
 
-use super::MoveRequest;
 use super::names;
 use super::record::{self, Record};
+use super::request::MoveRequest;
 use super::shard::Remote;
 use crate::catalog::model::{Collection, Shard};
 use crate::catalog::shards::cluster_id;

@@ -3,15 +3,12 @@
 //! Most of that time the donor removes the range's documents, so a chunk with more documents than it can remove in time is
 //! split before it moves ([`super::pieces`]). How many that are is estimated from the donor's last moves.
 
-use super::record;
+use super::record::{self, MAX_ATTEMPTS};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::time::Duration;
-
-/// How often a hand-over is tried.
-pub const ATTEMPTS: i32 = 20;
 
 /// So many documents a millisecond a donor is taken to remove of which nothing is known.
 const DOCUMENTS_PER_MS: f64 = 400.0;
@@ -63,7 +60,7 @@ pub fn gave_up() -> Error {
     Error::new(
         Kind::LockTimeout,
         format!(
-            "gave up after {ATTEMPTS} attempts to hand the chunk over within docshard.max_write_stall ({limit} ms)"
+            "gave up after {MAX_ATTEMPTS} attempts to hand the chunk over within docshard.max_write_stall ({limit} ms)"
         ),
     )
     .with_hint(
