@@ -170,7 +170,6 @@ CREATE TABLE docshard_catalog.migrations (
     recipient_version bigint NOT NULL,
     state             text NOT NULL DEFAULT 'running'
                       CHECK (state IN ('running', 'committed', 'moved', 'aborted', 'done')),
-    outcome           text NOT NULL DEFAULT 'running',
     step              text NOT NULL DEFAULT 'registered',
     documents         bigint NOT NULL DEFAULT 0,
     bytes             bigint NOT NULL DEFAULT 0,
@@ -185,8 +184,10 @@ CREATE TABLE docshard_catalog.migrations (
     started_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     step_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CHECK (CASE state WHEN 'moved' THEN outcome = 'committed' WHEN 'done' THEN outcome IN ('committed', 'aborted')
-                      ELSE outcome = state END)
+    outcome           text NOT NULL DEFAULT 'running',
+    CONSTRAINT migrations_outcome
+               CHECK (CASE state WHEN 'moved' THEN outcome = 'committed' WHEN 'done' THEN outcome IN ('committed', 'aborted')
+                                 ELSE outcome = state END)
 );
 COMMENT ON TABLE docshard_catalog.migrations IS 'Moves of chunks: durable state. running -> committed | aborted decides; committed -> moved changes the map; moved and aborted -> done when nothing is left to clean';
 COMMENT ON COLUMN docshard_catalog.migrations.token IS 'the collection''s';

@@ -70,10 +70,10 @@ SELECT c.namespace, i.name, i.keys, i.is_unique AS "unique", i.is_hidden AS hidd
 COMMENT ON VIEW docshard.indexes IS 'Secondary indexes; relation is the index in schema docshard_data of every shard';
 
 CREATE VIEW docshard.migrations AS
-SELECT m.id, m.namespace, d.name AS donor, r.name AS recipient, m.state, m.outcome, m.step, m.reason, m.documents, m.bytes, m.error,
+SELECT m.id, m.namespace, d.name AS donor, r.name AS recipient, m.state, m.step, m.reason, m.documents, m.bytes, m.error,
        docshard_internal.bound_json(c.key::text, m.min) AS min,
        docshard_internal.bound_json(c.key::text, m.max) AS max,
-       m.estimated, m.rounds, m.lag, m.stall_ms, m.attempts, m.durations, m.started_at, m.updated_at
+       m.estimated, m.rounds, m.lag, m.stall_ms, m.attempts, m.durations, m.started_at, m.updated_at, m.outcome
   FROM docshard_catalog.migrations m
   LEFT JOIN docshard_catalog.collections c ON c.id = m.collection_id
   LEFT JOIN docshard_catalog.shards d ON d.id = m.donor
