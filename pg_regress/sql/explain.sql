@@ -69,10 +69,23 @@ SELECT docshard.insert_one('ex.plain', '{"_id": 1}') -> 'insertedId' AS id;
 SELECT e ->> 'stage' AS stage, e -> 'shardKey' AS key, e ->> 'reason' AS reason FROM docshard.explain('ex.plain', '{"_id": 1}') e;
 SELECT docshard.explain('ex.inbox', '{"a": {"$foo": 1}}');
 \echo :LAST_ERROR_SQLSTATE
+-- The access path, the statement of the shards, and that of shards which decline. Numbers are of collections and indexes.
+CREATE FUNCTION unnumbered(sql text) RETURNS text LANGUAGE sql AS $$ SELECT regexp_replace(sql, '(^|[^$0-9a-z])([a-z]?)[0-9]+', '\1\2N', 'g') $$;
+SELECT unnumbered(json_extract_path_text(e, VARIADIC path)) AS explained
+  FROM docshard.explain('ex.inbox', '{"from": "user1"}', '{"limit": 5}') e,
+       (VALUES (ARRAY['accessPath']), ('{sql}'), ('{shards,0,winningPlan}'), ('{shards,0,plan}'), ('{ifDeclined,accessPath}'), ('{ifDeclined,sql}')) AS p (path);
+SELECT filter, e ->> 'accessPath' AS path, unnumbered(e ->> 'sql') AS sql, e #> '{shards,0,winningPlan}' AS plan
+  FROM unnest('{"{\"recipient\": \"user4\", \"sent\": 104, \"_id\": 104}", "{\"recipient\": {\"$in\": []}}"}'::text[]) AS filter,
+       docshard.explain('ex.inbox', filter::json, '{"limit": 1}') e;
+SELECT command, r #>> '{queryPlanner,winningPlan,accessPath}' AS path, unnumbered(r #>> '{queryPlanner,winningPlan,sql}') AS sql
+  FROM unnest(ARRAY['{"count": "inbox"}', '{"count": "inbox", "query": {"likes": 1}}', '{"distinct": "inbox", "key": "from"}',
+                    '{"update": "inbox", "updates": [{"q": {"from": "user1"}, "u": {"$set": {"a": 1}}}]}']) AS command,
+       docshard.run_command('ex', json_build_object('explain', command::json)) r;
 -- The answers agree, wherever they come from.
 SELECT docshard.find('ex.inbox', '{"recipient": "user4"}', '{"sort": {"sent": -1}, "limit": 2, "projection": {"sent": 1}}');
 SELECT docshard.find('ex.inbox', '{"from": "user1"}', '{"sort": {"sent": -1}, "skip": 1, "limit": 3, "projection": {"sent": 1}}');
 SELECT docshard.find('ex.inbox', '{}', '{"sort": {"from": 1, "sent": 1}, "skip": 140, "limit": 3, "projection": {"from": 1, "recipient": 1}}');
 SELECT docshard.count_documents('ex.inbox', '{"from": "user1"}'), docshard.count_documents('ex.inbox', '{}', '{"skip": 10, "limit": 900}');
+DROP FUNCTION unnumbered;
 DROP FUNCTION targets;
 SELECT docshard.drop_database('ex');

@@ -39,7 +39,7 @@ SELECT name, "collation" FROM docshard.indexes WHERE namespace = 'own.c' ORDER B
 SELECT jsonb_pretty(docshard.run_command('own', '{"listIndexes": "c"}') #> '{cursor,firstBatch,1}');
 CREATE FUNCTION pg_temp.plan(filter json, options json DEFAULT '{}') RETURNS TABLE (stage jsonb, index jsonb) AS $$
   SELECT plan #> '{inputStage,stage}', jsonb_path_query_first(plan, 'strict $.**.indexName')
-    FROM jsonb_path_query(docshard.explain('own.c', filter, options)::jsonb, '$.**.winningPlan') AS plan
+    FROM jsonb_path_query(docshard.explain('own.c', filter, options)::jsonb, '$.shards[*].winningPlan') AS plan
 $$ LANGUAGE sql;
 SET enable_seqscan = off;
 SELECT * FROM pg_temp.plan('{"name": "ada"}');

@@ -264,9 +264,10 @@ fn explain(
     verbosity: default!(&str, "'queryPlanner'"),
 ) -> Json {
     let run = || -> Result<Json> {
-        let verbosity = router::explain::Verbosity::parse(verbosity)?;
+        use router::explain::{Explained, Verbosity};
+        let verbosity = Verbosity::parse(verbosity)?;
         let (query, options) = find_parts(ns, &filter, &options, "explain")?;
-        let explained = router::explain::find(ns, &query, &options, verbosity)?;
+        let explained = router::explain::explain(ns, &query, Explained::Find(&options), verbosity)?;
         Ok(Json(router::explain::pretty(&explained)))
     };
     run().unwrap_or_else(|e| e.raise())

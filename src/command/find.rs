@@ -5,7 +5,7 @@ use super::reply::Reply;
 use super::request::{Fields, Request};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
-use crate::router::explain::{self, Verbosity};
+use crate::router::explain::{Explained, Verbosity, explain as explained};
 use crate::router::options::FindOptions;
 use crate::router::query::Query;
 use crate::router::read;
@@ -149,17 +149,23 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
         }
     };
     let query = Query::of_find(&filter, &FindOptions { hint, ..options.clone() })?;
+    let namespace = namespace()?;
     let mut plan = match inner.spec.name {
+        "find" => explained(&namespace, &query, Explained::Find(&options), verbosity)?,
         "count" => {
             let (query, options) = super::documents::counted(&inner)?;
-            explain::count(&namespace()?, &query, &options, verbosity)?
+            explained(&namespace, &query, Explained::Count(&options), verbosity)?
         }
-        _ => explain::find(&namespace()?, &query, &options, verbosity)?,
+        "distinct" => {
+            let field = inner.fields.text("key").unwrap_or_default();
+            explained(&namespace, &query, Explained::Distinct(field), verbosity)?
+        }
+        _ => explained(&namespace, &query, Explained::Write, verbosity)?,
     };
     let run = plan.as_object_mut().and_then(|plan| plan.remove("executionStats"));
     let mut reply = json!({
         "queryPlanner": {
-            "namespace": namespace()?,
+            "namespace": namespace,
             "parsedQuery": { "text": filter },
             "winningPlan": plan,
         },

@@ -1,15 +1,18 @@
-//! What a find would do: which shards and why, the statement each gets, and each shard's own plan; and, if it is run, what
-//! that took.
+//! Shows the plan of a read: which shards and why, the access path, the statement each gets, and each shard's own plan; and,
+//! if it is run, what that took.
 
 use super::dispatch::reading;
+use super::execute;
 use super::explain_stages::{self, Examined};
 use super::fresh_map::with_fresh_map;
 use super::options::{CountOptions, FindOptions};
 use super::order::Order;
 use super::plan::search::Search;
-use super::plan::{self, Allowed, Plan};
+use super::plan::select;
+use super::plan::{self, AccessPath, Allowed, Plan};
 use super::query::Query;
 use super::statement::Statement;
+use crate::catalog::grants::{self, Level};
 use crate::catalog::model::Collection;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
@@ -48,109 +51,232 @@ impl Verbosity {
     }
 }
 
-/// Explains a find.
-///
-/// # Errors
-/// As `read::find`; `NamespaceNotFound`.
-pub fn find(namespace: &str, query: &Query, options: &FindOptions, verbosity: Verbosity) -> Result<Json> {
-    explained(namespace, query, Asked::Documents(options), verbosity)
-}
-
-/// Explains a count. One that a shard does without PostgreSQL's executor is explained, and run, with it.
-///
-/// # Errors
-/// As `read::count`; `NamespaceNotFound`.
-pub fn count(namespace: &str, query: &Query, options: &CountOptions, verbosity: Verbosity) -> Result<Json> {
-    explained(namespace, query, Asked::Number(options), verbosity)
-}
-
-/// What is asked for.
+/// What is explained.
 #[derive(Clone, Copy)]
-enum Asked<'a> {
-    Documents(&'a FindOptions),
-    Number(&'a CountOptions),
+pub enum Explained<'a> {
+    /// a find
+    Find(&'a FindOptions),
+    /// a count
+    Count(&'a CountOptions),
+    /// the values of a field
+    Distinct(&'a str),
+    /// how a write finds its documents
+    Write,
 }
 
-fn explained(namespace: &str, query: &Query, asked: Asked<'_>, verbosity: Verbosity) -> Result<Json> {
+impl Explained<'_> {
+    fn plan(self, search: &Search<'_>, allowed: Allowed) -> Result<Plan> {
+        match self {
+            Self::Find(options) => plan::find(search, options, allowed),
+            Self::Count(options) => plan::count(search, options),
+            Self::Distinct(field) => plan::distinct(search, field),
+            Self::Write => plan::find(search, &FindOptions::default(), Allowed::Planned),
+        }
+    }
+}
+
+/// Explains a read by the plan that would be executed. One that shards may decline is shown with the plan that is executed
+/// then; if it is run, and they do, that one is shown.
+///
+/// # Errors
+/// As `read::find`.
+pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosity: Verbosity) -> Result<Json> {
     with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
             return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
         };
         let search = Search::new(&collection, query)?;
-        let plan = match asked {
-            Asked::Documents(options) => plan::find(&search, options, Allowed::Planned)?,
-            Asked::Number(options) => plan::count(&search, options, Allowed::Planned)?,
-        };
-        let Plan { destinations, statement, order, .. } = &plan;
-        let (keys, single) = (&search.keys, destinations.len() == 1);
-        let texts = plans(&collection, &plan, "COSTS OFF")?;
-        let began = Instant::now();
-        let form = match verbosity {
-            Verbosity::Planned => "COSTS OFF, FORMAT JSON",
-            Verbosity::Run => "COSTS OFF, FORMAT JSON, ANALYZE, TIMING OFF",
-        };
-        let trees = plans(&collection, &plan, form)?;
-        let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let mut shards = Vec::new();
-        let mut runs = Vec::new();
-        let (mut returned, mut examined) = (0, Examined::default());
-        for ((destination, text), tree) in destinations.iter().zip(texts).zip(trees) {
-            let tree: Json = serde_json::from_str(&tree.concat()).unwrap_or_default();
-            let (root, took) = (&tree[0]["Plan"], &tree[0]["Execution Time"]);
-            let stages = explain_stages::stages(root, &|index| described(&collection, index));
-            if verbosity == Verbosity::Run {
-                let (rows, looked_at) = (explain_stages::returned(root), explain_stages::examined(root));
-                returned += rows;
-                examined = examined + looked_at;
-                let mut run = Map::from_iter([("shardName".to_owned(), destination.shard.name.as_str().into())]);
-                run.extend(explain_stages::statistics(rows, took.as_f64().unwrap_or(0.0).round() as u64, looked_at));
-                run.insert("executionStages".into(), stages.clone());
-                runs.push(Json::Object(run));
+        let plan = explained.plan(&search, Allowed::AllToExplain)?;
+        let may_decline = matches!(plan.path, AccessPath::IndexRange { .. });
+        let otherwise = may_decline.then(|| explained.plan(&search, Allowed::Planned)).transpose()?;
+        let (plan, shown, otherwise) = match (shards(&collection, &plan, verbosity)?, otherwise) {
+            (Some(shown), Some(planned)) => {
+                (plan, shown, shards(&collection, &planned, Verbosity::Planned)?.map(|shown| (planned, shown)))
             }
-            let mut shard = json!({
-                "shard": destination.shard.name,
-                "chunks": destination.chunks,
-                "version": destination.version,
-            });
-            if verbosity == Verbosity::Planned {
-                shard["winningPlan"] = stages;
+            (Some(shown), None) => (plan, shown, None),
+            (None, otherwise) => {
+                let planned = otherwise.unwrap_or(plan);
+                let shown = shards(&collection, &planned, verbosity)?.unwrap_or_default();
+                (planned, shown, None)
             }
-            shard["plan"] = text.into();
-            shards.push(shard);
-        }
+        };
+        let destinations = &plan.destinations;
         let targeted: usize = destinations.iter().map(|d| d.chunks).sum();
-        let mut explained = json!({
+        let mut answer = json!({
             "namespace": namespace,
             "shardKey": if collection.key.is_unsharded() { Json::Null } else { collection.key.to_json() },
-            "stage": match destinations.len() { 0 => "EOF", 1 => "SINGLE_SHARD", _ if *order != Order::None => "SHARD_MERGE_SORT", _ => "SHARD_MERGE" },
-            "reason": reason(&collection, keys, destinations.len()),
-            "keyBounds": bounds(&collection, keys),
+            "stage": match destinations.len() { 0 => "EOF", 1 => "SINGLE_SHARD", _ if plan.order != Order::None => "SHARD_MERGE_SORT", _ => "SHARD_MERGE" },
+            "reason": reason(&collection, &search.keys, destinations.len()),
+            "keyBounds": bounds(&collection, &search.keys),
             "targetedShards": destinations.len(),
             "totalShards": collection.map.shards().len(),
             "targetedChunks": targeted,
             "totalChunks": collection.map.len(),
-            "sql": statement.sql,
-            "shards": shards,
+            "accessPath": plan.path.name(),
+            "sql": Some(&plan.statement.sql).filter(|sql| !sql.is_empty()),
+            "shards": shown.shards,
         });
-        if verbosity == Verbosity::Run {
-            let returned = match asked {
-                // Several shards send what skipping may need, and the router skips.
-                Asked::Documents(options) => {
-                    let skipped = if single { returned } else { returned.saturating_sub(options.skip) };
-                    options.limit.map_or(skipped, |limit| skipped.min(limit))
-                }
-                Asked::Number(_) => 0,
-            };
-            let mut statistics = explain_stages::statistics(returned, milliseconds, examined);
-            statistics.insert("shards".into(), runs.into());
-            explained["executionStats"] = Json::Object(statistics);
+        if let Some((planned, shown)) = otherwise {
+            answer["ifDeclined"] = json!({
+                "accessPath": planned.path.name(), "sql": planned.statement.sql, "shards": shown.shards,
+            });
         }
-        Ok(explained)
+        if verbosity == Verbosity::Run {
+            let is_find = matches!(explained, Explained::Find(_) | Explained::Write);
+            let returned = shown.returned.saturating_sub(plan.skip);
+            let returned = plan.limit.map_or(returned, |limit| returned.min(limit));
+            let returned = if is_find { returned } else { 0 };
+            let mut statistics = explain_stages::statistics(returned, shown.milliseconds, shown.examined);
+            statistics.insert("shards".into(), shown.runs.into());
+            answer["executionStats"] = Json::Object(statistics);
+        }
+        Ok(answer)
     })
 }
 
+/// What the shards do in a plan, and what that took.
+#[derive(Default)]
+struct Shown {
+    shards: Vec<Json>,
+    runs: Vec<Json>,
+    returned: u64,
+    examined: Examined,
+    milliseconds: u64,
+}
+
+/// Shows a plan at its shards; None if it was run and one of them declined.
+fn shards(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> Result<Option<Shown>> {
+    let began = Instant::now();
+    let Some(steps) = (if plan.path.is_direct() {
+        direct_steps(collection, plan, verbosity)?
+    } else {
+        Some(planned_steps(collection, plan, verbosity)?)
+    }) else {
+        return Ok(None);
+    };
+    let mut shown = Shown { milliseconds: milliseconds(began), ..Shown::default() };
+    for (destination, step) in plan.destinations.iter().zip(steps) {
+        let mut shard = json!({
+            "shard": destination.shard.name,
+            "chunks": destination.chunks,
+            "version": destination.version,
+        });
+        match step.run {
+            None => shard["winningPlan"] = step.stages,
+            Some((returned, examined, took)) => {
+                shown.returned += returned;
+                shown.examined = shown.examined + examined;
+                let mut run = Map::from_iter([("shardName".to_owned(), destination.shard.name.as_str().into())]);
+                run.extend(explain_stages::statistics(returned, took, examined));
+                run.insert("executionStages".into(), step.stages);
+                shown.runs.push(Json::Object(run));
+            }
+        }
+        shard["plan"] = step.text.into();
+        shown.shards.push(shard);
+    }
+    Ok(Some(shown))
+}
+
+fn milliseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What one shard does.
+struct Step {
+    /// PostgreSQL's plan, by lines
+    text: Vec<String>,
+    /// MongoDB's stages
+    stages: Json,
+    /// if it was run: what it returned and looked at, and how long that took, in milliseconds
+    run: Option<(u64, Examined, u64)>,
+}
+
+/// What PostgreSQL's planner has planned at every destination.
+fn planned_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> Result<Vec<Step>> {
+    let texts = postgresql_plans(collection, plan, "COSTS OFF")?;
+    let form = match verbosity {
+        Verbosity::Planned => "COSTS OFF, FORMAT JSON",
+        Verbosity::Run => "COSTS OFF, FORMAT JSON, ANALYZE, TIMING OFF",
+    };
+    let trees = postgresql_plans(collection, plan, form)?;
+    let step = |(text, tree): (Vec<String>, Vec<String>)| {
+        let tree: Json = serde_json::from_str(&tree.concat()).unwrap_or_default();
+        let root = &tree[0]["Plan"];
+        let took = tree[0]["Execution Time"].as_f64().unwrap_or(0.0).round() as u64;
+        let run = (explain_stages::returned(root), explain_stages::examined(root), took);
+        Step {
+            text,
+            stages: explain_stages::stages(root, &|index| described(collection, index)),
+            run: (verbosity == Verbosity::Run).then_some(run),
+        }
+    };
+    Ok(texts.into_iter().zip(trees).map(step).collect())
+}
+
+/// What shards do without PostgreSQL's planner; None if it was run and one of them declined. They tell what they found, not
+/// what they looked at: that is taken to be as much, and for a count all documents.
+fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> Result<Option<Vec<Step>>> {
+    let stages = direct_stages(collection, plan);
+    // Nobody may look at a plan who may not read.
+    grants::require(collection, Level::Read)?;
+    if verbosity == Verbosity::Planned {
+        let step = |_| Step { text: Vec::new(), stages: stages.clone(), run: None };
+        return Ok(Some(plan.destinations.iter().map(step).collect()));
+    }
+    let began = Instant::now();
+    let Some(streams) = execute::rows(collection, plan)? else { return Ok(None) };
+    let counts = matches!(plan.path, AccessPath::CountAll | AccessPath::CountMatching);
+    let mut steps = Vec::new();
+    for mut stream in streams {
+        let (mut found, mut counted) = (0, 0);
+        while let Some(row) = stream.next_row()? {
+            found += u64::from(row.get(0).is_some());
+            counted += if counts { row.i64(0) } else { 0 };
+        }
+        let examined = if counts { Examined::default() } else { Examined { keys: found, documents: found } };
+        let mut stages = stages.clone();
+        match counts {
+            true => stages["nCounted"] = counted.into(),
+            false => stages["nReturned"] = found.into(),
+        }
+        steps.push(Step { text: Vec::new(), stages, run: Some((found, examined, milliseconds(began))) });
+    }
+    if plan.path == AccessPath::CountMatching {
+        let all = select::count_all(collection);
+        for (step, stream) in steps.iter_mut().zip(reading::read(collection, &plan.destinations, &all)?) {
+            let documents = execute::sum(vec![stream])?.unsigned_abs();
+            if let Some((_, examined, _)) = &mut step.run {
+                examined.documents = documents;
+            }
+        }
+    }
+    Ok(Some(steps))
+}
+
+/// An access path in MongoDB's stages.
+fn direct_stages(collection: &Collection, plan: &Plan) -> Json {
+    let fetch = |index: &str, backward: bool| {
+        let mut scan = Map::from_iter([("stage".to_owned(), Json::from("IXSCAN"))]);
+        scan.extend(described(collection, index));
+        scan.insert("direction".into(), if backward { "backward" } else { "forward" }.into());
+        json!({"stage": "FETCH", "inputStage": scan})
+    };
+    match plan.path {
+        AccessPath::Key => fetch("_pkey", false),
+        AccessPath::IndexRange { finds, backward, sorted } => {
+            let fetch = fetch(&table::index_name(finds.index), backward);
+            let found = if sorted { json!({"stage": "SORT", "inputStage": fetch}) } else { fetch };
+            if finds.unlimited { found } else { json!({"stage": "LIMIT", "inputStage": found}) }
+        }
+        AccessPath::CountAll => json!({"stage": "RECORD_STORE_FAST_COUNT"}),
+        AccessPath::CountMatching => json!({"stage": "COUNT", "inputStage": {"stage": "COLLSCAN"}}),
+        _ => Json::Null,
+    }
+}
+
 /// What EXPLAIN prints at every destination, by lines.
-fn plans(collection: &Collection, plan: &Plan, form: &str) -> Result<Vec<Vec<String>>> {
+fn postgresql_plans(collection: &Collection, plan: &Plan, form: &str) -> Result<Vec<Vec<String>>> {
     let sql = format!("EXPLAIN ({form}) {}", plan.statement.sql);
     let explained = Statement { sql, params: plan.statement.params.clone() };
     let mut all = Vec::new();

@@ -47,7 +47,7 @@ pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i
             return config::count(namespace, query);
         }
         let Some(collection) = collection else { return Ok(0) };
-        let plan = plan::count(&Search::new(&collection, query)?, options, Allowed::All)?;
+        let plan = plan::count(&Search::new(&collection, query)?, options)?;
         execute::sum(execute::rows(&collection, &plan)?.unwrap_or_default())
     })?;
     let after_skip = counted.saturating_sub(i64::try_from(options.skip).unwrap_or(i64::MAX)).max(0);

@@ -365,3 +365,84 @@ fn few_finds_go_on_while_indexes_come_and_go() {
     });
     assert!(asked(&cluster, "find_few") > 10);
 }
+
+/// Of every access path, the statement that `explain` shows is the one that shards then run.
+#[test]
+fn explain_shows_the_statement_that_is_run() {
+    let documents: Vec<Value> =
+        (0..400).map(|id| json!({"_id": id, "g": id % 6, "k": id, "a": id % 5, "b": (id * 7) % 400})).collect();
+    let cluster = cluster(&documents);
+    for shard in &cluster.shards {
+        shard.psql("ALTER SYSTEM SET log_statement = 'all'");
+        shard.psql("SELECT pg_reload_conf()");
+    }
+    let mut client = cluster.router.client();
+    let explain = |client: &mut Client, command: Value| -> Value {
+        let command = json!({"explain": command}).to_string();
+        let row = client.query_one("SELECT docshard.run_command('few', $1::text::json)::text", &[&command]).unwrap();
+        let reply: Value = serde_json::from_str(row.get(0)).unwrap();
+        reply["queryPlanner"]["winningPlan"].clone()
+    };
+    // How often shards ran the statement of a plan.
+    let runs = |plan: &Value| -> usize {
+        let sql = format!(": {}", plan["sql"].as_str().unwrap_or_else(|| panic!("{plan}")));
+        cluster.shards.iter().map(|shard| shard.log().matches(&sql).count()).sum()
+    };
+    let finds = [
+        ("KEY", json!({"g": 1, "k": 1, "_id": 1}), json!({})),
+        ("KEY", json!({"g": 1, "k": 1}), json!({"limit": 1})),
+        ("INDEX_RANGE", json!({"a": 2}), json!({"sort": {"b": 1, "_id": -1}, "limit": 5})),
+        ("INDEX_RANGE", json!({"b": 70}), json!({})),
+        ("COVERED", json!({"a": {"$gt": 3}}), json!({"projection": {"a": 1, "_id": 0}})),
+        ("DIVIDED_SCAN", json!({"a": 2, "z": null}), json!({"limit": 5})),
+        ("ORDERED_SCANS", json!({"a": 2, "z": null}), json!({"sort": {"b": 1}, "limit": 5})),
+        ("CONDITIONS", json!({"z": null, "g": 2}), json!({"sort": {"k": -1}})),
+    ];
+    for (path, filter, options) in &finds {
+        let mut command = json!({"find": "documents", "filter": filter});
+        command.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+        let plan = explain(&mut client, command);
+        assert_eq!(plan["accessPath"], *path, "{filter} {options}: {plan}");
+        let shards = plan["targetedShards"].as_u64().unwrap() as usize;
+        let before = runs(&plan);
+        assert!(!found(&mut client, filter, &options.to_string()).is_empty(), "{filter} {options}");
+        assert_eq!(runs(&plan), before + shards, "{filter} {options}: {plan}");
+    }
+    // find_one is the find with a limit of one, whether its filter is parsed or not.
+    let filter = json!({"g": 3, "k": 3, "_id": 3});
+    let plan = explain(&mut client, json!({"find": "documents", "filter": filter, "limit": 1}));
+    let before = runs(&plan);
+    for options in ["{}", r#"{"skip": 0}"#] {
+        let sql = "SELECT docshard.find_one($1, $2::jsonb::json, $3::text::json)";
+        assert_eq!(client.query_one(sql, &[&NAMESPACE, &filter, &options]).unwrap().get::<_, Value>(0)["k"], 3);
+    }
+    assert_eq!(runs(&plan), before + 2, "{plan}");
+    let counts = [
+        ("COUNT_ALL", json!({})),
+        ("COUNT_MATCHING", json!({"z": null})),
+        ("COVERED", json!({"a": {"$gt": 3}})),
+        ("CONDITIONS", json!({"g": 2})),
+    ];
+    for (path, filter) in &counts {
+        let plan = explain(&mut client, json!({"count": "documents", "query": filter}));
+        assert_eq!(plan["accessPath"], *path, "{filter}: {plan}");
+        let (shards, before) = (plan["targetedShards"].as_u64().unwrap() as usize, runs(&plan));
+        client.query_one("SELECT docshard.count_documents($1, $2::jsonb::json)", &[&NAMESPACE, filter]).unwrap();
+        assert_eq!(runs(&plan), before + shards, "{filter}: {plan}");
+    }
+    let plan = explain(&mut client, json!({"distinct": "documents", "key": "a", "query": {"b": {"$lt": 9}}}));
+    let before = runs(&plan);
+    client.query("SELECT docshard.distinct($1, 'a', '{\"b\": {\"$lt\": 9}}')", &[&NAMESPACE]).unwrap();
+    assert_eq!(runs(&plan), before + 2, "{plan}");
+
+    // A shard that has an array declines, and the statement that is shown for that case is run.
+    let array = json!({"_id": 1_000, "g": 0, "k": 1_000, "a": [2, 7], "b": 1});
+    client.execute("SELECT docshard.insert_one($1, $2)", &[&NAMESPACE, &array]).unwrap();
+    let (filter, options) = (json!({"a": 2}), r#"{"limit": 3}"#);
+    let plan = explain(&mut client, json!({"find": "documents", "filter": filter, "limit": 3}));
+    let (asked, run) = (runs(&plan), runs(&plan["ifDeclined"]));
+    assert_eq!(found(&mut client, &filter, options).len(), 3);
+    assert_eq!((runs(&plan), runs(&plan["ifDeclined"])), (asked + 2, run + 2), "{plan}");
+    let plan = explain(&mut client, json!({"find": "documents", "filter": filter, "limit": 3}));
+    assert_eq!(plan["accessPath"], "DIVIDED_SCAN", "finds by this index are planned for a while: {plan}");
+}

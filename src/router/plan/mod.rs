@@ -59,6 +59,29 @@ pub enum AccessPath {
     CountMatching,
 }
 
+impl AccessPath {
+    /// Its name, as `explain` shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "NOTHING",
+            Self::Key => "KEY",
+            Self::IndexRange { .. } => "INDEX_RANGE",
+            Self::Covered(_) => "COVERED",
+            Self::DividedScan(_) => "DIVIDED_SCAN",
+            Self::OrderedScans(_) => "ORDERED_SCANS",
+            Self::Conditions => "CONDITIONS",
+            Self::CountAll => "COUNT_ALL",
+            Self::CountMatching => "COUNT_MATCHING",
+        }
+    }
+
+    /// True if PostgreSQL's planner at the shards has nothing to plan.
+    pub fn is_direct(self) -> bool {
+        use AccessPath::{CountAll, CountMatching, IndexRange, Key, Nothing};
+        matches!(self, Nothing | Key | IndexRange { .. } | CountAll | CountMatching)
+    }
+}
+
 /// How a read is done.
 #[derive(Debug)]
 pub struct Plan {
@@ -181,12 +204,12 @@ fn planned_find(
 ///
 /// # Errors
 /// As [`find`].
-pub fn count(search: &Search<'_>, options: &CountOptions, allowed: Allowed) -> Result<Plan> {
-    let (path, statement) = count_at_shard(search, options, allowed)?;
+pub fn count(search: &Search<'_>, options: &CountOptions) -> Result<Plan> {
+    let (path, statement) = count_at_shard(search, options)?;
     Ok(Plan { shard_limit: Some(1), ..Plan::unordered(search.destinations()?, path, statement) })
 }
 
-fn count_at_shard(search: &Search<'_>, options: &CountOptions, allowed: Allowed) -> Result<(AccessPath, Statement)> {
+fn count_at_shard(search: &Search<'_>, options: &CountOptions) -> Result<(AccessPath, Statement)> {
     let collection = search.collection;
     if let Some(limit) = options.limit {
         let most = limit.saturating_add(options.skip).min(i64::MAX as u64);
@@ -198,13 +221,12 @@ fn count_at_shard(search: &Search<'_>, options: &CountOptions, allowed: Allowed)
     if let Some(covered) = Covered::of_search(search, &[]) {
         return Ok((AccessPath::Covered(covered.index.id), select::covered_count(search, &covered)));
     }
+    if search.filter().is_empty() && search.query.hint.is_none() {
+        return Ok((AccessPath::CountAll, select::count_all(collection)));
+    }
     let conditions = Conditions::of_search(search)?;
-    let has_filter = !search.filter().is_empty();
-    if allowed != Allowed::Planned
-        && (has_filter || search.query.hint.is_none())
-        && let Some(statement) = select::direct_count(collection, &conditions, has_filter)
-    {
-        return Ok((if has_filter { AccessPath::CountMatching } else { AccessPath::CountAll }, statement));
+    if let Some(statement) = select::count_matching(collection, &conditions) {
+        return Ok((AccessPath::CountMatching, statement));
     }
     Ok((AccessPath::Conditions, select::count(collection, conditions, None)))
 }

@@ -25,14 +25,17 @@ pub fn document(collection: &Collection, key: DocumentKey) -> Statement {
     key.arguments_of(Call::of("find_document", collection)).statement()
 }
 
-/// The number of documents that a table has, or that match a filter, without an executor: see `ownership::table`.
-pub fn direct_count(collection: &Collection, conditions: &Conditions, has_filter: bool) -> Option<Statement> {
-    let sql = if has_filter {
-        let (check, filter) = conditions.of_scan()?;
-        format!("SELECT docshard_internal.count_matching({}, {filter}::text) WHERE {check}", collection.id)
-    } else {
-        format!("SELECT docshard_internal.count_all({}) WHERE {}", collection.id, conditions.sql())
-    };
+/// The number of documents, without an executor: see `storage::counting`.
+pub fn count_all(collection: &Collection) -> Statement {
+    let conditions = Conditions::new(collection);
+    let sql = format!("SELECT docshard_internal.count_all({}) WHERE {}", collection.id, conditions.sql());
+    conditions.into_statement(sql)
+}
+
+/// The number of documents that match a filter, if nothing narrows the search, without an executor: see `storage::matching`.
+pub fn count_matching(collection: &Collection, conditions: &Conditions) -> Option<Statement> {
+    let (check, filter) = conditions.of_scan()?;
+    let sql = format!("SELECT docshard_internal.count_matching({}, {filter}::text) WHERE {check}", collection.id);
     Some(Statement { sql, params: conditions.params.clone() })
 }
 
