@@ -9,6 +9,7 @@ pub mod catalog;
 pub mod command;
 pub mod indexing;
 pub mod migration;
+pub mod operation;
 pub mod ownership;
 pub mod pg;
 pub mod protocol;

@@ -6,7 +6,7 @@ use common::*;
 use docshard_core::error::{Kind, Result};
 use docshard_core::query::filter::Filter;
 use docshard_core::query::update::{self, Instruction, Style, Update};
-use docshard_core::values::order::compare_values;
+use docshard_core::values::document::order::compare_values;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
@@ -17,9 +17,16 @@ fn apply(update: &Json, array_filters: &[Json], to: &Json) -> Result<Option<Json
 
 /// What an update makes of a document that a filter chose, at 1,500 ms since 1970: as a router sends it and a shard reads it.
 fn instructed(update: &Json, array_filters: Option<&str>, filter: &str, to: &Json) -> Result<Option<Json>> {
-    let update = update.to_string();
-    let instruction =
-        Instruction { update: &update, style: Style::Either, array_filters, filter, now: 1_500, environment: None };
+    let array_filters = array_filters.map(|text| serde_json::from_str::<Json>(text).unwrap());
+    let instruction = Instruction {
+        update,
+        text: &update.to_string(),
+        style: Style::Either,
+        array_filters: array_filters.as_ref(),
+        filter,
+        now: 1_500,
+        environment: None,
+    };
     let text = instruction.compile()?.text;
     let update = update::read(&serde_json::from_str(&text).unwrap())?;
     Ok(update.apply(document(&bytes(to)), &[])?.map(|bytes| read(&bytes)))
@@ -666,8 +673,11 @@ proptest! {
 
 #[test]
 fn what_lasts_comes_of_operators_alone() {
-    let compiled = |update: &str, style, array_filters, filter| {
-        Instruction { update, style, array_filters, filter, now: 1_500, environment: None }.compile().unwrap()
+    let compiled = |text: &str, style, array_filters: Option<&str>, filter| {
+        let json = |text: &str| serde_json::from_str::<Json>(text).unwrap();
+        let (update, array_filters) = (&json(text), array_filters.map(json));
+        let array_filters = array_filters.as_ref();
+        Instruction { update, text, style, array_filters, filter, now: 1_500, environment: None }.compile().unwrap()
     };
     for (update, array_filters, lasts) in [
         (r#"{"$inc": {"n": 1}, "$push": {"a": {"$each": [1], "$sort": 1}}}"#, None, true),

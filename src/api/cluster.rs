@@ -1,49 +1,25 @@
 //! Administration of shards and databases.
 
-use super::required;
+use super::{answer, required, run, with_options};
 use crate::catalog::dismantle::{self, Scope};
 use crate::catalog::grants::EVERYTHING;
-use crate::catalog::shards::{self, AddOptions, Removal};
-use crate::catalog::{access, addresses, cache, change, collections, contacts, databases, rotation, takeover};
-use crate::migration::{MoveRequest, jobs, lost};
+use crate::catalog::shards::{LOCAL, check_may_change, check_router};
+use crate::catalog::{access, addresses, contacts, rotation, takeover};
+use crate::operation::arguments::Arguments;
+use crate::operation::{shards, table};
 use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
-use crate::router::options::Options;
 use crate::worker;
 use docshard_core::error::Kind;
 use pgrx::prelude::*;
 use serde_json::json;
 
-fn answer(value: &serde_json::Value) -> Json {
-    Json(value.to_string())
-}
-
 /// Adds a shard: `conn` is a libpq connection string or URI, or MongoDB's `name/host:port,host:port`.
 /// Options: name, maxSize (MiB), user, password.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn add_shard(conn: &str, options: default!(Json, "'{}'")) -> Json {
-    let run = || -> Result<Json> {
-        let json = options.parse()?;
-        let options = Options::of(&json, "add_shard", &["name", "maxSize", "user", "password"])?;
-        let max_size_mb =
-            match options.integer("maxSize")? {
-                None | Some(0) => None,
-                Some(n) => Some(i32::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| {
-                    Error::new(Kind::BadValue, format!("maxSize is a positive number of MiB, not {n}"))
-                })?),
-            };
-        let options = AddOptions {
-            name: options.text("name")?.map(str::to_owned),
-            max_size_mb,
-            user: options.text("user")?.map(str::to_owned),
-            password: options.text("password")?.map(str::to_owned),
-        };
-        let name = shards::add(conn, &options)?;
-        worker::wake_at_commit();
-        Ok(answer(&json!({"shardAdded": name, "ok": 1})))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    answer(|| with_options(&options, &table::ADD_SHARD, |options| shards::add(conn, options)))
 }
 
 /// Makes this database the router of its cluster: a restored one, a copy of its server, or one whose server was upgraded by
@@ -51,7 +27,7 @@ fn add_shard(conn: &str, options: default!(Json, "'{}'")) -> Json {
 /// and what another router has left prepared at shards.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn take_over_cluster() -> Json {
-    let run = || -> Result<Json> {
+    answer(|| {
         let taken = takeover::take_over()?;
         worker::wake_at_commit();
         let pairs = |pairs: Vec<(String, String)>, what: &str| -> serde_json::Value {
@@ -65,54 +41,15 @@ fn take_over_cluster() -> Json {
             answer["preparedTransactions"] = pairs(taken.left, "gid");
         }
         answer["ok"] = 1.into();
-        Ok(Json(answer.to_string()))
-    };
-    run().unwrap_or_else(|e| e.raise())
+        Ok(answer)
+    })
 }
 
 /// Removes a shard in steps: started, then ongoing while the balancer drains it, then completed. Options: lost, for one that
 /// cannot be drained because it is gone for good: tells what would be lost, and a token; token, which confirms that.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn remove_shard(name: &str, options: default!(Json, "'{}'")) -> Json {
-    let run = || -> Result<Json> {
-        let json = options.parse()?;
-        let options = Options::of(&json, "remove_shard", &["lost", "token"])?;
-        let token = options.text("token")?;
-        if options.boolean("lost")?.unwrap_or(false) {
-            let answered = match token {
-                None => lost::announce(name)?,
-                Some(token) => lost::remove(name, token)?,
-            };
-            worker::wake_at_commit();
-            return Ok(answer(&answered));
-        }
-        if token.is_some() {
-            return Err(Error::new(
-                Kind::BadValue,
-                "a token confirms that a shard is lost: it goes with \"lost\": true",
-            ));
-        }
-        let (removal, databases) = shards::remove(name)?;
-        worker::wake_at_commit();
-        let note = "you need to move or drop these databases: docshard.move_primary(), docshard.drop_database()";
-        Ok(answer(&match removal {
-            Removal::Started => json!({
-                "msg": "draining started successfully", "state": "started", "shard": name,
-                "note": if databases.is_empty() { serde_json::Value::Null } else { note.into() },
-                "dbsToMove": databases, "ok": 1,
-            }),
-            Removal::Ongoing { chunks } => json!({
-                "msg": "draining ongoing", "state": "ongoing",
-                "remaining": {"chunks": chunks, "dbs": databases.len()},
-                "note": if databases.is_empty() { serde_json::Value::Null } else { note.into() },
-                "dbsToMove": databases, "ok": 1,
-            }),
-            Removal::Completed => json!({
-                "msg": "removeshard completed successfully", "state": "completed", "shard": name, "ok": 1,
-            }),
-        }))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    answer(|| with_options(&options, &table::REMOVE_SHARD, |options| shards::remove(name, options)))
 }
 
 /// Takes a cluster apart, with all its documents: at its router, or at a shard whose router is gone. Without `confirm` it tells
@@ -120,23 +57,19 @@ fn remove_shard(name: &str, options: default!(Json, "'{}'")) -> Json {
 /// is a copy perhaps), skipUnreachable. For superusers.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn dismantle(confirm: default!(Option<&str>, "NULL"), options: default!(Option<Json>, "'{}'")) -> Json {
-    let run = || -> Result<Json> {
-        let json = required(options, "options")?.parse()?;
-        let options = Options::of(&json, "dismantle", &["shards", "skipUnreachable"])?;
-        let scope = Scope {
-            shards: options.boolean("shards")?.unwrap_or(true),
-            skip_unreachable: options.boolean("skipUnreachable")?.unwrap_or(false),
-        };
-        Ok(answer(&dismantle::dismantle(confirm, scope)?))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    answer(|| {
+        with_options(&required(options, "options")?, &table::DISMANTLE, |options| {
+            let scope = Scope { shards: options.flag("shards"), skip_unreachable: options.flag("skipUnreachable") };
+            dismantle::dismantle(confirm, scope)
+        })
+    })
 }
 
 /// Goes on with a shard that is refused, or was promoted without all acknowledged writes, as it is.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn accept_shard(name: &str) -> Json {
-    let run = || -> Result<Json> {
-        shards::check_router()?;
+    answer(|| {
+        check_router()?;
         let accepted = contacts::accept(name)?;
         worker::wake_at_commit();
         let mut said = json!({"shardAccepted": name, "ok": 1});
@@ -145,71 +78,31 @@ fn accept_shard(name: &str) -> Json {
                 said[field] = value.clone();
             }
         }
-        Ok(answer(&said))
-    };
-    run().unwrap_or_else(|e| e.raise())
+        Ok(said)
+    })
 }
 
 /// Enables sharding of a database, with a primary shard of your choice.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn enable_sharding(db: Option<&str>, primary: default!(Option<&str>, "NULL")) -> Json {
-    let run = || -> Result<Json> {
-        let db = required(db, "db")?;
-        shards::check_may_change()?;
-        databases::enable_sharding(db, primary)?;
-        change::announce();
-        Ok(answer(&json!({"ok": 1})))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    answer(|| shards::enable_sharding(required(db, "db")?, primary))
 }
 
 /// Drops a database with all its collections, everywhere.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn drop_database(db: &str) -> Json {
-    let run = || -> Result<Json> {
-        let dropped = collections::drop_database(db)?;
-        Ok(answer(&if dropped { json!({"dropped": db, "ok": 1}) } else { json!({"ok": 1}) }))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    answer(|| shards::drop_database(db))
 }
 
 /// Moves the unsharded collections of a database to another shard, which becomes its primary. Each collection moves as
 /// a chunk does; if one cannot be moved, those before it stay moved, and the same call again goes on.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn move_primary(db: &str, to: &str) -> Json {
-    let run = || -> Result<Json> {
-        shards::check_may_change()?;
-        if server::in_transaction_block() {
-            let message = "a database cannot be moved inside a transaction block";
-            return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
-        }
-        let target = cache::shard_named(to)?;
-        if target.draining {
-            return Err(Error::new(Kind::IllegalOperation, format!("shard {to} is being removed")));
-        }
-        if databases::primary(db)?.is_none() {
-            return Err(Error::new(Kind::NamespaceNotFound, format!("database {db} not found")));
-        }
-        let mut documents = 0;
-        for namespace in databases::unsharded_collections(db)? {
-            let chunk = cache::get(&namespace)?.map.find(&[]);
-            if chunk.shard == target.id {
-                continue;
-            }
-            let (min, max) = (chunk.min, chunk.max);
-            let reason = "movePrimary".to_owned();
-            let request =
-                MoveRequest { namespace, min, max, to: target.id, force_jumbo: true, bytes_per_second: 0, reason };
-            documents += jobs::move_and_wait(&request)?.documents;
-        }
-        databases::set_primary(db, target.id)?;
-        Ok(answer(&json!({"primary": to, "documents": documents, "ok": 1})))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    answer(|| shards::move_primary(db, to))
 }
 
 /// The resources that an option of `grant_access` or `revoke_access` names: one, or an array of them.
-fn resources<'a>(options: &Options<'a>, name: &str) -> Result<Vec<&'a str>> {
+fn resources<'a>(options: &Arguments<'a>, name: &str) -> Result<Vec<&'a str>> {
     let wrong = || Error::new(Kind::TypeMismatch, format!("{name} must be a name, or an array of names"));
     match options.get(name) {
         None => Ok(Vec::new()),
@@ -223,40 +116,38 @@ fn resources<'a>(options: &Options<'a>, name: &str) -> Result<Vec<&'a str>> {
 /// collection, `"*"` for all, or an array of these. Without options, all may be written.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn grant_access(role: &str, options: default!(Json, "'{}'")) -> Json {
-    let run = || -> Result<Json> {
-        shards::check_may_change()?;
-        let json = options.parse()?;
-        let options = Options::of(&json, "grant_access", &["read", "write"])?;
-        let (read, mut write) = (resources(&options, "read")?, resources(&options, "write")?);
-        if options.get("read").is_none() && options.get("write").is_none() {
-            write.push(EVERYTHING);
-        }
-        access::grant(role, &read, &write)?;
-        Ok(answer(&json!({"ok": 1})))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    answer(|| {
+        check_may_change()?;
+        with_options(&options, &table::GRANT_ACCESS, |options| {
+            let (read, mut write) = (resources(options, "read")?, resources(options, "write")?);
+            if options.get("read").is_none() && options.get("write").is_none() {
+                write.push(EVERYTHING);
+            }
+            access::grant(role, &read, &write)?;
+            Ok(json!({"ok": 1}))
+        })
+    })
 }
 
 /// Takes back what was granted. Options: read, write, as of `grant_access`; what may be written stays readable after
 /// `write`. Without options, everything: the role can then be dropped.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn revoke_access(role: &str, options: default!(Json, "'{}'")) -> Json {
-    let run = || -> Result<Json> {
-        shards::check_may_change()?;
-        let json = options.parse()?;
-        let options = Options::of(&json, "revoke_access", &["read", "write"])?;
-        access::revoke(role, &resources(&options, "read")?, &resources(&options, "write")?)?;
-        Ok(answer(&json!({"ok": 1})))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    answer(|| {
+        check_may_change()?;
+        with_options(&options, &table::REVOKE_ACCESS, |options| {
+            access::revoke(role, &resources(options, "read")?, &resources(options, "write")?)?;
+            Ok(json!({"ok": 1}))
+        })
+    })
 }
 
 /// Gives the role as which this router logs in at shards a new password, everywhere; statements go on meanwhile. Answers the
 /// shards that could not be told yet: the same call again tells them.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn rotate_service_password() -> Json {
-    let run = || -> Result<Json> {
-        shards::check_may_change()?;
+    answer(|| {
+        check_may_change()?;
         if server::in_transaction_block() {
             let message = "the service role's password cannot be changed inside a transaction block";
             return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
@@ -264,14 +155,13 @@ fn rotate_service_password() -> Json {
         let late = rotation::rotate_and_wait()?;
         let late: Vec<_> =
             late.as_array().into_iter().flatten().map(|one| json!({"server": one[0], "error": one[1]})).collect();
-        Ok(answer(&if late.is_empty() { json!({"ok": 1}) } else { json!({"pending": late, "ok": 1}) }))
-    };
-    run().unwrap_or_else(|e| e.raise())
+        Ok(if late.is_empty() { json!({"ok": 1}) } else { json!({"pending": late, "ok": 1}) })
+    })
 }
 
 /// Changes an address, which other nodes are told outside of this transaction.
-fn change_address(name: &str, change: impl FnOnce() -> Result<addresses::Changed>) -> Result<Json> {
-    shards::check_router()?;
+fn change_address(name: &str, change: impl FnOnce() -> Result<addresses::Changed>) -> Result<serde_json::Value> {
+    check_router()?;
     if server::in_transaction_block() {
         let message = "an address cannot be changed inside a transaction block";
         return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
@@ -280,24 +170,24 @@ fn change_address(name: &str, change: impl FnOnce() -> Result<addresses::Changed
     worker::wake_at_commit();
     let pending = changed.pending.iter().map(|(shard, error)| json!({"shard": shard, "error": error.trim()}));
     let pending: Vec<_> = pending.collect();
-    Ok(answer(&if pending.is_empty() {
+    Ok(if pending.is_empty() {
         json!({"shard": name, "host": changed.host, "ok": 1})
     } else {
         json!({"shard": name, "host": changed.host, "pending": pending, "ok": 1})
-    }))
+    })
 }
 
 /// Gives a shard another address, at the router and at every other shard, once it is sure that the address leads to that very
 /// shard and that all reach it. Answers the shards that were out of reach: the same call again tells them.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn set_shard_address(name: &str, conn: &str) -> Json {
-    change_address(name, || addresses::set_shard(name, conn)).unwrap_or_else(|e| e.raise())
+    answer(|| change_address(name, || addresses::set_shard(name, conn)))
 }
 
 /// Says how shards, and this router itself, reach the router's own database, which each of them tries.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn set_local_address(conn: &str) -> Json {
-    change_address(shards::LOCAL, || addresses::set_local(conn)).unwrap_or_else(|e| e.raise())
+    answer(|| change_address(LOCAL, || addresses::set_local(conn)))
 }
 
 /// A row a shard.
@@ -314,7 +204,7 @@ fn list_shards() -> TableIterator<
         name!(databases, i64),
     ),
 > {
-    let shards = crate::store::shards::listed().unwrap_or_else(|e| e.raise());
+    let shards = run(crate::store::shards::listed);
     let rows = shards.into_iter().map(|shard| {
         let state = if shard.draining { "draining" } else { "active" };
         (shard.name, shard.server, state.to_owned(), shard.max_size_mb, shard.chunks, shard.databases)

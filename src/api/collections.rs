@@ -1,72 +1,40 @@
 //! Administration of collections and indexes.
 
-use crate::catalog::indexes::{IndexOptions, Made};
-use crate::catalog::sharding::{self, ShardOptions};
-use crate::catalog::{cache, collections, indexes, namespace, shards};
-use crate::indexing;
+use super::{answer, run, with_options};
+use crate::catalog::{cache, indexes, namespace, shards};
 use crate::indexing::progress::{self, Progress};
+use crate::operation::arguments::{Arguments, Form};
+use crate::operation::{collections, table};
 use crate::pg::client::sole_call;
 use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
 use crate::router::index_stats::{self, IndexStats};
-use crate::router::options::Options;
 use docshard_core::error::Kind;
-use docshard_core::values::collation::Collator;
-use docshard_core::values::key::KeyPattern;
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use serde_json::json;
 
-fn answer(value: &serde_json::Value) -> Json {
-    Json(value.to_string())
-}
-
 /// Creates an unsharded collection on its database's primary shard. Option: collation, by which statements compare
 /// strings that name none.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_collection(ns: &str, options: default!(Json, "'{}'")) -> Json {
-    let run = || -> Result<Json> {
-        shards::check_may_change()?;
-        let json = options.parse()?;
-        let options = Options::of(&json, "create_collection", &["collation"])?;
-        let collation = options.get("collation").map(Collator::parse).transpose()?.flatten();
-        collections::create(ns, collation.as_ref())?;
-        Ok(answer(&json!({"ok": 1})))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    answer(|| with_options(&options, &table::CREATE_COLLECTION, |options| collections::create(ns, options)))
 }
 
 /// Drops a collection, its documents and its metadata, everywhere.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn drop_collection(ns: &str) -> bool {
-    collections::drop(ns).unwrap_or_else(|e| e.raise())
+    run(|| crate::catalog::collections::drop(ns))
 }
 
 /// Shards a collection by `key`, such as `{"recipient": 1, "sent": 1}` or `{"user_name": "hashed"}`.
 /// Options: unique, numInitialChunks, collation, which can only be simple.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) -> Json {
-    let run = || -> Result<Json> {
-        shards::check_may_change()?;
-        namespace::split(ns)?;
-        let pattern = KeyPattern::parse(&key.parse()?)?;
-        let json = options.parse()?;
-        let options = Options::of(&json, "shard_collection", &["unique", "numInitialChunks", "collation"])?;
-        let collation = options.get("collation");
-        if let Some(other) = collation.map(Collator::parse).transpose()?.flatten() {
-            let message = "The collation for shardCollection must be {locale: 'simple'}, but found: ";
-            return Err(Error::new(Kind::BadValue, format!("{message}{}", other.definition())));
-        }
-        let options = ShardOptions {
-            unique: options.boolean("unique")?.unwrap_or(false),
-            initial_chunks: options.integer("numInitialChunks")?,
-            simple_collation: collation.is_some(),
-        };
-        sharding::shard(ns, &pattern, &options)?;
-        Ok(answer(&json!({"collectionsharded": ns, "ok": 1})))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    answer(|| {
+        with_options(&options, &table::SHARD_COLLECTION, |options| collections::shard(ns, &key.parse()?, options))
+    })
 }
 
 /// Creates an index such as `{"from": 1, "sent": -1}` on every shard; answers its name. Options: name, unique, hidden,
@@ -74,18 +42,12 @@ fn shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) -> Jso
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> String {
     let _call = sole_call::Call::of(fcinfo);
-    let run = || -> Result<String> {
-        shards::check_may_change()?;
-        let json = options.parse()?;
-        let given = Options::of(&json, "create_index", indexing::OPTIONS)?;
-        let options = indexing::options(ns, &given)?;
-        if indexing::is_called_for(ns)? {
-            let names = indexing::build_and_wait(ns, &[(keys.0, options)])?;
-            return Ok(names.into_iter().next().unwrap_or_default());
-        }
-        indexes::create(ns, &keys.0, &options)
-    };
-    run().unwrap_or_else(|e| e.raise())
+    run(|| {
+        with_options(&options, &table::CREATE_INDEX, |options| {
+            let wanted = [(keys.0, collections::index_options(ns, options)?)];
+            Ok(collections::create_indexes(ns, &wanted)?.into_iter().next().unwrap_or_default())
+        })
+    })
 }
 
 /// Creates several indexes, all or none; answers their names. Each is `{"key": {"from": 1}, …}` with the options of
@@ -93,7 +55,7 @@ fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'"), fcinfo: p
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_indexes(ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> Vec<String> {
     let _call = sole_call::Call::of(fcinfo);
-    let run = || -> Result<Vec<String>> {
+    run(|| {
         shards::check_may_change()?;
         let serde_json::Value::Array(wanted) = indexes.parse()? else {
             return Err(Error::new(Kind::TypeMismatch, "indexes must be an array, such as [{\"key\": {\"from\": 1}}]"));
@@ -101,41 +63,28 @@ fn create_indexes(ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> 
         if wanted.is_empty() {
             return Err(Error::new(Kind::BadValue, "Must specify at least one index to create"));
         }
-        let known = [&["key"], indexing::OPTIONS].concat();
         namespace::split(ns)?;
-        let read = |index| -> Result<(String, IndexOptions<'_>)> {
-            let given = Options::of(index, "create_indexes", &known)?;
-            let missing =
-                || Error::new(Kind::FailedToParse, "The 'key' field is a required property of an index specification");
-            Ok((given.get("key").ok_or_else(missing)?.to_string(), indexing::options(ns, &given)?))
+        let table::Operation { function, options, conflicts } = &table::CREATE_INDEXES;
+        let read = |index| -> Result<_> {
+            let given = Arguments::parse(index, Form::Options(function), options)?;
+            given.check_conflicts(conflicts)?;
+            let keys = given.get("key").map(ToString::to_string).unwrap_or_default();
+            Ok((keys, collections::index_options(ns, &given)?))
         };
-        let wanted = wanted.iter().map(read).collect::<Result<Vec<_>>>()?;
-        if indexing::is_called_for(ns)? {
-            return indexing::build_and_wait(ns, &wanted);
-        }
-        let mut made = Made::none(ns)?;
-        let create = |(keys, options): &(String, IndexOptions<'_>)| -> Result<String> {
-            let name = indexes::create(ns, keys, options)?;
-            made.add(&name)?;
-            Ok(name)
-        };
-        wanted.iter().map(create).collect()
-    };
-    run().unwrap_or_else(|e| e.raise())
+        collections::create_indexes(ns, &wanted.iter().map(read).collect::<Result<Vec<_>>>()?)
+    })
 }
 
 /// Drops an index, by its name, on every shard.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn drop_index(ns: &str, name: &str) -> Json {
-    indexes::drop(ns, name).unwrap_or_else(|e| e.raise());
-    answer(&json!({"ok": 1}))
+    answer(|| indexes::drop(ns, name).map(|()| json!({"ok": 1})))
 }
 
 /// Drops indexes on every shard: by a name, an array of names, keys, or all (`"*"`) but the one on `_id`.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn drop_indexes(ns: &str, indexes: default!(Json, "'\"*\"'")) -> Json {
-    let run = || Ok(answer(&json!({"nIndexesWas": indexes::drop_some(ns, &indexes.parse()?)?, "ok": 1})));
-    run().unwrap_or_else(|e: Error| e.raise())
+    answer(|| collections::drop_indexes(ns, &indexes.parse()?))
 }
 
 /// The indexes of a collection, a row each.
@@ -157,7 +106,7 @@ fn list_indexes(
         name!(wildcard_projection, Option<Json>),
     ),
 > {
-    let run = || -> Result<Vec<_>> {
+    let rows = || -> Result<Vec<_>> {
         namespace::split(ns)?;
         let collection = cache::get(ns)?;
         let of_id = Json(json!({"_id": 1}).to_string());
@@ -178,7 +127,7 @@ fn list_indexes(
         }));
         Ok(rows)
     };
-    TableIterator::new(run().unwrap_or_else(|e| e.raise()))
+    TableIterator::new(run(rows))
 }
 
 /// How often each index of a collection is used, and how large it is: a row a shard and index.
@@ -197,7 +146,7 @@ fn index_stats(
         name!(since, Option<TimestampWithTimeZone>),
     ),
 > {
-    let run = || -> Result<Vec<_>> {
+    let rows = || -> Result<Vec<_>> {
         namespace::split(ns)?;
         shards::check_router()?;
         let row = |index: IndexStats| {
@@ -206,7 +155,7 @@ fn index_stats(
         };
         Ok(index_stats::of(ns)?.into_iter().map(row).collect())
     };
-    TableIterator::new(run().unwrap_or_else(|e| e.raise()))
+    TableIterator::new(run(rows))
 }
 
 /// How far the indexes are that are being built while writes go on: a row an index and shard.
@@ -228,7 +177,7 @@ fn list_index_builds() -> TableIterator<
         name!(started_at, Option<TimestampWithTimeZone>),
     ),
 > {
-    let run = || -> Result<Vec<_>> {
+    let rows = || -> Result<Vec<_>> {
         shards::check_router()?;
         let row = |build: Progress| {
             let since = TimestampWithTimeZone::try_from(build.since).ok();
@@ -238,7 +187,7 @@ fn list_index_builds() -> TableIterator<
         };
         Ok(progress::of_all()?.into_iter().map(row).collect())
     };
-    TableIterator::new(run().unwrap_or_else(|e| e.raise()))
+    TableIterator::new(run(rows))
 }
 
 extension_sql_file!("../../sql/index_usage.sql", name = "index_usage", requires = [index_stats]);

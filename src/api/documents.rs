@@ -1,30 +1,26 @@
 //! Documents: insert, find, count, update, delete.
 
-use crate::command::failure;
-use crate::command::write::insert_each;
-use crate::pg::client::sole_call;
-use crate::pg::client::text_output;
+use super::{run, with_options};
+use crate::operation::errors;
+use crate::operation::reading::{self, Count};
+use crate::operation::source::{Shared, Source};
+use crate::operation::table::{self, Operation};
+use crate::operation::writing::{self, Delete, Update, insert_each};
+use crate::pg::client::{sole_call, text_output};
 use crate::pg::datum::json::Json;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::router::by_key;
-use crate::router::change::{self, Change, Updated};
-use crate::router::execute;
+use crate::router::change::Updated;
 use crate::router::insert::{self, Storable};
-use crate::router::modification::Modification;
-use crate::router::options::{CountOptions, FindOptions, Options};
-use crate::router::query::Query;
-use crate::router::read;
+use crate::router::{by_key, execute, read};
 use crate::{catalog, router};
-use docshard_core::error::Kind;
 use docshard_core::query::update::Style;
 use docshard_core::values::document::number::Number;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::write::{self, Part};
 use pgrx::prelude::*;
-use std::rc::Rc;
 
 /// A result document as drivers know it.
 fn result<'n>(fields: impl IntoIterator<Item = (&'n str, Value)>) -> Result<RawJsonb> {
@@ -41,16 +37,15 @@ fn number(n: i64) -> Value {
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn insert_one(ns: &str, doc: RawJsonb, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
     let _call = sole_call::Call::of(fcinfo);
-    let run = || -> Result<RawJsonb> {
+    run(|| {
         if options.0 != "{}" {
-            Options::of(&options.parse()?, "insert_one", &["comment"])?;
+            with_options(&options, &table::INSERT_ONE, |_| Ok(()))?;
         }
         let mut document = Some(Storable::new(doc.bytes())?);
         let inserted = insert::insert(ns, &mut || Ok(document.take()))?;
         let id = inserted.into_iter().next().map_or(Value::Null, |document| document.id);
         result([("insertedId", id)])
-    };
-    run().unwrap_or_else(|e| e.raise())
+    })
 }
 
 /// Inserts many documents, a batch a shard. Options: ordered (default true). With `ordered: false` documents that are
@@ -58,14 +53,10 @@ fn insert_one(ns: &str, doc: RawJsonb, options: default!(Json, "'{}'"), fcinfo: 
 /// statement.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json, "'{}'")) -> RawJsonb {
-    let run = || -> Result<RawJsonb> {
-        let json = options.parse()?;
-        let ordered = Options::of(&json, "insert_many", &["ordered", "comment"])?.boolean("ordered")?.unwrap_or(true);
+    run(|| {
+        let ordered = with_options(&options, &table::INSERT_MANY, |options| Ok(options.flag("ordered")))?;
         if docs.is_empty() {
-            return Err(Error::new(
-                Kind::InvalidLength,
-                "Write batch sizes must be between 1 and 100000. Got 0 operations.",
-            ));
+            writing::check_size(0)?;
         }
         let mut docs = docs.iter().enumerate().map(|(index, doc)| -> Result<(usize, RawJsonb)> {
             Ok((index, doc.ok_or_else(|| Error::null(format!("document {index} is null")))?))
@@ -82,8 +73,7 @@ fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json
         let inserted = documents.len() as i64;
         let ids = documents.into_iter().map(|document| document.id).collect();
         result([("insertedCount", number(inserted)), ("insertedIds", Value::Array(ids))])
-    };
-    run().unwrap_or_else(|e| e.raise())
+    })
 }
 
 /// Inserts what can be; the others are reported.
@@ -124,7 +114,7 @@ fn insert_unordered(ns: &str, docs: impl Iterator<Item = Result<(usize, RawJsonb
 pub fn write_error(index: usize, error: &Error) -> Value {
     let mut fields = vec![
         ("index".to_owned(), number(index as i64)),
-        ("code".to_owned(), number(failure::code(error).0)),
+        ("code".to_owned(), number(errors::code(error).0)),
         ("errmsg".to_owned(), Value::String(error.message.clone())),
     ];
     fields.extend(error.duplicate_fields());
@@ -134,8 +124,8 @@ pub fn write_error(index: usize, error: &Error) -> Value {
 /// Inserts the documents that a query returns in its first column, jsonb or what casts to it, without holding them all in memory.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn insert_select(ns: &str, query: &str) -> RawJsonb {
-    let run = || -> Result<RawJsonb> {
-        const BATCH: usize = 2000;
+    const BATCH: usize = 2000;
+    run(|| {
         catalog::namespace::split(ns)?;
         let snapshot = ActiveSnapshot::of_statement();
         // The cast sees to it that what comes is jsonb, whatever the query has.
@@ -163,14 +153,18 @@ fn insert_select(ns: &str, query: &str) -> RawJsonb {
             })?;
             inserted += documents.len() as i64;
         }
-    };
-    run().unwrap_or_else(|e| e.raise())
+    })
 }
 
-fn find_parts(ns: &str, filter: &Json, options: &Json, operation: &'static str) -> Result<(Query, Rc<FindOptions>)> {
+fn find_documents(
+    ns: &str,
+    filter: &Json,
+    options: &Json,
+    operation: &'static Operation,
+) -> Result<execute::Documents> {
     catalog::namespace::split(ns)?;
-    let options = FindOptions::of_call(ns, &options.0, operation)?;
-    Ok((Query::of_find(&filter.0, &options)?, options))
+    let options = reading::find_options_of_call(ns, &options.0, operation)?;
+    reading::find(ns, Source::Text(&filter.0), &options)
 }
 
 /// The documents that match. Options: sort, projection, skip, limit, hint, min, max, collation, let.
@@ -182,12 +176,8 @@ fn find(
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> SetOfIterator<'static, RawJsonb> {
     text_output::take_over(fcinfo);
-    let run = || -> Result<execute::Documents> {
-        let (query, options) = find_parts(ns, &filter, &options, "find")?;
-        read::find(ns, &query, &options)
-    };
-    let mut documents = run().unwrap_or_else(|e| e.raise());
-    SetOfIterator::new(std::iter::from_fn(move || documents.next_document().unwrap_or_else(|e| e.raise())))
+    let mut documents = run(|| find_documents(ns, &filter, &options, &table::FIND));
+    SetOfIterator::new(std::iter::from_fn(move || run(|| documents.next_document())))
 }
 
 /// The first document that matches, or null. Options: sort, projection, skip, hint, min, max, collation, let.
@@ -199,28 +189,23 @@ fn find_one(
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> Option<RawJsonb> {
     text_output::take_over(fcinfo);
-    let run = || -> Result<Option<RawJsonb>> {
+    run(|| {
         if options.0 == "{}"
             && let Some(found) = by_key::find_one(ns, &filter.0)?
         {
             return Ok(found);
         }
-        let (query, options) = find_parts(ns, &filter, &options, "find_one")?;
-        read::find(ns, &query, &options)?.next_document()
-    };
-    run().unwrap_or_else(|e| e.raise())
+        find_documents(ns, &filter, &options, &table::FIND_ONE)?.next_document()
+    })
 }
 
 /// How many documents match, exactly. Options: skip, limit, hint, collation, let.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn count_documents(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> i64 {
-    let run = || -> Result<i64> {
+    run(|| {
         catalog::namespace::split(ns)?;
-        let options = CountOptions::parse(ns, &options.parse()?)?;
-        let query = Query::parse_in(&filter.0, options.setting.as_ref())?.hinted(options.hint.as_ref())?;
-        read::count(ns, &query, &options)
-    };
-    run().unwrap_or_else(|e| e.raise())
+        with_options(&options, &table::COUNT, |options| Count::of_options(Source::Text(&filter.0), options)?.run(ns))
+    })
 }
 
 /// The values that a field has in the documents that match, each once, in order. Arrays give their elements. Options:
@@ -232,26 +217,22 @@ fn distinct(
     filter: default!(Json, "'{}'"),
     options: default!(Json, "'{}'"),
 ) -> SetOfIterator<'static, RawJsonb> {
-    let run = || -> Result<router::distinct::Values> {
+    let mut values = run(|| {
         catalog::namespace::split(ns)?;
-        let options = options.parse()?;
-        let options = Options::of(&options, "distinct", &["hint", "collation", "let", "comment"])?;
-        let setting = options.setting(ns, &[&filter.0])?;
-        let query = Query::parse_in(&filter.0, setting.as_ref())?.hinted(options.get("hint"))?;
-        router::distinct::distinct(ns, field, &query)
-    };
-    let mut values = run().unwrap_or_else(|e| e.raise());
-    SetOfIterator::new(std::iter::from_fn(move || values.next_value().unwrap_or_else(|e| e.raise())))
+        with_options(&options, &table::DISTINCT, |options| {
+            reading::distinct(ns, field, Source::Text(&filter.0), &Shared::of(options, None))
+        })
+    });
+    SetOfIterator::new(std::iter::from_fn(move || run(|| values.next_value())))
 }
 
 /// About how many documents the collection has, from PostgreSQL's statistics.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn estimated_document_count(ns: &str) -> i64 {
-    let run = || -> Result<i64> {
+    run(|| {
         catalog::namespace::split(ns)?;
         read::estimated_count(ns)
-    };
-    run().unwrap_or_else(|e| e.raise())
+    })
 }
 
 /// What a find would do: targeted shards and why, chunks, the shards' SQL and their plans. With the verbosity
@@ -263,50 +244,34 @@ fn explain(
     options: default!(Json, "'{}'"),
     verbosity: default!(&str, "'queryPlanner'"),
 ) -> Json {
-    let run = || -> Result<Json> {
+    run(|| {
         use router::explain::{Explained, Verbosity};
         let verbosity = Verbosity::parse(verbosity)?;
-        let (query, options) = find_parts(ns, &filter, &options, "explain")?;
+        catalog::namespace::split(ns)?;
+        let options = reading::find_options_of_call(ns, &options.0, &table::EXPLAIN)?;
+        let query = reading::find_query(Source::Text(&filter.0), &options)?;
         let explained = router::explain::explain(ns, &query, Explained::Find(&options), verbosity)?;
         Ok(Json(router::explain::pretty(&explained)))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
-    UpdateOne,
-    UpdateMany,
-    ReplaceOne,
-}
-
-fn run_update(ns: &str, filter: &Json, update: &Json, options: &Json, what: What) -> Result<RawJsonb> {
+/// Runs an update of one document or of all that match, or the replacement of one.
+fn run_update(
+    ns: &str,
+    filter: &Json,
+    update: &Json,
+    options: &Json,
+    operation: &'static Operation,
+) -> Result<RawJsonb> {
     catalog::namespace::split(ns)?;
-    let operation = match what {
-        What::UpdateOne => "update_one",
-        What::UpdateMany => "update_many",
-        What::ReplaceOne => "replace_one",
-    };
-    let json = options.parse()?;
-    let known: &[&str] = match what {
-        What::UpdateOne => &["upsert", "arrayFilters", "sort", "hint", "collation", "let", "comment"],
-        What::UpdateMany => &["upsert", "arrayFilters", "hint", "collation", "let", "comment"],
-        What::ReplaceOne => &["upsert", "sort", "hint", "collation", "let", "comment"],
-    };
-    let options = Options::of(&json, operation, known)?;
-    let setting = options.setting(ns, &[])?;
-    let query = Query::parse_in(&filter.0, setting.as_ref())?.hinted(options.get("hint"))?;
-    let array_filters = options.get("arrayFilters").map(ToString::to_string);
-    let style = if what == What::ReplaceOne { Style::Replacement } else { Style::Operators };
-    let modification = Modification::parse(&update.0, style, array_filters.as_deref(), &query)?;
-    let change = Change {
-        query: &query,
-        modification: &modification,
-        many: what == What::UpdateMany,
-        upsert: options.boolean("upsert")?.unwrap_or(false),
-        sort: options.sort("sort", setting.as_ref())?,
-    };
-    updated_result(change::update(ns, &change)?)
+    let function = operation.function;
+    let style = if function == table::REPLACE_ONE.function { Style::Replacement } else { Style::Operators };
+    let (filter, update) = (Source::Text(&filter.0), Source::Text(&update.0));
+    let updated = with_options(options, operation, |options| {
+        let update = Update::of(filter, update, style, options, None);
+        update.of_many(function == table::UPDATE_MANY.function).run(ns)
+    })?;
+    updated_result(updated)
 }
 
 fn updated_result(Updated { matched, modified, upserted }: Updated) -> Result<RawJsonb> {
@@ -328,21 +293,20 @@ fn update_one(
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> RawJsonb {
     let _call = sole_call::Call::of(fcinfo);
-    let run = || -> Result<RawJsonb> {
+    run(|| {
         if options.0 == "{}"
             && let Some(updated) = by_key::update_one(ns, &filter.0, &update.0)?
         {
             return updated_result(updated);
         }
-        run_update(ns, &filter, &update, &options, What::UpdateOne)
-    };
-    run().unwrap_or_else(|e| e.raise())
+        run_update(ns, &filter, &update, &options, &table::UPDATE_ONE)
+    })
 }
 
 /// Updates every document that matches. Options: upsert, arrayFilters.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn update_many(ns: &str, filter: Json, update: Json, options: default!(Json, "'{}'")) -> RawJsonb {
-    run_update(ns, &filter, &update, &options, What::UpdateMany).unwrap_or_else(|e| e.raise())
+    run(|| run_update(ns, &filter, &update, &options, &table::UPDATE_MANY))
 }
 
 /// Replaces one document, named by the full shard key or by `_id`, or else by the new document's shard key. Options:
@@ -356,16 +320,15 @@ fn replace_one(
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> RawJsonb {
     let _call = sole_call::Call::of(fcinfo);
-    run_update(ns, &filter, &replacement, &options, What::ReplaceOne).unwrap_or_else(|e| e.raise())
+    run(|| run_update(ns, &filter, &replacement, &options, &table::REPLACE_ONE))
 }
 
 fn run_delete(ns: &str, filter: &Json, options: &Json, many: bool) -> Result<RawJsonb> {
     catalog::namespace::split(ns)?;
-    let operation = if many { "delete_many" } else { "delete_one" };
-    let json = options.parse()?;
-    let options = Options::of(&json, operation, &["hint", "collation", "let", "comment"])?;
-    let query = Query::parse_in(&filter.0, options.setting(ns, &[])?.as_ref())?.hinted(options.get("hint"))?;
-    deleted_result(change::delete(ns, &query, many)?)
+    let (operation, filter) = (if many { &table::DELETE_MANY } else { &table::DELETE_ONE }, Source::Text(&filter.0));
+    deleted_result(with_options(options, operation, |options| {
+        Delete { filter, many, shared: Shared::of(options, None) }.run(ns)
+    })?)
 }
 
 fn deleted_result(deleted: i64) -> Result<RawJsonb> {
@@ -376,19 +339,18 @@ fn deleted_result(deleted: i64) -> Result<RawJsonb> {
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn delete_one(ns: &str, filter: Json, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
     let _call = sole_call::Call::of(fcinfo);
-    let run = || -> Result<RawJsonb> {
+    run(|| {
         if options.0 == "{}"
             && let Some(deleted) = by_key::delete_one(ns, &filter.0)?
         {
             return deleted_result(deleted);
         }
         run_delete(ns, &filter, &options, false)
-    };
-    run().unwrap_or_else(|e| e.raise())
+    })
 }
 
 /// Deletes every document that matches.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn delete_many(ns: &str, filter: Json, options: default!(Json, "'{}'")) -> RawJsonb {
-    run_delete(ns, &filter, &options, true).unwrap_or_else(|e| e.raise())
+    run(|| run_delete(ns, &filter, &options, true))
 }

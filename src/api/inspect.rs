@@ -1,13 +1,14 @@
 //! Whether a collection is in order.
 
+use super::{answer, with_options};
 use crate::catalog::namespace;
 use crate::catalog::shards::check_router;
+use crate::operation::table;
 use crate::ownership::placement::Placement;
 use crate::ownership::{inspect, recipient_load};
 use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
 use crate::router;
-use crate::router::options::Options;
 use docshard_core::error::Kind;
 use pgrx::datum::Array;
 use pgrx::prelude::*;
@@ -19,18 +20,17 @@ const LIMIT: i64 = 100;
 /// owns it. Options: limit (100), how many problems of each shard are told.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn check_collection(ns: &str, options: default!(Json, "'{}'")) -> Json {
-    let run = || -> Result<Json> {
+    answer(|| {
         check_router()?;
         namespace::split(ns)?;
-        let json = options.parse()?;
-        let limit = Options::of(&json, "check_collection", &["limit"])?.integer("limit")?.unwrap_or(LIMIT);
+        let limit = with_options(&options, &table::CHECK_COLLECTION, |options| options.integer("limit"))?;
+        let limit = limit.unwrap_or(LIMIT);
         let limit = u32::try_from(limit)
             .ok()
             .filter(|limit| *limit <= 10_000)
             .ok_or_else(|| Error::new(Kind::BadValue, format!("limit is a number from 0 to 10000, not {limit}")))?;
-        Ok(Json(router::inspect::collection(ns, limit as usize)?.to_string()))
-    };
-    run().unwrap_or_else(|e| e.raise())
+        router::inspect::collection(ns, limit as usize)
+    })
 }
 
 /// What a shard finds of it, as JSON; `owned` are the bounds of its ranges: lo, hi, lo, hi …, of which an empty hi is none.

@@ -1,33 +1,26 @@
 //! The cluster at a glance, and the views.
 
-use super::given;
+use super::{given, run, with_options};
 use crate::catalog::settings;
 use crate::catalog::shards::check_router;
+use crate::operation::table;
 use crate::ownership::health;
 use crate::pg::datum::json::{self, Json};
 use crate::pg::error::{Error, Result};
-use crate::router::options::Options;
 use crate::status;
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyPattern;
 use pgrx::prelude::*;
 use std::time::Duration;
 
-/// True if the option `count` says so.
-fn counts(options: &Json, function: &str) -> Result<bool> {
-    let json = options.parse()?;
-    Ok(Options::of(&json, function, &["count"])?.boolean("count")?.unwrap_or(false))
-}
-
 /// The cluster as text: shards, balancer, databases, collections, and their chunks; all of these with `verbose`. Options: count,
 /// which has documents and bytes counted at the shards; else they are estimated from statistics.
 #[pg_extern(name = "status", volatile, parallel_unsafe, requires = ["catalog"])]
 fn cluster_status(verbose: default!(bool, "false"), options: default!(Json, "'{}'")) -> String {
-    let run = || -> Result<String> {
+    run(|| {
         check_router()?;
-        status::text(verbose, counts(&options, "status")?)
-    };
-    run().unwrap_or_else(|e| e.raise())
+        status::text(verbose, with_options(&options, &table::STATUS, |options| Ok(options.flag("count")))?)
+    })
 }
 
 /// How a collection's documents and bytes are spread over the shards, one row a shard, estimated from statistics. Options: count,
@@ -50,7 +43,7 @@ fn get_shard_distribution(
 > {
     let run = || -> Result<(Vec<status::Part>, bool)> {
         check_router()?;
-        let count = counts(&options, "get_shard_distribution")?;
+        let count = with_options(&options, &table::GET_SHARD_DISTRIBUTION, |options| Ok(options.flag("count")))?;
         Ok((status::distribution(ns, count)?, !count))
     };
     let (rows, estimated) = run().unwrap_or_else(|e| e.raise());

@@ -1,19 +1,15 @@
 //! Databases, collections and indexes: made, dropped, listed, measured.
 
-use super::cluster::{call, call_json};
-use super::find::{listing, refuse};
+use super::find::listing;
 use super::reply::{Node, Reply, integer};
-use super::request::{Field, Fields, Request, Type, may, number};
-use crate::catalog::indexes::Made;
+use super::request::Request;
 use crate::catalog::model::Collection;
 use crate::catalog::{cache, namespace};
-use crate::indexing;
+use crate::operation::arguments::{Arguments, Form, number};
+use crate::operation::{collections, shards, table};
 use crate::pg::error::{Error, Result};
-use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::router::config;
 use crate::router::measure::{self, Measured};
-use crate::router::options::Options;
 use crate::store;
 use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
@@ -23,59 +19,17 @@ use std::rc::Rc;
 
 /// create.
 pub fn create(request: &Request<'_>) -> Result<Reply> {
-    let fields = &request.fields;
-    check_create(fields)?;
-    refuse(
-        fields,
-        &["capped", "timeseries", "validator", "viewOn", "pipeline", "expireAfterSeconds", "clusteredIndex"],
-    )?;
-    let options = fields.get("collation").map_or_else(|| json!({}), |collation| json!({"collation": collation}));
-    call(
-        "SELECT docshard.create_collection($1, $2::json)",
-        &[Param::Text(&request.namespace()?), Param::Text(&options.to_string())],
-    )
-}
-
-/// Checks options that say nothing by themselves, or nothing but what is so anyway.
-fn check_create(fields: &Fields<'_>) -> Result<()> {
-    let invalid = |message: &str| Err(Error::new(Kind::InvalidOptions, message));
-    let is_capped = fields.flag("capped").unwrap_or(false);
-    if is_capped && fields.get("size").is_none() {
-        return invalid("the 'size' field is required when 'capped' is true");
-    }
-    if !is_capped && (fields.get("size").is_some() || fields.get("max").is_some()) {
-        return invalid("the 'capped' field needs to be true when either the 'size' or 'max' fields are present");
-    }
-    if fields.get("pipeline").is_some() && fields.get("viewOn").is_none() {
-        return invalid("'pipeline' requires 'viewOn' to also be specified");
-    }
-    let clustered = fields.get("timeseries").is_some() || fields.get("clusteredIndex").is_some();
-    if fields.get("expireAfterSeconds").is_some() && !clustered {
-        return invalid("'expireAfterSeconds' is for time-series collections and those with a 'clusteredIndex'");
-    }
-    if fields.flag("autoIndexId") == Some(false) {
-        return invalid("the _id index cannot be left out: 'autoIndexId' cannot be false");
-    }
-    let values: [(&str, &[&str]); 2] =
-        [("validationLevel", &["off", "strict", "moderate"]), ("validationAction", &["error", "warn", "errorAndLog"])];
-    for (name, known) in values {
-        if let Some(given) = fields.text(name).filter(|given| !known.contains(given)) {
-            let message = format!("Enumeration value '{given}' for field 'create.{name}' is not a valid value.");
+    match request.fields.get("idIndex").map(|index| index.get("key").unwrap_or(&Json::Null)) {
+        Some(Json::Object(key))
+            if key.len() == 1 && key.get("_id").and_then(number).is_some_and(|n| n.to_f64() == 1.0) => {}
+        None => {}
+        Some(key) => {
+            let message = format!("The field 'key' for an _id index must be {{_id: 1}}, but got {key}");
             return Err(Error::new(Kind::BadValue, message));
         }
     }
-    match fields.get("idIndex").map(|index| index.get("key").unwrap_or(&Json::Null)) {
-        Some(Json::Object(key))
-            if key.len() == 1 && key.get("_id").and_then(number).is_some_and(|n| n.to_f64() == 1.0) =>
-        {
-            Ok(())
-        }
-        None => Ok(()),
-        Some(key) => {
-            let message = format!("The field 'key' for an _id index must be {{_id: 1}}, but got {key}");
-            Err(Error::new(Kind::BadValue, message))
-        }
-    }
+    let namespace = request.namespace()?;
+    request.answer(&table::CREATE_COLLECTION, || collections::create(&namespace, &request.fields))
 }
 
 fn count_of_indexes(collection: &Collection) -> i64 {
@@ -88,45 +42,23 @@ pub fn drop(request: &Request<'_>) -> Result<Reply> {
     let Some(collection) = cache::find(&namespace)? else {
         return Err(Error::new(Kind::NamespaceNotFound, "ns not found"));
     };
-    spi::query("SELECT docshard.drop_collection($1)", &[Param::Text(&namespace)])?;
-    Ok(Reply::of(json!({"nIndexesWas": count_of_indexes(&collection), "ns": namespace})))
+    request.answer(&table::DROP_COLLECTION, || {
+        crate::catalog::collections::drop(&namespace)?;
+        Ok(json!({"nIndexesWas": count_of_indexes(&collection), "ns": namespace}))
+    })
 }
 
 /// dropDatabase.
 pub fn drop_database(request: &Request<'_>) -> Result<Reply> {
-    if request.target() != &json!(1) {
+    if request.target != &json!(1) {
         return Err(Error::new(Kind::BadValue, "have to pass 1 as db parameter"));
     }
-    call("SELECT docshard.drop_database($1)", &[Param::Text(request.db)])
+    request.answer(&table::DROP_DATABASE, || shards::drop_database(request.db))
 }
 
-/// An element of `indexes`. What asks for more than a plain index is passed on, for `create_index` to judge.
-const INDEX: &[Field] = &[
-    may("key", Type::Object),
-    may("name", Type::String),
-    may("unique", Type::Bool),
-    may("background", Type::Bool),
-    may("v", Type::Integer),
-    may("ns", Type::String),
-    may("sparse", Type::Bool),
-    may("hidden", Type::Bool),
-    may("partialFilterExpression", Type::Object),
-    may("expireAfterSeconds", Type::Any),
-    may("collation", Type::Object),
-    may("weights", Type::Object),
-    may("default_language", Type::String),
-    may("language_override", Type::String),
-    may("textIndexVersion", Type::Integer),
-    may("2dsphereIndexVersion", Type::Integer),
-    may("wildcardProjection", Type::Object),
-];
-
 /// Checks what MongoDB has other codes for than for the fields of commands.
-fn check_index(fields: &Fields<'_>) -> Result<()> {
-    if let Some(name) = ["key", "name"].iter().find(|name| fields.get(name).is_none()) {
-        let message = format!("The '{name}' field is a required property of an index specification");
-        return Err(Error::new(Kind::FailedToParse, message));
-    }
+fn check_index(fields: &Arguments<'_>) -> Result<()> {
+    fields.check_conflicts(table::INDEX_CONFLICTS)?;
     if let Some(given) = fields.get("expireAfterSeconds").filter(|given| number(given).is_none()) {
         let message = format!("TTL index 'expireAfterSeconds' option must be numeric, not {given}");
         return Err(Error::new(Kind::CannotCreateIndex, message));
@@ -144,22 +76,17 @@ fn check_index(fields: &Fields<'_>) -> Result<()> {
     }
 }
 
-/// True if the caller may call what the command stands for.
-fn may_create_indexes() -> Result<bool> {
-    let rows = spi::query(
-        "SELECT pg_catalog.has_function_privilege('docshard.create_index(text, json, json)', 'EXECUTE')",
-        &[],
-    )?;
-    Ok(rows.first().is_some_and(|row| row.bool(0)))
-}
-
-/// Builds indexes outside the caller's transaction, which has nothing else to do.
-fn build_alone(namespace: &str, wanted: &[(String, Json)]) -> Result<()> {
-    let given = wanted.iter().map(|(keys, options)| {
-        let options = Options::of(options, "create_index", indexing::OPTIONS)?;
-        Ok((keys.clone(), indexing::options(namespace, &options)?))
-    });
-    indexing::build_and_wait(namespace, &given.collect::<Result<Vec<_>>>()?).map(|_| ())
+/// An element of `indexes`.
+fn read_index(index: &Json) -> Result<Arguments<'_>> {
+    let is_known =
+        |name: &str| table::INDEX_ELEMENT.iter().flat_map(|group| group.iter()).any(|field| field.name == name);
+    if let Some(name) = index.as_object().and_then(|fields| fields.keys().find(|name| !is_known(name))) {
+        let message = format!("The field '{name}' is not valid for an index specification");
+        return Err(Error::new(Kind::InvalidIndexSpecificationOption, message));
+    }
+    let fields = Arguments::parse(index, Form::Command("createIndexes.indexes"), table::INDEX_ELEMENT)?;
+    check_index(&fields)?;
+    Ok(fields)
 }
 
 /// createIndexes.
@@ -170,37 +97,14 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
         return Err(Error::new(Kind::BadValue, "Must specify at least one index to create"));
     }
     let before = cache::find(&namespace)?;
-    let mut wanted = Vec::with_capacity(indexes.len());
-    for index in indexes {
-        let is_known = |name: &str| INDEX.iter().any(|field| field.name == name);
-        if let Some(name) = index.as_object().and_then(|fields| fields.keys().find(|name| !is_known(name))) {
-            let message = format!("The field '{name}' is not valid for an index specification");
-            return Err(Error::new(Kind::InvalidIndexSpecificationOption, message));
-        }
-        let fields = Fields::parse(index, "createIndexes.indexes", INDEX)?;
-        check_index(&fields)?;
-        let options = json!({
-            "name": fields.text("name"),
-            "unique": fields.flag("unique"),
-            "hidden": fields.flag("hidden"),
-            "expireAfterSeconds": fields.truncated("expireAfterSeconds"),
-            "sparse": fields.flag("sparse"),
-            "partialFilterExpression": fields.get("partialFilterExpression"),
-            "collation": fields.get("collation"),
-            "wildcardProjection": fields.get("wildcardProjection"),
+    let given = indexes.iter().map(read_index).collect::<Result<Vec<_>>>()?;
+    request.administer(&table::CREATE_INDEX, || {
+        let wanted = given.iter().map(|fields| {
+            let keys = fields.get("key").map(Json::to_string).unwrap_or_default();
+            Ok((keys, collections::index_options(&namespace, fields)?))
         });
-        wanted.push((fields.json_or("key", "{}"), options));
-    }
-    if indexing::is_called_for(&namespace)? && may_create_indexes()? {
-        build_alone(&namespace, &wanted)?;
-    } else {
-        let mut made = Made::none(&namespace)?;
-        for (keys, options) in &wanted {
-            let params = [Param::Text(&namespace), Param::Text(keys), Param::Text(&options.to_string())];
-            let rows = spi::query("SELECT docshard.create_index($1, $2::json, $3::json)", &params)?;
-            made.add(rows.first().map_or("", |row| row.text(0)))?;
-        }
-    }
+        collections::create_indexes(&namespace, &wanted.collect::<Result<Vec<_>>>()?)
+    })?;
     let (was, is) = (before.as_ref().map_or(1, |c| count_of_indexes(c)), count_of_indexes(&*cache::get(&namespace)?));
     let mut answer = json!({
         "numIndexesBefore": was, "numIndexesAfter": is, "createdCollectionAutomatically": before.is_none(),
@@ -214,10 +118,8 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
 /// dropIndexes, and deleteIndexes with its older name: by name, by keys, several names, or all (`*`).
 pub fn drop_indexes(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
-    let which = request.fields.get("index").unwrap_or(&Json::Null).to_string();
-    let params = [Param::Text(&namespace), Param::Text(&which)];
-    let rows = spi::query("SELECT (docshard.drop_indexes($1, $2::json) ->> 'nIndexesWas')::int8", &params)?;
-    Ok(Reply::of(json!({"nIndexesWas": rows.first().map_or(0, |row| row.i64(0))})))
+    let which = request.fields.get("index").unwrap_or(&Json::Null);
+    request.answer(&table::DROP_INDEXES, || collections::drop_indexes(&namespace, which))
 }
 
 fn document(json: &Json) -> Result<Vec<u8>> {
@@ -226,6 +128,7 @@ fn document(json: &Json) -> Result<Vec<u8>> {
 
 /// listIndexes.
 pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
+    request.check_right(&table::LIST_INDEXES)?;
     let namespace = request.namespace()?;
     let collection = cache::get(&namespace)
         .map_err(|_| Error::new(Kind::NamespaceNotFound, format!("ns does not exist: {namespace}")))?;
@@ -272,7 +175,7 @@ fn filtered(request: &Request<'_>, documents: Vec<Vec<u8>>) -> Result<Vec<Vec<u8
 
 /// listCollections.
 pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
-    let name_only = request.fields.flag("nameOnly").unwrap_or(false);
+    let name_only = request.fields.flag("nameOnly");
     let mut documents = Vec::new();
     if request.db == config::DATABASE {
         for name in config::collections() {
@@ -302,7 +205,7 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
 
 /// listDatabases.
 pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
-    let name_only = request.fields.flag("nameOnly").unwrap_or(false);
+    let name_only = request.fields.flag("nameOnly");
     let names = store::databases::all()?.into_iter().map(|database| database.name).chain([config::DATABASE.to_owned()]);
     let (mut documents, mut total) = (Vec::new(), 0);
     for name in names {
@@ -426,9 +329,8 @@ pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
     })))
 }
 
-/// enableSharding, the database's own command.
+/// enableSharding.
 pub fn enable_sharding(request: &Request<'_>) -> Result<Reply> {
     let primary = request.fields.text("primaryShard");
-    call_json("SELECT docshard.enable_sharding($1, $2)", &[Param::Text(request.target_text()), Param::OptText(primary)])
-        .map(Reply::of)
+    request.answer(&table::ENABLE_SHARDING, || shards::enable_sharding(request.target_text(), primary))
 }

@@ -1,9 +1,10 @@
 //! Errors as answers.
 
 use super::reply::{Node, Reply, integer};
+use crate::operation::errors::{code, is_ours};
 use crate::pg::error::Error;
 use crate::pg::{server, transaction::snapshot};
-use docshard_core::error::Kind;
+use crate::router::insert::WriteError;
 use docshard_core::values::document::value::Value;
 
 /// True for errors that must not be made an answer of, as the transaction must not go on, or not commit:
@@ -21,53 +22,6 @@ pub fn must_end_transaction(error: &Error) -> bool {
         b"XX001" | b"XX002" => true,
         _ => false,
     }
-}
-
-/// True if the error has MongoDB's code.
-fn is_ours(error: &Error) -> bool {
-    mongodb(error).is_some()
-}
-
-/// MongoDB's code and name, which docshard's errors say in their detail.
-fn mongodb(error: &Error) -> Option<(i64, &str)> {
-    let rest = error.detail.as_deref()?.strip_prefix("MongoDB error ")?;
-    let (code, rest) = rest.split_once(" (")?;
-    Some((code.parse().ok()?, rest.strip_suffix(").")?))
-}
-
-/// What MongoDB would call an error of PostgreSQL's.
-fn kind_of(sqlstate: &[u8; 5]) -> Kind {
-    match sqlstate {
-        b"23505" => Kind::DuplicateKey,
-        b"42501" => Kind::Unauthorized,
-        b"55P03" => Kind::LockTimeout,
-        b"25006" => Kind::NotWritablePrimary,
-        b"0A000" => Kind::NotImplemented,
-        b"54001" => Kind::DocumentTooDeep,
-        b"XX000" => Kind::InternalError,
-        [b'0', b'8', ..] => Kind::HostUnreachable,
-        [b'4', b'0', ..] => Kind::WriteConflict,
-        [b'5', b'3', ..] => Kind::ExceededMemoryLimit,
-        _ => Kind::UnknownError,
-    }
-}
-
-/// MongoDB's code and name of an error.
-pub fn code(error: &Error) -> (i64, &str) {
-    mongodb(error).unwrap_or_else(|| {
-        let kind = kind_of(&error.sqlstate);
-        (kind.code().into(), kind.name())
-    })
-}
-
-/// True if a document or an operation of a batch is to blame, so that the others may do better. Else the whole command
-/// fails: a connection, a privilege, a lock, the transaction, the server's resources, a node that is no router.
-pub fn is_of_one_operation(error: &Error) -> bool {
-    let state = &error.sqlstate;
-    !matches!(&state[..2], b"08" | b"25" | b"40" | b"53" | b"57" | b"58" | b"XX")
-        && state != b"42501"
-        && state != b"55P03"
-        && code(error).0 != i64::from(Kind::IllegalOperation.code())
 }
 
 /// The answer `{"ok": 0, "code": …, "codeName": …, "errmsg": …}`.
@@ -88,15 +42,6 @@ pub fn shaped(error: &Error) -> Reply {
         reply = reply.with("hint", Value::String(hint.clone()));
     }
     reply
-}
-
-/// An operation of a batch that failed.
-#[derive(Debug)]
-pub struct WriteError {
-    /// its position in the batch
-    pub index: usize,
-    /// why
-    pub error: Error,
 }
 
 /// The field `writeErrors`.

@@ -2,71 +2,55 @@
 
 use super::cursors::{self, FIRST_BATCH, Opening};
 use super::reply::Reply;
-use super::request::{Fields, Request};
+use super::request::Request;
+use crate::operation::arguments::{Arguments, Fields, Form, Type, may, must, number};
+use crate::operation::reading;
+use crate::operation::source::{self, Source};
+use crate::operation::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::router::explain::{Explained, Verbosity, explain as explained};
-use crate::router::options::FindOptions;
 use crate::router::query::Query;
-use crate::router::read;
 use docshard_core::error::Kind;
 use serde_json::{Map, Value as Json, json};
 
-/// Fields of a find that are options of `docshard.find`.
-const OPTIONS: &[&str] = &["sort", "projection", "hint", "min", "max", "collation", "let"];
+/// The id of a cursor that is to be closed.
+const CURSOR_ID: Fields = &[&[must("id", Type::Integer)]];
+/// The field `cursor` of a listing.
+const CURSOR_OPTIONS: Fields = &[&[may("batchSize", Type::Count)]];
 
 /// The options of a find as those of `docshard.find`.
-fn options_of(fields: &Fields<'_>) -> Result<Json> {
-    let mut options = Map::new();
-    for name in OPTIONS {
-        if let Some(value) = fields.get(name) {
-            options.insert((*name).to_owned(), value.clone());
-        }
-    }
-    for name in ["skip", "limit"] {
-        if let Some(n) = fields.count(name)? {
-            options.insert(name.to_owned(), Json::from(n));
-        }
-    }
-    Ok(Json::Object(options))
-}
-
-/// Refuses what asks for something that is not there; false says nothing.
-pub fn refuse(fields: &Fields<'_>, names: &[&str]) -> Result<()> {
-    match names.iter().find(|name| fields.get(name).is_some() && fields.flag(name) != Some(false)) {
-        Some(name) => Err(Error::new(Kind::NotImplemented, format!("the option '{name}' is not supported"))),
-        None => Ok(()),
-    }
+fn options_of(fields: &Arguments<'_>) -> Json {
+    let names = table::FIND.options.iter().flat_map(|group| group.iter()).map(|field| field.name);
+    Json::Object(names.filter_map(|name| Some((name.to_owned(), fields.get(name)?.clone()))).collect::<Map<_, _>>())
 }
 
 /// find.
 pub fn find(request: &Request<'_>) -> Result<Reply> {
+    request.check_right(&table::FIND)?;
     let fields = &request.fields;
-    refuse(fields, &["tailable", "awaitData", "returnKey", "showRecordId"])?;
     let namespace = request.namespace()?;
-    let filter = fields.json_or("filter", "{}");
-    let options = options_of(fields)?;
+    let filter = Source::of(fields.get("filter"));
+    let (_, limit) = (fields.count("skip")?, fields.count("limit")?.filter(|limit| *limit > 0));
     let batch = size(fields.count("batchSize")?, FIRST_BATCH);
-    let limit = fields.count("limit")?.filter(|limit| *limit > 0);
-    let single_batch = fields.flag("singleBatch").unwrap_or(false);
     let opening = Opening {
         namespace: &namespace,
         batch,
-        single_batch,
-        may_expire: !fields.flag("noCursorTimeout").unwrap_or(false),
+        single_batch: fields.flag("singleBatch"),
+        may_expire: !fields.flag("noCursorTimeout"),
     };
     // What ends within one batch needs nothing that outlives the transaction.
     if batch > 0 && limit.is_some_and(|limit| usize::try_from(limit).is_ok_and(|limit| limit <= batch)) {
-        let options = FindOptions::parse(&namespace, &options, "find")?;
-        let query = Query::of_find(&filter, &options)?;
-        let mut documents = read::find(&namespace, &query, &options)?;
+        let mut documents = reading::find(&namespace, filter, &reading::find_options(&namespace, fields)?)?;
         let mut found = Vec::new();
         while let Some(document) = documents.next_document()? {
             found.push(document.bytes().to_vec());
         }
         return Ok(cursors::open_over(&opening, found)?.reply("firstBatch", &namespace));
     }
-    let params = [Param::Text(&namespace), Param::Text(&filter), Param::Text(&options.to_string())];
+    // A portal that outlives the transaction is PostgreSQL's, and made of a statement: its arguments are text.
+    let (filter, options) = (filter.text(), options_of(fields).to_string());
+    let params = [Param::Text(&namespace), Param::Text(&filter), Param::Text(&options)];
     let found = cursors::open(&opening, "SELECT docshard.find($1, $2::json, $3::json)", &params)?;
     Ok(found.reply("firstBatch", &namespace))
 }
@@ -77,7 +61,10 @@ fn size(given: Option<u64>, otherwise: usize) -> usize {
 
 /// getMore.
 pub fn get_more(request: &Request<'_>) -> Result<Reply> {
-    let id = request.fields.integer("getMore")?.unwrap_or(0);
+    let id = number(request.target).and_then(|id| id.as_i64()).ok_or_else(|| {
+        let message = format!("getMore.getMore must be an integer, not {}", request.target);
+        Error::new(Kind::BadValue, message)
+    })?;
     let namespace = format!("{}.{}", request.db, request.fields.text("collection").unwrap_or_default());
     if request.fields.text("collection") == Some("") {
         return Err(Error::new(Kind::InvalidNamespace, "Collection names cannot be empty"));
@@ -92,9 +79,9 @@ pub fn kill_cursors(request: &Request<'_>) -> Result<Reply> {
     let (mut killed, mut unknown) = (Vec::new(), Vec::new());
     for (at, id) in request.fields.array("cursors").iter().enumerate() {
         let holder = json!({ "id": id });
-        let fields = [super::request::must("id", super::request::Type::Integer)];
         let path = format!("{}.cursors.{at}", request.name);
-        let id = Fields::parse(&holder, &path, &fields)?.integer("id")?.unwrap_or(0);
+        let id = Arguments::parse(&holder, Form::Command(&path), CURSOR_ID)?;
+        let id = id.integer("id")?.unwrap_or(0);
         if cursors::kill(id, &namespace)? { &mut killed } else { &mut unknown }.push(id);
     }
     Ok(Reply::of(json!({
@@ -107,8 +94,8 @@ pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Vec<u8>>) 
     let batch = match request.fields.get("cursor") {
         None => None,
         Some(cursor) => {
-            let fields = [super::request::may("batchSize", super::request::Type::Count)];
-            Fields::parse(cursor, &format!("{}.cursor", request.name), &fields)?.count("batchSize")?
+            let path = format!("{}.cursor", request.name);
+            Arguments::parse(cursor, Form::Command(&path), CURSOR_OPTIONS)?.count("batchSize")?
         }
     };
     let opening = Opening { namespace, batch: size(batch, usize::MAX), single_batch: false, may_expire: true };
@@ -118,55 +105,50 @@ pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Vec<u8>>) 
 /// explain: which shards a command for documents would ask, and why. Writes are not done, whatever the verbosity: what is
 /// explained is how their documents are found.
 pub fn explain(request: &Request<'_>) -> Result<Reply> {
+    request.check_right(&table::EXPLAIN)?;
     let verbosity = request.fields.text("verbosity").map(Verbosity::parse).transpose()?.unwrap_or_default();
-    let inner = Request::parse(request.db, request.target())?;
-    let namespace = || inner.namespace();
-    if ["updates", "deletes"].iter().any(|list| inner.fields.array(list).len() > 1) {
-        return Err(Error::new(Kind::InvalidLength, "explained write batches must be of size 1"));
-    }
-    let first = |list: &str, field: &str| -> String {
-        let operation = inner.fields.array(list).first();
-        operation.and_then(|operation| operation.get(field)).map_or_else(|| "{}".to_owned(), Json::to_string)
+    let inner = Request::parse(request.db, request.target, request.commands)?;
+    let first = |list: &str, path, known| -> Result<_> {
+        let operations = inner.fields.array(list);
+        if operations.len() > 1 {
+            return Err(Error::new(Kind::InvalidLength, "explained write batches must be of size 1"));
+        }
+        let parse = |json| Arguments::parse(json, Form::Command(path), known);
+        operations.first().map(parse).transpose()
     };
-    let first_hint = |list: &str| inner.fields.array(list).first().and_then(|operation| operation.get("hint")).cloned();
-    let hint = match inner.spec.name {
-        "update" => first_hint("updates"),
-        "delete" => first_hint("deletes"),
-        _ => inner.fields.get("hint").cloned(),
-    };
-    let (filter, options) = match inner.spec.name {
-        "find" => (
-            inner.fields.json_or("filter", "{}"),
-            FindOptions::parse(&namespace()?, &options_of(&inner.fields)?, "find")?,
-        ),
-        "count" | "distinct" | "findAndModify" => (inner.fields.json_or("query", "{}"), FindOptions::default()),
-        "update" => (first("updates", "q"), FindOptions::default()),
-        "delete" => (first("deletes", "q"), FindOptions::default()),
+    let of_batch = match inner.spec.name {
+        "find" | "count" | "distinct" | "findAndModify" => None,
+        "update" => first("updates", "update.updates", table::UPDATE_ELEMENT)?,
+        "delete" => first("deletes", "delete.deletes", table::DELETE_ELEMENT)?,
         other => {
             let error = Error::new(Kind::CommandNotFound, format!("Explain failed due to unknown command: {other}"));
             let known: Vec<_> = ["find", "count", "distinct", "update", "delete", "findAndModify"].into();
             return Err(error.with_hint(format!("Commands that can be explained: {}.", known.join(", "))));
         }
     };
-    let query = Query::of_find(&filter, &FindOptions { hint, ..options.clone() })?;
-    let namespace = namespace()?;
+    let arguments = of_batch.unwrap_or(inner.fields);
+    let filter = Source::of(arguments.get("filter"));
+    let namespace = inner.namespace()?;
+    let explain = |query: &Query, what| explained(&namespace, query, what, verbosity);
+    let plain = || source::query(filter, None, arguments.get("hint"));
     let mut plan = match inner.spec.name {
-        "find" => explained(&namespace, &query, Explained::Find(&options), verbosity)?,
+        "find" => {
+            arguments.count("limit")?;
+            let options = reading::find_options(&namespace, &arguments)?;
+            explain(&reading::find_query(filter, &options)?, Explained::Find(&options))?
+        }
         "count" => {
-            let (query, options) = super::documents::counted(&inner)?;
-            explained(&namespace, &query, Explained::Count(&options), verbosity)?
+            let (query, options) = super::documents::counted(&inner)?.parts(&namespace)?;
+            explain(&query, Explained::Count(&options))?
         }
-        "distinct" => {
-            let field = inner.fields.text("key").unwrap_or_default();
-            explained(&namespace, &query, Explained::Distinct(field), verbosity)?
-        }
-        _ => explained(&namespace, &query, Explained::Write, verbosity)?,
+        "distinct" => explain(&plain()?, Explained::Distinct(inner.fields.text("key").unwrap_or_default()))?,
+        _ => explain(&plain()?, Explained::Write)?,
     };
     let run = plan.as_object_mut().and_then(|plan| plan.remove("executionStats"));
     let mut reply = json!({
         "queryPlanner": {
             "namespace": namespace,
-            "parsedQuery": { "text": filter },
+            "parsedQuery": { "text": filter.text() },
             "winningPlan": plan,
         },
     });
@@ -174,6 +156,6 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
         reply["executionStats"] = run;
     }
     reply["serverInfo"] = super::information::server()?;
-    reply["command"] = json!({ "text": request.target().to_string() });
+    reply["command"] = json!({ "text": request.target.to_string() });
     Ok(Reply::of(reply))
 }

@@ -1,9 +1,9 @@
 //! What the server says about itself: ping, hello, buildInfo, listCommands, getLastError.
 
-use super::failure;
 use super::reply::{Node, Reply};
 use super::request::Request;
-use super::table::COMMANDS;
+use crate::operation::errors;
+use crate::operation::writing::MAX_BATCH;
 use crate::pg::error::Result;
 use crate::pg::spi;
 use docshard_core::values::document::value::Value;
@@ -34,7 +34,7 @@ pub fn note_outcome(request: &Request<'_>, outcome: &Result<Reply>) {
     }
     let mut last = Last::default();
     let fail = |error| {
-        let (code, name) = failure::code(error);
+        let (code, name) = errors::code(error);
         Some((code, name.to_owned(), error.message.clone()))
     };
     match outcome {
@@ -116,7 +116,7 @@ pub fn hello(request: &Request<'_>) -> Result<Reply> {
         "msg": "isdbgrid",
         "maxBsonObjectSize": MAX_DOCUMENT_BYTES,
         "maxMessageSizeBytes": 48_000_000,
-        "maxWriteBatchSize": super::write::MAX_BATCH,
+        "maxWriteBatchSize": MAX_BATCH,
         "localTime": {"$date": now},
         "connectionId": std::process::id(),
         "minWireVersion": 0,
@@ -162,8 +162,9 @@ pub fn server() -> Result<Json> {
 }
 
 /// listCommands: the table.
-pub fn list_commands(_request: &Request<'_>) -> Result<Reply> {
-    let commands: Map<String, Json> = COMMANDS
+pub fn list_commands(request: &Request<'_>) -> Result<Reply> {
+    let commands: Map<String, Json> = request
+        .commands
         .iter()
         .map(|command| {
             let shown = json!({
@@ -172,7 +173,8 @@ pub fn list_commands(_request: &Request<'_>) -> Result<Reply> {
                 "secondaryOk": !command.writes,
                 "requiresAuth": true,
                 "aliases": command.aliases,
-                "fields": command.fields.iter().map(|field| field.name).collect::<Vec<_>>(),
+                "fields": command.fields.iter().flat_map(|group| group.iter()).map(|field| field.name).collect::<Vec<_>>(),
+                "functions": command.operations.iter().map(|operation| operation.function).collect::<Vec<_>>(),
             });
             (command.name.to_owned(), shown)
         })

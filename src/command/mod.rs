@@ -1,11 +1,13 @@
 //! `docshard.run_command(db, command)`: MongoDB's command documents, answered as its server would.
 //!
 //! * [`table`]: every command as data: its names, its fields with their types, where it may run, and what runs it.
-//! * [`request`]: a command document, checked against its entry.
+//! * [`request`]: what an entry is, and a command document, checked against one.
 //! * [`reply`], [`failure`]: answers and errors in MongoDB's shapes, and which errors are never shaped.
 //! * [`documents`], [`write`], [`find`], [`cursors`]: the commands for documents.
-//! * [`collections`], [`cluster`], [`information`]: the others. Administration goes through the SQL functions of schema
-//!   `docshard`, so that whoever may run these may run the command, and nobody else.
+//! * [`collections`], [`cluster`], [`information`]: the others.
+//!
+//! What a command does is an operation (`crate::operation`), as of an SQL function of schema `docshard`: whoever may execute
+//! that function may run the command, and nobody else. The entries of [`table`] say which.
 //!
 //! INVARIANT: a command runs in a subtransaction. What answers `ok: 0` has left nothing behind; what must end the whole
 //! transaction (a cancel, a serialization failure in a transaction block) is raised as PostgreSQL's ERROR.
@@ -53,7 +55,7 @@ pub fn builds_indexes(command: &Json) -> bool {
 
 fn answer(db: &str, command: &Json) -> Result<Reply> {
     let json = command.parse()?;
-    let request = Request::parse(db, &json)?;
+    let request = Request::parse(db, &json, table::COMMANDS)?;
     let deadline = request.max_time_ms()?.map(Deadline::after);
     let run = || -> Result<Reply> {
         shards::check_router()?;
@@ -63,7 +65,7 @@ fn answer(db: &str, command: &Json) -> Result<Reply> {
             return Err(Error::new(Kind::Unauthorized, message)
                 .with_hint("The first argument is the database: run_command('admin', …)."));
         }
-        (request.spec.run)(&request)
+        request.run()
     };
     let outcome = attempt(run).map_err(|error| match &deadline {
         Some(deadline) if &error.sqlstate == b"57014" && deadline.is_over() => {

@@ -1,79 +1,42 @@
-//! A command document, checked: every field is known and of its type, required ones are there.
+//! Commands as data, and a command document, checked against its entry.
 
-use super::table::{self, Command};
+use super::reply::Reply;
 use crate::catalog::namespace;
+use crate::operation::arguments::{Arguments, Conflict, Field, Fields, Type, may, mismatch, type_name};
+use crate::operation::rights;
+use crate::operation::table::Operation;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
-use docshard_core::values::document::ext_json;
-use docshard_core::values::document::number::Number;
-use docshard_core::values::document::value::Value;
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
-/// The types a field takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
-    /// anything
-    Any,
-    /// a string
-    String,
-    /// true or false; a number counts as whether it differs from 0
-    Bool,
-    /// true or false only
-    StrictBool,
-    /// an integral number
-    Integer,
-    /// as `Integer`, and not negative
-    Count,
-    /// an object
-    Object,
-    /// an array
-    Array,
-}
+/// What runs a command.
+pub type Run = fn(&Request<'_>) -> Result<Reply>;
 
-impl Type {
-    fn takes(self, json: &Json) -> bool {
-        match self {
-            Type::Any => true,
-            Type::String => json.is_string(),
-            Type::Bool => json.is_boolean() || number(json).is_some(),
-            Type::StrictBool => json.is_boolean(),
-            Type::Integer | Type::Count => number(json).is_some(),
-            Type::Object => json.is_object(),
-            Type::Array => json.is_array(),
-        }
-    }
-
-    fn wanted(self) -> &'static str {
-        match self {
-            Type::Any => "any",
-            Type::String => "'string'",
-            Type::Bool | Type::StrictBool => "'bool'",
-            Type::Integer | Type::Count => "'[int, long, double, decimal]'",
-            Type::Object => "'object'",
-            Type::Array => "'array'",
-        }
-    }
-}
-
-/// A field of a command.
-#[derive(Clone, Copy, Debug)]
-pub struct Field {
+/// A command.
+#[derive(Debug)]
+pub struct Command {
     /// its name
     pub name: &'static str,
-    /// what it takes
-    pub kind: Type,
-    /// it must be given
-    pub required: bool,
-}
-
-/// A field that may be left out.
-pub const fn may(name: &'static str, kind: Type) -> Field {
-    Field { name, kind, required: false }
-}
-
-/// A field that must be given.
-pub const fn must(name: &'static str, kind: Type) -> Field {
-    Field { name, kind, required: true }
+    /// other names of it
+    pub aliases: &'static [&'static str],
+    /// what the field takes that names it
+    pub target: Type,
+    /// that field is the name of a collection
+    pub is_of_collection: bool,
+    /// its other fields
+    pub fields: Fields,
+    /// what excludes what of these
+    pub conflicts: &'static [Conflict],
+    /// the operations that it may run: the caller must have the right to do each that it runs
+    pub operations: &'static [&'static Operation],
+    /// it runs in the database `admin` only
+    pub admin_only: bool,
+    /// it changes something
+    pub writes: bool,
+    /// what it does
+    pub help: &'static str,
+    /// what runs it
+    pub run: Run,
 }
 
 /// Fields of every command. Sessions, and reading and writing concerns, say nothing new to PostgreSQL, which is always
@@ -95,86 +58,6 @@ const GENERIC: &[Field] = &[
 /// Fields of MongoDB's transactions, which are PostgreSQL's here.
 const TRANSACTIONAL: &[&str] = &["txnNumber", "autocommit", "startTransaction", "stmtId", "stmtIds"];
 
-/// Fields of an object, each known and of its type.
-#[derive(Clone, Copy, Debug)]
-pub struct Fields<'a> {
-    map: &'a Map<String, Json>,
-    /// the path to it, for messages
-    path: &'a str,
-}
-
-impl<'a> Fields<'a> {
-    /// Checks an object inside a command.
-    ///
-    /// # Errors
-    /// `UnknownOption`, `TypeMismatch`, `Location40414`.
-    pub fn parse(json: &'a Json, path: &'a str, known: &[Field]) -> Result<Self> {
-        let Json::Object(map) = json else {
-            return Err(mismatch(path, json, Type::Object));
-        };
-        check(map, path, &[known])?;
-        Ok(Self { map, path })
-    }
-
-    /// A field's value; null counts as left out.
-    pub fn get(&self, name: &str) -> Option<&'a Json> {
-        self.map.get(name).filter(|value| !value.is_null())
-    }
-
-    /// A string.
-    pub fn text(&self, name: &str) -> Option<&'a str> {
-        self.get(name).and_then(Json::as_str)
-    }
-
-    /// An array's elements; none if it is left out.
-    pub fn array(&self, name: &str) -> &'a [Json] {
-        self.get(name).and_then(Json::as_array).map_or(&[], Vec::as_slice)
-    }
-
-    /// A truth.
-    pub fn flag(&self, name: &str) -> Option<bool> {
-        match self.get(name)? {
-            Json::Bool(value) => Some(*value),
-            other => number(other).map(|number| number.to_f64() != 0.0),
-        }
-    }
-
-    /// An integer.
-    ///
-    /// # Errors
-    /// `BadValue` for a fraction.
-    pub fn integer(&self, name: &str) -> Result<Option<i64>> {
-        let Some(json) = self.get(name) else { return Ok(None) };
-        match number(json) {
-            Some(number) if number.as_i64().is_some() => Ok(number.as_i64()),
-            Some(Number::Double(d)) if d.fract() == 0.0 && d.abs() < 9e18 => Ok(Some(d as i64)),
-            _ => Err(Error::new(Kind::BadValue, format!("{}.{name} must be an integer, not {json}", self.path))),
-        }
-    }
-
-    /// A number without its fraction.
-    pub fn truncated(&self, name: &str) -> Option<i64> {
-        self.get(name).and_then(number).map(|number| number.to_i64_truncated())
-    }
-
-    /// An integer that is not negative; a fraction is cut off.
-    ///
-    /// # Errors
-    /// `Location51024` for a negative one.
-    pub fn count(&self, name: &str) -> Result<Option<u64>> {
-        let Some(n) = self.truncated(name) else { return Ok(None) };
-        u64::try_from(n).map(Some).map_err(|_| {
-            let message = format!("BSON field '{name}' value must be >= 0, actual value '{n}'");
-            Error::new(Kind::Location51024, message)
-        })
-    }
-
-    /// The text of a JSON value; `otherwise` if it is left out.
-    pub fn json_or(&self, name: &str, otherwise: &str) -> String {
-        self.get(name).map_or_else(|| otherwise.to_owned(), Json::to_string)
-    }
-}
-
 /// A command that is to be run.
 #[derive(Debug)]
 pub struct Request<'a> {
@@ -182,10 +65,15 @@ pub struct Request<'a> {
     pub db: &'a str,
     /// its name as given
     pub name: &'a str,
+    /// all commands
+    pub commands: &'static [Command],
     /// its entry
     pub spec: &'static Command,
-    /// its fields; the first, which names it, too
-    pub fields: Fields<'a>,
+    /// its fields but the first
+    pub fields: Arguments<'a>,
+    /// the value of the first field, which names the command
+    pub target: &'a Json,
+    generic: Arguments<'a>,
 }
 
 impl<'a> Request<'a> {
@@ -193,7 +81,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// `TypeMismatch`, `CommandNotFound`, `UnknownOption`, `Location40414`.
-    pub fn parse(db: &'a str, json: &'a Json) -> Result<Self> {
+    pub fn parse(db: &'a str, json: &'a Json, commands: &'static [Command]) -> Result<Self> {
         let Json::Object(map) = json else {
             return Err(Error::new(Kind::TypeMismatch, "a command must be a JSON object"));
         };
@@ -201,48 +89,82 @@ impl<'a> Request<'a> {
             return Err(Error::new(Kind::CommandNotFound, "no such command: ''")
                 .with_hint("The first field of a command is its name."));
         };
-        let spec = table::find(name).ok_or_else(|| {
+        let is_it = |command: &&Command| command.name == name || command.aliases.contains(&name.as_str());
+        let spec = commands.iter().find(is_it).ok_or_else(|| {
             Error::new(Kind::CommandNotFound, format!("no such command: '{name}'"))
                 .with_hint("The first field of a command is its name; {\"listCommands\": 1} lists them.")
         })?;
-        let first = Field { name: "", kind: spec.target, required: true };
-        if !first.kind.takes(target) || (target.is_null() && first.kind != Type::Any) {
-            let kind = if spec.is_of_collection { Kind::BadValue } else { Kind::TypeMismatch };
-            let found = type_name(target);
-            return Err(Error::new(
-                kind,
-                if spec.is_of_collection {
-                    format!("collection name has invalid type {found}")
-                } else {
-                    mismatch(&format!("{name}.{name}"), target, first.kind).message
-                },
-            ));
+        if !spec.target.takes(target) || (target.is_null() && spec.target != Type::Any) {
+            return Err(if spec.is_of_collection {
+                let message = format!("collection name has invalid type {}", type_name(target));
+                Error::new(Kind::BadValue, message)
+            } else {
+                mismatch(&format!("{name}.{name}"), target, spec.target)
+            });
         }
         if let Some(field) = TRANSACTIONAL.iter().find(|field| map.contains_key(**field)) {
             let message = format!("'{field}': transactions are PostgreSQL's own");
             return Err(Error::new(Kind::IllegalOperation, message)
                 .with_hint("Run the commands between BEGIN and COMMIT; a single one is atomic by itself."));
         }
-        check(&map.iter().skip(1).collect::<Vec<_>>().as_slice(), name, &[spec.fields, GENERIC])?;
-        let fields = Fields { map, path: name };
-        if let Some(other) = fields.text("$db").filter(|other| *other != db) {
+        let (fields, generic) = Arguments::of_command(map, name, spec.fields, &[GENERIC])?;
+        if let Some(other) = generic.text("$db").filter(|other| *other != db) {
             let message = format!("the command is for the database '{other}' and was run in '{db}'");
             return Err(Error::new(Kind::InvalidNamespace, message));
         }
-        if fields.text("apiVersion").is_some_and(|version| version != "1") {
+        if generic.text("apiVersion").is_some_and(|version| version != "1") {
             return Err(Error::new(Kind::APIVersionError, "API version must be \"1\""));
         }
-        Ok(Self { db, name, spec, fields })
+        Ok(Self { db, name, commands, spec, fields, target, generic })
     }
 
-    /// The value of the field that names the command.
-    pub fn target(&self) -> &'a Json {
-        self.fields.map.get(self.name).unwrap_or(&Json::Null)
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of its fields' conflicts, and its own.
+    pub fn run(&self) -> Result<Reply> {
+        self.fields.check_conflicts(self.spec.conflicts)?;
+        (self.spec.run)(self)
     }
 
-    /// That value, if it is a string.
+    /// Makes sure that the caller has the right to do an operation, which then runs as the caller: see [`rights::check`].
+    ///
+    /// # Errors
+    /// As [`rights::check`].
+    pub fn check_right(&self, operation: &'static Operation) -> Result<()> {
+        self.check_listed(operation)?;
+        rights::check(operation)
+    }
+
+    /// Administrates, with the rights of an operation: see [`rights::with_rights_of`].
+    ///
+    /// # Errors
+    /// As [`rights::with_rights_of`].
+    pub fn administer<T>(&self, operation: &'static Operation, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.check_listed(operation)?;
+        rights::with_rights_of(operation, work)
+    }
+
+    /// The same; what `work` answers is the command's answer.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn answer(&self, operation: &'static Operation, work: impl FnOnce() -> Result<Json>) -> Result<Reply> {
+        self.administer(operation, work).map(Reply::of)
+    }
+
+    /// A command runs what its entry says, from which documentation and tests are made, and nothing else.
+    fn check_listed(&self, operation: &'static Operation) -> Result<()> {
+        if self.spec.operations.iter().any(|listed| std::ptr::eq(*listed, operation)) {
+            return Ok(());
+        }
+        let message = format!("{} is not listed to run {}", self.spec.name, operation.function);
+        Err(Error::new(Kind::InternalError, message))
+    }
+
+    /// The target, if it is a string.
     pub fn target_text(&self) -> &'a str {
-        self.target().as_str().unwrap_or_default()
+        self.target.as_str().unwrap_or_default()
     }
 
     /// The namespace of the collection that names the command.
@@ -260,7 +182,7 @@ impl<'a> Request<'a> {
     /// # Errors
     /// `BadValue`.
     pub fn max_time_ms(&self) -> Result<Option<i64>> {
-        match self.fields.integer("maxTimeMS")? {
+        match self.generic.integer("maxTimeMS")? {
             None | Some(0) => Ok(None),
             Some(n) if (0..=i64::from(i32::MAX)).contains(&n) => Ok(Some(n)),
             Some(n) => {
@@ -269,78 +191,4 @@ impl<'a> Request<'a> {
             }
         }
     }
-}
-
-/// A number in any form of Extended JSON.
-pub fn number(json: &Json) -> Option<Number> {
-    match json {
-        Json::Number(_) | Json::Object(_) => match ext_json::from_json(json) {
-            Ok(Value::Number(number)) => Some(number),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// The fields of an object, in order.
-trait Pairs {
-    fn pairs(&self) -> impl Iterator<Item = (&String, &Json)>;
-}
-
-impl Pairs for Map<String, Json> {
-    fn pairs(&self) -> impl Iterator<Item = (&String, &Json)> {
-        self.iter()
-    }
-}
-
-impl Pairs for &[(&String, &Json)] {
-    fn pairs(&self) -> impl Iterator<Item = (&String, &Json)> {
-        self.iter().copied()
-    }
-}
-
-fn check(given: &impl Pairs, path: &str, known: &[&[Field]]) -> Result<()> {
-    let find = |name: &str| known.iter().flat_map(|fields| fields.iter()).find(|field| field.name == name);
-    for (name, value) in given.pairs() {
-        let Some(field) = find(name) else {
-            let names: Vec<_> = known[0].iter().map(|field| field.name).collect();
-            let error = Error::new(Kind::UnknownOption, format!("BSON field '{path}.{name}' is an unknown field."));
-            return Err(if names.is_empty() {
-                error
-            } else {
-                error.with_hint(format!("Fields are: {}.", names.join(", ")))
-            });
-        };
-        if !value.is_null() && !field.kind.takes(value) {
-            return Err(mismatch(&format!("{path}.{name}"), value, field.kind));
-        }
-    }
-    let missing = |field: &&Field| field.required && !given.pairs().any(|(name, _)| name == field.name);
-    match known[0].iter().find(missing) {
-        None => Ok(()),
-        Some(field) => {
-            let message = format!("BSON field '{path}.{}' is missing but a required field", field.name);
-            Err(Error::new(Kind::Location40414, message))
-        }
-    }
-}
-
-fn type_name(json: &Json) -> &'static str {
-    match json {
-        Json::Null => "null",
-        Json::Bool(_) => "bool",
-        Json::String(_) => "string",
-        Json::Array(_) => "array",
-        other => ext_json::from_json(other).map_or("object", |value| value.type_name()),
-    }
-}
-
-fn mismatch(path: &str, found: &Json, wanted: Type) -> Error {
-    let message = format!(
-        "BSON field '{path}' is the wrong type '{}', expected type{} {}",
-        type_name(found),
-        if wanted.wanted().starts_with("'[") { "s" } else { "" },
-        wanted.wanted()
-    );
-    Error::new(Kind::TypeMismatch, message)
 }

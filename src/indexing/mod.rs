@@ -31,11 +31,8 @@ use crate::pg::process::job;
 use crate::pg::server::{foreign_server_oid, lock_timeout_ms};
 use crate::pg::transaction::snapshot::IgnoredByIndexBuilds;
 use crate::pg::{client::sole_call, transaction};
-use crate::router::options::Options;
 use docshard_core::error::Kind;
-use docshard_core::query::index::Partial;
 use serde_json::{Value as Json, json};
-use std::rc::Rc;
 
 pub use clear::sweep;
 
@@ -44,37 +41,6 @@ const BUILD: &str = "build indexes";
 /// Makes the job known; called from `_PG_init`.
 pub fn init() {
     job::register(BUILD, |request| Ok(json!(build_all(request)?)));
-}
-
-/// What an index may have beside its keys.
-pub const OPTIONS: &[&str] = &[
-    "name",
-    "unique",
-    "hidden",
-    "expireAfterSeconds",
-    "sparse",
-    "partialFilterExpression",
-    "collation",
-    "wildcardProjection",
-];
-
-/// The options of an index of a collection, of those in [`OPTIONS`].
-///
-/// # Errors
-/// `TypeMismatch`; those of collations and partial filters.
-pub fn options<'a>(namespace: &str, given: &Options<'a>) -> Result<IndexOptions<'a>> {
-    let collation = indexes::collation(namespace, given.get("collation"))?;
-    let partial = given.get("partialFilterExpression");
-    Ok(IndexOptions {
-        name: given.text("name")?,
-        unique: given.boolean("unique")?.unwrap_or(false),
-        hidden: given.boolean("hidden")?.unwrap_or(false),
-        expire_after_s: given.integer("expireAfterSeconds")?,
-        sparse: given.boolean("sparse")?.unwrap_or(false),
-        partial: partial.map(|json| Partial::parse(json, collation.as_deref())).transpose()?.map(Rc::new),
-        collation,
-        wildcard_projection: given.get("wildcardProjection"),
-    })
 }
 
 /// True if indexes of a collection are better built this way: the caller's statement is nothing else, and the collection

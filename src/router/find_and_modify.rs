@@ -30,16 +30,6 @@ pub fn projection(json: Option<&Json>, query: &Query) -> Result<Option<Projectio
     Ok(Some(Projection::read(&crate::pg::datum::json::parse(&text)?)?))
 }
 
-/// Which of its states a changed document is answered in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Returned {
-    /// as it was
-    #[default]
-    Before,
-    /// as it has become
-    After,
-}
-
 /// A change, or the deletion, of the first document that matches.
 #[derive(Debug)]
 pub struct FindAndModify<'a> {
@@ -51,8 +41,8 @@ pub struct FindAndModify<'a> {
     pub sort: Option<(Sort, String)>,
     /// which fields are answered; None: all
     pub projection: Option<Projection>,
-    /// which state is answered; of a deleted document it is always the one before
-    pub returned: Returned,
+    /// a changed document is answered as it has become, not as it was
+    pub new: bool,
     /// insert a document if none matched
     pub upsert: bool,
 }
@@ -73,7 +63,7 @@ pub struct Found {
 /// # Errors
 /// `BadValue` for a positional projection of the state after; those of [`single_write::write`].
 pub fn find_and_modify(namespace: &str, operation: &FindAndModify<'_>) -> Result<Found> {
-    let after = operation.returned == Returned::After && operation.modification.is_some();
+    let after = operation.new && operation.modification.is_some();
     // Changed, the document may no longer have the element by which it was found.
     if after && operation.projection.as_ref().is_some_and(Projection::is_positional) {
         let message = "cannot use a positional projection and return the new document";

@@ -6,6 +6,8 @@ use crate::pg::error::{Error, Result};
 use crate::pg::memory::recently_used::RecentlyUsed;
 use docshard_core::error::Kind;
 use docshard_core::query::update::{Compiled, Instruction, Style, Update};
+use serde_json::Value as Json;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -34,29 +36,37 @@ impl Modification {
         KEPT.with_borrow(|kept| kept.find(|(known, text)| *known == style && text == update))
     }
 
-    /// Parses an update of the documents that `query` finds; `array_filters` is a JSON array. The present time is the
-    /// time of `$currentDate`, on all shards and in all attempts.
+    /// Parses an update of the documents that `query` finds, unless one of the same `text` is kept; `array_filters` is a JSON
+    /// array. The present time is the time of `$currentDate`, on all shards and in all attempts.
     ///
     /// # Errors
-    /// Those of [`Instruction::compile`].
-    pub fn parse(update: &str, style: Style, array_filters: Option<&str>, query: &Query) -> Result<Rc<Self>> {
+    /// Those of `update` and of [`Instruction::compile`].
+    pub fn parse<'u>(
+        text: &str,
+        update: impl FnOnce() -> Result<Cow<'u, Json>>,
+        style: Style,
+        array_filters: Option<&Json>,
+        query: &Query,
+    ) -> Result<Rc<Self>> {
         let setting = query.setting.as_ref();
-        let may_be_kept = array_filters.is_none() && setting.is_none() && update.len() <= LONGEST_KEPT;
-        if may_be_kept && let Some(known) = Self::kept(update, style) {
+        let may_be_kept = array_filters.is_none() && setting.is_none() && text.len() <= LONGEST_KEPT;
+        if may_be_kept && let Some(known) = Self::kept(text, style) {
             return Ok(known);
         }
+        let update = update()?;
         let instruction = Instruction {
-            update,
+            update: &update,
+            text,
             style,
             array_filters,
             filter: &query.text,
             now: options::now(),
             environment: setting,
         };
-        let Compiled { update: parsed, text, is_lasting } = instruction.compile()?;
-        let modification = Rc::new(Self { update: parsed, text });
+        let Compiled { update: parsed, text: compiled, is_lasting } = instruction.compile()?;
+        let modification = Rc::new(Self { update: parsed, text: compiled });
         if may_be_kept && is_lasting {
-            KEPT.with_borrow_mut(|kept| kept.keep((style, update.to_owned()), Rc::clone(&modification)));
+            KEPT.with_borrow_mut(|kept| kept.keep((style, text.to_owned()), Rc::clone(&modification)));
         }
         Ok(modification)
     }

@@ -1,6 +1,6 @@
 //! The documents that a statement is about: a filter, and what it is to be run with.
 
-use super::options::{self, FindOptions};
+use super::options;
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::targeting;
@@ -40,13 +40,20 @@ impl Query {
     /// # Errors
     /// What the filter's and the setting's parsers refuse.
     pub fn parse_in(text: &str, setting: Option<&Json>) -> Result<Self> {
-        let json = crate::pg::datum::json::parse(text)?;
+        Self::of(&crate::pg::datum::json::parse(text)?, text, setting)
+    }
+
+    /// The same of a filter that was parsed as JSON; `text` is that JSON's text.
+    ///
+    /// # Errors
+    /// As [`parse_in`](Self::parse_in).
+    pub fn of(json: &Json, text: &str, setting: Option<&Json>) -> Result<Self> {
         let mut setting = setting.cloned();
         if text.contains("$$NOW") && setting.as_ref().is_none_or(|setting| setting.get("now").is_none()) {
             let fields = setting.get_or_insert_with(|| Json::Object(serde_json::Map::new()));
             fields["now"] = Json::from(options::now());
         }
-        let filter = Filter::parse_in(&json, &options::parsed_setting(setting.as_ref())?)?;
+        let filter = Filter::parse_in(json, &options::parsed_setting(setting.as_ref())?)?;
         Ok(Self { filter, text: envelope::wrap(text, setting.as_ref(), None), setting, hint: None, bounds: None })
     }
 
@@ -62,15 +69,6 @@ impl Query {
             Some(_) => return Err(Error::new(Kind::FailedToParse, "hint must be a string or an object")),
         };
         Ok(Self { hint, ..self })
-    }
-
-    /// The query of a find.
-    ///
-    /// # Errors
-    /// Those of [`parse_in`](Self::parse_in) and [`hinted`](Self::hinted).
-    pub fn of_find(filter: &str, options: &FindOptions) -> Result<Self> {
-        let query = Self::parse_in(filter, options.setting.as_ref())?.hinted(options.hint.as_ref())?;
-        Ok(Self { bounds: options.bounds.clone(), ..query })
     }
 
     /// The shard keys that matching documents can have.

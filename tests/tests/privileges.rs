@@ -3,7 +3,8 @@
 
 use docshard_tests::{Cluster, Node};
 use postgres::{Client, SimpleQueryMessage};
-use std::collections::BTreeMap;
+use serde_json::{Value as Json, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 const TABLE: &str = include_str!("../privileges.txt");
@@ -408,4 +409,164 @@ fn nobody_reaches_a_shard_by_its_servers() {
             assert_eq!(client.query_one(told, &[]).unwrap().get::<_, i64>(0), 0, "{role} at {}", node.name);
         }
     }
+}
+
+/// Commands, each with the function that it is like: all that there are, see [`commands_demand_the_right_of_their_function`].
+fn commands() -> Vec<(&'static str, &'static str, Json)> {
+    let find = json!({"k": 1});
+    vec![
+        ("test", "insert_many", json!({"insert": "own", "documents": [{"k": 1}]})),
+        ("test", "update_one", json!({"update": "own", "updates": [{"q": find, "u": {"$set": {"n": 1}}}]})),
+        (
+            "test",
+            "update_many",
+            json!({"update": "own", "updates": [{"q": find, "u": {"$set": {"n": 1}}, "multi": true}]}),
+        ),
+        ("test", "replace_one", json!({"update": "own", "updates": [{"q": find, "u": {"k": 1}}]})),
+        ("test", "delete_one", json!({"delete": "own", "deletes": [{"q": find, "limit": 1}]})),
+        ("test", "delete_many", json!({"delete": "own", "deletes": [{"q": find, "limit": 0}]})),
+        ("test", "find", json!({"find": "own"})),
+        ("test", "find", json!({"find": "own", "limit": 1})),
+        ("test", "count_documents", json!({"count": "own"})),
+        ("test", "distinct", json!({"distinct": "own", "key": "k"})),
+        ("test", "find_and_modify", json!({"findAndModify": "own", "query": find, "remove": true})),
+        ("test", "explain", json!({"explain": {"find": "own"}})),
+        ("test", "create_collection", json!({"create": "new"})),
+        ("test", "drop_collection", json!({"drop": "own"})),
+        ("test", "drop_database", json!({"dropDatabase": 1})),
+        ("test", "create_index", json!({"createIndexes": "own", "indexes": [{"key": {"m": 1}, "name": "m_1"}]})),
+        ("test", "drop_indexes", json!({"dropIndexes": "own", "index": "*"})),
+        ("test", "list_indexes", json!({"listIndexes": "own"})),
+        ("admin", "add_shard", json!({"addShard": "host=127.0.0.1 port=1 dbname=none", "name": "new"})),
+        ("admin", "remove_shard", json!({"removeShard": "none"})),
+        ("admin", "list_shards", json!({"listShards": 1})),
+        ("admin", "list_shards", json!({"getShardMap": 1})),
+        ("admin", "set_setting", json!({"flushRouterConfig": 1})),
+        ("admin", "enable_sharding", json!({"enableSharding": "new"})),
+        ("admin", "shard_collection", json!({"shardCollection": "test.new", "key": {"k": 1}})),
+        ("admin", "split_at", json!({"split": "test.own", "middle": {"k": 5}})),
+        ("admin", "split_find", json!({"split": "test.own", "find": find})),
+        ("admin", "split_find", json!({"split": "test.own", "bounds": [{"k": {"$minKey": 1}}, {"k": 100}]})),
+        ("admin", "move_chunk", json!({"moveChunk": "test.own", "find": find, "to": "shard0"})),
+        (
+            "admin",
+            "move_range",
+            json!({"moveChunk": "test.own", "bounds": [{"k": {"$minKey": 1}}, {"k": 100}], "to": "shard0"}),
+        ),
+        (
+            "admin",
+            "move_range",
+            json!({"moveRange": "test.own", "min": {"k": 1}, "max": {"k": 2}, "toShard": "shard0"}),
+        ),
+        (
+            "admin",
+            "merge_chunks",
+            json!({"mergeChunks": "test.own", "bounds": [{"k": {"$minKey": 1}}, {"k": {"$maxKey": 1}}]}),
+        ),
+        ("admin", "clear_jumbo_flag", json!({"clearJumboFlag": "test.own", "find": find})),
+        ("admin", "move_primary", json!({"movePrimary": "test", "to": "shard0"})),
+        ("admin", "add_shard_to_zone", json!({"addShardToZone": "shard0", "zone": "z"})),
+        ("admin", "remove_shard_from_zone", json!({"removeShardFromZone": "shard0", "zone": "z"})),
+        (
+            "admin",
+            "update_zone_key_range",
+            json!({"updateZoneKeyRange": "test.own", "min": {"k": 1}, "max": {"k": 2}, "zone": null}),
+        ),
+        ("admin", "start_balancer", json!({"balancerStart": 1})),
+        ("admin", "stop_balancer", json!({"balancerStop": 1})),
+        ("admin", "balancer_status", json!({"balancerStatus": 1})),
+        ("admin", "balancer_collection_status", json!({"balancerCollectionStatus": "test.own"})),
+        (
+            "admin",
+            "configure_collection_balancing",
+            json!({"configureCollectionBalancing": "test.own", "chunkSize": 1}),
+        ),
+    ]
+}
+
+/// Commands that are like no function: what they tell is what every role that reaches the router can read, or is the
+/// session's own.
+const OF_NO_FUNCTION: &[&str] = &[
+    "buildInfo",
+    "collStats",
+    "dbStats",
+    "getLastError",
+    "getMore",
+    "hello",
+    "killCursors",
+    "listCollections",
+    "listCommands",
+    "listDatabases",
+    "ping",
+];
+
+/// What a command answers; nothing stays of it.
+fn run_command(client: &mut Client, db: &str, command: &Json) -> Json {
+    let mut transaction = client.transaction().expect("a transaction");
+    let sql = "SELECT docshard.run_command($1, $2::text::json)::text";
+    let row = transaction.query_one(sql, &[&db, &command.to_string()]).unwrap_or_else(|e| panic!("{command}: {e:?}"));
+    serde_json::from_str(row.get(0)).expect("JSON")
+}
+
+/// Whoever may not execute a function may not run the command that is like it either, and whoever may can. The commands are
+/// those that `listCommands` tells of, with their functions, so a new one has to be here.
+#[test]
+fn commands_demand_the_right_of_their_function() {
+    let (cluster, _) = cluster();
+    let router = &cluster.router;
+    let mut listed: BTreeSet<(String, String)> = BTreeSet::new();
+    let mut of_none = Vec::new();
+    let mut admin = router.client();
+    for (command, entry) in
+        run_command(&mut admin, "test", &json!({"listCommands": 1}))["commands"].as_object().unwrap()
+    {
+        let functions = entry["functions"].as_array().unwrap();
+        listed.extend(functions.iter().map(|function| (command.clone(), function.as_str().unwrap().to_owned())));
+        if functions.is_empty() {
+            of_none.push(command.clone());
+        }
+    }
+    of_none.sort();
+    assert_eq!(of_none, OF_NO_FUNCTION);
+    let name = |command: &Json| command.as_object().unwrap().keys().next().unwrap().clone();
+    let tried: BTreeSet<_> =
+        commands().iter().map(|(_, function, json)| (name(json), (*function).to_owned())).collect();
+    assert_eq!(tried, listed, "this test has each command with each of its functions");
+
+    router.psql("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA docshard FROM PUBLIC; GRANT EXECUTE ON FUNCTION docshard.run_command TO PUBLIC");
+    let mut client = session(router, "application", "");
+    for (db, function, command) in commands() {
+        let refused = format!("permission denied for function {function}");
+        let answer = run_command(&mut client, db, &command);
+        assert_eq!((&answer["code"], answer["errmsg"].as_str()), (&json!(13), Some(refused.as_str())), "{command}");
+        router.psql(&format!("GRANT EXECUTE ON FUNCTION docshard.{function} TO application"));
+        let answer = run_command(&mut client, db, &command);
+        let error = answer["errmsg"].as_str().unwrap_or_default();
+        assert!(!error.starts_with("permission denied"), "{command}: {answer}");
+        router.psql(&format!("REVOKE EXECUTE ON FUNCTION docshard.{function} FROM application"));
+    }
+
+    // It is done with the rights that the function has: an administrator may take them away.
+    router.psql("GRANT EXECUTE ON FUNCTION docshard.create_collection TO application");
+    let create = json!({"create": "new"});
+    assert_eq!(run_command(&mut client, "test", &create), json!({"ok": 1}));
+    router.psql("ALTER FUNCTION docshard.create_collection SECURITY INVOKER");
+    let answer = run_command(&mut client, "test", &create);
+    assert_eq!(answer["code"], 13, "{answer}");
+    assert_eq!(attempt(&mut client, "SELECT docshard.create_collection('test.new')"), "refused");
+    router.psql("ALTER FUNCTION docshard.create_collection SECURITY DEFINER SET log_min_messages = 'panic'");
+    assert_eq!(attempt(&mut client, "SELECT docshard.create_collection('test.new')"), "yes");
+    assert_eq!(run_command(&mut client, "test", &create), json!({"ok": 1}));
+
+    // Whoever cannot name the function gets to it by no view.
+    router.psql(
+        "CREATE SCHEMA open; GRANT USAGE ON SCHEMA open TO PUBLIC; GRANT EXECUTE ON FUNCTION docshard.create_collection TO nobody; \
+         CREATE VIEW open.door AS SELECT docshard.run_command('test', '{\"create\": \"new\"}')::text AS answer; \
+         GRANT SELECT ON open.door TO PUBLIC",
+    );
+    let answer: String = session(router, "nobody", "").query_one("SELECT answer FROM open.door", &[]).unwrap().get(0);
+    assert!(answer.contains("permission denied for schema docshard"), "{answer}");
+    // Nobody's rights or settings are left over.
+    let left = "SELECT current_user || ' ' || current_setting('search_path')";
+    assert_eq!(client.query_one(left, &[]).unwrap().get::<_, String>(0), "application \"$user\", public");
 }

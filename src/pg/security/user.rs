@@ -22,8 +22,21 @@ pub fn become_for_session(user: pg_sys::Oid) {
     unsafe { pg_sys::SetUserIdAndSecContext(user, 0) };
 }
 
-/// Puts the user back when dropped.
-struct Restore(pg_sys::Oid, i32);
+/// Puts the user back when dropped, also when an ERROR unwinds.
+pub(super) struct Restore(pg_sys::Oid, i32);
+
+impl Restore {
+    /// This session acts as a user, as in a SECURITY DEFINER function, until the answer is dropped.
+    pub(super) fn after_becoming(user: pg_sys::Oid) -> Self {
+        let mut before = Self(pg_sys::InvalidOid, 0);
+        // SAFETY: saved, and put back by `drop`.
+        unsafe {
+            pg_sys::GetUserIdAndSecContext(&mut before.0, &mut before.1);
+            pg_sys::SetUserIdAndSecContext(user, before.1 | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32);
+        }
+        before
+    }
+}
 
 impl Drop for Restore {
     fn drop(&mut self) {
@@ -38,13 +51,7 @@ impl Drop for Restore {
 /// # Errors
 /// What `work` answers.
 pub fn as_extension_owner<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let owner = extension_owner()?;
-    let mut before = Restore(pg_sys::InvalidOid, 0);
-    // SAFETY: saved and put back by `before`, also when an ERROR unwinds.
-    unsafe {
-        pg_sys::GetUserIdAndSecContext(&mut before.0, &mut before.1);
-        pg_sys::SetUserIdAndSecContext(owner, before.1 | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32);
-    }
+    let _user = Restore::after_becoming(extension_owner()?);
     let _pinned = Pinned::new();
     work()
 }

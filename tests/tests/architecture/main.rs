@@ -31,7 +31,8 @@ const LAYERS: &[&[&str]] = &[
     &["router", "migration", "balancer", "transactions"],
     &["indexing"],
     &["worker"],
-    &["status", "command"],
+    &["status", "operation"],
+    &["command"],
     &["api"],
 ];
 

@@ -18,16 +18,18 @@ pub enum Style {
     Either,
 }
 
-/// An update and what belongs to it, as JSON text each.
+/// An update and what belongs to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Instruction<'a> {
     /// the update
-    pub update: &'a str,
+    pub update: &'a Json,
+    /// its text
+    pub text: &'a str,
     /// what it may be
     pub style: Style,
     /// the conditions that `$[identifier]` names, an array
-    pub array_filters: Option<&'a str>,
-    /// what chose the documents: `$` stands for the element by which they match
+    pub array_filters: Option<&'a Json>,
+    /// the text of what chose the documents: `$` stands for the element by which they match
     pub filter: &'a str,
     /// the time, in milliseconds since 1970
     pub now: i64,
@@ -50,19 +52,19 @@ impl Instruction<'_> {
     /// The parsed update, and the text that [`read`] reads. What a shard has no need of is left out.
     ///
     /// # Errors
-    /// Those of [`Update::parse_with_array_filters`] and [`Update::parse_replacement`]; `FailedToParse` for malformed
-    /// JSON and for array filters beside a replacement, `TypeMismatch` for array filters that are none.
+    /// Those of [`Update::parse_with_array_filters`] and [`Update::parse_replacement`]; `FailedToParse` for array filters
+    /// beside a replacement, `TypeMismatch` for array filters that are none.
     pub fn compile(&self) -> Result<Compiled> {
-        let json = parse(self.update)?;
-        let filters = match self.array_filters.map(parse).transpose()? {
-            None => Vec::new(),
+        let json = self.update;
+        let filters = match self.array_filters {
+            None => &[][..],
             Some(Json::Array(filters)) if filters.iter().all(Json::is_object) => filters,
             Some(_) => return Err(Error::new(Kind::TypeMismatch, "arrayFilters must be an array of documents")),
         };
         let replaces = match self.style {
             Style::Replacement => true,
             Style::Operators => false,
-            Style::Either => match &json {
+            Style::Either => match json {
                 Json::Object(fields) => !fields.keys().next().is_some_and(|name| name.starts_with('$')),
                 _ => false,
             },
@@ -78,15 +80,15 @@ impl Instruction<'_> {
             fields["now"] = Json::from(self.now);
         }
         let mut update = if replaces {
-            Update::parse_replacement(&json)?
+            Update::parse_replacement(json)?
         } else {
             Update::parse_in(
-                &json,
-                &filters,
+                json,
+                filters,
                 &environment.as_ref().map(Environment::parse).transpose()?.unwrap_or_default(),
             )?
         };
-        let mut text = format!("{{\"update\":{}", self.update);
+        let mut text = format!("{{\"update\":{}", self.text);
         let alone = text.len();
         if replaces {
             text += ",\"replace\":true";
@@ -129,8 +131,4 @@ pub fn read(json: &Json) -> Result<Update> {
         operators.filter = Some(Filter::read(filter)?);
     }
     Ok(read)
-}
-
-fn parse(text: &str) -> Result<Json> {
-    serde_json::from_str(text).map_err(|e| Error::new(Kind::FailedToParse, format!("malformed JSON: {e}")))
 }

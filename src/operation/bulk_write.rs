@@ -1,0 +1,137 @@
+//! `bulk_write`: many writes in one call, each of which succeeds or fails by itself. Inserts that follow one another go
+//! together, and one by one where that fails.
+
+use super::arguments::{Arguments, Form};
+use super::errors::is_of_one_operation;
+use super::source::{Shared, Source};
+use super::table::BULK_OPERATIONS;
+use super::writing::{Delete, Update, each, storable};
+use crate::pg::error::{Error, Result};
+use crate::pg::transaction::subtransaction::attempt;
+use crate::router::insert::{self, WriteError};
+use docshard_core::error::Kind;
+use docshard_core::query::update::Style;
+use docshard_core::values::document::value::Value;
+use serde_json::Value as Json;
+
+/// One of a call's writes.
+#[derive(Debug)]
+pub enum Write<'a> {
+    /// a document is inserted
+    Insert(&'a Json),
+    /// documents are updated, or one is replaced
+    Update(Update<'a>),
+    /// documents are deleted
+    Delete(Delete<'a>),
+}
+
+impl<'a> Write<'a> {
+    /// Reads one such as `{"insertOne": {"document": …}}`; what its arguments mean is a matter of running it.
+    ///
+    /// # Errors
+    /// `FailedToParse`; those of [`Arguments::parse`].
+    pub fn parse(index: usize, json: &'a Json, variables: Option<&'a Json>) -> Result<Self> {
+        let malformed = |message: String| Error::new(Kind::FailedToParse, format!("operation {index}: {message}"));
+        let names = || BULK_OPERATIONS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let Some((given, arguments)) =
+            json.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.iter().next())
+        else {
+            return Err(malformed(format!("it must be an object with one field, named one of {}", names())));
+        };
+        let Some((name, known)) = BULK_OPERATIONS.iter().find(|(name, _)| name == given) else {
+            return Err(
+                malformed(format!("unknown operation \"{given}\"")).with_hint(format!("Known are: {}.", names()))
+            );
+        };
+        let arguments = Arguments::parse(arguments, Form::Operation(index, name), known)?;
+        let source = |name| Source::of(arguments.get(name));
+        let many = name.ends_with("Many");
+        Ok(match *name {
+            "insertOne" => Write::Insert(arguments.get("document").unwrap_or(&Json::Null)),
+            "deleteOne" | "deleteMany" => {
+                Write::Delete(Delete { filter: source("filter"), many, shared: Shared::of(&arguments, variables) })
+            }
+            name => {
+                let style = if name == "replaceOne" { Style::Replacement } else { Style::Operators };
+                let update = Update::of(source("filter"), source("update"), style, &arguments, variables);
+                Write::Update(update.of_many(many))
+            }
+        })
+    }
+}
+
+/// What the writes did, all together. What they inserted is named by the index of the write.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// `_id`s of inserted documents
+    pub inserted: Vec<(String, Value)>,
+    /// documents that updates matched
+    pub matched: i64,
+    /// documents that they changed
+    pub modified: i64,
+    /// documents that were deleted
+    pub deleted: i64,
+    /// `_id`s of upserted documents
+    pub upserted: Vec<(String, Value)>,
+    /// writes that failed
+    pub errors: Vec<WriteError>,
+}
+
+/// Runs writes one after the other; the first that fails ends an ordered call.
+///
+/// # Errors
+/// What is no single write's fault.
+pub fn run(namespace: &str, writes: &[Write<'_>], ordered: bool) -> Result<Totals> {
+    let mut totals = Totals::default();
+    let mut next = 0;
+    while next < writes.len() && (!ordered || totals.errors.is_empty()) {
+        let inserts = writes[next..].iter().take_while(|write| matches!(write, Write::Insert(_))).count();
+        let some = &writes[next..next + inserts.max(1)];
+        if inserts < 2 || !totals.insert_together(namespace, next, some)? {
+            let errors = each(some, ordered, |at, write| totals.run(namespace, next + at, write))?;
+            totals.errors.extend(errors.into_iter().map(|failed| WriteError { index: next + failed.index, ..failed }));
+        }
+        next += some.len();
+    }
+    Ok(totals)
+}
+
+impl Totals {
+    /// Runs one write; nothing is counted of one that fails.
+    fn run(&mut self, namespace: &str, index: usize, write: &Write<'_>) -> Result<()> {
+        match write {
+            Write::Insert(document) => {
+                let inserted = insert::insert_all(namespace, vec![storable(document)?])?;
+                self.inserted.extend(inserted.into_iter().map(|document| (index.to_string(), document.id)));
+            }
+            Write::Delete(delete) => self.deleted += delete.run(namespace)?,
+            Write::Update(update) => {
+                let done = update.run(namespace)?;
+                self.matched += done.matched;
+                self.modified += done.modified;
+                self.upserted.extend(done.upserted.map(|id| (index.to_string(), id)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs inserts, the first of which has this index, as one; false if they have to be run one by one.
+    fn insert_together(&mut self, namespace: &str, first: usize, inserts: &[Write<'_>]) -> Result<bool> {
+        let inserted = attempt(|| {
+            let documents = inserts.iter().filter_map(|write| match write {
+                Write::Insert(document) => Some(storable(document)),
+                _ => None,
+            });
+            insert::insert_all(namespace, documents.collect::<Result<Vec<_>>>()?)
+        });
+        match inserted {
+            Ok(documents) => {
+                let ids = documents.into_iter().enumerate();
+                self.inserted.extend(ids.map(|(at, document)| ((first + at).to_string(), document.id)));
+                Ok(true)
+            }
+            Err(error) if is_of_one_operation(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

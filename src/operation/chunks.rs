@@ -1,0 +1,313 @@
+//! Splitting, merging and moving chunks.
+
+use super::source::Source;
+use crate::catalog::model::Collection;
+use crate::catalog::{cache, chunks, namespace, shards};
+use crate::migration::{self, MoveRequest, MoveResult, RangeRequest, jobs};
+use crate::pg::error::{Error, Result};
+use crate::pg::server;
+use crate::worker;
+use docshard_core::cluster::chunk_map::Chunk;
+use docshard_core::cluster::targeting;
+use docshard_core::error::Kind;
+use docshard_core::query::filter::Filter;
+use docshard_core::values::key::KeyPattern;
+use serde_json::{Map, Value as Json, json};
+use std::rc::Rc;
+
+/// How a request names a chunk.
+#[derive(Clone, Copy, Debug)]
+pub enum Which<'a> {
+    /// by a document that it may hold
+    Find(Source<'a>),
+    /// by both of its bounds
+    Bounds(&'a Json, &'a Json),
+}
+
+/// Two bounds, `[min, max]`.
+///
+/// # Errors
+/// `BadValue`.
+pub fn bounds(json: &Json) -> Result<(&Json, &Json)> {
+    match json.as_array().map(Vec::as_slice) {
+        Some([min, max]) => Ok((min, max)),
+        _ => Err(Error::new(Kind::BadValue, "bounds must be two key documents: [min, max]")),
+    }
+}
+
+/// The shard key that a filter gives, which must give one.
+fn key_of(pattern: &KeyPattern, find: Source<'_>) -> Result<Vec<u8>> {
+    let json = find.value()?;
+    if !json.is_object() {
+        return Err(Error::new(Kind::TypeMismatch, format!("find must be a document, not {}", find.text())));
+    }
+    targeting::exact_key(pattern, &Filter::parse(&json)?).ok_or_else(|| {
+        Error::new(Kind::ShardKeyNotFound, format!("no shard key found in chunk query {}", find.text()))
+            .with_hint(format!("Give every field of the shard key {}.", pattern.to_json()))
+    })
+}
+
+fn check(ns: &str) -> Result<()> {
+    shards::check_may_change()?;
+    namespace::split(ns).map(|_| ())
+}
+
+fn ok() -> Json {
+    json!({"ok": 1})
+}
+
+/// The error that no chunk of a collection has these bounds.
+fn no_such_chunk(ns: &str) -> Error {
+    Error::new(Kind::BadValue, format!("{ns} has no chunk with these bounds"))
+        .with_hint("The collection config.chunks shows the bounds.")
+}
+
+/// Splits the chunk that holds the key `middle`, there. A hashed field takes the hash itself, a 64-bit integer.
+///
+/// # Errors
+/// Those of [`chunks::split`].
+pub fn split_at(ns: &str, middle: Source<'_>) -> Result<Json> {
+    check(ns)?;
+    let (locked, pattern) = chunks::lock(ns)?;
+    chunks::split(&locked, ns, &pattern, &[pattern.bound_from_json(&*middle.value()?)?])?;
+    Ok(ok())
+}
+
+/// Splits a chunk in halves, at the median of its keys.
+///
+/// # Errors
+/// `ShardKeyNotFound`, `BadValue`; those of [`chunks::split`].
+pub fn split(ns: &str, which: Which<'_>) -> Result<Json> {
+    check(ns)?;
+    let (locked, pattern) = chunks::lock(ns)?;
+    let chunk = match which {
+        Which::Find(find) => chunks::containing(locked.id, &key_of(&pattern, find)?)?,
+        Which::Bounds(min, max) => {
+            let (min, max) = (pattern.bound_from_json(min)?, pattern.bound_from_json(max)?);
+            let chunk = chunks::containing(locked.id, &min)?;
+            if (&chunk.min, &chunk.max) != (&min, &max) {
+                return Err(no_such_chunk(ns));
+            }
+            chunk
+        }
+    };
+    let point = migration::median(locked.id, &pattern, &chunk)?;
+    chunks::split(&locked, ns, &pattern, &[point])?;
+    Ok(ok())
+}
+
+/// Takes the mark "jumbo" from the chunk that holds the document `find`: the balancer tries again to split it.
+///
+/// # Errors
+/// `ShardKeyNotFound`; those of [`chunks::clear_jumbo`].
+pub fn clear_jumbo_flag(ns: &str, find: Source<'_>) -> Result<Json> {
+    check(ns)?;
+    let (locked, pattern) = chunks::lock(ns)?;
+    chunks::clear_jumbo(&locked, ns, &pattern, &key_of(&pattern, find)?)?;
+    worker::wake_at_commit();
+    Ok(ok())
+}
+
+/// Merges the chunks between two bounds, `[{"field": min}, {"field": max}]`, which must be on one shard.
+///
+/// # Errors
+/// `BadValue`; those of [`chunks::merge`].
+pub fn merge(ns: &str, bounds: Source<'_>) -> Result<Json> {
+    check(ns)?;
+    let (locked, pattern) = chunks::lock(ns)?;
+    let parsed = bounds.value()?;
+    let [min, max] = parsed.as_array().map_or(&[][..], Vec::as_slice) else {
+        return Err(Error::new(Kind::BadValue, format!("bounds must be two key documents, not {}", bounds.text()))
+            .with_hint("For example: [{\"field\": {\"$minKey\": 1}}, {\"field\": 10}]"));
+    };
+    let (min, max) = (pattern.bound_from_json(min)?, pattern.bound_from_json(max)?);
+    chunks::merge(&locked, ns, &pattern, &min, &max)?;
+    Ok(ok())
+}
+
+/// Moves the chunk that holds the document `find` to a shard.
+///
+/// # Errors
+/// `NamespaceNotSharded`, `ShardKeyNotFound`, `OperationNotSupportedInTransaction`; those of a move.
+pub fn move_chunk(ns: &str, find: Source<'_>, to: &str, force_jumbo: bool) -> Result<Json> {
+    check(ns)?;
+    let collection = sharded(ns)?;
+    let chunk = collection.map.find(&key_of(&collection.key, find)?);
+    refuse_in_block()?;
+    let shard = cache::shard_named(to)?;
+    if chunk.shard == shard.id {
+        return Ok(there_already("chunk", to));
+    }
+    let request = MoveRequest {
+        namespace: ns.to_owned(),
+        min: chunk.min,
+        max: chunk.max,
+        to: shard.id,
+        force_jumbo,
+        bytes_per_second: 0,
+        reason: "manual".to_owned(),
+    };
+    Ok(moved(&jobs::move_and_wait(&request)?, None))
+}
+
+/// A range of keys that is to be moved to a shard.
+#[derive(Debug)]
+pub struct MoveRange<'a> {
+    /// from here
+    pub min: Option<&'a Json>,
+    /// up to but not including this
+    pub max: Option<&'a Json>,
+    /// the shard's name
+    pub to: &'a str,
+    /// also of a chunk that is marked as jumbo
+    pub force_jumbo: bool,
+}
+
+impl MoveRange<'_> {
+    /// Moves it; chunks are split at its ends. Where one end is left out, the range has about the chunk size, and stays
+    /// within a chunk.
+    ///
+    /// # Errors
+    /// As [`move_chunk`].
+    pub fn run(&self, ns: &str) -> Result<Json> {
+        self.move_if(ns, |_, min, max| Ok((min, max)))
+    }
+
+    /// The same; the range must be a chunk.
+    ///
+    /// # Errors
+    /// The same; `BadValue`.
+    pub fn run_of_chunk(&self, ns: &str) -> Result<Json> {
+        self.move_if(ns, |collection, min, max| {
+            let chunk = min.as_deref().map(|min| collection.map.find(min));
+            let is_chunk =
+                chunk.is_some_and(|chunk| Some(&chunk.min) == min.as_ref() && Some(&chunk.max) == max.as_ref());
+            if is_chunk { Ok((min, max)) } else { Err(no_such_chunk(ns)) }
+        })
+    }
+
+    /// The same, as the command moveRange has it: one bound means the chunk that starts or ends there.
+    ///
+    /// # Errors
+    /// The same; `BadValue`.
+    pub fn run_of_bound(&self, ns: &str) -> Result<Json> {
+        self.move_if(ns, |collection, min, max| {
+            if min.is_some() && max.is_some() {
+                return Ok((min, max));
+            }
+            let is_it = |chunk: &Chunk| {
+                min.as_ref().is_none_or(|min| *min == chunk.min) && max.as_ref().is_none_or(|max| *max == chunk.max)
+            };
+            let chunk = collection.map.chunks().find(is_it).ok_or_else(|| no_such_chunk(ns))?;
+            Ok((Some(chunk.min), Some(chunk.max)))
+        })
+    }
+
+    fn move_if(
+        &self,
+        ns: &str,
+        range: impl FnOnce(&Collection, Bound, Bound) -> Result<(Bound, Bound)>,
+    ) -> Result<Json> {
+        check(ns)?;
+        let collection = sharded(ns)?;
+        let bound = |json: Option<&Json>| -> Result<Bound> {
+            json.map(|json| Ok(collection.key.bound_from_json(json)?)).transpose()
+        };
+        let (min, max) = range(&collection, bound(self.min)?, bound(self.max)?)?;
+        refuse_in_block()?;
+        let to = cache::shard_named(self.to)?;
+        let request = RangeRequest { namespace: ns.to_owned(), min, max, to: to.id, force_jumbo: self.force_jumbo };
+        let (outcome, moves) = jobs::move_range_and_wait(&request)?;
+        Ok(if moves == 0 { there_already("range", &to.name) } else { moved(&outcome, Some(moves)) })
+    }
+}
+
+/// An encoded bound.
+type Bound = Option<Vec<u8>>;
+
+fn sharded(ns: &str) -> Result<Rc<Collection>> {
+    let collection = cache::get(ns)?;
+    if collection.key.is_unsharded() {
+        return Err(Error::new(Kind::NamespaceNotSharded, format!("ns not sharded: {ns}"))
+            .with_hint("docshard.shard_collection() shards it; docshard.move_primary() moves unsharded collections."));
+    }
+    Ok(collection)
+}
+
+fn refuse_in_block() -> Result<()> {
+    if server::in_transaction_block() {
+        return Err(Error::new(
+            Kind::OperationNotSupportedInTransaction,
+            "a chunk cannot be moved inside a transaction block",
+        )
+        .with_hint("Call it by itself: a move commits in steps of its own."));
+    }
+    Ok(())
+}
+
+fn there_already(what: &str, shard: &str) -> Json {
+    let note = format!("the {what} is on shard {shard} already");
+    json!({"ok": 1, "millis": 0, "documents": 0, "bytes": 0, "note": note})
+}
+
+fn moved(outcome: &MoveResult, chunks: Option<i64>) -> Json {
+    let MoveResult { documents, bytes, millis, .. } = outcome;
+    let mut answer = json!({"ok": 1, "millis": millis, "documents": documents, "bytes": bytes});
+    if let Some(chunks) = chunks {
+        answer["chunks"] = chunks.into();
+    }
+    answer
+}
+
+/// Ends a move that is under way: the chunk stays where it is. If the move is decided already it is completed, and the answer
+/// says so.
+///
+/// # Errors
+/// `NoMatchingDocument`; a shard's.
+pub fn abort_migration(migration: i64) -> Result<Json> {
+    shards::check_may_change()?;
+    end_move(migration)
+}
+
+/// Ends all moves of chunks of a collection.
+///
+/// # Errors
+/// `NoMatchingDocument`; a shard's.
+pub fn abort_migrations_of(ns: &str) -> Result<Json> {
+    check(ns)?;
+    match migration::undecided(cache::get(ns)?.id)?[..] {
+        [] => Err(Error::new(Kind::NoMatchingDocument, format!("no chunk of {ns} is being moved"))
+            .with_hint("The view docshard.migrations shows the moves under way, and those that ended.")),
+        [migration] => end_move(migration),
+        ref several => {
+            let ended = several.iter().map(|id| end_one(*id)).collect::<Result<Vec<_>>>()?;
+            let all = ended.iter().all(|answer| answer["aborted"] == true);
+            Ok(json!({"ok": 1, "aborted": all, "migrations": ended}))
+        }
+    }
+}
+
+fn end_move(migration: i64) -> Result<Json> {
+    let mut answer = Map::from_iter([("ok".to_owned(), 1.into())]);
+    answer.extend(end_one(migration)?);
+    Ok(Json::Object(answer))
+}
+
+/// Ends a move; answers what is told of it.
+fn end_one(migration: i64) -> Result<Map<String, Json>> {
+    let ended = jobs::abort_and_wait(migration)?;
+    let mut answer =
+        Map::from_iter([("migration".to_owned(), migration.into()), ("aborted".to_owned(), ended.now.into())]);
+    let note = match (ended.now, ended.moved) {
+        (true, _) => None,
+        (false, true) => Some("the move was decided already: the chunk is at its new shard"),
+        (false, false) => Some("the move had ended without moving the chunk"),
+    };
+    if let Some(note) = note {
+        answer.insert("note".to_owned(), note.into());
+    }
+    if ended.unfinished {
+        pgrx::warning!("what the move left on its shards is cleaned up when they can be reached");
+    }
+    Ok(answer)
+}

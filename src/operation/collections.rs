@@ -1,0 +1,94 @@
+//! Administration of collections and their indexes.
+
+use super::arguments::Arguments;
+use crate::catalog::indexes::{IndexOptions, Made};
+use crate::catalog::sharding::{self, ShardOptions};
+use crate::catalog::{collections, indexes, namespace, shards};
+use crate::indexing;
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+use docshard_core::query::index::Partial;
+use docshard_core::values::collation::Collator;
+use docshard_core::values::key::KeyPattern;
+use serde_json::{Value as Json, json};
+use std::rc::Rc;
+
+/// Creates an unsharded collection on its database's primary shard. Option: collation, by which statements compare
+/// strings that name none.
+///
+/// # Errors
+/// Those of [`collections::create`] and of collations.
+pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
+    shards::check_may_change()?;
+    let collation = options.get("collation").map(Collator::parse).transpose()?.flatten();
+    collections::create(ns, collation.as_ref())?;
+    Ok(json!({"ok": 1}))
+}
+
+/// Shards a collection. Options: unique, numInitialChunks, collation, which can only be simple.
+///
+/// # Errors
+/// Those of [`sharding::shard`], of key patterns and of collations; `BadValue` for another collation.
+pub fn shard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
+    shards::check_may_change()?;
+    namespace::split(ns)?;
+    let pattern = KeyPattern::parse(key)?;
+    let collation = options.get("collation");
+    if let Some(other) = collation.map(Collator::parse).transpose()?.flatten() {
+        let message = "The collation for shardCollection must be {locale: 'simple'}, but found: ";
+        return Err(Error::new(Kind::BadValue, format!("{message}{}", other.definition())));
+    }
+    let options = ShardOptions {
+        unique: options.flag("unique"),
+        initial_chunks: options.integer("numInitialChunks")?,
+        simple_collation: collation.is_some(),
+    };
+    sharding::shard(ns, &pattern, &options)?;
+    Ok(json!({"collectionsharded": ns, "ok": 1}))
+}
+
+/// The options of an index of a collection.
+///
+/// # Errors
+/// Those of collations and partial filters.
+pub fn index_options<'a>(ns: &str, given: &Arguments<'a>) -> Result<IndexOptions<'a>> {
+    let collation = indexes::collation(ns, given.get("collation"))?;
+    let partial = given.get("partialFilterExpression");
+    Ok(IndexOptions {
+        name: given.text("name"),
+        unique: given.flag("unique"),
+        hidden: given.flag("hidden"),
+        expire_after_s: given.truncated("expireAfterSeconds"),
+        sparse: given.flag("sparse"),
+        partial: partial.map(|json| Partial::parse(json, collation.as_deref())).transpose()?.map(Rc::new),
+        collation,
+        wildcard_projection: given.get("wildcardProjection"),
+    })
+}
+
+/// Creates indexes on every shard, all or none: outside the caller's transaction if that has nothing else to do. Each has
+/// the JSON text of its keys, and options. Answers their names.
+///
+/// # Errors
+/// Those of [`indexes::create`] and [`indexing::build_and_wait`].
+pub fn create_indexes(ns: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result<Vec<String>> {
+    shards::check_may_change()?;
+    if indexing::is_called_for(ns)? {
+        return indexing::build_and_wait(ns, wanted);
+    }
+    let mut made = Made::none(ns)?;
+    let create = |(keys, options): &(String, IndexOptions<'_>)| -> Result<String> {
+        let name = indexes::create(ns, keys, options)?;
+        made.add(&name)?;
+        Ok(name)
+    };
+    wanted.iter().map(create).collect()
+}
+
+/// Drops indexes on every shard: by a name, an array of names, keys, or all (`"*"`) but the one on `_id`.
+///
+/// # Errors
+/// Those of [`indexes::drop_some`].
+pub fn drop_indexes(ns: &str, which: &Json) -> Result<Json> {
+    Ok(json!({"nIndexesWas": indexes::drop_some(ns, which)?, "ok": 1}))
+}

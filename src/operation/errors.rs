@@ -1,0 +1,51 @@
+//! Errors of operations in MongoDB's terms.
+
+use crate::pg::error::Error;
+use docshard_core::error::Kind;
+
+/// MongoDB's code and name, which docshard's errors say in their detail.
+fn mongodb(error: &Error) -> Option<(i64, &str)> {
+    let rest = error.detail.as_deref()?.strip_prefix("MongoDB error ")?;
+    let (code, rest) = rest.split_once(" (")?;
+    Some((code.parse().ok()?, rest.strip_suffix(").")?))
+}
+
+/// True if docshard raised the error, and not PostgreSQL.
+pub fn is_ours(error: &Error) -> bool {
+    mongodb(error).is_some()
+}
+
+/// What MongoDB would call an error of PostgreSQL's.
+fn kind_of(sqlstate: &[u8; 5]) -> Kind {
+    match sqlstate {
+        b"23505" => Kind::DuplicateKey,
+        b"42501" => Kind::Unauthorized,
+        b"55P03" => Kind::LockTimeout,
+        b"25006" => Kind::NotWritablePrimary,
+        b"0A000" => Kind::NotImplemented,
+        b"54001" => Kind::DocumentTooDeep,
+        b"XX000" => Kind::InternalError,
+        [b'0', b'8', ..] => Kind::HostUnreachable,
+        [b'4', b'0', ..] => Kind::WriteConflict,
+        [b'5', b'3', ..] => Kind::ExceededMemoryLimit,
+        _ => Kind::UnknownError,
+    }
+}
+
+/// MongoDB's code and name of an error.
+pub fn code(error: &Error) -> (i64, &str) {
+    mongodb(error).unwrap_or_else(|| {
+        let kind = kind_of(&error.sqlstate);
+        (kind.code().into(), kind.name())
+    })
+}
+
+/// True if a document or an operation of a batch is to blame, so that the others may do better. Else the whole batch
+/// fails: a connection, a privilege, a lock, the transaction, the server's resources, a node that is no router.
+pub fn is_of_one_operation(error: &Error) -> bool {
+    let state = &error.sqlstate;
+    !matches!(&state[..2], b"08" | b"25" | b"40" | b"53" | b"57" | b"58" | b"XX")
+        && state != b"42501"
+        && state != b"55P03"
+        && code(error).0 != i64::from(Kind::IllegalOperation.code())
+}

@@ -1,0 +1,156 @@
+//! find, count, distinct.
+
+use super::arguments::{Arguments, Form};
+use super::source::{self, Shared, Source};
+use super::table::Operation;
+use crate::catalog::cache;
+use crate::pg::error::{Error, Result};
+use crate::pg::memory::recently_used::RecentlyUsed;
+use crate::router::distinct::{self, Values};
+use crate::router::execute::Documents;
+use crate::router::options::{CountOptions, FindOptions, parsed_setting};
+use crate::router::query::Query;
+use crate::router::read;
+use docshard_core::error::Kind;
+use docshard_core::query::index::Bounds;
+use docshard_core::query::projection::Projection;
+use serde_json::Value as Json;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// The options of so many texts are kept by a session.
+const MAX_KEPT: usize = 8;
+/// Options whose text is longer, in bytes, are not kept.
+const MAX_KEPT_BYTES: usize = 1000;
+
+/// An operation, and the text of its options.
+type Call = (&'static str, String);
+
+thread_local! {
+    /// Clients send the same text again and again.
+    static KEPT: RefCell<RecentlyUsed<Call, Rc<FindOptions>, MAX_KEPT>> = const { RefCell::new(RecentlyUsed::NONE) };
+}
+
+/// The options of a call of `find`, `find_one` or `explain`, parsed unless one of the last calls had the same text.
+///
+/// INVARIANT: what is kept depends on nothing but the text: there is no setting in it, neither of the text nor of the
+/// collection that it was parsed for; and one with a collation asks for none.
+///
+/// # Errors
+/// Those of [`find_options`].
+pub fn find_options_of_call(namespace: &str, text: &str, operation: &'static Operation) -> Result<Rc<FindOptions>> {
+    let function = operation.function;
+    let parse = || -> Result<Rc<FindOptions>> {
+        let json = crate::pg::datum::json::parse(text)?;
+        let options = Arguments::parse(&json, Form::Options(function), operation.options)?;
+        find_options(namespace, &options).map(Rc::new)
+    };
+    if cache::find(namespace)?.is_some_and(|collection| collection.collation.is_some()) {
+        return parse();
+    }
+    if let Some(options) = KEPT.with_borrow(|kept| kept.find(|(known, of): &Call| *known == function && of == text)) {
+        return Ok(options);
+    }
+    let options = parse()?;
+    if options.setting.is_none() && text.len() <= MAX_KEPT_BYTES {
+        KEPT.with_borrow_mut(|kept| kept.keep((function, text.to_owned()), Rc::clone(&options)));
+    }
+    Ok(options)
+}
+
+/// The options of a find. A limit of 0 is none, and a negative one means its size, as in MongoDB's drivers.
+///
+/// # Errors
+/// `Location51024`; those of the parsers of sorts, projections and [`Bounds`].
+pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOptions> {
+    let shared = Shared::of(arguments, None);
+    let projection = arguments.get("projection");
+    let setting = shared.setting(namespace, projection)?;
+    let sort = source::sort(arguments.get("sort"), setting.as_ref())?;
+    let parsed = match projection {
+        Some(spec) => Some(Projection::parse_in(spec, &parsed_setting(setting.as_ref())?)?),
+        None => None,
+    };
+    Ok(FindOptions {
+        sort,
+        positional: parsed.as_ref().is_some_and(Projection::is_positional),
+        included: parsed.as_ref().and_then(Projection::included),
+        projection: projection.filter(|_| parsed.is_some_and(|parsed| !parsed.is_identity())).map(Json::to_string),
+        setting,
+        skip: arguments.count("skip")?.unwrap_or(0),
+        limit: arguments.truncated("limit").map(i64::unsigned_abs).filter(|limit| *limit > 0),
+        hint: shared.hint.cloned(),
+        bounds: Bounds::parse(arguments.get("min"), arguments.get("max"))?,
+    })
+}
+
+/// The query of a find.
+///
+/// # Errors
+/// Those of the filter's parser and of the hint.
+pub fn find_query(filter: Source<'_>, options: &FindOptions) -> Result<Query> {
+    let query = source::query(filter, options.setting.as_ref(), options.hint.as_ref())?;
+    Ok(Query { bounds: options.bounds.clone(), ..query })
+}
+
+/// Finds documents.
+///
+/// # Errors
+/// Those of [`find_query`] and [`read::find`].
+pub fn find(namespace: &str, filter: Source<'_>, options: &FindOptions) -> Result<Documents> {
+    read::find(namespace, &find_query(filter, options)?, options)
+}
+
+/// A count.
+#[derive(Debug)]
+pub struct Count<'a> {
+    /// of which documents
+    pub filter: Source<'a>,
+    /// so many are left out
+    pub skip: u64,
+    /// at most so many are counted; None: all
+    pub limit: Option<u64>,
+    /// the rest
+    pub shared: Shared<'a>,
+}
+
+impl<'a> Count<'a> {
+    /// The count that the options of `count_documents` ask for.
+    ///
+    /// # Errors
+    /// `Location51024`, `BadValue`.
+    pub fn of_options(filter: Source<'a>, options: &Arguments<'a>) -> Result<Self> {
+        let limit = options.count("limit")?;
+        if limit == Some(0) {
+            return Err(Error::new(Kind::BadValue, "the limit must be positive"));
+        }
+        let skip = options.count("skip")?.unwrap_or(0);
+        Ok(Self { filter, skip, limit, shared: Shared::of(options, None) })
+    }
+
+    /// The query, and what of its documents is counted.
+    ///
+    /// # Errors
+    /// Those of the filter's parser.
+    pub fn parts(&self, namespace: &str) -> Result<(Query, CountOptions)> {
+        let query = self.shared.query(namespace, self.filter, None)?;
+        Ok((query, CountOptions { skip: self.skip, limit: self.limit }))
+    }
+
+    /// Counts.
+    ///
+    /// # Errors
+    /// Those of the filter's parser and of [`read::count`].
+    pub fn run(&self, namespace: &str) -> Result<i64> {
+        let (query, options) = self.parts(namespace)?;
+        read::count(namespace, &query, &options)
+    }
+}
+
+/// The values that a field has in the documents that match.
+///
+/// # Errors
+/// Those of the filter's parser and of [`distinct::distinct`].
+pub fn distinct(namespace: &str, field: &str, filter: Source<'_>, shared: &Shared<'_>) -> Result<Values> {
+    distinct::distinct(namespace, field, &shared.query(namespace, filter, None)?)
+}

@@ -1,0 +1,152 @@
+//! Administration of shards, databases and zones.
+
+use super::arguments::Arguments;
+use crate::catalog::shards::{self, AddOptions, Removal, check_may_change};
+use crate::catalog::{cache, change, collections, databases, zones};
+use crate::migration::{MoveRequest, jobs, lost};
+use crate::pg::error::{Error, Result};
+use crate::pg::server;
+use crate::worker;
+use docshard_core::error::Kind;
+use serde_json::{Value as Json, json};
+
+/// Adds a shard: `conn` is a libpq connection string or URI, or MongoDB's `name/host:port,host:port`.
+/// Options: name, maxSize (MiB), user, password.
+///
+/// # Errors
+/// `BadValue`; those of [`shards::add`].
+pub fn add(conn: &str, options: &Arguments<'_>) -> Result<Json> {
+    let max_size_mb = match options.integer("maxSize")? {
+        None | Some(0) => None,
+        Some(n) => Some(
+            i32::try_from(n)
+                .ok()
+                .filter(|n| *n > 0)
+                .ok_or_else(|| Error::new(Kind::BadValue, format!("maxSize is a positive number of MiB, not {n}")))?,
+        ),
+    };
+    let text = |name| options.text(name).map(str::to_owned);
+    let options = AddOptions { name: text("name"), max_size_mb, user: text("user"), password: text("password") };
+    let name = shards::add(conn, &options)?;
+    worker::wake_at_commit();
+    Ok(json!({"shardAdded": name, "ok": 1}))
+}
+
+/// Removes a shard in steps: started, then ongoing while the balancer drains it, then completed. Options: lost, for one that
+/// cannot be drained because it is gone for good: tells what would be lost, and a token; token, which confirms that.
+///
+/// # Errors
+/// Those of [`shards::remove`] and [`lost`].
+pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
+    if options.flag("lost") {
+        let answered = match options.text("token") {
+            None => lost::announce(name)?,
+            Some(token) => lost::remove(name, token)?,
+        };
+        worker::wake_at_commit();
+        return Ok(answered);
+    }
+    let (removal, databases) = shards::remove(name)?;
+    worker::wake_at_commit();
+    let note = "you need to move or drop these databases: docshard.move_primary(), docshard.drop_database()";
+    let note = (!databases.is_empty()).then_some(note);
+    Ok(match removal {
+        Removal::Started => json!({
+            "msg": "draining started successfully", "state": "started", "shard": name,
+            "note": note, "dbsToMove": databases, "ok": 1,
+        }),
+        Removal::Ongoing { chunks } => json!({
+            "msg": "draining ongoing", "state": "ongoing",
+            "remaining": {"chunks": chunks, "dbs": databases.len()},
+            "note": note, "dbsToMove": databases, "ok": 1,
+        }),
+        Removal::Completed => json!({
+            "msg": "removeshard completed successfully", "state": "completed", "shard": name, "ok": 1,
+        }),
+    })
+}
+
+/// Enables sharding of a database, with a primary shard of your choice.
+///
+/// # Errors
+/// Those of [`databases::enable_sharding`].
+pub fn enable_sharding(db: &str, primary: Option<&str>) -> Result<Json> {
+    check_may_change()?;
+    databases::enable_sharding(db, primary)?;
+    change::announce();
+    Ok(json!({"ok": 1}))
+}
+
+/// Drops a database with all its collections, everywhere.
+///
+/// # Errors
+/// Those of [`collections::drop_database`].
+pub fn drop_database(db: &str) -> Result<Json> {
+    let dropped = collections::drop_database(db)?;
+    Ok(if dropped { json!({"dropped": db, "ok": 1}) } else { json!({"ok": 1}) })
+}
+
+/// Moves the unsharded collections of a database to another shard, which becomes its primary. Each collection moves as
+/// a chunk does; if one cannot be moved, those before it stay moved, and the same call again goes on.
+///
+/// # Errors
+/// `OperationNotSupportedInTransaction`, `IllegalOperation`, `NamespaceNotFound`; those of a move.
+pub fn move_primary(db: &str, to: &str) -> Result<Json> {
+    check_may_change()?;
+    if server::in_transaction_block() {
+        let message = "a database cannot be moved inside a transaction block";
+        return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
+    }
+    let target = cache::shard_named(to)?;
+    if target.draining {
+        return Err(Error::new(Kind::IllegalOperation, format!("shard {to} is being removed")));
+    }
+    if databases::primary(db)?.is_none() {
+        return Err(Error::new(Kind::NamespaceNotFound, format!("database {db} not found")));
+    }
+    let mut documents = 0;
+    for namespace in databases::unsharded_collections(db)? {
+        let chunk = cache::get(&namespace)?.map.find(&[]);
+        if chunk.shard == target.id {
+            continue;
+        }
+        let (min, max) = (chunk.min, chunk.max);
+        let reason = "movePrimary".to_owned();
+        let request =
+            MoveRequest { namespace, min, max, to: target.id, force_jumbo: true, bytes_per_second: 0, reason };
+        documents += jobs::move_and_wait(&request)?.documents;
+    }
+    databases::set_primary(db, target.id)?;
+    Ok(json!({"primary": to, "documents": documents, "ok": 1}))
+}
+
+fn zone(change: impl FnOnce() -> Result<()>) -> Result<Json> {
+    check_may_change()?;
+    change()?;
+    worker::wake_at_commit();
+    Ok(json!({"ok": 1}))
+}
+
+/// Puts a shard into a zone, which is made by that.
+///
+/// # Errors
+/// Those of [`zones::add_shard`].
+pub fn add_to_zone(shard: &str, name: &str) -> Result<Json> {
+    zone(|| zones::add_shard(shard, name))
+}
+
+/// Takes a shard out of a zone; refused for the last shard of a zone that has ranges of keys.
+///
+/// # Errors
+/// Those of [`zones::remove_shard`].
+pub fn remove_from_zone(shard: &str, name: &str) -> Result<Json> {
+    zone(|| zones::remove_shard(shard, name))
+}
+
+/// Lets the documents of a range of keys live on the shards of a zone only; None takes that range back.
+///
+/// # Errors
+/// Those of [`zones::update_range`].
+pub fn update_zone_range(ns: &str, min: &Json, max: &Json, name: Option<&str>) -> Result<Json> {
+    zone(|| zones::update_range(ns, min, max, name))
+}

@@ -1,0 +1,428 @@
+//! Every operation, as data: the SQL function that does it, its options, and what excludes what.
+//!
+//! The option documents of functions, the operations of `bulk_write` and the fields of commands are groups of the same
+//! fields. A name that only one of them has, or spells differently, stands in its own group.
+
+use super::arguments::Type::{self, Any, Array, Bool, Choice, Count, Document, Integer, Object, StrictBool, String};
+use super::arguments::When::{False, Given, Missing, True};
+use super::arguments::{Conflict, Field, Fields, may, must};
+use docshard_core::error::Kind;
+
+/// An operation.
+#[derive(Debug)]
+pub struct Operation {
+    /// the SQL function of schema `docshard` that does it: whoever may execute that, and nobody else, may do this
+    pub function: &'static str,
+    /// its options
+    pub options: Fields,
+    /// what excludes what
+    pub conflicts: &'static [Conflict],
+}
+
+const fn operation(function: &'static str, options: Fields) -> Operation {
+    Operation { function, options, conflicts: &[] }
+}
+
+const HINT: Field = may("hint", Any);
+const COLLATION: Field = may("collation", Object);
+/// How documents are chosen, beside the filter.
+pub const CHOICE: &[Field] = &[HINT, COLLATION];
+/// Variables.
+pub const LET: &[Field] = &[may("let", Object)];
+const COMMENT: &[Field] = &[may("comment", Any)];
+const FILTER: Field = must("filter", Any);
+const SORT: &[Field] = &[may("sort", Object)];
+const UPSERT: Field = may("upsert", StrictBool);
+const ARRAY_FILTERS: Field = may("arrayFilters", Array);
+const UPDATING: &[Field] = &[UPSERT, ARRAY_FILTERS];
+
+// Reading.
+
+/// Options of a find that come before its limit.
+pub const FINDING: &[Field] = &[may("sort", Object), may("projection", Object), may("skip", Count)];
+/// The limit of a find.
+pub const LIMIT: &[Field] = &[may("limit", Count)];
+/// Options of a find that choose documents.
+pub const RANGE: &[Field] = &[HINT, may("min", Object), may("max", Object), COLLATION];
+/// `find`.
+pub static FIND: Operation = operation("find", &[FINDING, LIMIT, RANGE, LET, COMMENT]);
+/// `find_one`.
+pub static FIND_ONE: Operation = operation("find_one", &[FINDING, RANGE, LET, COMMENT]);
+/// `explain`.
+pub static EXPLAIN: Operation = operation("explain", FIND.options);
+/// `count_documents`.
+pub static COUNT: Operation =
+    operation("count_documents", &[&[may("skip", Integer), may("limit", Integer)], CHOICE, LET, COMMENT]);
+/// `distinct`.
+pub static DISTINCT: Operation = operation("distinct", &[CHOICE, LET, COMMENT]);
+
+/// The command find.
+pub const FIND_COMMAND: Fields = &[
+    &[may("filter", Object)],
+    FINDING,
+    LIMIT,
+    RANGE,
+    LET,
+    &[
+        may("batchSize", Count),
+        may("singleBatch", Bool),
+        may("allowDiskUse", Bool),
+        may("allowPartialResults", Bool),
+        may("noCursorTimeout", Bool),
+        may("tailable", Bool).refused(),
+        may("awaitData", Bool).refused(),
+        may("oplogReplay", Bool),
+        may("returnKey", Bool).refused(),
+        may("showRecordId", Bool).refused(),
+    ],
+];
+/// The command count. Unlike other numbers of commands its limit has to be an integer, and may be negative.
+pub const COUNT_COMMAND: Fields =
+    &[&[may("query", Object).means("filter"), may("limit", Any), may("skip", Count), may("fields", Object)], CHOICE];
+/// The command distinct.
+pub const DISTINCT_COMMAND: Fields = &[&[must("key", String), may("query", Object).means("filter")], CHOICE];
+
+// Writing.
+
+const ORDERED: Field = may("ordered", StrictBool).or_true();
+/// `insert_one`.
+pub static INSERT_ONE: Operation = operation("insert_one", &[COMMENT]);
+/// `insert_many`.
+pub static INSERT_MANY: Operation = operation("insert_many", &[&[ORDERED], COMMENT]);
+/// `update_one`.
+pub static UPDATE_ONE: Operation = operation("update_one", &[UPDATING, SORT, CHOICE, LET, COMMENT]);
+/// `update_many`.
+pub static UPDATE_MANY: Operation = operation("update_many", &[UPDATING, CHOICE, LET, COMMENT]);
+/// `replace_one`.
+pub static REPLACE_ONE: Operation = operation("replace_one", &[&[UPSERT], SORT, CHOICE, LET, COMMENT]);
+/// `delete_one`.
+pub static DELETE_ONE: Operation = operation("delete_one", &[CHOICE, LET, COMMENT]);
+/// `delete_many`.
+pub static DELETE_MANY: Operation = operation("delete_many", &[CHOICE, LET, COMMENT]);
+/// `bulk_write`.
+pub static BULK_WRITE: Operation = operation("bulk_write", &[&[ORDERED], LET, COMMENT]);
+
+/// Operations of `bulk_write`, by the drivers' names, with their arguments.
+pub const BULK_OPERATIONS: &[(&str, Fields)] = &[
+    ("insertOne", &[&[must("document", Any)]]),
+    ("updateOne", &[&[FILTER, must("update", Any)], UPDATING, SORT, CHOICE, LET]),
+    ("updateMany", &[&[FILTER, must("update", Any)], UPDATING, CHOICE, LET]),
+    ("replaceOne", &[&[FILTER, must("replacement", Any).means("update"), UPSERT], SORT, CHOICE, LET]),
+    ("deleteOne", &[&[FILTER], CHOICE, LET]),
+    ("deleteMany", &[&[FILTER], CHOICE, LET]),
+];
+
+const BATCH: &[Field] = &[ORDERED, may("bypassDocumentValidation", Bool), may("let", Object)];
+/// The command insert.
+pub const INSERT_COMMAND: Fields = &[&[must("documents", Array)], BATCH];
+/// The command update.
+pub const UPDATE_COMMAND: Fields = &[&[must("updates", Array)], BATCH];
+/// The command delete.
+pub const DELETE_COMMAND: Fields = &[&[must("deletes", Array), ORDERED, may("let", Object)]];
+
+/// An element of the command update's `updates`.
+pub const UPDATE_ELEMENT: Fields = &[
+    &[
+        must("q", Object).means("filter"),
+        must("u", Any).means("update"),
+        may("c", Object).refused(),
+        may("multi", StrictBool),
+    ],
+    UPDATING,
+    SORT,
+    CHOICE,
+];
+/// What excludes what in one.
+pub const UPDATE_CONFLICTS: &[Conflict] =
+    &[Conflict::All(&[True("multi"), Given("sort")], Kind::FailedToParse, "Cannot specify sort with multi=true")];
+/// An element of the command delete's `deletes`.
+pub const DELETE_ELEMENT: Fields = &[&[must("q", Object).means("filter"), must("limit", Integer)], CHOICE];
+
+const RETURNED: Type = Choice(&["before", "after"]);
+const ANSWERED: &[Field] = &[may("sort", Object), may("projection", Object)];
+const RETURNING: &[Field] =
+    &[UPSERT, may("returnDocument", RETURNED), may("returnNewDocument", StrictBool).means("new")];
+/// `find_one_and_update`.
+pub static FIND_ONE_AND_UPDATE: Operation =
+    operation("find_one_and_update", &[ANSWERED, RETURNING, &[ARRAY_FILTERS], CHOICE, LET, COMMENT]);
+/// `find_one_and_replace`.
+pub static FIND_ONE_AND_REPLACE: Operation =
+    operation("find_one_and_replace", &[ANSWERED, RETURNING, CHOICE, LET, COMMENT]);
+/// `find_one_and_delete`.
+pub static FIND_ONE_AND_DELETE: Operation = operation("find_one_and_delete", &[ANSWERED, CHOICE, LET, COMMENT]);
+
+const FIND_AND_MODIFY_FIELDS: &[Field] = &[
+    may("query", Document).means("filter"),
+    may("sort", Document),
+    may("remove", Bool),
+    may("update", Any),
+    may("new", Bool),
+    may("fields", Document).means("projection"),
+    may("upsert", Bool),
+    ARRAY_FILTERS,
+];
+/// What excludes what when one document is changed and answered.
+pub const FIND_AND_MODIFY_CONFLICTS: &[Conflict] = &[
+    Conflict::All(
+        &[Given("update"), True("remove")],
+        Kind::FailedToParse,
+        "Cannot specify both an update and remove=true",
+    ),
+    Conflict::All(
+        &[Missing("update"), False("remove")],
+        Kind::FailedToParse,
+        "Either an update or remove=true must be specified",
+    ),
+    Conflict::All(
+        &[True("remove"), True("new")],
+        Kind::FailedToParse,
+        "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document",
+    ),
+    Conflict::All(
+        &[True("remove"), True("upsert")],
+        Kind::FailedToParse,
+        "Cannot specify both upsert=true and remove=true",
+    ),
+    Conflict::All(
+        &[True("remove"), Given("arrayFilters")],
+        Kind::FailedToParse,
+        "Cannot specify arrayFilters and remove=true",
+    ),
+];
+/// `find_and_modify`: its specification.
+pub static FIND_AND_MODIFY: Operation = Operation {
+    function: "find_and_modify",
+    options: &[FIND_AND_MODIFY_FIELDS, CHOICE, LET, COMMENT],
+    conflicts: FIND_AND_MODIFY_CONFLICTS,
+};
+/// The command findAndModify.
+pub const FIND_AND_MODIFY_COMMAND: Fields =
+    &[FIND_AND_MODIFY_FIELDS, &[may("bypassDocumentValidation", Bool)], CHOICE, LET];
+
+// Collections and indexes.
+
+const ONLY_COLLATION: &[Field] = &[COLLATION];
+/// `create_collection`.
+pub static CREATE_COLLECTION: Operation = operation("create_collection", &[ONLY_COLLATION]);
+/// `drop_collection`.
+pub static DROP_COLLECTION: Operation = operation("drop_collection", &[]);
+/// The command create.
+pub const CREATE_COMMAND: Fields = &[
+    &[
+        may("capped", Bool).refused(),
+        may("size", Integer),
+        may("max", Integer),
+        may("autoIndexId", Bool).or_true(),
+        may("idIndex", Object),
+        may("timeseries", Object).refused(),
+        may("expireAfterSeconds", Integer).refused(),
+        may("clusteredIndex", Any).refused(),
+        may("validator", Object).refused(),
+        may("validationLevel", Choice(&["off", "strict", "moderate"])),
+        may("validationAction", Choice(&["error", "warn", "errorAndLog"])),
+        may("indexOptionDefaults", Object),
+        may("viewOn", String).refused(),
+        may("pipeline", Array).refused(),
+    ],
+    ONLY_COLLATION,
+];
+/// What excludes what in it: options that say nothing by themselves, or nothing but what is so anyway.
+pub const CREATE_CONFLICTS: &[Conflict] = &[
+    Conflict::All(
+        &[True("capped"), Missing("size")],
+        Kind::InvalidOptions,
+        "the 'size' field is required when 'capped' is true",
+    ),
+    Conflict::All(&[False("capped"), Given("size")], Kind::InvalidOptions, NOT_CAPPED),
+    Conflict::All(&[False("capped"), Given("max")], Kind::InvalidOptions, NOT_CAPPED),
+    Conflict::All(
+        &[Given("pipeline"), Missing("viewOn")],
+        Kind::InvalidOptions,
+        "'pipeline' requires 'viewOn' to also be specified",
+    ),
+    Conflict::All(
+        &[Given("expireAfterSeconds"), Missing("timeseries"), Missing("clusteredIndex")],
+        Kind::InvalidOptions,
+        "'expireAfterSeconds' is for time-series collections and those with a 'clusteredIndex'",
+    ),
+    Conflict::All(
+        &[False("autoIndexId")],
+        Kind::InvalidOptions,
+        "the _id index cannot be left out: 'autoIndexId' cannot be false",
+    ),
+];
+const NOT_CAPPED: &str = "the 'capped' field needs to be true when either the 'size' or 'max' fields are present";
+
+const KEY: &[Field] = &[may("key", Object)];
+const INDEX: &[Field] = &[may("name", String), may("unique", Bool), may("hidden", Bool)];
+const EXPIRY: &[Field] = &[may("expireAfterSeconds", Integer)];
+const INDEXED: &[Field] =
+    &[may("sparse", Bool), may("partialFilterExpression", Object), COLLATION, may("wildcardProjection", Object)];
+/// `create_index`.
+pub static CREATE_INDEX: Operation = operation("create_index", &[INDEX, EXPIRY, INDEXED]);
+/// `create_indexes`: an element of its array.
+pub static CREATE_INDEXES: Operation =
+    Operation { function: "create_indexes", options: &[KEY, INDEX, EXPIRY, INDEXED], conflicts: &[NO_KEY] };
+/// `drop_index`.
+pub static DROP_INDEX: Operation = operation("drop_index", &[]);
+/// `drop_indexes`.
+pub static DROP_INDEXES: Operation = operation("drop_indexes", &[]);
+/// `list_indexes`.
+pub static LIST_INDEXES: Operation = operation("list_indexes", &[]);
+/// The command createIndexes.
+pub const CREATE_INDEXES_COMMAND: Fields =
+    &[&[must("indexes", Array), may("commitQuorum", Any), may("ignoreUnknownIndexOptions", Bool)]];
+/// An element of its `indexes`. What asks for more than an index is passed on, for the index's keys to judge.
+pub const INDEX_ELEMENT: Fields = &[
+    KEY,
+    INDEX,
+    INDEXED,
+    &[
+        may("expireAfterSeconds", Any),
+        may("background", Bool),
+        may("v", Integer),
+        may("ns", String),
+        may("weights", Object),
+        may("default_language", String),
+        may("language_override", String),
+        may("textIndexVersion", Integer),
+        may("2dsphereIndexVersion", Integer),
+    ],
+];
+/// What excludes what in it.
+pub const INDEX_CONFLICTS: &[Conflict] = &[
+    NO_KEY,
+    Conflict::All(
+        &[Missing("name")],
+        Kind::FailedToParse,
+        "The 'name' field is a required property of an index specification",
+    ),
+];
+const NO_KEY: Conflict = Conflict::All(
+    &[Missing("key")],
+    Kind::FailedToParse,
+    "The 'key' field is a required property of an index specification",
+);
+
+const SHARDING: &[Field] = &[may("unique", Bool), may("numInitialChunks", Integer), COLLATION];
+/// `shard_collection`.
+pub static SHARD_COLLECTION: Operation = operation("shard_collection", &[SHARDING]);
+/// The command shardCollection.
+pub const SHARD_COLLECTION_COMMAND: Fields = &[
+    &[must("key", Object)],
+    SHARDING,
+    &[
+        may("presplitHashedZones", Bool).refused(),
+        may("timeseries", Object).refused(),
+        may("implicitlyCreateIndex", Bool),
+        may("enforceUniquenessCheck", Bool),
+    ],
+];
+/// `check_collection`.
+pub static CHECK_COLLECTION: Operation = operation("check_collection", &[&[may("limit", Integer)]]);
+
+// Chunks.
+
+const FORCE_JUMBO: &[Field] = &[may("forceJumbo", Bool)];
+/// `split_at`.
+pub static SPLIT_AT: Operation = operation("split_at", &[]);
+/// `split_find`.
+pub static SPLIT_FIND: Operation = operation("split_find", &[]);
+/// `merge_chunks`.
+pub static MERGE_CHUNKS: Operation = operation("merge_chunks", &[]);
+/// `clear_jumbo_flag`.
+pub static CLEAR_JUMBO_FLAG: Operation = operation("clear_jumbo_flag", &[]);
+/// `move_chunk`.
+pub static MOVE_CHUNK: Operation = operation("move_chunk", &[FORCE_JUMBO]);
+/// `move_range`.
+pub static MOVE_RANGE: Operation = operation("move_range", &[FORCE_JUMBO]);
+/// `move_primary`.
+pub static MOVE_PRIMARY: Operation = operation("move_primary", &[]);
+/// The command split.
+pub const SPLIT_COMMAND: Fields = &[&[may("find", Object), may("middle", Object), may("bounds", Array)]];
+/// What excludes what in it.
+pub const SPLIT_CONFLICTS: &[Conflict] = &[Conflict::OneOf(&["find", "middle", "bounds"])];
+/// The command moveChunk. A move waits for the documents' deletion in any case, and for standbys as the servers say.
+pub const MOVE_CHUNK_COMMAND: Fields = &[
+    &[
+        must("to", String),
+        may("find", Object),
+        may("bounds", Array),
+        may("_secondaryThrottle", Any),
+        may("secondaryThrottle", Any),
+        may("_waitForDelete", Bool),
+        may("waitForDelete", Bool),
+    ],
+    FORCE_JUMBO,
+];
+/// What excludes what in it.
+pub const MOVE_CHUNK_CONFLICTS: &[Conflict] = &[Conflict::OneOf(&["find", "bounds"])];
+/// The command moveRange.
+pub const MOVE_RANGE_COMMAND: Fields = &[
+    &[
+        must("toShard", String).means("to"),
+        may("min", Object),
+        may("max", Object),
+        may("secondaryThrottle", Any),
+        may("waitForDelete", Bool),
+    ],
+    FORCE_JUMBO,
+];
+/// What excludes what in it.
+pub const MOVE_RANGE_CONFLICTS: &[Conflict] =
+    &[Conflict::All(&[Missing("min"), Missing("max")], Kind::InvalidOptions, "moveRange: give min, max or both")];
+
+// Shards, databases, zones, the balancer.
+
+/// Options of `add_shard`.
+pub const ADD_SHARD_OPTIONS: Fields =
+    &[&[may("name", String), may("maxSize", Integer), may("user", String), may("password", String)]];
+/// `add_shard`.
+pub static ADD_SHARD: Operation = operation("add_shard", ADD_SHARD_OPTIONS);
+/// `list_shards`.
+pub static LIST_SHARDS: Operation = operation("list_shards", &[]);
+/// `remove_shard`.
+pub static REMOVE_SHARD: Operation = Operation {
+    function: "remove_shard",
+    options: &[&[may("lost", Bool), may("token", String)]],
+    conflicts: &[Conflict::All(
+        &[Given("token"), False("lost")],
+        Kind::BadValue,
+        "a token confirms that a shard is lost: it goes with \"lost\": true",
+    )],
+};
+/// `enable_sharding`.
+pub static ENABLE_SHARDING: Operation = operation("enable_sharding", &[]);
+/// `drop_database`.
+pub static DROP_DATABASE: Operation = operation("drop_database", &[]);
+/// `dismantle`.
+pub static DISMANTLE: Operation =
+    operation("dismantle", &[&[may("shards", Bool).or_true(), may("skipUnreachable", Bool)]]);
+/// `grant_access`.
+pub static GRANT_ACCESS: Operation = operation("grant_access", &[&[may("read", Any), may("write", Any)]]);
+/// `revoke_access`.
+pub static REVOKE_ACCESS: Operation = operation("revoke_access", GRANT_ACCESS.options);
+/// `set_setting`.
+pub static SET_SETTING: Operation = operation("set_setting", &[]);
+/// `status`.
+pub static STATUS: Operation = operation("status", &[&[may("count", Bool)]]);
+/// `get_shard_distribution`.
+pub static GET_SHARD_DISTRIBUTION: Operation = operation("get_shard_distribution", STATUS.options);
+/// `add_shard_to_zone`.
+pub static ADD_SHARD_TO_ZONE: Operation = operation("add_shard_to_zone", &[]);
+/// `remove_shard_from_zone`.
+pub static REMOVE_SHARD_FROM_ZONE: Operation = operation("remove_shard_from_zone", &[]);
+/// `update_zone_key_range`.
+pub static UPDATE_ZONE_KEY_RANGE: Operation = operation("update_zone_key_range", &[]);
+/// `start_balancer`.
+pub static START_BALANCER: Operation = operation("start_balancer", &[]);
+/// `stop_balancer`.
+pub static STOP_BALANCER: Operation = operation("stop_balancer", &[]);
+/// `balancer_status`.
+pub static BALANCER_STATUS: Operation = operation("balancer_status", &[]);
+/// `balancer_collection_status`.
+pub static BALANCER_COLLECTION_STATUS: Operation = operation("balancer_collection_status", &[]);
+/// Options of `configure_collection_balancing`.
+pub const BALANCING_OPTIONS: Fields = &[&[may("chunkSize", Integer)]];
+/// `configure_collection_balancing`.
+pub static CONFIGURE_COLLECTION_BALANCING: Operation = operation("configure_collection_balancing", BALANCING_OPTIONS);

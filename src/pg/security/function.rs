@@ -1,0 +1,110 @@
+//! The rights of SQL functions, for work that does what one of them does without a statement that calls it.
+//!
+//! INVARIANT: nobody can do more this way than by `SELECT docshard.<function>(…)`. As PostgreSQL does for that statement, the
+//! caller's privileges are checked on the schema and on the function, and work runs as the function's definition says at this
+//! moment: as its owner if it is SECURITY DEFINER, with its settings, in a new snapshot.
+
+use super::user::Restore;
+use crate::pg::error::{Error, Result};
+use crate::pg::transaction::snapshot::ActiveSnapshot;
+use docshard_core::error::Kind;
+use pgrx::pg_sys;
+use std::ffi::CString;
+
+/// A function that the present user may execute.
+pub struct Executable {
+    owner: Option<pg_sys::Oid>,
+    settings: *mut pg_sys::ArrayType,
+}
+
+impl Executable {
+    /// Looks up a function of schema `docshard`, as a statement of the present user would. A name that administrators have
+    /// given to functions of their own too means the extension's, which is in C.
+    ///
+    /// # Errors
+    /// `InternalError` if there is none. A lack of privileges is PostgreSQL's own ERROR (42501).
+    pub fn find(name: &str) -> Result<Self> {
+        /// The number of the language C in every database.
+        const C: pg_sys::Oid = pg_sys::Oid::from_u32(13);
+        let lost = || Error::new(Kind::InternalError, format!("there is no function docshard.{name}"));
+        let (c_name, path) = (CString::new(name), CString::new(format!("docshard.{name}")));
+        let (Ok(c_name), Ok(path)) = (c_name, path) else { return Err(lost()) };
+        // SAFETY: names of C strings that outlive the look-up, which checks the schema's privileges; functions are found in
+        // the system cache, and each row is copied from before it is given back. ERRORs pass through frames of C alone.
+        unsafe {
+            let names = pg_sys::stringToQualifiedNameList(path.as_ptr());
+            let mut found = pg_sys::FuncnameGetCandidates(names, -1, std::ptr::null_mut(), false, false, false, true);
+            while let Some(candidate) = found.as_ref() {
+                let cache = pg_sys::SysCacheIdentifier::PROCOID as i32;
+                let row = pg_sys::SearchSysCache1(cache, candidate.oid.into());
+                if row.is_null() {
+                    break;
+                }
+                let form = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_proc>();
+                let (is_ours, is_definer, owner) = (form.prolang == C, form.prosecdef, form.proowner);
+                let mut is_null = true;
+                let settings = pg_sys::SysCacheGetAttr(cache, row, pg_sys::Anum_pg_proc_proconfig as i16, &mut is_null);
+                let settings =
+                    if is_null { std::ptr::null_mut() } else { pg_sys::pg_detoast_datum_copy(settings.cast_mut_ptr()) };
+                pg_sys::ReleaseSysCache(row);
+                if is_ours {
+                    let user = pg_sys::GetUserId();
+                    let answer = pg_sys::pg_proc_aclcheck(candidate.oid, user, pg_sys::ACL_EXECUTE);
+                    if answer != pg_sys::AclResult::ACLCHECK_OK {
+                        pg_sys::aclcheck_error(answer, pg_sys::ObjectType::OBJECT_FUNCTION, c_name.as_ptr());
+                    }
+                    return Ok(Self { owner: is_definer.then_some(owner), settings: settings.cast() });
+                }
+                found = candidate.next;
+            }
+            Err(lost())
+        }
+    }
+
+    /// Runs `work` as the function would.
+    ///
+    /// # Errors
+    /// What `work` answers.
+    pub fn run<T>(self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _user = self.owner.map(Restore::after_becoming);
+        let _settings = Settings::apply(self.settings);
+        let _snapshot = ActiveSnapshot::of_statement();
+        let answer = work()?;
+        // SAFETY: in a transaction. What comes next sees what was done, as after a statement.
+        unsafe { pg_sys::CommandCounterIncrement() };
+        Ok(answer)
+    }
+}
+
+/// A function's settings for as long as it lives.
+struct Settings(i32);
+
+impl Settings {
+    fn apply(settings: *mut pg_sys::ArrayType) -> Self {
+        // SAFETY: an array of a pg_proc's row, in memory of this statement; settings of this level are undone by `drop`, or by
+        // the abort of the transaction after an ERROR. With whose rights they are set is PostgreSQL's own rule.
+        unsafe {
+            let level = pg_sys::NewGUCNestLevel();
+            if !settings.is_null() {
+                let context =
+                    if pg_sys::superuser() { pg_sys::GucContext::PGC_SUSET } else { pg_sys::GucContext::PGC_USERSET };
+                pg_sys::ProcessGUCArray(
+                    settings,
+                    context,
+                    pg_sys::GucSource::PGC_S_SESSION,
+                    pg_sys::GucAction::GUC_ACTION_SAVE,
+                );
+            }
+            Self(level)
+        }
+    }
+}
+
+impl Drop for Settings {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: pairs with NewGUCNestLevel; levels above it have ended.
+            unsafe { pg_sys::AtEOXact_GUC(true, self.0) };
+        }
+    }
+}
