@@ -55,7 +55,7 @@ fn find_document(
 }
 
 /// The first few documents that an index leads to, packed, in the snapshot of the statement that asks, under the check that
-/// this needs; null if the executor has to look. See `ownership::few`, also for the arguments: of texts an empty one is none.
+/// this needs; null if the executor has to look. See `ownership::index_range`, also for the arguments: of texts an empty one is none.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
 #[allow(clippy::too_many_arguments, reason = "an SQL function has no structures")]
 fn find_few(

@@ -70,7 +70,7 @@ pub fn read_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) -
 
 fn ask(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize, write: bool) -> Result<Vec<Row>> {
     let Place::Remote(server) = shard.place else { return spi::query(sql, params) };
-    let statement = remote::Statement { sql, params };
+    let statement = remote::Sql { sql, params };
     let mut streams = remote::start(&[remote::Request {
         server,
         role: Role::Service,
@@ -106,7 +106,7 @@ pub fn read_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize)
         .filter_map(|&(shard, params)| match shard.place {
             Place::Local => None,
             Place::Remote(server) => {
-                let statement = remote::Statement { sql, params };
+                let statement = remote::Sql { sql, params };
                 Some(remote::Request {
                     server,
                     role: Role::Service,
@@ -144,7 +144,7 @@ fn run_on_all(shards: &[ShardId], sql: &str, params: &[Param<'_>]) -> Result<()>
         .filter_map(|shard| match shard.place {
             Place::Local => None,
             Place::Remote(server) => {
-                let statement = remote::Statement { sql, params };
+                let statement = remote::Sql { sql, params };
                 Some(remote::Request {
                     server,
                     role: Role::Service,

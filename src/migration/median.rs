@@ -47,7 +47,7 @@ fn first_bytes(chunk: &Chunk, sql: &str, params: &[Param<'_>]) -> Result<Option<
     match cache::shard(chunk.shard)?.place {
         Place::Local => Ok(spi::query(sql, params)?.first().and_then(|row| row.get(0).map(<[u8]>::to_vec))),
         Place::Remote(server) => {
-            let statement = remote::Statement { sql, params };
+            let statement = remote::Sql { sql, params };
             let mut streams = remote::start(&[remote::Request {
                 server,
                 role: remote::Role::Service,

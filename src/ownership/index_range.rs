@@ -11,7 +11,7 @@ use super::table;
 use super::updating::document;
 use crate::pg::error::Result;
 use crate::pg::{datum::json, transaction::snapshot};
-use crate::storage::scan::{self, Bound, Columns, Direction};
+use crate::storage::scan::{self, Bound, Direction};
 use crate::storage::{gin, lock};
 use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
@@ -28,7 +28,7 @@ const MOST_BYTES: usize = 4 << 20;
 /// What is searched for.
 #[derive(Debug)]
 pub struct Search<'a> {
-    /// the number of a secondary index with a b-tree of all documents but those that have entries; 0: the primary key
+    /// the number of a secondary index with a b-tree of all documents but those that have entries
     pub index: i32,
     /// of each of its first columns the least key and the least above, or twice the only key; an empty one is no bound
     pub bounds: Vec<(&'a [u8], &'a [u8])>,
@@ -38,8 +38,7 @@ pub struct Search<'a> {
     pub most: usize,
     /// all are wanted, if there are no more than that
     pub all: bool,
-    /// the sort's text, by whose key they come; None: by the shard key in the primary key's order, without a key in another
-    /// index's
+    /// the sort's text, by whose key they come; None: they come as the index is read, without a key
     pub sort: Option<&'a str>,
     /// the index is in the order of the sort
     pub in_order: bool,
@@ -64,12 +63,9 @@ pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<
     }
     // Who drops the table or an index of it waits from here on, or was quicker: then there is no such relation any more.
     lock::keep_relation(table::oid(collection)?);
-    let Ok((table, primary)) = table::oids(collection) else { return Ok(None) };
-    let index = match search.index {
-        0 => Some(primary),
-        number => table::index_oids(number).filter(|(_, entries)| gin::is_empty(*entries)).map(|(tree, _)| tree),
-    };
-    let Some(index) = index else { return Ok(None) };
+    let Ok((table, _)) = table::oids(collection) else { return Ok(None) };
+    let index = table::index_oids(search.index).filter(|(_, entries)| gin::is_empty(*entries));
+    let Some((index, _)) = index else { return Ok(None) };
     let sort = search.sort.map(|text| -> Result<Sort> { Ok(Sort::read(&json::parse(text)?)?) }).transpose()?;
     let projection = search
         .projection
@@ -82,10 +78,9 @@ pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<
     let mut found = Found::new(most, search.in_order, search.keyed);
     let (mut seen, mut bytes) = (0, 0);
     let (few, failed) = (Cell::new(true), Cell::new(None));
-    let mut take = |row: &Columns<'_>, doc: &[u8]| -> Result<bool> {
+    let mut take = |doc: &[u8]| -> Result<bool> {
         let key = match &sort {
             Some(sort) => Cow::from(sort.key_of(document(doc)?)),
-            None if search.index == 0 && search.keyed => Cow::from(row.slice(table::SKEY)),
             None => Cow::default(),
         };
         found.take(&key, || match &projection {
@@ -101,7 +96,7 @@ pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<
             few.set(false);
             return false;
         }
-        take(&row, doc).unwrap_or_else(|error| {
+        take(doc).unwrap_or_else(|error| {
             failed.set(Some(error));
             false
         })

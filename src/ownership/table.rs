@@ -53,8 +53,7 @@ pub fn count(collection: i32) -> Result<u64> {
     Ok(rows.first().map_or(0, |row| row.i64(0).unsigned_abs()))
 }
 
-/// The positions of shard key and document among the table's columns, from 0: see [`create`].
-pub(super) const SKEY: usize = 0;
+/// The position of the document among the table's columns, from 0: see [`create`].
 pub(super) const DOC: usize = 2;
 
 /// How many documents match a filter, in the active snapshot.

@@ -42,7 +42,7 @@ use super::ffi::{Local, PgResult, Status, Xact};
 use super::handshake::{self, Greeting};
 use super::login;
 use super::options::{self, Route};
-use super::param::{Encoded, Request, Role, Share, Statement};
+use super::param::{Encoded, Request, Role, Share, Sql};
 use super::prepared::Prepared;
 use super::row::{Row, Spool};
 use super::session::Session;
@@ -395,7 +395,7 @@ impl Connection {
         &mut self,
         open: Open,
         role: Option<Role>,
-        statements: impl Iterator<Item = (&'a Statement<'b>, Step)>,
+        statements: impl Iterator<Item = (&'a Sql<'b>, Step)>,
         scratch: &mut Encoded,
     ) -> Result<bool> {
         let none = Encoded::default();
@@ -762,7 +762,7 @@ fn c_string(text: String) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-fn encode(scratch: &mut Encoded, statement: &Statement<'_>) -> Result<()> {
+fn encode(scratch: &mut Encoded, statement: &Sql<'_>) -> Result<()> {
     if scratch.encode(statement.params) {
         return Ok(());
     }

@@ -49,7 +49,7 @@ mod wire;
 pub use cache::forget;
 pub use handshake::{Cluster, set_cluster};
 pub use options::{APPLICATION, mapping_options, parse_conninfo, server_options};
-pub use param::{Param, Request, Role, Share, Statement};
+pub use param::{Param, Request, Role, Share, Sql};
 pub use row::Row;
 pub use session::Session;
 pub use stream::{Feed, Stream, await_all, start};

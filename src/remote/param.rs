@@ -10,7 +10,7 @@ use std::ptr::null;
 
 /// SQL text with `$n` parameters. It is prepared once a connection and found again by its text, so texts should repeat.
 #[derive(Debug, Clone, Copy)]
-pub struct Statement<'a> {
+pub struct Sql<'a> {
     /// one statement, without NUL
     pub sql: &'a str,
     /// the values of `$1`, `$2` …
@@ -25,9 +25,9 @@ pub struct Request<'a> {
     /// whose privileges count at the shard
     pub role: Role,
     /// executed before the statement in the same round trip and the same transaction; its rows are thrown away
-    pub preamble: Option<Statement<'a>>,
+    pub preamble: Option<Sql<'a>>,
     /// the statement whose rows are streamed
-    pub statement: Statement<'a>,
+    pub statement: Sql<'a>,
     /// true opens the remote transaction that follows the local one, and makes the server a participant of its commit
     pub write: bool,
     /// what it is to the local transaction

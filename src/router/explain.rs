@@ -3,6 +3,7 @@
 
 use super::dispatch::reading;
 use super::execute;
+use super::explain_bounds::bounds;
 use super::explain_stages::{self, Examined};
 use super::fresh_map::with_fresh_map;
 use super::options::{CountOptions, FindOptions};
@@ -17,8 +18,7 @@ use crate::catalog::model::Collection;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
-use docshard_core::values::key::encode::{decode, prefix_successor};
-use docshard_core::values::key::{KeyRange, KeyRanges};
+use docshard_core::values::key::KeyRanges;
 use serde_json::{Map, Value as Json, json};
 use std::time::Instant;
 
@@ -323,76 +323,6 @@ fn reason(collection: &Collection, keys: &KeyRanges, targets: usize) -> String {
         _ if keys.is_all() => "the filter does not constrain the shard key: every shard with a chunk".to_owned(),
         _ => "the filter constrains the shard key: the shards whose chunks meet its bounds".to_owned(),
     }
-}
-
-fn bounds(collection: &Collection, keys: &KeyRanges) -> Json {
-    if collection.key.is_unsharded() || keys.is_all() {
-        return Json::Null;
-    }
-    let shown = keys.as_slice().iter().take(20).map(|range| bound(collection, range)).collect::<Vec<_>>();
-    Json::from(shown)
-}
-
-fn bound(collection: &Collection, range: &KeyRange) -> Json {
-    let key = |bytes: &[u8]| collection.key.bound_to_json(bytes);
-    if let Some(point) = range.as_point() {
-        return json!({"key": key(point)});
-    }
-    // Everything that starts with the same fields: up to MaxKey in the others.
-    if is_key(&range.lo) && range.hi.is_some() && range.hi == prefix_successor(&range.lo) {
-        let mut last = range.lo.clone();
-        let max = collection.key.max_bound();
-        let missing = missing_fields(collection, &range.lo);
-        last.extend_from_slice(&max[max.len().saturating_sub(missing)..]);
-        return json!({"from": key(&range.lo), "to": key(&last)});
-    }
-    let mut shown = serde_json::Map::new();
-    shown.extend(end(collection, &range.lo, "from", "above"));
-    shown.extend(range.hi.as_ref().and_then(|hi| end(collection, hi, "below", "to")));
-    Json::Object(shown)
-}
-
-/// An end of a range: `at` a key, or right `after` all keys that start with the same fields. None where it ends with all
-/// values of a type.
-fn end(collection: &Collection, bytes: &[u8], at: &str, after: &str) -> Option<(String, Json)> {
-    if is_key(bytes) {
-        return Some((at.to_owned(), collection.key.bound_to_json(bytes)));
-    }
-    let mut last = bytes.to_vec();
-    let byte = last.last_mut()?;
-    *byte = byte.checked_sub(1)?;
-    if !is_key(&last) {
-        return None;
-    }
-    let max = collection.key.max_bound();
-    let missing = missing_fields(collection, &last);
-    last.extend_from_slice(&max[max.len().saturating_sub(missing)..]);
-    Some((after.to_owned(), collection.key.bound_to_json(&last)))
-}
-
-/// True for whole values, one after the other.
-fn is_key(mut bytes: &[u8]) -> bool {
-    while !bytes.is_empty() {
-        match decode(bytes) {
-            Ok((_, rest)) => bytes = rest,
-            Err(_) => return false,
-        }
-    }
-    true
-}
-
-/// How many of the shard key's fields the beginning of a key lacks.
-fn missing_fields(collection: &Collection, start: &[u8]) -> usize {
-    let mut rest = start;
-    let mut fields = collection.key.fields.len();
-    while fields > 0 {
-        match decode(rest) {
-            Ok((_, behind)) => rest = behind,
-            Err(_) => break,
-        }
-        fields -= 1;
-    }
-    fields
 }
 
 /// The explanation as text: a line a fact, a line each for the steps of plans.

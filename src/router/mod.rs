@@ -1,17 +1,19 @@
 //! The router: from a document operation to statements at the shards that it concerns, and back.
 //!
 //! Parse, plan, execute: a read becomes a [`query::Query`] with [`options`], then a [`plan::Plan`], which [`execute`] runs and
-//! [`explain`] shows. A file imports only those that come before it here:
+//! [`explain`] shows. Imports go one way, to what stands before it here:
 //!
-//! * [`options`], [`query`], [`modification`]: what is asked for. [`order`], [`rows`], [`statement`], [`destination`]: what a plan and its answer
-//!   are made of. [`merged_rows`]: several shards' rows as one, in order.
-//! * [`fresh_map`]: runs again with a newer map when a shard answered that it was stale.
-//! * [`dispatch`]: sends statements, locks and checks versions.
-//! * [`plan`]: which shards are asked, which way they search, and the SQL of it. [`execute`]: runs that.
-//! * [`insert`], [`write_target`]: where a write goes. [`upsert`], [`single_write`], [`change`], [`find_and_modify`].
-//! * [`read`], [`distinct`], [`explain`] (with [`explain_stages`]: PostgreSQL's plans in MongoDB's words), [`by_key`]: reads and
-//!   writes of one key without parsing more than that, [`measure`], [`inspect`], [`index_stats`]; [`config`]: the catalog as a
-//!   database.
+//! * [`options`], [`query`], [`modification`]: what is asked for.
+//! * [`order`], [`rows`], [`statement`], [`destination`]: what plans and answers are made of. [`merged_rows`]: the rows of several
+//!   shards as one stream, in order.
+//! * [`fresh_map`]: runs an operation again with a newer map when a shard answered that the map was stale.
+//! * [`dispatch`]: sends statements, takes locks, checks versions.
+//! * [`plan`]: targets, access path and SQL of a read. [`execute`]: runs it.
+//! * [`insert`]; [`write_target`]: the shards, and the document, that a write goes to; [`upsert`], [`single_write`], [`change`],
+//!   [`find_and_modify`]: writes. [`config`]: the catalog as a database.
+//! * [`read`], [`distinct`], [`measure`], [`inspect`], [`index_stats`]: reads. [`by_key`]: reads and writes of one document whose
+//!   filter is a key, of which nothing else is parsed.
+//! * [`explain`], with [`explain_bounds`], and [`explain_stages`]: PostgreSQL's plans in MongoDB's words.
 //!
 //! INVARIANTS (see `ownership`): every statement carries the version that its map assumed; a stale answer of one target
 //! voids the answers of all; no row is handed out before every target has confirmed; a write first locks and checks.
@@ -24,6 +26,7 @@ pub mod dispatch;
 pub mod distinct;
 pub mod execute;
 pub mod explain;
+mod explain_bounds;
 mod explain_stages;
 pub mod find_and_modify;
 pub mod fresh_map;

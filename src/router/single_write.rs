@@ -18,7 +18,7 @@ use super::plan::divided_scan;
 use super::plan::select::order_by;
 use super::query::Query;
 use super::rows::Answer;
-use super::statement::{Parameter, Statement};
+use super::statement::{Parameter, Statement, first_params};
 use super::upsert::{self, Upserted};
 use super::write_target::{self, TargetSearch, WriteTarget};
 use crate::catalog::model::Collection;
@@ -278,8 +278,10 @@ fn relocate(collection: &Collection, old: &Destination, skey: Vec<u8>, id: Vec<u
     if !insert::insert_if_absent(collection, &document)? {
         return Err(duplicate::of_id(&collection.namespace, &document.id));
     }
-    let sql = format!("DELETE FROM {} t WHERE t.skey = $1 AND t.id = $2", collection.table());
-    let statement = Statement { sql, params: vec![Parameter::Bytes(skey), Parameter::Bytes(id)] };
+    let sql = format!("DELETE FROM {} t WHERE t.skey = $3 AND t.id = $4", collection.table());
+    let mut params = first_params(collection);
+    params.extend([Parameter::Bytes(skey), Parameter::Bytes(id)]);
+    let statement = Statement { sql, params };
     match writing::write_locked(collection, old, &statement)?.affected {
         1 => Ok(()),
         n => Err(Error::new(Kind::InternalError, format!("{n} documents were deleted where one was to be moved"))),

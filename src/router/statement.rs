@@ -40,14 +40,10 @@ pub fn first_params(collection: &Collection) -> Vec<Parameter> {
 pub enum Parameter {
     /// bytea
     Bytes(Vec<u8>),
-    /// bytea or null
-    OptBytes(Option<Vec<u8>>),
     /// bytea[]
     BytesArray(Vec<Vec<u8>>),
     /// text
     Text(String),
-    /// text or null
-    OptText(Option<String>),
     /// text[]
     TextArray(Vec<String>),
     /// int8
@@ -59,10 +55,8 @@ pub fn borrowed(params: &[Parameter]) -> Vec<Param<'_>> {
     let borrow = |param| match param {
         &Parameter::Int8(value) => Param::Int8(value),
         Parameter::Bytes(value) => Param::Bytea(value),
-        Parameter::OptBytes(value) => Param::OptBytea(value.as_deref()),
         Parameter::BytesArray(values) => Param::OwnedByteaArray(values),
         Parameter::Text(value) => Param::Text(value),
-        Parameter::OptText(value) => Param::OptText(value.as_deref()),
         Parameter::TextArray(values) => Param::OwnedTextArray(values),
     };
     params.iter().map(borrow).collect()
@@ -85,16 +79,23 @@ impl Call {
         Self { sql, params }
     }
 
-    /// One more argument, of few values: it is part of the statement's text, of which the shard is told once.
+    /// One more argument that has few values: it is part of the statement's text, which a shard prepares once.
     pub fn literal(mut self, value: impl Display) -> Self {
         let _ = write!(self.sql, ", {value}");
         self
     }
 
-    /// One more argument. A null, or an empty text or array, is part of the statement: a shard has fewer parameters to read.
+    /// One more argument, which may be null.
+    pub fn optional(self, value: Option<Parameter>) -> Self {
+        match value {
+            None => self.literal("NULL"),
+            Some(value) => self.argument(value),
+        }
+    }
+
+    /// One more argument. An empty text or array is part of the statement, as a null is: a shard has fewer parameters to read.
     pub fn argument(mut self, value: Parameter) -> Self {
         match value {
-            Parameter::OptBytes(None) | Parameter::OptText(None) => self.literal("NULL"),
             Parameter::Text(text) if text.is_empty() => self.literal("''"),
             Parameter::TextArray(items) if items.is_empty() => self.literal("'{}'"),
             value => {

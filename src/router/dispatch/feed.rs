@@ -58,7 +58,7 @@ impl<'a> Feed<'a> {
             server,
             role: self.role,
             preamble: None,
-            statement: remote::Statement { sql: &statement.sql, params: &params },
+            statement: remote::Sql { sql: &statement.sql, params: &params },
             write: true,
             share: if self.destinations.len() == 1 { Share::Alone } else { Share::Part },
             few_rows: true,

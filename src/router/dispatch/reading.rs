@@ -27,7 +27,7 @@ pub fn read(collection: &Collection, destinations: &[Destination], statement: &S
     read_at_most(collection, destinations, statement, None)
 }
 
-/// As [`read`], where each destination has so many rows at most; None if that is not known.
+/// As [`read`], with the largest number of rows of each destination; None if that is not known.
 ///
 /// # Errors
 /// As [`read`].
@@ -38,13 +38,7 @@ pub fn read_at_most(
     most: Option<u64>,
 ) -> Result<Vec<RowStream>> {
     let few_rows = most.is_some_and(|most| most <= MAX_ROWS_TOGETHER);
-    read_with(
-        collection,
-        destinations,
-        |_| statement,
-        few_rows,
-        |statement, params| spi::Cursor::open(&statement.sql, params).map(RowStream::Local),
-    )
+    read_with(collection, destinations, |_| statement, few_rows, cursor)
 }
 
 /// As [`read`], a statement for each destination.
@@ -56,13 +50,7 @@ pub fn read_each(
     destinations: &[Destination],
     statements: &[Statement],
 ) -> Result<Vec<RowStream>> {
-    read_with(
-        collection,
-        destinations,
-        |at| &statements[at],
-        false,
-        |statement, params| spi::Cursor::open(&statement.sql, params).map(RowStream::Local),
-    )
+    read_with(collection, destinations, |at| &statements[at], false, cursor)
 }
 
 /// As [`read`], for EXPLAIN, which PostgreSQL runs in no cursor.
@@ -70,13 +58,12 @@ pub fn read_each(
 /// # Errors
 /// As [`read`].
 pub fn explain(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
-    read_with(
-        collection,
-        destinations,
-        |_| statement,
-        false,
-        |statement, params| Ok(RowStream::Rows(spi::query(&statement.sql, params)?.into_iter())),
-    )
+    let rows = |sql: &str, params: &[Param<'_>]| Ok(RowStream::Rows(spi::query(sql, params)?.into_iter()));
+    read_with(collection, destinations, |_| statement, false, rows)
+}
+
+fn cursor(sql: &str, params: &[Param<'_>]) -> Result<RowStream> {
+    spi::Cursor::open(sql, params).map(RowStream::Local)
 }
 
 fn read_with<'s>(
@@ -84,7 +71,7 @@ fn read_with<'s>(
     destinations: &[Destination],
     statement: impl Fn(usize) -> &'s Statement,
     few_rows: bool,
-    open_local: impl Fn(&Statement, &[Param<'_>]) -> Result<RowStream>,
+    open_local: impl Fn(&str, &[Param<'_>]) -> Result<RowStream>,
 ) -> Result<Vec<RowStream>> {
     let role = grants::require(collection, Level::Read)?;
     let remote: Vec<_> = destinations
@@ -98,7 +85,7 @@ fn read_with<'s>(
             server: *server,
             role,
             preamble: None,
-            statement: remote::Statement { sql: &statement.sql, params },
+            statement: remote::Sql { sql: &statement.sql, params },
             write: false,
             share: Share::Part,
             few_rows,
@@ -110,7 +97,7 @@ fn read_with<'s>(
         let _snapshot = ActiveSnapshot::of_statement();
         let (destination, statement) = (&destinations[at], statement(at));
         placement::check(collection.id, assumed(collection, destination), Look::Active)?;
-        local = Some(open_local(statement, &statement.params_at(destination.version))?);
+        local = Some(open_local(&statement.sql, &statement.params_at(destination.version))?);
     }
     if !fault::is_off("confirm_first") {
         remote::await_all(&mut streams)?;

@@ -46,8 +46,8 @@ impl LockRange {
 
     fn statement(&self, collection: &Collection) -> Statement {
         let call = Call::of("lock_and_check", collection)
-            .argument(Parameter::OptBytes(self.lo.clone()))
-            .argument(Parameter::OptBytes(self.hi.clone()));
+            .optional(self.lo.clone().map(Parameter::Bytes))
+            .optional(self.hi.clone().map(Parameter::Bytes));
         let mut statement = call.statement();
         if let Some(number) = self.upsert {
             statement.params.push(Parameter::Int8(number));
@@ -65,6 +65,12 @@ pub struct Written {
     pub rows: Vec<Answer>,
     /// how many rows were written
     pub affected: u64,
+}
+
+impl From<spi::Answer> for Written {
+    fn from(answer: spi::Answer) -> Self {
+        Self { affected: answer.processed, rows: answer.rows.into_iter().map(Answer::Local).collect() }
+    }
 }
 
 /// Runs a writing statement at every destination, which `statement` names by the position; the answers come in their order.
@@ -220,8 +226,7 @@ fn write_here(collection: &Collection, destination: &Destination, statement: &St
     placement::check(collection.id, assumed(collection, destination), Look::Active)?;
     fault::point("dispatch.writing")?;
     let params = statement.params_at(destination.version);
-    let answer = catch_unique_violation(|| spi::write_in_active_snapshot(&statement.sql, &params))?;
-    Ok(Written { affected: answer.processed, rows: answer.rows.into_iter().map(Answer::Local).collect() })
+    Ok(catch_unique_violation(|| spi::write_in_active_snapshot(&statement.sql, &params))?.into())
 }
 
 /// Runs a statement on rows that this operation has locked at the destination: nobody can have taken them away since, so
@@ -231,35 +236,14 @@ fn write_here(collection: &Collection, destination: &Destination, statement: &St
 /// Whatever the shard raises.
 pub fn write_locked(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
     let role = grants::require(collection, Level::Write)?;
-    let params = statement.params();
-    match destination.shard.place {
-        Place::Local => {
-            let answer = spi::execute(&statement.sql, &params)?;
-            Ok(Written { affected: answer.processed, rows: answer.rows.into_iter().map(Answer::Local).collect() })
-        }
-        Place::Remote(server) => {
-            let statement = remote::Statement { sql: &statement.sql, params: &params };
-            let share = Share::Alone;
-            let mut streams = remote::start(&[remote::Request {
-                server,
-                role,
-                preamble: None,
-                statement,
-                write: true,
-                share,
-                few_rows: true,
-            }])?;
-            remote::await_all(&mut streams)?;
-            let mut written = Written::default();
-            for mut stream in streams {
-                while let Some(row) = stream.next()? {
-                    written.rows.push(Answer::Remote(row));
-                }
-                written.affected += stream.affected();
-            }
-            Ok(written)
-        }
-    }
+    let destinations = std::slice::from_ref(destination);
+    let mut streams = send(destinations, role, WRITE, None, |_| statement)?;
+    remote::await_all(&mut streams)?;
+    let local = match destination.shard.place {
+        Place::Local => Some(spi::execute(&statement.sql, &statement.params_at(destination.version))?.into()),
+        Place::Remote(_) => None,
+    };
+    Ok(collect(destinations, streams, local)?.pop().unwrap_or_default())
 }
 
 /// What a write to one shard is, if nothing else is known.
@@ -291,8 +275,8 @@ fn send<'s>(
             role,
             preamble: preamble
                 .zip(before.as_deref())
-                .map(|(preamble, params)| remote::Statement { sql: &preamble.sql, params }),
-            statement: remote::Statement { sql: &statement.sql, params },
+                .map(|(preamble, params)| remote::Sql { sql: &preamble.sql, params }),
+            statement: remote::Sql { sql: &statement.sql, params },
             write: true,
             share: if remote.len() == 1 { share } else { Share::Part },
             few_rows: true,

@@ -52,8 +52,8 @@ impl DocumentKey {
     /// Adds these to a call's arguments.
     pub fn arguments_of(self, call: Call) -> Call {
         call.argument(Parameter::Bytes(self.skey))
-            .argument(Parameter::OptBytes(self.id))
-            .argument(Parameter::OptText(self.filter))
+            .optional(self.id.map(Parameter::Bytes))
+            .optional(self.filter.map(Parameter::Text))
     }
 }
 
