@@ -21,3 +21,4 @@ pub mod stage;
 pub mod update;
 
 pub mod index;
+pub mod vocabulary;

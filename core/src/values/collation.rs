@@ -41,117 +41,10 @@ impl PartialEq for Collator {
 impl Eq for Collator {}
 
 /// The locales that MongoDB documents; those of a language follow it. Source: MongoDB's manual, "Collation Locales".
-const LOCALES: &[&str] = &[
-    "af",
-    "am",
-    "ar",
-    "as",
-    "az",
-    "be",
-    "bg",
-    "bn",
-    "bo",
-    "bs",
-    "bs_Cyrl",
-    "ca",
-    "chr",
-    "cs",
-    "cy",
-    "da",
-    "de",
-    "de_AT",
-    "dsb",
-    "dz",
-    "ee",
-    "el",
-    "en",
-    "en_US",
-    "en_US_POSIX",
-    "eo",
-    "es",
-    "et",
-    "fa",
-    "fa_AF",
-    "fi",
-    "fil",
-    "fo",
-    "fr",
-    "fr_CA",
-    "ga",
-    "gl",
-    "gu",
-    "ha",
-    "haw",
-    "he",
-    "hi",
-    "hr",
-    "hsb",
-    "hu",
-    "hy",
-    "id",
-    "ig",
-    "is",
-    "it",
-    "ja",
-    "ka",
-    "kk",
-    "kl",
-    "km",
-    "kn",
-    "ko",
-    "kok",
-    "ky",
-    "lb",
-    "lkt",
-    "ln",
-    "lo",
-    "lt",
-    "lv",
-    "mk",
-    "ml",
-    "mn",
-    "mr",
-    "ms",
-    "mt",
-    "my",
-    "nb",
-    "ne",
-    "nl",
-    "nn",
-    "om",
-    "or",
-    "pa",
-    "pl",
-    "ps",
-    "pt",
-    "ro",
-    "ru",
-    "se",
-    "si",
-    "sk",
-    "sl",
-    "smn",
-    "sq",
-    "sr",
-    "sr_Latn",
-    "sv",
-    "sw",
-    "ta",
-    "te",
-    "th",
-    "to",
-    "tr",
-    "ug",
-    "uk",
-    "ur",
-    "vi",
-    "wae",
-    "yi",
-    "yo",
-    "zh",
-    "zh_Hant",
-    "zu",
-];
+const LOCALES: &str = "af am ar as az be bg bn bo bs bs_Cyrl ca chr cs cy da de de_AT dsb dz ee el en en_US en_US_POSIX eo es et \
+    fa fa_AF fi fil fo fr fr_CA ga gl gu ha haw he hi hr hsb hu hy id ig is it ja ka kk kl km kn ko kok ky lb \
+    lkt ln lo lt lv mk ml mn mr ms mt my nb ne nl nn om or pa pl ps pt ro ru se si sk sl smn sq sr sr_Latn sv \
+    sw ta te th to tr ug uk ur vi wae yi yo zh zh_Hant zu";
 
 /// ICU's names of collations, and their BCP 47 ones where these differ.
 const VARIANTS: &[(&str, &str)] = &[
@@ -292,7 +185,7 @@ fn parse_locale(name: &str) -> Result<Locale> {
         Some((base, variant)) => (base, Some(variant)),
         None => (name, None),
     };
-    if !LOCALES.contains(&base) {
+    if !LOCALES.split(' ').any(|locale| locale == base) {
         return Err(unknown());
     }
     let mut tag = match base {
@@ -381,7 +274,7 @@ mod tests {
 
     #[test]
     fn every_locale_is_known_to_the_library() {
-        for locale in LOCALES {
+        for locale in LOCALES.split(' ') {
             assert!(Collator::parse(&json!({"locale": locale})).unwrap().is_some(), "{locale}");
         }
         assert!(Collator::parse(&json!({"locale": "de@collation=phonebook"})).unwrap().is_some());

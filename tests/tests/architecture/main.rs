@@ -7,11 +7,13 @@
 //! * [`imports`] says which file uses which.
 //! * [`cycles`]: no file uses another that uses it in turn.
 //! * [`sql_text`]: no call goes up through SQL text.
+//! * [`vocabulary`]: no names of operators are listed beside their tables.
 
 mod cycles;
 mod imports;
 mod source;
 mod sql_text;
+mod vocabulary;
 
 use docshard_tests::faults::names;
 use source::{Source, Violations, project};

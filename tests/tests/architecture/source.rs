@@ -14,8 +14,16 @@ pub struct Source {
     pub path: PathBuf,
     /// its text without comments and strings
     pub code: String,
-    /// its string literals as they are written, without quotes, each with its line
-    pub strings: Vec<(usize, String)>,
+    pub strings: Vec<StringLiteral>,
+}
+
+/// A string literal.
+pub struct StringLiteral {
+    pub line: usize,
+    /// as it is written, without quotes
+    pub text: String,
+    /// the code between it and the one before
+    pub before: String,
 }
 
 impl Source {
@@ -70,7 +78,7 @@ impl Source {
             let length = block(after);
             let lines = |text: &str| text.matches('\n').count() + 1;
             let (first, last) = (lines(&self.code[..start]), lines(&self.code[..start + length]));
-            self.strings.retain(|(line, _)| !(first..=last).contains(line));
+            self.strings.retain(|string| !(first..=last).contains(&string.line));
             let blank: String = after[..length].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
             self.code.replace_range(start..start + length, &blank);
         }
@@ -195,22 +203,22 @@ fn first_segments(path: &str) -> Vec<(usize, String)> {
 }
 
 /// The text of a source with its comments, strings and characters replaced by spaces, and its strings.
-fn blank_out(text: &str) -> (String, Vec<(usize, String)>) {
+fn blank_out(text: &str) -> (String, Vec<StringLiteral>) {
     let mut code = String::with_capacity(text.len());
     let mut strings = Vec::new();
-    let (mut rest, mut line) = (text, 1);
+    let (mut rest, mut line, mut ended) = (text, 1, 0);
     while let Some(c) = rest.chars().next() {
+        let mut string = None;
         let length = if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
         } else if rest.starts_with("/*") {
             block_comment(rest)
         } else if c == '"' {
             let length = 1 + string_end(&rest[1..]);
-            strings.push((line, rest[1..length].trim_end_matches('"').to_owned()));
+            string = Some(rest[1..length].trim_end_matches('"'));
             length
         } else if let Some(length) = raw_string(rest).filter(|_| !code.ends_with(is_word)) {
-            strings
-                .push((line, rest[..length].trim_start_matches(['b', 'c', 'r']).trim_matches(['#', '"']).to_owned()));
+            string = Some(rest[..length].trim_start_matches(['b', 'c', 'r']).trim_matches(['#', '"']));
             length
         } else if c == '\'' {
             character(rest)
@@ -220,7 +228,13 @@ fn blank_out(text: &str) -> (String, Vec<(usize, String)>) {
             rest = &rest[c.len_utf8()..];
             continue;
         };
+        if let Some(text) = string {
+            strings.push(StringLiteral { line, text: text.to_owned(), before: code[ended..].to_owned() });
+        }
         code.extend(rest[..length].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+        if string.is_some() {
+            ended = code.len();
+        }
         line += rest[..length].matches('\n').count();
         rest = &rest[length..];
     }
@@ -306,7 +320,7 @@ fn the_reader_of_sources_reads_them() {
     assert_eq!(names, [(2, "pg"), (3, "api"), (5, "remote"), (7, "status")]);
     assert_eq!(source("").module(), "router");
     let strings = source(code).strings;
-    let strings: Vec<_> = strings.iter().map(|(line, text)| (*line, text.as_str())).collect();
+    let strings: Vec<_> = strings.iter().map(|string| (string.line, string.text.as_str())).collect();
     assert_eq!(strings, [(7, "crate::x"), (8, "crate::\\\"q")]);
 }
 
@@ -317,6 +331,6 @@ fn modules_for_tests_are_left_out() {
     let mut source = Source::new("src/a/b.rs", code);
     assert_eq!(source.leave_out_tests(), [Path::new("src/a/b/tests.rs")]);
     assert!(!source.code.contains("fn f") && source.code.contains("fn g") && source.code.contains("fn h"));
-    let strings: Vec<_> = source.strings.iter().map(|(_, text)| text.as_str()).collect();
+    let strings: Vec<_> = source.strings.iter().map(|string| string.text.as_str()).collect();
     assert_eq!(strings, ["pg_test", "shown"]);
 }

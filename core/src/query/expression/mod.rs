@@ -46,6 +46,7 @@ use node::{Node, Scope, Variable};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 
+pub(crate) use operators::operator_names;
 pub(crate) use parse::check_variable_name;
 
 /// A parsed expression.

@@ -27,6 +27,11 @@ const TABLES: &[&[Operator]] = &[
     variable::OPERATORS,
 ];
 
+/// The names of all operators.
+pub(crate) fn operator_names() -> impl Iterator<Item = &'static str> {
+    TABLES.iter().flat_map(|table| table.iter()).map(|operator| operator.function.name)
+}
+
 /// MongoDB's operators that are not understood.
 const NOT_SUPPORTED: &[&str] = &["$meta", "$encStrStartsWith"];
 

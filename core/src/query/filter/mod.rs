@@ -38,6 +38,8 @@ use node::{Node, Test};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+pub(crate) use parse::{is_of_documents, operator_names};
+
 /// A parsed filter.
 #[derive(Debug)]
 pub struct Filter {

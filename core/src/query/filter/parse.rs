@@ -17,6 +17,7 @@ use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use crate::values::document::{MAX_DEPTH, ext_json};
 use crate::values::order::Class;
+use crate::values::path::is_reference;
 use serde_json::{Map, Value as Json};
 
 /// An operator on a field: `{path: {name: argument}}`.
@@ -112,59 +113,56 @@ const FIELD_OPERATORS_TO_COME: &[&str] = &["$geoIntersects", "$geoWithin", "$nea
 /// An operator that stands where a path could: `{name: argument}`.
 struct TopLevelOperator {
     name: &'static str,
+    /// true if what has it, as an argument of `$pull`, is a filter of documents
+    of_documents: bool,
     parse: fn(name: &str, argument: &Json, context: Context<'_>) -> Result<Node>,
 }
 
 const TOP_LEVEL_OPERATORS: &[TopLevelOperator] = &[
     TopLevelOperator {
         name: "$and",
+        of_documents: true,
         parse: |name, argument, context| Ok(Node::And(branches(name, argument, context)?)),
     },
-    TopLevelOperator { name: "$or", parse: |name, argument, context| Ok(Node::Or(branches(name, argument, context)?)) },
+    TopLevelOperator {
+        name: "$or",
+        of_documents: true,
+        parse: |name, argument, context| Ok(Node::Or(branches(name, argument, context)?)),
+    },
     TopLevelOperator {
         name: "$nor",
+        of_documents: true,
         parse: |name, argument, context| Ok(not(Node::Or(branches(name, argument, context)?))),
     },
     TopLevelOperator {
         name: "$alwaysTrue",
+        of_documents: false,
         parse: |name, argument, _| constant(name, argument).map(|()| Node::And(Vec::new())),
     },
     TopLevelOperator {
         name: "$alwaysFalse",
+        of_documents: false,
         parse: |name, argument, _| constant(name, argument).map(|()| Node::Or(Vec::new())),
     },
-    TopLevelOperator { name: "$comment", parse: |_, _, _| Ok(Node::And(Vec::new())) },
-    TopLevelOperator { name: "$expr", parse: expression },
-    TopLevelOperator { name: "$jsonSchema", parse: schema },
-    TopLevelOperator { name: "$sampleRate", parse: sample_rate },
-    TopLevelOperator { name: "$where", parse: |_, _, _| Err(no_javascript()) },
+    TopLevelOperator { name: "$comment", of_documents: false, parse: |_, _, _| Ok(Node::And(Vec::new())) },
+    TopLevelOperator { name: "$expr", of_documents: true, parse: expression },
+    TopLevelOperator { name: "$jsonSchema", of_documents: true, parse: schema },
+    TopLevelOperator { name: "$sampleRate", of_documents: false, parse: sample_rate },
+    TopLevelOperator { name: "$where", of_documents: false, parse: |_, _, _| Err(no_javascript()) },
 ];
+
+/// The names of all operators.
+pub(crate) fn operator_names() -> impl Iterator<Item = &'static str> {
+    FIELD_OPERATORS.iter().map(|operator| operator.name).chain(TOP_LEVEL_OPERATORS.iter().map(|operator| operator.name))
+}
+
+/// True for an operator that makes an argument of `$pull` a filter of documents.
+pub(crate) fn is_of_documents(name: &str) -> bool {
+    TOP_LEVEL_OPERATORS.iter().any(|operator| operator.name == name && operator.of_documents)
+}
 
 /// MongoDB's operators at the top level that are not understood yet.
 const TOP_LEVEL_OPERATORS_TO_COME: &[&str] = &["$text"];
-
-/// Names that start an extended value rather than a document of operators.
-const VALUE_NAMES: &[&str] = &[
-    "$oid",
-    "$date",
-    "$numberInt",
-    "$numberLong",
-    "$numberDouble",
-    "$numberDecimal",
-    "$binary",
-    "$uuid",
-    "$timestamp",
-    "$regularExpression",
-    "$dbPointer",
-    "$code",
-    "$symbol",
-    "$undefined",
-    "$minKey",
-    "$maxKey",
-];
-
-/// The fields of a DBRef: a document with a reference and an id is one, and at the top level they are fields.
-const REFERENCE_NAMES: &[&str] = &["$ref", "$id", "$db"];
 
 /// The deepest nesting of `$and`, `$or`, `$nor` and `$not`: MongoDB's limit.
 const MAX_FILTER_DEPTH: usize = 100;
@@ -215,7 +213,7 @@ fn document(json: &Json, context: Context<'_>) -> Result<Node> {
         let node = match TOP_LEVEL_OPERATORS.iter().find(|operator| operator.name == name) {
             Some(operator) => (operator.parse)(name, argument, context)?,
             None if TOP_LEVEL_OPERATORS_TO_COME.contains(&name.as_str()) => return Err(to_come(name)),
-            None if name.starts_with('$') && !REFERENCE_NAMES.contains(&name.as_str()) => {
+            None if name.starts_with('$') && !is_reference(name) => {
                 return Err(bad_value(format!(
                     "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, \
                      consider using $getField or $setField."
@@ -252,7 +250,7 @@ fn field(path: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
     if let Json::Object(fields) = argument
         && !is_extended(fields)
         && let Some(name) = fields.keys().find(|name| {
-            let known = VALUE_NAMES.contains(&name.as_str()) || REFERENCE_NAMES.contains(&name.as_str());
+            let known = ext_json::NAMES.contains(&name.as_str()) || is_reference(name);
             name.starts_with('$') && !known
         })
     {
@@ -554,7 +552,7 @@ fn as_operators(json: &Json) -> Option<&Map<String, Json>> {
 
 /// True for an extended value or a DBRef, whatever the order of its names (legacy forms put `$type` before `$binary`).
 fn is_extended(fields: &Map<String, Json>) -> bool {
-    fields.keys().next().is_some_and(|first| VALUE_NAMES.contains(&first.as_str()))
+    fields.keys().next().is_some_and(|first| ext_json::NAMES.contains(&first.as_str()))
         || ["$binary", "$code"].iter().any(|name| fields.contains_key(*name))
         || ["$ref", "$id"].iter().all(|name| fields.contains_key(*name))
 }

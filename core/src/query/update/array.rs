@@ -6,7 +6,7 @@ use super::storable::{bad_value, stored, value};
 use crate::budget;
 use crate::error::{Error, Kind, Result};
 use crate::query::environment::Environment;
-use crate::query::filter::{Condition, Filter};
+use crate::query::filter::{Condition, Filter, is_of_documents};
 use crate::values::document::element::Element;
 use crate::values::document::number::Number;
 use crate::values::document::raw::{self, RawValue};
@@ -291,8 +291,7 @@ fn compare(a: RawValue<'_>, b: RawValue<'_>, strings: Strings<'_>) -> Ordering {
 impl Pull {
     /// Parses a value, operators on values, or a filter of documents, in a statement's environment.
     pub fn parse(argument: &Json, environment: &Environment) -> Result<Pull> {
-        let of_document = |name: &String| ["$and", "$or", "$nor", "$expr", "$jsonSchema"].contains(&name.as_str());
-        if argument.as_object().is_some_and(|fields| fields.keys().any(of_document)) {
+        if argument.as_object().is_some_and(|fields| fields.keys().any(|name| is_of_documents(name))) {
             return Ok(Pull::Documents(Filter::of_elements(argument, environment)?));
         }
         if Condition::is_one(argument)? {

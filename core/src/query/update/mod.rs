@@ -27,3 +27,4 @@ mod instruction;
 
 pub use apply::{Update, moves};
 pub use instruction::{Compiled, Instruction, Style, read};
+pub(crate) use parse::operator_names;

@@ -55,6 +55,11 @@ const OPERATORS: &[Operator] = &[
     },
 ];
 
+/// The names of all operators.
+pub(crate) fn operator_names() -> impl Iterator<Item = &'static str> {
+    OPERATORS.iter().map(|operator| operator.name)
+}
+
 /// Parses the conditions that `$[identifier]` names, in a statement's environment; in the order of their identifiers.
 pub(super) fn array_filters(filters: &[Json], environment: &Environment) -> Result<Vec<ArrayFilter>> {
     let mut parsed: Vec<ArrayFilter> = Vec::with_capacity(filters.len());

@@ -21,6 +21,26 @@ pub fn from_json(json: &Json) -> Result<Value> {
     read(json, 0)
 }
 
+/// Names that start a value of an extended type rather than a document.
+pub(crate) const NAMES: &[&str] = &[
+    "$oid",
+    "$date",
+    "$numberInt",
+    "$numberLong",
+    "$numberDouble",
+    "$numberDecimal",
+    "$binary",
+    "$uuid",
+    "$timestamp",
+    "$regularExpression",
+    "$dbPointer",
+    "$code",
+    "$symbol",
+    "$undefined",
+    "$minKey",
+    "$maxKey",
+];
+
 /// Writes a value as relaxed Extended JSON: what is stored and what a client sees. A double with an integral value
 /// keeps its fraction (`5.0`); negative zero, which jsonb lacks, is written as `0.0`.
 pub fn to_json(value: &Value) -> Json {
