@@ -7,6 +7,7 @@ use docshard_core::error::Error;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::expression::Expression;
 use docshard_core::query::filter::Filter;
+use docshard_core::query::vocabulary;
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::value::Value;
 use proptest::prelude::*;
@@ -419,82 +420,12 @@ fn expression() -> impl Strategy<Value = Json> {
         3 => scalar(),
         3 => proptest::sample::select(vec!["$a", "$b", "$a.b", "$$ROOT", "$a.0", "$$REMOVE", "$$NOW"]).prop_map(Json::from),
     ];
-    let unary = vec![
-        "$abs",
-        "$ceil",
-        "$floor",
-        "$sqrt",
-        "$exp",
-        "$ln",
-        "$log10",
-        "$not",
-        "$size",
-        "$first",
-        "$last",
-        "$isArray",
-        "$reverseArray",
-        "$arrayToObject",
-        "$objectToArray",
-        "$toUpper",
-        "$strLenCP",
-        "$type",
-        "$toInt",
-        "$toString",
-        "$toDouble",
-        "$toDecimal",
-        "$toDate",
-        "$toBool",
-        "$year",
-        "$isoWeek",
-        "$sum",
-        "$avg",
-        "$min",
-        "$stdDevSamp",
-        "$bitNot",
-        "$round",
-        "$mergeObjects",
-        "$bsonSize",
-        "$sin",
-        "$acosh",
-        "$allElementsTrue",
-    ];
-    let binary = vec![
-        "$add",
-        "$subtract",
-        "$multiply",
-        "$divide",
-        "$mod",
-        "$pow",
-        "$eq",
-        "$gt",
-        "$cmp",
-        "$and",
-        "$or",
-        "$ifNull",
-        "$concat",
-        "$in",
-        "$arrayElemAt",
-        "$concatArrays",
-        "$slice",
-        "$range",
-        "$setUnion",
-        "$setDifference",
-        "$split",
-        "$indexOfCP",
-        "$trunc",
-        "$log",
-        "$atan2",
-        "$indexOfArray",
-        "$strcasecmp",
-        "$setEquals",
-        "$bitAnd",
-        "$max",
-    ];
+    let names: Vec<&str> = vocabulary::expression_operators().collect();
     leaf.prop_recursive(4, 24, 3, move |inner| {
         let (one, two) = (inner.clone(), (inner.clone(), inner.clone()));
         prop_oneof![
-            (proptest::sample::select(unary.clone()), one).prop_map(|(name, a)| json!({name: [a]})),
-            (proptest::sample::select(binary.clone()), two).prop_map(|(name, (a, b))| json!({name: [a, b]})),
+            (proptest::sample::select(names.clone()), one).prop_map(|(name, a)| json!({name: [a]})),
+            (proptest::sample::select(names.clone()), two).prop_map(|(name, (a, b))| json!({name: [a, b]})),
             proptest::collection::vec(inner.clone(), 0..3).prop_map(Json::from),
             inner.clone().prop_map(|a| json!({"x": a})),
             (inner.clone(), inner).prop_map(|(a, b)| json!({"$map": {"input": a, "in": {"$ifNull": [b, "$$this"]}}})),

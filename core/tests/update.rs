@@ -6,6 +6,7 @@ use common::*;
 use docshard_core::error::{Kind, Result};
 use docshard_core::query::filter::Filter;
 use docshard_core::query::update::Update;
+use docshard_core::query::vocabulary;
 use proptest::prelude::*;
 use serde_json::{Map, Value as Json, json};
 
@@ -485,22 +486,7 @@ proptest! {
     /// Operators that exist, around anything.
     #[test]
     fn no_argument_panics(argument in nonsense(), before in any_document(scalar(), true)) {
-        for operator in [
-            "$set",
-            "$unset",
-            "$inc",
-            "$setOnInsert",
-            "$mul",
-            "$min",
-            "$rename",
-            "$bit",
-            "$currentDate",
-            "$push",
-            "$addToSet",
-            "$pop",
-            "$pull",
-            "$pullAll",
-        ] {
+        for operator in vocabulary::update_operators() {
             for update in [
                 json!({operator: argument}),
                 json!({operator: {"a.b": argument}}),

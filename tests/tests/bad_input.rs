@@ -1,9 +1,11 @@
 //! Bad input, through SQL: malformed values are refused with a code and never stored, and no nonsense in any argument of
 //! any function brings a backend down.
 
+use docshard_core::query::vocabulary;
 use docshard_tests::Cluster;
 use postgres::{Client, error::SqlState};
 use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
 
 /// MongoDB's code that an error carries.
 fn code(error: &postgres::Error) -> Option<i64> {
@@ -93,7 +95,7 @@ impl Random {
             5 => json!(self.pick(TEXTS)),
             6 | 7 => (0..self.below(4)).map(|_| self.json(depth - 1)).collect(),
             _ => Value::Object(
-                (0..self.below(4)).map(|_| (self.pick(NAMES).to_owned(), self.json(depth - 1))).collect::<Map<_, _>>(),
+                (0..self.below(4)).map(|_| (self.pick(&NAMES).to_owned(), self.json(depth - 1))).collect::<Map<_, _>>(),
             ),
         }
     }
@@ -134,7 +136,7 @@ impl Random {
 
     fn object(&mut self, depth: usize) -> Value {
         let fields = self.below(4);
-        Value::Object((0..fields).map(|_| (self.pick(NAMES).to_owned(), self.json(depth))).collect::<Map<_, _>>())
+        Value::Object((0..fields).map(|_| (self.pick(&NAMES).to_owned(), self.json(depth))).collect::<Map<_, _>>())
     }
 }
 
@@ -164,7 +166,8 @@ const TEXTS: &[&str] = &[
     "x'; --",
 ];
 
-const NAMES: &[&str] = &[
+/// Paths, commands, options, and names that no table of the language has.
+const OWN_NAMES: &[&str] = &[
     "a",
     "b",
     "_id",
@@ -177,51 +180,6 @@ const NAMES: &[&str] = &[
     "a.$[]",
     "a.$[x]",
     "x",
-    "$and",
-    "$or",
-    "$not",
-    "$in",
-    "$eq",
-    "$ne",
-    "$gt",
-    "$lte",
-    "$exists",
-    "$type",
-    "$regex",
-    "$options",
-    "$all",
-    "$size",
-    "$elemMatch",
-    "$mod",
-    "$bitsAllSet",
-    "$expr",
-    "$jsonSchema",
-    "$where",
-    "$set",
-    "$unset",
-    "$inc",
-    "$mul",
-    "$min",
-    "$rename",
-    "$push",
-    "$each",
-    "$slice",
-    "$sort",
-    "$position",
-    "$addToSet",
-    "$pop",
-    "$pull",
-    "$bit",
-    "$currentDate",
-    "$setOnInsert",
-    "$oid",
-    "$date",
-    "$numberLong",
-    "$numberDecimal",
-    "$binary",
-    "$regularExpression",
-    "$minKey",
-    "$maxKey",
     "sort",
     "projection",
     "skip",
@@ -275,17 +233,13 @@ const NAMES: &[&str] = &[
     "document",
     "locale",
     "strength",
-    "$add",
-    "$concat",
-    "$cond",
-    "$literal",
-    "$toInt",
-    "$dateToString",
-    "$map",
     "input",
     "as",
     "in",
 ];
+
+/// Names that mean something somewhere.
+static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| OWN_NAMES.iter().copied().chain(vocabulary::names()).collect());
 
 /// Changes the cluster for good, or waits for somebody.
 const LEFT_OUT: &[&str] = &["add_shard", "remove_shard", "move_primary", "stop_balancer", "drop_database"];
@@ -444,10 +398,10 @@ impl Random {
                     }
                     (1, Some(name)) => {
                         let value = fields.remove(&name).unwrap_or(Value::Null);
-                        fields.insert(self.pick(NAMES).to_owned(), value);
+                        fields.insert(self.pick(&NAMES).to_owned(), value);
                     }
                     _ => {
-                        fields.insert(self.pick(NAMES).to_owned(), self.json(2));
+                        fields.insert(self.pick(&NAMES).to_owned(), self.json(2));
                     }
                 }
             }
@@ -459,7 +413,7 @@ impl Random {
             value => {
                 *value = match self.below(4) {
                     0 => json!([value]),
-                    1 => json!({ self.pick(NAMES): value }),
+                    1 => json!({ self.pick(&NAMES): value }),
                     _ => self.json(2),
                 }
             }

@@ -66,7 +66,7 @@ fn the_store_alone_names_catalog_tables() {
     let mut found = 0;
     for source in Source::read_without_tests("src") {
         let is_store = source.module() == "store";
-        for (line, text) in &source.strings {
+        for StringLiteral { line, text, .. } in &source.strings {
             // A schema is also named where privileges on it are granted.
             if !text.contains("docshard_catalog.") && text != "docshard_catalog" {
                 continue;
