@@ -111,7 +111,7 @@ fn update_alone(namespace: &str, change: &Change<'_>) -> Result<Updated> {
     Ok(Updated { matched: matched.into(), modified: modified.into(), upserted })
 }
 
-/// One attempt; None: the document went away in between, or came, try again.
+/// One attempt. None: the document was changed by others meanwhile, or one was inserted; the caller tries again.
 fn update_once(
     collection: &Collection,
     change: &Change<'_>,
@@ -125,7 +125,7 @@ fn update_once(
             updated = update_by_key(collection, &target.destinations, change.modification, key, !change.upsert)?;
         } else {
             let statement = update_statement(change, &target)?;
-            let range = LockRange::of(&target.keys);
+            let range = target.lock_range();
             let written = writing::write(collection, &target.destinations, &range, |_| &statement)?;
             for row in written.iter().flat_map(|written| &written.rows) {
                 updated.matched += row.i64(0);
@@ -236,7 +236,7 @@ pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
                 )
             };
             let statement = conditions.into_statement(sql);
-            let range = LockRange::of(&target.keys);
+            let range = target.lock_range();
             let written = writing::write(&collection, &target.destinations, &range, |_| &statement)?;
             let deleted: u64 = written.iter().map(|written| written.affected).sum();
             let gone = deleted == 0 && target.has_candidate();

@@ -1,4 +1,4 @@
-//! The distinct values of a field: each shard sends its own in order, and what several have is told once.
+//! The distinct values of a field: each shard returns its own in order, and a value that several have is returned once.
 
 use super::config;
 use super::execute;

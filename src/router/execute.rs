@@ -5,7 +5,7 @@ use super::dispatch::reading;
 use super::merged_rows::MergedRows;
 use super::order::Order;
 use super::plan::{AccessPath, Plan};
-use super::rows::{Answer, RowStream};
+use super::rows::{RowStream, ShardRow};
 use super::statement::Statement;
 use crate::catalog::model::Collection;
 use crate::pg::datum::jsonb::RawJsonb;
@@ -66,7 +66,7 @@ pub fn rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<RowStream
         while stream.next_row()?.is_some() {}
         answers.push(answer);
     }
-    let answers: Option<Vec<Answer>> = answers.into_iter().collect();
+    let answers: Option<Vec<ShardRow>> = answers.into_iter().collect();
     if answers.is_none() {
         finds.note_declined();
     }

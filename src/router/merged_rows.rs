@@ -1,7 +1,7 @@
 //! Several shards' rows as one stream, in order. Memory holds one row a shard.
 
 use super::order::Order;
-use super::rows::{Answer, RowStream};
+use super::rows::{RowStream, ShardRow};
 use crate::pg::error::Result;
 use docshard_core::cluster::merge::Heads;
 
@@ -9,7 +9,7 @@ use docshard_core::cluster::merge::Heads;
 pub struct MergedRows {
     streams: Vec<RowStream>,
     order: Order,
-    heads: Heads<Vec<u8>, Answer>,
+    heads: Heads<Vec<u8>, ShardRow>,
     primed: bool,
     current: usize,
 }
@@ -26,7 +26,7 @@ impl MergedRows {
     ///
     /// # Errors
     /// A shard's.
-    pub fn next_row(&mut self) -> Result<Option<Answer>> {
+    pub fn next_row(&mut self) -> Result<Option<ShardRow>> {
         if self.order == Order::None {
             while let Some(stream) = self.streams.get_mut(self.current) {
                 if let Some(row) = stream.next_row()? {

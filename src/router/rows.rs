@@ -1,4 +1,4 @@
-//! Rows that shards answer, wherever they come from.
+//! Rows that shards return, whether the shard is this database or another node.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
@@ -10,23 +10,23 @@ use std::rc::Rc;
 /// Another node's numbers count documents and bytes. Whatever it says, sums of them do not overflow.
 pub const LARGEST_NUMBER: i64 = 1 << 53;
 
-/// A row, from here or from a shard.
-pub enum Answer {
+/// A row of a shard.
+pub enum ShardRow {
     /// of this database
     Local(spi::Row),
     /// of another node
     Remote(remote::Row),
-    /// one of those that were packed into a column, by its number, its columns being what is told of it and its key
+    /// the document of a number among those packed into one value; its columns are the document and its key
     Packed(Rc<Packed>, usize),
 }
 
-impl Answer {
+impl ShardRow {
     /// A column in binary form.
     pub fn get(&self, column: usize) -> Option<&[u8]> {
         match self {
-            Answer::Local(row) => row.get(column),
-            Answer::Remote(row) => row.get(column),
-            Answer::Packed(packed, number) => match column {
+            ShardRow::Local(row) => row.get(column),
+            ShardRow::Remote(row) => row.get(column),
+            ShardRow::Packed(packed, number) => match column {
                 0 => packed.documents.document(*number),
                 1 => packed.documents.key(*number),
                 _ => None,
@@ -43,14 +43,14 @@ impl Answer {
     /// True if the bytes come from another node, and so have to be checked before PostgreSQL reads them as jsonb.
     pub fn is_foreign(&self) -> bool {
         match self {
-            Answer::Local(_) => false,
-            Answer::Remote(_) => true,
-            Answer::Packed(packed, _) => packed.is_foreign,
+            ShardRow::Local(_) => false,
+            ShardRow::Remote(_) => true,
+            ShardRow::Packed(packed, _) => packed.is_foreign,
         }
     }
 }
 
-/// Documents that came in one piece: see `ownership::index_range`.
+/// Documents packed into one value: see `ownership::index_range`.
 pub struct Packed {
     documents: packed::Documents,
     is_foreign: bool,
@@ -64,7 +64,7 @@ pub enum RowStream {
     Rows(std::vec::IntoIter<spi::Row>),
     /// a stream from another node
     Remote(remote::Stream),
-    /// documents that came in one piece, from a number on
+    /// documents packed into one value, from a number on
     Packed(Rc<Packed>, usize),
 }
 
@@ -73,7 +73,7 @@ impl RowStream {
     ///
     /// # Errors
     /// `InternalError` if they are not whole.
-    pub fn packed(row: &Answer) -> Result<Self> {
+    pub fn packed(row: &ShardRow) -> Result<Self> {
         let documents = packed::Documents::unpack(row.get(0).unwrap_or_default())
             .ok_or_else(|| Error::new(Kind::InternalError, "documents arrived cut off"))?;
         Ok(RowStream::Packed(Rc::new(Packed { documents, is_foreign: row.is_foreign() }), 0))
@@ -83,15 +83,15 @@ impl RowStream {
     ///
     /// # Errors
     /// The shard's.
-    pub fn next_row(&mut self) -> Result<Option<Answer>> {
+    pub fn next_row(&mut self) -> Result<Option<ShardRow>> {
         Ok(match self {
-            RowStream::Local(cursor) => cursor.next_row()?.map(Answer::Local),
-            RowStream::Rows(rows) => rows.next().map(Answer::Local),
-            RowStream::Remote(stream) => stream.next()?.map(Answer::Remote),
+            RowStream::Local(cursor) => cursor.next_row()?.map(ShardRow::Local),
+            RowStream::Rows(rows) => rows.next().map(ShardRow::Local),
+            RowStream::Remote(stream) => stream.next()?.map(ShardRow::Remote),
             RowStream::Packed(packed, next) => {
                 let number = *next;
                 *next += 1;
-                (number < packed.documents.count()).then(|| Answer::Packed(Rc::clone(packed), number))
+                (number < packed.documents.count()).then(|| ShardRow::Packed(Rc::clone(packed), number))
             }
         })
     }

@@ -8,7 +8,7 @@
 //! be run again.
 
 use super::destination::Destination;
-use super::dispatch::writing::{self, LockRange};
+use super::dispatch::writing;
 use super::fresh_map::with_fresh_map;
 use super::insert::{self, Storable};
 use super::modification::{ATTEMPTS, Modification, contention};
@@ -17,7 +17,7 @@ use super::plan::conditions::Conditions;
 use super::plan::divided_scan;
 use super::plan::select::order_by;
 use super::query::Query;
-use super::rows::Answer;
+use super::rows::ShardRow;
 use super::statement::{Parameter, Statement, first_params};
 use super::upsert::{self, Upserted};
 use super::write_target::{self, TargetSearch, WriteTarget};
@@ -87,7 +87,7 @@ pub fn write(namespace: &str, write: &OneWrite<'_>) -> Result<OneWritten> {
     Err(contention(namespace))
 }
 
-/// One attempt; None: the document went away in between, or came, try again.
+/// One attempt. None: the document was changed by others meanwhile, or one was inserted; the caller tries again.
 fn write_once(
     collection: &Collection,
     write: &OneWrite<'_>,
@@ -97,7 +97,7 @@ fn write_once(
     let wanted = TargetSearch { query: write.query, many: false, upsert: write.upsert, sort: write.sort, misses };
     if let Some(target) = write_target::find(collection, &wanted)? {
         let statement = statement(write, &target)?;
-        let range = LockRange::of(&target.keys);
+        let range = target.lock_range();
         let written = writing::write(collection, &target.destinations, &range, |_| &statement)?;
         let found = written.iter().zip(&target.destinations).find_map(|(w, d)| w.rows.first().map(|row| (row, d)));
         if let Some((row, destination)) = found {
@@ -247,7 +247,12 @@ fn moves(collection: &Collection, modification: &Modification, conditions: &mut 
 }
 
 /// What the shard answered about the document, which is moved if its shard key has changed.
-fn taken(collection: &Collection, row: &Answer, destination: &Destination, write: &OneWrite<'_>) -> Result<OneWritten> {
+fn taken(
+    collection: &Collection,
+    row: &ShardRow,
+    destination: &Destination,
+    write: &OneWrite<'_>,
+) -> Result<OneWritten> {
     let bytes = |column| -> Result<Option<Vec<u8>>> {
         let Some(bytes) = row.get(column) else { return Ok(None) };
         if row.is_foreign() {

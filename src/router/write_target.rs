@@ -7,6 +7,7 @@
 //! written, and the caller searches again.
 
 use super::destination::{self, Destination};
+use super::dispatch::writing::LockRange;
 use super::execute;
 use super::insert::Storable;
 use super::options::FindOptions;
@@ -24,7 +25,6 @@ use docshard_core::error::Kind;
 use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
 use docshard_core::values::document::raw;
-use docshard_core::values::key::{KeyRange, KeyRanges};
 use serde_json::Value as Json;
 
 /// What decides where a write goes.
@@ -49,8 +49,6 @@ pub struct WriteTarget<'a> {
     pub search: Search<'a>,
     /// the shards
     pub destinations: Vec<Destination>,
-    /// the keys that it may touch
-    pub keys: KeyRanges,
     /// one of several shards was chosen, where a matching document was seen
     has_candidate: bool,
     /// the one document that it is confined to
@@ -71,20 +69,26 @@ struct Candidate {
 impl<'a> WriteTarget<'a> {
     /// Shards that are known before anything has been read.
     fn by_filter(search: Search<'a>, destinations: Vec<Destination>) -> Option<Self> {
-        let keys = search.keys.clone();
-        (!destinations.is_empty()).then_some(Self { search, destinations, keys, has_candidate: false, candidate: None })
+        (!destinations.is_empty()).then_some(Self { search, destinations, has_candidate: false, candidate: None })
     }
 
     /// The shard of one document.
     fn confined(search: Search<'a>, destination: Destination, candidate: Candidate) -> Self {
-        let keys = KeyRanges::new(vec![KeyRange::point(&candidate.skey)]);
-        Self { search, destinations: vec![destination], keys, has_candidate: true, candidate: Some(candidate) }
+        Self { search, destinations: vec![destination], has_candidate: true, candidate: Some(candidate) }
     }
 
     /// True if a matching document was seen at one of several shards. If none is written there, it has changed since, and others
     /// may match.
     pub fn has_candidate(&self) -> bool {
         self.has_candidate
+    }
+
+    /// The range of shard keys that it may write to.
+    pub fn lock_range(&self) -> LockRange {
+        match &self.candidate {
+            Some(candidate) => LockRange::of_key(&candidate.skey),
+            None => LockRange::of(&self.search.keys),
+        }
     }
 
     /// True if the filter alone says which documents come into question.

@@ -13,7 +13,7 @@ use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::remote::{self, Role, Share};
 use crate::router::destination::Destination;
 use crate::router::fresh_map::is_stale;
-use crate::router::rows::Answer;
+use crate::router::rows::ShardRow;
 use crate::router::statement::{Call, Parameter, Statement};
 use crate::storage::scan::Look;
 use docshard_core::values::key::{KeyRange, KeyRanges};
@@ -62,14 +62,14 @@ impl LockRange {
 #[derive(Default)]
 pub struct Written {
     /// returned rows
-    pub rows: Vec<Answer>,
+    pub rows: Vec<ShardRow>,
     /// how many rows were written
     pub affected: u64,
 }
 
 impl From<spi::Answer> for Written {
     fn from(answer: spi::Answer) -> Self {
-        Self { affected: answer.processed, rows: answer.rows.into_iter().map(Answer::Local).collect() }
+        Self { affected: answer.processed, rows: answer.rows.into_iter().map(ShardRow::Local).collect() }
     }
 }
 
@@ -184,7 +184,7 @@ fn collect(
                 let mut stream = streams.next().expect("one stream a remote destination");
                 let mut written = Written::default();
                 while let Some(row) = stream.next()? {
-                    written.rows.push(Answer::Remote(row));
+                    written.rows.push(ShardRow::Remote(row));
                 }
                 written.affected = stream.affected();
                 Ok(written)
