@@ -34,7 +34,6 @@ pub extern "C-unwind" fn _PG_init() {
     pg::error::server_log::hide(remote::refusal::STALE);
     remote::init_gucs();
     router::plan::index_restriction::init();
-    ownership::capture::init();
     migration::init();
     indexing::init();
     catalog::contacts::init();

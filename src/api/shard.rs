@@ -4,7 +4,7 @@ use super::{given, required};
 use crate::ownership::placement::{Placement, check_read};
 use crate::ownership::updating::{self, Updating};
 use crate::ownership::{
-    access, capture, clone_parts, documents, donor_delete, index_range, recipient_load, router_lock, table, writing,
+    access, clone_parts, documents, donor_delete, index_range, recipient_load, router_lock, table, writing,
 };
 use crate::pg::datum::json;
 use crate::pg::datum::jsonb::RawJsonb;
@@ -12,7 +12,7 @@ use crate::pg::error::Result;
 use crate::pg::memory::aggregate_state;
 use crate::protocol::migration::{ApplyChanges, DeleteRange, Deleted, DivideRange, LoadBatch, LocateRange};
 use crate::protocol::table::{CreateIndex, CreateTable};
-use crate::storage::rows::{Found, Row};
+use crate::storage::rows::{Found, Row, capture};
 use crate::storage::scan::Direction;
 use docshard_core::query::filter::Filter;
 use pgrx::datum::{Array, Internal};

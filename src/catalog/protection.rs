@@ -12,6 +12,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::object::drop_guard::{self, Dropped};
 use crate::pg::spi::param::Param;
 use crate::pg::{security::user, server, spi};
+use crate::storage::collection_of;
 use crate::store;
 use docshard_core::error::Kind;
 use std::cell::Cell;
@@ -72,7 +73,7 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
             Ok(())
         }
         Dropped::Table { schema, name: table } => {
-            let Some(collection) = table::collection_of(table).filter(|_| schema == "docshard_data") else {
+            let Some(collection) = collection_of(table).filter(|_| schema == "docshard_data") else {
                 return Ok(());
             };
             if PASSED.get() == Some(server::present_statement()) {

@@ -5,7 +5,7 @@
 
 use super::record::Record;
 use super::shard::Remote;
-use crate::ownership::{capture, table};
+use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
@@ -16,6 +16,7 @@ use crate::protocol::migration::{
     RangeWriters, ReleaseRangeWriters,
 };
 use crate::storage::lock::{self, Mode, Tag, acquire};
+use crate::storage::rows::capture;
 use docshard_core::error::Kind;
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -11,7 +11,7 @@
 //! 3. Capture: the donor commits a capture row. From now on writers to the range share the migration's lock. Then wait,
 //!    by watching, for the transactions that held the collection's lock before.
 //! 4. Clone: S pulls into a staging table, part by part ([`crate::ownership::parts`]). R loads from there, in one transaction that nobody sees.
-//!    Meanwhile the row trigger, [`crate::ownership::capture`], logs the keys that change in the range; and T's session
+//!    Meanwhile the row trigger, [`crate::storage::rows::capture`], logs the keys that change in the range; and T's session
 //!    writes the pages of the documents that it is to delete into the WAL ([`crate::ownership::leaving`]).
 //! 5. Catch up: S pulls the logged keys with their present documents, R applies them by key; again and again, until a round
 //!    is small.

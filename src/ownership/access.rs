@@ -10,7 +10,8 @@
 //! | application role | never | read or write the tables of collections, as granted |
 //! | puller, one for each other shard | from that shard | read what is captured of a range that is being moved |
 
-use super::{placement, table};
+use super::node::service_role;
+use super::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::object::drop_guard;
 use crate::pg::security::credentials;
@@ -21,6 +22,7 @@ use crate::pg::transaction::subtransaction;
 use crate::pg::{server, spi};
 use crate::protocol::access::{PULLER_FUNCTIONS, SetAccess};
 use crate::protocol::qualified;
+use crate::storage::rows::capture::captures;
 use crate::store;
 use docshard_core::error::Kind;
 
@@ -136,18 +138,6 @@ fn refuse_powerful(role: &str) -> Result<()> {
     }
     Err(refuse(format!("the role \"{role}\" of this server may do more than use documents"))
         .with_hint("Use a role of another name, that is no superuser and not member of a powerful group."))
-}
-
-/// The router's service role at this shard; None before a router was accepted.
-///
-/// # Errors
-/// Internal ones; PostgreSQL's 42501 for anybody but the extension's owner.
-pub fn service_role() -> Result<Option<String>> {
-    let rows = spi::query(
-        "SELECT r.rolname FROM docshard_data.service s JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) s.role",
-        &[],
-    )?;
-    Ok(rows.first().map(|row| row.text(0).to_owned()))
 }
 
 fn required_service_role() -> Result<String> {
@@ -413,7 +403,7 @@ pub fn accept_puller(puller: &str, verifier: &str) -> Result<()> {
 /// `Unauthorized`; `NamespaceNotFound` if the collection has no table here.
 pub fn require_captured(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
     if permission::may_read(table::oid(collection)?)
-        || placement::captures(collection)?.iter().any(|capture| capture.covers(lo, hi))
+        || captures(collection)?.iter().any(|capture| capture.covers(lo, hi))
     {
         return Ok(());
     }

@@ -3,12 +3,13 @@
 //!
 //! A router asks its shards for that; where the router is gone, an administrator does it at the shard.
 
-use super::{SCHEMA, access, leftovers, table};
+use super::{access, leftovers, node, table};
 use crate::pg::error::Result;
 use crate::pg::object::drop_guard::unguarded;
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::quote_ident;
+use crate::storage::SCHEMA;
 
 /// Drops all documents, and what ties this database to a cluster; runs as the extension's owner. `service`: the role goes, too,
 /// as which the router worked here, which it cannot ask for itself.
@@ -22,7 +23,7 @@ pub fn dismantle(service: bool) -> Result<()> {
     }
     drop_leftovers()?;
     leftovers::delete_captures("true").try_for_each(|sql| spi::execute(&sql, &[]).map(drop))?;
-    if let Some(name) = access::service_role()? {
+    if let Some(name) = node::service_role()? {
         let lent = spi::query(
             "SELECT r.rolname FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles r ON r.oid = m.roleid \
              WHERE m.member = (SELECT role FROM docshard_data.service) ORDER BY r.rolname",

@@ -5,12 +5,11 @@
 //! * an insert looks at no snapshot at all (unique indexes look at what is there now), and comes after the lock;
 //! * a change takes a new snapshot after the lock. Under REPEATABLE READ there is only the one, and `lock_and_check` has
 //!   held that to the version too.
-//!
-//! The row trigger is not fired; [`capture::changed`] does its work, for which `lock_and_check` has noted what is captured.
 
 use super::placement::{Placement, check_read};
-use super::updating::{apply, document};
-use super::{capture, table, writing};
+use super::stored::document;
+use super::updating::apply;
+use super::{table, writing};
 use crate::pg::datum::json;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
@@ -18,7 +17,7 @@ use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::sql;
-use crate::storage::rows::{Change, Found, Purpose, Row, Taken, Writer};
+use crate::storage::rows::{Change, Found, Purpose, Row, Taken};
 use crate::storage::scan::{self, Bound};
 use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
@@ -62,22 +61,19 @@ pub fn insert(collection: i32, assumed: Placement, packed: &[u8]) -> Result<u64>
     let Some(lo) = rows.iter().map(|row| row.skey).min() else { return Ok(0) };
     let hi = rows.iter().map(|row| row.skey).max().map(above);
     writing::lock_and_check(collection, assumed, Some(lo), hi.as_deref())?;
-    let mut writer = Writer::open(table::oid(collection)?, Purpose::Insert, &table::OWNER)?;
-    writer.insert(&rows);
-    if writer.leaves_out_trigger() {
-        capture::changed(collection, rows.iter().map(|row| (row.skey, row.id)))?;
-    }
+    let mut writer = table::writer(collection, Purpose::Insert)?;
+    writer.insert(&rows)?;
     writer.finish();
     Ok(rows.len() as u64)
 }
 
-/// The unique index, beside the primary key, that would keep a row out: see [`Writer::taken`].
+/// The unique index, beside the primary key, that would keep a row out: see `Writer::taken`.
 ///
 /// # Errors
 /// `NamespaceNotFound` if the collection has no table here; `BadValue` for bytes that are no document.
 pub fn taken(collection: i32, row: &Row<'_>) -> Result<Option<Taken>> {
     raw::validate(row.doc)?;
-    let mut writer = Writer::open(table::oid(collection)?, Purpose::Insert, &table::OWNER)?;
+    let mut writer = table::writer(collection, Purpose::Insert)?;
     let taken = writer.taken(row);
     writer.finish();
     Ok(taken)
@@ -169,12 +165,9 @@ pub fn put(collection: i32, found: &Found, after: &RawJsonb) -> Result<()> {
     if id != found.id() {
         return Err(Error::new(Kind::ImmutableField, "the _id of a document cannot be changed"));
     }
-    let mut writer = Writer::open(table::oid(collection)?, Purpose::Update, &table::OWNER)?;
-    let done = writer.change_found(found, |_| Ok(Some((Change::Update(after.bytes().to_vec()), ()))))?;
-    // If it is none, something that this statement has set off was quicker: as for PostgreSQL's own UPDATE, that stays.
-    if done.is_some() && writer.leaves_out_trigger() {
-        capture::changed(collection, [(found.skey(), found.id())])?;
-    }
+    let mut writer = table::writer(collection, Purpose::Update)?;
+    // If that is none any more, something that this statement has set off was quicker: as for PostgreSQL's own UPDATE, that stays.
+    writer.change_found(found, |_| Ok(Some((Change::Update(after.bytes().to_vec()), ()))))?;
     writer.finish();
     Ok(())
 }
@@ -206,16 +199,11 @@ fn change_one<T>(
     let (skey, id) = key;
     writing::lock_and_check(collection, assumed, Some(skey), Some(&above(skey)))?;
     let _snapshot = ActiveSnapshot::of_statement();
-    let (table, index) = table::oids(collection)?;
-    let mut writer = Writer::open(table, purpose, &table::OWNER)?;
+    let (_, index) = table::oids(collection)?;
+    let mut writer = table::writer(collection, purpose)?;
     let done = writer.change_one(index, skey, id, accept)?;
-    if let Some((id, _)) = &done
-        && writer.leaves_out_trigger()
-    {
-        capture::changed(collection, [(skey, id.as_slice())])?;
-    }
     writer.finish();
-    Ok(done.map(|(_, told)| told))
+    Ok(done)
 }
 
 /// The least key above.

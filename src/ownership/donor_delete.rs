@@ -9,14 +9,15 @@
 //! written by a change that is in the log or was forgotten since, and the same process forgot it. A mistake would show: the
 //! move counts what it removes.
 
-use super::{SCHEMA, clone_parts, table};
+use super::{clone_parts, table};
 use crate::pg::error::Result;
 use crate::pg::server::relation_oid;
 use crate::pg::spi::param::Param;
 use crate::pg::{spi, transaction::snapshot::ActiveSnapshot};
 use crate::protocol::migration::{DeleteRange, Deleted, LocateRange};
-use crate::storage::bulk::{self, PLACE_BYTES, Places};
-use crate::storage::rows::{Change, Purpose, Writer};
+use crate::storage::SCHEMA;
+use crate::storage::rows::bulk::{self, PLACE_BYTES, Places};
+use crate::storage::rows::{Change, Purpose};
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -132,7 +133,7 @@ fn count_removed(deleting: &DeleteRange<'_>) -> Result<i64> {
     };
     let mut deleted = {
         let _snapshot = ActiveSnapshot::latest();
-        bulk::delete(oid, Places(&places), is_inside)
+        bulk::delete(collection, oid, Places(&places), is_inside)?
     };
     let logged = spi::query(
         "SELECT skey, id FROM docshard_data.capture_log WHERE migration_id = $1",
@@ -144,7 +145,7 @@ fn count_removed(deleting: &DeleteRange<'_>) -> Result<i64> {
     changed.dedup();
     // Does not show what has just been deleted.
     let _snapshot = ActiveSnapshot::of_statement();
-    let mut writer = Writer::open(oid, Purpose::Delete, &table::OWNER)?;
+    let mut writer = table::writer(collection, Purpose::Delete)?;
     for (skey, id) in &changed {
         let found = writer.change_one(primary, skey, Some(id), |_| Ok(Some((Change::Delete, ()))))?;
         deleted += u64::from(found.is_some());
@@ -158,18 +159,21 @@ fn remove_as_found(oid: Oid, collection: i32, lo: &[u8], hi: Option<&[u8]>) -> R
     let _snapshot = ActiveSnapshot::latest();
     let mut places: Vec<[u8; PLACE_BYTES]> = Vec::new();
     let mut deleted = 0;
-    let mut flush = |places: &mut Vec<[u8; PLACE_BYTES]>| {
+    let mut flush = |places: &mut Vec<[u8; PLACE_BYTES]>| -> Result<()> {
         places.sort_unstable();
-        deleted += bulk::delete(oid, Places(places.as_flattened()), |_| true);
+        deleted += bulk::delete(collection, oid, Places(places.as_flattened()), |_| true)?;
         places.clear();
+        Ok(())
     };
+    let mut flushed = Ok(());
     clone_parts::visit(collection, lo, hi, |row| {
         places.push(row.place());
         if places.len() >= MOST_AT_ONCE {
-            flush(&mut places);
+            flushed = flush(&mut places);
         }
-        true
+        flushed.is_ok()
     })?;
-    flush(&mut places);
+    flushed?;
+    flush(&mut places)?;
     Ok(deleted)
 }

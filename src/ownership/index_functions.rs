@@ -1,7 +1,7 @@
 //! What the functions that indexes are made of (`api::index`) answer for a document, for those who write rows: they need not
 //! call them.
 
-use super::updating::document;
+use super::stored::document;
 use crate::pg::datum::json;
 use crate::pg::error::Result;
 use crate::pg::memory::recently_used::RecentlyUsed;

@@ -7,8 +7,8 @@
 //! ([`docshard_core::values::document::packed`]).
 
 use super::placement::{Placement, check_read};
+use super::stored::document;
 use super::table;
-use super::updating::document;
 use crate::pg::error::Result;
 use crate::pg::{datum::json, transaction::snapshot};
 use crate::storage::scan::{self, Bound, Direction};

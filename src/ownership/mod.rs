@@ -9,7 +9,6 @@
 //! * [`documents`] inserts, and changes single documents, in one call with that check.
 //! * [`index_range`] finds few documents by one index.
 //! * [`updating`] changes documents as a statement finds them.
-//! * [`capture`] logs the keys that change in a range that is being moved away.
 //! * [`recipient_load`] loads what a move has pulled.
 //! * [`donor_delete`] removes such a range when it has been moved.
 //! * [`clone_parts`] divides such a range, and packs and unpacks its documents.
@@ -25,7 +24,6 @@
 //! * [`table`] makes and drops the collection's table together with its placement.
 
 pub mod access;
-pub mod capture;
 pub mod clone_parts;
 pub mod dismantle;
 pub mod documents;
@@ -40,11 +38,7 @@ pub mod node;
 pub mod placement;
 pub mod recipient_load;
 pub mod router_lock;
+mod stored;
 pub mod table;
 pub mod updating;
 pub mod writing;
-
-use std::ffi::CStr;
-
-/// The schema of all collections' tables, and of what a shard knows of them.
-pub const SCHEMA: &CStr = c"docshard_data";

@@ -70,3 +70,15 @@ fn refused(error: docshard_core::error::Error) -> Error {
     let error = Error::from(error);
     if kind == Kind::HostUnreachable { Error { sqlstate: REFUSED_CONNECTION, ..error } } else { error }
 }
+
+/// The router's service role at this shard; None before a router was accepted.
+///
+/// # Errors
+/// Internal ones; PostgreSQL's 42501 for anybody but the extension's owner.
+pub fn service_role() -> Result<Option<String>> {
+    let rows = spi::query(
+        "SELECT r.rolname FROM docshard_data.service s JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) s.role",
+        &[],
+    )?;
+    Ok(rows.first().map(|row| row.text(0).to_owned()))
+}

@@ -1,18 +1,13 @@
 //! The version at which this shard is, read without SPI.
 
-use super::SCHEMA;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::memory::recently_used::RecentlyUsed;
-use crate::pg::object::lookup_cache;
-use crate::pg::server::relation_oid;
 use crate::remote::refusal::STALE;
 use crate::remote::serializable::{self, Node};
+use crate::storage::own_table;
 use crate::storage::scan::{Columns, Look, Spot, at_spot, by_int4};
-use docshard_core::error::Kind;
-use pgrx::pg_sys;
 use std::cell::RefCell;
-use std::ffi::CStr;
 
 /// A collection's row in `docshard_data.placement`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,52 +32,6 @@ thread_local! {
     static SPOTS: RefCell<RecentlyUsed<i32, Spot, MOST_SPOTS>> = const { RefCell::new(RecentlyUsed::NONE) };
 }
 
-/// A range that is being moved away from this shard.
-#[derive(Clone, Debug)]
-pub struct Capture {
-    /// the migration
-    pub migration: i64,
-    /// the least key inside
-    pub min: Vec<u8>,
-    /// the least key above; None: no upper end
-    pub max: Option<Vec<u8>>,
-}
-
-impl Capture {
-    /// True if the key is in the range.
-    pub fn contains(&self, key: &[u8]) -> bool {
-        self.min.as_slice() <= key && self.max.as_ref().is_none_or(|max| key < max.as_slice())
-    }
-
-    /// True if the range has all of `[lo, hi)`; None means no upper end.
-    pub fn covers(&self, lo: &[u8], hi: Option<&[u8]>) -> bool {
-        let ends_inside = match (hi, &self.max) {
-            (_, None) => true,
-            (None, Some(_)) => false,
-            (Some(hi), Some(max)) => hi <= max.as_slice(),
-        };
-        self.min.as_slice() <= lo && ends_inside
-    }
-
-    /// True if the range meets `[lo, hi)`; None means no bound.
-    pub fn overlaps(&self, lo: Option<&[u8]>, hi: Option<&[u8]>) -> bool {
-        let starts_before_end = match (lo, &self.max) {
-            (Some(lo), Some(max)) => lo < max.as_slice(),
-            _ => true,
-        };
-        let ends_after_start = hi.is_none_or(|hi| self.min.as_slice() < hi);
-        starts_before_end && ends_after_start
-    }
-}
-
-fn relation(table: &'static CStr, index: &'static CStr) -> Result<(pg_sys::Oid, pg_sys::Oid)> {
-    // They belong to no collection, whose numbers begin with 1.
-    let oid = |name: &'static CStr| lookup_cache::relation((0, name), || relation_oid(SCHEMA, name));
-    oid(table)
-        .zip(oid(index))
-        .ok_or_else(|| Error::new(Kind::InternalError, "docshard's tables are missing on this node"))
-}
-
 /// This shard's placement of a collection; None if it has none.
 ///
 /// # Errors
@@ -96,23 +45,10 @@ pub fn placement(collection: i32, look: Look) -> Result<Option<Placement>> {
             return Ok(found);
         }
     }
-    let (table, index) = relation(c"placement", c"placement_pkey")?;
+    let (table, index) = own_table(c"placement", c"placement_pkey")?;
     by_int4(table, index, collection, look, |row| {
         found = Some(Placement::read(&row));
         SPOTS.with_borrow_mut(|spots| spots.keep(collection, Spot::of(table, &row)));
-    });
-    Ok(found)
-}
-
-/// The captures of a collection, in the newest snapshot.
-///
-/// # Errors
-/// `InternalError` if the extension's tables are missing.
-pub fn captures(collection: i32) -> Result<Vec<Capture>> {
-    let (table, index) = relation(c"capture", c"capture_pkey")?;
-    let mut found = Vec::new();
-    by_int4(table, index, collection, Look::Latest, |row| {
-        found.push(Capture { migration: row.i64(1), min: row.bytes(2).unwrap_or_default(), max: row.bytes(3) });
     });
     Ok(found)
 }

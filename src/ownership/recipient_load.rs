@@ -3,16 +3,17 @@
 //!
 //! Nothing is taken on trust, neither from the donor nor from the staging table: see [`Expected::check`].
 
-use super::updating::document;
-use super::{SCHEMA, clone_parts, table};
+use super::stored::document;
+use super::{clone_parts, table};
 use crate::pg::datum::json;
 use crate::pg::error::{Error, Result, UNIQUE_VIOLATION};
 use crate::pg::memory::allocator;
 use crate::pg::server::relation_oid;
 use crate::pg::transaction::subtransaction::attempt;
 use crate::protocol::migration::{ApplyChanges, LoadBatch};
+use crate::storage::SCHEMA;
 use crate::storage::lock;
-use crate::storage::rows::{Change, Purpose, Row, Writer};
+use crate::storage::rows::{Change, Purpose, Row};
 use crate::storage::scan::{Look, by_int4};
 use docshard_core::error::Kind;
 use docshard_core::values::document::element::Element;
@@ -112,16 +113,16 @@ pub fn apply(changes: &ApplyChanges<'_>) -> Result<i64> {
     by_int4(staging, index, batch, Look::Active, |row| keys.extend(row.bytes(SKEY).zip(row.bytes(ID))));
     keys.sort_unstable();
     keys.dedup();
-    let (target, primary) = table::oids(collection)?;
+    let (_, primary) = table::oids(collection)?;
     let (mut gone, mut come) = (0, 0);
-    let mut writer = Writer::open(target, Purpose::Delete, &table::OWNER)?;
+    let mut writer = table::writer(collection, Purpose::Delete)?;
     for (skey, id) in &keys {
         expected.check(skey, id, None)?;
         let found = writer.change_one(primary, skey, Some(id), |_| Ok(Some((Change::Delete, ()))))?;
         gone += i64::from(found.is_some());
     }
     writer.finish();
-    let mut writer = Writer::open(target, Purpose::Insert, &table::OWNER)?;
+    let mut writer = table::writer(collection, Purpose::Insert)?;
     let mut expect: HashSet<(Vec<u8>, Vec<u8>)> = keys.into_iter().collect();
     let mut held: Vec<(Vec<u8>, Vec<u8>, Vec<u8>)> = Vec::new();
     let mut bytes = 0;
@@ -131,7 +132,7 @@ pub fn apply(changes: &ApplyChanges<'_>) -> Result<i64> {
         }
         let rows: Vec<Row<'_>> = held.iter().map(|(skey, id, doc)| Row { skey, id, doc }).collect();
         if !rows.is_empty() {
-            writer.insert(&rows);
+            writer.insert(&rows)?;
         }
         come += i64::try_from(rows.len()).unwrap_or(i64::MAX);
         held.clear();
@@ -161,7 +162,7 @@ pub fn apply(changes: &ApplyChanges<'_>) -> Result<i64> {
 /// Loads a batch of a migration's staging table; returns how many documents that were. With `is_unique`, one that a
 /// unique index keeps out is left out.
 ///
-/// Nothing is captured: the caller's transaction is the move's own, [`super::capture::bypass`].
+/// Nothing is captured: the caller's transaction is the move's own, [`capture::bypass`](crate::storage::rows::capture::bypass).
 ///
 /// # Errors
 /// `InternalError` if there is no such table; `BadValue` for bytes that are no documents; those of [`Expected::check`]; a key
@@ -178,10 +179,9 @@ pub fn load(loading: &LoadBatch<'_>) -> Result<u64> {
         raw::validate(row.doc)?;
         expected.check(row.skey, row.id, Some(row.doc))?;
     }
-    let target = table::oid(collection)?;
     let all_at_once = || {
-        let mut writer = Writer::open(target, Purpose::Insert, &table::OWNER)?;
-        writer.insert_by(rows.len().max(1), &rows);
+        let mut writer = table::writer(collection, Purpose::Insert)?;
+        writer.insert_by(rows.len().max(1), &rows)?;
         writer.finish();
         Ok(rows.len() as u64)
     };
@@ -189,17 +189,17 @@ pub fn load(loading: &LoadBatch<'_>) -> Result<u64> {
         return all_at_once();
     }
     match attempt(all_at_once) {
-        Err(error) if &error.sqlstate == UNIQUE_VIOLATION => one_by_one(target, &rows),
+        Err(error) if &error.sqlstate == UNIQUE_VIOLATION => one_by_one(collection, &rows),
         loaded => loaded,
     }
 }
 
-fn one_by_one(target: Oid, rows: &[Row<'_>]) -> Result<u64> {
-    let mut writer = Writer::open(target, Purpose::Insert, &table::OWNER)?;
+fn one_by_one(collection: i32, rows: &[Row<'_>]) -> Result<u64> {
+    let mut writer = table::writer(collection, Purpose::Insert)?;
     let mut loaded = 0;
     for row in rows {
         if writer.taken(row).is_none() {
-            writer.insert(std::slice::from_ref(row));
+            writer.insert(std::slice::from_ref(row))?;
             loaded += 1;
         }
     }

@@ -1,6 +1,6 @@
 //! A collection's table on this shard: made and dropped together with its placement row.
 
-use super::{SCHEMA, access, index_functions, leftovers};
+use super::{index_functions, leftovers, node};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::object::drop_guard;
@@ -11,22 +11,25 @@ use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::{quote_ident, quote_literal};
 use crate::protocol::table::{CreateIndex, CreateTable};
 use crate::protocol::{qualified, sql};
+use crate::storage::SCHEMA;
 use crate::storage::counting;
 use crate::storage::matching;
-use crate::storage::rows::Owner;
+use crate::storage::rows::{Owner, Purpose, Writer};
 use crate::storage::scan::document_by_key;
 use docshard_core::error::Kind;
 use docshard_core::query::index::IndexKeys;
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, CString};
 
-/// We own collections' tables. The row trigger of each is [`super::capture`]'s.
-pub const OWNER: Owner =
-    Owner { trigger: c"capture", schema: c"docshard_internal", function: index_functions::function };
+/// What the functions in the tables' indexes are.
+const OWNER: Owner = Owner { schema: c"docshard_internal", function: index_functions::function };
 
-/// The collection of a table's name, without schema.
-pub fn collection_of(table: &str) -> Option<i32> {
-    table.strip_prefix('c')?.parse().ok()
+/// Opens a collection's table for writing.
+///
+/// # Errors
+/// `NamespaceNotFound` if the collection has no table here; those of [`Writer::open`].
+pub(super) fn writer(collection: i32, purpose: Purpose) -> Result<Writer> {
+    Writer::open(collection, oid(collection)?, purpose, &OWNER)
 }
 
 /// The document of that key, in the active snapshot.
@@ -136,7 +139,7 @@ pub fn create(table: &CreateTable) -> Result<()> {
         ))?;
         // Sessions of moves and of index builds change it, as the service role.
         if server::is_superuser()
-            && let Some(service) = access::service_role()?
+            && let Some(service) = node::service_role()?
         {
             spi::run_script(&format!("ALTER TABLE {table} OWNER TO {}", quote_ident(&service)))?;
         }

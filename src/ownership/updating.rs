@@ -3,7 +3,8 @@
 //! The statement is preceded by the lock and the check that every write needs: see [`super::writing`]. What it updates
 //! it does not see again, as no statement of PostgreSQL does: the versions written have the number of its own command.
 
-use super::{capture, table};
+use super::stored::document;
+use super::table;
 use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::recently_used::RecentlyUsed;
@@ -45,7 +46,6 @@ pub fn read_update(text: &str) -> Result<Rc<Update>> {
 
 /// An update that is running.
 pub struct Updating {
-    collection: i32,
     writer: Option<Writer>,
     filter: Filter,
     update: Rc<Update>,
@@ -68,8 +68,8 @@ impl Updating {
     /// # Errors
     /// Those of [`Writer::open`]; `NamespaceNotFound` if the collection has no table here.
     pub fn begin(collection: i32, filter: Filter, update: Rc<Update>, fixed: Vec<String>) -> Result<Self> {
-        let writer = Some(Writer::open(table::oid(collection)?, Purpose::Update, &table::OWNER)?);
-        Ok(Self { collection, writer, filter, update, fixed, done: Updated::default() })
+        let writer = Some(table::writer(collection, Purpose::Update)?);
+        Ok(Self { writer, filter, update, fixed, done: Updated::default() })
     }
 
     /// Updates a document that the statement has found, and that so matches.
@@ -77,7 +77,7 @@ impl Updating {
     /// # Errors
     /// Those of the update and of [`Writer::change_found`]; PostgreSQL's 23505.
     pub fn update(&mut self, found: &Found) -> Result<()> {
-        let Self { collection, writer, filter, update, fixed, done } = self;
+        let Self { writer, filter, update, fixed, done } = self;
         let writer = writer.as_mut().ok_or_else(|| Error::new(Kind::InternalError, "the update has ended"))?;
         let mut newer = false;
         let changed = writer.change_found(found, |doc| {
@@ -91,9 +91,6 @@ impl Updating {
         let Some(changed) = changed else { return Ok(()) };
         done.matched += 1;
         done.modified += i64::from(changed);
-        if changed && writer.leaves_out_trigger() {
-            capture::changed(*collection, [(found.skey(), found.id())])?;
-        }
         Ok(())
     }
 
@@ -120,12 +117,4 @@ pub fn check_permission(collection: i32) -> Result<()> {
 /// Those of the update.
 pub(super) fn apply(update: &Update, document: raw::RawObject<'_>, fixed: &[String]) -> Result<(Change, bool)> {
     Ok(update.apply(document, fixed)?.map_or((Change::Nothing, false), |bytes| (Change::Update(bytes), true)))
-}
-
-/// A stored document.
-///
-/// # Errors
-/// `TypeMismatch` for any other value.
-pub(super) fn document(bytes: &[u8]) -> Result<raw::RawObject<'_>> {
-    raw::document(bytes).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))
 }

@@ -17,8 +17,8 @@
 //! Locks are never named by chunk, so a split or a merge changes nothing here. They are held to the end of the
 //! transaction, prepared ones included.
 
-use super::placement::{Capture, Placement, captures, check};
-use super::{capture, table};
+use super::placement::{Placement, check};
+use super::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::security::permission;
@@ -26,6 +26,7 @@ use crate::pg::server::sleep_ms;
 use crate::pg::transaction::epoch::{self, Epoch};
 use crate::pg::transaction::snapshot;
 use crate::storage::lock::{Mode, Tag, acquire, is_excluded};
+use crate::storage::rows::capture::{self, Capture, captures};
 use crate::storage::scan::Look;
 use docshard_core::error::Kind;
 use std::cell::RefCell;
@@ -86,7 +87,7 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
         captured.iter().filter(|c| c.overlaps(lo, hi)).for_each(stand_by);
         return Err(stale);
     }
-    capture::note(collection, captured);
+    capture::set(collection, captured);
     fault::point("write.checked")?;
     if !snapshot::per_statement() {
         check(collection, assumed, Look::Active).map_err(|_| {

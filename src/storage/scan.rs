@@ -350,7 +350,7 @@ pub fn document_by_key(relation: pg_sys::Oid, index: pg_sys::Oid, keys: [&[u8]; 
 
 /// A value of a row to be written.
 #[derive(Clone, Copy, Debug)]
-pub enum Value<'a> {
+pub(super) enum Value<'a> {
     /// an int4
     Int4(i32),
     /// an int8
@@ -367,7 +367,7 @@ fn next_value(sequence: pg_sys::Oid) -> i64 {
 }
 
 /// Writes a row of these columns, and its entries in plain indexes. Asks for nobody's privileges and fires no trigger.
-pub fn insert(relation: pg_sys::Oid, row: &[Value<'_>]) {
+pub(super) fn insert(relation: pg_sys::Oid, row: &[Value<'_>]) {
     // SAFETY: the relation exists and has these columns; the lock on it is kept to the end of the transaction, as every
     // writer's is.
     unsafe {

@@ -5,11 +5,11 @@
 //! document out. Only with `min` and `max`, which are a part of the index that is hinted, the answer is what the index has.
 
 use crate::catalog::model::{Collection, Index};
-use crate::ownership::{self, table};
+use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::router::options::parsed_setting;
 use crate::router::query::Query;
-use crate::storage::{covering, planning};
+use crate::storage::{SCHEMA, covering, planning};
 use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::{IndexKeys, Span};
@@ -30,7 +30,7 @@ pub fn init() {
         GucFlags::default(),
     );
     planning::init(is_marked);
-    covering::init(ownership::SCHEMA);
+    covering::init(SCHEMA);
 }
 
 /// The indexes of a collection's table that serve `_id` and the shard key, as a mark for the planner.

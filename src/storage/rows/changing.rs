@@ -4,7 +4,8 @@
 //! changed that meanwhile is the newest version locked, and looked at again: to lock every row first would double the
 //! work, and its WAL.
 
-use super::{DOC, Purpose, Writer};
+use super::row::{DOC, Purpose, fill};
+use super::writer::Writer;
 use crate::pg::datum::jsonb::{RawJsonb, new_varlena};
 use crate::pg::error::{Error, Result};
 use crate::storage::scan::{Bound, has_block, scan_keys};
@@ -109,7 +110,7 @@ enum Locked {
 
 impl Writer {
     /// Finds a row of these keys that the active snapshot shows and `accept` takes, and does with its newest version what
-    /// `accept` says; tells which row, and what. None: there is none.
+    /// `accept` says; tells what. None: there is none.
     ///
     /// # Errors
     /// Those of [`Writer::change_found`].
@@ -119,7 +120,7 @@ impl Writer {
         skey: &[u8],
         id: Option<&[u8]>,
         mut accept: impl FnMut(&[u8]) -> Result<Option<(Change, T)>>,
-    ) -> Result<Option<(Vec<u8>, T)>> {
+    ) -> Result<Option<T>> {
         // SAFETY: see the type's invariants; the index is the table's primary key, whose columns are bytea; the scan and
         // the index are closed before this returns, and by PostgreSQL's abort if it unwinds.
         unsafe {
@@ -134,8 +135,8 @@ impl Writer {
             let mut done = None;
             while pg_sys::index_getnext_slot(scan, pg_sys::ScanDirection::ForwardScanDirection, seen) {
                 let found = Found::in_slot(seen);
-                if let Some(told) = self.change_found(&found, &mut accept)? {
-                    done = Some((found.id().to_vec(), told));
+                done = self.change_found(&found, &mut accept)?;
+                if done.is_some() {
                     break;
                 }
             }
@@ -161,27 +162,33 @@ impl Writer {
         let Some((change, told)) = accept(found.document().bytes())? else { return Ok(None) };
         let there = if found.said { self.at_place_of(&found) } else { Some(found) };
         let Some(found) = &there else { return Ok(None) };
-        match self.attempt(found, &change)? {
-            Tried::Done => return Ok(Some(told)),
-            Tried::Gone => return Ok(None),
-            Tried::Locking => {}
-        }
-        let [_, locked, _] = self.spare();
-        let decision = match self.lock(found, locked)? {
-            Locked::Gone => None,
-            Locked::AsFound => Some((change, told)),
-            Locked::Newer => {
-                // SAFETY: the slot holds the row that was locked, and is not used otherwise before the row is written.
-                let newer = unsafe { Found::in_slot(locked) };
-                // What has been waited for may have made another row of it.
-                let same = newer.skey() == found.skey() && newer.id() == found.id();
-                if same { accept(newer.document().bytes())? } else { None }
+        let decision = match self.attempt(found, &change)? {
+            Tried::Done => Some((change, told)),
+            Tried::Gone => None,
+            Tried::Locking => {
+                let [_, locked, _] = self.spare();
+                let decision = match self.lock(found, locked)? {
+                    Locked::Gone => None,
+                    Locked::AsFound => Some((change, told)),
+                    Locked::Newer => {
+                        // SAFETY: the slot holds the row that was locked, and is not used otherwise before the row is written.
+                        let newer = unsafe { Found::in_slot(locked) };
+                        // What has been waited for may have made another row of it.
+                        let same = newer.skey() == found.skey() && newer.id() == found.id();
+                        if same { accept(newer.document().bytes())? } else { None }
+                    }
+                };
+                if let Some((change, _)) = &decision {
+                    self.apply(locked, change);
+                }
+                decision
             }
         };
-        Ok(decision.map(|(change, told)| {
-            self.apply(locked, &change);
-            told
-        }))
+        let Some((change, told)) = decision else { return Ok(None) };
+        if !matches!(change, Change::Nothing) {
+            self.capture(std::iter::once_with(|| (found.skey(), found.id())))?;
+        }
+        Ok(Some(told))
     }
 
     /// What really is at the place where a caller says that a row is; None if that is no row of its keys. To change a place that
@@ -351,21 +358,5 @@ impl Writer {
             pg_sys::EvalPlanQualEnd(&mut recheck);
             self.reset_row();
         }
-    }
-}
-
-/// Makes a row of these columns.
-///
-/// # Safety
-/// The slot is of a collection's table; the datums are of its columns' types, and stay while the slot is in use.
-pub(super) unsafe fn fill(slot: *mut pg_sys::TupleTableSlot, columns: [pg_sys::Datum; DOC + 1]) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        pg_sys::ExecClearTuple(slot);
-        for (column, value) in columns.into_iter().enumerate() {
-            *(*slot).tts_values.add(column) = value;
-            *(*slot).tts_isnull.add(column) = false;
-        }
-        pg_sys::ExecStoreVirtualTuple(slot);
     }
 }

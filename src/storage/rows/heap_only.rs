@@ -8,9 +8,10 @@
 //! INVARIANT: all versions in a chain of heap-only tuples have the same keys in every index. PostgreSQL's own guard of it is
 //! the set of columns that indexes mention, which [`Unmentioned`] replaces for one update.
 
-use super::changing::fill;
+use super::changing::Found;
 use super::index::{Held, Index};
-use super::{DOC, Found, Writer};
+use super::row::{DOC, fill};
+use super::writer::Writer;
 use pgrx::pg_sys;
 use std::ffi::c_int;
 

@@ -1,8 +1,8 @@
 //! What an index holds of a row. PostgreSQL's executor would tell, but prepares an index's expressions anew for each
 //! statement; where they are functions that the table's owner knows, we ask it.
 
-use super::DOC;
 use super::owner::{Answer, Function, Owner};
+use super::row::DOC;
 use crate::pg::datum::jsonb::new_varlena;
 use crate::pg::object::lookup_cache::LookupCache;
 use pgrx::{IntoDatum, PgList, pg_sys};

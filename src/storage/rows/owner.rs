@@ -4,8 +4,6 @@ use std::ffi::CStr;
 
 /// The owner of the tables that rows are written to. There is one.
 pub struct Owner {
-    /// the trigger that may be left to it: see [`Writer::open`](super::Writer::open)
-    pub trigger: &'static CStr,
     /// the schema of its functions
     pub schema: &'static CStr,
     /// its immutable functions, which are called with a document, a text and perhaps a number; None for any that it does not

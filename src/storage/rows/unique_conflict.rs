@@ -1,7 +1,9 @@
 //! Whether a row could be inserted, as far as unique indexes beside the primary key are concerned.
 
+use super::changing::Found;
 use super::index::Held;
-use super::{Found, Row, Writer, store};
+use super::row::{Row, store};
+use super::writer::Writer;
 use crate::storage::scan::{Bound, scan_keys};
 use crate::storage::unique;
 use pgrx::pg_sys;

@@ -3,6 +3,8 @@
 //! Deleting needs no work in indexes, so what a row costs is a look at it and a line of WAL; the first change of a page
 //! after a checkpoint also logs the whole page, which [`log_pages`] does ahead.
 
+use super::capture;
+use crate::pg::error::Result;
 use pgrx::pg_sys;
 use std::ffi::c_int;
 
@@ -47,8 +49,12 @@ pub fn is_plain(table: pg_sys::Oid) -> bool {
 /// Deletes the rows at these places that the active snapshot sees and whose first column, a bytea, is wanted; returns how
 /// many. The place of a row that is gone may have another one since: that is why `wanted` is asked.
 ///
-/// The caller has excluded everybody who might change such a row. Fires no trigger.
-pub fn delete(table: pg_sys::Oid, places: Places<'_>, wanted: impl Fn(&[u8]) -> bool) -> u64 {
+/// The caller has excluded everybody who might change such a row. Fires no trigger, and captures as one would.
+///
+/// # Errors
+/// Those of [`capture`].
+pub fn delete(collection: i32, table: pg_sys::Oid, places: Places<'_>, wanted: impl Fn(&[u8]) -> bool) -> Result<u64> {
+    let captured = capture::is_captured(collection)?;
     let mut deleted = 0;
     let mut lines = Vec::new();
     let mut places = places.iter().peekable();
@@ -72,8 +78,12 @@ pub fn delete(table: pg_sys::Oid, places: Places<'_>, wanted: impl Fn(&[u8]) -> 
             pgrx::check_for_interrupts!();
             let buffer = pg_sys::ReadBuffer(rel, block);
             for mut tuple in visible(rel, buffer, block, &lines, snapshot) {
-                if !wanted(first_column(rel, &mut tuple)) {
+                if !wanted(column(rel, &mut tuple, 0)) {
                     continue;
+                }
+                if captured {
+                    let (skey, id) = (column(rel, &mut tuple, 0).to_vec(), column(rel, &mut tuple, 1).to_vec());
+                    capture::log_key(collection, &skey, &id)?;
                 }
                 let mut failure = pg_sys::TM_FailureData::default();
                 let place = &raw mut tuple.t_self;
@@ -85,7 +95,7 @@ pub fn delete(table: pg_sys::Oid, places: Places<'_>, wanted: impl Fn(&[u8]) -> 
         }
         pg_sys::table_close(rel, pg_sys::NoLock as i32);
     }
-    deleted
+    Ok(deleted)
 }
 
 /// Those of a page's tuples that the snapshot sees. They are where they are in the page.
@@ -133,17 +143,17 @@ unsafe fn visible(
     }
 }
 
-/// The first column of a tuple of the table, a bytea that is not null.
+/// A column of a tuple of the table, a bytea that is not null.
 ///
 /// # Safety
 /// The tuple is valid for as long as what this returns is used. At most 8 columns.
-unsafe fn first_column(rel: pg_sys::Relation, tuple: &mut pg_sys::HeapTupleData) -> &[u8] {
+unsafe fn column(rel: pg_sys::Relation, tuple: &mut pg_sys::HeapTupleData, at: usize) -> &[u8] {
     // SAFETY: promised by the caller; what has to be detoasted is in PostgreSQL's memory, which outlives the tuple.
     unsafe {
         let mut values = [pg_sys::Datum::from(0); 8];
         let mut nulls = [false; 8];
         pg_sys::heap_deform_tuple(tuple, (*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
-        let key = pg_sys::pg_detoast_datum_packed(values[0].cast_mut_ptr());
+        let key = pg_sys::pg_detoast_datum_packed(values[at].cast_mut_ptr());
         std::slice::from_raw_parts(pgrx::vardata_any(key).cast::<u8>(), pgrx::varsize_any_exhdr(key))
     }
 }

@@ -1,25 +1,19 @@
-//! The row trigger of the collections' tables: a C-language function that hands each change to one handler.
+//! The row trigger of the collections' tables: a C-language function that captures what SQL statements change.
 //!
 //! `CREATE FUNCTION … RETURNS trigger LANGUAGE c AS 'MODULE_PATHNAME', 'docshard_row_changed'`; AFTER … FOR EACH ROW.
 
+use super::capture;
 use crate::pg::error::{Error, Result};
+use crate::storage::collection_of;
 use docshard_core::error::Kind;
 use pgrx::{pg_guard, pg_sys};
 use std::ffi::CStr;
-use std::sync::OnceLock;
 
-/// What is called for each changed row.
-pub type Handler = fn(&RowChange) -> Result<()>;
-
-static HANDLER: OnceLock<Handler> = OnceLock::new();
-
-/// Sets the handler; called from `_PG_init`.
-pub fn on_row_change(handler: Handler) {
-    let _ = HANDLER.set(handler);
-}
+/// The trigger's name on every table.
+pub(super) const NAME: &CStr = c"capture";
 
 /// A changed row: how it was before (not for INSERT) and how it is now (not for DELETE).
-pub struct RowChange {
+struct RowChange {
     relation: pg_sys::Relation,
     old: pg_sys::HeapTuple,
     new: pg_sys::HeapTuple,
@@ -27,18 +21,18 @@ pub struct RowChange {
 
 impl RowChange {
     /// The table's name, without its schema.
-    pub fn table(&self) -> &str {
+    fn table(&self) -> &str {
         // SAFETY: the relation is open while its trigger runs, and its name ends with a zero byte.
         unsafe { CStr::from_ptr((*(*self.relation).rd_rel).relname.data.as_ptr()) }.to_str().unwrap_or("")
     }
 
     /// The first two columns, both bytea and not null, of the row before; None for INSERT.
-    pub fn old_key(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+    fn old_key(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         self.key(self.old)
     }
 
     /// As [`RowChange::old_key`] of the row now; None for DELETE.
-    pub fn new_key(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+    fn new_key(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         self.key(self.new)
     }
 
@@ -61,6 +55,16 @@ impl RowChange {
             (!nulls[0] && !nulls[1]).then(|| (bytes(0), bytes(1)))
         }
     }
+}
+
+fn capture_change(change: &RowChange) -> Result<()> {
+    let Some(collection) = collection_of(change.table()) else { return Ok(()) };
+    if !capture::is_captured(collection)? {
+        return Ok(());
+    }
+    let (old, new) = (change.old_key(), change.new_key());
+    let old = old.filter(|old| Some(old) != new.as_ref());
+    old.iter().chain(&new).try_for_each(|(skey, id)| capture::log_key(collection, skey, id))
 }
 
 /// The version of the calling convention, as PG_FUNCTION_INFO_V1 would say.
@@ -88,8 +92,6 @@ pub extern "C-unwind" fn docshard_row_changed(fcinfo: pg_sys::FunctionCallInfo) 
         };
         RowChange { relation: data.tg_relation, old, new }
     };
-    if let Some(handler) = HANDLER.get() {
-        handler(&change).unwrap_or_else(|e| e.raise());
-    }
+    capture_change(&change).unwrap_or_else(|e| e.raise());
     pg_sys::Datum::from(0)
 }

@@ -1,25 +1,10 @@
-//! Writing rows of a collection's table the way PostgreSQL's executor does it for logical replication: indexes,
-//! constraints, privileges and triggers are all served, but nothing is parsed, planned or copied from node to node. And an
-//! update that changes nothing that an index holds leaves the indexes alone ([`heap_only`]).
-//!
-//! The table has the columns `skey bytea, id bytea, doc` (jsonb inside), all not null, and a b-tree over the first two.
-//! The table's [`owner`] knows what its functions make of a document, over which the indexes are ([`index`]). Its trigger may
-//! be left to it: what it would have been told is then the caller's to do. A statement's worth of work is one [`Writer`];
-//! [`Writer::finish`] fires the other triggers. [`changing`] is what happens to rows that are there.
+//! Inserting rows into a collection's table, and what all writing has in common. [`super::changing`] changes rows that are there.
 
-mod changing;
-mod heap_only;
-mod index;
-mod owner;
-mod unique_conflict;
-
-pub use changing::{Change, Found};
-pub use owner::{Answer, Function, Owner};
-pub use unique_conflict::Taken;
-
-use index::{Held, Index, Values};
-
-use crate::pg::datum::jsonb::new_varlena;
+use super::capture;
+use super::index::{Held, Index, Values};
+use super::owner::Owner;
+use super::row::{DOC, Purpose, Row, store};
+use super::trigger;
 use crate::pg::error::{Error, Result};
 use crate::pg::security::permission;
 use docshard_core::error::Kind;
@@ -30,79 +15,35 @@ use std::rc::Rc;
 
 /// Rows that are written to the table at once, as COPY does it, before their index entries are made.
 const CHUNK: usize = 1000;
-/// The position of the document among the columns.
-const DOC: usize = 2;
-
-/// What is done to the table: which privileges it takes, and how PostgreSQL calls it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// new rows
-    Insert,
-    /// other documents in rows that are there
-    Update,
-    /// rows go away
-    Delete,
-}
-
-impl Purpose {
-    const fn command(self) -> &'static CStr {
-        match self {
-            Self::Insert => c"INSERT",
-            Self::Update => c"UPDATE",
-            Self::Delete => c"DELETE",
-        }
-    }
-
-    const fn privileges(self) -> u32 {
-        match self {
-            Self::Insert => pg_sys::ACL_INSERT,
-            Self::Update => pg_sys::ACL_SELECT | pg_sys::ACL_UPDATE,
-            Self::Delete => pg_sys::ACL_SELECT | pg_sys::ACL_DELETE,
-        }
-    }
-}
-
-/// A row to be inserted; `doc` is jsonb's bytes, which the caller has checked.
-#[derive(Clone, Copy, Debug)]
-pub struct Row<'a> {
-    /// the shard key, encoded
-    pub skey: &'a [u8],
-    /// the `_id`, encoded
-    pub id: &'a [u8],
-    /// the document
-    pub doc: &'a [u8],
-}
-
 /// A table that is open for writing.
 ///
 /// INVARIANTS of the pointers: they are PostgreSQL's own objects, made by `open` and alive until `finish`; an ERROR in
 /// between unwinds past the writer, which has no drop, and PostgreSQL's abort gives everything back.
 pub struct Writer {
-    rel: pg_sys::Relation,
-    estate: *mut pg_sys::EState,
-    info: *mut pg_sys::ResultRelInfo,
-    /// it has triggers that are fired
-    fires: bool,
-    purpose: Purpose,
-    /// the caller's trigger is there, and not fired
-    left_out: bool,
+    collection: i32,
+    pub(super) rel: pg_sys::Relation,
+    pub(super) estate: *mut pg_sys::EState,
+    pub(super) info: *mut pg_sys::ResultRelInfo,
+    /// it has triggers that are fired, the one that captures changes among them
+    pub(super) fires: bool,
+    pub(super) purpose: Purpose,
     /// the table's indexes; of one from which rows go away, none
-    indexes: Rc<[Index]>,
+    pub(super) indexes: Rc<[Index]>,
     /// slots that changes use, one after the other: for the version that is there, the one that is locked, and the one that is
     /// written
-    spare: Option<[*mut pg_sys::TupleTableSlot; 3]>,
+    pub(super) spare: Option<[*mut pg_sys::TupleTableSlot; 3]>,
     /// the slot of an old row while it is compared with the new one
-    compared: Option<*mut pg_sys::TupleTableSlot>,
+    pub(super) compared: Option<*mut pg_sys::TupleTableSlot>,
 }
 
 impl Writer {
-    /// Opens the table for the present user. The owner's trigger is not fired if it is the table's only one: then
-    /// [`Writer::leaves_out_trigger`] says so.
+    /// Opens a collection's table for the present user. The trigger that captures changes is not fired if it is the table's
+    /// only one: then the writer does that itself.
     ///
     /// # Errors
     /// `InternalError` for a table that is none of docshard's or has row-level security; PostgreSQL's own for missing
     /// privileges and read-only transactions.
-    pub fn open(table: pg_sys::Oid, purpose: Purpose, owner: &Owner) -> Result<Self> {
+    pub fn open(collection: i32, table: pg_sys::Oid, purpose: Purpose, owner: &Owner) -> Result<Self> {
         // SAFETY: the table exists (the caller looked it up in this transaction); each node is allocated by PostgreSQL
         // with its tag, as makeNode does; the lock is kept to the end of the transaction, as every writer's is.
         unsafe {
@@ -130,10 +71,10 @@ impl Writer {
             (*info).type_ = pg_sys::NodeTag::T_ResultRelInfo;
             pg_sys::InitResultRelInfo(info, rel, 1, null_mut(), 0);
             let triggers = (*info).ri_TrigDesc;
-            let left_out = !triggers.is_null()
+            if !triggers.is_null()
                 && (*triggers).numtriggers == 1
-                && CStr::from_ptr((*(*triggers).triggers).tgname) == owner.trigger;
-            if left_out {
+                && CStr::from_ptr((*(*triggers).triggers).tgname) == trigger::NAME
+            {
                 (*info).ri_TrigDesc = null_mut();
             }
             let fires = !(*info).ri_TrigDesc.is_null();
@@ -155,17 +96,17 @@ impl Writer {
                 |at| Index::new(*(*info).ri_IndexRelationDescs.add(at), *(*info).ri_IndexRelationInfo.add(at), owner);
             let indexes = (0..(*info).ri_NumIndices as usize).map(index).collect();
             pg_sys::MemoryContextSwitchTo(context);
-            Ok(Self { rel, estate, info, fires, purpose, left_out, indexes, spare: None, compared: None })
+            Ok(Self { collection, rel, estate, info, fires, purpose, indexes, spare: None, compared: None })
         }
     }
 
-    /// True if the caller's trigger is on the table and is not fired.
-    pub fn leaves_out_trigger(&self) -> bool {
-        self.left_out
+    /// Captures changes of the rows of these keys (skey, id), unless the table's trigger does. Every change passes here.
+    pub(super) fn capture<'k>(&self, keys: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Result<()> {
+        if self.fires { Ok(()) } else { capture::changed(self.collection, keys) }
     }
 
     /// A slot for the table's rows, freed with the executor's state.
-    fn slot(&mut self) -> *mut pg_sys::TupleTableSlot {
+    pub(super) fn slot(&mut self) -> *mut pg_sys::TupleTableSlot {
         // SAFETY: see the type's invariants; the slot is registered in the state's tuple table.
         unsafe {
             let context = pg_sys::MemoryContextSwitchTo((*self.estate).es_query_cxt);
@@ -191,13 +132,24 @@ impl Writer {
     }
 
     /// Inserts the rows. A key that is taken, here or among them, is PostgreSQL's 23505.
-    pub fn insert(&mut self, rows: &[Row<'_>]) {
-        self.insert_by(CHUNK, rows);
+    ///
+    /// # Errors
+    /// Those of [`capture`].
+    pub fn insert(&mut self, rows: &[Row<'_>]) -> Result<()> {
+        self.insert_by(CHUNK, rows)
     }
 
     /// As [`Writer::insert`], with the index entries of so many rows made at once. The more there are, the closer
     /// neighbours are in an index of another order; their rows are held in memory meanwhile.
-    pub fn insert_by<'a>(&mut self, chunk: usize, rows: &[Row<'a>]) {
+    ///
+    /// # Errors
+    /// As [`Writer::insert`].
+    pub fn insert_by(&mut self, chunk: usize, rows: &[Row<'_>]) -> Result<()> {
+        self.store_all(chunk, rows);
+        self.capture(rows.iter().map(|row| (row.skey, row.id)))
+    }
+
+    fn store_all<'a>(&mut self, chunk: usize, rows: &[Row<'a>]) {
         // SAFETY: see the type's invariants; slots are of the table's kind. `permit` saw that there are three columns.
         unsafe {
             if self.fires && (rows.len() == 1 || (*(*self.info).ri_TrigDesc).trig_insert_before_row) {
@@ -302,7 +254,7 @@ impl Writer {
     }
 
     /// Forgets what evaluating index expressions for a row has allocated.
-    fn reset_row(&mut self) {
+    pub(super) fn reset_row(&mut self) {
         // SAFETY: see the type's invariants; the context is made on demand and may be absent.
         unsafe {
             let context = (*self.estate).es_per_tuple_exprcontext;
@@ -415,19 +367,5 @@ unsafe fn permit(rel: pg_sys::Relation, purpose: Purpose) -> Result<()> {
             ));
         }
         Ok(())
-    }
-}
-
-/// # Safety
-/// The slot is of a table with the columns skey, id and doc.
-unsafe fn store(slot: *mut pg_sys::TupleTableSlot, row: &Row<'_>) {
-    // SAFETY: promised by the caller; the values are copied into PostgreSQL's memory.
-    unsafe {
-        pg_sys::ExecClearTuple(slot);
-        for (column, value) in [row.skey, row.id, row.doc].into_iter().enumerate() {
-            *(*slot).tts_values.add(column) = pg_sys::Datum::from(new_varlena(value));
-            *(*slot).tts_isnull.add(column) = false;
-        }
-        pg_sys::ExecStoreVirtualTuple(slot);
     }
 }
