@@ -1,6 +1,7 @@
 //! One split, one move.
 
-use super::{View, control};
+use super::control;
+use super::view::View;
 use crate::catalog::change::{self, Locked};
 use crate::catalog::model::Shard;
 use crate::catalog::sizes::{self, Chunk, Collection};

@@ -1,6 +1,7 @@
 //! One index, from the row in the catalog to the commit that makes it known.
 
-use super::{clear, is_alone};
+use super::clear;
+use super::sessions::{application, is_alone};
 use crate::catalog::indexes::{self, Draft, Drafted, IndexOptions};
 use crate::catalog::{cache, change};
 use crate::migration::shard::Remote;
@@ -15,11 +16,6 @@ use docshard_core::error::Kind;
 
 /// How long each shard in turn is asked whether it has finished, in milliseconds.
 const LOOK_MS: i64 = 20;
-
-/// What the sessions of a build are called, so that whoever clears it away finds them.
-pub(super) fn application(id: i32) -> String {
-    format!("docshard: building index {id}")
-}
 
 /// Builds an index; answers its name. Runs outside any transaction.
 ///

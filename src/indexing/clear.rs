@@ -1,7 +1,6 @@
 //! Clearing away what is left of builds that came to nothing.
 
-use super::build::application;
-use super::is_alone;
+use super::sessions::{application, is_alone};
 use crate::catalog::cache;
 use crate::migration::shard::Remote;
 use crate::ownership::table;

@@ -20,15 +20,15 @@
 mod build;
 mod clear;
 pub mod progress;
+mod sessions;
 
 use crate::catalog::indexes::{IndexOptions, Made};
 use crate::catalog::model::Collection;
 use crate::catalog::nodes::read_at_once;
 use crate::catalog::{cache, indexes, namespace};
-use crate::migration::shard::LOCAL_SERVER;
 use crate::pg::error::{Error, Result};
 use crate::pg::process::job;
-use crate::pg::server::{foreign_server_oid, lock_timeout_ms};
+use crate::pg::server::lock_timeout_ms;
 use crate::pg::transaction::snapshot::IgnoredByIndexBuilds;
 use crate::pg::{client::sole_call, transaction};
 use docshard_core::error::Kind;
@@ -55,11 +55,6 @@ pub fn is_called_for(namespace: &str) -> Result<bool> {
     }
     let Some(collection) = cache::find(namespace)? else { return Ok(false) };
     Ok(!is_empty(&collection)?)
-}
-
-/// True if the router's own database has never had other shards beside it. Otherwise it is reached like them, by a session.
-fn is_alone() -> Result<bool> {
-    Ok(foreign_server_oid(LOCAL_SERVER).is_none())
 }
 
 /// True if the collection's tables have never had documents, so that building takes no time.

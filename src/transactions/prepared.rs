@@ -3,7 +3,7 @@
 //! INVARIANT: nothing here decides. What the command did to the rows of `docshard_catalog.transactions` is durable before a
 //! shard is told, so whoever does not get through leaves it to [`super::resolve_all`].
 
-use super::decisions;
+use super::decision::decisions;
 use crate::catalog::cache;
 use crate::catalog::cluster;
 use crate::catalog::model::{Place, Shard};

@@ -1,6 +1,6 @@
 //! Finishing transactions whose originator is gone.
 
-use super::decisions;
+use super::decision::decisions;
 use crate::catalog::model::{Place, Shard};
 use crate::catalog::nodes::read_on;
 use crate::catalog::{cache, cluster};

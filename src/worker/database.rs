@@ -1,18 +1,16 @@
 //! A database's worker.
 
-use super::KEEPER_KIND;
 use super::expiry::Expiry;
-use super::keeper::FREE;
+use super::own_process::{FREE, KEEPER_KIND, WORKER, enter, report};
 use super::pulse::Pulse;
 use crate::catalog::model::Place;
 use crate::catalog::{cache, cluster, history, last_sizes, pending_drops, rotation, settings};
-use crate::pg::error::{Error, Result};
-use crate::pg::object::extension;
+use crate::pg::error::Result;
 use crate::pg::process::timeout::limit_lock_waits;
 use crate::pg::process::{self, Started};
-use crate::pg::{security::user, transaction};
+use crate::pg::transaction;
 use crate::remote::hung;
-use crate::storage::lock::{self, Mode, Tag};
+use crate::storage::lock::{self, Mode};
 use crate::store;
 use crate::{balancer, indexing, migration, transactions};
 use docshard_core::cluster::standing::Standing;
@@ -37,9 +35,6 @@ const UNSURE: Duration = Duration::from_millis(100);
 /// duties do not wait for him.
 const LOCK_PATIENCE: &CStr = c"2s";
 
-/// Held by the worker: there is one a database.
-pub(super) const WORKER: Tag = Tag::Worker(1);
-
 /// Runs until SIGTERM, or until the database gives nothing more to do.
 pub(super) fn run(database: Oid) {
     match transaction::run(|| Ok(has_work()? && prepare())) {
@@ -53,23 +48,6 @@ pub(super) fn run(database: Oid) {
     process::enter(Some(database));
     serve(database);
     process::leave(database);
-}
-
-/// The relations that [`has_work`] looks into.
-const LOOKED_INTO: [&CStr; 5] = [c"shards", c"migrations", c"transactions", c"index_builds", c"indexes"];
-
-/// Makes this process the extension's owner; false if the database does not have the extension.
-///
-/// INVARIANT: nothing that is named is used before. In a database without the extension everything may be a stranger's, who
-/// would have it run by the superuser that a worker is at first.
-pub(super) fn enter() -> bool {
-    let Some(extension) = extension::find() else { return false };
-    let is_ours = |name: &&CStr| store::relation(name).is_some_and(|oid| extension.has(oid));
-    if !LOOKED_INTO.iter().all(is_ours) {
-        return false;
-    }
-    user::become_for_session(extension.owner);
-    true
 }
 
 /// True if this database is a router with other shards, has moves or transactions to finish, or documents that expire.
@@ -87,13 +65,6 @@ fn has_work() -> Result<bool> {
 /// Takes the worker's lock; false if another worker is there.
 fn prepare() -> bool {
     lock::try_acquire_for_session(WORKER, Mode::Exclusive)
-}
-
-/// Tells the log of an error, unless it is only that a shard does not answer, which the log knows.
-pub(super) fn report(error: &Error, what: &str) {
-    if !hung::is_known(error) {
-        pgrx::log!("docshard worker: {what}{}", error.message);
-    }
 }
 
 fn serve(database: Oid) {

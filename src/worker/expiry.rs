@@ -6,7 +6,7 @@
 //! The worker has other duties, among them to end the very transactions that a delete may wait for. So each delete has a
 //! deadline, and more time at the next try.
 
-use super::database::report;
+use super::own_process::report;
 use crate::catalog::settings;
 use crate::pg::error::Result;
 use crate::pg::process::timeout::Deadline;

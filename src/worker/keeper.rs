@@ -7,7 +7,7 @@
 //! INVARIANT: no shard keeps it from the others for longer than a connection may take ([`CONNECT_S`]), once a round: statements are
 //! sent, and their answers are looked for.
 
-use super::database::{WORKER, enter};
+use super::own_process::{FREE, WORKER, enter};
 use crate::catalog::{cache, cluster, contacts, takeover};
 use crate::pg::error::Result;
 use crate::pg::{process, transaction};
@@ -26,9 +26,6 @@ use std::time::{Duration, Instant};
 
 /// Held by the keeper: there is one a database.
 pub(super) const KEEPER: Tag = Tag::Worker(8);
-
-/// Held by the keeper while no shard's lock is another router's.
-pub(super) const FREE: Tag = Tag::Worker(9);
 
 /// How often a shard hears of the router.
 const BEAT: Duration = Duration::from_secs(1);

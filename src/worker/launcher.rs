@@ -1,6 +1,6 @@
 //! The launcher: looks at every database, one after the other, at growing intervals.
 
-use super::WORKER_KIND;
+use super::own_process::WORKER_KIND;
 use crate::pg::process::{self, Started};
 use pgrx::pg_sys::Oid;
 use std::collections::HashMap;

@@ -15,6 +15,7 @@ mod database;
 mod expiry;
 mod keeper;
 mod launcher;
+mod own_process;
 mod pulse;
 
 use crate::pg::error::{Error, Result};
@@ -31,10 +32,6 @@ const MAX_PREPARED: &std::ffi::CStr = c"64";
 /// for the launcher, and a worker and a keeper for each of a few databases.
 const MAX_WORKERS: &std::ffi::CStr = c"16";
 
-/// The workers' kinds, as `pg_stat_activity` shows them.
-const WORKER_KIND: &str = "docshard worker";
-const KEEPER_KIND: &str = "docshard keeper";
-
 /// Called from `_PG_init`: in `shared_preload_libraries`, prepares everything that needs it.
 pub fn init() {
     keeper::init();
@@ -50,7 +47,7 @@ pub fn init() {
 fn main(database: Option<pg_sys::Oid>, kind: &str) {
     match database {
         None => launcher::run(),
-        Some(database) if kind == KEEPER_KIND => keeper::run(database),
+        Some(database) if kind == own_process::KEEPER_KIND => keeper::run(database),
         Some(database) => database::run(database),
     }
 }
