@@ -4,37 +4,12 @@ use super::reply::{Node, Reply};
 use super::request::Request;
 use crate::catalog::change;
 use crate::operation::chunks::{self, MoveRange, Which, bounds};
-use crate::operation::source::Source;
-use crate::operation::{balancer, collections, shards, table};
+use crate::operation::{balancer, shards, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::protocol::sql;
 use docshard_core::error::Kind;
 use serde_json::{Map, Value as Json, json};
-
-impl<'a> Request<'a> {
-    fn text(&self, name: &str) -> &'a str {
-        self.fields.text(name).unwrap_or_default()
-    }
-
-    fn source(&self, name: &str) -> Source<'a> {
-        Source::of(self.fields.get(name))
-    }
-
-    fn json(&self, name: &str) -> &'a Json {
-        self.fields.get(name).unwrap_or(&Json::Null)
-    }
-}
-
-/// addShard.
-pub fn add_shard(request: &Request<'_>) -> Result<Reply> {
-    request.answer(&table::ADD_SHARD, || shards::add(request.target_text(), &request.fields))
-}
-
-/// removeShard.
-pub fn remove_shard(request: &Request<'_>) -> Result<Reply> {
-    request.answer(&table::REMOVE_SHARD, || shards::remove(request.target_text(), &request.fields))
-}
 
 /// listShards: as `config.shards` has them.
 pub fn list_shards(request: &Request<'_>) -> Result<Reply> {
@@ -60,13 +35,6 @@ pub fn flush_router_config(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::SET_SETTING, || {
         change::announce();
         Ok(json!({"flushed": true}))
-    })
-}
-
-/// shardCollection.
-pub fn shard_collection(request: &Request<'_>) -> Result<Reply> {
-    request.answer(&table::SHARD_COLLECTION, || {
-        collections::shard(request.target_text(), request.json("key"), &request.fields)
     })
 }
 
@@ -105,28 +73,6 @@ pub fn move_range(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::MOVE_RANGE, || range.run_of_bound(request.target_text()))
 }
 
-/// mergeChunks.
-pub fn merge_chunks(request: &Request<'_>) -> Result<Reply> {
-    request.answer(&table::MERGE_CHUNKS, || chunks::merge(request.target_text(), request.source("bounds")))
-}
-
-/// clearJumboFlag.
-pub fn clear_jumbo_flag(request: &Request<'_>) -> Result<Reply> {
-    request.answer(&table::CLEAR_JUMBO_FLAG, || chunks::clear_jumbo_flag(request.target_text(), request.source("find")))
-}
-
-/// addShardToZone.
-pub fn add_shard_to_zone(request: &Request<'_>) -> Result<Reply> {
-    request.answer(&table::ADD_SHARD_TO_ZONE, || shards::add_to_zone(request.target_text(), request.text("zone")))
-}
-
-/// removeShardFromZone.
-pub fn remove_shard_from_zone(request: &Request<'_>) -> Result<Reply> {
-    request.answer(&table::REMOVE_SHARD_FROM_ZONE, || {
-        shards::remove_from_zone(request.target_text(), request.text("zone"))
-    })
-}
-
 /// updateZoneKeyRange; a zone of null takes the range back.
 pub fn update_zone_key_range(request: &Request<'_>) -> Result<Reply> {
     let zone = match request.fields.get("zone") {
@@ -142,34 +88,8 @@ pub fn update_zone_key_range(request: &Request<'_>) -> Result<Reply> {
     })
 }
 
-/// balancerStart.
-pub fn balancer_start(request: &Request<'_>) -> Result<Reply> {
-    request.answer(&table::START_BALANCER, balancer::start)
-}
-
 /// balancerStop: `maxTimeMS` says how long to wait for the chunk that is being moved.
 pub fn balancer_stop(request: &Request<'_>) -> Result<Reply> {
     let wait = request.max_time_ms()?.unwrap_or(60_000);
     request.answer(&table::STOP_BALANCER, || balancer::stop(wait))
-}
-
-/// balancerStatus.
-pub fn balancer_status(request: &Request<'_>) -> Result<Reply> {
-    request.answer(&table::BALANCER_STATUS, balancer::status)
-}
-
-/// balancerCollectionStatus.
-pub fn balancer_collection_status(request: &Request<'_>) -> Result<Reply> {
-    request.answer(&table::BALANCER_COLLECTION_STATUS, || balancer::collection_status(request.target_text()))
-}
-
-/// configureCollectionBalancing.
-pub fn configure_collection_balancing(request: &Request<'_>) -> Result<Reply> {
-    request
-        .answer(&table::CONFIGURE_COLLECTION_BALANCING, || balancer::configure(request.target_text(), &request.fields))
-}
-
-/// movePrimary.
-pub fn move_primary(request: &Request<'_>) -> Result<Reply> {
-    request.answer(&table::MOVE_PRIMARY, || shards::move_primary(request.target_text(), request.text("to")))
 }

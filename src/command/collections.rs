@@ -328,9 +328,3 @@ pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
         "scaleFactor": scale,
     })))
 }
-
-/// enableSharding.
-pub fn enable_sharding(request: &Request<'_>) -> Result<Reply> {
-    let primary = request.fields.text("primaryShard");
-    request.answer(&table::ENABLE_SHARDING, || shards::enable_sharding(request.target_text(), primary))
-}

@@ -97,11 +97,6 @@ pub fn get_last_error(_request: &Request<'_>) -> Result<Reply> {
     }))
 }
 
-/// ping.
-pub fn ping(_request: &Request<'_>) -> Result<Reply> {
-    Ok(Reply::ok())
-}
-
 /// hello, and isMaster with its older names.
 pub fn hello(request: &Request<'_>) -> Result<Reply> {
     let rows = spi::query(

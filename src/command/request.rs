@@ -4,6 +4,7 @@ use super::reply::Reply;
 use crate::catalog::namespace;
 use crate::operation::arguments::{Arguments, Conflict, Field, Fields, Type, may, mismatch, type_name};
 use crate::operation::rights;
+use crate::operation::source::Source;
 use crate::operation::table::Operation;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
@@ -165,6 +166,21 @@ impl<'a> Request<'a> {
     /// The target, if it is a string.
     pub fn target_text(&self) -> &'a str {
         self.target.as_str().unwrap_or_default()
+    }
+
+    /// A field that is a string; an empty one if it is left out.
+    pub fn text(&self, name: &str) -> &'a str {
+        self.fields.text(name).unwrap_or_default()
+    }
+
+    /// A field; null if it is left out.
+    pub fn json(&self, name: &str) -> &'a Json {
+        self.fields.get(name).unwrap_or(&Json::Null)
+    }
+
+    /// A field that is a specification.
+    pub fn source(&self, name: &str) -> Source<'a> {
+        Source::of(self.fields.get(name))
     }
 
     /// The namespace of the collection that names the command.

@@ -1,9 +1,11 @@
 //! Every command, as data.
 
+use super::reply::Reply;
 use super::request::{Command, Run};
 use super::{cluster, collections, documents, find, information, write};
 use crate::operation::arguments::{Conflict, Field, Fields, Type, may, must};
-use crate::operation::table::{self as operations, Operation};
+use crate::operation::table::*;
+use crate::operation::{self, balancer, chunks, shards};
 
 const fn command(name: &'static str, target: Type, fields: Fields, help: &'static str, run: Run) -> Command {
     Command {
@@ -22,8 +24,8 @@ const fn command(name: &'static str, target: Type, fields: Fields, help: &'stati
 }
 
 /// A command whose first field is a collection's name.
-const fn of_collection(name: &'static str, fields: Fields, help: &'static str, run: Run) -> Command {
-    Command { is_of_collection: true, ..command(name, Type::String, fields, help, run) }
+const fn of_collection(name: &'static str, target: Type, fields: Fields, help: &'static str, run: Run) -> Command {
+    Command { is_of_collection: true, ..command(name, target, fields, help, run) }
 }
 
 /// A command of the database `admin`.
@@ -32,21 +34,32 @@ const fn admin(name: &'static str, target: Type, fields: Fields, help: &'static 
 }
 
 impl Command {
-    /// It runs these, each of which needs the right to do it.
-    const fn runs(self, operations: &'static [&'static Operation]) -> Self {
-        Self { operations, ..self }
+    const fn reads(self) -> Self {
+        self
     }
     const fn writes(self) -> Self {
         Self { writes: true, ..self }
     }
-    const fn conflicts(self, conflicts: &'static [Conflict]) -> Self {
+    const fn unless(self, conflicts: &'static [Conflict]) -> Self {
         Self { conflicts, ..self }
-    }
-    const fn alias(self, aliases: &'static [&'static str]) -> Self {
-        Self { aliases, ..self }
     }
 }
 
+/// Rows of the table: a command's name and aliases; whether it writes; where it runs, and what its first field takes; its
+/// other fields; in brackets the operations that it may run, and what excludes what of the fields; what runs it; what it does.
+macro_rules! commands {
+    ($($name:literal $(| $alias:literal)* $access:ident $place:ident($target:ident) $fields:expr
+        => [$($operation:ident)* $(; $conflicts:ident)?] $run:expr, $help:literal;)*) => {
+        /// The commands.
+        pub static COMMANDS: &[Command] = &[$(Command {
+            aliases: &[$($alias),*],
+            operations: &[$(&$operation),*],
+            ..$place($name, Type::$target, $fields, $help, $run).$access()$(.unless($conflicts))?
+        }),*];
+    };
+}
+
+const NONE: Fields = &[];
 const CURSOR: &[Field] = &[may("cursor", Type::Object)];
 const LISTING: &[Field] = &[
     may("filter", Type::Object),
@@ -58,243 +71,115 @@ const ONLY_FIND: &[Field] = &[must("find", Type::Object)];
 const SCALE: Field = may("scale", Type::Integer);
 const TO: &[Field] = &[must("to", Type::String)];
 const ZONE: &[Field] = &[must("zone", Type::String)];
-
-/// The commands.
-pub static COMMANDS: &[Command] = &[
-    // Documents.
-    of_collection("insert", operations::INSERT_COMMAND, "insert documents", write::insert)
-        .runs(&[&operations::INSERT_MANY])
-        .writes(),
-    of_collection("update", operations::UPDATE_COMMAND, "update documents", write::update)
-        .runs(&[&operations::UPDATE_ONE, &operations::UPDATE_MANY, &operations::REPLACE_ONE])
-        .writes(),
-    of_collection("delete", operations::DELETE_COMMAND, "delete documents", write::delete)
-        .runs(&[&operations::DELETE_ONE, &operations::DELETE_MANY])
-        .writes(),
-    of_collection("find", operations::FIND_COMMAND, "query for documents", find::find).runs(&[&operations::FIND]),
-    command(
-        "getMore",
-        Type::Integer,
-        &[&[must("collection", Type::String), may("batchSize", Type::Count)]],
-        "retrieve more results from an existing cursor",
-        find::get_more,
-    ),
-    of_collection("killCursors", &[&[must("cursors", Type::Array)]], "kill a list of cursor ids", find::kill_cursors),
-    of_collection("count", operations::COUNT_COMMAND, "count documents", documents::count).runs(&[&operations::COUNT]),
-    of_collection("distinct", operations::DISTINCT_COMMAND, "the values that a field has", documents::distinct)
-        .runs(&[&operations::DISTINCT]),
-    of_collection(
-        "findAndModify",
-        operations::FIND_AND_MODIFY_COMMAND,
-        "change or delete one document, and answer with it",
-        documents::find_and_modify,
-    )
-    .runs(&[&operations::FIND_AND_MODIFY])
-    .writes()
-    .conflicts(operations::FIND_AND_MODIFY_CONFLICTS)
-    .alias(&["findandmodify"]),
-    command(
-        "explain",
-        Type::Object,
-        &[&[may("verbosity", Type::String)]],
-        "show which shards a command would ask, and why",
-        find::explain,
-    )
-    .runs(&[&operations::EXPLAIN]),
-    // Collections, indexes, databases.
-    of_collection("create", operations::CREATE_COMMAND, "create a collection", collections::create)
-        .runs(&[&operations::CREATE_COLLECTION])
-        .writes()
-        .conflicts(operations::CREATE_CONFLICTS),
-    of_collection("drop", &[], "drop a collection", collections::drop).runs(&[&operations::DROP_COLLECTION]).writes(),
-    command("dropDatabase", Type::Integer, &[], "drop a database", collections::drop_database)
-        .runs(&[&operations::DROP_DATABASE])
-        .writes(),
-    of_collection("createIndexes", operations::CREATE_INDEXES_COMMAND, "create indexes", collections::create_indexes)
-        .runs(&[&operations::CREATE_INDEX])
-        .writes(),
-    of_collection("dropIndexes", &[&[must("index", Type::Any)]], "drop indexes", collections::drop_indexes)
-        .runs(&[&operations::DROP_INDEXES])
-        .writes()
-        .alias(&["deleteIndexes"]),
-    of_collection(
-        "listIndexes",
-        &[CURSOR, &[may("includeBuildUUIDs", Type::Bool)]],
-        "list the indexes of a collection",
-        collections::list_indexes,
-    )
-    .runs(&[&operations::LIST_INDEXES]),
-    command(
-        "listCollections",
-        Type::Any,
-        &[LISTING, CURSOR],
-        "list the collections of a database",
-        collections::list_collections,
-    ),
-    admin("listDatabases", Type::Any, &[LISTING, CURSOR], "list databases", collections::list_databases),
-    of_collection(
-        "collStats",
-        &[&[SCALE, may("verbose", Type::Bool)]],
-        "how large a collection is",
-        collections::coll_stats,
-    )
-    .alias(&["collstats"]),
-    command(
-        "dbStats",
-        Type::Any,
-        &[&[SCALE, may("freeStorage", Type::Integer)]],
-        "how large a database is",
-        collections::db_stats,
-    )
-    .alias(&["dbstats"]),
-    // The server.
-    command("ping", Type::Any, &[], "do nothing", information::ping),
-    command(
-        "hello",
-        Type::Any,
-        &[&[
-            may("helloOk", Type::Bool),
-            may("topologyVersion", Type::Object),
-            may("maxAwaitTimeMS", Type::Integer),
-            may("saslSupportedMechs", Type::Any),
-            may("speculativeAuthenticate", Type::Object),
-            may("compression", Type::Array),
-            may("client", Type::Object),
-            may("loadBalanced", Type::Bool),
-        ]],
-        "what this server is",
-        information::hello,
-    )
-    .alias(&["isMaster", "ismaster"]),
-    command("buildInfo", Type::Any, &[], "which version this is", information::build_info).alias(&["buildinfo"]),
-    command(
-        "getLastError",
-        Type::Any,
-        &[&[may("w", Type::Any), may("j", Type::Bool), may("wtimeout", Type::Integer), may("fsync", Type::Bool)]],
-        "how the last command of this session ended",
-        information::get_last_error,
-    )
-    .alias(&["getlasterror"]),
-    command("listCommands", Type::Any, &[], "list the commands", information::list_commands),
-    // Shards.
-    admin("addShard", Type::String, operations::ADD_SHARD_OPTIONS, "add a shard", cluster::add_shard)
-        .runs(&[&operations::ADD_SHARD])
-        .writes()
-        .alias(&["addshard"]),
-    admin("removeShard", Type::String, &[], "drain and remove a shard", cluster::remove_shard)
-        .runs(&[&operations::REMOVE_SHARD])
-        .writes()
-        .alias(&["removeshard"]),
-    admin("listShards", Type::Any, &[], "list the shards", cluster::list_shards)
-        .runs(&[&operations::LIST_SHARDS])
-        .alias(&["listshards"]),
-    admin("getShardMap", Type::Any, &[], "which shard is where", cluster::get_shard_map)
-        .runs(&[&operations::LIST_SHARDS]),
-    admin("flushRouterConfig", Type::Any, &[], "read the catalog again", cluster::flush_router_config)
-        .runs(&[&operations::SET_SETTING])
-        .alias(&["flushrouterconfig"]),
-    // Sharding.
-    admin(
-        "enableSharding",
-        Type::String,
-        &[&[may("primaryShard", Type::String)]],
-        "enable sharding of a database",
-        collections::enable_sharding,
-    )
-    .runs(&[&operations::ENABLE_SHARDING])
-    .writes()
-    .alias(&["enablesharding"]),
-    admin(
-        "shardCollection",
-        Type::String,
-        operations::SHARD_COLLECTION_COMMAND,
-        "shard a collection",
-        cluster::shard_collection,
-    )
-    .runs(&[&operations::SHARD_COLLECTION])
-    .writes()
-    .alias(&["shardcollection"]),
-    admin("split", Type::String, operations::SPLIT_COMMAND, "split a chunk", cluster::split)
-        .runs(&[&operations::SPLIT_AT, &operations::SPLIT_FIND])
-        .writes()
-        .conflicts(operations::SPLIT_CONFLICTS),
-    admin("moveChunk", Type::String, operations::MOVE_CHUNK_COMMAND, "move a chunk to a shard", cluster::move_chunk)
-        .runs(&[&operations::MOVE_CHUNK, &operations::MOVE_RANGE])
-        .writes()
-        .conflicts(operations::MOVE_CHUNK_CONFLICTS)
-        .alias(&["movechunk"]),
-    admin(
-        "moveRange",
-        Type::String,
-        operations::MOVE_RANGE_COMMAND,
-        "move a range of keys to a shard",
-        cluster::move_range,
-    )
-    .runs(&[&operations::MOVE_RANGE])
-    .writes()
-    .conflicts(operations::MOVE_RANGE_CONFLICTS),
-    admin(
-        "mergeChunks",
-        Type::String,
-        &[&[must("bounds", Type::Array)]],
-        "merge the chunks between two bounds",
-        cluster::merge_chunks,
-    )
-    .runs(&[&operations::MERGE_CHUNKS])
-    .writes(),
-    admin(
-        "clearJumboFlag",
-        Type::String,
-        &[ONLY_FIND],
-        "let the balancer try again to split a chunk",
-        cluster::clear_jumbo_flag,
-    )
-    .runs(&[&operations::CLEAR_JUMBO_FLAG])
-    .writes(),
-    admin("movePrimary", Type::String, &[TO], "move a database", cluster::move_primary)
-        .runs(&[&operations::MOVE_PRIMARY])
-        .writes()
-        .alias(&["moveprimary"]),
-    // Zones.
-    admin("addShardToZone", Type::String, &[ZONE], "put a shard into a zone", cluster::add_shard_to_zone)
-        .runs(&[&operations::ADD_SHARD_TO_ZONE])
-        .writes(),
-    admin("removeShardFromZone", Type::String, &[ZONE], "take a shard out of a zone", cluster::remove_shard_from_zone)
-        .runs(&[&operations::REMOVE_SHARD_FROM_ZONE])
-        .writes(),
-    admin(
-        "updateZoneKeyRange",
-        Type::String,
-        &[&[must("min", Type::Object), must("max", Type::Object), must("zone", Type::Any)]],
-        "give a range of keys to a zone",
-        cluster::update_zone_key_range,
-    )
-    .runs(&[&operations::UPDATE_ZONE_KEY_RANGE])
-    .writes(),
-    // The balancer.
-    admin("balancerStart", Type::Any, &[], "let the balancer work", cluster::balancer_start)
-        .runs(&[&operations::START_BALANCER])
-        .writes(),
-    admin("balancerStop", Type::Any, &[], "stop the balancer", cluster::balancer_stop)
-        .runs(&[&operations::STOP_BALANCER])
-        .writes(),
-    admin("balancerStatus", Type::Any, &[], "what the balancer does", cluster::balancer_status)
-        .runs(&[&operations::BALANCER_STATUS]),
-    admin(
-        "balancerCollectionStatus",
-        Type::String,
-        &[],
-        "whether a collection is where the balancer wants it",
-        cluster::balancer_collection_status,
-    )
-    .runs(&[&operations::BALANCER_COLLECTION_STATUS]),
-    admin(
-        "configureCollectionBalancing",
-        Type::String,
-        operations::BALANCING_OPTIONS,
-        "set how a collection is balanced",
-        cluster::configure_collection_balancing,
-    )
-    .runs(&[&operations::CONFIGURE_COLLECTION_BALANCING])
-    .writes(),
+const ZONE_RANGE: &[Field] = &[must("min", Type::Object), must("max", Type::Object), must("zone", Type::Any)];
+const LAST_ERROR: &[Field] =
+    &[may("w", Type::Any), may("j", Type::Bool), may("wtimeout", Type::Integer), may("fsync", Type::Bool)];
+const HELLO: &[Field] = &[
+    may("helloOk", Type::Bool),
+    may("topologyVersion", Type::Object),
+    may("maxAwaitTimeMS", Type::Integer),
+    may("saslSupportedMechs", Type::Any),
+    may("speculativeAuthenticate", Type::Object),
+    may("compression", Type::Array),
+    may("client", Type::Object),
+    may("loadBalanced", Type::Bool),
 ];
+
+commands! {
+    // Documents.
+    "insert" writes of_collection(String) INSERT_COMMAND => [INSERT_MANY] write::insert, "insert documents";
+    "update" writes of_collection(String) UPDATE_COMMAND
+        => [UPDATE_ONE UPDATE_MANY REPLACE_ONE] write::update, "update documents";
+    "delete" writes of_collection(String) DELETE_COMMAND
+        => [DELETE_ONE DELETE_MANY] write::delete, "delete documents";
+    "find" reads of_collection(String) FIND_COMMAND => [FIND] find::find, "query for documents";
+    "getMore" reads command(Integer) &[&[must("collection", Type::String), may("batchSize", Type::Count)]]
+        => [] find::get_more, "retrieve more results from an existing cursor";
+    "killCursors" reads of_collection(String) &[&[must("cursors", Type::Array)]]
+        => [] find::kill_cursors, "kill a list of cursor ids";
+    "count" reads of_collection(String) COUNT_COMMAND => [COUNT] documents::count, "count documents";
+    "distinct" reads of_collection(String) DISTINCT_COMMAND
+        => [DISTINCT] documents::distinct, "the values that a field has";
+    "findAndModify" | "findandmodify" writes of_collection(String) FIND_AND_MODIFY_COMMAND
+        => [FIND_AND_MODIFY; FIND_AND_MODIFY_CONFLICTS] documents::find_and_modify, "change or delete one document, and answer with it";
+    "explain" reads command(Object) &[&[may("verbosity", Type::String)]]
+        => [EXPLAIN] find::explain, "show which shards a command would ask, and why";
+    // Collections, indexes, databases.
+    "create" writes of_collection(String) CREATE_COMMAND
+        => [CREATE_COLLECTION; CREATE_CONFLICTS] collections::create, "create a collection";
+    "drop" writes of_collection(String) NONE => [DROP_COLLECTION] collections::drop, "drop a collection";
+    "dropDatabase" writes command(Integer) NONE => [DROP_DATABASE] collections::drop_database, "drop a database";
+    "createIndexes" writes of_collection(String) CREATE_INDEXES_COMMAND
+        => [CREATE_INDEX] collections::create_indexes, "create indexes";
+    "dropIndexes" | "deleteIndexes" writes of_collection(String) &[&[must("index", Type::Any)]]
+        => [DROP_INDEXES] collections::drop_indexes, "drop indexes";
+    "listIndexes" reads of_collection(String) &[CURSOR, &[may("includeBuildUUIDs", Type::Bool)]]
+        => [LIST_INDEXES] collections::list_indexes, "list the indexes of a collection";
+    "listCollections" reads command(Any) &[LISTING, CURSOR]
+        => [] collections::list_collections, "list the collections of a database";
+    "listDatabases" reads admin(Any) &[LISTING, CURSOR] => [] collections::list_databases, "list databases";
+    "collStats" | "collstats" reads of_collection(String) &[&[SCALE, may("verbose", Type::Bool)]]
+        => [] collections::coll_stats, "how large a collection is";
+    "dbStats" | "dbstats" reads command(Any) &[&[SCALE, may("freeStorage", Type::Integer)]]
+        => [] collections::db_stats, "how large a database is";
+    // The server.
+    "ping" reads command(Any) NONE => [] |_| Ok(Reply::ok()), "do nothing";
+    "hello" | "isMaster" | "ismaster" reads command(Any) &[HELLO] => [] information::hello, "what this server is";
+    "buildInfo" | "buildinfo" reads command(Any) NONE => [] information::build_info, "which version this is";
+    "getLastError" | "getlasterror" reads command(Any) &[LAST_ERROR]
+        => [] information::get_last_error, "how the last command of this session ended";
+    "listCommands" reads command(Any) NONE => [] information::list_commands, "list the commands";
+    // Shards.
+    "addShard" | "addshard" writes admin(String) ADD_SHARD_OPTIONS
+        => [ADD_SHARD] |it| it.answer(&ADD_SHARD, || shards::add(it.target_text(), &it.fields)), "add a shard";
+    "removeShard" | "removeshard" writes admin(String) NONE
+        => [REMOVE_SHARD] |it| it.answer(&REMOVE_SHARD, || shards::remove(it.target_text(), &it.fields)),
+        "drain and remove a shard";
+    "listShards" | "listshards" reads admin(Any) NONE => [LIST_SHARDS] cluster::list_shards, "list the shards";
+    "getShardMap" reads admin(Any) NONE => [LIST_SHARDS] cluster::get_shard_map, "which shard is where";
+    "flushRouterConfig" | "flushrouterconfig" reads admin(Any) NONE
+        => [SET_SETTING] cluster::flush_router_config, "read the catalog again";
+    // Sharding.
+    "enableSharding" | "enablesharding" writes admin(String) &[&[may("primaryShard", Type::String)]]
+        => [ENABLE_SHARDING] |it| it.answer(&ENABLE_SHARDING, || shards::enable_sharding(it.target_text(), it.fields.text("primaryShard"))),
+        "enable sharding of a database";
+    "shardCollection" | "shardcollection" writes admin(String) SHARD_COLLECTION_COMMAND
+        => [SHARD_COLLECTION] |it| it.answer(&SHARD_COLLECTION, || operation::collections::shard(it.target_text(), it.json("key"), &it.fields)),
+        "shard a collection";
+    "split" writes admin(String) SPLIT_COMMAND
+        => [SPLIT_AT SPLIT_FIND; SPLIT_CONFLICTS] cluster::split, "split a chunk";
+    "moveChunk" | "movechunk" writes admin(String) MOVE_CHUNK_COMMAND
+        => [MOVE_CHUNK MOVE_RANGE; MOVE_CHUNK_CONFLICTS] cluster::move_chunk, "move a chunk to a shard";
+    "moveRange" writes admin(String) MOVE_RANGE_COMMAND
+        => [MOVE_RANGE; MOVE_RANGE_CONFLICTS] cluster::move_range, "move a range of keys to a shard";
+    "mergeChunks" writes admin(String) &[&[must("bounds", Type::Array)]]
+        => [MERGE_CHUNKS] |it| it.answer(&MERGE_CHUNKS, || chunks::merge(it.target_text(), it.source("bounds"))),
+        "merge the chunks between two bounds";
+    "clearJumboFlag" writes admin(String) &[ONLY_FIND]
+        => [CLEAR_JUMBO_FLAG] |it| it.answer(&CLEAR_JUMBO_FLAG, || chunks::clear_jumbo_flag(it.target_text(), it.source("find"))),
+        "let the balancer try again to split a chunk";
+    "movePrimary" | "moveprimary" writes admin(String) &[TO]
+        => [MOVE_PRIMARY] |it| it.answer(&MOVE_PRIMARY, || shards::move_primary(it.target_text(), it.text("to"))),
+        "move a database";
+    // Zones.
+    "addShardToZone" writes admin(String) &[ZONE]
+        => [ADD_SHARD_TO_ZONE] |it| it.answer(&ADD_SHARD_TO_ZONE, || shards::add_to_zone(it.target_text(), it.text("zone"))),
+        "put a shard into a zone";
+    "removeShardFromZone" writes admin(String) &[ZONE]
+        => [REMOVE_SHARD_FROM_ZONE] |it| it.answer(&REMOVE_SHARD_FROM_ZONE, || shards::remove_from_zone(it.target_text(), it.text("zone"))),
+        "take a shard out of a zone";
+    "updateZoneKeyRange" writes admin(String) &[ZONE_RANGE]
+        => [UPDATE_ZONE_KEY_RANGE] cluster::update_zone_key_range, "give a range of keys to a zone";
+    // The balancer.
+    "balancerStart" writes admin(Any) NONE
+        => [START_BALANCER] |it| it.answer(&START_BALANCER, balancer::start), "let the balancer work";
+    "balancerStop" writes admin(Any) NONE => [STOP_BALANCER] cluster::balancer_stop, "stop the balancer";
+    "balancerStatus" reads admin(Any) NONE
+        => [BALANCER_STATUS] |it| it.answer(&BALANCER_STATUS, balancer::status), "what the balancer does";
+    "balancerCollectionStatus" reads admin(String) NONE
+        => [BALANCER_COLLECTION_STATUS] |it| it.answer(&BALANCER_COLLECTION_STATUS, || balancer::collection_status(it.target_text())),
+        "whether a collection is where the balancer wants it";
+    "configureCollectionBalancing" writes admin(String) BALANCING_OPTIONS
+        => [CONFIGURE_COLLECTION_BALANCING] |it| it.answer(&CONFIGURE_COLLECTION_BALANCING, || balancer::configure(it.target_text(), &it.fields)),
+        "set how a collection is balanced";
+}

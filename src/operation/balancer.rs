@@ -12,9 +12,6 @@ use serde_json::{Value as Json, json};
 use std::time::Duration;
 
 /// Lets the balancer split and move chunks.
-///
-/// # Errors
-/// Those of [`worker::require_preloaded`] and [`control::start`].
 pub fn start() -> Result<Json> {
     check_may_change()?;
     worker::require_preloaded()?;
@@ -24,9 +21,6 @@ pub fn start() -> Result<Json> {
 
 /// Stops the balancer and waits until the chunks that it moves have arrived; a move that has not within so many milliseconds
 /// is aborted.
-///
-/// # Errors
-/// Those of [`control::stop`].
 pub fn stop(timeout_ms: i64) -> Result<Json> {
     check_may_change()?;
     let stopped = control::stop(Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0)))?;
@@ -42,9 +36,6 @@ pub fn stop(timeout_ms: i64) -> Result<Json> {
 }
 
 /// What the balancer does: mode, whether it is in a round, the last error.
-///
-/// # Errors
-/// Internal ones.
 pub fn status() -> Result<Json> {
     check_router()?;
     let state = control::state()?;
@@ -74,9 +65,6 @@ pub fn status() -> Result<Json> {
 
 /// Whether a collection is where the balancer wants it, and the gravest reason if not: zoneViolation, draining, or
 /// chunksImbalance. It is measured at the shards.
-///
-/// # Errors
-/// Those of [`balancer::collection_status`].
 pub fn collection_status(ns: &str) -> Result<Json> {
     check_router()?;
     namespace::split(ns)?;
@@ -108,9 +96,6 @@ fn change(ns: &str, change: impl FnOnce() -> Result<()>) -> Result<Json> {
 
 /// Lets the balancer move a collection's chunks for evenness and zones, or keeps it from that, except off a shard that is being
 /// removed.
-///
-/// # Errors
-/// Those of [`collections::set_balancing`].
 pub fn set_balancing(ns: &str, on: bool) -> Result<Json> {
     change(ns, || collections::set_balancing(ns, on))
 }

@@ -63,9 +63,6 @@ fn no_such_chunk(ns: &str) -> Error {
 }
 
 /// Splits the chunk that holds the key `middle`, there. A hashed field takes the hash itself, a 64-bit integer.
-///
-/// # Errors
-/// Those of [`chunks::split`].
 pub fn split_at(ns: &str, middle: Source<'_>) -> Result<Json> {
     check(ns)?;
     let (locked, pattern) = chunks::lock(ns)?;
@@ -166,9 +163,6 @@ pub struct MoveRange<'a> {
 impl MoveRange<'_> {
     /// Moves it; chunks are split at its ends. Where one end is left out, the range has about the chunk size, and stays
     /// within a chunk.
-    ///
-    /// # Errors
-    /// As [`move_chunk`].
     pub fn run(&self, ns: &str) -> Result<Json> {
         self.move_if(ns, |_, min, max| Ok((min, max)))
     }

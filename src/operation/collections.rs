@@ -15,9 +15,6 @@ use std::rc::Rc;
 
 /// Creates an unsharded collection on its database's primary shard. Option: collation, by which statements compare
 /// strings that name none.
-///
-/// # Errors
-/// Those of [`collections::create`] and of collations.
 pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     shards::check_may_change()?;
     let collation = options.get("collation").map(Collator::parse).transpose()?.flatten();
@@ -68,9 +65,6 @@ pub fn index_options<'a>(ns: &str, given: &Arguments<'a>) -> Result<IndexOptions
 
 /// Creates indexes on every shard, all or none: outside the caller's transaction if that has nothing else to do. Each has
 /// the JSON text of its keys, and options. Answers their names.
-///
-/// # Errors
-/// Those of [`indexes::create`] and [`indexing::build_and_wait`].
 pub fn create_indexes(ns: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result<Vec<String>> {
     shards::check_may_change()?;
     if indexing::is_called_for(ns)? {
@@ -86,9 +80,6 @@ pub fn create_indexes(ns: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result
 }
 
 /// Drops indexes on every shard: by a name, an array of names, keys, or all (`"*"`) but the one on `_id`.
-///
-/// # Errors
-/// Those of [`indexes::drop_some`].
 pub fn drop_indexes(ns: &str, which: &Json) -> Result<Json> {
     Ok(json!({"nIndexesWas": indexes::drop_some(ns, which)?, "ok": 1}))
 }

@@ -34,9 +34,6 @@ pub fn add(conn: &str, options: &Arguments<'_>) -> Result<Json> {
 
 /// Removes a shard in steps: started, then ongoing while the balancer drains it, then completed. Options: lost, for one that
 /// cannot be drained because it is gone for good: tells what would be lost, and a token; token, which confirms that.
-///
-/// # Errors
-/// Those of [`shards::remove`] and [`lost`].
 pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
     if options.flag("lost") {
         let answered = match options.text("token") {
@@ -67,9 +64,6 @@ pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
 }
 
 /// Enables sharding of a database, with a primary shard of your choice.
-///
-/// # Errors
-/// Those of [`databases::enable_sharding`].
 pub fn enable_sharding(db: &str, primary: Option<&str>) -> Result<Json> {
     check_may_change()?;
     databases::enable_sharding(db, primary)?;
@@ -78,9 +72,6 @@ pub fn enable_sharding(db: &str, primary: Option<&str>) -> Result<Json> {
 }
 
 /// Drops a database with all its collections, everywhere.
-///
-/// # Errors
-/// Those of [`collections::drop_database`].
 pub fn drop_database(db: &str) -> Result<Json> {
     let dropped = collections::drop_database(db)?;
     Ok(if dropped { json!({"dropped": db, "ok": 1}) } else { json!({"ok": 1}) })
@@ -128,25 +119,16 @@ fn zone(change: impl FnOnce() -> Result<()>) -> Result<Json> {
 }
 
 /// Puts a shard into a zone, which is made by that.
-///
-/// # Errors
-/// Those of [`zones::add_shard`].
 pub fn add_to_zone(shard: &str, name: &str) -> Result<Json> {
     zone(|| zones::add_shard(shard, name))
 }
 
 /// Takes a shard out of a zone; refused for the last shard of a zone that has ranges of keys.
-///
-/// # Errors
-/// Those of [`zones::remove_shard`].
 pub fn remove_from_zone(shard: &str, name: &str) -> Result<Json> {
     zone(|| zones::remove_shard(shard, name))
 }
 
 /// Lets the documents of a range of keys live on the shards of a zone only; None takes that range back.
-///
-/// # Errors
-/// Those of [`zones::update_range`].
 pub fn update_zone_range(ns: &str, min: &Json, max: &Json, name: Option<&str>) -> Result<Json> {
     zone(|| zones::update_range(ns, min, max, name))
 }

@@ -19,8 +19,20 @@ pub struct Operation {
     pub conflicts: &'static [Conflict],
 }
 
-const fn operation(function: &'static str, options: Fields) -> Operation {
-    Operation { function, options, conflicts: &[] }
+/// Rows of the table: the name of an operation's entry, its function, its options, and what excludes what of these.
+macro_rules! operations {
+    ($($name:ident = $function:literal $options:expr $(=> unless $conflicts:expr)?;)*) => {$(
+        #[doc = concat!("`", $function, "`.")]
+        pub static $name: Operation = Operation {
+            function: $function,
+            options: $options,
+            conflicts: {
+                let conflicts: &[Conflict] = &[];
+                $(let _ = conflicts; let conflicts: &[Conflict] = $conflicts;)?
+                conflicts
+            },
+        };
+    )*};
 }
 
 const HINT: Field = may("hint", Any);
@@ -44,18 +56,6 @@ pub const FINDING: &[Field] = &[may("sort", Object), may("projection", Object), 
 pub const LIMIT: &[Field] = &[may("limit", Count)];
 /// Options of a find that choose documents.
 pub const RANGE: &[Field] = &[HINT, may("min", Object), may("max", Object), COLLATION];
-/// `find`.
-pub static FIND: Operation = operation("find", &[FINDING, LIMIT, RANGE, LET, COMMENT]);
-/// `find_one`.
-pub static FIND_ONE: Operation = operation("find_one", &[FINDING, RANGE, LET, COMMENT]);
-/// `explain`.
-pub static EXPLAIN: Operation = operation("explain", FIND.options);
-/// `count_documents`.
-pub static COUNT: Operation =
-    operation("count_documents", &[&[may("skip", Integer), may("limit", Integer)], CHOICE, LET, COMMENT]);
-/// `distinct`.
-pub static DISTINCT: Operation = operation("distinct", &[CHOICE, LET, COMMENT]);
-
 /// The command find.
 pub const FIND_COMMAND: Fields = &[
     &[may("filter", Object)],
@@ -85,23 +85,6 @@ pub const DISTINCT_COMMAND: Fields = &[&[must("key", String), may("query", Objec
 // Writing.
 
 const ORDERED: Field = may("ordered", StrictBool).or_true();
-/// `insert_one`.
-pub static INSERT_ONE: Operation = operation("insert_one", &[COMMENT]);
-/// `insert_many`.
-pub static INSERT_MANY: Operation = operation("insert_many", &[&[ORDERED], COMMENT]);
-/// `update_one`.
-pub static UPDATE_ONE: Operation = operation("update_one", &[UPDATING, SORT, CHOICE, LET, COMMENT]);
-/// `update_many`.
-pub static UPDATE_MANY: Operation = operation("update_many", &[UPDATING, CHOICE, LET, COMMENT]);
-/// `replace_one`.
-pub static REPLACE_ONE: Operation = operation("replace_one", &[&[UPSERT], SORT, CHOICE, LET, COMMENT]);
-/// `delete_one`.
-pub static DELETE_ONE: Operation = operation("delete_one", &[CHOICE, LET, COMMENT]);
-/// `delete_many`.
-pub static DELETE_MANY: Operation = operation("delete_many", &[CHOICE, LET, COMMENT]);
-/// `bulk_write`.
-pub static BULK_WRITE: Operation = operation("bulk_write", &[&[ORDERED], LET, COMMENT]);
-
 /// Operations of `bulk_write`, by the drivers' names, with their arguments.
 pub const BULK_OPERATIONS: &[(&str, Fields)] = &[
     ("insertOne", &[&[must("document", Any)]]),
@@ -142,15 +125,6 @@ const RETURNED: Type = Choice(&["before", "after"]);
 const ANSWERED: &[Field] = &[may("sort", Object), may("projection", Object)];
 const RETURNING: &[Field] =
     &[UPSERT, may("returnDocument", RETURNED), may("returnNewDocument", StrictBool).means("new")];
-/// `find_one_and_update`.
-pub static FIND_ONE_AND_UPDATE: Operation =
-    operation("find_one_and_update", &[ANSWERED, RETURNING, &[ARRAY_FILTERS], CHOICE, LET, COMMENT]);
-/// `find_one_and_replace`.
-pub static FIND_ONE_AND_REPLACE: Operation =
-    operation("find_one_and_replace", &[ANSWERED, RETURNING, CHOICE, LET, COMMENT]);
-/// `find_one_and_delete`.
-pub static FIND_ONE_AND_DELETE: Operation = operation("find_one_and_delete", &[ANSWERED, CHOICE, LET, COMMENT]);
-
 const FIND_AND_MODIFY_FIELDS: &[Field] = &[
     may("query", Document).means("filter"),
     may("sort", Document),
@@ -189,12 +163,6 @@ pub const FIND_AND_MODIFY_CONFLICTS: &[Conflict] = &[
         "Cannot specify arrayFilters and remove=true",
     ),
 ];
-/// `find_and_modify`: its specification.
-pub static FIND_AND_MODIFY: Operation = Operation {
-    function: "find_and_modify",
-    options: &[FIND_AND_MODIFY_FIELDS, CHOICE, LET, COMMENT],
-    conflicts: FIND_AND_MODIFY_CONFLICTS,
-};
 /// The command findAndModify.
 pub const FIND_AND_MODIFY_COMMAND: Fields =
     &[FIND_AND_MODIFY_FIELDS, &[may("bypassDocumentValidation", Bool)], CHOICE, LET];
@@ -202,10 +170,6 @@ pub const FIND_AND_MODIFY_COMMAND: Fields =
 // Collections and indexes.
 
 const ONLY_COLLATION: &[Field] = &[COLLATION];
-/// `create_collection`.
-pub static CREATE_COLLECTION: Operation = operation("create_collection", &[ONLY_COLLATION]);
-/// `drop_collection`.
-pub static DROP_COLLECTION: Operation = operation("drop_collection", &[]);
 /// The command create.
 pub const CREATE_COMMAND: Fields = &[
     &[
@@ -258,17 +222,6 @@ const INDEX: &[Field] = &[may("name", String), may("unique", Bool), may("hidden"
 const EXPIRY: &[Field] = &[may("expireAfterSeconds", Integer)];
 const INDEXED: &[Field] =
     &[may("sparse", Bool), may("partialFilterExpression", Object), COLLATION, may("wildcardProjection", Object)];
-/// `create_index`.
-pub static CREATE_INDEX: Operation = operation("create_index", &[INDEX, EXPIRY, INDEXED]);
-/// `create_indexes`: an element of its array.
-pub static CREATE_INDEXES: Operation =
-    Operation { function: "create_indexes", options: &[KEY, INDEX, EXPIRY, INDEXED], conflicts: &[NO_KEY] };
-/// `drop_index`.
-pub static DROP_INDEX: Operation = operation("drop_index", &[]);
-/// `drop_indexes`.
-pub static DROP_INDEXES: Operation = operation("drop_indexes", &[]);
-/// `list_indexes`.
-pub static LIST_INDEXES: Operation = operation("list_indexes", &[]);
 /// The command createIndexes.
 pub const CREATE_INDEXES_COMMAND: Fields =
     &[&[must("indexes", Array), may("commitQuorum", Any), may("ignoreUnknownIndexOptions", Bool)]];
@@ -305,8 +258,6 @@ const NO_KEY: Conflict = Conflict::All(
 );
 
 const SHARDING: &[Field] = &[may("unique", Bool), may("numInitialChunks", Integer), COLLATION];
-/// `shard_collection`.
-pub static SHARD_COLLECTION: Operation = operation("shard_collection", &[SHARDING]);
 /// The command shardCollection.
 pub const SHARD_COLLECTION_COMMAND: Fields = &[
     &[must("key", Object)],
@@ -318,26 +269,9 @@ pub const SHARD_COLLECTION_COMMAND: Fields = &[
         may("enforceUniquenessCheck", Bool),
     ],
 ];
-/// `check_collection`.
-pub static CHECK_COLLECTION: Operation = operation("check_collection", &[&[may("limit", Integer)]]);
-
 // Chunks.
 
 const FORCE_JUMBO: &[Field] = &[may("forceJumbo", Bool)];
-/// `split_at`.
-pub static SPLIT_AT: Operation = operation("split_at", &[]);
-/// `split_find`.
-pub static SPLIT_FIND: Operation = operation("split_find", &[]);
-/// `merge_chunks`.
-pub static MERGE_CHUNKS: Operation = operation("merge_chunks", &[]);
-/// `clear_jumbo_flag`.
-pub static CLEAR_JUMBO_FLAG: Operation = operation("clear_jumbo_flag", &[]);
-/// `move_chunk`.
-pub static MOVE_CHUNK: Operation = operation("move_chunk", &[FORCE_JUMBO]);
-/// `move_range`.
-pub static MOVE_RANGE: Operation = operation("move_range", &[FORCE_JUMBO]);
-/// `move_primary`.
-pub static MOVE_PRIMARY: Operation = operation("move_primary", &[]);
 /// The command split.
 pub const SPLIT_COMMAND: Fields = &[&[may("find", Object), may("middle", Object), may("bounds", Array)]];
 /// What excludes what in it.
@@ -377,52 +311,64 @@ pub const MOVE_RANGE_CONFLICTS: &[Conflict] =
 /// Options of `add_shard`.
 pub const ADD_SHARD_OPTIONS: Fields =
     &[&[may("name", String), may("maxSize", Integer), may("user", String), may("password", String)]];
-/// `add_shard`.
-pub static ADD_SHARD: Operation = operation("add_shard", ADD_SHARD_OPTIONS);
-/// `list_shards`.
-pub static LIST_SHARDS: Operation = operation("list_shards", &[]);
-/// `remove_shard`.
-pub static REMOVE_SHARD: Operation = Operation {
-    function: "remove_shard",
-    options: &[&[may("lost", Bool), may("token", String)]],
-    conflicts: &[Conflict::All(
+/// Options of `configure_collection_balancing`.
+pub const BALANCING_OPTIONS: Fields = &[&[may("chunkSize", Integer)]];
+
+operations! {
+    FIND = "find" &[FINDING, LIMIT, RANGE, LET, COMMENT];
+    FIND_ONE = "find_one" &[FINDING, RANGE, LET, COMMENT];
+    EXPLAIN = "explain" FIND.options;
+    COUNT = "count_documents" &[&[may("skip", Integer), may("limit", Integer)], CHOICE, LET, COMMENT];
+    DISTINCT = "distinct" &[CHOICE, LET, COMMENT];
+    INSERT_ONE = "insert_one" &[COMMENT];
+    INSERT_MANY = "insert_many" &[&[ORDERED], COMMENT];
+    UPDATE_ONE = "update_one" &[UPDATING, SORT, CHOICE, LET, COMMENT];
+    UPDATE_MANY = "update_many" &[UPDATING, CHOICE, LET, COMMENT];
+    REPLACE_ONE = "replace_one" &[&[UPSERT], SORT, CHOICE, LET, COMMENT];
+    DELETE_ONE = "delete_one" &[CHOICE, LET, COMMENT];
+    DELETE_MANY = "delete_many" &[CHOICE, LET, COMMENT];
+    BULK_WRITE = "bulk_write" &[&[ORDERED], LET, COMMENT];
+    FIND_ONE_AND_UPDATE = "find_one_and_update" &[ANSWERED, RETURNING, &[ARRAY_FILTERS], CHOICE, LET, COMMENT];
+    FIND_ONE_AND_REPLACE = "find_one_and_replace" &[ANSWERED, RETURNING, CHOICE, LET, COMMENT];
+    FIND_ONE_AND_DELETE = "find_one_and_delete" &[ANSWERED, CHOICE, LET, COMMENT];
+    FIND_AND_MODIFY = "find_and_modify" &[FIND_AND_MODIFY_FIELDS, CHOICE, LET, COMMENT]
+        => unless FIND_AND_MODIFY_CONFLICTS;
+    CREATE_COLLECTION = "create_collection" &[ONLY_COLLATION];
+    DROP_COLLECTION = "drop_collection" &[];
+    CREATE_INDEX = "create_index" &[INDEX, EXPIRY, INDEXED];
+    CREATE_INDEXES = "create_indexes" &[KEY, INDEX, EXPIRY, INDEXED] => unless &[NO_KEY];
+    DROP_INDEXES = "drop_indexes" &[];
+    LIST_INDEXES = "list_indexes" &[];
+    SHARD_COLLECTION = "shard_collection" &[SHARDING];
+    CHECK_COLLECTION = "check_collection" &[&[may("limit", Integer)]];
+    SPLIT_AT = "split_at" &[];
+    SPLIT_FIND = "split_find" &[];
+    MERGE_CHUNKS = "merge_chunks" &[];
+    CLEAR_JUMBO_FLAG = "clear_jumbo_flag" &[];
+    MOVE_CHUNK = "move_chunk" &[FORCE_JUMBO];
+    MOVE_RANGE = "move_range" &[FORCE_JUMBO];
+    MOVE_PRIMARY = "move_primary" &[];
+    ADD_SHARD = "add_shard" ADD_SHARD_OPTIONS;
+    LIST_SHARDS = "list_shards" &[];
+    REMOVE_SHARD = "remove_shard" &[&[may("lost", Bool), may("token", String)]] => unless &[Conflict::All(
         &[Given("token"), False("lost")],
         Kind::BadValue,
         "a token confirms that a shard is lost: it goes with \"lost\": true",
-    )],
-};
-/// `enable_sharding`.
-pub static ENABLE_SHARDING: Operation = operation("enable_sharding", &[]);
-/// `drop_database`.
-pub static DROP_DATABASE: Operation = operation("drop_database", &[]);
-/// `dismantle`.
-pub static DISMANTLE: Operation =
-    operation("dismantle", &[&[may("shards", Bool).or_true(), may("skipUnreachable", Bool)]]);
-/// `grant_access`.
-pub static GRANT_ACCESS: Operation = operation("grant_access", &[&[may("read", Any), may("write", Any)]]);
-/// `revoke_access`.
-pub static REVOKE_ACCESS: Operation = operation("revoke_access", GRANT_ACCESS.options);
-/// `set_setting`.
-pub static SET_SETTING: Operation = operation("set_setting", &[]);
-/// `status`.
-pub static STATUS: Operation = operation("status", &[&[may("count", Bool)]]);
-/// `get_shard_distribution`.
-pub static GET_SHARD_DISTRIBUTION: Operation = operation("get_shard_distribution", STATUS.options);
-/// `add_shard_to_zone`.
-pub static ADD_SHARD_TO_ZONE: Operation = operation("add_shard_to_zone", &[]);
-/// `remove_shard_from_zone`.
-pub static REMOVE_SHARD_FROM_ZONE: Operation = operation("remove_shard_from_zone", &[]);
-/// `update_zone_key_range`.
-pub static UPDATE_ZONE_KEY_RANGE: Operation = operation("update_zone_key_range", &[]);
-/// `start_balancer`.
-pub static START_BALANCER: Operation = operation("start_balancer", &[]);
-/// `stop_balancer`.
-pub static STOP_BALANCER: Operation = operation("stop_balancer", &[]);
-/// `balancer_status`.
-pub static BALANCER_STATUS: Operation = operation("balancer_status", &[]);
-/// `balancer_collection_status`.
-pub static BALANCER_COLLECTION_STATUS: Operation = operation("balancer_collection_status", &[]);
-/// Options of `configure_collection_balancing`.
-pub const BALANCING_OPTIONS: Fields = &[&[may("chunkSize", Integer)]];
-/// `configure_collection_balancing`.
-pub static CONFIGURE_COLLECTION_BALANCING: Operation = operation("configure_collection_balancing", BALANCING_OPTIONS);
+    )];
+    ENABLE_SHARDING = "enable_sharding" &[];
+    DROP_DATABASE = "drop_database" &[];
+    DISMANTLE = "dismantle" &[&[may("shards", Bool).or_true(), may("skipUnreachable", Bool)]];
+    GRANT_ACCESS = "grant_access" &[&[may("read", Any), may("write", Any)]];
+    REVOKE_ACCESS = "revoke_access" GRANT_ACCESS.options;
+    SET_SETTING = "set_setting" &[];
+    STATUS = "status" &[&[may("count", Bool)]];
+    GET_SHARD_DISTRIBUTION = "get_shard_distribution" STATUS.options;
+    ADD_SHARD_TO_ZONE = "add_shard_to_zone" &[];
+    REMOVE_SHARD_FROM_ZONE = "remove_shard_from_zone" &[];
+    UPDATE_ZONE_KEY_RANGE = "update_zone_key_range" &[];
+    START_BALANCER = "start_balancer" &[];
+    STOP_BALANCER = "stop_balancer" &[];
+    BALANCER_STATUS = "balancer_status" &[];
+    BALANCER_COLLECTION_STATUS = "balancer_collection_status" &[];
+    CONFIGURE_COLLECTION_BALANCING = "configure_collection_balancing" BALANCING_OPTIONS;
+}
