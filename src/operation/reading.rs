@@ -3,9 +3,7 @@
 use super::arguments::{Arguments, Form};
 use super::source::{self, Shared, Source};
 use super::table::Operation;
-use crate::catalog::cache;
 use crate::pg::error::{Error, Result};
-use crate::pg::memory::recently_used::RecentlyUsed;
 use crate::router::distinct::{self, Values};
 use crate::router::execute::Documents;
 use crate::router::options::{CountOptions, FindOptions, parsed_setting};
@@ -15,47 +13,14 @@ use docshard_core::error::Kind;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
 use serde_json::Value as Json;
-use std::cell::RefCell;
-use std::rc::Rc;
 
-/// The options of so many texts are kept by a session.
-const MAX_KEPT: usize = 8;
-/// Options whose text is longer, in bytes, are not kept.
-const MAX_KEPT_BYTES: usize = 1000;
-
-/// An operation, and the text of its options.
-type Call = (&'static str, String);
-
-thread_local! {
-    /// Clients send the same text again and again.
-    static KEPT: RefCell<RecentlyUsed<Call, Rc<FindOptions>, MAX_KEPT>> = const { RefCell::new(RecentlyUsed::NONE) };
-}
-
-/// The options of a call of `find`, `find_one` or `explain`, parsed unless one of the last calls had the same text.
-///
-/// INVARIANT: what is kept depends on nothing but the text: there is no setting in it, neither of the text nor of the
-/// collection that it was parsed for; and one with a collation asks for none.
+/// The options of a call of `find`, `find_one` or `explain`.
 ///
 /// # Errors
 /// Those of [`find_options`].
-pub fn find_options_of_call(namespace: &str, text: &str, operation: &'static Operation) -> Result<Rc<FindOptions>> {
-    let function = operation.function;
-    let parse = || -> Result<Rc<FindOptions>> {
-        let json = crate::pg::datum::json::parse(text)?;
-        let options = Arguments::parse(&json, Form::Options(function), operation.options)?;
-        find_options(namespace, &options).map(Rc::new)
-    };
-    if cache::find(namespace)?.is_some_and(|collection| collection.collation.is_some()) {
-        return parse();
-    }
-    if let Some(options) = KEPT.with_borrow(|kept| kept.find(|(known, of): &Call| *known == function && of == text)) {
-        return Ok(options);
-    }
-    let options = parse()?;
-    if options.setting.is_none() && text.len() <= MAX_KEPT_BYTES {
-        KEPT.with_borrow_mut(|kept| kept.keep((function, text.to_owned()), Rc::clone(&options)));
-    }
-    Ok(options)
+pub fn find_options_of_call(namespace: &str, text: &str, operation: &'static Operation) -> Result<FindOptions> {
+    let json = crate::pg::datum::json::parse(text)?;
+    find_options(namespace, &Arguments::parse(&json, Form::Options(operation.function), operation.options)?)
 }
 
 /// The options of a find. A limit of 0 is none, and a negative one means its size, as in MongoDB's drivers.
