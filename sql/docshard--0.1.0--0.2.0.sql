@@ -19,3 +19,50 @@ SELECT m.id, m.namespace, d.name AS donor, r.name AS recipient, m.state, m.step,
   LEFT JOIN docshard_catalog.shards r ON r.id = m.recipient;
 COMMENT ON COLUMN docshard_catalog.migrations.outcome IS 'what was decided: running (nothing yet), committed or aborted; stays when the state is done';
 COMMENT ON COLUMN docshard.migrations.outcome IS 'committed: the recipient owns the chunk, or will; aborted: the donor keeps it; running: nothing is decided';
+
+-- Functions of the shard protocol that are named for what they do now.
+DO $$
+DECLARE
+    renamed record;
+BEGIN
+    FOR renamed IN
+        SELECT p.oid, p.oid::pg_catalog.regprocedure AS function, n.old, n.new
+          FROM (VALUES ('divide_leaving', 'divide_range'), ('note_leaving', 'locate_range'), ('load_arrived', 'load_batch'),
+                       ('apply_arrived', 'apply_changes'), ('receive_part', 'decode_part'),
+                       ('forget_changes', 'delete_copied_changes'), ('exclude_from_migration', 'exclude_range_writers'),
+                       ('end_hand_over', 'release_range_writers'), ('write_uncaptured', 'bypass_capture'),
+                       ('migration_writers', 'range_writers'), ('make_role', 'create_role'), ('pull_verifier', 'puller_verifier'),
+                       ('admit_puller', 'accept_puller'), ('measure', 'measure_chunks'), ('estimate', 'estimate_sizes')) AS n (old, new)
+          JOIN pg_catalog.pg_proc p ON p.proname = n.old AND p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
+    LOOP
+        EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO %I', renamed.function, renamed.new);
+        EXECUTE pg_catalog.replace(pg_catalog.pg_get_functiondef(renamed.oid), renamed.old || '_wrapper', renamed.new || '_wrapper');
+    END LOOP;
+END $$;
+
+-- Others have other arguments, or another answer. Who could call the old one can call the new one.
+CREATE FUNCTION docshard_internal.delete_range(migration bigint, collection integer, lo bytea, hi bytea)
+RETURNS TABLE (documents bigint, micros bigint) VOLATILE PARALLEL UNSAFE
+LANGUAGE c AS 'MODULE_PATHNAME', 'delete_range_wrapper';
+CREATE FUNCTION docshard_internal.find_by_index_range(collection integer, token bigint, version bigint, lo bytea[], hi bytea[], search text)
+RETURNS bytea STRICT STABLE PARALLEL UNSAFE
+LANGUAGE c AS 'MODULE_PATHNAME', 'find_by_index_range_wrapper';
+DO $$
+DECLARE
+    replaced record;
+    granted record;
+BEGIN
+    FOR replaced IN
+        SELECT old.oid::pg_catalog.regprocedure AS old, new.oid::pg_catalog.regprocedure AS new, old.proacl, old.proowner
+          FROM (VALUES ('remove_leaving', 'delete_range'), ('find_few', 'find_by_index_range')) AS n (old, new)
+          JOIN pg_catalog.pg_proc old ON old.proname = n.old AND old.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
+          JOIN pg_catalog.pg_proc new ON new.proname = n.new AND new.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
+    LOOP
+        EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', replaced.new);
+        FOR granted IN SELECT a.grantee FROM pg_catalog.aclexplode(replaced.proacl) a WHERE a.grantee <> replaced.proowner LOOP
+            EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO %s', replaced.new,
+                CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(granted.grantee)) END);
+        END LOOP;
+        EXECUTE pg_catalog.format('DROP FUNCTION %s', replaced.old);
+    END LOOP;
+END $$;

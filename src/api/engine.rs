@@ -144,11 +144,4 @@ fn is_document(doc: RawJsonb) -> bool {
     true
 }
 
-extension_sql!(
-    r#"
-CREATE DOMAIN docshard.document AS jsonb CHECK (docshard_internal.is_document(VALUE));
-COMMENT ON DOMAIN docshard.document IS 'A document: a JSON object within MongoDB''s limits, extended types in relaxed Extended JSON';
-"#,
-    name = "document_domain",
-    requires = [is_document]
-);
+extension_sql_file!("../../sql/documents.sql", name = "document_domain", requires = [is_document]);

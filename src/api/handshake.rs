@@ -47,15 +47,6 @@ fn identity() -> String {
     run().unwrap_or_else(|e| e.raise())
 }
 
-extension_sql!(
-    r#"
-CREATE VIEW docshard_data.identity AS SELECT docshard_internal.identity() AS said;
-COMMENT ON VIEW docshard_data.identity IS 'Which shard this is and how far it has come, as another one that pulls documents compares it: cluster/timeline/counter/shard';
-"#,
-    name = "identity",
-    requires = [identity]
-);
-
 /// True if a donor says that it is the one that is expected; otherwise an ERROR. STABLE and of no column, so that the
 /// statement asks before it pulls anything.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
@@ -64,3 +55,5 @@ fn check_donor(found: Option<&str>, expected: Option<&str>) -> bool {
     run().unwrap_or_else(|e| e.raise());
     true
 }
+
+extension_sql_file!("../../sql/identity.sql", name = "identity_view", requires = [identity]);

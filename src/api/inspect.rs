@@ -4,10 +4,10 @@ use super::{answer, with_options};
 use crate::catalog::namespace;
 use crate::catalog::shards::check_router;
 use crate::operation::table;
-use crate::ownership::placement::Placement;
-use crate::ownership::{inspect, recipient_load};
+use crate::ownership::inspect;
 use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
+use crate::protocol::documents::InspectDocuments;
 use crate::router;
 use docshard_core::error::Kind;
 use pgrx::datum::Array;
@@ -44,10 +44,9 @@ fn inspect_documents(
     most: i32,
 ) -> String {
     let run = || -> Result<String> {
-        let owned = inspect::ranges(&owned.iter().flatten().collect::<Vec<_>>());
-        let most = usize::try_from(most).unwrap_or(0);
-        let assumed = Placement { token, version };
-        Ok(inspect::inspect(collection, assumed, &recipient_load::read_key(key)?, &owned, most)?.to_string())
+        let owned = owned.iter().flatten().map(Into::into).collect();
+        Ok(inspect::inspect(&InspectDocuments { collection, token, version, key: key.into(), owned, most })?
+            .to_string())
     };
     run().unwrap_or_else(|e| e.raise())
 }

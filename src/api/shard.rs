@@ -10,10 +10,10 @@ use crate::pg::datum::json;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use crate::pg::memory::aggregate_state;
+use crate::protocol::documents::{DeleteDocument, FindByIndexRange, FindDocument, InsertDocuments, UpdateDocument};
 use crate::protocol::migration::{ApplyChanges, DeleteRange, Deleted, DivideRange, LoadBatch, LocateRange};
 use crate::protocol::table::{CreateIndex, CreateTable};
 use crate::storage::rows::{Found, Row, capture};
-use crate::storage::scan::Direction;
 use docshard_core::query::filter::Filter;
 use pgrx::datum::{Array, Internal};
 use pgrx::pg_sys;
@@ -51,41 +51,25 @@ fn find_document(
     filter: Option<&str>,
 ) -> Option<Vec<u8>> {
     given!(collection, token, version, skey);
-    documents::find_one(collection, Placement { token, version }, (skey, id), filter).unwrap_or_else(|e| e.raise())
+    let (skey, id, filter) = (skey.into(), id.map(Into::into), filter.map(Into::into));
+    documents::find_one(&FindDocument { collection, token, version, skey, id, filter }).unwrap_or_else(|e| e.raise())
 }
 
-/// The first few documents that an index leads to, packed, in the snapshot of the statement that asks, under the check that
-/// this needs; null if the executor has to look. See `ownership::index_range`, also for the arguments: of texts an empty one is none.
+/// The first documents of a range of an index, packed, in the snapshot of the statement that asks, under the check that this
+/// needs; null if the executor has to look. See `ownership::index_range`; `search` is a `protocol::documents::IndexRangeSearch`.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
-#[allow(clippy::too_many_arguments, reason = "an SQL function has no structures")]
-fn find_few(
+fn find_by_index_range(
     collection: i32,
     token: i64,
     version: i64,
-    index: i32,
     lo: Array<'_, &[u8]>,
     hi: Array<'_, &[u8]>,
-    backward: bool,
-    most: i32,
-    all: bool,
-    sort: &str,
-    in_order: bool,
-    keyed: bool,
-    projection: &str,
+    search: &str,
 ) -> Option<Vec<u8>> {
-    let bounds = lo.iter().zip(hi.iter()).map(|(lo, hi)| (lo.unwrap_or_default(), hi.unwrap_or_default()));
-    let search = index_range::Search {
-        index,
-        bounds: bounds.collect(),
-        direction: if backward { Direction::Backward } else { Direction::Forward },
-        most: usize::try_from(most).unwrap_or(0),
-        all,
-        sort: Some(sort).filter(|text| !text.is_empty()),
-        in_order,
-        keyed,
-        projection: Some(projection).filter(|text| !text.is_empty()),
-    };
-    index_range::find(collection, Placement { token, version }, &search).unwrap_or_else(|e| e.raise())
+    let lo = lo.iter().map(|key| key.unwrap_or_default().into()).collect();
+    let hi = hi.iter().map(|key| key.unwrap_or_default().into()).collect();
+    let search = search.into();
+    index_range::find(&FindByIndexRange { collection, token, version, lo, hi, search }).unwrap_or_else(|e| e.raise())
 }
 
 /// How many documents of a collection this shard has, in the snapshot of the statement that asks.
@@ -131,7 +115,8 @@ fn lock_upsert(collection: i32, number: i64) {
 /// Takes the locks that inserting these documents needs, checks the version under them, and inserts; answers how many.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, strict, requires = ["catalog"])]
 fn insert_documents(collection: i32, token: i64, version: i64, documents: &[u8]) -> i64 {
-    let inserted = documents::insert(collection, Placement { token, version }, documents);
+    let documents = documents.into();
+    let inserted = documents::insert(&InsertDocuments { collection, token, version, documents });
     inserted.unwrap_or_else(|e| e.raise()).cast_signed()
 }
 
@@ -164,12 +149,10 @@ fn update_document(
 ) -> i64 {
     given!(collection, token, version, skey, update);
     let run = || -> Result<i64> {
-        let fixed: Vec<String> = required(fixed, "fixed")?.iter().flatten().map(str::to_owned).collect();
-        let filter = documents::read_filter(filter)?;
-        let update = updating::read_update(update)?;
-        let assumed = Placement { token, version };
-        let done = documents::update_one(collection, assumed, (skey, id), filter.as_ref(), &update, &fixed)?;
-        Ok(done.map_or(0, |changed| 1 + i64::from(changed)))
+        let fixed = required(fixed, "fixed")?.iter().flatten().map(str::to_owned).collect();
+        let (skey, id, filter, update) = (skey.into(), id.map(Into::into), filter.map(Into::into), update.into());
+        let call = UpdateDocument { collection, token, version, skey, id, filter, update, fixed };
+        Ok(documents::update_one(&call)?.map_or(0, |changed| 1 + i64::from(changed)))
     };
     run().unwrap_or_else(|e| e.raise())
 }
@@ -229,17 +212,6 @@ fn update_done(state: Internal) -> Vec<i64> {
     vec![done.matched, done.modified]
 }
 
-extension_sql!(
-    r#"
-CREATE AGGREGATE docshard_internal.update_found(
-  collection int, place tid, skey bytea, id bytea, doc jsonb, filter text, update text, fixed text[]
-) (SFUNC = docshard_internal.update_next, STYPE = internal,
-   FINALFUNC = docshard_internal.update_done, FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE);
-"#,
-    name = "update_found",
-    requires = [update_next, update_done]
-);
-
 /// Deletes one document of a shard key, and of an `_id` unless that is null, that matches the filter unless that is null,
 /// under the locks that this needs; answers how many.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
@@ -252,12 +224,9 @@ fn delete_document(
     filter: Option<&str>,
 ) -> i64 {
     given!(collection, token, version, skey);
-    let run = || -> Result<i64> {
-        let filter = documents::read_filter(filter)?;
-        let done = documents::delete_one(collection, Placement { token, version }, (skey, id), filter.as_ref())?;
-        Ok(i64::from(done))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    let (skey, id, filter) = (skey.into(), id.map(Into::into), filter.map(Into::into));
+    let call = DeleteDocument { collection, token, version, skey, id, filter };
+    i64::from(documents::delete_one(&call).unwrap_or_else(|e| e.raise()))
 }
 
 /// Excludes every writer of a collection on this shard until the transaction ends.
@@ -314,19 +283,6 @@ fn bypass_capture() {
     capture::bypass();
 }
 
-extension_sql!(
-    r#"
-CREATE FUNCTION docshard_internal.capture_change() RETURNS trigger
-LANGUAGE c AS 'MODULE_PATHNAME', 'docshard_row_changed';
-CREATE VIEW docshard_data.capture_changes AS
-SELECT migration_id, seq, skey, id, docshard_internal.current_document(collection_id, skey, id) AS doc
-  FROM docshard_data.capture_log;
-COMMENT ON VIEW docshard_data.capture_changes IS 'Keys that changed in a captured range, with their documents now; null if there is none';
-"#,
-    name = "capture_changes",
-    requires = [current_document]
-);
-
 /// Divides the range of a move into parts of so many documents; returns how many parts.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn divide_range(
@@ -364,17 +320,6 @@ fn pack_part(
 fn decode_part(packed: &str) -> Vec<u8> {
     clone_parts::receive(packed).unwrap_or_else(|e| e.raise())
 }
-
-extension_sql!(
-    r#"
-CREATE VIEW docshard_data.capture_packed AS
-SELECT migration_id, part, documents, packed
-  FROM docshard_data.capture_parts, LATERAL docshard_internal.pack_part(collection_id, skey, id, next_skey, next_id);
-COMMENT ON VIEW docshard_data.capture_packed IS 'The documents of a captured range as they are now, part by part, packed';
-"#,
-    name = "capture_packed",
-    requires = [pack_part]
-);
 
 /// Loads a batch of what a move has pulled, all of it in that range and with the keys that the shard key says, into the
 /// collection's table; with `is_unique` but for what a unique index keeps out;
@@ -436,3 +381,9 @@ fn delete_range(
         donor_delete::remove(&DeleteRange { migration, collection, lo, hi }).unwrap_or_else(|e| e.raise());
     TableIterator::once((documents, micros))
 }
+
+extension_sql_file!(
+    "../../sql/shard.sql",
+    name = "shard_objects",
+    requires = [update_next, update_done, current_document, pack_part]
+);

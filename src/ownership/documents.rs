@@ -8,7 +8,7 @@
 
 use super::placement::{Placement, check_read};
 use super::stored::document;
-use super::updating::apply;
+use super::updating::{apply, read_update};
 use super::{table, writing};
 use crate::pg::datum::json;
 use crate::pg::datum::jsonb::RawJsonb;
@@ -16,12 +16,12 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::protocol::documents::{DeleteDocument, FindDocument, InsertDocuments, UpdateDocument};
 use crate::protocol::sql;
 use crate::storage::rows::{Change, Found, Purpose, Row, Taken};
 use crate::storage::scan::{self, Bound};
 use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
-use docshard_core::query::update::Update;
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::encode::encode;
@@ -56,11 +56,12 @@ fn unpack(mut bytes: &[u8]) -> Result<Vec<Row<'_>>> {
 ///
 /// # Errors
 /// Those of `lock_and_check`; `BadValue` for bytes that are no documents; a key that is taken is PostgreSQL's 23505.
-pub fn insert(collection: i32, assumed: Placement, packed: &[u8]) -> Result<u64> {
-    let rows = unpack(packed)?;
+pub fn insert(call: &InsertDocuments<'_>) -> Result<u64> {
+    let &InsertDocuments { collection, token, version, ref documents } = call;
+    let rows = unpack(documents)?;
     let Some(lo) = rows.iter().map(|row| row.skey).min() else { return Ok(0) };
     let hi = rows.iter().map(|row| row.skey).max().map(above);
-    writing::lock_and_check(collection, assumed, Some(lo), hi.as_deref())?;
+    writing::lock_and_check(collection, Placement { token, version }, Some(lo), hi.as_deref())?;
     let mut writer = table::writer(collection, Purpose::Insert)?;
     writer.insert(&rows)?;
     writer.finish();
@@ -84,13 +85,10 @@ pub fn taken(collection: i32, row: &Row<'_>) -> Result<Option<Taken>> {
 ///
 /// # Errors
 /// `STALE`; those of the filter; `NamespaceNotFound` if the collection has no table here.
-pub fn find_one(
-    collection: i32,
-    assumed: Placement,
-    (skey, id): (&[u8], Option<&[u8]>),
-    filter: Option<&str>,
-) -> Result<Option<Vec<u8>>> {
-    check_read(collection, assumed)?;
+pub fn find_one(call: &FindDocument<'_>) -> Result<Option<Vec<u8>>> {
+    let &FindDocument { collection, token, version, ref skey, ref id, ref filter } = call;
+    let (skey, id, filter) = (&**skey, id.as_deref(), filter.as_deref());
+    check_read(collection, Placement { token, version })?;
     let (table, index) = table::oids(collection)?;
     let bounds: Vec<Bound<'_>> = [Some(skey), id].into_iter().flatten().map(Bound::Is).collect();
     let parsed = read_filter(filter)?;
@@ -123,7 +121,7 @@ pub fn find_one(
 ///
 /// # Errors
 /// Those of the parsers.
-pub fn read_filter(text: Option<&str>) -> Result<Option<Filter>> {
+fn read_filter(text: Option<&str>) -> Result<Option<Filter>> {
     text.map(|text| Ok(Filter::read(&json::parse(text)?)?)).transpose()
 }
 
@@ -136,19 +134,14 @@ fn matches(filter: Option<&Filter>, doc: &[u8]) -> Result<bool> {
 ///
 /// # Errors
 /// Those of `lock_and_check` and of the update; `WriteConflict` (40001) under REPEATABLE READ; PostgreSQL's 23505.
-pub fn update_one(
-    collection: i32,
-    assumed: Placement,
-    key: (&[u8], Option<&[u8]>),
-    filter: Option<&Filter>,
-    update: &Update,
-    fixed: &[String],
-) -> Result<Option<bool>> {
-    change_one(collection, assumed, Purpose::Update, key, |doc| {
-        if !matches(filter, doc)? {
+pub fn update_one(call: &UpdateDocument<'_>) -> Result<Option<bool>> {
+    let &UpdateDocument { collection, token, version, ref skey, ref id, ref filter, ref update, ref fixed } = call;
+    let (filter, update) = (read_filter(filter.as_deref())?, read_update(update)?);
+    change_one(collection, Placement { token, version }, Purpose::Update, (skey, id.as_deref()), |doc| {
+        if !matches(filter.as_ref(), doc)? {
             return Ok(None);
         }
-        apply(update, document(doc)?, fixed).map(Some)
+        apply(&update, document(doc)?, fixed).map(Some)
     })
 }
 
@@ -176,14 +169,11 @@ pub fn put(collection: i32, found: &Found, after: &RawJsonb) -> Result<()> {
 ///
 /// # Errors
 /// Those of `lock_and_check`; `WriteConflict` (40001) under REPEATABLE READ.
-pub fn delete_one(
-    collection: i32,
-    assumed: Placement,
-    key: (&[u8], Option<&[u8]>),
-    filter: Option<&Filter>,
-) -> Result<bool> {
-    let done = change_one(collection, assumed, Purpose::Delete, key, |doc| {
-        Ok(matches(filter, doc)?.then_some((Change::Delete, ())))
+pub fn delete_one(call: &DeleteDocument<'_>) -> Result<bool> {
+    let &DeleteDocument { collection, token, version, ref skey, ref id, ref filter } = call;
+    let (key, filter) = ((&**skey, id.as_deref()), read_filter(filter.as_deref())?);
+    let done = change_one(collection, Placement { token, version }, Purpose::Delete, key, |doc| {
+        Ok(matches(filter.as_ref(), doc)?.then_some((Change::Delete, ())))
     })?;
     Ok(done.is_some())
 }

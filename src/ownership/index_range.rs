@@ -11,6 +11,7 @@ use super::stored::document;
 use super::table;
 use crate::pg::error::Result;
 use crate::pg::{datum::json, transaction::snapshot};
+use crate::protocol::documents::{FindByIndexRange, IndexRangeSearch};
 use crate::storage::scan::{self, Bound, Direction};
 use crate::storage::{gin, lock};
 use docshard_core::query::projection::Projection;
@@ -25,29 +26,6 @@ const MOST_SEEN: usize = 1_000;
 /// Bytes of documents that are looked at.
 const MOST_BYTES: usize = 4 << 20;
 
-/// What is searched for.
-#[derive(Debug)]
-pub struct Search<'a> {
-    /// the number of a secondary index with a b-tree of all documents but those that have entries
-    pub index: i32,
-    /// of each of its first columns the least key and the least above, or twice the only key; an empty one is no bound
-    pub bounds: Vec<(&'a [u8], &'a [u8])>,
-    /// which way it is read
-    pub direction: Direction,
-    /// documents wanted, the first ones
-    pub most: usize,
-    /// all are wanted, if there are no more than that
-    pub all: bool,
-    /// the sort's text, by whose key they come; None: they come as the index is read, without a key
-    pub sort: Option<&'a str>,
-    /// the index is in the order of the sort
-    pub in_order: bool,
-    /// the answer has the keys, too
-    pub keyed: bool,
-    /// the projection's text
-    pub projection: Option<&'a str>,
-}
-
 /// The first documents, packed, in the active snapshot, a statement's, which is held to the version. None, which says
 /// nothing of what there is: the executor has to look. That is so if there is no such index that may be used, or documents
 /// have entries beside it; if there is more to tell, or to look at, than few documents; if row-level security hides rows;
@@ -56,8 +34,10 @@ pub struct Search<'a> {
 /// # Errors
 /// `STALE`; those of the parsers; `NamespaceNotFound` if the collection has no table here; PostgreSQL's own error (42501)
 /// without the privilege to read the table.
-pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<Option<Vec<u8>>> {
-    check_read(collection, assumed)?;
+pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
+    let &FindByIndexRange { collection, token, version, ref lo, ref hi, ref search } = call;
+    let search = IndexRangeSearch::parse(search)?;
+    check_read(collection, Placement { token, version })?;
     if snapshot::is_serializable() {
         return Ok(None);
     }
@@ -66,9 +46,11 @@ pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<
     let Ok((table, _)) = table::oids(collection) else { return Ok(None) };
     let index = table::index_oids(search.index).filter(|(_, entries)| gin::is_empty(*entries));
     let Some((index, _)) = index else { return Ok(None) };
-    let sort = search.sort.map(|text| -> Result<Sort> { Ok(Sort::read(&json::parse(text)?)?) }).transpose()?;
+    let sort =
+        search.sort.as_deref().map(|text| -> Result<Sort> { Ok(Sort::read(&json::parse(text)?)?) }).transpose()?;
     let projection = search
         .projection
+        .as_deref()
         .map(|text| -> Result<Projection> { Ok(Projection::read(&json::parse(text)?)?) })
         .transpose()?;
     let (most_seen, most) = match search.all {
@@ -88,7 +70,9 @@ pub fn find(collection: i32, assumed: Placement, search: &Search<'_>) -> Result<
             Some(projection) => Ok(Cow::from(projection.apply(document(doc)?)?)),
         })
     };
-    let visited = scan::user_in_order(table, index, &bounds(&search.bounds), search.direction, |row| {
+    let keys: Vec<_> = lo.iter().zip(hi).map(|(lo, hi)| (&**lo, &**hi)).collect();
+    let direction = if search.backward { Direction::Backward } else { Direction::Forward };
+    let visited = scan::user_in_order(table, index, &bounds(&keys), direction, |row| {
         let doc = row.slice(table::DOC);
         seen += 1;
         bytes += doc.len();

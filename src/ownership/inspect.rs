@@ -3,9 +3,11 @@
 //! The executor reads the table row by row, so memory does not grow with it, and a cancel is served.
 
 use super::placement::{Placement, check_read};
+use super::recipient_load::read_key;
 use super::table;
 use crate::pg::error::Result;
 use crate::pg::spi;
+use crate::protocol::documents::InspectDocuments;
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::ext_json::to_json;
 use docshard_core::values::document::value::Value;
@@ -13,6 +15,7 @@ use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::encode::{decode, encode};
 use docshard_core::values::key::{KeyPattern, KeyRange, KeyRanges};
 use serde_json::{Value as Json, json};
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// What is wrong with a row.
@@ -26,8 +29,10 @@ struct Problem {
 ///
 /// # Errors
 /// `STALE`; PostgreSQL's own error (42501) without the privilege to read the table.
-pub fn inspect(collection: i32, assumed: Placement, key: &KeyPattern, owned: &KeyRanges, most: usize) -> Result<Json> {
-    check_read(collection, assumed)?;
+pub fn inspect(call: &InspectDocuments<'_>) -> Result<Json> {
+    let &InspectDocuments { collection, token, version, ref key, ref owned, most } = call;
+    let (key, owned, most) = (&read_key(key)?, &ranges(owned), usize::try_from(most).unwrap_or(0));
+    check_read(collection, Placement { token, version })?;
     let sql = format!("SELECT t.skey, t.id, t.doc::pg_catalog.jsonb FROM {} t", table::name(collection));
     let mut rows = spi::Cursor::open(&sql, &[])?;
     let (mut documents, mut problems, mut found) = (0_i64, 0_i64, Vec::new());
@@ -51,9 +56,11 @@ pub fn inspect(collection: i32, assumed: Placement, key: &KeyPattern, owned: &Ke
 }
 
 /// Ranges, each a lower bound and an upper one, which an empty one is not.
-pub fn ranges(bounds: &[&[u8]]) -> KeyRanges {
-    let range =
-        |pair: &[&[u8]]| KeyRange { lo: pair[0].to_vec(), hi: Some(pair[1].to_vec()).filter(|hi| !hi.is_empty()) };
+fn ranges(bounds: &[Cow<'_, [u8]>]) -> KeyRanges {
+    let range = |pair: &[Cow<'_, [u8]>]| KeyRange {
+        lo: pair[0].to_vec(),
+        hi: Some(pair[1].to_vec()).filter(|hi| !hi.is_empty()),
+    };
     KeyRanges::new(bounds.chunks_exact(2).map(range).collect())
 }
 

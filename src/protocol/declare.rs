@@ -98,3 +98,49 @@ macro_rules! fragments {
         }),*];
     };
 }
+
+/// Declares calls at a collection's version, as `calls!` does others. Their first arguments, which are not repeated here, are the
+/// collection's number, its token, and the shard's version: a placeholder in a statement for several shards.
+macro_rules! checked_calls {
+    ($(
+        $(#[$doc:meta])*
+        $function:ident => $name:ident<$life:lifetime> { $($(#[$about:meta])* $field:ident: $type:ty),* $(,)? } -> $answer:ty;
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug)]
+            #[allow(missing_docs, reason = "the call's comment says what its arguments are")]
+            pub struct $name<$life> {
+                pub collection: i32,
+                pub token: i64,
+                pub version: i64,
+                $($(#[$about])* pub $field: $type),*
+            }
+
+            impl<$life> $crate::protocol::checked::CheckedCall for $name<$life> {
+                type Answer = $answer;
+                const SIGNATURE: $crate::protocol::signature::Signature = $crate::protocol::signature::Signature {
+                    function: stringify!($function),
+                    arguments: &[
+                        ("collection", "integer"), ("token", "bigint"), ("version", "bigint"),
+                        $((stringify!($field), <$type as $crate::protocol::checked::CheckedArgument>::TYPE)),*
+                    ],
+                    returns: <$answer as $crate::protocol::value::Answer>::SHAPE,
+                };
+
+                fn into_text(self) -> $crate::protocol::checked::CallText {
+                    let mut call = $crate::protocol::checked::CallText::new(
+                        stringify!($function), self.collection, self.token, self.version,
+                    );
+                    $($crate::protocol::checked::CheckedArgument::add(self.$field, &mut call);)*
+                    call
+                }
+            }
+        )*
+
+        /// The functions of these calls.
+        #[cfg(any(test, feature = "pg_test"))]
+        pub(super) const SIGNATURES: &[$crate::protocol::signature::Signature] =
+            &[$(<$name as $crate::protocol::checked::CheckedCall>::SIGNATURE),*];
+    };
+}

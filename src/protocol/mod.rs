@@ -14,6 +14,8 @@ mod signature;
 mod value;
 
 pub mod access;
+pub mod checked;
+pub mod documents;
 pub mod measure;
 pub mod migration;
 pub mod node;
@@ -29,6 +31,7 @@ pub use self::value::{Answer, Argument, Row};
 pub fn signatures() -> Vec<Signature> {
     [
         access::SIGNATURES,
+        documents::SIGNATURES,
         measure::SIGNATURES,
         migration::SIGNATURES,
         node::SIGNATURES,

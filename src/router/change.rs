@@ -10,12 +10,13 @@ use super::modification::{ATTEMPTS, Modification, contention};
 use super::plan::document_key::DocumentKey;
 use super::query::Query;
 use super::single_write::{self, OneWrite, OneWritten};
-use super::statement::{Call, Parameter, Statement};
+use super::statement::{Parameter, Statement};
 use super::write_target::{self, TargetSearch, WriteTarget};
 use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::catalog::{collections, duplicate};
 use crate::pg::error::Result;
+use crate::protocol::sql;
 use docshard_core::cluster::targeting;
 use docshard_core::query::sort::Sort;
 use docshard_core::values::document::value::Value;
@@ -158,8 +159,7 @@ pub(super) fn update_by_key(
     // A shard need not look whether the key stays where the update does not name it.
     let touched = |(path, _): &&(String, _)| modification.update.touches(path);
     let fixed = collection.key.fields.iter().filter(touched).map(|(path, _)| path.clone()).collect();
-    let call = key.arguments_of(Call::of("update_document", collection));
-    let call = call.argument(Parameter::Text(modification.text.clone())).argument(Parameter::TextArray(fixed));
+    let call = key.update(collection, modification.text.clone(), fixed);
     let written = write_by_key(collection, destinations, &range, is_last, call)?;
     Ok(Updated { matched: written.min(1), modified: (written - 1).max(0), upserted: None })
 }
@@ -170,8 +170,7 @@ pub(super) fn update_by_key(
 /// As [`writing::write_checked`].
 pub(super) fn delete_by_key(collection: &Collection, destinations: &[Destination], key: DocumentKey) -> Result<i64> {
     let range = LockRange::of_key(&key.skey);
-    let call = key.arguments_of(Call::of("delete_document", collection));
-    write_by_key(collection, destinations, &range, true, call)
+    write_by_key(collection, destinations, &range, true, key.delete(collection))
 }
 
 /// The number that the one shard answers which can have the document.
@@ -180,9 +179,9 @@ fn write_by_key(
     destinations: &[Destination],
     range: &LockRange,
     is_last: bool,
-    call: Call,
+    call: impl Into<Statement>,
 ) -> Result<i64> {
-    let statement = call.statement();
+    let statement = call.into();
     let written = writing::write_checked(collection, destinations, range, is_last, |_| &statement)?;
     Ok(written.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).sum())
 }
@@ -202,9 +201,9 @@ fn update_statement(change: &Change<'_>, target: &WriteTarget<'_>) -> Result<Sta
     }
     let id = collection.id;
     let sql = format!(
-        "SELECT done[1], done[2] FROM (SELECT docshard_internal.update_found(\
-           {id}, t.ctid, t.skey, t.id, t.doc, {filter}, {update}, {fixed}) AS done FROM {found}) w \
-         WHERE docshard_internal.may_update({id})"
+        "SELECT done[1], done[2] FROM (SELECT {} AS done FROM {found}) w WHERE {}",
+        sql::update_found(id, "t.ctid", "t.skey", "t.id", "t.doc", filter, update, fixed),
+        sql::may_update(id)
     );
     Ok(conditions.into_statement(sql))
 }

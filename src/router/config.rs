@@ -11,6 +11,7 @@ use crate::catalog::{namespace, shards};
 use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::protocol::sql;
 use docshard_core::values::document::value::Value;
 
 /// The database's name.
@@ -51,15 +52,15 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Vec
         format!("${}", params.len())
     };
     let document = match &options.projection {
-        Some(projection) => format!("docshard_internal.project(t.doc, {})", param(Parameter::Text(projection.clone()))),
+        Some(projection) => sql::project("t.doc", param(Parameter::Text(projection.clone()))),
         None => "t.doc".to_owned(),
     };
     let Some(from) = source(namespace, query, &mut param)? else { return Ok(Vec::new()) };
     let order = match &options.sort {
-        Some((_, text)) => format!("docshard_internal.sort_key(t.doc, {})", param(Parameter::Text(text.clone()))),
+        Some((_, text)) => sql::sort_key("t.doc", param(Parameter::Text(text.clone()))),
         None => "t.position".to_owned(),
     };
-    let mut sql = format!("SELECT docshard_internal.pack({document}) {from} ORDER BY {order}, t.position");
+    let mut sql = format!("SELECT {} {from} ORDER BY {order}, t.position", sql::pack(document));
     if let Some(limit) = options.limit {
         sql += &format!(" LIMIT {}", limit.min(i64::MAX as u64));
     }
@@ -84,7 +85,8 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Vec<RowSt
     let Some(from) = source(namespace, query, &mut param)? else { return Ok(Vec::new()) };
     let sql = format!(
         "SELECT DISTINCT ON (v.key) v.value, v.key FROM (SELECT t.doc {from}) AS d, \
-                docshard_internal.distinct_values(d.doc, $1, $2) AS v ORDER BY v.key, v.value"
+                {} AS v ORDER BY v.key, v.value",
+        sql::distinct_values("d.doc", "$1", "$2")
     );
     let _snapshot = ActiveSnapshot::of_statement();
     Ok(vec![RowStream::Local(spi::Cursor::open(&sql, &borrowed(&params))?)])
@@ -109,12 +111,12 @@ fn source(namespace: &str, query: &Query, param: &mut impl FnMut(Parameter) -> S
     shards::check_router()?;
     let name = namespace.split_once('.').map_or("", |(_, name)| name);
     let Some((name, has_namespace)) = COLLECTIONS.iter().find(|(known, _)| *known == name) else { return Ok(None) };
-    let mut from = format!("FROM docshard_internal.config_{name} t WHERE true");
+    let mut from = format!("FROM {} t WHERE true", sql::config_view(name));
     if *has_namespace && let Some(Value::String(ns)) = query.filter.equality_of("ns") {
         from += &format!(" AND t.ns = {}", param(Parameter::Text(ns)));
     }
     if !query.filter.is_empty() {
-        from += &format!(" AND docshard_internal.matches(t.doc, {})", param(Parameter::Text(query.text.clone())));
+        from += &format!(" AND {}", sql::matches("t.doc", param(Parameter::Text(query.text.clone()))));
     }
     Ok(Some(from))
 }

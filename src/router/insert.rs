@@ -7,13 +7,15 @@ use super::dispatch::reading;
 use super::dispatch::writing::{self, LockRange, Written};
 use super::fresh_map::with_fresh_map;
 use super::plan::conditions::Conditions;
-use super::statement::{Call, Parameter, Statement, first_params};
+use super::statement::{Parameter, Statement, first_params};
 use crate::catalog::model::Collection;
 use crate::catalog::namespace;
 use crate::catalog::{collections, duplicate};
 use crate::ownership::documents;
 use crate::pg::client::sole_call;
 use crate::pg::error::{Error, Result};
+use crate::protocol::documents::InsertDocuments;
+use crate::protocol::sql;
 use crate::storage::rows::Row;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
@@ -276,7 +278,7 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
 
 /// The unique indexes, beyond the primary key, that keep a row out: one of them, and its key.
 fn taken(collection: &Collection, [skey, id, bytes]: &[String; 3]) -> String {
-    format!("docshard_internal.taken({}, {skey}, {id}, {bytes})", collection.id)
+    sql::taken(collection.id, skey, id, bytes)
 }
 
 /// A condition that no unique index, beyond the primary key, keeps a row out. PostgreSQL's `ON CONFLICT DO NOTHING` knows of none.
@@ -326,7 +328,8 @@ fn insert_alone(collection: &Collection, document: &Storable, is_last: bool) -> 
 
 /// The statement that inserts packed documents at a shard: see `ownership::documents`.
 fn insertion(collection: &Collection, packed: Vec<u8>) -> Statement {
-    Call::of("insert_documents", collection).argument(Parameter::Bytes(packed)).statement()
+    let documents = packed.into();
+    InsertDocuments { collection: collection.id, token: collection.token, version: 0, documents }.into()
 }
 
 /// Inserts what can be of a batch; answers which were not inserted, as a key of theirs was taken.
@@ -360,15 +363,16 @@ fn place<T>(collection: &Collection, by_shard: &BTreeMap<ShardId, T>) -> Result<
 /// `$1` and `$2` are the token and version of every statement; an insert is held to them by its locks alone. Of several
 /// documents the answer is how many were inserted and, only if some are missing, which.
 fn statement(collection: &Collection, batch: &[Storable], keys: &[Vec<u8>], group: &[usize]) -> Statement {
-    let check = format!("docshard_internal.at_version({}, $1, $2)", collection.id);
+    let check = sql::at_version(collection.id, "$1", "$2");
     let head = format!("INSERT INTO {} (skey, id, doc)", collection.table());
     let mut params = first_params(collection);
-    let sql = if let [index] = group {
+    let text = if let [index] = group {
         params.push(Parameter::Bytes(keys[*index].clone()));
         params.push(Parameter::Bytes(batch[*index].id_key.clone()));
         params.push(Parameter::Bytes(batch[*index].bytes.clone()));
         let free = is_free(collection, &["$3", "$4", "$5"].map(str::to_owned));
-        format!("{head} SELECT $3, $4, docshard_internal.unpack($5) WHERE {check} AND {free} ON CONFLICT DO NOTHING")
+        let doc = sql::unpack("$5");
+        format!("{head} SELECT $3, $4, {doc} WHERE {check} AND {free} ON CONFLICT DO NOTHING")
     } else {
         params.push(Parameter::BytesArray(group.iter().map(|i| keys[*i].clone()).collect()));
         params.push(Parameter::BytesArray(group.iter().map(|i| batch[*i].id_key.clone()).collect()));
@@ -376,13 +380,14 @@ fn statement(collection: &Collection, batch: &[Storable], keys: &[Vec<u8>], grou
         params.push(Parameter::Int8(group.len() as i64));
         let free = is_free(collection, &["skey", "id", "t.doc"].map(str::to_owned));
         format!(
-            "WITH inserted AS ({head} SELECT skey, id, docshard_internal.unpack(doc) \
+            "WITH inserted AS ({head} SELECT skey, id, {} \
              FROM unnest($3::bytea[], $4::bytea[], $5::bytea[]) AS t (skey, id, doc) WHERE {check} \
              AND {free} ON CONFLICT DO NOTHING RETURNING skey, id), total AS (SELECT count(*) AS n FROM inserted) \
-             SELECT n, skey, id FROM total LEFT JOIN inserted ON n < $6"
+             SELECT n, skey, id FROM total LEFT JOIN inserted ON n < $6",
+            sql::unpack("doc")
         )
     };
-    Statement { sql, params }
+    Statement { sql: text, params }
 }
 
 /// How many documents of a group were inserted.

@@ -10,9 +10,10 @@ use super::merged_rows::MergedRows;
 use super::order::Order;
 use super::plan::conditions::Conditions;
 use super::rows::LARGEST_NUMBER;
-use super::statement::{Call, Parameter, Statement};
+use super::statement::{Parameter, Statement};
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
+use crate::protocol::documents::InspectDocuments;
 use docshard_core::error::Kind;
 use docshard_core::values::document::ext_json::to_json;
 use docshard_core::values::key::encode::decode;
@@ -83,11 +84,10 @@ fn statement(collection: &Collection, destination: &Destination, most: usize) ->
         // The last chunk includes its upper bound.
         last.clear();
     }
-    Call::of("inspect_documents", collection)
-        .argument(Parameter::Text(collection.key.to_json().to_string()))
-        .argument(Parameter::BytesArray(owned))
-        .literal(most)
-        .statement()
+    let &Collection { id, token, ref key, .. } = collection;
+    let (key, owned) = (key.to_json().to_string().into(), owned.into_iter().map(Into::into).collect());
+    let most = i32::try_from(most).unwrap_or(i32::MAX);
+    InspectDocuments { collection: id, token, version: 0, key, owned, most }.into()
 }
 
 /// The `_id`s that several documents have, at most so many.

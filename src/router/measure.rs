@@ -9,6 +9,7 @@ use super::plan::conditions::Conditions;
 use super::rows::LARGEST_NUMBER;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
+use crate::protocol::sql;
 use docshard_core::values::key::KeyRanges;
 use serde_json::Value as Json;
 
@@ -63,9 +64,10 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
              FROM pg_catalog.pg_class c \
              CROSS JOIN LATERAL (SELECT c.reltuples < 0 OR pg_catalog.pg_relation_size(c.oid) <= {COUNTED_BYTES} AS few) s \
              LEFT JOIN LATERAL (SELECT pg_catalog.count(*) AS documents, \
-                    coalesce(pg_catalog.sum(pg_catalog.octet_length(docshard_internal.pack(t.doc))), 0)::int8 AS bytes \
+                    coalesce(pg_catalog.sum(pg_catalog.octet_length({packed})), 0)::int8 AS bytes \
                   FROM {table} t WHERE s.few) n ON true \
              WHERE c.oid = '{table}'::regclass AND {check}",
+            packed = sql::pack("t.doc"),
             table = collection.table(),
             check = conditions.sql()
         );

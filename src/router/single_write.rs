@@ -25,6 +25,7 @@ use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::catalog::{collections, duplicate};
 use crate::pg::error::{Error, Result};
+use crate::protocol::sql;
 use docshard_core::error::Kind;
 use docshard_core::query::sort::Sort;
 use docshard_core::values::document::raw;
@@ -179,8 +180,9 @@ fn matched_in_order(write: &OneWrite<'_>, target: &WriteTarget<'_>) -> Option<(S
     let text = conditions.param(Parameter::Text(text.clone()));
     let first = |part: &str, order: &str| {
         format!(
-            "SELECT * FROM (SELECT t.ctid AS place, t.skey, t.id, t.doc, docshard_internal.sort_key(t.doc, {text}) AS key FROM {} t \
+            "SELECT * FROM (SELECT t.ctid AS place, t.skey, t.id, t.doc, {} AS key FROM {} t \
              WHERE {part} ORDER BY {order} LIMIT 1 FOR UPDATE) AS h",
+            sql::sort_key("t.doc", &text),
             collection.table()
         )
     };
@@ -196,9 +198,10 @@ fn matched_in_order(write: &OneWrite<'_>, target: &WriteTarget<'_>) -> Option<(S
         "first AS MATERIALIZED (SELECT f.place, f.skey, f.id, f.doc FROM ({btree} UNION ALL {}) AS f ORDER BY f.key LIMIT 1), \
          matched AS MATERIALIZED (SELECT * FROM first UNION ALL SELECT * FROM (\
            SELECT t.ctid, t.skey, t.id, t.doc FROM {} t WHERE {either} AND NOT EXISTS (SELECT FROM first) \
-           ORDER BY docshard_internal.sort_key(t.doc, {text}) LIMIT 1 FOR UPDATE) AS h LIMIT 1)",
+           ORDER BY {} LIMIT 1 FOR UPDATE) AS h LIMIT 1)",
         first(entries, "key"),
-        collection.table()
+        collection.table(),
+        sql::sort_key("t.doc", &text)
     );
     Some((sql, conditions))
 }
@@ -208,7 +211,7 @@ fn statement(write: &OneWrite<'_>, target: &WriteTarget<'_>) -> Result<Statement
     let (matched, mut conditions) = matched(write, target)?;
     let collection = target.search.collection;
     let table = collection.table();
-    let before = if write.images { "docshard_internal.pack(w.doc)" } else { "NULL::bytea" };
+    let before = if write.images { sql::pack("w.doc") } else { "NULL::bytea".to_owned() };
     let sql = match write.modification {
         None => format!(
             "WITH {matched}, \
@@ -223,13 +226,15 @@ fn statement(write: &OneWrite<'_>, target: &WriteTarget<'_>) -> Result<Statement
             format!(
                 "WITH {matched}, \
                  applied AS MATERIALIZED (\
-                   SELECT m.*, docshard_internal.apply_update(m.doc, {update}, {fixed}) AS after FROM matched m), \
+                   SELECT m.*, {} AS after FROM matched m), \
                  weighed AS MATERIALIZED (SELECT a.*, {moves} AS moves FROM applied a) \
-                 SELECT w.skey, w.id, {before}, CASE WHEN {after} THEN docshard_internal.pack(w.after) END, \
+                 SELECT w.skey, w.id, {before}, CASE WHEN {after} THEN {} END, \
                    (w.after IS NOT NULL)::int4::int8, w.moves::int4::int8, CASE WHEN w.after IS NOT NULL AND NOT w.moves \
-                     THEN docshard_internal.put_document({}, w.place, w.skey, w.id, w.doc, w.after) END \
+                     THEN {} END \
                  FROM weighed w",
-                collection.id
+                sql::apply_update("m.doc", update, fixed),
+                sql::pack("w.after"),
+                sql::put_document(collection.id, "w.place", "w.skey", "w.id", "w.doc", "w.after")
             )
         }
     };
@@ -243,7 +248,7 @@ fn moves(collection: &Collection, modification: &Modification, conditions: &mut 
         return "false".to_owned();
     }
     let paths = conditions.param(Parameter::TextArray(paths));
-    format!("(a.after IS NOT NULL AND docshard_internal.moves(a.doc, a.after, {paths}))")
+    format!("(a.after IS NOT NULL AND {})", sql::moves("a.doc", "a.after", paths))
 }
 
 /// What the shard answered about the document, which is moved if its shard key has changed.

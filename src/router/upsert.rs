@@ -19,6 +19,7 @@ use super::write_target;
 use crate::catalog::duplicate;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
+use crate::protocol::sql;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::query::update::Update;
 use docshard_core::values::document::{normalise, raw};
@@ -110,9 +111,10 @@ fn statement(
     let sql = format!(
         "WITH found AS MATERIALIZED ({found}), \
          inserted AS (\
-           INSERT INTO {table} (skey, id, doc) SELECT {skey}, {id}, docshard_internal.unpack({bytes}) FROM found \
+           INSERT INTO {table} (skey, id, doc) SELECT {skey}, {id}, {} FROM found \
            WHERE found.n = 0 AND {check} AND {free} ON CONFLICT DO NOTHING RETURNING 1) \
-         SELECT (SELECT count(*) FROM inserted), found.n FROM found"
+         SELECT (SELECT count(*) FROM inserted), found.n FROM found",
+        sql::unpack(bytes)
     );
     Ok(conditions.into_statement(sql))
 }

@@ -21,6 +21,7 @@ use super::statement::Parameter;
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
+use crate::protocol::sql;
 use docshard_core::error::Kind;
 use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
@@ -118,7 +119,7 @@ impl<'a> WriteTarget<'a> {
         if let Some((sort, key)) = place {
             let (sort, key) =
                 (conditions.param(Parameter::Text(sort.clone())), conditions.param(Parameter::Bytes(key.clone())));
-            conditions.and(format!("docshard_internal.sort_key(t.doc, {sort}) = {key}"));
+            conditions.and(sql::sort_key("t.doc", sort) + " = " + &key);
         }
         Ok(conditions)
     }

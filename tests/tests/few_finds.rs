@@ -150,7 +150,7 @@ fn few_finds_answer_what_planned_ones_do() {
         assert_eq!(sorted(all), sorted(planned), "{what}, without a sort and a limit");
     }
     drop(client);
-    let asked = asked(&cluster, "find_few");
+    let asked = asked(&cluster, "find_by_index_range");
     assert!(asked > 200, "SEED={seed}: shards were asked {asked} times");
 }
 
@@ -184,7 +184,7 @@ fn the_document_of_an_id_is_found_without_a_plan() {
         assert_eq!(whole, json!([document]), "{options}");
     }
     drop(client);
-    assert_eq!(asked(&cluster, "find_few"), 0);
+    assert_eq!(asked(&cluster, "find_by_index_range"), 0);
     assert_eq!(asked(&cluster, "find_document"), 5 * 60);
 }
 
@@ -261,8 +261,9 @@ fn what_is_none_of_its_searches_is_left_to_postgresql() {
     shard
         .batch_execute("RESET ROLE; UPDATE pg_index SET indisvalid = true WHERE NOT indisvalid; SET ROLE reader")
         .unwrap();
-    let few = "SELECT docshard_internal.find_few(collection_id, token, version, \
-                 (SELECT min(substring(relname, 2)::int) FROM pg_catalog.pg_class WHERE relname ~ '^i[0-9]+$'), '{\"\"}', '{\"\"}', false, 5, false, '', true, false, '') IS NULL \
+    let few = "SELECT docshard_internal.find_by_index_range(collection_id, token, version, '{\"\"}', '{\"\"}', \
+                 json_build_object('index', (SELECT min(substring(relname, 2)::int) FROM pg_catalog.pg_class WHERE relname ~ '^i[0-9]+$'), \
+                   'most', 5, 'all', false, 'backward', false, 'inOrder', true, 'keyed', false)::text) IS NULL \
                FROM docshard_data.placement";
     assert!(shard.query_one(few, &[]).unwrap().get::<_, bool>(0));
     shard.batch_execute("RESET ROLE").unwrap();
@@ -317,7 +318,7 @@ fn few_finds_see_every_document_while_chunks_move() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    assert!(asked(&cluster, "find_few") > 40);
+    assert!(asked(&cluster, "find_by_index_range") > 40);
 }
 
 /// Indexes go and come, in one commit or concurrently, under finds that use them.
@@ -367,7 +368,7 @@ fn few_finds_go_on_while_indexes_come_and_go() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    assert!(asked(&cluster, "find_few") > 10);
+    assert!(asked(&cluster, "find_by_index_range") > 10);
 }
 
 /// Of every access path, the statement that `explain` shows is the one that shards then run.

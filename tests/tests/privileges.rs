@@ -190,7 +190,9 @@ fn placeholders(cluster: &Cluster) -> Vec<(String, String)> {
     cluster.router.psql("SELECT docshard.delete_one('test.own', '{\"k\": 150}')");
     let index =
         "SELECT substring(relation FROM '[0-9]+$') FROM docshard.indexes WHERE namespace = 'test.own' AND name = 'n_1'";
-    all.push(("<index>".to_owned(), cluster.router.psql(index).trim().to_owned()));
+    let search = json!({"index": cluster.router.psql(index).trim().parse::<i32>().expect("a number"), "most": 10, "all": true,
+        "backward": false, "inOrder": true, "keyed": true});
+    all.push(("<search>".to_owned(), format!("'{search}'")));
     all
 }
 

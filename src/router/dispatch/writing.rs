@@ -10,11 +10,13 @@ use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::fault;
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::protocol::documents::LockAndCheck;
+use crate::protocol::sql;
 use crate::remote::{self, Role, Share};
 use crate::router::destination::Destination;
 use crate::router::fresh_map::is_stale;
 use crate::router::rows::ShardRow;
-use crate::router::statement::{Call, Parameter, Statement};
+use crate::router::statement::{Parameter, Statement};
 use crate::storage::scan::Look;
 use docshard_core::values::key::{KeyRange, KeyRanges};
 
@@ -45,14 +47,13 @@ impl LockRange {
     }
 
     fn statement(&self, collection: &Collection) -> Statement {
-        let call = Call::of("lock_and_check", collection)
-            .optional(self.lo.clone().map(Parameter::Bytes))
-            .optional(self.hi.clone().map(Parameter::Bytes));
-        let mut statement = call.statement();
+        let &Collection { id, token, .. } = collection;
+        let (lo, hi) = (self.lo.clone().map(Into::into), self.hi.clone().map(Into::into));
+        let mut statement = Statement::from(LockAndCheck { collection: id, token, version: 0, lo, hi });
         if let Some(number) = self.upsert {
             statement.params.push(Parameter::Int8(number));
-            statement.sql +=
-                &format!(", docshard_internal.lock_upsert({}, ${})", collection.id, statement.params.len());
+            statement.sql += ", ";
+            statement.sql += &sql::lock_upsert(id, format_args!("${}", statement.params.len()));
         }
         statement
     }

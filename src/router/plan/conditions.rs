@@ -12,6 +12,7 @@ use super::search::Search;
 use crate::catalog::model::{Collection, Index};
 use crate::pg::error::Result;
 use crate::pg::spi::quote::quote_literal;
+use crate::protocol::sql;
 use crate::router::query::Query;
 use crate::router::statement::{Parameter, Statement, first_params};
 use docshard_core::query::filter::Part;
@@ -33,7 +34,7 @@ impl Conditions {
     /// The version check alone.
     pub fn new(collection: &Collection) -> Self {
         Self {
-            terms: vec![format!("docshard_internal.at_version({}, $1, $2)", collection.id)],
+            terms: vec![sql::at_version(collection.id, "$1", "$2")],
             scanned_by: None,
             params: first_params(collection),
         }
@@ -114,16 +115,16 @@ impl Conditions {
     pub fn obey(&mut self, restriction: &IndexRestriction<'_>) {
         self.terms.extend(restriction.term());
         if let IndexRestriction::Part { index: Some(index), span } = restriction {
-            let part = self.part(index, span);
-            self.terms.push(format!("docshard_internal.key_within(t.doc, {part}) IS NOT NULL"));
+            let [keys, lo, hi] = self.part(index, span);
+            self.terms.push(sql::key_within("t.doc", keys, lo, hi) + " IS NOT NULL");
         }
     }
 
-    /// The arguments of `docshard_internal.key_within` that stand for a part of an index.
-    pub fn part(&mut self, index: &Index, span: &Span) -> String {
+    /// The arguments of [`sql::key_within`] that stand for a part of an index.
+    pub fn part(&mut self, index: &Index, span: &Span) -> [String; 3] {
         let (lo, hi) = span.ends(&index.keys);
         let (lo, hi) = (self.param(Parameter::Bytes(lo)), self.param(Parameter::Bytes(hi)));
-        format!("{}::text, {lo}, {hi}", quote_literal(&index.definition))
+        [format!("{}::text", quote_literal(&index.definition)), lo, hi]
     }
 
     /// Conditions on `id` that give a part of its index.
@@ -150,7 +151,7 @@ impl Conditions {
     /// That a document matches the filter.
     pub fn matched(&mut self, document: &str, query: &Query) -> String {
         let text = self.param(Parameter::Text(query.text.clone()));
-        format!("docshard_internal.matches({document}, {text})")
+        sql::matches(document, text)
     }
 
     /// The version check, and the filter's `$n`, if these two are all and PostgreSQL may do as it likes.
@@ -309,7 +310,7 @@ impl Conditions {
         }
         let entry = self.entry_in(index, wanted);
         let keys = quote_literal(&index.definition);
-        format!("docshard_internal.has_index_entries(t.doc, {keys}::text) AND {entry}")
+        format!("{} AND {entry}", sql::has_index_entries("t.doc", format_args!("{keys}::text")))
     }
 
     /// That an entry is a wanted one.
@@ -318,13 +319,13 @@ impl Conditions {
         let flat = wanted.entries.as_slice().iter().flat_map(|range| [range.lo.clone(), end(range)]).collect();
         let ranges = self.param(Parameter::BytesArray(flat));
         let keys = quote_literal(&index.definition);
-        format!("docshard_internal.index_entries(t.doc, {keys}::text) OPERATOR(docshard_internal.@~) {ranges}::bytea[]")
+        sql::entries_meet(&sql::index_entries("t.doc", format_args!("{keys}::text")), &format!("{ranges}::bytea[]"))
     }
 
     /// The condition of the documents that an index holds, word for word as the index was created with.
     pub fn held_by(&mut self, index: &Index) {
         if let Some(partial) = &index.partial {
-            self.terms.push(format!("docshard_internal.matches(t.doc, {}::text)", quote_literal(&partial.text)));
+            self.terms.push(sql::matches("t.doc", format_args!("{}::text", quote_literal(&partial.text))));
         }
     }
 
@@ -385,5 +386,5 @@ fn literal(bytes: &[u8]) -> String {
 
 /// What an index's column is made of, as the index was created with: see `ownership::table`.
 pub fn index_expression(doc: &str, index: &Index, column: usize) -> String {
-    format!("docshard_internal.index_key({doc}, {}::text, {column})", quote_literal(&index.definition))
+    sql::index_key(doc, format_args!("{}::text", quote_literal(&index.definition)), column)
 }

@@ -10,6 +10,7 @@ use super::index_restriction::IndexRestriction;
 use super::search::Search;
 use crate::catalog::model::Index;
 use crate::pg::spi::quote::quote_literal;
+use crate::protocol::sql;
 use crate::storage::planning;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::Wanted;
@@ -76,14 +77,14 @@ fn columns(index: &Index) -> impl Iterator<Item = String> {
 }
 
 fn types(index: &Index) -> String {
-    format!("docshard_internal.index_types({STORED}, {}::text)", quote_literal(&index.definition))
+    sql::index_types(STORED, format_args!("{}::text", quote_literal(&index.definition)))
 }
 
 /// The document that types and columns were made of, as far as they tell.
 fn restored(index: &Index, types: &str, columns: impl Iterator<Item = String>) -> String {
     let columns: Vec<String> = columns.collect();
     let keys = quote_literal(&index.definition);
-    format!("docshard_internal.restored({keys}::text, {types}, {})", columns.join(", "))
+    sql::restored(format_args!("{keys}::text"), types, columns.join(", "))
 }
 
 /// The WHERE clauses of b-tree and entries, which have the `conditions` so far, too; `exact` as [`exactly`] says. See

@@ -2,8 +2,9 @@
 
 use super::index_choice::beside_keys;
 use super::search::Search;
+use crate::catalog::model::Collection;
+use crate::protocol::documents::{DeleteDocument, FindDocument, UpdateDocument};
 use crate::router::options::FindOptions;
-use crate::router::statement::{Call, Parameter};
 use docshard_core::cluster::targeting;
 
 /// What a shard finds a document by without looking for an index.
@@ -49,11 +50,22 @@ impl DocumentKey {
         (is_first || only_id(search).is_some()).then(|| Self::of_search(search)).flatten()
     }
 
-    /// Adds these to a call's arguments.
-    pub fn arguments_of(self, call: Call) -> Call {
-        call.argument(Parameter::Bytes(self.skey))
-            .optional(self.id.map(Parameter::Bytes))
-            .optional(self.filter.map(Parameter::Text))
+    /// The call that finds the document.
+    pub fn find(self, collection: &Collection) -> FindDocument<'static> {
+        let (skey, id, filter) = (self.skey.into(), self.id.map(Into::into), self.filter.map(Into::into));
+        FindDocument { collection: collection.id, token: collection.token, version: 0, skey, id, filter }
+    }
+
+    /// The call that updates it.
+    pub fn update(self, collection: &Collection, update: String, fixed: Vec<String>) -> UpdateDocument<'static> {
+        let FindDocument { collection, token, version, skey, id, filter } = self.find(collection);
+        UpdateDocument { collection, token, version, skey, id, filter, update: update.into(), fixed }
+    }
+
+    /// The call that deletes it.
+    pub fn delete(self, collection: &Collection) -> DeleteDocument<'static> {
+        let FindDocument { collection, token, version, skey, id, filter } = self.find(collection);
+        DeleteDocument { collection, token, version, skey, id, filter }
     }
 }
 

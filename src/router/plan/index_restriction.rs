@@ -7,6 +7,7 @@
 use crate::catalog::model::{Collection, Index};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
+use crate::protocol::sql;
 use crate::router::options::parsed_setting;
 use crate::router::query::Query;
 use crate::storage::{SCHEMA, covering, planning};
@@ -130,7 +131,7 @@ impl<'a> IndexRestriction<'a> {
             }
             IndexRestriction::AnyIndex => planning::ANY.to_owned(),
         };
-        Some(format!("docshard_internal.steers() AND docshard_internal.by_index('{mark}'::text)"))
+        Some(format!("{} AND {}", sql::steers(), sql::by_index(format_args!("'{mark}'::text"))))
     }
 }
 

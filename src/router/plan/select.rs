@@ -8,13 +8,16 @@ use super::index_choice::finds_few;
 use super::index_range::IndexRange;
 use super::search::Search;
 use crate::catalog::model::{Collection, Index};
+use crate::protocol::documents::{FindByIndexRange, IndexRangeSearch};
+use crate::protocol::sql;
 use crate::router::options::FindOptions;
 use crate::router::order::{Order, column_order};
-use crate::router::statement::{Call, Parameter, Statement};
+use crate::router::statement::{Parameter, Statement};
 use docshard_core::query::envelope;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::Span;
 use docshard_core::query::sort::Sort;
+use std::borrow::Cow;
 
 /// No limit, of which PostgreSQL's planner does not know it: it takes the rows for a cursor's, and the way that begins soonest
 /// for better than one that ends sooner, unless that is many times as cheap.
@@ -22,20 +25,21 @@ const UNKNOWN_LIMIT: &str = " LIMIT (SELECT NULL::int8)";
 
 /// The document of a key: one row, null if there is none. See `ownership::documents`.
 pub fn document(collection: &Collection, key: DocumentKey) -> Statement {
-    key.arguments_of(Call::of("find_document", collection)).statement()
+    key.find(collection).into()
 }
 
 /// The number of documents, without an executor: see `storage::counting`.
 pub fn count_all(collection: &Collection) -> Statement {
     let conditions = Conditions::new(collection);
-    let sql = format!("SELECT docshard_internal.count_all({}) WHERE {}", collection.id, conditions.sql());
+    let sql = format!("SELECT {} WHERE {}", sql::count_all(collection.id), conditions.sql());
     conditions.into_statement(sql)
 }
 
 /// The number of documents that match a filter, if nothing narrows the search, without an executor: see `storage::matching`.
 pub fn count_matching(collection: &Collection, conditions: &Conditions) -> Option<Statement> {
     let (check, filter) = conditions.of_scan()?;
-    let sql = format!("SELECT docshard_internal.count_matching({}, {filter}::text) WHERE {check}", collection.id);
+    let count = sql::count_matching(collection.id, format_args!("{filter}::text"));
+    let sql = format!("SELECT {count} WHERE {check}");
     Some(Statement { sql, params: conditions.params.clone() })
 }
 
@@ -67,9 +71,10 @@ pub fn distinct(search: &Search<'_>, mut conditions: Conditions, field: &str) ->
     let setting = conditions.param(Parameter::Text(setting));
     let sql = format!(
         "SELECT DISTINCT ON (d.key) d.value, d.key FROM (\
-           SELECT DISTINCT v.key, v.value FROM {} t, docshard_internal.distinct_values(t.doc, {field}, {setting}) v WHERE {}\
+           SELECT DISTINCT v.key, v.value FROM {} t, {} v WHERE {}\
          ) d ORDER BY d.key, pg_catalog.octet_length(d.value), d.value",
         search.collection.table(),
+        sql::distinct_values("t.doc", field, setting),
         conditions.sql()
     );
     conditions.into_statement(sql)
@@ -99,18 +104,20 @@ impl Find<'_> {
         // What comes from one shard, or in any order, needs no key to be merged by.
         let keyed = !self.single_target && self.options.sort.is_some();
         let sort = self.options.sort.as_ref().filter(|_| !in_order || keyed).map(|(_, text)| text.clone());
-        Call::of("find_few", self.search.collection)
-            .literal(finds.index)
-            .argument(Parameter::BytesArray(lo))
-            .argument(Parameter::BytesArray(hi))
-            .literal(backward)
-            .literal(most)
-            .literal(finds.unlimited)
-            .argument(Parameter::Text(sort.unwrap_or_default()))
-            .literal(in_order)
-            .literal(keyed)
-            .argument(Parameter::Text(self.projection().unwrap_or_default()))
-            .statement()
+        let search = IndexRangeSearch {
+            index: finds.index,
+            backward,
+            most: usize::try_from(most).unwrap_or(usize::MAX),
+            all: finds.unlimited,
+            in_order,
+            keyed,
+            sort,
+            projection: self.projection(),
+        };
+        let &Collection { id: collection, token, .. } = self.search.collection;
+        let keys = |keys: Vec<Vec<u8>>| keys.into_iter().map(Cow::Owned).collect();
+        let (lo, hi, search) = (keys(lo), keys(hi), search.to_text().into());
+        FindByIndexRange { collection, token, version: 0, lo, hi, search }.into()
     }
 
     /// Documents of an index that tells all that filter and projection ask for, in no order.
@@ -126,7 +133,7 @@ impl Find<'_> {
         );
         let document = self.projected("d.doc", &mut conditions);
         let limit = self.limit();
-        conditions.into_statement(format!("SELECT docshard_internal.pack({document}) FROM ({found}) AS d{limit}"))
+        conditions.into_statement(format!("SELECT {} FROM ({found}) AS d{limit}", sql::pack(document)))
     }
 
     /// Documents of an index's b-tree and entries, each searched up to the limit.
@@ -134,7 +141,7 @@ impl Find<'_> {
         let document = self.projected("d.doc", &mut conditions);
         let key = self.options.sort.as_ref().map(|(_, text)| {
             let text = conditions.param(Parameter::Text(text.clone()));
-            format!(", docshard_internal.sort_key(t.doc, {text}) AS key")
+            format!(", {} AS key", sql::sort_key("t.doc", text))
         });
         let columns = format!("t.doc{}", key.as_deref().unwrap_or_default());
         let table = self.search.collection.table();
@@ -150,7 +157,7 @@ impl Find<'_> {
             (Some(_), true) => ("", " ORDER BY d.key"),
             (Some(_), false) => (", d.key", " ORDER BY d.key"),
         };
-        let sql = format!("SELECT docshard_internal.pack({document}){key} FROM ({found}) AS d{order}");
+        let sql = format!("SELECT {}{key} FROM ({found}) AS d{order}", sql::pack(document));
         conditions.into_statement(sql + &self.limit())
     }
 
@@ -180,8 +187,7 @@ impl Find<'_> {
         let of = if scans.restored.is_some() { "t.doc::jsonb AS doc" } else { "t.doc" };
         found += &format!(" UNION ALL {}", part(of, &scans.entries, &key, most.as_deref().unwrap_or_default()));
         let all = if self.single_target { String::new() } else { all };
-        let sql =
-            format!("SELECT docshard_internal.pack({document}){all} FROM ({found}) AS d ORDER BY {}", order("d."));
+        let sql = format!("SELECT {}{all} FROM ({found}) AS d ORDER BY {}", sql::pack(document), order("d."));
         conditions.into_statement(sql + &self.limit())
     }
 
@@ -197,7 +203,7 @@ impl Find<'_> {
                     Some((column, descending)) => (column.to_owned(), descending),
                     None => {
                         let text = conditions.param(Parameter::Text(text.clone()));
-                        (format!("docshard_internal.sort_key(t.doc, {text})"), false)
+                        (sql::sort_key("t.doc", text), false)
                     }
                 };
                 (Some(key), if descending { Order::Descending } else { Order::Ascending })
@@ -206,7 +212,7 @@ impl Find<'_> {
         if let Some(column) = &key {
             lead_to(column, search.collection, &mut conditions);
         }
-        let mut sql = format!("SELECT docshard_internal.pack({document})");
+        let mut sql = format!("SELECT {}", sql::pack(document));
         if let Some(key) = key.as_ref().filter(|_| !self.single_target) {
             sql += &format!(", {key}");
         }
@@ -248,7 +254,7 @@ impl Find<'_> {
         match self.projection() {
             Some(text) => {
                 let projection = conditions.param(Parameter::Text(text));
-                format!("docshard_internal.project({document}, {projection})")
+                sql::project(document, projection)
             }
             None => document.to_owned(),
         }
@@ -266,14 +272,19 @@ pub enum MergedBy<'a> {
 impl MergedBy<'_> {
     /// The SQL of a field's key, and of the whole one, of a document; both have parameters.
     fn keys(&self, conditions: &mut Conditions) -> (impl Fn(&MergeKey) -> String + use<>, String) {
-        let (of_field, of_all, arguments) = match self {
-            MergedBy::Sort(text) => {
-                ("sort_field_key", "sort_key", conditions.param(Parameter::Text((*text).to_owned())))
-            }
-            MergedBy::Part(index, span) => ("key_field_within", "key_within", conditions.part(index, span)),
+        let (text, part) = match self {
+            MergedBy::Sort(text) => (conditions.param(Parameter::Text((*text).to_owned())), None),
+            MergedBy::Part(index, span) => (String::new(), Some(conditions.part(index, span))),
         };
-        let all = format!(", docshard_internal.{of_all}(d.doc, {arguments})");
-        (move |key: &MergeKey| format!("docshard_internal.{of_field}(t.doc, {arguments}, {})", key.field), all)
+        let all = match &part {
+            None => sql::sort_key("d.doc", &text),
+            Some([keys, lo, hi]) => sql::key_within("d.doc", keys, lo, hi),
+        };
+        let of_field = move |key: &MergeKey| match &part {
+            None => sql::sort_field_key("t.doc", &text, key.field),
+            Some([keys, lo, hi]) => sql::key_field_within("t.doc", keys, lo, hi, key.field),
+        };
+        (of_field, format!(", {all}"))
     }
 }
 
@@ -291,7 +302,7 @@ pub fn order_by(
         }
         None => {
             let text = conditions.param(Parameter::Text(text.clone()));
-            format!(" ORDER BY docshard_internal.sort_key(t.doc, {text})")
+            format!(" ORDER BY {}", sql::sort_key("t.doc", text))
         }
     }
 }

@@ -4,7 +4,7 @@
 //! `known_sql_calls.txt` lists those that stand today. The list may only shrink.
 
 use super::LAYERS;
-use super::source::{Source, StringLiteral, is_word};
+use super::source::{Source, StringLiteral, Violations, is_word};
 use std::fmt::Write;
 
 const KNOWN: &str = include_str!("known_sql_calls.txt");
@@ -91,4 +91,17 @@ fn calls_are_told_from_messages_and_settings() {
     assert!(calls_up("catalog", "SELECT * FROM docshard_catalog.shards, docshard_internal.f()").is_empty());
     assert!(calls_up("router", "docshard.remove_shard() takes it out").is_empty());
     assert!(calls_up("router", "SELECT set_config('docshard.notablescan', 'off', true)").is_empty());
+}
+
+/// Everything else writes these functions' names through `protocol`, so that one place says what nodes ask of each other.
+#[test]
+fn the_shard_protocol_is_spelled_in_one_module() {
+    let mut violations = Violations::default();
+    for source in Source::read_without_tests("src") {
+        let may = ["protocol", "in_backend"].contains(&source.module().as_str());
+        for literal in source.strings.iter().filter(|literal| !may && literal.text.contains("docshard_internal.")) {
+            violations.add(&source, literal.line, "names a function of docshard_internal: see src/protocol");
+        }
+    }
+    violations.check();
 }
