@@ -88,14 +88,14 @@ impl Pool {
     /// Closes connections, those that the transaction needs at its end.
     fn doom(&mut self, which: impl Fn(&Connection) -> bool) {
         for connection in self.connections.iter_mut().filter(|c| which(c)) {
-            connection.doomed = true;
+            connection.state.doom();
         }
         self.sweep();
     }
 
     /// Closes what is doomed or broken and not needed.
     pub(super) fn sweep(&mut self) {
-        self.connections.retain(|c| !((c.doomed || c.broken) && c.is_idle()));
+        self.connections.retain(|c| !(c.state.is_to_be_closed() && c.is_idle()));
     }
 
     fn apply_invalidations(&mut self) {
@@ -141,7 +141,7 @@ impl Pool {
         let decides = request.write
             && request.share == Share::Whole
             && !ffi::local_writes()
-            && self.connections.iter().all(|c| c.depth == 0 && !c.is_writer());
+            && self.connections.iter().all(|c| c.state.depth() == 0 && !c.is_writer());
         let connection = &mut self.connections[at];
         let progress = connection.send(request, local, decides, &mut self.scratch)?;
         Ok(Stream::new(connection.id, self.epoch, progress))

@@ -23,10 +23,11 @@
 //! # Invariants
 //! - A batch is sent only while `steps` is empty and no text command is active: an unfinished stream is spooled first.
 //! - `steps` is complete before anything is awaited. So whatever interrupts a wait, the connection can be drained.
-//! - `depth` counts what the shard has confirmed: 0 outside a transaction, 1 in it, n + 1 with n savepoints `s2`, `s3` ….
-//! - `implicit`: libpq is in pipeline mode and the last synchronisation point is behind all that was sent; no transaction
-//!   block is open. It holds from a batch's sending until the transaction ends or becomes a block.
-//! - A connection that is `broken` is never used again; while `depth` > 0 it stays, so that commit sees it.
+//! - `state` is a pure state machine, see [`ConnectionState`]: the shard's transaction, what is under way, and whether the
+//!   connection can be used. Savepoints are called `s2`, `s3` …, by their depth.
+//! - In an implicit transaction libpq is in pipeline mode and the last synchronisation point is behind all that was sent; no
+//!   transaction block is open. That holds from a batch's sending until the transaction ends or becomes a block.
+//! - A connection that is broken is never used again; while it has a transaction it stays, so that commit sees it.
 
 mod deciding;
 mod draining;
@@ -48,6 +49,7 @@ use super::row::{Row, Spool};
 use super::session::Session;
 use super::wire::{Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
+use docshard_core::cluster::connection::ConnectionState;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
@@ -131,36 +133,18 @@ pub(super) struct Connection {
     pub(super) server_hash: u32,
     pub(super) mapping_hash: u32,
     pub(super) wire: Wire,
-    /// its options changed: close it as soon as no transaction needs it
-    pub(super) doomed: bool,
-    pub(super) broken: bool,
-    pub(super) depth: i32,
-    pub(super) wrote: bool,
-    /// the remote transaction is a pipeline without end: see the module
-    implicit: bool,
-    /// an error has rolled an implicit transaction back that had written before: the local one must not commit
-    void: bool,
-    /// after an error in an implicit transaction: its synchronisation point has yet to be sent
-    sync_due: bool,
-    /// the batch in flight may get further statements; its end has not been sent
-    feeding: bool,
+    pub(super) state: ConnectionState,
     /// a write decides the local transaction, or has decided it
     deciding: Option<Deciding>,
     greeting: Greeting,
-    /// the shard has refused the handshake
-    refused: bool,
     /// whether the shard can prepare transactions, once known
     pub(super) two_phase: Option<bool>,
     session: SessionState,
-    /// savepoints from this one on belong to committed subtransactions; released with the next batch
-    release_from: Option<i32>,
     steps: VecDeque<Step>,
     /// the main statement gives its rows one by one
     row_mode: bool,
     /// rows of the main statement that have come together, and the number of the next
     rows: Option<(Rc<PgResult>, c_int)>,
-    /// a text command is unanswered
-    text_active: bool,
     failure: Option<Error>,
     affected: u64,
     batch: Batch,
@@ -186,24 +170,14 @@ impl Connection {
             server_hash: route.server_hash,
             mapping_hash: route.mapping_hash,
             wire,
-            doomed: false,
-            broken: false,
-            depth: 0,
-            wrote: false,
-            implicit: false,
-            void: false,
-            sync_due: false,
-            feeding: false,
+            state: ConnectionState::NEW,
             deciding: None,
             greeting: Greeting::Due,
-            refused: false,
             two_phase: None,
             session: SessionState::new(),
-            release_from: None,
             steps: VecDeque::new(),
             row_mode: false,
             rows: None,
-            text_active: false,
             failure: None,
             affected: 0,
             batch: Batch::default(),
@@ -228,17 +202,17 @@ impl Connection {
 
     /// True while an answer is outstanding.
     pub(super) fn is_busy(&self) -> bool {
-        !self.broken && (!self.steps.is_empty() || self.text_active || self.sync_due)
+        self.state.is_busy(!self.steps.is_empty())
     }
 
     /// True if it holds nothing of the local transaction.
     pub(super) fn is_idle(&self) -> bool {
-        self.depth == 0 && !self.is_busy()
+        self.state.depth() == 0 && !self.is_busy()
     }
 
     /// True if the remote transaction has written, or may have.
     pub(super) fn is_writer(&self) -> bool {
-        (self.depth > 0 && self.wrote) || (self.is_busy() && self.batch.write)
+        self.state.has_written() || (self.is_busy() && self.batch.write)
     }
 
     /// True if the batch in flight was sent in the subtransaction of this level, or in one within it.
@@ -248,12 +222,12 @@ impl Connection {
 
     /// True if what was sent last may be undone and sent again.
     pub(super) fn may_retry(&self) -> bool {
-        self.depth == 0 || (!self.wrote && !self.broken && self.xact() != Xact::Failed)
+        self.state.depth() == 0 || (!self.state.has_written() && !self.state.is_broken() && self.xact() != Xact::Failed)
     }
 
     /// The remote transaction's state. Of an implicit one libpq doesn't know: it is in order, as an error ends it.
     pub(super) fn xact(&self) -> Xact {
-        match (self.void, self.implicit) {
+        match (self.state.is_void(), self.state.is_implicit()) {
             (true, _) => Xact::Failed,
             (_, true) => Xact::Open,
             _ => self.wire.pg.xact(),
@@ -263,14 +237,14 @@ impl Connection {
     /// The connection is to be closed in order: reads what has arrived, as the system tells the other side of an accident where
     /// something was left unread.
     pub(super) fn take_leave(&mut self) {
-        if !self.broken {
+        if !self.state.is_broken() {
             self.wire.pg.consume();
         }
     }
 
     /// While no answer is outstanding: false if the other side has closed the connection.
     pub(super) fn is_alive(&mut self) -> bool {
-        !self.broken && self.wire.pg.is_open_and_quiet()
+        !self.state.is_broken() && self.wire.pg.is_open_and_quiet()
     }
 
     /// Sends a request; its rows belong to what is returned. `decides`: the local transaction has done nothing so far, and this
@@ -283,18 +257,18 @@ impl Connection {
         scratch: &mut Encoded,
     ) -> Result<Rc<RefCell<Progress>>> {
         self.ready(local)?;
-        let decides = decides && self.depth == 0 && local.is_plain();
-        let follows = (request.write && !decides) || self.depth > 0 || local.one_snapshot;
+        let decides = decides && self.state.depth() == 0 && local.is_plain();
+        let follows = (request.write && !decides) || self.state.depth() > 0 || local.one_snapshot;
         self.batch = Batch { few_rows: request.few_rows, ..self.describe(request.write, local) };
-        let implicit = self.implicit || (request.write && self.depth == 0);
+        let implicit = self.state.is_implicit() || (request.write && self.state.depth() == 0);
         let implicit = implicit && !decides && request.share != Share::Part && local.is_plain();
         let alone = request.preamble.is_none()
             && !self.purge
             && self.greeting.is_done()
             && self.session.is_as_wanted(request.role)
             && !implicit
-            && !self.implicit
-            && (!follows || (self.depth == local.level && self.release_from.is_none()));
+            && !self.state.is_implicit()
+            && (!follows || (self.state.depth() == local.level && !self.state.has_release()));
         encode(scratch, &request.statement)?;
         self.deciding = decides.then(Deciding::begin);
         let found = if alone { self.prepared.find(request.statement.sql, &scratch.types) } else { None };
@@ -321,18 +295,19 @@ impl Connection {
     /// Sends one of several statements that write, which are awaited together by [`Connection::drain`] after
     /// [`Connection::end_feed`]. Nothing else may be sent in between.
     pub(super) fn feed(&mut self, request: &Request<'_>, local: Local, scratch: &mut Encoded) -> Result<()> {
-        if !self.feeding {
+        if !self.state.is_feeding() {
             self.ready(local)?;
             self.batch = self.describe(true, local);
             self.current = None;
         }
-        let implicit = (self.implicit || self.depth == 0) && request.share != Share::Part && local.is_plain();
-        let open = match (self.feeding, implicit) {
+        let implicit =
+            (self.state.is_implicit() || self.state.depth() == 0) && request.share != Share::Part && local.is_plain();
+        let open = match (self.state.is_feeding(), implicit) {
             (true, _) => Open::No,
             (false, true) => Open::Implicit,
             (false, false) => Open::Block(local),
         };
-        self.feeding = true;
+        self.state.begin_feed();
         let sent =
             self.pipeline(open, Some(request.role), std::iter::once((&request.statement, Step::Fed)), scratch)?;
         if !sent || self.wire.sent().is_err() {
@@ -343,8 +318,8 @@ impl Connection {
 
     /// Sends the end of what [`Connection::feed`] has sent.
     pub(super) fn end_feed(&mut self) {
-        if std::mem::take(&mut self.feeding) && !self.broken {
-            let sent = if self.implicit {
+        if self.state.end_feed() && !self.state.is_broken() {
+            let sent = if self.state.is_implicit() {
                 self.wire.pg.request_flush()
             } else {
                 self.steps.push_back(Step::Sync);
@@ -359,17 +334,17 @@ impl Connection {
 
     /// Refuses what cannot succeed.
     fn ready(&mut self, local: Local) -> Result<()> {
-        if self.feeding {
+        if self.state.is_feeding() {
             return Err(Error::new(Kind::InternalError, "a request is sent between statements that belong together"));
         }
         self.settle();
-        if self.broken {
+        if self.state.is_broken() {
             return Err(self.wire.broken(&self.wire.pg.message()));
         }
-        if self.depth > 0 && self.xact() == Xact::Failed {
+        if self.state.depth() > 0 && self.xact() == Xact::Failed {
             return Err(self.aborted());
         }
-        debug_assert!(self.depth <= local.level);
+        debug_assert!(self.state.depth() <= local.level);
         Ok(())
     }
 
@@ -386,7 +361,7 @@ impl Connection {
     }
 
     fn describe(&self, write: bool, local: Local) -> Batch {
-        let fresh = !self.wrote && (self.depth == 0 || !local.one_snapshot);
+        let fresh = !self.state.has_written() && (self.state.depth() == 0 || !local.one_snapshot);
         Batch { write, few_rows: false, fresh, level: local.level }
     }
 
@@ -400,22 +375,22 @@ impl Connection {
     ) -> Result<bool> {
         let none = Encoded::default();
         if let Err(error) = self.greeting.prepare(self.server) {
-            (self.deciding, self.feeding) = (None, false);
+            self.deciding = None;
+            self.state.end_feed();
             return Err(error);
         }
         let mut sent = self.wire.pg.enter_pipeline();
         if let Open::Implicit = open {
-            self.implicit = true;
+            self.state.begin_implicit();
         } else if let Open::Block(local) = open {
-            if std::mem::take(&mut self.implicit) {
+            if self.state.make_block() {
                 sent &= self.plain(c"BEGIN", &none, Step::Open(1));
-                self.depth = 1;
             }
-            if let Some(level) = self.release_from.take() {
+            if let Some(level) = self.state.take_release() {
                 let release = c_string(format!("RELEASE SAVEPOINT s{level}"));
                 sent &= self.plain(&release, &none, Step::Silent);
             }
-            for level in self.depth + 1..=local.level {
+            for level in self.state.depth() + 1..=local.level {
                 sent &= match level {
                     1 => self.plain(begin(local), &none, Step::Open(1)),
                     _ => self.plain(&c_string(format!("SAVEPOINT s{level}")), &none, Step::Open(level)),
@@ -462,12 +437,10 @@ impl Connection {
         if let Some(error) = refused {
             // What was given to libpq before can't be taken back.
             self.session.rolled_back();
-            self.feeding = false;
+            self.state.end_feed();
             self.deciding = None;
-            if self.implicit {
+            if self.state.roll_back_implicit(self.batch.fresh) {
                 // Here a synchronisation point alone would commit.
-                (self.void, self.wrote) = (!self.batch.fresh, !self.batch.fresh);
-                self.session.rolled_back();
                 drop(self.send_sync(ROLL_BACK));
             } else {
                 self.steps.push_back(Step::Sync);
@@ -477,8 +450,8 @@ impl Connection {
             drop(self.drain(Limit::Until(Instant::now() + CLEANUP)));
             return Err(error);
         }
-        if !self.feeding {
-            if self.implicit {
+        if !self.state.is_feeding() {
+            if self.state.is_implicit() {
                 sent &= self.wire.pg.request_flush();
             } else {
                 self.steps.push_back(Step::Sync);
@@ -510,7 +483,7 @@ impl Connection {
             let Some(&step) = self.steps.front() else {
                 // The shard has rolled an implicit transaction back, and skips what comes up to here. This is sent only
                 // now, as libpq takes an aborted pipeline's next command for the end of the one that failed.
-                if std::mem::take(&mut self.sync_due) {
+                if self.state.take_sync_due() {
                     self.send_sync(&[]).map_err(Stop::Failed)?;
                     continue;
                 }
@@ -582,10 +555,11 @@ impl Connection {
                         return Err(Stop::Failed(if in_doubt { lost } else { error }));
                     }
                     self.failure.get_or_insert(error);
-                    self.refused |= step == Step::Hello;
-                    if std::mem::take(&mut self.implicit) {
-                        (self.void, self.wrote) = (!self.batch.fresh, !self.batch.fresh);
-                        self.sync_due = true;
+                    if step == Step::Hello {
+                        self.state.refuse();
+                    }
+                    if self.state.roll_back_implicit(self.batch.fresh) {
+                        self.state.set_sync_due();
                     }
                 }
                 Status::Unexpected => {
@@ -602,7 +576,7 @@ impl Connection {
         }
         match self.failure.take() {
             None => {
-                if self.depth == 0 {
+                if self.state.depth() == 0 {
                     self.session.committed();
                 }
                 self.decided(true);
@@ -611,9 +585,9 @@ impl Connection {
             Some(mut error) => {
                 self.failed(&error);
                 self.greeting.unanswered();
-                if self.refused {
+                if self.state.is_refused() {
                     // It is opened anew, maybe to another host.
-                    self.broken = true;
+                    self.state.set_broken();
                     if login::pass_over(self.server, self.wire.host) {
                         error = error.at_one_host();
                     }
@@ -625,25 +599,25 @@ impl Connection {
     }
 
     fn succeeded(&mut self, step: Step, result: &PgResult) {
+        self.state.answered();
         match step {
-            Step::Open(depth) => self.depth = depth,
-            Step::Outlived(level) => self.release_from = Some(self.release_from.map_or(level, |r| r.min(level))),
+            Step::Open(depth) => self.state.opened(depth),
+            Step::Outlived(level) => self.state.outlived(level),
             Step::Prepare(number) => self.preparing.retain(|n| *n != number),
             Step::Main => {
                 self.affected = if self.batch.write { result.affected() } else { 0 };
-                self.wrote |= self.batch.write && !self.is_deciding();
+                if self.batch.write && !self.is_deciding() {
+                    self.state.written();
+                }
             }
-            Step::Fed => self.wrote = true,
+            Step::Fed => self.state.written(),
             Step::Hello => {
                 if let Err(error) = self.greeting.answered(result) {
                     self.failure.get_or_insert(error);
-                    self.refused = true;
+                    self.state.refuse();
                 }
             }
             Step::Silent | Step::Sync => {}
-        }
-        if self.implicit {
-            self.depth = 1;
         }
     }
 
@@ -667,15 +641,11 @@ impl Connection {
 
     /// The connection is unusable from now on.
     fn break_down(&mut self, lost: &Lost) -> Error {
-        self.broken = true;
+        self.state.break_down();
         self.steps.clear();
         self.rows = None;
-        self.text_active = false;
-        self.feeding = false;
-        self.implicit = false;
-        self.sync_due = false;
         self.failure = None;
-        if self.batch.fresh && !self.wrote {
+        if self.batch.fresh && !self.state.has_written() {
             self.ended();
         }
         let error = if self.is_deciding() { self.in_doubt() } else { self.wire.lost(lost) };
@@ -697,7 +667,7 @@ impl Connection {
     /// Sends a text command.
     pub(super) fn send_text(&mut self, sql: &str) -> Result<()> {
         let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "a statement contains NUL"))?;
-        self.text_active = true;
+        self.state.send_text();
         if !self.wire.pg.send_text(&text) || self.wire.sent().is_err() {
             return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
         }
@@ -724,7 +694,7 @@ impl Connection {
     pub(super) fn answer(&mut self, limit: Limit) -> Result<PgResult> {
         match self.wire.finish(limit) {
             Ok(Some(result)) => {
-                self.text_active = false;
+                self.state.text_answered();
                 if result.status() != Status::Error {
                     return Ok(result);
                 }

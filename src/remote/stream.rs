@@ -98,7 +98,7 @@ fn cancel(pool: &mut Pool, connections: &[u64], mut error: Error) -> Error {
     for (id, cancel) in cancels {
         let Some(connection) = pool.by_id(id) else { continue };
         if !ffi::await_cancel(&cancel, deadline) {
-            connection.broken = true;
+            connection.state.set_broken();
         } else if let Err(other) = connection.drain(Limit::Until(deadline))
             && other.is_stale()
             && !error.is_stale()

@@ -87,7 +87,7 @@ pub fn init() {
 
 /// True if this backend's transaction on the server is open, so that reads go through it.
 pub fn in_transaction(server: Oid) -> bool {
-    any(server, |c| c.depth > 0)
+    any(server, |c| c.state.depth() > 0)
 }
 
 /// True if nothing has been written in the remote transaction and it isn't failed, so that a request that failed, or
@@ -109,17 +109,19 @@ pub fn undo(server: Oid) {
 pub fn has_failed() -> bool {
     let failed = |c: &mut Connection| {
         // What is still under way may fail, too.
-        if c.depth > 0 {
+        if c.state.depth() > 0 {
             c.settle();
         }
-        c.depth > 0 && (c.broken || c.xact() == Xact::Failed)
+        c.state.depth() > 0 && (c.state.is_broken() || c.xact() == Xact::Failed)
     };
     with_pool(|pool| Ok(pool.connections.iter_mut().any(failed))).unwrap_or(false)
 }
 
 fn any(server: Oid, is: impl Fn(&Connection) -> bool) -> bool {
-    with_pool(|pool| Ok(pool.connections.iter().any(|c| c.server == server && (c.depth > 0 || c.broken) && is(c))))
-        .unwrap_or(false)
+    with_pool(|pool| {
+        Ok(pool.connections.iter().any(|c| c.server == server && (c.state.depth() > 0 || c.state.is_broken()) && is(c)))
+    })
+    .unwrap_or(false)
 }
 
 fn on_event(event: Event) {
@@ -254,7 +256,7 @@ impl Pool {
         for writer in self.writers() {
             // Looking now tells a shard that is gone from one that vanishes while it commits.
             if !writer.is_alive() {
-                writer.broken = true;
+                writer.state.set_broken();
                 return Err(writer.wire.broken("It had written in this transaction."));
             }
             if writer.xact() != Xact::Open {
@@ -304,7 +306,7 @@ impl Pool {
             if let Some(cancel) = connection.canceller() {
                 cancels.push((connection.id, cancel.send()));
             } else if connection.is_busy() {
-                connection.broken = true;
+                connection.state.set_broken();
             }
         }
         for (id, request) in cancels {
@@ -320,8 +322,12 @@ impl Pool {
     fn end_readers(&mut self, except: &[u64]) -> Result<()> {
         let deadline = Instant::now() + CLEANUP;
         let mut readers = Vec::new();
-        for reader in self.connections.iter_mut().filter(|c| c.depth > 0 && !c.wrote && !except.contains(&c.id)) {
-            if !reader.broken && reader.send_commit().is_ok() {
+        for reader in self
+            .connections
+            .iter_mut()
+            .filter(|c| c.state.depth() > 0 && !c.state.has_written() && !except.contains(&c.id))
+        {
+            if !reader.state.is_broken() && reader.send_commit().is_ok() {
                 readers.push(reader.id);
             }
             reader.ended();
@@ -331,7 +337,7 @@ impl Pool {
             if let Some(reader) = self.by_id(id)
                 && let Err(error) = reader.drain(Limit::Until(deadline))
             {
-                reader.broken = true;
+                reader.state.set_broken();
                 refused = Some(error);
             }
         }
@@ -428,7 +434,7 @@ impl Pool {
     fn finish_branches(&mut self, branches: Vec<Branch>, verb: &str, deadline: Instant) -> Vec<Branch> {
         let mut sent = Vec::new();
         for branch in branches {
-            if let Some(connection) = self.by_id(branch.connection).filter(|c| !c.broken)
+            if let Some(connection) = self.by_id(branch.connection).filter(|c| !c.state.is_broken())
                 && connection.send_text(&format!("{verb} PREPARED {}", literal(&branch.gid))).is_ok()
             {
                 sent.push(branch);
@@ -446,9 +452,9 @@ impl Pool {
         let deadline = Instant::now() + PROMPT;
         self.stop(|_| true, deadline);
         let mut open = Vec::new();
-        for connection in self.connections.iter_mut().filter(|c| c.depth > 0) {
+        for connection in self.connections.iter_mut().filter(|c| c.state.depth() > 0) {
             let needed = matches!(connection.xact(), Xact::Open | Xact::Failed);
-            if needed && !connection.broken && connection.send_rollback().is_ok() {
+            if needed && !connection.state.is_broken() && connection.send_rollback().is_ok() {
                 open.push(connection.id);
             }
             connection.ended();
@@ -457,7 +463,7 @@ impl Pool {
             if let Some(connection) = self.by_id(id)
                 && connection.drain(Limit::Until(deadline)).is_err()
             {
-                connection.broken = true;
+                connection.state.set_broken();
             }
         }
         self.finish_branches(BRANCHES.take(), "ROLLBACK", deadline);
@@ -472,10 +478,10 @@ impl Pool {
 
     /// The subtransaction at this level was aborted.
     fn abort_sub(&mut self, level: i32) {
-        self.stop(|c| c.depth >= level || c.is_busy_since(level), Instant::now() + PROMPT);
+        self.stop(|c| c.state.depth() >= level || c.is_busy_since(level), Instant::now() + PROMPT);
         let deadline = Instant::now() + CLEANUP;
         let mut sent = Vec::new();
-        for connection in self.connections.iter_mut().filter(|c| c.depth >= level && !c.broken) {
+        for connection in self.connections.iter_mut().filter(|c| c.state.depth() >= level && !c.state.is_broken()) {
             if connection.send_abort_sub(level) {
                 sent.push(connection.id);
             }
@@ -483,9 +489,9 @@ impl Pool {
         for id in sent {
             if let Some(connection) = self.by_id(id) {
                 match connection.finish_text(None, Limit::Until(deadline)) {
-                    Ok(()) => connection.depth = level - 1,
+                    Ok(()) => connection.state.aborted_sub(level),
                     // It keeps its depth, so that the commit of what remains fails.
-                    Err(_) => connection.broken = true,
+                    Err(_) => connection.state.set_broken(),
                 }
             }
         }
@@ -499,7 +505,7 @@ fn await_commit(writer: &mut Connection) -> Result<()> {
             writer.ended();
             Ok(())
         }
-        Err(_) if writer.broken => Err(writer.in_doubt()),
+        Err(_) if writer.state.is_broken() => Err(writer.in_doubt()),
         Err(error) => Err(error),
     }
 }

@@ -8,6 +8,7 @@ pub mod merge;
 pub mod targeting;
 
 pub mod balancer;
+pub mod connection;
 pub mod deadlock;
 pub mod handshake;
 pub mod migration;

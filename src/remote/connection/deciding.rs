@@ -64,7 +64,7 @@ impl Connection {
             && !ffi::await_cancel(request, *deadline)
         {
             // It could still hit another statement.
-            self.doomed = true;
+            self.state.doom();
         }
         if !committed {
             self.deciding = None;

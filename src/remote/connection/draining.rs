@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 impl Connection {
     /// Reads the batch in flight to its end, throwing its rows away.
     pub(in crate::remote) fn drain(&mut self, limit: Limit) -> Result<()> {
-        if self.text_active {
+        if self.state.awaits_text() {
             return self.finish_text(None, limit);
         }
         loop {
@@ -37,7 +37,7 @@ impl Connection {
         match self.current.clone() {
             Some(progress) if matches!(progress.borrow().phase, Phase::Live) => self.spool(&progress),
             // In a transaction a cancel would abort what was done before.
-            _ if self.depth > 0 => drop(self.drain(Limit::Served)),
+            _ if self.state.depth() > 0 => drop(self.drain(Limit::Served)),
             _ => {
                 self.drain_briefly(PATIENCE);
                 if let Some(cancel) = self.canceller() {
@@ -80,7 +80,7 @@ impl Connection {
     /// Reads and throws away what arrives within a short time, which often is the end.
     pub(in crate::remote) fn drain_briefly(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
-        while !self.text_active && Instant::now() < deadline {
+        while !self.state.awaits_text() && Instant::now() < deadline {
             match self.next(Limit::Until(deadline)) {
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => break,

@@ -16,7 +16,7 @@ pub(super) const ROLL_BACK: &[&CStr] = &[c"BEGIN", c"ROLLBACK"];
 impl Connection {
     /// Makes a transaction block of an implicit transaction, for what only blocks can.
     pub(in crate::remote) fn make_block(&mut self) -> Result<()> {
-        if !self.implicit || self.broken {
+        if !self.state.is_implicit() || self.state.is_broken() {
             return Ok(());
         }
         let begin = Open::Block(Local::PLAIN);
@@ -28,7 +28,7 @@ impl Connection {
 
     /// Sends what commits the remote transaction; to be followed by [`Connection::await_commit`].
     pub(in crate::remote) fn send_commit(&mut self) -> Result<()> {
-        if self.implicit { self.send_sync(&[]) } else { self.send_text("COMMIT") }
+        if self.state.is_implicit() { self.send_sync(&[]) } else { self.send_text("COMMIT") }
     }
 
     /// Sends what prepares the remote transaction, which is a block. It survives a failover to a synchronous standby, and so
@@ -46,7 +46,7 @@ impl Connection {
             Err(Lost::Late) => Limit::Until(Instant::now() + PROMPT),
             Err(lost) => return Err(self.break_down(&lost)),
         };
-        if self.text_active {
+        if self.state.awaits_text() {
             return self.finish_text(Some("COMMIT"), limit);
         }
         // An error, at the latest that of the commit itself, comes before the synchronisation point.
@@ -56,7 +56,7 @@ impl Connection {
     /// Sends what rolls the remote transaction back; to be followed by [`Connection::drain`].
     pub(in crate::remote) fn send_rollback(&mut self) -> Result<()> {
         self.session.rolled_back();
-        match (self.void, self.implicit) {
+        match (self.state.is_void(), self.state.is_implicit()) {
             (true, _) => Ok(()),
             (_, true) => self.send_sync(ROLL_BACK),
             _ => self.send_text("ROLLBACK"),
@@ -65,7 +65,7 @@ impl Connection {
 
     /// Ends an implicit transaction, after last commands.
     pub(super) fn send_sync(&mut self, commands: &[&CStr]) -> Result<()> {
-        self.implicit = false;
+        self.state.end_pipeline();
         let mut sent = commands.iter().all(|sql| self.plain(sql, &Encoded::default(), Step::Silent));
         self.steps.push_back(Step::Sync);
         sent &= self.wire.pg.sync();
@@ -77,7 +77,7 @@ impl Connection {
 
     /// Rolls the remote transaction back if the last batch allows it, so that the request can be sent again.
     pub(in crate::remote) fn undo(&mut self) {
-        if self.batch.fresh && self.depth > 0 && !self.is_busy() && !self.broken {
+        if self.batch.fresh && self.state.depth() > 0 && !self.is_busy() && !self.state.is_broken() {
             self.rollback();
         }
     }
@@ -88,18 +88,14 @@ impl Connection {
         if self.send_rollback().and_then(|()| self.drain(limit)).is_ok() {
             self.ended();
         } else {
-            self.broken = true;
+            self.state.set_broken();
         }
     }
 
     /// The remote transaction is over.
     pub(in crate::remote) fn ended(&mut self) {
         self.session.committed();
-        self.depth = 0;
-        self.wrote = false;
-        self.implicit = false;
-        self.void = false;
-        self.release_from = None;
+        self.state.ended();
     }
 
     /// The subtransaction at this level commits: its savepoint is released with whatever is sent next.
@@ -111,16 +107,13 @@ impl Connection {
                 *step = Step::Outlived(depth);
             }
         }
-        if self.depth >= level {
-            self.release_from = Some(self.release_from.map_or(level, |r| r.min(level)));
-            self.depth = level - 1;
-        }
+        self.state.commit_sub(level);
     }
 
     /// The subtransaction at this level was aborted: sends what rolls it back. To be finished with `finish_text`.
     pub(in crate::remote) fn send_abort_sub(&mut self, level: i32) -> bool {
         self.session.rolled_back();
-        self.release_from = self.release_from.filter(|from| *from < level);
+        self.state.abort_sub(level);
         let sql = format!("ROLLBACK TO SAVEPOINT s{level}; RELEASE SAVEPOINT s{level}");
         self.send_text(&sql).is_ok()
     }
