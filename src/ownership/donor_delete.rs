@@ -32,8 +32,8 @@ const MOST_CHANGES: usize = 20_000;
 /// So many documents that were not noted are removed at once.
 const MOST_AT_ONCE: usize = 1_000_000;
 
-/// What is known of a range that is leaving.
-struct Leaving {
+/// Where the documents of a range are that a move takes away.
+struct LocatedRange {
     migration: i64,
     /// `tidsend` of each document, in the order of the table
     places: Rc<[u8]>,
@@ -42,7 +42,7 @@ struct Leaving {
 }
 
 thread_local! {
-    static LEAVING: RefCell<Option<Leaving>> = const { RefCell::new(None) };
+    static LOCATED: RefCell<Option<LocatedRange>> = const { RefCell::new(None) };
 }
 
 fn range(hi: Option<&[u8]>) -> &'static str {
@@ -65,7 +65,7 @@ fn oid_of(collection: i32) -> Option<Oid> {
 /// Internal ones.
 pub fn note(range: &LocateRange<'_>) -> Result<i64> {
     let &LocateRange { migration, collection, lo, hi } = range;
-    LEAVING.set(None);
+    LOCATED.set(None);
     let Some(oid) = oid_of(collection).filter(|oid| bulk::is_plain(*oid)) else { return Ok(0) };
     let mut places: Vec<[u8; PLACE_BYTES]> = Vec::new();
     let all = clone_parts::visit(collection, lo, hi, |row| {
@@ -79,7 +79,7 @@ pub fn note(range: &LocateRange<'_>) -> Result<i64> {
     let count = i64::try_from(places.len()).unwrap_or(i64::MAX);
     let places = Rc::from(places.into_flattened());
     bulk::log_pages(oid, Places(&places));
-    LEAVING.set(Some(Leaving { migration, places, changed: Vec::new() }));
+    LOCATED.set(Some(LocatedRange { migration, places, changed: Vec::new() }));
     Ok(count)
 }
 
@@ -93,10 +93,10 @@ pub fn forget(migration: i64, applied: &[i64]) -> Result<bool> {
         "DELETE FROM docshard_data.capture_log WHERE migration_id = $1 AND seq = ANY ($2) RETURNING skey, id",
         &[Param::Int8(migration), Param::Int8Array(applied)],
     )?;
-    LEAVING.with_borrow_mut(|known| {
-        let Some(leaving) = known.as_mut().filter(|leaving| leaving.migration == migration) else { return Ok(true) };
-        leaving.changed.extend(gone.iter().map(|row| (row.bytes(0), row.bytes(1))));
-        if leaving.changed.len() <= MOST_CHANGES {
+    LOCATED.with_borrow_mut(|known| {
+        let Some(range) = known.as_mut().filter(|range| range.migration == migration) else { return Ok(true) };
+        range.changed.extend(gone.iter().map(|row| (row.bytes(0), row.bytes(1))));
+        if range.changed.len() <= MOST_CHANGES {
             return Ok(true);
         }
         *known = None;
@@ -120,8 +120,8 @@ fn count_removed(deleting: &DeleteRange<'_>) -> Result<i64> {
     let (oid, primary) = table::oids(collection)?;
     let is_inside = |key: &[u8]| lo <= key && hi.is_none_or(|hi| key < hi);
     let count = |deleted: u64| i64::try_from(deleted).unwrap_or(i64::MAX);
-    let known = LEAVING.with_borrow(|known| {
-        let known = known.as_ref().filter(|leaving| leaving.migration == migration)?;
+    let known = LOCATED.with_borrow(|known| {
+        let known = known.as_ref().filter(|range| range.migration == migration)?;
         Some((Rc::clone(&known.places), known.changed.clone()))
     });
     let Some((places, mut changed)) = known else {
