@@ -1,7 +1,7 @@
 //! Administration of chunks: splitting, merging, moving; and what moves call at shards.
 
 use super::{answer, required, run, with_options};
-use crate::catalog::shards;
+use crate::catalog::cluster::check_may_change;
 use crate::migration::{self, jobs};
 use crate::operation::chunks::{self, MoveRange, Which};
 use crate::operation::source::Source;
@@ -81,7 +81,7 @@ fn abort_migration_of(ns: &str) -> Json {
 /// itself. Answers how many moves could not be ended, as a shard cannot be reached.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn recover_moves() -> i64 {
-    run(|| shards::check_may_change().and_then(|()| jobs::recover_and_wait()))
+    run(|| check_may_change().and_then(|()| jobs::recover_and_wait()))
 }
 
 fn holders(tag: Tag) -> TableIterator<'static, (name!(holder, String), name!(pid, Option<i32>))> {

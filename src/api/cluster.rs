@@ -1,9 +1,10 @@
 //! Administration of shards and databases.
 
 use super::{answer, required, run, with_options};
+use crate::catalog::cluster::{check_may_change, check_router};
 use crate::catalog::dismantle::{self, Scope};
 use crate::catalog::grants::EVERYTHING;
-use crate::catalog::shards::{LOCAL, check_may_change, check_router};
+use crate::catalog::shards::names::LOCAL;
 use crate::catalog::{access, addresses, contacts, rotation, takeover};
 use crate::operation::arguments::Arguments;
 use crate::operation::{shards, table};

@@ -1,7 +1,9 @@
 //! Administration of collections and indexes.
 
 use super::{answer, run, with_options};
-use crate::catalog::{cache, indexes, namespace, shards};
+use crate::catalog::cluster::{check_may_change, check_router};
+use crate::catalog::index_removal;
+use crate::catalog::{cache, namespace};
 use crate::indexing::progress::{self, Progress};
 use crate::operation::arguments::{Arguments, Form};
 use crate::operation::{collections, table};
@@ -56,7 +58,7 @@ fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'"), fcinfo: p
 fn create_indexes(ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> Vec<String> {
     let _call = sole_call::Call::of(fcinfo);
     run(|| {
-        shards::check_may_change()?;
+        check_may_change()?;
         let serde_json::Value::Array(wanted) = indexes.parse()? else {
             return Err(Error::new(Kind::TypeMismatch, "indexes must be an array, such as [{\"key\": {\"from\": 1}}]"));
         };
@@ -78,7 +80,7 @@ fn create_indexes(ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> 
 /// Drops an index, by its name, on every shard.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn drop_index(ns: &str, name: &str) -> Json {
-    answer(|| indexes::drop(ns, name).map(|()| json!({"ok": 1})))
+    answer(|| index_removal::drop(ns, name).map(|()| json!({"ok": 1})))
 }
 
 /// Drops indexes on every shard: by a name, an array of names, keys, or all (`"*"`) but the one on `_id`.
@@ -148,7 +150,7 @@ fn index_stats(
 > {
     let rows = || -> Result<Vec<_>> {
         namespace::split(ns)?;
-        shards::check_router()?;
+        check_router()?;
         let row = |index: IndexStats| {
             let since = index.since.and_then(|since| TimestampWithTimeZone::try_from(since).ok());
             (index.shard, index.name, Json(index.keys_json), index.accesses, index.bytes, since)
@@ -178,7 +180,7 @@ fn list_index_builds() -> TableIterator<
     ),
 > {
     let rows = || -> Result<Vec<_>> {
-        shards::check_router()?;
+        check_router()?;
         let row = |build: Progress| {
             let since = TimestampWithTimeZone::try_from(build.since).ok();
             let Progress { namespace, name, keys_json, shard, phase, blocks, tuples, waits_for, .. } = build;

@@ -1,8 +1,8 @@
 //! Whether a collection is in order.
 
 use super::{answer, with_options};
+use crate::catalog::cluster::check_router;
 use crate::catalog::namespace;
-use crate::catalog::shards::check_router;
 use crate::operation::table;
 use crate::ownership::inspect;
 use crate::pg::datum::json::Json;

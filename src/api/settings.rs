@@ -1,8 +1,8 @@
 //! The cluster's settings.
 
 use super::required;
+use crate::catalog::cluster::check_may_change;
 use crate::catalog::settings;
-use crate::catalog::shards::check_may_change;
 use crate::pg::datum::json::Json;
 use crate::pg::error::Result;
 use crate::pg::process;

@@ -1,8 +1,8 @@
 //! The cluster at a glance, and the views.
 
 use super::{given, run, with_options};
+use crate::catalog::cluster::check_router;
 use crate::catalog::settings;
-use crate::catalog::shards::check_router;
 use crate::operation::table;
 use crate::ownership::health;
 use crate::pg::datum::json::{self, Json};

@@ -12,11 +12,13 @@
 
 use super::cache;
 use super::change;
+use super::cluster::{check_router, cluster_id};
 use super::model::{Place, Shard};
-use super::shards::{
-    self, LOCAL, REACH_HINT, cluster_id, display_host, parse_connection, refuse_foreign_options, server_name,
-    unreachable_shard, value,
+use super::shards::connection_string::{
+    REACH_HINT, display_host, parse_connection, refuse_foreign_options, unreachable_shard, value,
 };
+use super::shards::names::{LOCAL, server_name};
+use super::shards::servers::{join_local, local_id};
 use crate::ownership::access;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
@@ -49,7 +51,7 @@ type Pending = Vec<(String, String)>;
 /// `ShardNotFound`; `IllegalOperation` if the address leads elsewhere, or to an old copy; `HostUnreachable` if the router or a
 /// shard cannot reach it; `Unauthorized` for options that only superusers may use.
 pub fn set_shard(name: &str, conn: &str) -> Result<Changed> {
-    shards::check_router()?;
+    check_router()?;
     let shard = cache::shard_named(name)?;
     let Place::Remote(oid) = shard.place else {
         return Err(Error::new(Kind::IllegalOperation, format!("the shard \"{name}\" is the router's own database"))
@@ -77,7 +79,7 @@ pub fn set_shard(name: &str, conn: &str) -> Result<Changed> {
 /// # Errors
 /// As [`set_shard`].
 pub fn set_local(conn: &str) -> Result<Changed> {
-    shards::check_router()?;
+    check_router()?;
     let mut given = address(conn)?;
     if value(&given, "dbname").is_none() {
         let here = spi::query("SELECT pg_catalog.current_database()::pg_catalog.text", &[])?;
@@ -85,7 +87,7 @@ pub fn set_local(conn: &str) -> Result<Changed> {
     }
     let server = server_name(LOCAL);
     let is_joined = server::foreign_server_oid(&server).is_some();
-    shards::join_local(shards::local_id()?)?;
+    join_local(local_id()?)?;
     let oid = server::foreign_server_oid(&server)
         .ok_or_else(|| Error::new(Kind::InternalError, "a server that was made is not there"))?;
     let key =
@@ -101,7 +103,7 @@ pub fn set_local(conn: &str) -> Result<Changed> {
             return Err(elsewhere("the address leads to another server than this router's"));
         }
     }
-    let (told, pending) = tell_others(shards::local_id()?, &server, &given, key)?;
+    let (told, pending) = tell_others(local_id()?, &server, &given, key)?;
     access::set_address(&server, &given, true)?;
     commit(told)?;
     finish(LOCAL, &given, pending)

@@ -63,6 +63,13 @@ pub(super) fn generation() -> Result<u64> {
     Ok(generation)
 }
 
+/// Announces a change of the catalog that concerns no single collection (shards, settings).
+pub fn announce() {
+    if let Some(relation) = store::relation(c"collections") {
+        invalidation::announce(relation);
+    }
+}
+
 /// The collection; None if there is none of that name.
 ///
 /// # Errors

@@ -8,8 +8,8 @@
 
 use super::cluster;
 use crate::pg::error::{Error, Result};
-use crate::pg::object::invalidation;
 use crate::pg::transaction::epoch::{self, Epoch};
+use crate::storage::lock::{self, Tag};
 use crate::store;
 use crate::store::collections;
 use docshard_core::error::Kind;
@@ -49,6 +49,23 @@ pub fn lock(namespace: &str) -> Result<Locked> {
     Ok(locked)
 }
 
+/// Refuses to go on while an index of the collection is being built. What a builder that is gone has left is in nobody's
+/// way.
+///
+/// # Errors
+/// `ConflictingOperationInProgress`.
+pub fn refuse_while_building(id: i32, name: &str) -> Result<()> {
+    let builds = store::index_builds::of_collection(id)?;
+    match builds.iter().find(|build| !lock::is_free(Tag::Builder(build.id))) {
+        None => Ok(()),
+        Some(build) => Err(Error::new(
+            Kind::ConflictingOperationInProgress,
+            format!("the index {} of {name} is being built", build.name),
+        )
+        .with_hint("Run it again when that is over; docshard.list_index_builds() shows how far it is.")),
+    }
+}
+
 /// Advances a collection's revision and announces the change.
 ///
 /// # Errors
@@ -60,12 +77,7 @@ pub fn touch(collection: i32) -> Result<()> {
     Ok(())
 }
 
-/// Announces a change of the catalog that concerns no single collection (shards, settings).
-pub fn announce() {
-    if let Some(relation) = store::relation(c"collections") {
-        invalidation::announce(relation);
-    }
-}
+pub use super::cache::announce;
 
 /// Writes a line into the changelog; `details` is a JSON object.
 ///

@@ -4,8 +4,10 @@
 //! act: it would take the router's prepared transactions and moves for what a crash left, and hand out the same numbers. So
 //! it changes nothing, here or at the shards, until `docshard.take_over_cluster()`. It reads: shards confirm the versions.
 
-use super::{cache, change};
+use super::cache;
 use crate::pg::error::{Error, Result};
+use crate::pg::spi;
+use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{process, server};
 use crate::storage::lock::{self, Tag};
@@ -46,6 +48,40 @@ fn standing_in(generation: u64) -> Result<Standing> {
     let standing = store::read_registration()?.standing(identity());
     KNOWN.set(Some((generation, standing.clone())));
     Ok(standing)
+}
+
+/// This cluster's identity.
+///
+/// # Errors
+/// Internal ones.
+pub fn cluster_id() -> Result<i64> {
+    Ok(coordinator()?.cluster)
+}
+
+/// Refuses administration on a node that is a shard of another router.
+///
+/// # Errors
+/// `IllegalOperation`.
+pub fn check_router() -> Result<()> {
+    let own = Param::Int8(cluster_id()?);
+    let rows = spi::query("SELECT shard FROM docshard_data.node WHERE cluster_id <> $1", &[own])?;
+    match rows.first() {
+        None => Ok(()),
+        Some(row) => Err(Error::new(
+            Kind::IllegalOperation,
+            format!("this database is the shard \"{}\" of another cluster, not a router", row.text(0)),
+        )
+        .with_hint("Run it on the cluster's router.")),
+    }
+}
+
+/// Refuses changes of the cluster on a node that is not its router: a shard, or a copy of the router.
+///
+/// # Errors
+/// `IllegalOperation`, `NotWritablePrimary`.
+pub fn check_may_change() -> Result<()> {
+    check_router()?;
+    require_router()
 }
 
 /// Refuses a copy of the router.
@@ -99,7 +135,7 @@ pub(super) fn register() -> Result<()> {
 /// Internal ones.
 pub fn become_copy(reason: &str, epoch: i64) -> Result<bool> {
     let is_new = store::set_copy(reason, Some(epoch))?;
-    change::announce();
+    cache::announce();
     Ok(is_new)
 }
 
@@ -112,7 +148,7 @@ pub(super) use crate::store::cluster::lock_epoch;
 pub(super) fn become_router(epoch: i64) -> Result<()> {
     store::set_router(&identity().to_string(), epoch)?;
     KNOWN.set(None);
-    change::announce();
+    cache::announce();
     Ok(())
 }
 
@@ -123,7 +159,7 @@ pub(super) fn become_router(epoch: i64) -> Result<()> {
 pub(super) fn renew() -> Result<()> {
     store::renew()?;
     KNOWN.set(None);
-    change::announce();
+    cache::announce();
     Ok(())
 }
 

@@ -1,16 +1,15 @@
 //! Collections: created and dropped. The catalog's change and the tables' on the shards commit together.
 
 use super::access;
+use super::cluster::check_may_change;
 use super::model::Collection;
 use super::nodes::call_on_all;
 use super::pending_drops::{self, Dropped};
-use super::shards::check_may_change;
 use super::{cache, change, databases, namespace, undisturbed, zones};
 use crate::pg::error::{Error, Result};
 use crate::protocol::table::CreateTable;
-use crate::storage::lock::{self, Tag};
 use crate::store::collections::Locked;
-use crate::store::{self, collections, index_builds, placements};
+use crate::store::{self, collections, placements};
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 use docshard_core::error::Kind;
 use docshard_core::values::collation::Collator;
@@ -89,23 +88,6 @@ pub(super) fn lay_out(id: i32, namespace: &str, pattern: &KeyPattern, chunks: &[
     access::for_new_table(namespace, id, |access| call_on_all(&shards, access))
 }
 
-/// Refuses to go on while an index of the collection is being built. What a builder that is gone has left is in nobody's
-/// way.
-///
-/// # Errors
-/// `ConflictingOperationInProgress`.
-pub fn refuse_while_building(id: i32, name: &str) -> Result<()> {
-    let builds = index_builds::of_collection(id)?;
-    match builds.iter().find(|build| !lock::is_free(Tag::Builder(build.id))) {
-        None => Ok(()),
-        Some(build) => Err(Error::new(
-            Kind::ConflictingOperationInProgress,
-            format!("the index {} of {name} is being built", build.name),
-        )
-        .with_hint("Run it again when that is over; docshard.list_index_builds() shows how far it is.")),
-    }
-}
-
 fn lock_sharded(name: &str) -> Result<Locked> {
     let locked = change::lock(name)?;
     if locked.key.is_none() {
@@ -152,7 +134,7 @@ pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
         Err(error) if error.sqlstate == Kind::NamespaceNotFound.sqlstate().as_bytes() => return Ok(false),
         locked => locked?,
     };
-    refuse_while_building(locked.id, name)?;
+    change::refuse_while_building(locked.id, name)?;
     let shards = placements::shards(locked.id)?;
     let late = pending_drops::drop_everywhere(&shards, Dropped::Collection(locked.id), name)?;
     collections::delete(locked.id)?;

@@ -5,7 +5,7 @@
 
 use super::model::{Place, Shard};
 use super::pending_drops;
-use super::shards::LOCAL;
+use super::shards::names::LOCAL;
 use super::{cache, change, cluster};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
@@ -162,7 +162,7 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
     let (session, report) = ask(shard, Session::open_at_any_position)?;
     let known = contacts::position(shard.id)?.unwrap_or(report.position);
     let progress = known.progress_of(report.position);
-    let member = Member { cluster: super::shards::cluster_id()?, shard: shard.name.clone() };
+    let member = Member { cluster: cluster::cluster_id()?, shard: shard.name.clone() };
     let node = Node { member, epoch: 0, position: report.position };
     if let Err(refusal) = node.compare(known, refuses_lost_writes(), true) {
         if matches!(progress, Progress::Deposed | Progress::OldCopy) && session.reject() {

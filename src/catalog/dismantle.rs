@@ -4,7 +4,7 @@
 //! in a transaction of its own, this database last: if something fails, the same call again goes on. A router is a new cluster
 //! afterwards, which shards of the old one do not take for theirs.
 
-use super::shards::{LOCAL, puller_name, server_name};
+use super::shards::names::{LOCAL, puller_name, server_name};
 use super::{cache, change, cluster};
 use crate::catalog::model::{Place, Shard};
 use crate::ownership::{access, dismantle as node};

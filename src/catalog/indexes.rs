@@ -1,8 +1,8 @@
 //! Secondary indexes: the same on every shard that has the collection's table, also on those that get it later.
 
-use super::model::{Collection, Index};
+use super::index_options::IndexOptions;
+use super::model::Collection;
 use super::nodes::call_on_all;
-use super::pending_drops::{self, Dropped};
 use super::{cache, change, collections, duplicate, namespace, undisturbed};
 use crate::pg::error::{Error, Result};
 use crate::pg::process;
@@ -11,168 +11,14 @@ use crate::store;
 use crate::store::indexes::StoredIndex;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
-use docshard_core::query::index::{IndexKeys, Partial};
-use docshard_core::values::collation::Collator;
+use docshard_core::query::index::IndexKeys;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
-use std::rc::Rc;
-use std::sync::Arc;
 
 /// The most indexes of a collection, the one on `_id` included: MongoDB's limit.
 const MAX_INDEXES: usize = 64;
 /// The longest name of an index, in bytes.
 const MAX_NAME: usize = 128;
-
-/// The longest time after which documents expire, in seconds: MongoDB's limit.
-const MAX_EXPIRY_S: i64 = 2_147_483_647;
-
-/// What an index is besides its keys.
-#[derive(Clone, Debug, Default)]
-pub struct IndexOptions<'a> {
-    /// its name, unless MongoDB's default
-    pub name: Option<&'a str>,
-    /// no two documents with the same keys
-    pub unique: bool,
-    /// searches do not use it
-    pub hidden: bool,
-    /// its documents are deleted so many seconds after the date in its field
-    pub expire_after_s: Option<i64>,
-    /// it holds only documents that have at least one of its fields
-    pub sparse: bool,
-    /// it holds only documents that match this filter
-    pub partial: Option<Rc<Partial>>,
-    /// what its strings are ordered by; None for their bytes
-    pub collation: Option<Arc<Collator>>,
-    /// which fields a wildcard index has
-    pub wildcard_projection: Option<&'a Json>,
-}
-
-impl<'a> From<&'a Index> for IndexOptions<'a> {
-    fn from(index: &'a Index) -> Self {
-        let Index { unique, hidden, expire_after_s, sparse, .. } = *index;
-        let partial = index.partial.clone().filter(|_| !sparse);
-        let (collation, wildcard_projection) = (index.collation().cloned(), index.wildcard_projection.as_ref());
-        let name = Some(index.name.as_str());
-        Self { name, unique, hidden, expire_after_s, sparse, partial, collation, wildcard_projection }
-    }
-}
-
-impl<'a> IndexOptions<'a> {
-    /// The options as JSON, for another process of this database.
-    pub fn to_json(&self) -> Json {
-        json!({
-            "name": self.name,
-            "unique": self.unique,
-            "hidden": self.hidden,
-            "expireAfterSeconds": self.expire_after_s,
-            "sparse": self.sparse,
-            "partialFilterExpression": self.partial_filter(),
-            "collation": self.collation.as_deref().map(|collator| collator.definition().clone()),
-            "wildcardProjection": self.wildcard_projection,
-        })
-    }
-
-    /// What [`to_json`](Self::to_json) wrote.
-    ///
-    /// # Errors
-    /// Those of [`Collator::parse`] and [`Partial::parse`].
-    pub fn from_json(json: &'a Json) -> Result<Self> {
-        let given = |name: &str| json.get(name).filter(|given| !given.is_null());
-        let flag = |name: &str| given(name).and_then(Json::as_bool).unwrap_or(false);
-        let collation = given("collation").map(Collator::parse).transpose()?.flatten().map(Arc::new);
-        let partial = match given("partialFilterExpression").and_then(Json::as_str) {
-            Some(text) => Some(Rc::new(Partial::parse(&crate::pg::datum::json::parse(text)?, collation.as_deref())?)),
-            None => None,
-        };
-        Ok(Self {
-            name: given("name").and_then(Json::as_str),
-            unique: flag("unique"),
-            hidden: flag("hidden"),
-            expire_after_s: given("expireAfterSeconds").and_then(Json::as_i64),
-            sparse: flag("sparse"),
-            partial,
-            collation,
-            wildcard_projection: given("wildcardProjection"),
-        })
-    }
-}
-
-impl IndexOptions<'_> {
-    fn check(&self, keys: &IndexKeys) -> Result<()> {
-        let refuse = |message: String| Err(Error::new(Kind::CannotCreateIndex, message));
-        let of_id = keys.is_of_id();
-        if self.hidden && of_id {
-            return Err(Error::new(Kind::BadValue, "can't hide _id index"));
-        }
-        let given = [
-            ("unique", self.unique),
-            ("expireAfterSeconds", self.expire_after_s.is_some()),
-            ("sparse", self.sparse),
-            ("partialFilterExpression", self.partial.is_some()),
-        ];
-        if let Some((option, _)) = given.iter().find(|(_, given)| *given && of_id) {
-            let message = format!("The field '{option}' is not valid for an _id index specification");
-            return Err(Error::new(Kind::InvalidIndexSpecificationOption, message));
-        }
-        if self.sparse && self.partial.is_some() {
-            return refuse("cannot mix \"partialFilterExpression\" and \"sparse\" options".to_owned());
-        }
-        if keys.hashed.is_some() && self.unique {
-            let message = "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.";
-            return Err(Error::new(Kind::Location16764, message));
-        }
-        if keys.wildcard.is_some() {
-            let unfit = [("sparse", self.sparse), ("unique", self.unique)];
-            if let Some((option, _)) = unfit.iter().find(|(_, given)| *given) {
-                return refuse(format!("Index type 'wildcard' does not support the {option} option"));
-            }
-        }
-        match self.expire_after_s {
-            None => Ok(()),
-            Some(_) if keys.wildcard.is_some() => refuse("Index type 'wildcard' cannot be a TTL index".to_owned()),
-            Some(_) if keys.hashed.is_some() => refuse("Index type 'hashed' cannot be a TTL index".to_owned()),
-            Some(_) if keys.fields.len() > 1 => {
-                refuse("TTL indexes are single-field indexes, compound indexes do not support TTL".to_owned())
-            }
-            Some(seconds) if !(0..=MAX_EXPIRY_S).contains(&seconds) => {
-                refuse(format!("TTL index 'expireAfterSeconds' option must be within 0 and {MAX_EXPIRY_S}: {seconds}"))
-            }
-            Some(_) => Ok(()),
-        }
-    }
-
-    /// The filter of the documents that the index holds; None: all.
-    fn predicate(&self, keys: &IndexKeys) -> Option<Rc<Partial>> {
-        if self.sparse { Some(Rc::new(Partial::sparse(keys))) } else { self.partial.clone() }
-    }
-
-    fn partial_filter(&self) -> Option<&str> {
-        self.partial.as_deref().map(|partial| partial.expression.as_str())
-    }
-
-    /// True if, over equal keys, these are the options that tell one index from another.
-    fn identify(&self, index: &Index) -> bool {
-        (self.unique, self.sparse, self.partial_filter(), &self.collation)
-            == (index.unique, index.sparse, index.partial_filter(), &index.keys.collation)
-    }
-
-    fn are_those_of(&self, index: &Index) -> bool {
-        self.identify(index) && (self.hidden, self.expire_after_s) == (index.hidden, index.expire_after_s)
-    }
-}
-
-/// The collation of an index that is asked for: the one given, else the collection's.
-///
-/// # Errors
-/// Those of [`Collator::parse`].
-pub fn collation(ns: &str, given: Option<&Json>) -> Result<Option<Arc<Collator>>> {
-    match given {
-        Some(json) if !json.as_object().is_some_and(serde_json::Map::is_empty) => {
-            Ok(Collator::parse(json)?.map(Arc::new))
-        }
-        _ => Ok(cache::find(ns)?.and_then(|collection| collection.collation.clone())),
-    }
-}
 
 /// Creates an index on every shard; answers its name. The same index again is no change.
 ///
@@ -297,7 +143,7 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
         let message = format!("add index fails, too many indexes for {ns}: at most {MAX_INDEXES}");
         return Err(Error::new(Kind::CannotCreateIndex, message));
     }
-    collections::refuse_while_building(locked.id, ns)?;
+    change::refuse_while_building(locked.id, ns)?;
     let projection = options.wildcard_projection.map(Json::to_string);
     let definition = IndexKeys::definition(&keys_json, projection.as_deref(), options.collation.as_deref());
     Ok(Drafted::New(Box::new(Draft {
@@ -462,99 +308,4 @@ fn check_unique(pattern: &KeyPattern, keys: &IndexKeys, keys_json: &str) -> Resu
     };
     let message = format!("cannot create unique index over {keys_json} with shard key pattern {}", pattern.to_json());
     Err(Error::new(Kind::CannotCreateIndex, message).with_hint(hint))
-}
-
-/// Drops indexes everywhere: those of these names, that of these keys (an object), or all (`"*"`) but the one on `_id` and
-/// that of the shard key; answers how many there were, the one on `_id` included.
-///
-/// # Errors
-/// As [`drop`]; `TypeMismatch`.
-pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
-    super::shards::check_may_change()?;
-    namespace::split(ns)?;
-    let collection = cache::get(ns)?;
-    let mut names: Vec<String> = Vec::new();
-    match which {
-        Json::String(all) if all == "*" => {
-            let droppable = collection.indexes.iter().filter(|index| !is_of_key(&collection, index));
-            names.extend(droppable.map(|index| index.name.clone()));
-        }
-        Json::String(name) => names.push(name.clone()),
-        Json::Array(list) => {
-            for name in list {
-                let wrong = || Error::new(Kind::TypeMismatch, "indexes are dropped by an array of their names");
-                names.push(name.as_str().ok_or_else(wrong)?.to_owned());
-            }
-        }
-        keys @ Json::Object(_) => names.push(named_by(&collection, keys)?),
-        _ => {
-            let message = "what to drop is the name of an index, its keys, an array of names, or \"*\"";
-            return Err(Error::new(Kind::TypeMismatch, message));
-        }
-    }
-    for name in &names {
-        drop(ns, name)?;
-    }
-    Ok(collection.count_of_indexes())
-}
-
-/// True for the index that stands for the shard key, which is a unique one if that is unique.
-fn is_of_key(collection: &Collection, index: &Index) -> bool {
-    !collection.key.is_in_order_of_id()
-        && index.is_of_key(&collection.key)
-        && (index.unique, index.hidden, index.expire_after_s) == (collection.unique, false, None)
-}
-
-fn undroppable() -> Error {
-    Error::new(Kind::CannotDropShardKeyIndex, "Cannot drop the only compatible index for this collection's shard key")
-}
-
-fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
-    let pattern = IndexKeys::parse(keys)?;
-    if pattern.is_of_id() {
-        return Ok("_id_".to_owned());
-    }
-    let same = collection.indexes.iter().filter(|index| index.keys.has_pattern_of(&pattern));
-    let found: Vec<&str> = same.map(|index| index.name.as_str()).collect();
-    match found.as_slice() {
-        [] if collection.key_index().is_some_and(|keys| keys.has_pattern_of(&pattern)) => Ok(pattern.default_name()),
-        [] => Err(Error::new(Kind::IndexNotFound, format!("can't find index with key: {keys}"))),
-        [name] => Ok((*name).to_owned()),
-        several => {
-            let message = format!("{} indexes found for key: {keys}", several.len());
-            let hint = format!("Identify it by its name instead: {}.", several.join(", "));
-            Err(Error::new(Kind::AmbiguousIndexKeyPattern, message).with_hint(hint))
-        }
-    }
-}
-
-/// Drops an index everywhere.
-///
-/// # Errors
-/// `IndexNotFound`, `InvalidOptions` for `_id_`, `CannotDropShardKeyIndex`, `NamespaceNotFound`.
-pub fn drop(ns: &str, name: &str) -> Result<()> {
-    super::shards::check_may_change()?;
-    namespace::split(ns)?;
-    if name == "_id_" {
-        return Err(Error::new(Kind::InvalidOptions, "cannot drop _id index"));
-    }
-    let not_found = || Error::new(Kind::IndexNotFound, format!("index not found with name [{name}]"));
-    let known = cache::get(ns)?;
-    if !known.indexes.iter().any(|index| index.name == name) {
-        let is_of_key = known.key_index().is_some_and(|keys| keys.default_name() == name);
-        return Err(if is_of_key { undroppable() } else { not_found() });
-    }
-    let locked = undisturbed::lock(ns)?;
-    let collection = cache::get(ns)?;
-    let Some(index) = collection.indexes.iter().find(|index| index.name == name) else { return Err(not_found()) };
-    if is_of_key(&collection, index) {
-        return Err(undroppable());
-    }
-    collections::refuse_while_building(locked.id, ns)?;
-    let shards: Vec<ShardId> = collection.placements.keys().copied().collect();
-    let late = pending_drops::drop_everywhere(&shards, Dropped::Index(index.id), &format!("the index {name} of {ns}"))?;
-    store::indexes::delete(index.id)?;
-    let details = if late.is_empty() { json!({"name": name}) } else { json!({"name": name, "pending": late}) };
-    change::log("dropIndex", Some(ns), &details)?;
-    change::touch(collection.id)
 }

@@ -3,7 +3,7 @@
 //! A shard that was removed as lost stays noted: a database that comes back is known by them, and refused.
 
 use super::change;
-use super::collections::refuse_while_building;
+use super::change::refuse_while_building;
 use super::model::{Index, Shard};
 use super::nodes::{call_on_all, read_on};
 use super::{access, cache, zones};

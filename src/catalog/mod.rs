@@ -20,8 +20,9 @@
 //! * [`zones`]: which shards belong to a zone, and which keys live there.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
 //! * [`addresses`]: shards that move to another machine.
-//! * [`shards`], [`databases`], [`collections`], [`indexes`], [`sharding`], [`access`]: the operations of administrators;
-//!   [`nodes`] runs their statements on shards.
+//! * [`shards`]: adding and removing shards, and how they are reached; [`databases`], [`collections`], [`sharding`], [`access`]:
+//!   the other operations of administrators; [`nodes`] runs their statements on shards.
+//! * [`indexes`]: creating secondary indexes; [`index_options`], [`index_removal`].
 
 pub mod access;
 pub mod addresses;
@@ -36,6 +37,8 @@ pub mod dismantle;
 pub mod duplicate;
 pub mod grants;
 pub mod history;
+pub mod index_options;
+pub mod index_removal;
 pub mod indexes;
 pub mod last_sizes;
 pub mod lost;

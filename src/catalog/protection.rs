@@ -6,7 +6,7 @@
 //! Whether another database of this server is part of a cluster its setting `docshard.part_of_cluster` says, which triggers
 //! on `shards` and `node` keep.
 
-use super::shards::{LOCAL, server_name};
+use super::shards::names::{LOCAL, server_name};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::object::drop_guard::{self, Dropped};

@@ -10,7 +10,7 @@
 
 use super::cache;
 use super::model::Place;
-use super::shards::{LOCAL, server_name};
+use super::shards::names::{LOCAL, server_name};
 use crate::pg::error::Result;
 use crate::pg::security::credentials;
 use crate::pg::{process::job, security::user, server, transaction};

@@ -1,6 +1,7 @@
 //! Sharding a collection: an empty one starts with chunks where they belong, one with documents is split where it is.
 
-use super::collections::{drop_but_zones, insert_row, lay_out, refuse_while_building};
+use super::change::refuse_while_building;
+use super::collections::{drop_but_zones, insert_row, lay_out};
 use super::model::{Collection, Index, Shard};
 use super::nodes::{call_on, query_on, run_on};
 use super::{cache, change, databases, indexes, namespace, settings, undisturbed, zones};

@@ -3,8 +3,8 @@
 //! An answer counts only from the shard that was meant, and not from an old copy of it: each tells its cluster, its name and how far it
 //! has come with it.
 
+use super::cluster::cluster_id;
 use super::model::Shard;
-use super::shards::cluster_id;
 use super::{cache, contacts};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;

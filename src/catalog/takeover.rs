@@ -7,8 +7,8 @@
 //! The other router may have decided transactions and moves that this catalog does not know, if it is a restored one. So what is
 //! prepared at the shards is left to the administrator, and new numbers are none that the other one has given out.
 
+use super::cluster::check_router;
 use super::model::{Place, Shard};
-use super::shards::check_router;
 use super::{cache, change, cluster};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;

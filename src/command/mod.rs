@@ -24,7 +24,8 @@ pub mod request;
 pub mod table;
 pub mod write;
 
-use crate::catalog::{namespace, shards};
+use crate::catalog::cluster::check_router;
+use crate::catalog::namespace;
 use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
 use crate::pg::process::timeout::Deadline;
@@ -58,7 +59,7 @@ fn answer(db: &str, command: &Json) -> Result<Reply> {
     let request = Request::parse(db, &json, table::COMMANDS)?;
     let deadline = request.max_time_ms()?.map(Deadline::after);
     let run = || -> Result<Reply> {
-        shards::check_router()?;
+        check_router()?;
         namespace::check_database(db)?;
         if request.spec.admin_only && db != "admin" {
             let message = format!("{} may only be run against the admin database.", request.name);

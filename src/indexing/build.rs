@@ -2,7 +2,8 @@
 
 use super::clear;
 use super::sessions::{application, is_alone};
-use crate::catalog::indexes::{self, Draft, Drafted, IndexOptions};
+use crate::catalog::index_options::IndexOptions;
+use crate::catalog::indexes::{self, Draft, Drafted};
 use crate::catalog::{cache, change};
 use crate::migration::shard::Remote;
 use crate::ownership::table;

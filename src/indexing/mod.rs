@@ -22,10 +22,12 @@ mod clear;
 pub mod progress;
 mod sessions;
 
-use crate::catalog::indexes::{IndexOptions, Made};
+use crate::catalog::index_options::IndexOptions;
+use crate::catalog::index_removal;
+use crate::catalog::indexes::Made;
 use crate::catalog::model::Collection;
 use crate::catalog::nodes::read_at_once;
-use crate::catalog::{cache, indexes, namespace};
+use crate::catalog::{cache, namespace};
 use crate::pg::error::{Error, Result};
 use crate::pg::process::job;
 use crate::pg::server::lock_timeout_ms;
@@ -104,7 +106,7 @@ fn build_all(request: &Json) -> Result<Vec<String>> {
         Ok(()) => Ok(names),
         Err(error) => {
             for name in made.made() {
-                transaction::run(|| indexes::drop(namespace, name))?;
+                transaction::run(|| index_removal::drop(namespace, name))?;
             }
             Err(error)
         }

@@ -12,9 +12,10 @@ use super::record::{self, Record};
 use super::settle::flip;
 use super::shard::Remote;
 use super::sides::{commit_prepared, part, rollback_prepared};
+use crate::catalog::cluster::cluster_id;
 use crate::catalog::lost;
 use crate::catalog::model::{Place, Shard};
-use crate::catalog::shards::{self, cluster_id};
+use crate::catalog::shards::remove::{begin_removal, forget_lost};
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
@@ -30,7 +31,7 @@ use serde_json::{Value as Json, json};
 /// # Errors
 /// `ShardNotFound`; `IllegalOperation` for the router's own, the last one, or one that answers.
 pub fn announce(name: &str) -> Result<Json> {
-    let shard = shards::begin_removal(name)?;
+    let shard = begin_removal(name)?;
     check_lost(&shard)?;
     let databases = databases::of_primary(shard.id)?;
     Ok(json!({
@@ -49,7 +50,7 @@ pub fn remove(name: &str, token: &str) -> Result<Json> {
         let message = "a lost shard cannot be removed inside a transaction block";
         return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
     }
-    let shard = shards::begin_removal(name)?;
+    let shard = begin_removal(name)?;
     lost::check_token(&shard, token)?;
     check_lost(&shard)?;
     let heirs = lost::heirs(shard.id)?;
@@ -63,7 +64,7 @@ pub fn remove(name: &str, token: &str) -> Result<Json> {
     for namespace in &namespaces {
         lost::reassign(namespace, shard.id, &heirs)?;
     }
-    shards::forget_lost(&shard)?;
+    forget_lost(&shard)?;
     lost::note_removed(shard.id)?;
     change::log("removeShard.lost", None, &json!({"shard": name, "lost": loss, "databases": databases}))?;
     change::announce();

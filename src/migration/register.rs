@@ -4,10 +4,10 @@ use super::names;
 use super::record::{self, Record};
 use super::request::MoveRequest;
 use super::shard::Remote;
+use crate::catalog::cluster::cluster_id;
 use crate::catalog::model::{Collection, Shard};
-use crate::catalog::shards::cluster_id;
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
-use crate::catalog::{cache, change, collections, undisturbed};
+use crate::catalog::{cache, change, undisturbed};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
@@ -223,7 +223,7 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
         if !undisturbed::try_share(collection.id) {
             return Ok(None);
         }
-        collections::refuse_while_building(collection.id, &request.namespace)?;
+        change::refuse_while_building(collection.id, &request.namespace)?;
         let (donor, jumbo) = chunk(collection.id, request)?;
         let moved_away = || Error::new(Kind::ConflictingOperationInProgress, "the chunk was moved meanwhile");
         if donor != prepared.donor_id {

@@ -9,7 +9,7 @@ use super::names;
 use super::record::{self, Record};
 use super::sides::{Sides, commit_prepared, part};
 use crate::catalog::change;
-use crate::catalog::shards::cluster_id;
+use crate::catalog::cluster::cluster_id;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::transaction;

@@ -2,7 +2,7 @@
 
 use super::arguments::Arguments;
 use crate::balancer::{self, control};
-use crate::catalog::shards::{check_may_change, check_router};
+use crate::catalog::cluster::{check_may_change, check_router};
 use crate::catalog::{collections, namespace, settings};
 use crate::pg::error::{Error, Result};
 use crate::worker;

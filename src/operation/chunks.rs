@@ -1,8 +1,9 @@
 //! Splitting, merging and moving chunks.
 
 use super::source::Source;
+use crate::catalog::cluster::check_may_change;
 use crate::catalog::model::Collection;
-use crate::catalog::{cache, chunks, namespace, shards};
+use crate::catalog::{cache, chunks, namespace};
 use crate::migration::{self, MoveRequest, MoveResult, RangeRequest, jobs};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
@@ -48,7 +49,7 @@ fn key_of(pattern: &KeyPattern, find: Source<'_>) -> Result<Vec<u8>> {
 }
 
 fn check(ns: &str) -> Result<()> {
-    shards::check_may_change()?;
+    check_may_change()?;
     namespace::split(ns).map(|_| ())
 }
 
@@ -259,7 +260,7 @@ fn moved(outcome: &MoveResult, chunks: Option<i64>) -> Json {
 /// # Errors
 /// `NoMatchingDocument`; a shard's.
 pub fn abort_migration(migration: i64) -> Result<Json> {
-    shards::check_may_change()?;
+    check_may_change()?;
     end_move(migration)
 }
 

@@ -1,9 +1,12 @@
 //! Administration of collections and their indexes.
 
 use super::arguments::Arguments;
-use crate::catalog::indexes::{IndexOptions, Made};
+use crate::catalog::cluster::check_may_change;
+use crate::catalog::index_options::{self, IndexOptions};
+use crate::catalog::index_removal;
+use crate::catalog::indexes::Made;
 use crate::catalog::sharding::{self, ShardOptions};
-use crate::catalog::{collections, indexes, namespace, shards};
+use crate::catalog::{collections, indexes, namespace};
 use crate::indexing;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
@@ -16,7 +19,7 @@ use std::rc::Rc;
 /// Creates an unsharded collection on its database's primary shard. Option: collation, by which statements compare
 /// strings that name none.
 pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
-    shards::check_may_change()?;
+    check_may_change()?;
     let collation = options.get("collation").map(Collator::parse).transpose()?.flatten();
     collections::create(ns, collation.as_ref())?;
     Ok(json!({"ok": 1}))
@@ -27,7 +30,7 @@ pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
 /// # Errors
 /// Those of [`sharding::shard`], of key patterns and of collations; `BadValue` for another collation.
 pub fn shard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
-    shards::check_may_change()?;
+    check_may_change()?;
     namespace::split(ns)?;
     let pattern = KeyPattern::parse(key)?;
     let collation = options.get("collation");
@@ -49,7 +52,7 @@ pub fn shard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
 /// # Errors
 /// Those of collations and partial filters.
 pub fn index_options<'a>(ns: &str, given: &Arguments<'a>) -> Result<IndexOptions<'a>> {
-    let collation = indexes::collation(ns, given.get("collation"))?;
+    let collation = index_options::collation(ns, given.get("collation"))?;
     let partial = given.get("partialFilterExpression");
     Ok(IndexOptions {
         name: given.text("name"),
@@ -66,7 +69,7 @@ pub fn index_options<'a>(ns: &str, given: &Arguments<'a>) -> Result<IndexOptions
 /// Creates indexes on every shard, all or none: outside the caller's transaction if that has nothing else to do. Each has
 /// the JSON text of its keys, and options. Answers their names.
 pub fn create_indexes(ns: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result<Vec<String>> {
-    shards::check_may_change()?;
+    check_may_change()?;
     if indexing::is_called_for(ns)? {
         return indexing::build_and_wait(ns, wanted);
     }
@@ -81,5 +84,5 @@ pub fn create_indexes(ns: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result
 
 /// Drops indexes on every shard: by a name, an array of names, keys, or all (`"*"`) but the one on `_id`.
 pub fn drop_indexes(ns: &str, which: &Json) -> Result<Json> {
-    Ok(json!({"nIndexesWas": indexes::drop_some(ns, which)?, "ok": 1}))
+    Ok(json!({"nIndexesWas": index_removal::drop_some(ns, which)?, "ok": 1}))
 }

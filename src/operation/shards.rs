@@ -1,7 +1,9 @@
 //! Administration of shards, databases and zones.
 
 use super::arguments::Arguments;
-use crate::catalog::shards::{self, AddOptions, Removal, check_may_change};
+use crate::catalog::cluster::check_may_change;
+use crate::catalog::shards::add::{self, AddOptions};
+use crate::catalog::shards::remove::{self, Removal};
 use crate::catalog::{cache, change, collections, databases, zones};
 use crate::migration::{MoveRequest, jobs, lost};
 use crate::pg::error::{Error, Result};
@@ -14,7 +16,7 @@ use serde_json::{Value as Json, json};
 /// Options: name, maxSize (MiB), user, password.
 ///
 /// # Errors
-/// `BadValue`; those of [`shards::add`].
+/// `BadValue`; those of [`add::add`].
 pub fn add(conn: &str, options: &Arguments<'_>) -> Result<Json> {
     let max_size_mb = match options.integer("maxSize")? {
         None | Some(0) => None,
@@ -27,7 +29,7 @@ pub fn add(conn: &str, options: &Arguments<'_>) -> Result<Json> {
     };
     let text = |name| options.text(name).map(str::to_owned);
     let options = AddOptions { name: text("name"), max_size_mb, user: text("user"), password: text("password") };
-    let name = shards::add(conn, &options)?;
+    let name = add::add(conn, &options)?;
     worker::wake_at_commit();
     Ok(json!({"shardAdded": name, "ok": 1}))
 }
@@ -43,7 +45,7 @@ pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
         worker::wake_at_commit();
         return Ok(answered);
     }
-    let (removal, databases) = shards::remove(name)?;
+    let (removal, databases) = remove::remove(name)?;
     worker::wake_at_commit();
     let note = "you need to move or drop these databases: docshard.move_primary(), docshard.drop_database()";
     let note = (!databases.is_empty()).then_some(note);

@@ -7,7 +7,8 @@ use super::options::FindOptions;
 use super::query::Query;
 use super::rows::RowStream;
 use super::statement::{Parameter, borrowed};
-use crate::catalog::{namespace, shards};
+use crate::catalog::cluster::check_router;
+use crate::catalog::namespace;
 use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
@@ -108,7 +109,7 @@ pub fn count(namespace: &str, query: &Query) -> Result<i64> {
 }
 
 fn source(namespace: &str, query: &Query, param: &mut impl FnMut(Parameter) -> String) -> Result<Option<String>> {
-    shards::check_router()?;
+    check_router()?;
     let name = namespace.split_once('.').map_or("", |(_, name)| name);
     let Some((name, has_namespace)) = COLLECTIONS.iter().find(|(known, _)| *known == name) else { return Ok(None) };
     let mut from = format!("FROM {} t WHERE true", sql::config_view(name));

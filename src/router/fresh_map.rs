@@ -4,8 +4,9 @@
 //! catalog's, once the move is over; until then the one that the decided move is about to make, which shards accept as
 //! soon as the recipient's part is committed, too.
 
+use crate::catalog::cache;
+use crate::catalog::cluster::check_router;
 use crate::catalog::model::Collection;
-use crate::catalog::{cache, shards};
 use crate::migration::foresight::Foreseen;
 use crate::migration::{jobs, recovery};
 use crate::pg::error::{Error, Result};
@@ -41,7 +42,7 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
         let known = cache::find(namespace)?;
         if known.is_none() {
             // At a shard every namespace is unknown, which must not read as empty.
-            shards::check_router()?;
+            check_router()?;
         }
         let assumed = known.as_ref().map(|c| c.revision);
         // A newer map than it was foreseen from is the better one.

@@ -1,0 +1,108 @@
+//! Drops secondary indexes.
+
+use super::change::refuse_while_building;
+use super::cluster::check_may_change;
+use super::model::{Collection, Index};
+use super::pending_drops::{self, Dropped};
+use super::{cache, change, namespace, undisturbed};
+use crate::pg::error::{Error, Result};
+use crate::store;
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::error::Kind;
+use docshard_core::query::index::IndexKeys;
+use serde_json::{Value as Json, json};
+
+/// Drops indexes everywhere: those of these names, that of these keys (an object), or all (`"*"`) but the one on `_id` and
+/// that of the shard key; answers how many there were, the one on `_id` included.
+///
+/// # Errors
+/// As [`drop`]; `TypeMismatch`.
+pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
+    check_may_change()?;
+    namespace::split(ns)?;
+    let collection = cache::get(ns)?;
+    let mut names: Vec<String> = Vec::new();
+    match which {
+        Json::String(all) if all == "*" => {
+            let droppable = collection.indexes.iter().filter(|index| !is_of_key(&collection, index));
+            names.extend(droppable.map(|index| index.name.clone()));
+        }
+        Json::String(name) => names.push(name.clone()),
+        Json::Array(list) => {
+            for name in list {
+                let wrong = || Error::new(Kind::TypeMismatch, "indexes are dropped by an array of their names");
+                names.push(name.as_str().ok_or_else(wrong)?.to_owned());
+            }
+        }
+        keys @ Json::Object(_) => names.push(named_by(&collection, keys)?),
+        _ => {
+            let message = "what to drop is the name of an index, its keys, an array of names, or \"*\"";
+            return Err(Error::new(Kind::TypeMismatch, message));
+        }
+    }
+    for name in &names {
+        drop(ns, name)?;
+    }
+    Ok(collection.count_of_indexes())
+}
+
+/// True for the index that stands for the shard key, which is a unique one if that is unique.
+fn is_of_key(collection: &Collection, index: &Index) -> bool {
+    !collection.key.is_in_order_of_id()
+        && index.is_of_key(&collection.key)
+        && (index.unique, index.hidden, index.expire_after_s) == (collection.unique, false, None)
+}
+
+fn undroppable() -> Error {
+    Error::new(Kind::CannotDropShardKeyIndex, "Cannot drop the only compatible index for this collection's shard key")
+}
+
+fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
+    let pattern = IndexKeys::parse(keys)?;
+    if pattern.is_of_id() {
+        return Ok("_id_".to_owned());
+    }
+    let same = collection.indexes.iter().filter(|index| index.keys.has_pattern_of(&pattern));
+    let found: Vec<&str> = same.map(|index| index.name.as_str()).collect();
+    match found.as_slice() {
+        [] if collection.key_index().is_some_and(|keys| keys.has_pattern_of(&pattern)) => Ok(pattern.default_name()),
+        [] => Err(Error::new(Kind::IndexNotFound, format!("can't find index with key: {keys}"))),
+        [name] => Ok((*name).to_owned()),
+        several => {
+            let message = format!("{} indexes found for key: {keys}", several.len());
+            let hint = format!("Identify it by its name instead: {}.", several.join(", "));
+            Err(Error::new(Kind::AmbiguousIndexKeyPattern, message).with_hint(hint))
+        }
+    }
+}
+
+/// Drops an index everywhere.
+///
+/// # Errors
+/// `IndexNotFound`, `InvalidOptions` for `_id_`, `CannotDropShardKeyIndex`, `NamespaceNotFound`.
+pub fn drop(ns: &str, name: &str) -> Result<()> {
+    check_may_change()?;
+    namespace::split(ns)?;
+    if name == "_id_" {
+        return Err(Error::new(Kind::InvalidOptions, "cannot drop _id index"));
+    }
+    let not_found = || Error::new(Kind::IndexNotFound, format!("index not found with name [{name}]"));
+    let known = cache::get(ns)?;
+    if !known.indexes.iter().any(|index| index.name == name) {
+        let is_of_key = known.key_index().is_some_and(|keys| keys.default_name() == name);
+        return Err(if is_of_key { undroppable() } else { not_found() });
+    }
+    let locked = undisturbed::lock(ns)?;
+    let collection = cache::get(ns)?;
+    let Some(index) = collection.indexes.iter().find(|index| index.name == name) else { return Err(not_found()) };
+    if is_of_key(&collection, index) {
+        return Err(undroppable());
+    }
+    refuse_while_building(locked.id, ns)?;
+    let shards: Vec<ShardId> = collection.placements.keys().copied().collect();
+    let late = pending_drops::drop_everywhere(&shards, Dropped::Index(index.id), &format!("the index {name} of {ns}"))?;
+    store::indexes::delete(index.id)?;
+    let details = if late.is_empty() { json!({"name": name}) } else { json!({"name": name, "pending": late}) };
+    change::log("dropIndex", Some(ns), &details)?;
+    change::touch(collection.id)
+}

@@ -1,0 +1,252 @@
+//! Adds a shard.
+//!
+//! Adding a shard makes a postgres_fdw server and a user mapping here, the extension there, and on every shard a server
+//! for every other one, through which chunks are pulled when they move. What is done on other nodes is idempotent and
+//! comes first; the catalog's row, in the caller's transaction, comes last: if adding fails half way, adding again goes
+//! on from there, and nothing refers to what was left.
+
+use super::connection_string::{
+    REACH_HINT, display_host, parse_connection, refuse_foreign_secrets, set, unreachable_shard, value,
+};
+use super::names::{LOCAL, check_name, server_name, service_name};
+use super::probe::{Probe, mark, node_of, probe};
+use super::servers::{Login, connect_shards, make_server};
+use crate::catalog::cluster::{self, check_may_change, cluster_id};
+use crate::catalog::{change, lost};
+use crate::pg::error::{Error, Result};
+use crate::pg::security::credentials;
+use crate::pg::spi::param::Param;
+use crate::pg::{server, spi};
+use crate::protocol::sql;
+use crate::remote::Session;
+use crate::store;
+use docshard_core::cluster::handshake;
+use docshard_core::error::Kind;
+use serde_json::json;
+
+/// Options of [`add`].
+#[derive(Debug, Default)]
+pub struct AddOptions {
+    /// the shard's name; made up if None
+    pub name: Option<String>,
+    /// how much it may hold, in MiB
+    pub max_size_mb: Option<i32>,
+    /// as whom to log in for this call: a superuser there, or the role that `docshard.accept_router` was told there
+    pub user: Option<String>,
+    /// with which password
+    pub password: Option<String>,
+}
+
+/// Adds a shard; answers its name. The same again is no change.
+///
+/// # Errors
+/// `HostUnreachable`, `IllegalOperation` (itself, the same database under another name), `OperationFailed` (wrong
+/// version, data of another cluster, a name that is taken), `BadValue`.
+pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
+    check_may_change()?;
+    if conn == LOCAL {
+        return add_local(options);
+    }
+    let (mut keywords, replica_set) = parse_connection(conn)?;
+    let here = spi::query("SELECT pg_catalog.current_database()::pg_catalog.text", &[])?;
+    let database = here.first().map(|row| row.text(0).to_owned()).unwrap_or_default();
+    if value(&keywords, "dbname").is_none() {
+        set(&mut keywords, "dbname", &database);
+    }
+    let caller = server::outer_user_name();
+    let user = options.user.as_deref().or(value(&keywords, "user")).unwrap_or(&caller).to_owned();
+    let password = options.password.as_deref().or(value(&keywords, "password")).map(str::to_owned);
+    keywords.retain(|(keyword, _)| keyword != "user" && keyword != "password");
+    let by_superuser = server::outer_user_is_superuser();
+    if !by_superuser {
+        refuse_foreign_secrets(&keywords, password.as_deref())?;
+    }
+    let mut login = keywords.clone();
+    set(&mut login, "user", &user);
+    if let Some(password) = &password {
+        set(&mut login, "password", password);
+    }
+
+    let mut session = Session::open_conninfo(&login, !by_superuser)
+        .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
+    let probe = probe(&mut session)?;
+    let wanted = options.name.clone().or(replica_set);
+    if let Some(existing) = existing(&mut session, &probe, wanted.as_deref())? {
+        stop_draining(&existing)?;
+        return Ok(existing);
+    }
+    let name = match wanted {
+        Some(name) => name,
+        None => store::shards::free_name()?.ok_or_else(|| Error::new(Kind::OperationFailed, "no name is left"))?,
+    };
+    check_name(&name)?;
+    cluster::register()?;
+    let id = store::shards::next_id()?;
+    let login = prepare_node(&mut session, &probe, &name, id, &user, password.as_deref())?;
+    drop(session);
+    make_server(&name, &keywords, &login)?;
+    connect_shards(&name, id, &keywords)?;
+
+    store::shards::insert(id, &name, &server_name(&name), &probe.identity.to_string(), options.max_size_mb)?;
+    change::log("addShard", None, &json!({"name": name, "host": display_host(&keywords)}))?;
+    change::announce();
+    if !probe.prepared_transactions {
+        pgrx::warning!(
+            "shard \"{name}\" allows no prepared transactions: a transaction can't write on it and another shard, and no \
+             chunk can move from or to it; preload docshard there, or set max_prepared_transactions, and restart it"
+        );
+    }
+    Ok(name)
+}
+
+/// Adding a shard that is being removed keeps it.
+fn stop_draining(name: &str) -> Result<()> {
+    if store::shards::set_draining(name, false)? {
+        change::log("removeShard.cancel", None, &json!({"shard": name}))?;
+        change::announce();
+    }
+    Ok(())
+}
+
+fn add_local(options: &AddOptions) -> Result<String> {
+    stop_draining(LOCAL)?;
+    store::shards::insert_local(LOCAL, options.max_size_mb)?;
+    change::log("addShard", None, &json!({"name": LOCAL}))?;
+    change::announce();
+    Ok(LOCAL.to_owned())
+}
+
+/// The name under which the database is a shard already, which its own mark says, as it stays the same wherever the database
+/// is restored; an error if database or name are taken otherwise.
+fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Result<Option<String>> {
+    if probe.identity == cluster::identity() {
+        return Err(Error::new(Kind::IllegalOperation, "cannot add this database as a shard: it is the router itself")
+            .with_hint("The router's own database is the shard \"local\"."));
+    }
+    if let Some(name) = mark(session, probe, cluster_id()?)?
+        && store::shards::exists(&name)?
+    {
+        if wanted.is_none_or(|wanted| wanted == name) {
+            note_node(&name, probe)?;
+            return Ok(Some(name));
+        }
+        let message = format!("the database is already a member of this cluster, as the shard \"{name}\"");
+        return Err(Error::new(Kind::IllegalOperation, message));
+    }
+    match wanted {
+        Some(name) if store::shards::exists(name)? => Err(Error::new(
+            Kind::OperationFailed,
+            format!("a shard named \"{name}\" already exists, with another database"),
+        )),
+        _ => Ok(None),
+    }
+}
+
+/// Notes for people which database a shard is, where the shard's server leads to it: pg_upgrade and a restore change that.
+///
+/// # Errors
+/// `OperationFailed` if the server leads to another database, of which this one is a copy.
+fn note_node(name: &str, probe: &Probe) -> Result<()> {
+    match node_of(&server_name(name)) {
+        None => Ok(()),
+        Some(identity) if identity == probe.identity => store::shards::set_node(name, &identity.to_string()),
+        Some(_) => Err(Error::new(
+            Kind::OperationFailed,
+            format!("a shard named \"{name}\" already exists, with another database, of which this one is a copy"),
+        )
+        .with_hint("docshard.set_shard_address() makes a shard's server lead to another address.")),
+    }
+}
+
+/// Makes the node a shard of this cluster: the extension, in our version, our service role, and our mark. A superuser's
+/// login is used for this alone; any other is the service role's itself.
+fn prepare_node(
+    session: &mut Session,
+    probe: &Probe,
+    name: &str,
+    id: i32,
+    user: &str,
+    password: Option<&str>,
+) -> Result<Login> {
+    let ours = env!("CARGO_PKG_VERSION");
+    let refuse = |message: String| Error::new(Kind::OperationFailed, message);
+    if probe.default_version.is_none() {
+        return Err(refuse("docshard is not installed on that node".to_owned())
+            .with_hint("Install the extension's files on that machine: make install."));
+    }
+    if let Some(theirs) = probe.version.as_deref().or(probe.default_version.as_deref())
+        && !handshake::works_with(theirs)
+    {
+        return Err(refuse(format!("the node has docshard {theirs}, which does not work with the router's {ours}"))
+            .with_hint("Install the router's version there, and run ALTER EXTENSION docshard UPDATE."));
+    }
+    if probe.encoding != "UTF8" {
+        return Err(refuse(format!("the database's encoding is {}, it must be UTF8", probe.encoding)));
+    }
+    if probe.version.is_none() {
+        if !probe.superuser {
+            return Err(refuse("the database does not have the extension docshard".to_owned()).with_hint(
+                "Only a superuser can create it: log in as one for add_shard, or create it there and run \
+                 docshard.accept_router(role).",
+            ));
+        }
+        session.execute("CREATE EXTENSION IF NOT EXISTS docshard CASCADE")?;
+    }
+    let sample = sql::pack("'{\"n\": 12345.678, \"s\": \"x\"}'");
+    let rows = session.query(
+        &format!(
+            "SELECT (SELECT cluster_id::text FROM docshard_data.node), (SELECT shard FROM docshard_data.node), \
+               ({}), encode({sample}, 'hex'), (SELECT count(*) FROM docshard_data.placement)",
+            store::collections::COUNT
+        ),
+        &[],
+    )?;
+    let not_a_shard = || refuse("the node does not answer as a shard".to_owned());
+    let row = rows.first().ok_or_else(not_a_shard)?;
+    let (collections, placements) = row.i64(2).zip(row.i64(4)).ok_or_else(not_a_shard)?;
+    if let (Some(cluster), Some(shard)) = (row.text(0), row.text(1)) {
+        if cluster != cluster_id()?.to_string() {
+            return Err(refuse(format!("the database is the shard \"{shard}\" of another docshard cluster"))
+                .with_hint("Remove it from that cluster first: docshard.remove_shard()."));
+        }
+        lost::refuse_returned(&probe.identity.to_string(), shard, placements > 0)?;
+        if shard != name {
+            return Err(refuse(format!(
+                "the database was the shard \"{shard}\" of this cluster; add it under that name"
+            )));
+        }
+    }
+    if collections > 0 {
+        return Err(refuse("the database is a router with collections of its own".to_owned()));
+    }
+    let ours = spi::query(&format!("SELECT encode({sample}, 'hex')"), &[])?;
+    if ours.first().is_none_or(|here| Some(here.text(0)) != row.text(3)) {
+        return Err(refuse("the node stores jsonb differently: it has another processor architecture".to_owned()));
+    }
+    let login = if probe.superuser {
+        let login = Login { user: service_name(id)?, password: Some(credentials::random_password()?) };
+        let verifier = credentials::scram_verifier(login.password.as_deref().unwrap_or_default())?;
+        // The verifier is not for a log either.
+        session.execute("SET log_parameter_max_length = 0; SET log_parameter_max_length_on_error = 0")?;
+        session.query("SELECT docshard.accept_router($1, $2)", &[Param::Text(&login.user), Param::Text(&verifier)])?;
+        login
+    } else {
+        let accepted = session.query("SELECT pg_catalog.has_schema_privilege('docshard_data', 'CREATE')", &[])?;
+        if accepted.first().and_then(|row| row.bool(0)) != Some(true) {
+            return Err(refuse(format!("the database has not accepted a router as \"{user}\"")).with_hint(format!(
+                "A superuser runs SELECT docshard.accept_router('{user}') there, or log in as one for add_shard."
+            )));
+        }
+        Login { user: user.to_owned(), password: password.map(str::to_owned) }
+    };
+    session.query(
+        "INSERT INTO docshard_data.node (cluster_id, shard, router, epoch) VALUES ($1, $2, $3, $4)",
+        &[
+            Param::Int8(cluster_id()?),
+            Param::Text(name),
+            Param::Text(&cluster::identity().to_string()),
+            Param::Int8(cluster::coordinator()?.epoch),
+        ],
+    )?;
+    Ok(login)
+}

@@ -1,0 +1,82 @@
+//! How administrators write where a shard is: libpq's connection strings, and MongoDB's.
+
+use crate::pg::error::{Error, Result};
+use crate::remote;
+use docshard_core::error::Kind;
+
+pub(in crate::catalog) type Keywords = Vec<(String, String)>;
+
+/// A connection string as libpq options: libpq's own forms, or MongoDB's `name/host1:port,host2:port`, whose name is
+/// the second answer.
+pub(in crate::catalog) fn parse_connection(conn: &str) -> Result<(Keywords, Option<String>)> {
+    let mongodb = !conn.contains('=') && !conn.contains("://");
+    let Some((name, hosts)) = conn.split_once('/').filter(|_| mongodb) else {
+        return Ok((remote::parse_conninfo(conn)?, None));
+    };
+    let mut names = Vec::new();
+    let mut ports = Vec::new();
+    for host in hosts.split(',') {
+        let (host, port) = host.rsplit_once(':').unwrap_or((host, "5432"));
+        // Not even a login: what follows "@" is the host in MongoDB's other form, and messages name the host.
+        if host.is_empty() || host.contains('@') || port.parse::<u16>().is_err() {
+            return Err(Error::new(Kind::FailedToParse, "malformed connection string")
+                .with_hint("MongoDB's form is name/host1:port,host2:port; libpq's forms are fine too."));
+        }
+        names.push(host);
+        ports.push(port);
+    }
+    let mut keywords = vec![("host".to_owned(), names.join(",")), ("port".to_owned(), ports.join(","))];
+    if names.len() > 1 {
+        keywords.push(("target_session_attrs".to_owned(), "read-write".to_owned()));
+    }
+    Ok((keywords, Some(name.to_owned())))
+}
+
+pub(in crate::catalog) fn value<'a>(keywords: &'a Keywords, name: &str) -> Option<&'a str> {
+    keywords.iter().find(|(keyword, _)| keyword == name).map(|(_, value)| value.as_str())
+}
+
+pub(in crate::catalog) fn set(keywords: &mut Keywords, name: &str, value: &str) {
+    keywords.retain(|(keyword, _)| keyword != name);
+    keywords.push((name.to_owned(), value.to_owned()));
+}
+
+/// Where a shard is, for people.
+pub(in crate::catalog) fn display_host(keywords: &Keywords) -> String {
+    let host = value(keywords, "host").or(value(keywords, "hostaddr")).unwrap_or("[local]");
+    let port = value(keywords, "port").unwrap_or("5432");
+    format!("{host}:{port}/{}", value(keywords, "dbname").unwrap_or(""))
+}
+
+/// Who is no superuser here may use no files, identities or services of this server to log in elsewhere.
+pub(in crate::catalog) fn refuse_foreign_secrets(keywords: &Keywords, password: Option<&str>) -> Result<()> {
+    if password.is_none_or(str::is_empty) {
+        return Err(Error::new(Kind::Unauthorized, "a password is required to add a shard")
+            .with_hint("Only a superuser may add a shard without one; give \"user\" and \"password\" as options."));
+    }
+    refuse_foreign_options(keywords)
+}
+
+/// The part of that which concerns where a shard is.
+pub(in crate::catalog) fn refuse_foreign_options(keywords: &Keywords) -> Result<()> {
+    const ALLOWED: &[&str] =
+        &["host", "hostaddr", "port", "dbname", "sslmode", "connect_timeout", "target_session_attrs"];
+    match keywords.iter().find(|(keyword, _)| !ALLOWED.contains(&keyword.as_str())) {
+        None => Ok(()),
+        Some((keyword, _)) => Err(Error::new(
+            Kind::Unauthorized,
+            format!("only a superuser may use the connection option \"{keyword}\" for a shard"),
+        )),
+    }
+}
+
+pub(in crate::catalog) const REACH_HINT: &str =
+    "The router connects with libpq: check host, port, dbname, user and password, and pg_hba.conf there.";
+
+pub(in crate::catalog) fn unreachable_shard(error: Error) -> Error {
+    if error.sqlstate.starts_with(b"08") || error.sqlstate.starts_with(b"28") || error.sqlstate.starts_with(b"3D") {
+        let core = Error::new(Kind::HostUnreachable, error.message);
+        return Error { context: error.context, ..core };
+    }
+    error
+}

@@ -1,0 +1,61 @@
+//! What a node tells of itself before it is a shard.
+
+use crate::pg::error::{Error, Result};
+use crate::pg::server;
+use crate::pg::spi::param::Param;
+use crate::remote::{Row, Session};
+use docshard_core::cluster::standing::Identity;
+use docshard_core::error::Kind;
+
+/// What a node tells of itself.
+pub(super) struct Probe {
+    pub(super) identity: Identity,
+    /// the extension's version that is installed there; None if its files are missing
+    pub(super) default_version: Option<String>,
+    /// that of the extension in the database
+    pub(super) version: Option<String>,
+    pub(super) encoding: String,
+    pub(super) prepared_transactions: bool,
+    /// whoever logged in is a superuser there
+    pub(super) superuser: bool,
+}
+
+pub(super) fn probe(session: &mut Session) -> Result<Probe> {
+    let rows = session.query(
+        "SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()), d.oid::pg_catalog.int8, \
+           (SELECT default_version FROM pg_catalog.pg_available_extensions WHERE name = 'docshard'), \
+           (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
+           pg_encoding_to_char(d.encoding)::text, current_setting('max_prepared_transactions') <> '0', \
+           current_setting('is_superuser') = 'on' \
+         FROM pg_catalog.pg_database d WHERE datname = current_database()",
+        &[],
+    )?;
+    let decode = |row: &Row| {
+        Some(Probe {
+            // PostgreSQL shows the unsigned number as a signed one.
+            identity: Identity { system: row.i64(0)?.cast_unsigned(), database: u32::try_from(row.i64(1)?).ok()? },
+            default_version: row.text(2).map(str::to_owned),
+            version: row.text(3).map(str::to_owned),
+            encoding: row.text(4)?.to_owned(),
+            prepared_transactions: row.bool(5)?,
+            superuser: row.bool(6)?,
+        })
+    };
+    let unknown = || Error::new(Kind::InternalError, "the node does not know its database");
+    rows.first().and_then(decode).ok_or_else(unknown)
+}
+
+/// The database that a server leads to; None if there is none, or it cannot be reached.
+pub(super) fn node_of(server: &str) -> Option<Identity> {
+    let mut session = Session::open(server::foreign_server_oid(server)?).ok()?;
+    Some(probe(&mut session).ok()?.identity)
+}
+
+/// The name of a shard of this cluster, as its own table docshard_data.node has it; None if the database is none.
+pub(super) fn mark(session: &mut Session, probe: &Probe, cluster: i64) -> Result<Option<String>> {
+    if probe.version.is_none() {
+        return Ok(None);
+    }
+    let rows = session.query("SELECT shard FROM docshard_data.node WHERE cluster_id = $1", &[Param::Int8(cluster)])?;
+    Ok(rows.first().and_then(|row| row.text(0)).map(str::to_owned))
+}

@@ -1,0 +1,137 @@
+//! Removes a shard: drained first, or lost for good.
+
+use super::names::puller_name;
+use crate::catalog::cluster::check_may_change;
+use crate::catalog::model::{Place, Shard};
+use crate::catalog::nodes::call_on;
+use crate::catalog::{cache, change, zones};
+use crate::ownership::access;
+use crate::pg::error::{Error, Result};
+use crate::protocol::Call;
+use crate::protocol::access::{DisconnectShard, LeaveCluster};
+use crate::protocol::table::DropTable;
+use crate::remote::Session;
+use crate::store;
+use docshard_core::error::Kind;
+use serde_json::json;
+use std::rc::Rc;
+
+/// How far a removal is.
+#[derive(Debug)]
+pub enum Removal {
+    /// draining has begun
+    Started,
+    /// so much is left
+    Ongoing {
+        /// chunks
+        chunks: i64,
+    },
+    /// the shard is gone
+    Completed,
+}
+
+/// Removes a shard: the first call begins to drain it, later ones tell how far it is, the last one removes it. The
+/// second answer names the databases whose primary shard it is: they must be moved or dropped by hand.
+///
+/// # Errors
+/// `ShardNotFound`, `IllegalOperation` for the last shard, `ZoneStillInUse` for the last one of a zone with ranges.
+pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
+    check_may_change()?;
+    zones::lock()?;
+    let shard = cache::shard_named(name)?;
+    store::shards::lock_all()?;
+    let databases = store::databases::of_primary(shard.id)?;
+    if !shard.draining {
+        check_dispensable(&shard)?;
+        store::shards::set_draining(name, true)?;
+        change::log("removeShard.start", None, &json!({"shard": name}))?;
+        change::announce();
+        return Ok((Removal::Started, databases));
+    }
+    let chunks = store::chunks::count_of_shard(shard.id)? + store::migrations::count_unfinished_at(shard.id)?;
+    if chunks > 0 || !databases.is_empty() {
+        return Ok((Removal::Ongoing { chunks }, databases));
+    }
+    take_away(&shard)?;
+    change::log("removeShard", None, &json!({"shard": name}))?;
+    change::announce();
+    Ok((Removal::Completed, databases))
+}
+
+/// The shard of that name, which may be removed; with it, the zones and all shards are locked.
+///
+/// # Errors
+/// As [`remove`], whatever the shard has.
+pub fn begin_removal(name: &str) -> Result<Rc<Shard>> {
+    check_may_change()?;
+    zones::lock()?;
+    let shard = cache::shard_named(name)?;
+    store::shards::lock_all()?;
+    check_dispensable(&shard)?;
+    Ok(shard)
+}
+
+/// Refuses the last shard, and the last one of a zone that has ranges.
+fn check_dispensable(shard: &Shard) -> Result<()> {
+    if store::shards::count_others(shard.id)? == 0 {
+        return Err(Error::new(Kind::IllegalOperation, "Operation not allowed because it would remove the last shard"));
+    }
+    if let Some(zone) = zones::depending_on(shard.id)?.first() {
+        return Err(Error::new(
+            Kind::ZoneStillInUse,
+            format!("{} is the last shard of the zone '{zone}', which has ranges of keys", shard.name),
+        )
+        .with_hint("Add another shard to the zone, or remove its ranges: docshard.zone_ranges lists them."));
+    }
+    Ok(())
+}
+
+/// Forgets a shard that is lost, and what this router decided and cannot tell it. Of the others, those that cannot be reached keep
+/// a server that leads nowhere.
+///
+/// # Errors
+/// Internal ones.
+pub fn forget_lost(shard: &Shard) -> Result<()> {
+    let Some(server) = &shard.server else { return Ok(()) };
+    store::transactions::delete_of_server(server)?;
+    store::rotation::delete(server)?;
+    let puller = puller_name(shard.id)?;
+    for other in cache::shards()?.values().filter(|other| other.id != shard.id) {
+        let Place::Remote(oid) = other.place else { continue };
+        let _ =
+            Session::open(oid).and_then(|mut session| DisconnectShard { server, puller: &puller }.call(&mut session));
+    }
+    store::shards::delete(shard.id)?;
+    access::disconnect_shard(server, &puller)
+}
+
+/// Takes back what [`add`] made; the shard has no document left.
+fn take_away(shard: &Shard) -> Result<()> {
+    let placed = store::placements::delete_of_shard(shard.id)?;
+    if let (Place::Remote(oid), Some(server)) = (shard.place, &shard.server) {
+        // Not in this transaction: it drops the server, through which the shard would be told to commit. Should it roll
+        // back, the tables that are gone were empty, and the same call again goes on.
+        let mut session = Session::open(oid)?;
+        session.execute("BEGIN; SET LOCAL lock_timeout = '10s'")?;
+        for &collection in &placed {
+            DropTable { collection }.call(&mut session)?;
+            change::touch(collection)?;
+        }
+        LeaveCluster {}.call(&mut session)?;
+        session.execute("COMMIT")?;
+        let puller = puller_name(shard.id)?;
+        for other in cache::shards()?.values().filter(|other| other.id != shard.id) {
+            let Place::Remote(oid) = other.place else { continue };
+            DisconnectShard { server, puller: &puller }.call(&mut Session::open(oid)?)?;
+        }
+        store::shards::delete(shard.id)?;
+        access::disconnect_shard(server, &puller)?;
+    } else {
+        for &collection in &placed {
+            call_on(shard, &DropTable { collection })?;
+            change::touch(collection)?;
+        }
+        store::shards::delete(shard.id)?;
+    }
+    Ok(())
+}
