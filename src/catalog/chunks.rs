@@ -2,7 +2,7 @@
 //! changes.
 
 use super::change::{self, Locked};
-use super::undisturbed;
+use super::move_exclusion;
 use crate::pg::error::{Error, Result};
 use crate::store::{chunks, collections};
 use docshard_core::cluster::chunk_map::Chunk;
@@ -13,17 +13,17 @@ use serde_json::json;
 /// Locks a sharded collection once none of its chunks is being moved.
 ///
 /// # Errors
-/// `NamespaceNotSharded`; those of [`undisturbed::lock`].
+/// `NamespaceNotSharded`; those of [`move_exclusion::lock`].
 pub fn lock(namespace: &str) -> Result<(Locked, KeyPattern)> {
-    with_pattern(namespace, undisturbed::lock(namespace)?)
+    with_pattern(namespace, move_exclusion::lock(namespace)?)
 }
 
 /// As [`lock`], without waiting for moves.
 ///
 /// # Errors
-/// `NamespaceNotSharded`; those of [`undisturbed::lock_now`].
+/// `NamespaceNotSharded`; those of [`move_exclusion::lock_now`].
 pub fn lock_now(namespace: &str) -> Result<(Locked, KeyPattern)> {
-    with_pattern(namespace, undisturbed::lock_now(namespace)?)
+    with_pattern(namespace, move_exclusion::lock_now(namespace)?)
 }
 
 fn with_pattern(namespace: &str, locked: Locked) -> Result<(Locked, KeyPattern)> {

@@ -5,7 +5,7 @@ use super::cluster::check_may_change;
 use super::model::Collection;
 use super::nodes::call_on_all;
 use super::pending_drops::{self, Dropped};
-use super::{cache, change, databases, namespace, undisturbed, zones};
+use super::{cache, change, databases, move_exclusion, namespace, zones};
 use crate::pg::error::{Error, Result};
 use crate::protocol::table::CreateTable;
 use crate::store::collections::Locked;
@@ -130,7 +130,7 @@ pub fn drop(name: &str) -> Result<bool> {
 /// As [`drop`], and its zones' ranges stay.
 pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
     namespace::split(name)?;
-    let locked = match undisturbed::lock(name) {
+    let locked = match move_exclusion::lock(name) {
         Err(error) if error.sqlstate == Kind::NamespaceNotFound.sqlstate().as_bytes() => return Ok(false),
         locked => locked?,
     };

@@ -34,28 +34,28 @@ pub struct Scope {
 }
 
 /// What is here to be taken apart.
-struct Found {
+struct Target {
     cluster: i64,
     /// the shard of another database's cluster that this one is
     shard: Option<String>,
     collections: i64,
 }
 
-impl Found {
+impl Target {
     fn confirmation(&self) -> String {
         format!("{:016x}", self.cluster)
     }
 }
 
-fn look() -> Result<Found> {
+fn look() -> Result<Target> {
     let marks = spi::query(
         "SELECT cluster_id, shard, (SELECT pg_catalog.count(*) FROM docshard_data.placement) FROM docshard_data.node",
         &[],
     )?;
     Ok(match marks.first() {
-        Some(row) => Found { cluster: row.i64(0), shard: Some(row.text(1).to_owned()), collections: row.i64(2) },
+        Some(row) => Target { cluster: row.i64(0), shard: Some(row.text(1).to_owned()), collections: row.i64(2) },
         None => {
-            Found { cluster: cluster::coordinator()?.cluster, shard: None, collections: store::collections::count()? }
+            Target { cluster: cluster::coordinator()?.cluster, shard: None, collections: store::collections::count()? }
         }
     })
 }
@@ -69,8 +69,8 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     if !server::outer_user_is_superuser() && server::outer_user() != user::extension_owner()? {
         return Err(Error::new(Kind::Unauthorized, "only a superuser may take a cluster apart"));
     }
-    let found = look()?;
-    let others: Vec<Rc<Shard>> = match (&found.shard, scope.shards) {
+    let target = look()?;
+    let others: Vec<Rc<Shard>> = match (&target.shard, scope.shards) {
         (None, true) => {
             let mut others: Vec<_> = cache::shards()?.values().filter(|s| s.place != Place::Local).cloned().collect();
             others.sort_by_key(|shard| shard.id);
@@ -91,12 +91,12 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     let Some(confirm) = confirm else {
         return Ok(json!({
             "msg": "all documents of these databases would be dropped: call it again with the confirmation",
-            "confirm": found.confirmation(),
-            "role": if found.shard.is_some() { "shard" } else { "router" },
-            "shard": found.shard, "shards": names, "collections": found.collections, "ok": 1,
+            "confirm": target.confirmation(),
+            "role": if target.shard.is_some() { "shard" } else { "router" },
+            "shard": target.shard, "shards": names, "collections": target.collections, "ok": 1,
         }));
     };
-    if confirm != found.confirmation() {
+    if confirm != target.confirmation() {
         return Err(Error::new(Kind::BadValue, "this is not the identity of the cluster that would be taken apart")
             .with_hint("docshard.dismantle() without arguments tells what would be lost, and the identity."));
     }
@@ -104,9 +104,9 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
         let message = "a cluster cannot be taken apart inside a transaction block";
         return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
     }
-    if found.shard.is_some() {
-        let token = cluster_token(&found);
-        refuse_prepared(&token, found.cluster)?;
+    if target.shard.is_some() {
+        let token = cluster_token(&target);
+        refuse_prepared(&token, target.cluster)?;
         let before = with_lock_timeout()?;
         node::dismantle(true)?;
         restore_lock_timeout(&before)?;
@@ -114,8 +114,8 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     }
     let before = with_lock_timeout()?;
     stop_moves()?;
-    let unreachable = dismantle_others(&found, &others, scope)?;
-    dismantle_here(&found)?;
+    let unreachable = dismantle_others(&target, &others, scope)?;
+    dismantle_here(&target)?;
     restore_lock_timeout(&before)?;
     Ok(if unreachable.is_empty() {
         json!({"msg": "the cluster is taken apart", "ok": 1})
@@ -127,8 +127,8 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     })
 }
 
-fn cluster_token(found: &Found) -> String {
-    format!("{:016x}", found.cluster)
+fn cluster_token(target: &Target) -> String {
+    format!("{:016x}", target.cluster)
 }
 
 /// What a transaction that was prepared for the cluster is named like, of clients and of moves.
@@ -184,7 +184,7 @@ fn stop_moves() -> Result<()> {
 }
 
 /// Dismantles the shards; answers those that could not be reached.
-fn dismantle_others(found: &Found, others: &[Rc<Shard>], scope: Scope) -> Result<Vec<String>> {
+fn dismantle_others(target: &Target, others: &[Rc<Shard>], scope: Scope) -> Result<Vec<String>> {
     let mut sessions = Vec::new();
     let mut unreachable = Vec::new();
     // All are reached before one is touched.
@@ -205,7 +205,7 @@ fn dismantle_others(found: &Found, others: &[Rc<Shard>], scope: Scope) -> Result
     }
     for (name, session) in &mut sessions {
         let named = |error: Error| error.with_context(format!("shard \"{name}\""));
-        roll_back_prepared(session, found).map_err(named)?;
+        roll_back_prepared(session, target).map_err(named)?;
         let dismantle = DismantleNode::statement();
         session.execute(&format!("BEGIN; SET LOCAL lock_timeout = '10s'; {dismantle}; COMMIT")).map_err(named)?;
     }
@@ -213,8 +213,8 @@ fn dismantle_others(found: &Found, others: &[Rc<Shard>], scope: Scope) -> Result
 }
 
 /// Rolls back what the cluster has prepared in a session's database. Documents that it holds are to be dropped in any case.
-fn roll_back_prepared(session: &mut Session, found: &Found) -> Result<()> {
-    let [one, other] = prepared_names(&cluster_token(found), found.cluster);
+fn roll_back_prepared(session: &mut Session, target: &Target) -> Result<()> {
+    let [one, other] = prepared_names(&cluster_token(target), target.cluster);
     let rows = session.query(
         "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
          AND (pg_catalog.starts_with(gid, $1) OR pg_catalog.starts_with(gid, $2))",
@@ -227,12 +227,12 @@ fn roll_back_prepared(session: &mut Session, found: &Found) -> Result<()> {
 }
 
 /// Dismantles the router's own database, and makes it a new cluster.
-fn dismantle_here(found: &Found) -> Result<()> {
+fn dismantle_here(target: &Target) -> Result<()> {
     let local: Option<Oid> = server::foreign_server_oid(&server_name(LOCAL));
     if let Some(local) = local
         && let Ok(mut session) = Session::open(local)
     {
-        roll_back_prepared(&mut session, found)?;
+        roll_back_prepared(&mut session, target)?;
     }
     let shards = cache::shards()?;
     store::clear()?;
@@ -245,7 +245,7 @@ fn dismantle_here(found: &Found) -> Result<()> {
     node::dismantle(true)?;
     store::shards::insert_local(LOCAL, None)?;
     cluster::renew()?;
-    change::log("dismantle", None, &json!({"cluster": found.confirmation()}))?;
+    change::log("dismantle", None, &json!({"cluster": target.confirmation()}))?;
     change::announce();
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::change::refuse_while_building;
 use super::cluster::check_may_change;
 use super::model::{Collection, Index};
 use super::pending_drops::{self, Dropped};
-use super::{cache, change, namespace, undisturbed};
+use super::{cache, change, move_exclusion, namespace};
 use crate::pg::error::{Error, Result};
 use crate::store;
 use docshard_core::cluster::chunk_map::ShardId;
@@ -92,7 +92,7 @@ pub fn drop(ns: &str, name: &str) -> Result<()> {
         let is_of_key = known.key_index().is_some_and(|keys| keys.default_name() == name);
         return Err(if is_of_key { undroppable() } else { not_found() });
     }
-    let locked = undisturbed::lock(ns)?;
+    let locked = move_exclusion::lock(ns)?;
     let collection = cache::get(ns)?;
     let Some(index) = collection.indexes.iter().find(|index| index.name == name) else { return Err(not_found()) };
     if is_of_key(&collection, index) {

@@ -3,7 +3,7 @@
 use super::index_options::IndexOptions;
 use super::model::Collection;
 use super::nodes::call_on_all;
-use super::{cache, change, collections, duplicate, namespace, undisturbed};
+use super::{cache, change, collections, duplicate, move_exclusion, namespace};
 use crate::pg::error::{Error, Result};
 use crate::pg::process;
 use crate::protocol::table::CreateIndex;
@@ -127,7 +127,7 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
     if let Some(existing) = conflicting(&*cache::get(ns)?, &name, &keys, options)? {
         return Ok(Drafted::Exists(existing));
     }
-    let locked = undisturbed::lock(ns)?;
+    let locked = move_exclusion::lock(ns)?;
     // Under the lock, so that no shard that gets the collection meanwhile is missed.
     let collection = cache::get(ns)?;
     if let Some(existing) = conflicting(&collection, &name, &keys, options)? {

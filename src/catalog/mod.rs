@@ -4,7 +4,7 @@
 //! * [`model`]: what a router knows of a collection; [`cache`] keeps it and notices changes.
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
 //! * [`contacts`]: what is said at a shard first, and how far each shard is known to have come.
-//! * [`undisturbed`]: the same for changes that wait until no chunk moves.
+//! * [`move_exclusion`]: the same for changes that wait until no chunk moves.
 //! * [`cluster`]: which database is the cluster's router, and whether this one is.
 //! * [`history`]: how long the past is kept.
 //! * [`grants`]: who may read and write which collections.
@@ -43,6 +43,7 @@ pub mod indexes;
 pub mod last_sizes;
 pub mod lost;
 pub mod model;
+pub mod move_exclusion;
 pub mod namespace;
 pub mod nodes;
 pub mod pending_drops;
@@ -54,5 +55,4 @@ pub mod shards;
 pub mod sizes;
 pub mod survey;
 pub mod takeover;
-pub mod undisturbed;
 pub mod zones;

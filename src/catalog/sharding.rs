@@ -4,7 +4,7 @@ use super::change::refuse_while_building;
 use super::collections::{drop_but_zones, insert_row, lay_out};
 use super::model::{Collection, Index, Shard};
 use super::nodes::{call_on, query_on, run_on};
-use super::{cache, change, databases, indexes, namespace, settings, undisturbed, zones};
+use super::{cache, change, databases, indexes, move_exclusion, namespace, settings, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::protocol::sql;
@@ -158,7 +158,7 @@ fn shard_existing(
     zones: &ZoneMap,
 ) -> Result<bool> {
     let name = &collection.namespace;
-    let locked = undisturbed::lock(name)?;
+    let locked = move_exclusion::lock(name)?;
     refuse_while_building(locked.id, name)?;
     // Under the lock: it may have moved since it was looked up.
     let collection = &*cache::get(name)?;

@@ -4,7 +4,7 @@ use super::abort::{Aborted, abort};
 use super::request::{MoveRequest, MoveResult, RangeRequest};
 use super::{coordinator, range, recovery};
 use crate::catalog::cluster;
-use crate::catalog::undisturbed::ABORT;
+use crate::catalog::move_exclusion::ABORT;
 use crate::pg::error::{Error, Result};
 use crate::pg::process::job;
 use crate::storage::lock::{self, Mode, Tag};

@@ -7,7 +7,7 @@ use super::shard::Remote;
 use crate::catalog::cluster::cluster_id;
 use crate::catalog::model::{Collection, Shard};
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
-use crate::catalog::{cache, change, undisturbed};
+use crate::catalog::{cache, change, move_exclusion};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
@@ -220,7 +220,7 @@ pub(super) fn register(request: &MoveRequest, prepared: Prepared) -> Result<Regi
         // Who asked for the move may itself hold a lock, and cannot be told to wait for us.
         spi::query("SELECT set_config('lock_timeout', '10s', true)", &[])?;
         let collection = change::lock(&request.namespace)?;
-        if !undisturbed::try_share(collection.id) {
+        if !move_exclusion::try_share(collection.id) {
             return Ok(None);
         }
         change::refuse_while_building(collection.id, &request.namespace)?;
