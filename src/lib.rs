@@ -1,7 +1,8 @@
 //! docshard: shards collections of jsonb documents over PostgreSQL nodes.
 //!
 //! Layers, each using only what stands above it: `docshard_core` (pure) · [`pg`], [`protocol`], [`storage`], [`remote`] (the edges, with
-//! all `unsafe`) · [`store`], [`ownership`], [`catalog`], [`router`], … (the cluster) · [`api`] (the face).
+//! all `unsafe`) · [`store`], [`ownership`], [`catalog`], [`router`], … (the cluster) · [`operation`] · [`command`],
+//! [`api`] (the faces).
 
 pub mod api;
 pub mod balancer;

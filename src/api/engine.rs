@@ -1,5 +1,6 @@
 //! The document engine as SQL functions: what the statements that routers send to shards are made of.
 
+use super::run;
 use crate::pg::datum::json::parse as json;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Error;
@@ -27,52 +28,47 @@ pub(super) fn document(doc: &RawJsonb) -> Result<raw::RawObject<'_>> {
 /// True if the document matches the filter.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 10, requires = ["schemas"])]
 fn matches(doc: RawJsonb, filter: &str, fcinfo: pg_sys::FunctionCallInfo) -> bool {
-    let run = || -> Result<bool> {
+    run(|| {
         let filter = compiled(fcinfo, filter, |text| -> Result<Filter> { Ok(Filter::read(&json(text)?)?) })?;
         Ok(filter.evaluate(document(&doc)?)?)
-    };
-    run().unwrap_or_else(|e| e.raise())
+    })
 }
 
 /// The document with the projected fields alone.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 50, requires = ["schemas"])]
 fn project(doc: RawJsonb, projection: &str, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
-    let run = || -> Result<RawJsonb> {
+    run(|| {
         let projection =
             compiled(fcinfo, projection, |text| -> Result<Projection> { Ok(Projection::read(&json(text)?)?) })?;
         Ok(RawJsonb::from_bytes(&projection.apply(document(&doc)?)?))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    })
 }
 
 /// The key that the document sorts by.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn sort_key(doc: RawJsonb, sort: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
-    let run = || -> Result<Vec<u8>> {
+    run(|| {
         let sort = compiled(fcinfo, sort, |text| -> Result<Sort> { Ok(Sort::read(&json(text)?)?) })?;
         Ok(sort.key_of(document(&doc)?))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    })
 }
 
 /// What the document sorts by in one field of a sort, as an index stores it.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn sort_field_key(doc: RawJsonb, sort: &str, field: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
-    let run = || -> Result<Vec<u8>> {
+    run(|| {
         let sort = compiled(fcinfo, sort, |text| -> Result<Sort> { Ok(Sort::read(&json(text)?)?) })?;
         Ok(sort.field_key_of(document(&doc)?, usize::try_from(field).unwrap_or(usize::MAX)))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    })
 }
 
 /// The document's shard key.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn shard_key(doc: RawJsonb, pattern: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
-    let run = || -> Result<Vec<u8>> {
+    run(|| {
         let pattern = compiled(fcinfo, pattern, |text| -> Result<KeyPattern> { Ok(KeyPattern::parse(&json(text)?)?) })?;
         Ok(pattern.key_of(document(&doc)?)?)
-    };
-    run().unwrap_or_else(|e| e.raise())
+    })
 }
 
 /// The updated document; null if nothing changes. An ERROR if a `fixed` path would change.
@@ -83,12 +79,11 @@ fn apply_update(
     fixed: Array<'_, &str>,
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> Option<RawJsonb> {
-    let run = || -> Result<Option<RawJsonb>> {
+    run(|| {
         let update = compiled(fcinfo, update, |text| -> Result<Update> { Ok(update::read(&json(text)?)?) })?;
         let fixed: Vec<String> = fixed.iter().flatten().map(str::to_owned).collect();
         Ok(update.apply(document(&doc)?, &fixed)?.map(|bytes| RawJsonb::from_bytes(&bytes)))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    })
 }
 
 /// True if the documents differ at one of the paths, which are a shard key's.

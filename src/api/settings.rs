@@ -1,10 +1,9 @@
 //! The cluster's settings.
 
-use super::required;
+use super::{answer, required};
 use crate::catalog::cluster::check_may_change;
 use crate::catalog::settings;
 use crate::pg::datum::json::Json;
-use crate::pg::error::Result;
 use crate::pg::process;
 use pgrx::prelude::*;
 use serde_json::json;
@@ -12,12 +11,11 @@ use serde_json::json;
 /// Sets a setting of the cluster; null goes back to the default. The view docshard.settings describes them.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn set_setting(name: Option<&str>, value: Option<&str>) -> Json {
-    let run = || -> Result<Json> {
+    answer(|| {
         let name = required(name, "name")?;
         check_may_change()?;
         settings::set(name, value)?;
         process::wake_at_commit();
-        Ok(Json(json!({"name": name, "value": value, "ok": 1}).to_string()))
-    };
-    run().unwrap_or_else(|e| e.raise())
+        Ok(json!({"name": name, "value": value, "ok": 1}))
+    })
 }

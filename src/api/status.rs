@@ -116,14 +116,13 @@ fn node_health() -> String {
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, requires = ["schemas"])]
 fn bound_json(pattern: Option<&str>, bound: Option<&[u8]>) -> Json {
     given!(bound);
-    let run = || -> Result<Json> {
+    run(|| {
         let pattern = match pattern {
             Some(text) => KeyPattern::parse(&json::parse(text)?)?,
             None => KeyPattern::unsharded(),
         };
         Ok(Json(pattern.bound_to_json(bound).to_string()))
-    };
-    run().unwrap_or_else(|e| e.raise())
+    })
 }
 
 /// Every setting: what the view docshard.settings shows.

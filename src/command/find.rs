@@ -102,6 +102,9 @@ pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Vec<u8>>) 
     Ok(cursors::open_over(&opening, documents)?.reply("firstBatch", namespace))
 }
 
+/// Commands that can be explained.
+const EXPLAINED: &[&str] = &["find", "count", "distinct", "update", "delete", "findAndModify"];
+
 /// explain: which shards a command for documents would ask, and why. Writes are not done, whatever the verbosity: what is
 /// explained is how their documents are found.
 pub fn explain(request: &Request<'_>) -> Result<Reply> {
@@ -117,13 +120,12 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
         operations.first().map(parse).transpose()
     };
     let of_batch = match inner.spec.name {
-        "find" | "count" | "distinct" | "findAndModify" => None,
         "update" => first("updates", "update.updates", table::UPDATE_ELEMENT)?,
         "delete" => first("deletes", "delete.deletes", table::DELETE_ELEMENT)?,
+        name if EXPLAINED.contains(&name) => None,
         other => {
             let error = Error::new(Kind::CommandNotFound, format!("Explain failed due to unknown command: {other}"));
-            let known: Vec<_> = ["find", "count", "distinct", "update", "delete", "findAndModify"].into();
-            return Err(error.with_hint(format!("Commands that can be explained: {}.", known.join(", "))));
+            return Err(error.with_hint(format!("Commands that can be explained: {}.", EXPLAINED.join(", "))));
         }
     };
     let arguments = of_batch.unwrap_or(inner.fields);
