@@ -236,3 +236,38 @@ pub(super) fn changed<T: CatalogRow>(sql: &str, params: &[Param<'_>]) -> Result<
 pub(super) fn count(table: &str, rest: &str, params: &[Param<'_>]) -> Result<i64> {
     scalar(&format!("SELECT pg_catalog.count(*) FROM docshard_catalog.{table} {rest}"), params)
 }
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use pgrx::pg_test;
+
+    row! {
+        /// Some columns.
+        pub struct Sample from "shards s JOIN docshard_catalog.cluster c ON true" {
+            /// an integer
+            pub id: i32,
+            /// perhaps text
+            pub server: Option<String>,
+        }
+    }
+
+    fn sample(cells: Vec<Option<&[u8]>>) -> Result<Sample> {
+        let row = Row::new(cells.into_iter().map(|cell| cell.map(<[u8]>::to_vec)).collect());
+        Sample::decode(Cells { table: Sample::TABLE, row: &row, index: 0 })
+    }
+
+    #[pg_test]
+    fn a_value_of_another_type_is_an_error_that_names_table_and_column() {
+        let id: &[u8] = &[0, 0, 0, 7];
+        let good = sample(vec![Some(id), None]).unwrap();
+        assert_eq!((good.id, good.server), (7, None));
+        assert_eq!(sample(vec![Some(id), Some(b"a")]).unwrap().server.as_deref(), Some("a"));
+        let message = |cells| sample(cells).unwrap_err().message;
+        let is = |found: &str| format!("docshard_catalog.shards: id is {found}, not a value of type int4");
+        assert_eq!(message(vec![None, None]), is("NULL"));
+        assert_eq!(message(vec![Some(&[0; 8]), None]), is("a value of 8 bytes"));
+        assert!(message(vec![Some(id), Some(b"\xff")]).starts_with("docshard_catalog.shards: server is"));
+    }
+}
