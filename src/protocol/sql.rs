@@ -1,5 +1,6 @@
 //! Fragments: the functions that are part of a larger statement, as SQL text around the SQL of their arguments.
 
+#[cfg(any(test, feature = "pg_test"))]
 use super::signature::Shape::{Table, Value, Void};
 use super::signature::qualified;
 
