@@ -1,5 +1,9 @@
 -- From 0.1.0 to 0.2.0.
 
+-- As in schemas.sql: ALTER EXTENSION also searches the schemas of the extensions that docshard needs, in which others may have made
+-- operators that fit better.
+SELECT pg_catalog.set_config('search_path', 'docshard, pg_catalog, pg_temp', true);
+
 ALTER TABLE docshard_catalog.migrations ADD COLUMN outcome text NOT NULL DEFAULT 'running';
 UPDATE docshard_catalog.migrations
    SET outcome = CASE WHEN state IN ('committed', 'moved') OR state = 'done' AND step = 'moved' THEN 'committed'
@@ -34,6 +38,8 @@ BEGIN
                        ('migration_writers', 'range_writers'), ('make_role', 'create_role'), ('pull_verifier', 'puller_verifier'),
                        ('admit_puller', 'accept_puller'), ('measure', 'measure_chunks'), ('estimate', 'estimate_sizes')) AS n (old, new)
           JOIN pg_catalog.pg_proc p ON p.proname = n.old AND p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
+          -- An administrator's own function of that name stays.
+          JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND d.deptype = 'e'
     LOOP
         EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO %I', renamed.function, renamed.new);
         EXECUTE pg_catalog.replace(pg_catalog.pg_get_functiondef(renamed.oid), renamed.old || '_wrapper', renamed.new || '_wrapper');
@@ -53,16 +59,28 @@ DECLARE
     granted record;
 BEGIN
     FOR replaced IN
-        SELECT old.oid::pg_catalog.regprocedure AS old, new.oid::pg_catalog.regprocedure AS new, old.proacl, old.proowner
-          FROM (VALUES ('remove_leaving', 'delete_range'), ('find_few', 'find_by_index_range')) AS n (old, new)
+        SELECT old.oid, old.oid::pg_catalog.regprocedure AS old, new.oid AS new_oid, new.oid::pg_catalog.regprocedure AS new, old.proacl, old.proowner
+          FROM (VALUES ('remove_leaving', 'delete_range', 'bigint, integer, bytea, bytea'),
+                       ('find_few', 'find_by_index_range', 'integer, bigint, bigint, bytea[], bytea[], text')) AS n (old, new, arguments)
           JOIN pg_catalog.pg_proc old ON old.proname = n.old AND old.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
-          JOIN pg_catalog.pg_proc new ON new.proname = n.new AND new.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
+          JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = old.oid AND d.deptype = 'e'
+          JOIN pg_catalog.pg_proc new ON new.oid = pg_catalog.format('docshard_internal.%s(%s)', n.new, n.arguments)::pg_catalog.regprocedure
     LOOP
+        EXECUTE pg_catalog.format('ALTER FUNCTION %s OWNER TO %I', replaced.new, pg_catalog.pg_get_userbyid(replaced.proowner));
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', replaced.new);
-        FOR granted IN SELECT a.grantee FROM pg_catalog.aclexplode(replaced.proacl) a WHERE a.grantee <> replaced.proowner LOOP
-            EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO %s', replaced.new,
-                CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(granted.grantee)) END);
+        FOR granted IN
+            SELECT a.grantee, a.is_grantable FROM pg_catalog.aclexplode(replaced.proacl) a WHERE a.grantee <> replaced.proowner
+        LOOP
+            EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO %s%s', replaced.new,
+                CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(granted.grantee)) END,
+                CASE WHEN granted.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END);
         END LOOP;
+        -- What a script grants counts as there from the start, and pg_dump passes over it. Of these privileges only those are so that
+        -- were before: the service role got its own later, and a restored dump has to give it them again.
+        UPDATE pg_catalog.pg_init_privs
+           SET initprivs = (SELECT i.initprivs FROM pg_catalog.pg_init_privs i
+                             WHERE i.classoid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND i.objoid = replaced.oid AND i.objsubid = 0)
+         WHERE classoid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND objoid = replaced.new_oid AND objsubid = 0;
         EXECUTE pg_catalog.format('DROP FUNCTION %s', replaced.old);
     END LOOP;
 END $$;

@@ -57,6 +57,11 @@ WITH members AS (
     SELECT 'function in a class', f.opfname || ' ' || a.amprocnum, a.amproc || ' ' || a.amproclefttype::regtype || a.amprocrighttype::regtype, NULL
       FROM pg_amproc a JOIN pg_opfamily f ON f.oid = a.amprocfamily JOIN members m ON m.classid = 'pg_opfamily'::regclass AND m.objid = f.oid
     UNION ALL
+    -- pg_dump passes over these privileges.
+    SELECT 'privileges from the start', i.identity, '', p.initprivs
+      FROM members m JOIN pg_init_privs p ON p.classoid = m.classid AND p.objoid = m.objid
+     CROSS JOIN pg_identify_object(p.classoid, p.objoid, p.objsubid) i
+    UNION ALL
     SELECT 'event trigger', t.evtname, concat_ws(' ', t.evtevent, t.evtfoid::regproc, t.evtenabled, t.evttags), NULL
       FROM pg_event_trigger t JOIN members m ON m.classid = 'pg_event_trigger'::regclass AND m.objid = t.oid
     UNION ALL

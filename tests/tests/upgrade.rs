@@ -77,6 +77,33 @@ fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
     cluster.shards.iter().chain([&cluster.router])
 }
 
+/// What others have made on each node before: operators that fit better than PostgreSQL's own, in a schema that the extension's
+/// scripts would find them in, a function whose name is one of docshard's, and a privilege that may be handed on.
+const OF_OTHERS: &[&str] = &[
+    "CREATE ROLE mallory",
+    "GRANT CREATE ON SCHEMA public TO mallory",
+    "SET ROLE mallory",
+    "CREATE FUNCTION public.trap(oid, integer) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'run as %', current_user; END $$",
+    "CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = integer, FUNCTION = public.trap)",
+    "CREATE FUNCTION public.trap(name, text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'run as %', current_user; END $$",
+    "CREATE OPERATOR public.= (LEFTARG = name, RIGHTARG = text, FUNCTION = public.trap)",
+    "RESET ROLE",
+    "CREATE FUNCTION docshard_internal.measure() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+    "GRANT EXECUTE ON FUNCTION docshard_internal.remove_leaving TO mallory WITH GRANT OPTION",
+];
+
+/// What is left of it, on each node after the upgrade.
+fn check_of_others(node: &Node) {
+    let function = "docshard_internal.delete_range(bigint, integer, bytea, bytea)";
+    for sql in [
+        "docshard_internal.measure() = 1",
+        &format!("has_function_privilege('mallory', '{function}', 'EXECUTE WITH GRANT OPTION')"),
+    ] {
+        assert!(node.value::<bool>(&format!("SELECT {sql}")), "{}: {sql}", node.name);
+    }
+    node.psql("DROP FUNCTION docshard_internal.measure(); DROP OWNED BY mallory; DROP ROLE mallory");
+}
+
 fn upgrade_all_at_once(cluster: &mut Cluster) {
     for node in cluster.shards.iter_mut().chain([&mut cluster.router]) {
         node.stop();
@@ -140,7 +167,11 @@ fn an_upgrade_from_every_release_is_a_fresh_install_with_its_data() {
     for release in &releases {
         let mut cluster = used_cluster(release);
         let before: Vec<_> = QUESTIONS.iter().map(|sql| ask(&mut cluster.router.client(), sql)).collect();
+        for node in nodes(&cluster) {
+            node.psql(&OF_OTHERS.join("; "));
+        }
         upgrade_all_at_once(&mut cluster);
+        nodes(&cluster).for_each(check_of_others);
 
         for (upgraded, fresh) in nodes(&cluster).zip(nodes(&fresh)) {
             let found = differences(upgraded, fresh);
