@@ -19,15 +19,20 @@ pub struct Error {
 impl Error {
     /// An error without a hint.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None }
+        Self { kind, message: shown(message.into()), hint: None }
     }
 
     /// The same error with a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        self.hint = Some(shown(hint.into()));
         self
     }
+}
+
+/// A text that may quote what somebody has sent: neither PostgreSQL's messages nor jsonb can hold a zero byte.
+fn shown(text: String) -> String {
+    if text.contains('\0') { text.replace('\0', "\\u0000") } else { text }
 }
 
 impl fmt::Display for Error {

@@ -4,7 +4,7 @@ use super::reply::{Node, Reply};
 use super::request::Request;
 use crate::operation::errors;
 use crate::operation::writing::MAX_BATCH;
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{MAX_DEPTH, MAX_DOCUMENT_BYTES};
@@ -28,12 +28,12 @@ thread_local! {
 }
 
 /// Notes what a command did.
-pub fn note_outcome(request: &Request<'_>, outcome: &Result<Reply>) {
+pub fn note_outcome(request: &Request<'_>, outcome: std::result::Result<&Reply, &Error>) {
     if request.spec.name == "getLastError" {
         return;
     }
     let mut last = Last::default();
-    let fail = |error| {
+    let fail = |error: &Error| {
         let (code, name) = errors::code(error);
         Some((code, name.to_owned(), error.message.clone()))
     };

@@ -39,8 +39,7 @@ use request::Request;
 /// # Errors
 /// Only those that must end the transaction: see [`failure::must_end_transaction`].
 pub fn run(db: &str, command: &Json) -> Result<Vec<u8>> {
-    let outcome = answer(db, command).and_then(|reply| reply.bytes());
-    match outcome {
+    match answer(db, command) {
         Ok(bytes) => Ok(bytes),
         Err(error) if failure::must_end_transaction(&error) => Err(error),
         Err(error) => failure::shaped(&error).bytes(),
@@ -54,11 +53,11 @@ pub fn builds_indexes(command: &Json) -> bool {
     command.0.contains(NAME) && command.parse().is_ok_and(|json| is_named_so(&json) == Some(true))
 }
 
-fn answer(db: &str, command: &Json) -> Result<Reply> {
+fn answer(db: &str, command: &Json) -> Result<Vec<u8>> {
     let json = command.parse()?;
     let request = Request::parse(db, &json, table::COMMANDS)?;
     let deadline = request.max_time_ms()?.map(Deadline::after);
-    let run = || -> Result<Reply> {
+    let run = || -> Result<(Reply, Vec<u8>)> {
         check_router()?;
         namespace::check_database(db)?;
         if request.spec.admin_only && db != "admin" {
@@ -66,7 +65,10 @@ fn answer(db: &str, command: &Json) -> Result<Reply> {
             return Err(Error::new(Kind::Unauthorized, message)
                 .with_hint("The first argument is the database: run_command('admin', …)."));
         }
-        request.run()
+        let reply = request.run()?;
+        // What cannot be answered is not done.
+        let bytes = reply.bytes()?;
+        Ok((reply, bytes))
     };
     let outcome = attempt(run).map_err(|error| match &deadline {
         Some(deadline) if &error.sqlstate == b"57014" && deadline.is_over() => {
@@ -74,6 +76,6 @@ fn answer(db: &str, command: &Json) -> Result<Reply> {
         }
         _ => error,
     });
-    information::note_outcome(&request, &outcome);
-    outcome
+    information::note_outcome(&request, outcome.as_ref().map(|(reply, _)| reply));
+    outcome.map(|(_, bytes)| bytes)
 }

@@ -421,6 +421,51 @@ impl Random {
     }
 }
 
+/// What a command cannot answer it has not done; and errors quote zero bytes, which neither messages nor jsonb hold.
+#[test]
+fn what_cannot_be_answered_is_not_done() {
+    let cluster = Cluster::start(1);
+    let mut client = cluster.router.client();
+    let mut run = |command: &Value| -> Value {
+        let sql = "SELECT docshard.run_command('bad', $1::text::json)";
+        client.query_one(sql, &[&command.to_string()]).unwrap_or_else(|e| panic!("{command}: {e:?}")).get(0)
+    };
+    let count =
+        |run: &mut dyn FnMut(&Value) -> Value, query: Value| run(&json!({"count": "c", "query": query}))["n"].clone();
+    assert_eq!(run(&json!({"insert": "c", "documents": [{"_id": 1, "n": 0}]}))["n"], 1);
+
+    // Deep enough for a document, and too deep for an answer that has it inside.
+    let deep = (0..98).fold(json!(1), |inside, _| json!({"a": inside}));
+    let update = json!({"update": "c", "updates": [
+        {"q": {"_id": 1}, "u": {"$set": {"n": 1}}}, {"q": {"_id": deep}, "u": {"$set": {"deep": 1}}, "upsert": true},
+    ]});
+    let answer = run(&update);
+    assert_eq!((&answer["ok"], &answer["codeName"]), (&json!(0), &json!("DocumentTooDeep")), "{answer}");
+    assert_eq!(count(&mut run, json!({"$or": [{"deep": 1}, {"n": 1}]})), 0);
+
+    let update = json!({"update": "c", "updates": [
+        {"q": {"_id": 1}, "u": {"$set": {"n": 2}}}, {"q": {"_id": 1}, "u": {"$no\0thing": {"n": 3}}},
+    ]});
+    let answer = run(&update);
+    assert_eq!((&answer["ok"], &answer["nModified"]), (&json!(1), &json!(1)), "{answer}");
+    assert!(answer["writeErrors"][0]["errmsg"].as_str().unwrap().contains("$no\\u0000thing"), "{answer}");
+    assert_eq!(count(&mut run, json!({"n": 2})), 1);
+
+    for (command, quoted) in [
+        (json!({"find": "c\0"}), "c\\u0000"),
+        (json!({"no\0thing": 1}), "no\\u0000thing"),
+        (json!({"find": "c", "no\0thing": 1}), "find.no\\u0000thing"),
+        (json!({"find": "c", "filter": {"$no\0thing": 1}}), "$no\\u0000thing"),
+        (json!({"insert": "c", "documents": [{"_id": 2}], "no\0thing": 1}), "no\\u0000thing"),
+    ] {
+        let answer = run(&command);
+        assert_eq!(answer["ok"], 0, "{command}: {answer}");
+        assert!(answer["errmsg"].as_str().unwrap().contains(quoted), "{command}: {answer}");
+    }
+    let error = client.query("SELECT docshard.find('bad.c', '{}', '{\"no\\u0000thing\": 1}')", &[]).unwrap_err();
+    assert_eq!(error.as_db_error().unwrap().message(), "unknown option \"no\\u0000thing\" of find");
+}
+
 /// Commands that are almost right: each is answered, and none by an internal error. `FUZZ_SEED` chooses others.
 #[test]
 fn mutated_commands_are_answered() {
