@@ -5,17 +5,16 @@
 //! come after that. Invalidations arrive in the middle of catalog lookups, so they are only noted, in a place of their
 //! own, and applied when a connection is next asked for.
 
-use super::connection::Connection;
+use super::connection::{Connection, Progress};
 use super::ffi::{self, Invalidated, Local};
 use super::param::{Encoded, Request, Share};
-use super::stream::Stream;
-use super::transaction;
 use crate::pg::error::{Error, Result};
 use crate::remote::serializable::{self, Node};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
+use std::rc::Rc;
 
 /// Invalidations that are kept before all connections are taken as invalid.
 const MAX_INVALIDATIONS: usize = 64;
@@ -127,15 +126,14 @@ impl Pool {
             }
             self.connections.remove(at);
         }
-        transaction::init();
         self.next_id += 1;
         let connection = Connection::open(self.next_id, server)?;
         self.connections.push(connection);
         Ok(self.connections.len() - 1)
     }
 
-    /// Sends a request.
-    pub(super) fn send(&mut self, request: &Request<'_>, local: Local) -> Result<Stream> {
+    /// Sends a request; returns the connection's id, and what it shares with the stream of the rows.
+    pub(super) fn send(&mut self, request: &Request<'_>, local: Local) -> Result<(u64, Rc<RefCell<Progress>>)> {
         let at = self.connection(request.server)?;
         self.used = true;
         let decides = request.write
@@ -144,7 +142,7 @@ impl Pool {
             && self.connections.iter().all(|c| c.state.depth() == 0 && !c.is_writer());
         let connection = &mut self.connections[at];
         let progress = connection.send(request, local, decides, &mut self.scratch)?;
-        Ok(Stream::new(connection.id, self.epoch, progress))
+        Ok((connection.id, progress))
     }
 
     /// Sends one of the statements of a feed; answers the connection's id.

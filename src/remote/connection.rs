@@ -35,11 +35,9 @@ mod ending;
 mod session_state;
 mod watch;
 
-use self::deciding::Deciding;
-use self::ending::ROLL_BACK;
 use self::session_state::SessionState;
 use self::watch::Watch;
-use super::ffi::{Local, PgResult, Status, Xact};
+use super::ffi::{HoldCancel, Local, PgResult, Status, Xact};
 use super::handshake::{self, Greeting};
 use super::login;
 use super::options::{self, Route};
@@ -56,6 +54,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_int};
 use std::rc::Rc;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// How long cleaning up may take before the connection is closed. Then the shard's session ends by itself, as its
@@ -64,6 +63,9 @@ pub(super) const CLEANUP: Duration = Duration::from_secs(2);
 
 /// How long all that ends a cancelled statement may take, where the client waits for its error: a second would be noticed.
 pub(super) const PROMPT: Duration = Duration::from_millis(900);
+
+/// Rolls an implicit transaction back. `ROLLBACK` alone would do, but the shard would warn that there is no transaction.
+const ROLL_BACK: &[&CStr] = &[c"BEGIN", c"ROLLBACK"];
 
 /// What becomes of a stream's rows.
 #[derive(Debug)]
@@ -124,6 +126,16 @@ struct Batch {
     fresh: bool,
     /// local nest level when it was sent
     level: i32,
+}
+
+/// From the sending of a write that decides until the local transaction's end.
+#[derive(Debug)]
+struct Deciding {
+    _hold: HoldCancel,
+    /// a cancel was passed on, and how long its effect is waited for
+    cancelling: Option<(Receiver<()>, Instant)>,
+    /// it has committed
+    done: bool,
 }
 
 #[derive(Debug)]

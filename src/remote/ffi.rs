@@ -15,14 +15,3 @@ mod libpq;
 
 pub(super) use backend::*;
 pub(super) use libpq::*;
-
-use std::ffi::{CStr, c_char};
-
-/// Copies a C string; None if null.
-///
-/// # Safety
-/// `s` is null or a C string that lives during the call.
-unsafe fn text(s: *const c_char) -> Option<String> {
-    // SAFETY: the caller's promise.
-    (!s.is_null()).then(|| unsafe { CStr::from_ptr(s) }.to_string_lossy().into_owned())
-}

@@ -18,6 +18,9 @@ static SHARD_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 /// How long a worker waits at most, be it for a sign of a shard, an answer to the question whether it lives, or a connection.
 const WORKER_PATIENCE: Duration = Duration::from_secs(4);
 
+/// Why a shard is thought not to answer.
+pub(super) const NO_CONNECTION: &str = "a new connection gets no answer";
+
 thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
     static RESTING: RefCell<Resting> = RefCell::default();

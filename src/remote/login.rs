@@ -7,8 +7,9 @@
 //! A host whose handshake has refused is passed over for a while, so that the next connection goes to another one.
 
 use super::ffi;
+use super::libpq_message::INVALID_PASSWORD;
 use super::options::{self, Route};
-use super::wire::{INVALID_PASSWORD, Wire};
+use super::wire::Wire;
 use crate::pg::error::Result;
 use crate::pg::server::sleep_ms;
 use pgrx::pg_sys::Oid;

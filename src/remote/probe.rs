@@ -4,8 +4,8 @@
 //! does not. An error of the server is an answer, too: it has no room for another session, say.
 
 use super::ffi::{self, PgConn, Poll, Status};
-use super::hung;
-use super::wire::{NO_CONNECTION, is_of_server, one_line};
+use super::hung::{self, NO_CONNECTION};
+use super::libpq_message::{is_of_server, one_line};
 use std::fmt;
 use std::time::Instant;
 

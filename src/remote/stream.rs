@@ -8,6 +8,7 @@ use super::connection::{CLEANUP, Phase, Progress, Stop};
 use super::ffi;
 use super::param::Request;
 use super::row::Row;
+use super::transaction;
 use super::wire::{self, Limit};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
@@ -41,13 +42,16 @@ impl Drop for Stream {
 pub fn start(requests: &[Request<'_>]) -> Result<Vec<Stream>> {
     let local = ffi::local();
     with_pool(|pool| {
+        transaction::follow(pool);
         let mut streams = Vec::with_capacity(requests.len());
         for (at, request) in requests.iter().enumerate() {
             if at > 0 {
                 fault::point("dispatch.sent")?;
             }
             match pool.send(request, local) {
-                Ok(stream) => streams.push(stream),
+                Ok((connection, progress)) => {
+                    streams.push(Stream { connection, epoch: pool.epoch, progress, head: None })
+                }
                 Err(error) => return Err(void(pool, &mut streams, error)),
             }
         }
@@ -123,6 +127,7 @@ impl Feed {
     pub fn send(&mut self, request: &Request<'_>) -> Result<()> {
         let local = ffi::local();
         with_pool(|pool| {
+            transaction::follow(pool);
             let sent = pool.feed(request, local);
             match sent {
                 Ok(id) if !self.connections.contains(&id) => self.connections.push(id),
@@ -174,10 +179,6 @@ impl Feed {
 }
 
 impl Stream {
-    pub(super) fn new(connection: u64, epoch: u64, progress: Rc<RefCell<Progress>>) -> Self {
-        Self { connection, epoch, progress, head: None }
-    }
-
     fn is_live(&self) -> bool {
         matches!(self.progress.borrow().phase, Phase::Live)
     }

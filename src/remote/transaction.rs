@@ -18,12 +18,15 @@
 //! # Abort
 //! What runs is cancelled, answers are drained, transactions rolled back (prepared ones too), all within [`PROMPT`];
 //! a connection that takes longer is closed, and the shard ends the session itself. Nothing raises there.
+//!
+//! [`Coordinator`]: super::Coordinator
 
 use super::cache::{self, Pool, with_pool};
 use super::connection::{CLEANUP, Connection, PROMPT};
+use super::coordinator::coordinator;
 use super::ffi::{self, Event, HoldCancel, Xact};
+use super::settings::{MULTI_SHARD_COMMIT, MultiShardCommit};
 use super::wire::Limit;
-use super::{MULTI_SHARD_COMMIT, MultiShardCommit};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot;
 use docshard_core::error::Kind;
@@ -37,22 +40,6 @@ const FINISH: Duration = Duration::from_secs(10);
 /// How long an unfinished answer may take before it is cancelled.
 const BRIEF: Duration = Duration::from_millis(1);
 
-/// Who decides the outcome of a transaction that was prepared on shards.
-pub trait Coordinator {
-    /// The part of the prepared transactions' names that tells this cluster from others: letters and digits, short.
-    fn token(&self) -> Result<String> {
-        Ok("0".into())
-    }
-    /// Writes the decision into the local transaction, after all shards have prepared. It runs in the local
-    /// pre-commit with a snapshot; an error aborts the transaction everywhere. If it does not commit `at_once` but is
-    /// being prepared, other transactions may run for long before it ends.
-    fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()>;
-    /// A write has waited at a shard for so long that it may be part of a deadlock. May unwind, as any wait may.
-    fn suspect_deadlock(&self) {}
-    /// The shards have committed these. Called after the local commit: no access to tables, no errors.
-    fn finished(&self, gids: &[(Oid, String)]);
-}
-
 /// One shard's part of a transaction in two-phase commit.
 #[derive(Debug, Clone)]
 struct Branch {
@@ -62,27 +49,16 @@ struct Branch {
 }
 
 thread_local! {
-    static COORDINATOR: Cell<Option<&'static dyn Coordinator>> = const { Cell::new(None) };
     static BRANCHES: RefCell<Vec<Branch>> = const { RefCell::new(Vec::new()) };
     static COUNTER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// See [`Coordinator::suspect_deadlock`].
-pub(super) fn suspect_deadlock() {
-    if let Some(coordinator) = COORDINATOR.get() {
-        coordinator.suspect_deadlock();
+/// Registers the callbacks of the local transaction; called before a first connection is opened.
+pub(super) fn follow(pool: &Pool) {
+    if pool.connections.is_empty() {
+        ffi::register(on_event, cache::invalidate);
+        ffi::at_exit(cache::close_all);
     }
-}
-
-/// Sets who decides two-phase commits. Set in a process before it forks, it holds in all its children.
-pub fn set_coordinator(coordinator: &'static dyn Coordinator) {
-    COORDINATOR.set(Some(coordinator));
-}
-
-/// Registers the transaction callbacks. Called by whatever opens the first connection; calling it earlier is harmless.
-pub fn init() {
-    ffi::register(on_event, cache::invalidate);
-    ffi::at_exit(cache::close_all);
 }
 
 /// True if this backend's transaction on the server is open, so that reads go through it.
@@ -175,7 +151,7 @@ fn pre_prepare() -> Result<()> {
 
 fn decide(at_once: bool) -> Result<()> {
     let gids = gids(&BRANCHES.with_borrow(Vec::clone));
-    match COORDINATOR.get() {
+    match coordinator() {
         Some(coordinator) => ffi::with_snapshot(|| coordinator.decide(&gids, at_once)),
         None => Err(no_coordinator()),
     }
@@ -198,7 +174,7 @@ fn committed() {
             late.join("\", \"")
         );
     }
-    if let (Some(coordinator), false) = (COORDINATOR.get(), finished.is_empty()) {
+    if let (Some(coordinator), false) = (coordinator(), finished.is_empty()) {
         coordinator.finished(&gids(&finished));
     }
 }
@@ -406,7 +382,7 @@ impl Pool {
 
     /// Prepares the writers' transactions, all sent before any is awaited.
     fn prepare(&mut self) -> Result<()> {
-        let coordinator = COORDINATOR.get().ok_or_else(no_coordinator)?;
+        let coordinator = coordinator().ok_or_else(no_coordinator)?;
         let token = coordinator.token()?;
         let (pid, xid) = (ffi::process_id(), ffi::local_xid());
         let mut ids = Vec::new();

@@ -11,15 +11,14 @@
 //! the wait and leaves the wire in the middle of an answer; its owner must then cancel and drain it, or drop it.
 
 use super::ffi::{self, Field, PgConn, PgResult, Poll, WaitSet, Woken};
+use super::hung::{self, NO_CONNECTION};
+use super::libpq_message::{INVALID_PASSWORD, one_line, without_sqlstate};
+use super::options;
 use super::probe::{Answer, Target};
-use super::{hung, options};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::silence::Silence;
 use docshard_core::error::Kind;
 use std::time::Instant;
-
-/// SQLSTATE of a password that was refused.
-pub(super) const INVALID_PASSWORD: [u8; 5] = *b"28P01";
 
 /// Why a connection cannot even be begun.
 pub(super) const NO_RESOURCES: &str = "out of memory or file descriptors";
@@ -328,40 +327,9 @@ impl Wire {
 /// Why something was given up.
 const TIMEOUT: &str = "timeout expired";
 
-/// Why a shard is thought not to answer.
-pub(super) const NO_CONNECTION: &str = "a new connection gets no answer";
-
 /// The shard's name, for people, of a foreign server's.
 fn shard_of(server: &str) -> &str {
     server.strip_prefix("docshard_").unwrap_or(server)
-}
-
-/// True if a message of libpq's repeats one of the server, with its SQLSTATE in it.
-pub(super) fn is_of_server(message: &str) -> bool {
-    message.lines().any(|line| line.split_once(":  ").is_some_and(|(_, rest)| rest.get(5..7) == Some(": ")))
-}
-
-/// What a server says that refuses a login, without its SQLSTATE (libpq tells that only in its most verbose messages), and
-/// whether that was about the password.
-fn without_sqlstate(message: &str) -> (String, bool) {
-    let code = std::str::from_utf8(&INVALID_PASSWORD).expect("ASCII");
-    let refused = message.contains(&format!(" {code}: "));
-    let text = |line: &str| match line.split_once(":  ") {
-        Some((severity, rest)) if rest.get(5..7) == Some(": ") => format!("{severity}:  {}", &rest[7..]),
-        _ => line.to_owned(),
-    };
-    let lines = message.lines().filter(|line| !line.trim_start().starts_with("LOCATION:")).map(text);
-    (lines.collect::<Vec<_>>().join("\n"), refused)
-}
-
-/// libpq's message without its advice: one part for each host that was tried.
-pub(super) fn one_line(message: &str) -> String {
-    let advice = |line: &&str| {
-        line.is_empty()
-            || ["Is the server", "This probably", "before or while"].iter().any(|start| line.starts_with(start))
-    };
-    let lines: Vec<_> = message.lines().map(str::trim).filter(|line| !advice(line)).collect();
-    lines.join("; ")
 }
 
 /// Writes everything out on all wires, which takes turns only where messages exceed what the sockets buffer.

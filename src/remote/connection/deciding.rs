@@ -8,20 +8,9 @@
 
 use super::super::ffi::{self, HoldCancel};
 use super::super::wire::Limit;
-use super::{Connection, PROMPT};
+use super::{Connection, Deciding, PROMPT};
 use crate::pg::error::Error;
-use std::sync::mpsc::Receiver;
 use std::time::Instant;
-
-/// From the sending of a write that decides until the local transaction's end.
-#[derive(Debug)]
-pub(super) struct Deciding {
-    _hold: HoldCancel,
-    /// a cancel was passed on, and how long its effect is waited for
-    cancelling: Option<(Receiver<()>, Instant)>,
-    /// it has committed
-    done: bool,
-}
 
 impl Deciding {
     pub(super) fn begin() -> Self {

@@ -4,14 +4,11 @@
 use super::super::ffi::Local;
 use super::super::param::Encoded;
 use super::super::wire::{Limit, Lost};
-use super::{CLEANUP, Connection, Open, PROMPT, Step};
+use super::{CLEANUP, Connection, Open, PROMPT, ROLL_BACK, Step};
 use crate::pg::error::Result;
 use crate::pg::spi::quote::quote_literal;
 use std::ffi::CStr;
 use std::time::Instant;
-
-/// Rolls an implicit transaction back. `ROLLBACK` alone would do, but the shard would warn that there is no transaction.
-pub(super) const ROLL_BACK: &[&CStr] = &[c"BEGIN", c"ROLLBACK"];
 
 impl Connection {
     /// Makes a transaction block of an implicit transaction, for what only blocks can.

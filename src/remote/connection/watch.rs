@@ -4,7 +4,8 @@
 //! [`Coordinator`]: crate::remote::Coordinator
 
 use crate::pg::error::Error;
-use crate::remote::{ffi, transaction};
+use crate::remote::coordinator::coordinator;
+use crate::remote::ffi;
 use crate::storage::lock::{self, Tag};
 use docshard_core::error::Kind;
 use std::time::{Duration, Instant};
@@ -40,7 +41,9 @@ impl Watch {
             deadlock().raise();
         }
         if Instant::now() >= self.suspicious {
-            transaction::suspect_deadlock();
+            if let Some(coordinator) = coordinator() {
+                coordinator.suspect_deadlock();
+            }
             self.pause *= 2;
             self.suspicious = Instant::now() + self.pause;
         }

@@ -1,12 +1,20 @@
 //! The PostgreSQL server: waiting, interrupts, temporary files, catalog lookups, transaction and cache callbacks.
 
-use super::text;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{PgList, pg_guard};
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 use std::time::Duration;
+
+/// Copies a C string; None if null.
+///
+/// # Safety
+/// `s` is null or a C string that lives during the call.
+pub(super) unsafe fn text(s: *const c_char) -> Option<String> {
+    // SAFETY: the caller's promise.
+    (!s.is_null()).then(|| unsafe { CStr::from_ptr(s) }.to_string_lossy().into_owned())
+}
 
 /// Why a wait has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! libpq: connections, results, cancel requests, connection strings.
 
-use super::backend::{WaitSet, Woken};
-use super::text;
+use super::backend::{WaitSet, Woken, text};
 use crate::remote::param::Encoded;
 use pgrx::pg_sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};

@@ -1,33 +1,12 @@
 //! No file uses another that uses it in turn, directly or by way of others.
-//!
-//! `known_cycles.txt` lists the imports that close the cycles which stand today: without them there is none. The list may only
-//! shrink: an import in it that is on no cycle any more is a violation too.
 
 use super::imports::Imports;
 use super::source::Source;
 use std::fmt::Write;
 
-const KNOWN: &str = include_str!("known_cycles.txt");
-
-/// The pairs of files of the list, user and used.
-fn known() -> Vec<(&'static str, &'static str)> {
-    let lines = KNOWN.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.map(|line| line.split_once(" uses ").unwrap_or_else(|| panic!("known_cycles.txt: {line}"))).collect()
-}
-
-/// Leaves out the imports of a list, and returns what is wrong: cycles that remain, and imports of the list on no cycle.
-fn violations(mut imports: Imports, known: &[(&str, &str)]) -> String {
+/// The cycles that there are, import by import.
+fn violations(imports: &Imports) -> String {
     let mut wrong = String::new();
-    for (user, used) in known {
-        let imported = imports.uses.get(*user).is_some_and(|uses| uses.contains_key(*used));
-        if !imported || !imports.leads_to(used, user) {
-            writeln!(wrong, "known_cycles.txt: {user} uses {used}: is on no cycle (any more): remove this line")
-                .unwrap();
-        }
-    }
-    for (user, used) in known {
-        imports.uses.get_mut(*user).map(|uses| uses.remove(*used));
-    }
     let mut told: Vec<String> = Vec::new();
     for file in imports.uses.keys() {
         let Some(cycle) = imports.chain(file, file).filter(|cycle| !cycle.iter().any(|file| told.contains(file)))
@@ -54,28 +33,25 @@ fn no_file_uses_one_that_uses_it() {
             imports.uses.values().map(|uses| uses.len()).sum::<usize>() > imports.uses.len() / 2,
             "imports are seen"
         );
-        let here: Vec<_> = known().into_iter().filter(|(user, _)| user.starts_with(root)).collect();
-        wrong += &violations(imports, &here);
+        wrong += &violations(&imports);
     }
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
 #[test]
-fn a_cycle_is_found_and_a_list_that_is_too_long_too() {
-    let imports = || {
+fn a_cycle_is_found() {
+    let violations_of = |last: &str| {
         let sources = [
             Source::new("src/a.rs", "use crate::b::X;"),
             Source::new("src/b.rs", "fn f() { crate::c::g() }"),
-            Source::new("src/c.rs", "use super::a::Y;"),
+            Source::new("src/c.rs", last),
             Source::new("src/d.rs", "use super::a::Y;"),
         ];
-        Imports::of("src", &sources)
+        violations(&Imports::of("src", &sources))
     };
-    let all = violations(imports(), &[]);
+    let all = violations_of("use super::a::Y;");
     assert_eq!(all.lines().count(), 3, "{all}");
-    assert_eq!(violations(imports(), &[("src/c.rs", "src/a.rs")]), "");
-    let too_long = violations(imports(), &[("src/c.rs", "src/a.rs"), ("src/d.rs", "src/a.rs")]);
-    assert!(too_long.contains("src/d.rs uses src/a.rs: is on no cycle"), "{too_long}");
+    assert_eq!(violations_of(""), "");
 }
 
 /// What is wrong with the order of a crate's modules: a file that uses a module which stands below its own in the list of the

@@ -123,7 +123,8 @@ impl Reader<'_> {
                 let path: String = code[start..].chars().take_while(|&c| is_word(c) || c == ':').collect::<String>();
                 let segments: Vec<String> =
                     path.split("::").take_while(|segment| !segment.is_empty()).map(str::to_owned).collect();
-                let continues = code[..start].ends_with(['.', ':']);
+                // After "pub(in" it says who may see what follows, and uses nothing.
+                let continues = code[..start].ends_with(['.', ':']) || code[..start].ends_with("pub(in ");
                 if !imports && !continues && segments.len() > 1 && !segments.iter().any(|part| part.contains(':')) {
                     self.add(&segments, line(), module);
                 }
@@ -216,7 +217,7 @@ fn every_way_to_name_a_file_is_seen() {
         ),
         Source::new(
             "src/a/c.rs",
-            "use super::d::{\n    self,\n    inner::{x, y as z},\n};\nuse std::fmt;\nfn f() { fmt::x(); }",
+            "use super::d::{\n    self,\n    inner::{x, y as z},\n};\nuse std::fmt;\nfn f() { fmt::x(); }\npub(in crate::a) fn g() {}",
         ),
         Source::new(
             "src/a/d.rs",
