@@ -73,12 +73,7 @@ pub fn check(collection: i32, assumed: Placement, look: Look) -> Result<()> {
         return Ok(());
     }
     let here = here.map_or_else(|| "not placed".to_owned(), |p| format!("at version {}", p.version));
-    Err(Error {
-        sqlstate: STALE,
-        message: format!("stale version: collection {collection} is {here} on this shard, not at {}", assumed.version),
-        detail: Some("MongoDB error 63 (StaleShardVersion).".to_owned()),
-        hint: None,
-        context: None,
-        duplicate: None,
-    })
+    let message = format!("stale version: collection {collection} is {here} on this shard, not at {}", assumed.version);
+    let detail = Some("MongoDB error 63 (StaleShardVersion).".to_owned());
+    Err(Error { detail, ..Error::of_sqlstate(STALE, message) })
 }

@@ -362,14 +362,8 @@ impl Connection {
 
     /// The error of a statement in a failed remote transaction.
     fn aborted(&self) -> Error {
-        Error {
-            sqlstate: *b"25P02",
-            message: format!("the transaction on shard \"{}\" is aborted", self.wire.shard()),
-            detail: None,
-            hint: Some("Roll back the transaction, or to a savepoint before the error.".into()),
-            context: None,
-            duplicate: None,
-        }
+        Error::of_sqlstate(*b"25P02", format!("the transaction on shard \"{}\" is aborted", self.wire.shard()))
+            .with_hint("Roll back the transaction, or to a savepoint before the error.")
     }
 
     fn describe(&self, write: bool, local: Local) -> Batch {
@@ -690,14 +684,10 @@ impl Connection {
     pub(super) fn finish_text(&mut self, tag: Option<&str>, limit: Limit) -> Result<()> {
         let result = self.answer(limit)?;
         match tag {
-            Some(tag) if !result.tag_is(tag) => Err(Error {
-                sqlstate: *b"40000",
-                message: format!("the transaction was rolled back on shard \"{}\"", self.wire.shard()),
-                detail: None,
-                hint: None,
-                context: None,
-                duplicate: None,
-            }),
+            Some(tag) if !result.tag_is(tag) => {
+                let message = format!("the transaction was rolled back on shard \"{}\"", self.wire.shard());
+                Err(Error::of_sqlstate(*b"40000", message))
+            }
             _ => Ok(()),
         }
     }

@@ -112,16 +112,9 @@ pub(super) fn route(server: Oid) -> Result<Route> {
 
 /// The error of a non-superuser that connects without a password; postgres_fdw's, with its SQLSTATE.
 pub(super) fn password_error(server_name: &str, detail: &str) -> Error {
-    Error {
-        sqlstate: *b"2F003",
-        message: format!("password is required to connect to shard \"{server_name}\""),
-        detail: Some(detail.into()),
-        hint: Some(
-            "Set a password in the user mapping, or let a superuser set its option password_required to false.".into(),
-        ),
-        context: None,
-        duplicate: None,
-    }
+    let message = format!("password is required to connect to shard \"{server_name}\"");
+    Error { detail: Some(detail.into()), ..Error::of_sqlstate(*b"2F003", message) }
+        .with_hint("Set a password in the user mapping, or let a superuser set its option password_required to false.")
 }
 
 /// What a connection is called at its shard, unless the administrator says otherwise: this, and the session's id at the

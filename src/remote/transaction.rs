@@ -236,17 +236,9 @@ impl Pool {
                 return Err(writer.wire.broken("It had written in this transaction."));
             }
             if writer.xact() != Xact::Open {
-                return Err(Error {
-                    sqlstate: *b"40000",
-                    message: format!(
-                        "the transaction on shard \"{}\" was aborted by an earlier error",
-                        writer.wire.shard()
-                    ),
-                    detail: None,
-                    hint: None,
-                    context: None,
-                    duplicate: None,
-                });
+                let shard = writer.wire.shard();
+                let message = format!("the transaction on shard \"{shard}\" was aborted by an earlier error");
+                return Err(Error::of_sqlstate(*b"40000", message));
             }
         }
         Ok(())

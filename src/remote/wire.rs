@@ -286,15 +286,13 @@ impl Wire {
         };
         let place = format!("shard \"{}\"", self.shard());
         Error {
-            sqlstate,
-            message: result.field(Field::Message).unwrap_or_else(|| result.message()),
             detail: result.field(Field::Detail),
             hint: result.field(Field::Hint),
             context: Some(match result.field(Field::Context) {
                 Some(remote) => format!("{remote}\n{place}"),
                 None => place,
             }),
-            duplicate: None,
+            ..Error::of_sqlstate(sqlstate, result.field(Field::Message).unwrap_or_else(|| result.message()))
         }
     }
 
@@ -305,14 +303,9 @@ impl Wire {
 
     /// The error of a connection that is lost.
     pub(super) fn broken(&self, message: &str) -> Error {
-        Error {
-            sqlstate: *b"08006",
-            message: format!("lost the connection to shard \"{}\"", self.shard()),
-            detail: Some(one_line(message)).filter(|m| !m.is_empty()),
-            hint: None,
-            context: None,
-            duplicate: None,
-        }
+        let detail = Some(one_line(message)).filter(|m| !m.is_empty());
+        let lost = format!("lost the connection to shard \"{}\"", self.shard());
+        Error { detail, ..Error::of_sqlstate(*b"08006", lost) }
     }
 
     pub(super) fn lost(&self, lost: &Lost) -> Error {

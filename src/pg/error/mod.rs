@@ -47,6 +47,11 @@ impl Error {
         CoreError::new(kind, message).into()
     }
 
+    /// An error with a SQLSTATE for which MongoDB has no code.
+    pub fn of_sqlstate(sqlstate: [u8; 5], message: impl Into<String>) -> Self {
+        Self { sqlstate, message: message.into(), detail: None, hint: None, context: None, duplicate: None }
+    }
+
     /// The error of an SQL null where a value has to be.
     pub fn null(message: impl Into<String>) -> Self {
         Self { sqlstate: *b"22004", ..Self::new(Kind::TypeMismatch, message) }
@@ -202,7 +207,7 @@ pub fn catch_unique_violation<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
                 CaughtError::PostgresError(report) => (report.message().to_owned(), report.detail().map(str::to_owned)),
                 _ => (String::new(), None),
             };
-            Err(Error { sqlstate: *UNIQUE_VIOLATION, message, detail, hint: None, context: None, duplicate: None })
+            Err(Error { detail, ..Error::of_sqlstate(*UNIQUE_VIOLATION, message) })
         })
         .execute()
 }

@@ -70,13 +70,9 @@ impl Connection {
 
     /// The error of a connection that was lost while it was open whether the shard commits.
     pub(in crate::remote) fn in_doubt(&self) -> Error {
-        Error {
-            sqlstate: *b"08007",
-            message: format!("lost the connection to shard \"{}\" while it was committing", self.wire.shard()),
-            detail: Some("Whether the transaction was committed is unknown.".into()),
-            hint: Some("Look at the data before you repeat the transaction.".into()),
-            context: None,
-            duplicate: None,
-        }
+        let message = format!("lost the connection to shard \"{}\" while it was committing", self.wire.shard());
+        let detail = Some("Whether the transaction was committed is unknown.".into());
+        Error { detail, ..Error::of_sqlstate(*b"08007", message) }
+            .with_hint("Look at the data before you repeat the transaction.")
     }
 }

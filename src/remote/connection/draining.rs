@@ -49,14 +49,8 @@ impl Connection {
 
     fn spool(&mut self, progress: &RefCell<Progress>) {
         // An interrupt in between loses rows, so the stream must not go on.
-        progress.borrow_mut().phase = Phase::Failed(Error {
-            sqlstate: *b"57014",
-            message: "reading from a shard was interrupted".into(),
-            detail: None,
-            hint: None,
-            context: None,
-            duplicate: None,
-        });
+        let interrupted = Error::of_sqlstate(*b"57014", "reading from a shard was interrupted");
+        progress.borrow_mut().phase = Phase::Failed(interrupted);
         let mut spool = Spool::default();
         let phase = loop {
             match self.next(Limit::Served) {
