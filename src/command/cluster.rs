@@ -8,6 +8,7 @@ use crate::operation::{balancer, shards, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::protocol::sql;
+use crate::store;
 use docshard_core::error::Kind;
 use serde_json::{Map, Value as Json, json};
 
@@ -21,11 +22,10 @@ pub fn list_shards(request: &Request<'_>) -> Result<Reply> {
 /// getShardMap.
 pub fn get_shard_map(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::LIST_SHARDS)?;
-    let rows = spi::query("SELECT name, host FROM docshard.shards ORDER BY id", &[])?;
     let (mut map, mut hosts) = (Map::new(), Map::new());
-    for row in &rows {
-        map.insert(row.text(0).to_owned(), format!("{}/{}", row.text(0), row.text(1)).into());
-        hosts.insert(row.text(1).to_owned(), row.text(0).into());
+    for store::shards::ListedShard { name, host, .. } in store::shards::listed()? {
+        map.insert(name.clone(), format!("{name}/{host}").into());
+        hosts.insert(host, name.into());
     }
     Ok(Reply::of(json!({"map": map, "hosts": hosts, "connStrings": {}})))
 }

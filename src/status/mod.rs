@@ -14,7 +14,6 @@ use crate::catalog::model::Shard;
 use crate::catalog::namespace;
 use crate::catalog::sizes::{self, Amount, Collection, Estimates};
 use crate::pg::error::{Error, Result};
-use crate::pg::spi;
 use crate::store;
 use crate::worker;
 use docshard_core::cluster::chunk_map::ShardId;
@@ -150,9 +149,9 @@ fn write_head(
         line!(out, "this is a copy of the cluster's router, and changes nothing: {reason}");
     }
     line!(out, "shards");
-    let hosts = spi::query("SELECT id, host FROM docshard.shards", &[])?;
+    let hosts = store::shards::listed()?;
     for shard in shards.values() {
-        let host = hosts.iter().find(|row| row.i32(0) == shard.id).map_or("", |row| row.text(1));
+        let host = hosts.iter().find(|host| host.id == shard.id).map_or("", |host| host.host.as_str());
         let mut notes = String::new();
         if shard.draining {
             notes.push_str("  draining");

@@ -24,10 +24,19 @@ row! {
 row! {
     /// A shard, as it is listed for people.
     pub struct ListedShard from "shards s" {
+        /// its number
+        pub id: ShardId,
         /// its name
         pub name: String,
         /// the postgres_fdw server
         pub server: Option<String>,
+        /// host, port and database of its server, or that it is this database
+        pub host: String = "CASE WHEN s.server IS NULL THEN 'this database' ELSE \
+            (SELECT COALESCE(pg_catalog.max(option_value) FILTER (WHERE option_name = 'host'), '') \
+                 || COALESCE(':' || pg_catalog.max(option_value) FILTER (WHERE option_name = 'port'), '') \
+                 || COALESCE('/' || pg_catalog.max(option_value) FILTER (WHERE option_name = 'dbname'), '') \
+               FROM pg_catalog.pg_options_to_table( \
+                    (SELECT srvoptions FROM pg_catalog.pg_foreign_server WHERE srvname = s.server))) END",
         /// it is being emptied
         pub draining: bool,
         /// how much it may hold, in MiB

@@ -1,6 +1,6 @@
 //! Deleting what has expired: documents whose field, indexed with `expireAfterSeconds`, holds a date that long ago.
 //!
-//! Each index is served by one `delete_many` in a transaction of its own, routed as a user's would be. As in MongoDB, of
+//! Each index is served by one delete in a transaction of its own, routed as a user's `delete_many` would be. As in MongoDB, of
 //! several dates in an array the earliest counts, and documents without a date there never expire.
 //!
 //! The worker has other duties, among them to end the very transactions that a delete may wait for. So each delete has a
@@ -10,9 +10,10 @@ use super::own_process::report;
 use crate::catalog::settings;
 use crate::pg::error::Result;
 use crate::pg::process::timeout::Deadline;
-use crate::pg::spi::param::Param;
 use crate::pg::{process, spi, transaction};
 use crate::remote::hung;
+use crate::router::query::Query;
+use crate::router::{change, options};
 use crate::store;
 use serde_json::{Value as Json, json};
 use std::time::{Duration, Instant};
@@ -104,13 +105,9 @@ fn delete(index: &Expiring, patience: i64) -> Result<()> {
         Some(partial) => json!({"$and": [partial, expired]}),
         None => expired,
     };
-    let filter = filter.to_string();
     // The index may be hidden, and then nothing serves the filter.
     spi::query("SELECT pg_catalog.set_config('docshard.notablescan', 'off', true)", &[])?;
-    let options = json!({"collation": index.collation}).to_string();
-    spi::query(
-        "SELECT docshard.delete_many($1, $2::json, $3::json)",
-        &[Param::Text(&index.namespace), Param::Text(&filter), Param::Text(&options)],
-    )?;
+    let setting = options::setting(&index.namespace, Some(&index.collation), None, &[])?;
+    change::delete(&index.namespace, &Query::of(&filter, &filter.to_string(), setting.as_ref())?, true)?;
     Ok(())
 }

@@ -129,6 +129,14 @@ fn views_answer_though_shards_hang() {
     let router = &cluster.router;
     // Not what this is about: the worker, and sessions that were connected before.
     router.psql("SELECT docshard.stop_balancer()");
+    // Each says where a shard is.
+    for (name, port) in [("shard0", cluster.shards[0].port), ("shard1", cluster.shards[1].port)] {
+        let host: String = router.value(&format!("SELECT host FROM docshard.shards WHERE name = '{name}'"));
+        assert!(host.contains(&format!(":{port}/")), "{host}");
+        let map = "docshard.run_command('admin', '{\"getShardMap\": 1}')::text::jsonb -> 'map'";
+        assert_eq!(router.value::<String>(&format!("SELECT {map} ->> '{name}'")), format!("{name}/{host}"));
+        assert!(router.value::<String>("SELECT docshard.status()").contains(&format!("  {name}  {host}\n")));
+    }
     for shard in &cluster.shards {
         shard.freeze_all();
     }
