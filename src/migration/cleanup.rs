@@ -141,7 +141,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
         .iter()
         .filter_map(|row| {
             let gid = row.text(0)?;
-            let id = gid[prefix.len()..].split('_').next()?.parse().ok()?;
+            let id = gid.strip_prefix(&prefix)?.split('_').next()?.parse().ok()?;
             Some((gid.to_owned(), id))
         })
         .collect();

@@ -568,6 +568,16 @@ fn commands_demand_the_right_of_their_function() {
     );
     let answer: String = session(router, "nobody", "").query_one("SELECT answer FROM open.door", &[]).unwrap().get(0);
     assert!(answer.contains("permission denied for schema docshard"), "{answer}");
+    // Whoever maintains somebody's table runs his functions, as him, and keeps no cursor of his: its rest would be read as the former.
+    router.psql(
+        "GRANT EXECUTE ON FUNCTION docshard.find TO application; GRANT CREATE ON SCHEMA open TO application; SET ROLE application; \
+         CREATE MATERIALIZED VIEW open.answer AS SELECT docshard.run_command('test', '{\"find\": \"own\", \"batchSize\": 1}')::text AS answer WITH NO DATA",
+    );
+    admin.batch_execute("REFRESH MATERIALIZED VIEW open.answer").unwrap();
+    let answer: String = admin.query_one("SELECT answer FROM open.answer", &[]).unwrap().get(0);
+    assert!(answer.contains("cannot open a cursor within security-restricted operation"), "{answer}");
+    assert_eq!(admin.query_one("SELECT count(*) FROM pg_cursors WHERE is_holdable", &[]).unwrap().get::<_, i64>(0), 0);
+
     // Nobody's rights or settings are left over.
     let left = "SELECT current_user || ' ' || current_setting('search_path')";
     assert_eq!(client.query_one(left, &[]).unwrap().get::<_, String>(0), "application \"$user\", public");

@@ -19,8 +19,15 @@ fn c_name(name: &str) -> Result<CString> {
 /// Opens a portal of that name over a reading statement.
 ///
 /// # Errors
-/// What the statement raises is a PostgreSQL ERROR.
+/// `Unauthorized` in an operation that PostgreSQL runs as a table's owner, such as REINDEX, for whoever started it: the portal would
+/// be read to its end by the commit, as the latter. DECLARE … WITH HOLD is refused there, too. What the statement raises is a
+/// PostgreSQL ERROR.
 pub fn open(name: &str, sql: &str, params: &[Param<'_>]) -> Result<()> {
+    // SAFETY: reads backend-local state.
+    if unsafe { pg_sys::InSecurityRestrictedOperation() } {
+        return Err(Error::new(Kind::Unauthorized, "cannot open a cursor within security-restricted operation")
+            .with_hint("A find with a limit that one batch holds needs no cursor."));
+    }
     let name = c_name(name)?;
     let _connection = Connection::open();
     let _pinned = Pinned::new();
