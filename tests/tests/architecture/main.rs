@@ -97,6 +97,25 @@ fn the_edge_does_not_know_what_is_sharded() {
     violations.check();
 }
 
+/// The first statement of a script that a superuser runs in a session of his own.
+const PIN: &str = "SELECT pg_catalog.set_config('search_path', 'docshard, pg_catalog, pg_temp', true);";
+
+#[test]
+fn scripts_say_first_what_names_mean() {
+    let folder = project().join("sql");
+    let names: Vec<_> =
+        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let scripts = names.iter().filter(|name| name.starts_with("docshard--") || *name == "schemas.sql");
+    let mut read = 0;
+    for name in scripts {
+        let text = fs::read_to_string(folder.join(name)).unwrap();
+        let first = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with("--"));
+        assert_eq!(first, Some(PIN), "the first statement of sql/{name}");
+        read += 1;
+    }
+    assert!(read >= 2, "{names:?}");
+}
+
 /// Everything goes through `spi::plan_with` and `spi::run_script`, which pin the search path and check names.
 #[test]
 fn statements_are_prepared_in_one_place() {

@@ -4,28 +4,8 @@
 //! `known_sql_calls.txt` lists those that stand today. The list may only shrink.
 
 use super::LAYERS;
-use super::source::{Source, StringLiteral, Violations, is_word, project};
+use super::source::{Source, StringLiteral, Violations, is_word};
 use std::fmt::Write;
-use std::fs;
-
-/// The first statement of a script that a superuser runs in a session of his own.
-const PIN: &str = "SELECT pg_catalog.set_config('search_path', 'docshard, pg_catalog, pg_temp', true);";
-
-#[test]
-fn scripts_say_first_what_names_mean() {
-    let folder = project().join("sql");
-    let names: Vec<_> =
-        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    let scripts = names.iter().filter(|name| name.starts_with("docshard--") || *name == "schemas.sql");
-    let mut read = 0;
-    for name in scripts {
-        let text = fs::read_to_string(folder.join(name)).unwrap();
-        let first = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with("--"));
-        assert_eq!(first, Some(PIN), "the first statement of sql/{name}");
-        read += 1;
-    }
-    assert!(read >= 2, "{names:?}");
-}
 
 const KNOWN: &str = include_str!("known_sql_calls.txt");
 
