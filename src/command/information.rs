@@ -5,7 +5,7 @@ use super::request::Request;
 use crate::operation::errors;
 use crate::operation::writing::MAX_BATCH;
 use crate::pg::error::{Error, Result};
-use crate::pg::spi;
+use crate::pg::{server, spi};
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{MAX_DEPTH, MAX_DOCUMENT_BYTES};
 use serde_json::{Map, Value as Json, json};
@@ -17,6 +17,8 @@ const MONGODB: (&str, [i32; 4], i32) = ("6.0.0", [6, 0, 0, 0], 17);
 /// What the last command of this session did, for getLastError.
 #[derive(Debug, Default)]
 struct Last {
+    /// the role that ran it: its error may quote what another must not see
+    owner: u32,
     n: i64,
     error: Option<(i64, String, String)>,
     updated_existing: Option<bool>,
@@ -32,7 +34,7 @@ pub fn note_outcome(request: &Request<'_>, outcome: std::result::Result<&Reply, 
     if request.spec.name == "getLastError" {
         return;
     }
-    let mut last = Last::default();
+    let mut last = Last { owner: server::current_user().to_u32(), ..Last::default() };
     let fail = |error: &Error| {
         let (code, name) = errors::code(error);
         Some((code, name.to_owned(), error.message.clone()))
@@ -75,10 +77,11 @@ pub fn note_outcome(request: &Request<'_>, outcome: std::result::Result<&Reply, 
     LAST.set(last);
 }
 
-/// getLastError: how this session's last command ended.
+/// getLastError: how this session's last command ended, if it was the present role's.
 pub fn get_last_error(_request: &Request<'_>) -> Result<Reply> {
-    let connection = std::process::id();
+    let (connection, none) = (std::process::id(), Last::default());
     Ok(LAST.with_borrow(|last| {
+        let last = if last.owner == server::current_user().to_u32() { last } else { &none };
         let mut answer =
             json!({"connectionId": connection, "n": last.n, "syncMillis": 0, "writtenTo": null, "err": null});
         if let Some(updated) = last.updated_existing {

@@ -578,6 +578,18 @@ fn commands_demand_the_right_of_their_function() {
     assert!(answer.contains("cannot open a cursor within security-restricted operation"), "{answer}");
     assert_eq!(admin.query_one("SELECT count(*) FROM pg_cursors WHERE is_holdable", &[]).unwrap().get::<_, i64>(0), 0);
 
+    // An error of another role's command is not told.
+    let failed = run_command(&mut client, "test", &json!({"getMore": 1, "collection": "own"}));
+    let told = |client: &mut Client| run_command(client, "test", &json!({"getLastError": 1}))["err"].clone();
+    assert_eq!(told(&mut client), failed["errmsg"]);
+    router.psql(
+        "GRANT USAGE ON SCHEMA docshard TO nobody; GRANT EXECUTE ON FUNCTION docshard.run_command TO nobody; GRANT nobody TO application",
+    );
+    client.batch_execute("SET ROLE nobody").unwrap();
+    assert_eq!(told(&mut client), json!(null));
+    client.batch_execute("RESET ROLE").unwrap();
+    assert_eq!(told(&mut client), failed["errmsg"]);
+
     // Nobody's rights or settings are left over.
     let left = "SELECT current_user || ' ' || current_setting('search_path')";
     assert_eq!(client.query_one(left, &[]).unwrap().get::<_, String>(0), "application \"$user\", public");
