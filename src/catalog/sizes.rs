@@ -103,7 +103,10 @@ pub type Estimates = (Rc<Shard>, Result<HashMap<i32, Amount>>);
 /// Internal ones; a shard's error is its own answer.
 pub fn estimate(collections: &[i32], limit: Duration) -> Result<Vec<Estimates>> {
     let of = |found: Vec<Estimate>| -> HashMap<i32, Amount> {
-        let amount = |one: &Estimate| Amount { documents: one.documents.map(|n| n.max(0)), bytes: one.bytes.max(0) };
+        let amount = |one: &Estimate| Amount {
+            documents: one.documents.map(|n| plausible(n).cast_signed()),
+            bytes: plausible(one.bytes).cast_signed(),
+        };
         found.iter().map(|one| (one.collection, amount(one))).collect()
     };
     let answers = survey::call(&EstimateSizes { collections }, limit)?;
@@ -125,11 +128,15 @@ pub fn measure(shard: &Shard, collection: &mut Collection, counted_mb: i32) -> R
     Ok(())
 }
 
+/// A number that a shard tells, whatever that is: those of all chunks can be added up.
+fn plausible(told: i64) -> u64 {
+    told.clamp(0, 1 << 53).unsigned_abs()
+}
+
 fn fill_in(chunks: &mut [&mut Chunk], sizes: &[ChunkSize]) {
     for size in sizes {
         if let Some(chunk) = usize::try_from(size.chunk).ok().and_then(|at| chunks.get_mut(at)) {
-            chunk.documents = size.documents.unsigned_abs();
-            chunk.bytes = size.bytes.unsigned_abs();
+            (chunk.documents, chunk.bytes) = (plausible(size.documents), plausible(size.bytes));
         }
     }
 }
@@ -182,7 +189,7 @@ pub fn activity(shards: &[Rc<Shard>], collections: &[i32]) -> Result<HashMap<(Sh
 pub fn measure_exactly(shard: &Shard, collection: &Collection, chunk: &Chunk) -> Result<(u64, u64)> {
     let range = MeasureRange { collection: collection.id, lo: &chunk.min, hi: collection.end_of(chunk) };
     let size = read_call_on(shard, &range)?;
-    Ok((size.documents.unsigned_abs(), size.bytes.unsigned_abs()))
+    Ok((plausible(size.documents), plausible(size.bytes)))
 }
 
 /// Asks a shard for keys that cut a chunk into about so many equal parts; none if it has only one key.

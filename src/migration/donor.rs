@@ -24,6 +24,9 @@ use std::time::Instant;
 /// SQLSTATE of a lock that was not to be had in time.
 const LOCK_NOT_AVAILABLE: [u8; 5] = *b"55P03";
 
+/// Parts of a range that no shard has as many documents for.
+const MOST_PARTS: i64 = 1 << 40;
+
 /// How long T queues for the migration's lock before it steps back, in milliseconds: below PostgreSQL's
 /// `deadlock_timeout`, and short, as writers queue behind it.
 const QUEUE_MS: i64 = 100;
@@ -78,7 +81,11 @@ pub(super) fn start_dividing(donor: &mut Remote, record: &Record, end: Option<&[
 
 /// How many parts there are, numbered from 1.
 pub(super) fn finish_dividing(donor: &mut Remote) -> Result<i64> {
-    DivideRange::decode(&donor.finish()?)
+    let parts = DivideRange::decode(&donor.finish()?)?;
+    match parts {
+        0..=MOST_PARTS => Ok(parts),
+        _ => Err(Error::new(Kind::InternalError, format!("malformed answer to divide_range: {parts} parts"))),
+    }
 }
 
 /// Tells writers to the range of the move: committed at once.

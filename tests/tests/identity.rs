@@ -763,6 +763,20 @@ fn a_shard_that_answers_nonsense_is_refused() {
         let own = format!("SELECT docshard.count_documents('{NS}', '{{\"k\": 0}}')");
         assert_eq!(client.query_one(&own, &[]).expect("the router's own part").get::<_, i64>(0), 1);
     }
+    // Numbers that nothing can be calculated with.
+    let arguments: String = shard.value("SELECT pg_get_function_arguments('docshard_internal.divide_range'::regproc)");
+    for parts in [i64::MAX, -1] {
+        shard.psql(&format!(
+            "CREATE OR REPLACE FUNCTION docshard_internal.divide_range({arguments}) RETURNS bigint LANGUAGE sql AS $$SELECT {parts}::bigint$$"
+        ));
+        let chunk: Value = cluster
+            .router
+            .value(&format!("SELECT min FROM docshard.chunks WHERE namespace = '{NS}' AND shard = 'shard0' LIMIT 1"));
+        let sql = format!("SELECT docshard.move_chunk('{NS}', '{chunk}', 'local')");
+        let error = cluster.router.client().query(&sql, &[]).unwrap_err();
+        let message = error.as_db_error().unwrap().message();
+        assert_eq!(message, format!("malformed answer to divide_range: {parts} parts"));
+    }
 }
 
 /// Statements of several roles in one session, which are cancelled at any moment, roll back to savepoints, or fail: what comes
