@@ -6,7 +6,7 @@ use common::*;
 use docshard_core::error::{Kind, Result};
 use docshard_core::query::filter::Filter;
 use docshard_core::query::update::{self, Instruction, Style, Update};
-use docshard_core::values::document::order::compare_values;
+use docshard_core::values::order::compare_values;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 

@@ -309,8 +309,10 @@ impl ConnectionState {
 mod tests {
     use super::*;
 
+    type Event = fn(&mut ConnectionState);
+
     /// What can happen to a connection.
-    const EVENTS: &[(&str, fn(&mut ConnectionState))] = &[
+    const EVENTS: &[(&str, Event)] = &[
         ("implicit", |s| {
             if s.depth() == 0 || s.is_implicit() {
                 s.begin_implicit();
