@@ -144,8 +144,11 @@ proptest! {
         let state = over(name, &values).unwrap();
         let bytes = state.to_bytes().unwrap();
         let read = Accumulation::from_bytes(name, None, &bytes).unwrap();
-        prop_assert_eq!(read.to_bytes().unwrap(), bytes);
-        prop_assert_eq!(to_json(&read.finish()), to_json(&state.finish()));
+        // A sum has more than one form, so the bytes of what was read may differ; what they stand for may not.
+        let again = Accumulation::from_bytes(name, None, &read.to_bytes().unwrap()).unwrap();
+        let finished = to_json(&state.finish());
+        prop_assert_eq!(&to_json(&read.finish()), &finished);
+        prop_assert_eq!(&to_json(&again.finish()), &finished);
     }
 
     /// Whatever the bytes, reading, adding and finishing end without a panic.

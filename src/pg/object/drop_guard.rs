@@ -1,12 +1,15 @@
 //! Watches what is dropped, by PostgreSQL's `object_access_hook`: however a drop is reached, by CASCADE, by DROP OWNED, or by
 //! the drop of something that it depends on, each object passes here before it goes.
 //!
+//! `DROP EXTENSION docshard` is judged before that, too: PostgreSQL first locks all that goes with it, and a move that is under way
+//! has locks there and waits for some, so the two would wait for each other.
+//!
 //! What is dropped by the extension's own statements passes unseen (see [`unguarded`]), and so does what an update script of
 //! the extension replaces.
 
 use crate::pg::error::Result;
 use crate::pg::object::extension;
-use pgrx::{pg_guard, pg_sys};
+use pgrx::{PgList, pg_guard, pg_sys};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -36,10 +39,14 @@ pub enum Dropped {
     Database(pg_sys::Oid),
 }
 
+/// The extension in messages.
+const EXTENSION: &str = "extension docshard";
+
 /// Refuses a drop; `name` is how PostgreSQL calls the object in its messages.
 pub type Judge = fn(dropped: &Dropped, name: &str) -> Result<()>;
 
 static JUDGE: OnceLock<(Judge, pg_sys::object_access_hook_type)> = OnceLock::new();
+static NEXT_UTILITY: OnceLock<pg_sys::ProcessUtility_hook_type> = OnceLock::new();
 
 thread_local! {
     /// How many of the extension's own statements are under way that may drop what is guarded.
@@ -52,6 +59,9 @@ pub fn watch(judge: Judge) {
     unsafe {
         if JUDGE.set((judge, pg_sys::object_access_hook)).is_ok() {
             pg_sys::object_access_hook = Some(on_access);
+        }
+        if NEXT_UTILITY.set(pg_sys::ProcessUtility_hook).is_ok() {
+            pg_sys::ProcessUtility_hook = Some(on_utility);
         }
     }
 }
@@ -70,6 +80,65 @@ pub fn unguarded<T>(work: impl FnOnce() -> T) -> T {
     UNGUARDED.set(UNGUARDED.get() + 1);
     let _counted = Unguarded;
     work()
+}
+
+#[pg_guard]
+#[allow(clippy::too_many_arguments, reason = "PostgreSQL's own signature")]
+unsafe extern "C-unwind" fn on_utility(
+    statement: *mut pg_sys::PlannedStmt,
+    text: *const c_char,
+    keep_tree: bool,
+    context: pg_sys::ProcessUtilityContext::Type,
+    params: pg_sys::ParamListInfo,
+    environment: *mut pg_sys::QueryEnvironment,
+    destination: *mut pg_sys::DestReceiver,
+    completion: *mut pg_sys::QueryCompletion,
+) {
+    // SAFETY: the arguments are PostgreSQL's, and passed on as they are.
+    unsafe {
+        if drops_extension(statement)
+            && let Some((judge, _)) = JUDGE.get()
+        {
+            judge(&Dropped::Extension, EXTENSION).unwrap_or_else(|e| e.raise());
+        }
+        match NEXT_UTILITY.get().copied().flatten() {
+            Some(next) => next(statement, text, keep_tree, context, params, environment, destination, completion),
+            None => pg_sys::standard_ProcessUtility(
+                statement,
+                text,
+                keep_tree,
+                context,
+                params,
+                environment,
+                destination,
+                completion,
+            ),
+        }
+    }
+}
+
+/// True for `DROP EXTENSION docshard` by who may do that: others are told no more than PostgreSQL tells them.
+///
+/// # Safety
+/// `statement` is what PostgreSQL is about to run.
+unsafe fn drops_extension(statement: *mut pg_sys::PlannedStmt) -> bool {
+    // SAFETY: promised by the caller; PostgreSQL's nodes are as their tags say, and the objects of this one are strings.
+    unsafe {
+        let node = (*statement).utilityStmt;
+        if node.is_null() || (*node).type_ != pg_sys::NodeTag::T_DropStmt {
+            return false;
+        }
+        let drop = node.cast::<pg_sys::DropStmt>();
+        if (*drop).removeType != pg_sys::ObjectType::OBJECT_EXTENSION
+            || UNGUARDED.get() > 0
+            || !pg_sys::IsTransactionState()
+        {
+            return false;
+        }
+        let names = PgList::<pg_sys::String>::from_pg((*drop).objects);
+        names.iter_ptr().any(|name| CStr::from_ptr((*name).sval) == c"docshard")
+            && extension::find().is_some_and(|found| pg_sys::has_privs_of_role(pg_sys::GetUserId(), found.owner))
+    }
 }
 
 #[pg_guard]
@@ -93,7 +162,7 @@ unsafe extern "C-unwind" fn on_access(
         if let Some(dropped) = what(class, object, column) {
             // A member of the extension goes because the extension does.
             let name = match &dropped {
-                Dropped::Extension => "extension docshard".to_owned(),
+                Dropped::Extension => EXTENSION.to_owned(),
                 _ => describe(class, object, column),
             };
             judge(&dropped, &name).unwrap_or_else(|e| e.raise());

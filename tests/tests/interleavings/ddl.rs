@@ -62,6 +62,28 @@ fn i15_changes_of_the_collection_wait_while_a_chunk_moves() {
     moving.check_clean();
 }
 
+/// PostgreSQL locks all that goes with an extension before it asks whether that may go. A move has locks there, and waits for others.
+#[test]
+fn a_drop_of_the_extension_is_refused_at_once_while_a_chunk_moves() {
+    let moving = Moving::start(20);
+    let router = &moving.cluster.router;
+    router.arm("move.cloned", Fault::Pause);
+    let mover = moving.start_move(&moving.other());
+    router.await_fault("move.cloned");
+    let mut client = router.client();
+    client.batch_execute("SET statement_timeout = '20s'").unwrap();
+    let error = client.batch_execute("DROP EXTENSION docshard CASCADE").expect_err("a cluster needs it");
+    assert_eq!(error.code().map(|code| code.code()), Some("2BP01"), "{error:?}");
+    // Who may not drop it learns nothing of the cluster.
+    moving.run("CREATE ROLE nobody_special");
+    client.batch_execute("SET ROLE nobody_special").unwrap();
+    let error = client.batch_execute("DROP EXTENSION docshard").expect_err("somebody else's");
+    assert_eq!(error.code().map(|code| code.code()), Some("42501"), "{error:?}");
+    router.release("move.cloned");
+    mover.join().unwrap().expect("a move");
+    moving.check();
+}
+
 #[test]
 fn i15_innocent_writers_go_on_at_every_step_while_one_stays_in_the_way() {
     let moving = Moving::start(200);
