@@ -39,17 +39,11 @@ pub struct State {
 }
 
 /// True if the balancer is on, and this is a time of day when it works.
-///
-/// # Errors
-/// Internal ones.
 pub fn may_work() -> Result<bool> {
     Ok(settings::boolean("balancer_enabled")? && is_in_window()?)
 }
 
 /// True if this is a time of day when the balancer works.
-///
-/// # Errors
-/// Internal ones.
 pub fn is_in_window() -> Result<bool> {
     let Some(window) = settings::active_window()? else { return Ok(true) };
     let rows = spi::query("SELECT pg_catalog.to_char(pg_catalog.clock_timestamp(), 'HH24:MI')", &[])?;
@@ -57,9 +51,6 @@ pub fn is_in_window() -> Result<bool> {
 }
 
 /// The present state.
-///
-/// # Errors
-/// Internal ones.
 pub fn state() -> Result<State> {
     let in_step = !lock::is_free(Tag::Worker(STEP));
     let mut state = State { enabled: settings::boolean("balancer_enabled")?, in_step, ..State::default() };
@@ -73,9 +64,6 @@ pub fn state() -> Result<State> {
 }
 
 /// Lets the balancer work, from this transaction's commit on.
-///
-/// # Errors
-/// Internal ones.
 pub fn start() -> Result<()> {
     settings::set("balancer_enabled", Some("true"))?;
     process::wake_at_commit();

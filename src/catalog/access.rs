@@ -146,9 +146,6 @@ fn lists<'r>(granted: &[Grant], namespace: &str, role: &'r str) -> [Vec<&'r str>
 }
 
 /// Makes every application role on a shard that is new, before it has any documents.
-///
-/// # Errors
-/// The shard's.
 pub fn make_roles(session: &mut Session) -> Result<()> {
     let mut names: Vec<String> = grants::all()?.into_iter().map(|grant| grant.name).collect();
     names.dedup();

@@ -106,9 +106,6 @@ pub fn get(namespace: &str) -> Result<Rc<Collection>> {
 }
 
 /// Every shard, by number.
-///
-/// # Errors
-/// Internal ones.
 pub fn shards() -> Result<Shards> {
     let generation = generation()?;
     if let Some(shards) = CACHE.with_borrow(|cache| match &cache.shards {

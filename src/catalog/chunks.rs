@@ -68,9 +68,6 @@ pub fn split(locked: &Locked, namespace: &str, pattern: &KeyPattern, points: &[V
 }
 
 /// Takes the mark from the chunk of a locked collection that holds a key: the balancer tries again to split it.
-///
-/// # Errors
-/// Internal ones.
 pub fn clear_jumbo(locked: &Locked, namespace: &str, pattern: &KeyPattern, key: &[u8]) -> Result<()> {
     let chunk = containing(locked.id, key)?;
     if !chunks::set_jumbo(locked.id, &chunk.min, false)? {

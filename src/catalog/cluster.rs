@@ -29,9 +29,6 @@ pub fn identity() -> Identity {
 }
 
 /// This database's standing, as the newest snapshot has it.
-///
-/// # Errors
-/// Internal ones.
 pub fn standing() -> Result<Standing> {
     standing_in(cache::generation()?)
 }
@@ -51,9 +48,6 @@ fn standing_in(generation: u64) -> Result<Standing> {
 }
 
 /// This cluster's identity.
-///
-/// # Errors
-/// Internal ones.
 pub fn cluster_id() -> Result<i64> {
     Ok(coordinator()?.cluster)
 }
@@ -121,18 +115,12 @@ pub fn first_number(epoch: i64) -> i64 {
 }
 
 /// Notes that this database is the router, when the first other shard is about to be added.
-///
-/// # Errors
-/// Internal ones.
 pub(super) fn register() -> Result<()> {
     store::set_first_router(&identity().to_string())
 }
 
 /// Notes, for good, that this database is a copy, and why; false if that is known, or if it is not the router of that epoch any
 /// more: it has taken the cluster over meanwhile.
-///
-/// # Errors
-/// Internal ones.
 pub fn become_copy(reason: &str, epoch: i64) -> Result<bool> {
     let is_new = store::set_copy(reason, Some(epoch))?;
     cache::announce();
@@ -142,9 +130,6 @@ pub fn become_copy(reason: &str, epoch: i64) -> Result<bool> {
 pub(super) use crate::store::cluster::lock_epoch;
 
 /// Notes that this database is the router from now on, with a higher epoch than any before it.
-///
-/// # Errors
-/// Internal ones.
 pub(super) fn become_router(epoch: i64) -> Result<()> {
     store::set_router(&identity().to_string(), epoch)?;
     KNOWN.set(None);
@@ -153,9 +138,6 @@ pub(super) fn become_router(epoch: i64) -> Result<()> {
 }
 
 /// Makes this database the router of a new cluster, without other shards.
-///
-/// # Errors
-/// Internal ones.
 pub(super) fn renew() -> Result<()> {
     store::renew()?;
     KNOWN.set(None);

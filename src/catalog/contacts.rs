@@ -281,9 +281,6 @@ pub fn accept(name: &str) -> Result<Value> {
 }
 
 /// What people should know of a shard, if anything.
-///
-/// # Errors
-/// Internal ones.
 pub fn notes(shard: ShardId) -> Result<Option<String>> {
     let Some(trouble) = contacts::trouble(shard)? else { return Ok(None) };
     let lost = trouble.lost_to.map(|to| {
@@ -294,9 +291,6 @@ pub fn notes(shard: ShardId) -> Result<Option<String>> {
 }
 
 /// When each shard was last heard of, as far as the worker noted it.
-///
-/// # Errors
-/// Internal ones.
 pub fn last() -> Result<HashMap<ShardId, TimestampWithTimeZone>> {
     // A timestamp is the number of microseconds since the year 2000.
     let timestamp = |microseconds: i64| TimestampWithTimeZone::try_from(microseconds).ok();

@@ -69,9 +69,6 @@ pub fn enable_sharding(name: &str, primary: Option<&str>) -> Result<()> {
 pub use crate::store::collections::unsharded_of_database as unsharded_collections;
 
 /// Makes a shard the primary one of a database, whose unsharded collections are there already.
-///
-/// # Errors
-/// Internal ones.
 pub fn set_primary(name: &str, shard: ShardId) -> Result<()> {
     store::set_primary(name, shard)?;
     change::log("movePrimary", Some(name), &json!({"to": cache::shard(shard)?.name}))?;
@@ -80,9 +77,6 @@ pub fn set_primary(name: &str, shard: ShardId) -> Result<()> {
 }
 
 /// Removes a database that has no collection left.
-///
-/// # Errors
-/// Internal ones.
 pub fn forget(name: &str) -> Result<()> {
     store::delete(name)?;
     change::log("dropDatabase", Some(name), &json!({}))?;

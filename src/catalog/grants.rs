@@ -44,9 +44,6 @@ thread_local! {
 }
 
 /// Every grant of a role that still exists, in the newest snapshot.
-///
-/// # Errors
-/// Internal ones.
 pub fn all() -> Result<Vec<Grant>> {
     let _snapshot = ActiveSnapshot::latest();
     store::read_all()

@@ -29,9 +29,6 @@ pub struct Prune {
 
 impl Prune {
     /// Deletes what is too old, if it is time, or if the settings have changed. Outside a transaction.
-    ///
-    /// # Errors
-    /// Internal ones.
     pub fn round(&mut self) -> Result<()> {
         let settings =
             transaction::run(|| KEPT.iter().map(|(name, _)| settings::integer(name)).collect::<Result<Vec<_>>>())?;

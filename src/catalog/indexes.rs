@@ -169,9 +169,6 @@ pub struct Made {
 
 impl Made {
     /// None yet.
-    ///
-    /// # Errors
-    /// Internal ones.
     pub fn none(ns: &str) -> Result<Self> {
         let collection = cache::find(ns)?;
         let names = collection.iter().flat_map(|collection| &collection.indexes).map(|index| index.name.clone());
@@ -199,9 +196,6 @@ impl Made {
 }
 
 /// Enters an index, which every shard of the collection has, into the catalog: from now on it is used.
-///
-/// # Errors
-/// Internal ones.
 pub fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     let index = StoredIndex {
         id: draft.id,

@@ -10,9 +10,6 @@ use crate::store::last_sizes as store;
 
 /// Asks every shard on another node, each in a transaction of its own; called outside of any. One that cannot be reached stays
 /// as it was known.
-///
-/// # Errors
-/// Internal ones of the catalog.
 pub fn note_all() -> Result<()> {
     let shards = transaction::run(cache::shards)?;
     for shard in shards.values().filter(|shard| shard.place != Place::Local) {

@@ -22,9 +22,6 @@ use std::collections::HashMap;
 const NAMED_RANGES: usize = 100;
 
 /// What would be lost with a shard, for people: a collection each, with its ranges and the documents that were last known there.
-///
-/// # Errors
-/// Internal ones.
 pub fn loss(shard: ShardId) -> Result<Vec<Json>> {
     let owning = collections::with_chunks_on(shard)?;
     let mut lost = Vec::with_capacity(owning.len());
@@ -55,9 +52,6 @@ pub fn loss(shard: ShardId) -> Result<Vec<Json>> {
 }
 
 /// Gives out a token for the removal of a lost shard, in place of one that was given out before.
-///
-/// # Errors
-/// Internal ones.
 pub fn give_token(shard: &Shard) -> Result<String> {
     let token = credentials::random_password()?;
     lost_shards::set_token(shard.id, &token)?;
@@ -122,9 +116,6 @@ pub fn heirs(lost: ShardId) -> Result<Vec<ShardId>> {
 }
 
 /// Gives the databases whose primary it was another one.
-///
-/// # Errors
-/// Internal ones.
 pub fn move_databases(lost: ShardId, heirs: &[ShardId]) -> Result<Vec<String>> {
     let moved = databases::lock_of_primary(lost)?;
     for database in &moved {

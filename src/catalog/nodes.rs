@@ -10,9 +10,6 @@ use crate::remote::{self, Role, Share};
 use docshard_core::cluster::chunk_map::ShardId;
 
 /// Runs a statement on a shard; it commits or rolls back with the caller's transaction.
-///
-/// # Errors
-/// Whatever the shard raises.
 pub fn run_on(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Result<()> {
     query_on(shard, sql, params, 0).map(|_| ())
 }
@@ -53,17 +50,11 @@ pub fn call_on_all<C: Call<Answer = ()>>(shards: &[ShardId], call: &C) -> Result
 }
 
 /// The rows of a statement on a shard, `columns` of each.
-///
-/// # Errors
-/// Whatever the shard raises.
 pub fn query_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) -> Result<Vec<Row>> {
     ask(shard, sql, params, columns, true)
 }
 
 /// The rows of a statement that only reads, on a shard, `columns` of each; it opens no transaction there.
-///
-/// # Errors
-/// Whatever the shard raises.
 pub fn read_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) -> Result<Vec<Row>> {
     ask(shard, sql, params, columns, false)
 }
@@ -97,9 +88,6 @@ fn rows_of(stream: &mut remote::Stream, columns: usize) -> Result<Vec<Row>> {
 }
 
 /// The rows of a statement that only reads, on several shards at once, each with parameters of its own.
-///
-/// # Errors
-/// Whatever a shard raises.
 pub fn read_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize) -> Result<Vec<Vec<Row>>> {
     let requests: Vec<_> = asked
         .iter()
@@ -134,9 +122,6 @@ pub fn read_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize)
 }
 
 /// Runs the same statement on several shards, all at once.
-///
-/// # Errors
-/// Whatever a shard raises.
 fn run_on_all(shards: &[ShardId], sql: &str, params: &[Param<'_>]) -> Result<()> {
     let shards = shards.iter().map(|id| cache::shard(*id)).collect::<Result<Vec<_>>>()?;
     let requests: Vec<_> = shards

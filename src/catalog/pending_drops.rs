@@ -84,9 +84,6 @@ pub fn drop_everywhere(shards: &[ShardId], dropped: Dropped, namespace: &str) ->
 
 /// What is to be done at a server's shard before anything else, as statements. Whoever connects may not read the catalog, or
 /// reads it as it was when a transaction began.
-///
-/// # Errors
-/// Internal ones.
 pub fn statements(server: &str) -> Result<Vec<String>> {
     let due = user::as_extension_owner(|| {
         let _snapshot = ActiveSnapshot::latest();

@@ -32,9 +32,6 @@ pub fn init() {
 }
 
 /// What this database is for others; None if nobody would miss it.
-///
-/// # Errors
-/// Internal ones.
 pub fn role() -> Result<Option<String>> {
     let marks = spi::query("SELECT shard FROM docshard_data.node", &[])?;
     if let Some(mark) = marks.first() {

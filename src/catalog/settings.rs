@@ -120,9 +120,6 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 /// Every setting's present value, in the order of [`SETTINGS`].
-///
-/// # Errors
-/// Internal ones.
 pub fn all() -> Result<Vec<(&'static Setting, String)>> {
     SETTINGS.iter().map(|setting| Ok((setting, get(setting.name)?))).collect()
 }

@@ -114,9 +114,6 @@ pub fn estimate(collections: &[i32], limit: Duration) -> Result<Vec<Estimates>> 
 }
 
 /// Asks a shard for the sizes of a collection's chunks there: counted if its table has at most `counted_mb` MiB.
-///
-/// # Errors
-/// The shard's.
 pub fn measure(shard: &Shard, collection: &mut Collection, counted_mb: i32) -> Result<()> {
     let mut here: Vec<_> = collection.chunks.iter_mut().filter(|chunk| chunk.shard == shard.id).collect();
     if here.is_empty() {
@@ -183,9 +180,6 @@ pub fn activity(shards: &[Rc<Shard>], collections: &[i32]) -> Result<HashMap<(Sh
 }
 
 /// Asks a shard for a chunk's exact documents and bytes; it reads them all.
-///
-/// # Errors
-/// The shard's.
 pub fn measure_exactly(shard: &Shard, collection: &Collection, chunk: &Chunk) -> Result<(u64, u64)> {
     let range = MeasureRange { collection: collection.id, lo: &chunk.min, hi: collection.end_of(chunk) };
     let size = read_call_on(shard, &range)?;
@@ -193,9 +187,6 @@ pub fn measure_exactly(shard: &Shard, collection: &Collection, chunk: &Chunk) ->
 }
 
 /// Asks a shard for keys that cut a chunk into about so many equal parts; none if it has only one key.
-///
-/// # Errors
-/// The shard's.
 pub fn split_points(shard: &Shard, collection: &Collection, chunk: &Chunk, parts: usize) -> Result<Vec<Vec<u8>>> {
     let find = FindSplitPoints {
         collection: collection.id,

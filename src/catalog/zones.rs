@@ -177,9 +177,6 @@ pub fn all() -> Result<HashMap<String, ZoneMap>> {
 }
 
 /// Every shard's zones.
-///
-/// # Errors
-/// Internal ones.
 pub fn of_shards() -> Result<HashMap<ShardId, Vec<String>>> {
     let _snapshot = ActiveSnapshot::latest();
     let mut zones: HashMap<_, Vec<String>> = HashMap::new();
@@ -232,9 +229,6 @@ pub fn adopt(ns: &str, pattern: &KeyPattern) -> Result<ZoneMap> {
 pub use crate::store::zone_ranges::{delete_of_collection as forget, delete_of_database as forget_database};
 
 /// Where an empty collection's chunks may go.
-///
-/// # Errors
-/// Internal ones.
 pub fn homes(shards: &[ShardId]) -> Result<Vec<Home>> {
     let mut zones = of_shards()?;
     Ok(shards.iter().map(|&id| Home { id, zones: zones.remove(&id).unwrap_or_default() }).collect())

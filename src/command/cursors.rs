@@ -95,9 +95,6 @@ pub fn open(opening: &Opening<'_>, sql: &str, params: &[Param<'_>]) -> Result<Ba
 }
 
 /// Opens a cursor over documents that are there already.
-///
-/// # Errors
-/// Internal ones.
 pub fn open_over(opening: &Opening<'_>, documents: Vec<Vec<u8>>) -> Result<Batch> {
     close_idle();
     begin(opening, new_id(), None, documents.into())
@@ -153,9 +150,6 @@ pub fn next(id: i64, namespace: &str, limit: Option<usize>) -> Result<Batch> {
 }
 
 /// Closes a cursor; tells whether there was one of that namespace and of the present role.
-///
-/// # Errors
-/// Internal ones.
 pub fn kill(id: i64, namespace: &str) -> Result<bool> {
     let owner = server::current_user().to_u32();
     let found = CURSORS.with_borrow_mut(|cursors| match cursors.get(&id) {

@@ -146,9 +146,6 @@ pub fn build_info(_request: &Request<'_>) -> Result<Reply> {
 }
 
 /// Where this router is.
-///
-/// # Errors
-/// Internal ones.
 pub fn server() -> Result<Json> {
     let rows = spi::query(
         "SELECT coalesce(pg_catalog.host(pg_catalog.inet_server_addr()), 'localhost'), \

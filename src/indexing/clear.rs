@@ -14,9 +14,6 @@ use docshard_core::error::Kind;
 
 /// Clears away builds whose builder is gone, and indexes of nobody; returns how many shards could not be looked at. Runs
 /// outside any transaction.
-///
-/// # Errors
-/// Internal ones of the catalog.
 pub fn sweep() -> Result<usize> {
     clear_dead(&transaction::run(index_builds::all)?);
     let shards = transaction::run(cache::shards)?;

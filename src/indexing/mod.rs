@@ -47,9 +47,6 @@ pub fn init() {
 
 /// True if indexes of a collection are better built this way: the caller's statement is nothing else, and the collection
 /// has documents.
-///
-/// # Errors
-/// A shard's.
 pub fn is_called_for(namespace: &str) -> Result<bool> {
     namespace::split(namespace)?;
     if !sole_call::is_whole_transaction() {

@@ -31,9 +31,6 @@ pub struct Progress {
 }
 
 /// All builds, each on every shard that takes part.
-///
-/// # Errors
-/// A shard's.
 pub fn of_all() -> Result<Vec<Progress>> {
     let mut all = Vec::new();
     for build in &index_builds::all()? {

@@ -109,9 +109,6 @@ fn drop_unplaced(recipient: &mut Remote, record: &Record) -> Result<()> {
 /// is nothing of the kind unless a coordinator was paused for so long that it was taken for dead (a router that failed
 /// over, say), and went on afterwards. Shards that cannot be reached are left out; returns how many. Runs outside any
 /// transaction.
-///
-/// # Errors
-/// Internal ones of the catalog.
 pub fn sweep() -> Result<usize> {
     let shards = transaction::run(cache::shards)?;
     let mut left = 0;

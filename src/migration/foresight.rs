@@ -23,9 +23,6 @@ pub struct Foreseen {
 impl Foreseen {
     /// What a collection will be when the moves are over that are decided; None if there are none, or it is not what they
     /// were decided for. Runs in the caller's transaction.
-    ///
-    /// # Errors
-    /// Internal ones.
     pub fn of(collection: &Collection) -> Result<Option<Self>> {
         let decided = record::decided(collection.id)?;
         let mut foreseen: Option<Collection> = None;

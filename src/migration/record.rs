@@ -21,18 +21,12 @@ const MEASURED_MOVES: i64 = 10;
 
 /// The ranges whose moves were given up after [`MAX_ATTEMPTS`] attempts, less than an hour ago: the balancer leaves them
 /// alone for a while.
-///
-/// # Errors
-/// Internal ones.
 pub fn resting_ranges() -> Result<Vec<Range>> {
     migrations::recently_given_up(MAX_ATTEMPTS)
 }
 
 /// True if a move of that number is this router's, or the catalog knows it. Numbers begin with the epoch of the router: see
 /// `catalog::takeover`.
-///
-/// # Errors
-/// Internal ones.
 pub fn is_own(id: i64) -> Result<bool> {
     Ok(id >= cluster::first_number(cluster::coordinator()?.epoch) || migrations::exists(id)?)
 }
@@ -75,9 +69,6 @@ pub fn note_attempt(id: i64, attempts: i32) -> Result<()> {
 }
 
 /// How many documents a millisecond a donor has removed in its last moves; None if nothing is known.
-///
-/// # Errors
-/// Internal ones.
 pub fn removal_rate(donor: ShardId) -> Result<Option<f64>> {
     let removals = last_removals(donor, MIN_MEASURED, MEASURED_MOVES)?;
     let documents: i64 = removals.iter().map(|removal| removal.documents).sum();
@@ -86,9 +77,6 @@ pub fn removal_rate(donor: ShardId) -> Result<Option<f64>> {
 }
 
 /// Writes into the changelog why a move has ended that was tried for as often as it may be. Before the abort is committed.
-///
-/// # Errors
-/// Internal ones.
 pub fn log_if_given_up(id: i64, cause: &Error) -> Result<()> {
     let summary = migrations::summary(id)?;
     if summary.attempts < MAX_ATTEMPTS {
@@ -109,9 +97,6 @@ pub fn log_if_given_up(id: i64, cause: &Error) -> Result<()> {
 }
 
 /// Notes what went wrong. The first error of an attempt stays: it is the cause.
-///
-/// # Errors
-/// Internal ones.
 pub fn note_error(id: i64, error: &Error) -> Result<()> {
     match &error.context {
         Some(context) => set_error(id, &format!("{} ({context})", error.message)),

@@ -23,9 +23,6 @@ thread_local! {
 
 /// Brings every attempt without a living coordinator to its end, and [`sweep`]s now and then. A shard that cannot be reached leaves its attempts
 /// where they are, with the error in their rows; returns how many. Runs outside any transaction.
-///
-/// # Errors
-/// Internal ones of the catalog.
 pub fn recover() -> Result<usize> {
     let left = recover_some(|_| true)?;
     if SWEPT.get().is_none_or(|at| at.elapsed() >= SWEEP) {
@@ -52,9 +49,6 @@ pub(super) fn recover_one(id: i64) -> Result<usize> {
 }
 
 /// True if a process works on the attempt: its coordinator, or one that recovers it. Runs in the caller's transaction.
-///
-/// # Errors
-/// Internal ones.
 pub(super) fn is_in_hands(id: i64) -> Result<bool> {
     // Taking the lock for a look could keep the one away who wants to recover.
     Ok(!lock::holding_processes(Tag::Coordinator(id))?.is_empty())
@@ -82,9 +76,6 @@ fn recover_some(wanted: impl Fn(&Record) -> bool) -> Result<usize> {
 
 /// The moves of the collection that are decided but not yet in the map: then a stale answer is no error but a reason to
 /// wait. Runs in the caller's transaction.
-///
-/// # Errors
-/// Internal ones.
 pub fn decided(collection: i32) -> Result<Vec<i64>> {
     Ok(record::decided(collection)?.into_iter().map(|migration| migration.id).collect())
 }
@@ -92,9 +83,6 @@ pub fn decided(collection: i32) -> Result<Vec<i64>> {
 /// True if something is under way that changes, or has just changed, at which version a shard is of the collection: a
 /// move, or a transaction that is decided and that some shard has perhaps not committed yet. If not, a shard that differs
 /// from the map will not come round. Runs in the caller's transaction.
-///
-/// # Errors
-/// Internal ones.
 pub fn may_change_placement(collection: i32) -> Result<bool> {
     Ok(!record::undecided(collection)?.is_empty() || transactions::exist()?)
 }

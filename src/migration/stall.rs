@@ -39,9 +39,6 @@ pub fn limit() -> Option<Duration> {
 
 /// Into how many pieces a chunk of so many documents should be split before it moves; None if it need not be. Runs in the
 /// caller's transaction.
-///
-/// # Errors
-/// Internal ones.
 pub fn pieces(donor: ShardId, documents: i64) -> Result<Option<usize>> {
     let Some(limit) = limit().filter(|_| documents >= FEWEST) else { return Ok(None) };
     let rate = record::removal_rate(donor)?.filter(|rate| *rate > 0.0).unwrap_or(DOCUMENTS_PER_MS);

@@ -236,9 +236,6 @@ pub fn create_role(role: &str) -> Result<()> {
 
 /// The router does not act for the role any more; it is dropped if it was made for that and nothing else depends on it. Runs
 /// as the extension's owner, after what it could do with tables was revoked.
-///
-/// # Errors
-/// Internal ones.
 pub fn drop_role(role: &str) -> Result<()> {
     if !has_role(role)? {
         return Ok(());
@@ -262,9 +259,6 @@ pub fn drop_role(role: &str) -> Result<()> {
 
 /// What roles may do with a collection's table, if it is here: read it, write it, or (`others`) nothing. What a role may do that
 /// is not named stays as it is.
-///
-/// # Errors
-/// PostgreSQL's own.
 pub fn set_access(access: &SetAccess<'_>) -> Result<()> {
     let &SetAccess { collection, readers, writers, others } = access;
     if !table::has_relation(&format!("c{collection}")) {
@@ -434,9 +428,6 @@ fn drop_puller(puller: &str) -> Result<()> {
 }
 
 /// Drops a foreign server, with its user mappings; nothing if there is none.
-///
-/// # Errors
-/// PostgreSQL's own.
 pub fn drop_server(server: &str) -> Result<()> {
     if server::foreign_server_oid(server).is_none() {
         return Ok(());
@@ -456,9 +447,6 @@ pub fn drop_server(server: &str) -> Result<()> {
 
 /// Forgets the router's cluster: its mark, the other shards, and the password with which this one logged in there. The service
 /// role stays, so that the router can come again. Runs as the extension's owner.
-///
-/// # Errors
-/// Internal ones.
 pub fn leave_cluster() -> Result<()> {
     let servers = spi::query(
         "SELECT srvname FROM pg_catalog.pg_foreign_server \
@@ -485,9 +473,6 @@ pub fn leave_cluster() -> Result<()> {
 
 /// Does without the service role. One that a router made goes, unless another database of this server has something of it; one
 /// that an administrator made stays, without what it had here. Runs as a superuser.
-///
-/// # Errors
-/// Internal ones.
 pub(super) fn forget_service_role(role: &str) -> Result<()> {
     spi::execute("DELETE FROM docshard_data.service", &[])?;
     let name = quote_ident(role);

@@ -26,9 +26,6 @@ use docshard_core::error::Kind;
 const MOST_BYTES: usize = 8 << 20;
 
 /// Divides the range of a move into parts of so many documents; returns how many parts.
-///
-/// # Errors
-/// Internal ones.
 pub fn divide(range: &DivideRange<'_>) -> Result<i64> {
     let &DivideRange { migration, collection, lo, hi, documents } = range;
     let mut begins: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
@@ -88,9 +85,6 @@ pub(super) fn visit(
 
 /// The documents from one key up to the next part's, in the active snapshot: packed, with how many they are. No `id` is
 /// before all of a shard key's; no next key is the end.
-///
-/// # Errors
-/// Internal ones.
 pub fn pack(
     collection: i32,
     (skey, id): (&[u8], Option<&[u8]>),

@@ -118,9 +118,6 @@ pub fn find_one(call: &FindDocument<'_>) -> Result<Option<Vec<u8>>> {
 }
 
 /// Parses the filter that came with a key, if one did: where the key tells all, there is none.
-///
-/// # Errors
-/// Those of the parsers.
 fn read_filter(text: Option<&str>) -> Result<Option<Filter>> {
     text.map(|text| Ok(Filter::read(&json::parse(text)?)?)).transpose()
 }

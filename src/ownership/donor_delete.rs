@@ -60,9 +60,6 @@ fn oid_of(collection: i32) -> Option<Oid> {
 
 /// Notes where the documents of a range are that a move takes away; returns how many. From now on this process calls
 /// [`forget`] for the move.
-///
-/// # Errors
-/// Internal ones.
 pub fn note(range: &LocateRange<'_>) -> Result<i64> {
     let &LocateRange { migration, collection, lo, hi } = range;
     LOCATED.set(None);
@@ -85,9 +82,6 @@ pub fn note(range: &LocateRange<'_>) -> Result<i64> {
 
 /// Removes rows from the log of a move, which have been copied: exactly these. False if too many have changed since the
 /// range's documents were noted: then they should be noted again before they are removed.
-///
-/// # Errors
-/// Internal ones.
 pub fn forget(migration: i64, applied: &[i64]) -> Result<bool> {
     let gone = spi::query(
         "DELETE FROM docshard_data.capture_log WHERE migration_id = $1 AND seq = ANY ($2) RETURNING skey, id",
@@ -106,9 +100,6 @@ pub fn forget(migration: i64, applied: &[i64]) -> Result<bool> {
 
 /// Removes the documents of a range, from which the caller's transaction has excluded all writers. What was noted stays, as
 /// the transaction may be rolled back and the range be removed later.
-///
-/// # Errors
-/// Internal ones.
 pub fn remove(range: &DeleteRange<'_>) -> Result<Deleted> {
     let began = Instant::now();
     let documents = count_removed(range)?;

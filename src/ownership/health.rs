@@ -5,9 +5,6 @@ use crate::pg::spi;
 use docshard_core::error::Kind;
 
 /// Versions, timeline, standbys, transactions in doubt and free connections, as a JSON object. Runs as the extension's owner.
-///
-/// # Errors
-/// Internal ones.
 pub fn of_this_node() -> Result<String> {
     // The timeline is that of insertion: the last checkpoint's is the old one after a promotion.
     let rows = spi::query(

@@ -30,9 +30,6 @@ pub struct Size {
 
 /// The size of each chunk that has documents, by its position among `bounds`, which ascend: counted in a table of at most
 /// `counted_mb` MiB, else estimated from a sample.
-///
-/// # Errors
-/// Internal ones.
 pub fn chunks(collection: i32, bounds: &[&[u8]], counted_mb: i32) -> Result<Vec<(usize, Size)>> {
     let table = table::name(collection);
     let Some(table_bytes) = table_bytes(&table)? else { return Ok(Vec::new()) };
@@ -74,9 +71,6 @@ pub struct Estimate {
 
 /// What is known of these collections' tables without reading them; nothing of those that are not here. Small tables that were
 /// never analysed are counted.
-///
-/// # Errors
-/// Internal ones.
 pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
     let rows = spi::read(
         "SELECT t.id, c.reltuples::float8::int8, c.relpages::int8, \
@@ -114,9 +108,6 @@ pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
 }
 
 /// The exact size of `[lo, hi)`; None means no upper end. Reads every row of the range.
-///
-/// # Errors
-/// Internal ones.
 pub fn range(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<Size> {
     let table = table::name(collection);
     if table_bytes(&table)?.is_none() {
@@ -132,9 +123,6 @@ pub fn range(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<Size> {
 
 /// Keys that cut `[lo, hi)` into up to `parts` parts of equally many documents, ascending, all above the range's least
 /// key. None at all: there are not two different keys. `documents` is an estimate of how many there are.
-///
-/// # Errors
-/// Internal ones.
 pub fn split_points(collection: i32, lo: &[u8], hi: Option<&[u8]>, parts: i32, documents: i64) -> Result<Vec<Vec<u8>>> {
     let table = table::name(collection);
     if table_bytes(&table)?.is_none() {

@@ -11,9 +11,6 @@ use docshard_core::cluster::handshake::{Donor, Hello, LOCAL, Member, Node, Posit
 use docshard_core::error::Kind;
 
 /// What is recorded, as the newest snapshot has it, and where this server is.
-///
-/// # Errors
-/// Internal ones.
 pub fn find() -> Result<Node> {
     let _snapshot = ActiveSnapshot::latest();
     // Whoever asks may read neither table.
@@ -47,9 +44,6 @@ pub fn answer(hello: &Hello, writes: bool) -> Result<Welcome> {
 }
 
 /// What this shard says to another one that pulls documents.
-///
-/// # Errors
-/// Internal ones.
 pub fn as_donor() -> Result<Donor> {
     let node = find()?;
     Ok(Donor { member: node.member, position: node.position })

@@ -58,9 +58,6 @@ impl Expected<'_> {
 }
 
 /// The shard key of a collection by its text; `{}` is an unsharded one's.
-///
-/// # Errors
-/// Those of the parsers.
 pub fn read_key(text: &str) -> Result<KeyPattern> {
     let json = json::parse(text)?;
     if json.as_object().is_some_and(serde_json::Map::is_empty) {

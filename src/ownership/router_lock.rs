@@ -7,9 +7,6 @@ use crate::storage::lock::{self, Mode, Tag};
 
 /// Takes the lock for this session; None if it has it, or else who has. A holder that has said nothing for so many milliseconds is
 /// ended, so that the lock is free soon.
-///
-/// # Errors
-/// Internal ones.
 pub fn hold(silence_ms: i64) -> Result<Option<String>> {
     if lock::is_held(Tag::Router, Mode::Exclusive) || lock::try_acquire_for_session(Tag::Router, Mode::Exclusive) {
         return Ok(None);

@@ -17,9 +17,6 @@ pub trait Connection {
     fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Self::Row>>;
 
     /// Sends a statement whose answer is awaited later.
-    ///
-    /// # Errors
-    /// Those of the connection.
     fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()>;
 }
 
@@ -55,9 +52,6 @@ pub trait Call {
     }
 
     /// Sends the request; [`decode`](Self::decode) reads the rows that come later.
-    ///
-    /// # Errors
-    /// Those of the connection.
     fn start(&self, connection: &mut impl Connection) -> Result<()> {
         connection.start(&Self::statement(), &self.params())
     }

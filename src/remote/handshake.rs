@@ -21,15 +21,9 @@ pub(super) static STATEMENT: LazyLock<CString> =
 /// Who knows the cluster.
 pub trait Cluster {
     /// What to say at a server, as the newest snapshot of the catalog has it; None for a server that is no shard's.
-    ///
-    /// # Errors
-    /// Internal ones.
     fn hello(&self, server: Oid) -> Result<Option<Hello>>;
 
     /// What is to be done at a server's shard before anything else, as statements that may be run again.
-    ///
-    /// # Errors
-    /// Internal ones.
     fn pending(&self, server: Oid) -> Result<Vec<String>>;
 }
 

@@ -101,9 +101,6 @@ pub fn document(collection: &Collection, destination: Destination, statement: &S
 }
 
 /// The sum of the numbers that streams of rows have in their first columns.
-///
-/// # Errors
-/// A shard's.
 pub fn sum(streams: Vec<RowStream>) -> Result<i64> {
     let mut total = 0;
     for mut stream in streams {

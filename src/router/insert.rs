@@ -421,9 +421,6 @@ fn not_inserted(batch: &[Storable], keys: &[Vec<u8>], group: &[usize], written: 
 }
 
 /// Why a document cannot be inserted: its key is taken, or that of a unique index.
-///
-/// # Errors
-/// Those of reading.
 pub fn refused(collection: &Collection, document: &Storable) -> Result<Error> {
     let skey = document.shard_key(collection)?;
     Ok(taken_in(collection, document, &skey)?.unwrap_or_else(|| duplicate::of_id(&collection.namespace, &document.id)))

@@ -23,9 +23,6 @@ impl MergedRows {
     }
 
     /// The next row.
-    ///
-    /// # Errors
-    /// A shard's.
     pub fn next_row(&mut self) -> Result<Option<ShardRow>> {
         if self.order == Order::None {
             while let Some(stream) = self.streams.get_mut(self.current) {

@@ -80,9 +80,6 @@ impl RowStream {
     }
 
     /// The next row.
-    ///
-    /// # Errors
-    /// The shard's.
     pub fn next_row(&mut self) -> Result<Option<ShardRow>> {
         Ok(match self {
             RowStream::Local(cursor) => cursor.next_row()?.map(ShardRow::Local),

@@ -162,9 +162,6 @@ fn untargeted_upsert(collection: &Collection) -> Error {
 }
 
 /// True if there is a document that matches, at any shard.
-///
-/// # Errors
-/// Those of reading.
 pub fn matches_anywhere(collection: &Collection, query: &Query) -> Result<bool> {
     any_candidate(Search::new(collection, query)?).map(|found| found.is_some())
 }

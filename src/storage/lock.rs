@@ -195,9 +195,6 @@ pub fn holders(tag: Tag, mode: Mode) -> Vec<(i32, u32)> {
 
 /// Who holds the lock now in whatever mode, as `pg_locks` shows it: the transaction's name, and its process unless it is
 /// prepared.
-///
-/// # Errors
-/// Internal ones.
 pub fn holding_processes(tag: Tag) -> Result<Vec<(String, Option<i32>)>> {
     let tag = tag.locktag();
     // The view shows the lock's class as a signed number.

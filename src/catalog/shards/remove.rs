@@ -88,9 +88,6 @@ fn check_dispensable(shard: &Shard) -> Result<()> {
 
 /// Forgets a shard that is lost, and what this router decided and cannot tell it. Of the others, those that cannot be reached keep
 /// a server that leads nowhere.
-///
-/// # Errors
-/// Internal ones.
 pub fn forget_lost(shard: &Shard) -> Result<()> {
     let Some(server) = &shard.server else { return Ok(()) };
     store::transactions::delete_of_server(server)?;

@@ -181,9 +181,6 @@ pub fn show_activity(what: Option<&str>) {
 }
 
 /// The databases that can be connected to and are no templates.
-///
-/// # Errors
-/// Internal ones.
 pub fn databases() -> Result<Vec<(pg_sys::Oid, String)>> {
     transaction::run(|| {
         let mut found = Vec::new();

@@ -63,9 +63,6 @@ pub fn fetch(name: &str, count: usize) -> Result<Option<Vec<Row>>> {
 }
 
 /// Closes a portal; tells whether there was one.
-///
-/// # Errors
-/// Internal ones.
 pub fn close(name: &str) -> Result<bool> {
     let name = c_name(name)?;
     let _connection = Connection::open();

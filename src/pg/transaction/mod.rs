@@ -15,9 +15,6 @@ use std::panic::AssertUnwindSafe;
 
 /// Runs `work` outside a transaction; an ERROR that it raises, or a panic, becomes an `Err`, and whatever transaction it
 /// left open is rolled back. A FATAL error ends the process as always.
-///
-/// # Errors
-/// What `work` returns or raises.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // SAFETY: a backend-local pointer; restored below as every PG_CATCH does.
     let callbacks = unsafe { pg_sys::error_context_stack };

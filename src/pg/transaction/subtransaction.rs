@@ -45,9 +45,6 @@ impl Drop for Counted {
 /// becomes an `Err` too. A FATAL error ends the process as always.
 ///
 /// Which errors the caller may go on from is its own matter: a cancelled statement, for one, must not.
-///
-/// # Errors
-/// What `work` returns or raises.
 pub fn attempt<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let _counted = Counted::new();
     // SAFETY: backend-local pointers, put back below as every caller of BeginInternalSubTransaction does.

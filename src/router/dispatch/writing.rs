@@ -232,9 +232,6 @@ fn write_here(collection: &Collection, destination: &Destination, statement: &St
 
 /// Runs a statement on rows that this operation has locked at the destination: nobody can have taken them away since, so
 /// there is nothing to check, whatever other chunks have come and gone.
-///
-/// # Errors
-/// Whatever the shard raises.
 pub fn write_locked(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
     let role = grants::require(collection, Level::Write)?;
     let destinations = std::slice::from_ref(destination);
