@@ -41,7 +41,7 @@ impl Coordinator for Router {
         // Rows that a prepared transaction has deleted would be in the way of whoever wants to remove them.
         let finished = if at_once { FINISHED.take() } else { Vec::new() };
         let finished: Vec<&str> = finished.iter().map(String::as_str).collect();
-        // This very transaction may have dropped a server, by remove_shard: nobody could resolve it there later.
+        // remove_shard may have dropped a server in this transaction. Its prepared part could not be ended there later.
         let names: Vec<String> = gids
             .iter()
             .map(|(server, _)| server::foreign_server_name(*server).unwrap_or_else(|| format!("dropped {server}")))

@@ -250,7 +250,7 @@ impl ConnectionState {
         }
     }
 
-    /// The subtransaction of this level commits: its savepoint is released with whatever is sent next.
+    /// The subtransaction of this level has committed. The next statement that is sent releases its savepoint first.
     pub fn commit_sub(&mut self, level: i32) {
         if self.depth() >= level {
             self.outlived(level);

@@ -1,5 +1,5 @@
-//! What makes many nodes one collection: who owns which keys, what the balancer does next, the states of a move, who is the
-//! router.
+//! The logic of the cluster, without a server: which shard owns which keys, what the balancer does next, the states of a
+//! move and of a connection, which database is the router.
 
 pub mod chunk_map;
 pub mod zone;

@@ -168,7 +168,7 @@ impl Sum {
         if integers == 0 && self.large.0.is_empty() {
             return self.doubles.rounded();
         }
-        // Integers are added in two parts, each of which a double holds.
+        // A double holds 53 bits exactly, so an integer is added as two parts: its lower 32 bits, and the rest.
         let (high, low) = (integers >> 32 << 32, integers & 0xFFFF_FFFF);
         let mut doubles = self.doubles.clone();
         for part in [high.to_f64().unwrap_or(f64::NAN), low.to_f64().unwrap_or(f64::NAN)] {

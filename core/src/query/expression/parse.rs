@@ -25,7 +25,7 @@ pub(super) struct Operator {
 
 /// How an operator takes its arguments.
 pub(super) enum Arguments {
-    /// at least and at most so many in an array; one may stand alone
+    /// an array; the least and the greatest number of arguments. A single argument needs no array
     Positional(usize, usize),
     /// by name
     Named(&'static [Parameter], Refusal),
@@ -85,7 +85,7 @@ impl Operator {
         Operator { function: Function { name, pure: true, evaluate }, arguments }
     }
 
-    /// One that takes so many arguments.
+    /// An operator that takes exactly `count` arguments.
     pub const fn exactly(
         name: &'static str,
         count: usize,

@@ -84,7 +84,7 @@ impl IndexKeys {
         key
     }
 
-    /// True if the values of documents that do not stand apart can be told from the b-tree alone.
+    /// True if the b-tree alone gives the indexed values, of all documents whose keys are not [`APART`].
     pub fn has_types(&self) -> bool {
         self.has_tree() && self.hashed.is_none() && self.collation.is_none()
     }

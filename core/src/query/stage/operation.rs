@@ -31,13 +31,13 @@ pub(super) enum Operation {
 
 /// What becomes of a document.
 pub(super) enum Outcome {
-    /// it goes on as it is
+    /// the next stage gets the document unchanged
     Kept,
-    /// another goes on
+    /// the next stage gets this document instead
     Made(Vec<u8>),
-    /// it does not go on
+    /// the next stage does not get the document
     Dropped,
-    /// neither it nor any later one goes on
+    /// the next stage gets neither this document nor any later one
     Ended,
 }
 
