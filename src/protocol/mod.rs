@@ -5,7 +5,7 @@
 //! same type of its arguments. A *fragment* ([`sql`]) is a function that is part of a larger statement.
 //!
 //! Each is declared once, by `calls!` or `fragments!`, and is listed in [`signatures`], which a test compares with the extension.
-//! How a call is added or changed: docs/architecture.md, "The shard protocol".
+//! How a call is added or changed: docs/architecture/connections.md, "The shard protocol".
 
 #[macro_use]
 mod declare;

@@ -1,4 +1,4 @@
-//! Runs every example of README.md and docs/*.md, and compares what it prints with what the page says.
+//! Runs every example of README.md and docs/, and compares what it prints with what the page says.
 //!
 //! Each page gets a database of its own on a router and two shards, without docshard at first. Its blocks marked `sql`
 //! are run in order by psql, each in a session of its own. A block that follows one at once, with nothing but blank
@@ -96,8 +96,9 @@ fn matches(expected: &[String], found: &[String]) -> bool {
 /// The pages, README first.
 fn pages() -> Vec<PathBuf> {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut pages: Vec<_> = fs::read_dir(project.join("docs"))
-        .unwrap()
+    let mut pages: Vec<_> = ["docs", "docs/architecture"]
+        .iter()
+        .flat_map(|folder| fs::read_dir(project.join(folder)).unwrap())
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
         .collect();
@@ -167,8 +168,8 @@ fn examples_of_the_documentation_print_what_it_says() {
     cluster.router.stop();
     cluster.router.start();
     let mut failures = String::new();
-    for page in pages() {
-        let examples = run_page(&cluster, &page, &mut failures);
+    for page in pages().iter().filter(|page| fs::read_to_string(page).unwrap().contains("```sql")) {
+        let examples = run_page(&cluster, page, &mut failures);
         let name = page.file_name().unwrap().to_string_lossy();
         println!("{name}: {examples} examples");
     }
@@ -222,6 +223,35 @@ fn links_between_pages_lead_somewhere() {
         }
     }
     assert!(dead.is_empty(), "dead links:\n{dead}");
+}
+
+/// Source files and folders that the pages about the architecture name exist, and every paragraph is short.
+#[test]
+fn architecture_pages_name_existing_files_in_short_paragraphs() {
+    const ROOTS: [&str; 10] =
+        ["src/", "core/", "model/", "tests/", "sql/", "bench/", "pg_regress/", ".ci/", "docs/", ".github/"];
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut wrong = String::new();
+    let mut named = 0;
+    for path in pages().iter().filter(|path| path.to_string_lossy().contains("architecture")) {
+        let page = fs::read_to_string(path).unwrap();
+        let name = path.file_name().unwrap().to_string_lossy();
+        for code in page.split('`').skip(1).step_by(2) {
+            if ROOTS.iter().any(|root| code.starts_with(root)) && !code.contains(['<', '*', ' ']) {
+                named += 1;
+                if !project.join(code).exists() {
+                    let _ = writeln!(wrong, "{name}: no file {code}");
+                }
+            }
+        }
+        for paragraph in page.split("\n\n").filter(|text| text.starts_with(|c: char| c.is_alphabetic() || c == '*')) {
+            if paragraph.lines().count() > 8 {
+                let _ = writeln!(wrong, "{name}: more than eight lines: {}", paragraph.lines().next().unwrap());
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(named > 100, "only {named}");
 }
 
 /// The names by which a page's headings are linked to.
