@@ -51,8 +51,8 @@ fn each_accumulates() {
         result("$mergeObjects", &[json!({"a": 1, "b": 2}), json!(null), json!({"b": 3})]),
         json!({"a": 1, "b": 3})
     );
-    assert_eq!(over("$mergeObjects", &[json!(1)]).unwrap_err().kind, Kind::Location40400);
-    assert_eq!(Accumulation::begin("$sun", None).unwrap_err().kind, Kind::Location15952);
+    assert_eq!(over("$mergeObjects", &[json!(1)]).unwrap_err().kind, Kind::Location(40400));
+    assert_eq!(Accumulation::begin("$sun", None).unwrap_err().kind, Kind::Location(15952));
 }
 
 #[test]

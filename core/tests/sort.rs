@@ -116,18 +116,18 @@ fn specifications() {
     assert!(Sort::parse(&many(32)).is_ok());
     let one_or_minus_one = "$sort key ordering must be 1 (for ascending) or -1 (for descending)";
     for (sort, kind, message) in [
-        (json!({"a": 2}), Kind::Location15975, one_or_minus_one),
-        (json!({"a": 0}), Kind::Location15975, one_or_minus_one),
-        (json!({"a": 1.5}), Kind::Location15975, one_or_minus_one),
-        (json!({"a": "asc"}), Kind::Location15974, "Illegal key in $sort specification: a: \"asc\""),
-        (json!({"a": true}), Kind::Location15974, "Illegal key"),
-        (json!({"a": {"b": 1}}), Kind::Location15974, "Illegal key"),
+        (json!({"a": 2}), Kind::Location(15975), one_or_minus_one),
+        (json!({"a": 0}), Kind::Location(15975), one_or_minus_one),
+        (json!({"a": 1.5}), Kind::Location(15975), one_or_minus_one),
+        (json!({"a": "asc"}), Kind::Location(15974), "Illegal key in $sort specification: a: \"asc\""),
+        (json!({"a": true}), Kind::Location(15974), "Illegal key"),
+        (json!({"a": {"b": 1}}), Kind::Location(15974), "Illegal key"),
         (json!({"a": {"$meta": "textScore"}}), Kind::NotImplemented, "$meta"),
         (json!({"$natural": 1}), Kind::NotImplemented, "$natural"),
-        (json!({"": 1}), Kind::Location40352, ""),
-        (json!({"a..b": 1}), Kind::Location15998, ""),
-        (json!({"a.": 1}), Kind::Location40353, ""),
-        (json!({"$a": 1}), Kind::Location16410, ""),
+        (json!({"": 1}), Kind::Location(40352), ""),
+        (json!({"a..b": 1}), Kind::Location(15998), ""),
+        (json!({"a.": 1}), Kind::Location(40353), ""),
+        (json!({"$a": 1}), Kind::Location(16410), ""),
         (many(33), Kind::BadValue, "too many compound keys"),
         (json!("a"), Kind::TypeMismatch, "must be an object"),
     ] {

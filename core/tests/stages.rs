@@ -119,13 +119,13 @@ fn fields_are_told() {
 #[test]
 fn malformed_stages_are_refused() {
     for (stage, kind) in [
-        (json!({"$match": 1}), Kind::Location15959),
-        (json!({"$limit": 0}), Kind::Location15958),
-        (json!({"$limit": "x"}), Kind::Location5107201),
-        (json!({"$skip": -1}), Kind::Location5107200),
+        (json!({"$match": 1}), Kind::Location(15959)),
+        (json!({"$limit": 0}), Kind::Location(15958)),
+        (json!({"$limit": "x"}), Kind::Location(5107201)),
+        (json!({"$skip": -1}), Kind::Location(5107200)),
         (json!({"$group": {"_id": 1}}), Kind::NotImplemented),
-        (json!({"$nope": 1}), Kind::Location40324),
-        (json!({}), Kind::Location40323),
+        (json!({"$nope": 1}), Kind::Location(40324)),
+        (json!({}), Kind::Location(40323)),
         (json!(1), Kind::TypeMismatch),
     ] {
         assert_eq!(

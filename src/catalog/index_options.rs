@@ -106,7 +106,7 @@ impl IndexOptions<'_> {
         }
         if keys.hashed.is_some() && self.unique {
             let message = "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.";
-            return Err(Error::new(Kind::Location16764, message));
+            return Err(Error::new(Kind::Location(16764), message));
         }
         if keys.wildcard.is_some() {
             let unfit = [("sparse", self.sparse), ("unique", self.unique)];

@@ -30,7 +30,7 @@ pub fn shaped(error: &Error) -> Reply {
     let mut reply = Reply::failed()
         .with("errmsg", Value::String(error.message.clone()))
         .with("code", integer(code))
-        .with("codeName", Value::String(name.to_owned()));
+        .with("codeName", Value::String(name.into_owned()));
     for (name, value) in error.duplicate_fields() {
         reply = reply.with(name, value);
     }
@@ -51,7 +51,7 @@ pub fn write_errors(errors: &[WriteError]) -> Node {
         let mut fields = vec![
             ("index".to_owned(), integer(failed.index as i64)),
             ("code".to_owned(), integer(code)),
-            ("codeName".to_owned(), Value::String(name.to_owned())),
+            ("codeName".to_owned(), Value::String(name.into_owned())),
             ("errmsg".to_owned(), Value::String(failed.error.message.clone())),
         ];
         fields.extend(failed.error.duplicate_fields());

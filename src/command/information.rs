@@ -37,7 +37,7 @@ pub fn note_outcome(request: &Request<'_>, outcome: std::result::Result<&Reply, 
     let mut last = Last { owner: server::current_user().to_u32(), ..Last::default() };
     let fail = |error: &Error| {
         let (code, name) = errors::code(error);
-        Some((code, name.to_owned(), error.message.clone()))
+        Some((code, name.into_owned(), error.message.clone()))
     };
     match outcome {
         Err(error) => last.error = fail(error),

@@ -278,7 +278,7 @@ impl<'a> Arguments<'a> {
                 Form::Command(_) => format!("BSON field '{argument}' value must be >= 0, actual value '{n}'"),
                 _ => format!("{argument} must be non-negative, but received: {n}"),
             };
-            Error::new(Kind::Location51024, message)
+            Error::new(Kind::Location(51024), message)
         })
     }
 }
@@ -330,7 +330,7 @@ impl Form<'_> {
             }
             _ => {
                 let message = format!("BSON field '{}.{name}' is missing but a required field", self.name());
-                Error::new(Kind::Location40414, message)
+                Error::new(Kind::Location(40414), message)
             }
         }
     }

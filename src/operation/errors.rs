@@ -2,12 +2,13 @@
 
 use crate::pg::error::Error;
 use docshard_core::error::Kind;
+use std::borrow::Cow;
 
 /// MongoDB's code and name, which docshard's errors say in their detail.
-fn mongodb(error: &Error) -> Option<(i64, &str)> {
+fn mongodb(error: &Error) -> Option<(i64, Cow<'_, str>)> {
     let rest = error.detail.as_deref()?.strip_prefix("MongoDB error ")?;
     let (code, rest) = rest.split_once(" (")?;
-    Some((code.parse().ok()?, rest.strip_suffix(").")?))
+    Some((code.parse().ok()?, rest.strip_suffix(").")?.into()))
 }
 
 /// True if docshard raised the error, and not PostgreSQL.
@@ -33,7 +34,7 @@ fn kind_of(sqlstate: &[u8; 5]) -> Kind {
 }
 
 /// MongoDB's code and name of an error.
-pub fn code(error: &Error) -> (i64, &str) {
+pub fn code(error: &Error) -> (i64, Cow<'_, str>) {
     mongodb(error).unwrap_or_else(|| {
         let kind = kind_of(&error.sqlstate);
         (kind.code().into(), kind.name())

@@ -72,7 +72,7 @@ impl Environment {
                     let value = Expression::parse(json, &environment)?.constant().ok_or_else(|| {
                         let message =
                             format!("Command let Expression tried to access a field, but this is not allowed: {name}");
-                        Error::new(Kind::Location4890500, message)
+                        Error::new(Kind::Location(4890500), message)
                     })?;
                     environment.variables.insert(name.clone(), value);
                 }

@@ -118,7 +118,7 @@ impl Projection {
     /// Parses the argument of the stage `$project`.
     pub(crate) fn parse_stage(json: &Json, environment: &Environment) -> Result<Projection> {
         if json.as_object().is_some_and(Map::is_empty) {
-            return Err(Error::new(Kind::Location51272, "projection specification must have at least one field"));
+            return Err(Error::new(Kind::Location(51272), "projection specification must have at least one field"));
         }
         Projection::parse_as(json, environment, Dialect::Stage)
     }
@@ -138,7 +138,7 @@ impl Projection {
     pub(crate) fn parse_add(json: &Json, stage: &str, environment: &Environment) -> Result<Projection> {
         let Json::Object(specification) = json else {
             let message = format!("{stage} specification stage must be an object");
-            return Err(Error::new(Kind::Location40272, message));
+            return Err(Error::new(Kind::Location(40272), message));
         };
         let mut parser = Parser::new(environment, Dialect::Stage);
         for (name, value) in specification {
@@ -155,11 +155,11 @@ impl Projection {
             Json::Array(paths) if !paths.is_empty() => paths,
             Json::Array(_) => {
                 let message = "$unset specification must be a string or an array with at least one field";
-                return Err(Error::new(Kind::Location31119, message));
+                return Err(Error::new(Kind::Location(31119), message));
             }
             _ => {
                 let message = "$unset specification must be a string or an array";
-                return Err(Error::new(Kind::Location31002, message));
+                return Err(Error::new(Kind::Location(31002), message));
             }
         };
         let environment = Environment::default();
@@ -167,7 +167,7 @@ impl Projection {
         for path in paths {
             let Json::String(path) = path else {
                 let message = "$unset specification must be a string or an array containing only string values";
-                return Err(Error::new(Kind::Location31120, message));
+                return Err(Error::new(Kind::Location(31120), message));
             };
             path::check_field_path(path)?;
             parser.add(path, Node::Leaf)?;
@@ -403,7 +403,7 @@ impl<'a> Context<'a> {
     fn matched(&self, array: RawArray<'a>) -> Result<RawValue<'a>> {
         self.position.and_then(|position| array.get(position)).ok_or_else(|| {
             let message = "positional operator '.$' couldn't find a matching element in the array";
-            Error::new(Kind::Location51246, message)
+            Error::new(Kind::Location(51246), message)
         })
     }
 }
@@ -432,7 +432,7 @@ impl Slice {
         let argument = ext_json::from_json(argument)?;
         let misfit = |count: usize| {
             Error::new(
-                Kind::Location28667,
+                Kind::Location(28667),
                 format!(
                     "Invalid $slice syntax: $slice only supports numbers and [skip, limit] arrays, but {count} arguments \
                      were passed in"
@@ -448,7 +448,7 @@ impl Slice {
                 [Value::Number(skip), Value::Number(limit)] => match usize::try_from(clamped(limit)) {
                     Ok(limit) if limit > 0 => Ok(Slice { skip: clamped(skip), limit }),
                     _ => Err(Error::new(
-                        Kind::Location28724,
+                        Kind::Location(28724),
                         "The second argument to $slice must be a positive number: the limit in [skip, limit]",
                     )),
                 },
@@ -516,7 +516,7 @@ impl<'p> Parser<'p> {
                 if fields.is_empty() {
                     let message =
                         format!("An empty sub-projection is not a valid value. Found empty object at path {path}");
-                    return Err(Error::new(Kind::Location51270, message));
+                    return Err(Error::new(Kind::Location(51270), message));
                 }
                 return fields.iter().try_for_each(|(name, value)| self.field(format!("{path}.{name}"), value));
             }
@@ -530,7 +530,7 @@ impl<'p> Parser<'p> {
             }
             Json::Object(fields) => {
                 if let Some(name) = single_operator(fields).filter(|name| !Expression::is_known(name)) {
-                    return Err(Error::new(Kind::Location31325, format!("Unknown expression {name}")));
+                    return Err(Error::new(Kind::Location(31325), format!("Unknown expression {name}")));
                 }
                 return self.computed(&path, value);
             }
@@ -550,12 +550,14 @@ impl<'p> Parser<'p> {
             return Ok(());
         }
         Err(match mode {
-            Mode::Exclude => {
-                Error::new(Kind::Location31254, format!("Cannot do exclusion on field {path} in inclusion projection"))
-            }
-            _ => {
-                Error::new(Kind::Location31253, format!("Cannot do inclusion on field {path} in exclusion projection"))
-            }
+            Mode::Exclude => Error::new(
+                Kind::Location(31254),
+                format!("Cannot do exclusion on field {path} in inclusion projection"),
+            ),
+            _ => Error::new(
+                Kind::Location(31253),
+                format!("Cannot do inclusion on field {path} in exclusion projection"),
+            ),
         })
     }
 
@@ -570,11 +572,11 @@ impl<'p> Parser<'p> {
         } else if *self.mode.get_or_insert(Mode::Include) != Mode::Include {
             return Err(match value {
                 Json::Object(fields) if single_operator(fields).is_some_and(Expression::is_known) => Error::new(
-                    Kind::Location31252,
+                    Kind::Location(31252),
                     format!("Cannot use expression other than $meta in exclusion projection, at {path}"),
                 ),
                 _ => Error::new(
-                    Kind::Location31310,
+                    Kind::Location(31310),
                     format!("Cannot use an expression {path}: {value} in an exclusion projection"),
                 ),
             });
@@ -590,7 +592,7 @@ impl<'p> Parser<'p> {
                 fields.iter().try_for_each(|(name, value)| {
                     if name.contains('.') {
                         let message = format!("cannot use dotted field name '{name}' in a sub object, at {path}");
-                        return Err(Error::new(Kind::Location40183, message));
+                        return Err(Error::new(Kind::Location(40183), message));
                     }
                     self.added(format!("{path}.{name}"), value)
                 })
@@ -605,11 +607,11 @@ impl<'p> Parser<'p> {
                          {} fields, at {path}",
                         fields.len()
                     );
-                    return Err(Error::new(Kind::Location40181, message));
+                    return Err(Error::new(Kind::Location(40181), message));
                 }
                 let expression = Expression::parse(value, self.environment)?;
                 self.add(&path, Node::Computed(Box::new(expression))).map_err(|collision| Error {
-                    kind: Kind::Location40176,
+                    kind: Kind::Location(40176),
                     message: format!("specification contains two conflicting paths: {}", collision.message),
                     ..collision
                 })
@@ -629,23 +631,23 @@ impl<'p> Parser<'p> {
             _ if value.is_object() => {
                 let message =
                     format!("positional projection cannot be used with an expression or sub object, at {array}");
-                return Err(Error::new(Kind::Location31271, message));
+                return Err(Error::new(Kind::Location(31271), message));
             }
             _ => {
                 let message = format!("positional projection cannot be used with a literal, at {array}");
-                return Err(Error::new(Kind::Location31308, message));
+                return Err(Error::new(Kind::Location(31308), message));
             }
         };
         if !included {
             let message = format!("positional projection cannot be used with exclusion, at {array}");
-            return Err(Error::new(Kind::Location31395, message));
+            return Err(Error::new(Kind::Location(31395), message));
         }
         if self.element {
-            return Err(Error::new(Kind::Location31256, POSITION_AND_ELEMENT));
+            return Err(Error::new(Kind::Location(31256), POSITION_AND_ELEMENT));
         }
         if std::mem::replace(&mut self.positional, true) {
             let message = "Cannot specify more than one positional projection per query.";
-            return Err(Error::new(Kind::Location31276, message));
+            return Err(Error::new(Kind::Location(31276), message));
         }
         self.decide(Mode::Include, array)?;
         self.add(array, Node::Positional)
@@ -661,16 +663,16 @@ impl<'p> Parser<'p> {
             (1, _, Some(argument @ Json::Object(_))) => {
                 if path.contains('.') {
                     let message = "Cannot use $elemMatch projection on a nested field";
-                    return Err(Error::new(Kind::Location31275, message));
+                    return Err(Error::new(Kind::Location(31275), message));
                 }
                 if self.positional {
-                    return Err(Error::new(Kind::Location31255, POSITION_AND_ELEMENT));
+                    return Err(Error::new(Kind::Location(31255), POSITION_AND_ELEMENT));
                 }
                 self.element = true;
                 self.fallback.get_or_insert(Mode::Include);
                 self.add(path, Node::Element(ElementCondition::parse(argument, self.environment)?))
             }
-            (1, ..) => Err(Error::new(Kind::Location31274, "elemMatch: Invalid argument, object required")),
+            (1, ..) => Err(Error::new(Kind::Location(31274), "elemMatch: Invalid argument, object required")),
             _ => Err(Error::new(
                 Kind::BadValue,
                 format!(
@@ -689,14 +691,14 @@ impl<'p> Parser<'p> {
             let Some(rest) = rest else {
                 return match tree.insert(name.to_owned(), leaf) {
                     None => Ok(()),
-                    Some(_) => Err(Error::new(Kind::Location31250, format!("Path collision at {path}"))),
+                    Some(_) => Err(Error::new(Kind::Location(31250), format!("Path collision at {path}"))),
                 };
             };
             match tree.entry(name.to_owned()).or_insert_with(|| Node::Branch(Tree::new())) {
                 Node::Branch(branch) => tree = branch,
                 _ => {
                     let message = format!("Path collision at {path} remaining portion {rest}");
-                    return Err(Error::new(Kind::Location31249, message));
+                    return Err(Error::new(Kind::Location(31249), message));
                 }
             }
             remaining = rest;
@@ -714,7 +716,7 @@ impl<'p> Parser<'p> {
             (mode, Some(id)) if id != mode => {
                 if matches!(fields.get("_id"), Some(Node::Computed(_))) {
                     let message = "Cannot use expression other than $meta in exclusion projection, at _id";
-                    return Err(Error::new(Kind::Location31252, message));
+                    return Err(Error::new(Kind::Location(31252), message));
                 }
                 fields.remove("_id");
             }
@@ -726,7 +728,7 @@ impl<'p> Parser<'p> {
 
 fn misplaced_position() -> Error {
     let message = "Positional projection may only be used at the end of a path, and once in it, for example: a.b.$";
-    Error::new(Kind::Location31394, message)
+    Error::new(Kind::Location(31394), message)
 }
 
 /// The name of an operator that stands alone and is no value of an extended type.

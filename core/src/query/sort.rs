@@ -118,7 +118,7 @@ fn is_descending(path: &str, direction: &Json) -> Result<bool> {
         Json::Object(fields) if extended_number(fields) => ext_json::from_json(direction)?,
         _ => {
             return Err(Error::new(
-                Kind::Location15974,
+                Kind::Location(15974),
                 format!("Illegal key in $sort specification: {path}: {direction}"),
             ));
         }
@@ -128,7 +128,7 @@ fn is_descending(path: &str, direction: &Json) -> Result<bool> {
         .find_map(|(sign, descending)| (direction == Value::Number(Number::Int(sign))).then_some(descending))
         .ok_or_else(|| {
             let message = "$sort key ordering must be 1 (for ascending) or -1 (for descending)";
-            Error::new(Kind::Location15975, message)
+            Error::new(Kind::Location(15975), message)
         })
 }
 

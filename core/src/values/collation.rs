@@ -104,7 +104,7 @@ impl Collator {
         }
         let Some(locale) = string(fields, "locale")? else {
             let message = "BSON field 'collation.locale' is missing but a required field";
-            return Err(Error::new(Kind::Location40414, message));
+            return Err(Error::new(Kind::Location(40414), message));
         };
         let (options, strength) = options(fields)?;
         let first = string(fields, "caseFirst")?;
@@ -219,7 +219,7 @@ fn options(fields: &Map<String, Json>) -> Result<(CollatorOptions, i64)> {
         other => {
             let bound = if other < 1 { ">= 1" } else { "<= 5" };
             let message = format!("BSON field 'strength' value must be {bound}, actual value '{other}'");
-            return Err(Error::new(Kind::Location51024, message));
+            return Err(Error::new(Kind::Location(51024), message));
         }
     });
     options.case_level = Some(if boolean(fields, "caseLevel")? == Some(true) { CaseLevel::On } else { CaseLevel::Off });

@@ -187,21 +187,21 @@ fn any_in_array<'a>(
 pub(crate) fn check_field_path(path: &str) -> Result<()> {
     let error = |kind, message: &str| Err(Error::new(kind, message));
     if path.is_empty() {
-        return error(Kind::Location40352, "FieldPath cannot be constructed with empty string");
+        return error(Kind::Location(40352), "FieldPath cannot be constructed with empty string");
     }
     if path.ends_with('.') {
-        return error(Kind::Location40353, "FieldPath must not end with a '.'.");
+        return error(Kind::Location(40353), "FieldPath must not end with a '.'.");
     }
     if path.split('.').count() > MAX_DEPTH {
         return error(Kind::Overflow, "FieldPath is too long");
     }
     for (position, name) in path.split('.').enumerate() {
         if name.is_empty() {
-            return error(Kind::Location15998, "FieldPath field names may not be empty strings.");
+            return error(Kind::Location(15998), "FieldPath field names may not be empty strings.");
         }
         if name.starts_with('$') && (position == 0 || !is_reference(name)) {
             let message = "FieldPath field names may not start with '$'. Consider using $getField or $setField.";
-            return error(Kind::Location16410, message);
+            return error(Kind::Location(16410), message);
         }
     }
     Ok(())

@@ -80,7 +80,7 @@ impl<'a> IndexRestriction<'a> {
         let Some(hint) = &query.hint else {
             if query.bounds.is_some() {
                 let message = "When using min()/max() a hint of which index to use must be provided";
-                return Err(Error::new(Kind::Location51173, message));
+                return Err(Error::new(Kind::Location(51173), message));
             }
             return Ok(if notablescan && !query.filter.is_empty() { Self::AnyIndex } else { Self::None });
         };

@@ -148,7 +148,7 @@ impl<'a> Accumulator<'a> for Merged {
         let type_name = value.type_name();
         let Some(fields) = value.into_fields() else {
             let message = format!("$mergeObjects requires object inputs, but input is of type {type_name}");
-            return Err(Error::new(Kind::Location40400, message));
+            return Err(Error::new(Kind::Location(40400), message));
         };
         for (name, value) in fields {
             let value = value.into_value();

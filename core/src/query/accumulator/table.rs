@@ -187,7 +187,7 @@ impl Accumulation {
 /// `Location15952`.
 fn find(name: &str) -> Result<&'static AccumulatorOperator> {
     let found = ACCUMULATORS.iter().find(|operator| operator.name == name);
-    found.ok_or_else(|| Error::new(Kind::Location15952, format!("unknown group operator '{name}'")))
+    found.ok_or_else(|| Error::new(Kind::Location(15952), format!("unknown group operator '{name}'")))
 }
 
 fn read(bytes: &[u8]) -> Result<Value> {

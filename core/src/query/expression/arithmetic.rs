@@ -27,7 +27,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::exactly("$exp", 1, |call| {
         numeric(call, |number| Ok(continued(number, f64::exp, |x, p, rm, cc| x.exp(p, rm, cc))))
     }),
-    Operator::exactly("$ln", 1, |call| numeric(call, |number| logarithm(number, Kind::Location28766, "$ln"))),
+    Operator::exactly("$ln", 1, |call| numeric(call, |number| logarithm(number, Kind::Location(28766), "$ln"))),
     Operator::exactly("$log10", 1, |call| numeric(call, logarithm_10)),
     Operator::exactly("$log", 2, logarithm_of_base),
 ];
@@ -49,7 +49,7 @@ pub(super) fn numeric(call: &Call<'_>, apply: impl FnOnce(&Number) -> Result<Num
         Some(number) => Ok(Operand::number_of(apply(&number)?)),
         None => {
             let message = format!("{} only supports numeric types, not {}", call.name, operand.type_name());
-            fail(Kind::Location28765, message)
+            fail(Kind::Location(28765), message)
         }
     }
 }
@@ -63,7 +63,7 @@ fn add(call: &Call<'_>) -> Result<Operand<'static>> {
             sum.add(&number);
         } else if let Some(millis) = operand.date() {
             if date.replace(millis).is_some() {
-                return fail(Kind::Location16612, "only one date allowed in an $add expression");
+                return fail(Kind::Location(16612), "only one date allowed in an $add expression");
             }
         } else if operand.is_nullish() {
             return Ok(Operand::NULL);
@@ -139,7 +139,7 @@ fn multiply(call: &Call<'_>) -> Result<Operand<'static>> {
         }
         let Some(number) = operand.number() else {
             let message = format!("$multiply only supports numeric types, not {}", operand.type_name());
-            return fail(Kind::Location28765, message);
+            return fail(Kind::Location(28765), message);
         };
         product = match (&product, &number) {
             (Number::Int(a), Number::Int(b)) => match a.checked_mul(*b) {
@@ -184,10 +184,10 @@ fn modulo(call: &Call<'_>) -> Result<Operand<'static>> {
             return Ok(Operand::NULL);
         }
         let message = format!("$mod only supports numeric types, not {} and {}", left.type_name(), right.type_name());
-        return fail(Kind::Location16611, message);
+        return fail(Kind::Location(16611), message);
     };
     if is_zero(&b) {
-        return fail(Kind::Location16610, "can't $mod by zero");
+        return fail(Kind::Location(16610), "can't $mod by zero");
     }
     Ok(Operand::number_of(match (&a, &b) {
         (Number::Int(a), Number::Int(b)) => Number::Int(a.wrapping_rem(*b)),
@@ -203,7 +203,7 @@ fn modulo(call: &Call<'_>) -> Result<Operand<'static>> {
 fn absolute(number: &Number) -> Result<Number> {
     Ok(match number {
         Number::Int(value) => Number::Int(
-            value.checked_abs().ok_or_else(|| Error::new(Kind::Location28680, "can't take $abs of long long min"))?,
+            value.checked_abs().ok_or_else(|| Error::new(Kind::Location(28680), "can't take $abs of long long min"))?,
         ),
         Number::Double(value) => Number::Double(value.abs()),
         Number::Decimal(Decimal::Finite(value)) => Number::Decimal(Decimal::Finite(Box::new(value.abs()))),
@@ -249,7 +249,7 @@ fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
     }
     let Some(number) = operand.number() else {
         let message = format!("{} only supports numeric types, not {}", call.name, operand.type_name());
-        return fail(Kind::Location51081, message);
+        return fail(Kind::Location(51081), message);
     };
     let mut places = 0;
     if call.given(1) {
@@ -259,12 +259,12 @@ fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
         }
         let Some(given) = operand.number().and_then(|number| number.as_i64()) else {
             let message = format!("precision argument to {} must be a integral value", call.name);
-            return fail(Kind::Location51082, message);
+            return fail(Kind::Location(51082), message);
         };
         if !(-20..=100).contains(&given) {
             let message =
                 format!("cannot apply {} with precision value {given} value must be in [-20, 100]", call.name);
-            return fail(Kind::Location51083, message);
+            return fail(Kind::Location(51083), message);
         }
         places = given;
     }
@@ -275,7 +275,7 @@ fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
                 call.name,
                 operand.shown()
             );
-            fail(Kind::Location51080, message)
+            fail(Kind::Location(51080), message)
         }
         (_, result) => Ok(Operand::number_of(result)),
     }
@@ -283,7 +283,7 @@ fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
 
 fn square_root(number: &Number) -> Result<Number> {
     if number::compare(number, &Number::Int(0)).is_lt() && !number.is_nan() {
-        return fail(Kind::Location28714, "$sqrt's argument must be greater than or equal to 0");
+        return fail(Kind::Location(28714), "$sqrt's argument must be greater than or equal to 0");
     }
     Ok(match number {
         Number::Decimal(Decimal::Finite(value)) => {
@@ -302,13 +302,13 @@ fn power(call: &Call<'_>) -> Result<Operand<'static>> {
         return Ok(Operand::NULL);
     }
     let Some(a) = base.number() else {
-        return fail(Kind::Location28762, format!("$pow's base must be numeric, not {}", base.type_name()));
+        return fail(Kind::Location(28762), format!("$pow's base must be numeric, not {}", base.type_name()));
     };
     let Some(b) = exponent.number() else {
-        return fail(Kind::Location28763, format!("$pow's exponent must be numeric, not {}", exponent.type_name()));
+        return fail(Kind::Location(28763), format!("$pow's exponent must be numeric, not {}", exponent.type_name()));
     };
     if is_zero(&a) && number::compare(&b, &Number::Int(0)).is_lt() && !b.is_nan() {
-        return fail(Kind::Location28764, "$pow cannot take a base of 0 and a negative exponent");
+        return fail(Kind::Location(28764), "$pow cannot take a base of 0 and a negative exponent");
     }
     Ok(Operand::number_of(match (&a, &b) {
         (Number::Int(a), Number::Int(b)) => match u32::try_from(*b).ok().and_then(|b| a.checked_pow(b)) {
@@ -338,7 +338,7 @@ fn logarithm(number: &Number, kind: Kind, name: &str) -> Result<Number> {
 fn logarithm_10(number: &Number) -> Result<Number> {
     if !is_positive(number) {
         let shown = Operand::number_of(number.clone()).shown();
-        return fail(Kind::Location28761, format!("$log10's argument must be a positive number, but is {shown}"));
+        return fail(Kind::Location(28761), format!("$log10's argument must be a positive number, but is {shown}"));
     }
     Ok(continued(number, f64::log10, |x, p, rm, cc| x.log10(p, rm, cc)))
 }
@@ -349,20 +349,20 @@ fn logarithm_of_base(call: &Call<'_>) -> Result<Operand<'static>> {
         return Ok(Operand::NULL);
     }
     let Some(a) = value.number() else {
-        return fail(Kind::Location28756, format!("$log's argument must be numeric, not {}", value.type_name()));
+        return fail(Kind::Location(28756), format!("$log's argument must be numeric, not {}", value.type_name()));
     };
     let Some(b) = base.number() else {
-        return fail(Kind::Location28757, format!("$log's base must be numeric, not {}", base.type_name()));
+        return fail(Kind::Location(28757), format!("$log's base must be numeric, not {}", base.type_name()));
     };
     if !is_positive(&a) {
         return fail(
-            Kind::Location28758,
+            Kind::Location(28758),
             format!("$log's argument must be a positive number, but is {}", value.shown()),
         );
     }
     if !is_positive(&b) || number::compare(&b, &Number::Int(1)).is_eq() {
         let message = format!("$log's base must be a positive number not equal to 1, but is {}", base.shown());
-        return fail(Kind::Location28759, message);
+        return fail(Kind::Location(28759), message);
     }
     let logarithm = |number: &Number| continued(number, f64::ln, |x, p, rm, cc| x.ln(p, rm, cc));
     Ok(Operand::number_of(if are_decimal(&a, &b) {

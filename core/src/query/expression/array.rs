@@ -44,8 +44,8 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 const N_ARGUMENTS: Arguments = Arguments::Named(
-    &[Parameter::required("n", Kind::Location5787906), Parameter::required("input", Kind::Location5787907)],
-    Refusal { object: Kind::Location5787801, name: Kind::Location5787901 },
+    &[Parameter::required("n", Kind::Location(5787906)), Parameter::required("input", Kind::Location(5787907))],
+    Refusal { object: Kind::Location(5787801), name: Kind::Location(5787901) },
 );
 
 fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T> {
@@ -57,7 +57,7 @@ fn size(call: &Call<'_>) -> Result<Operand<'static>> {
     match array.array_len() {
         Some(length) => Ok(Operand::int(length as i64)),
         None => fail(
-            Kind::Location17124,
+            Kind::Location(17124),
             format!("The argument to $size must be an array, but was of type: {}", array.type_name()),
         ),
     }
@@ -75,16 +75,16 @@ fn element_at<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     }
     let Some(length) = array.array_len() else {
         let message = format!("$arrayElemAt's first argument must be an array, but is {}", array.type_name());
-        return fail(Kind::Location28689, message);
+        return fail(Kind::Location(28689), message);
     };
     if index.number().is_none() {
         let message = format!("$arrayElemAt's second argument must be a numeric value, but is {}", index.type_name());
-        return fail(Kind::Location28690, message);
+        return fail(Kind::Location(28690), message);
     }
     let Some(index) = int32(&index) else {
         let message =
             format!("$arrayElemAt's second argument must be representable as a 32-bit integer: {}", index.shown());
-        return fail(Kind::Location28691, message);
+        return fail(Kind::Location(28691), message);
     };
     let index = if index < 0 { index + length as i64 } else { index };
     Ok(usize::try_from(index).map_or(Operand::Missing, |index| array.into_item(index)))
@@ -98,7 +98,7 @@ fn end<'s>(call: &Call<'s>, last: bool) -> Result<Operand<'s>> {
     match array.array_len() {
         Some(length) => Ok(array.into_item(if last { length.wrapping_sub(1) } else { 0 })),
         None => fail(
-            Kind::Location28689,
+            Kind::Location(28689),
             format!("{}'s argument must be an array, but is {}", call.name, array.type_name()),
         ),
     }
@@ -113,7 +113,7 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
         }
         let type_name = array.type_name();
         let Some(items) = array.into_items() else {
-            return fail(Kind::Location28664, format!("$concatArrays only supports arrays, not {type_name}"));
+            return fail(Kind::Location(28664), format!("$concatArrays only supports arrays, not {type_name}"));
         };
         budget::room_for(items.len() * size_of::<Value>());
         all.extend(items.into_iter().map(Operand::into_value));
@@ -126,7 +126,7 @@ fn contains(call: &Call<'_>) -> Result<Operand<'static>> {
     let type_name = array.type_name();
     match array.into_items() {
         Some(items) => Ok(Operand::bool(items.iter().any(|item| call.compare(item, &value).is_eq()))),
-        None => fail(Kind::Location40081, format!("$in requires an array as a second argument, found: {type_name}")),
+        None => fail(Kind::Location(40081), format!("$in requires an array as a second argument, found: {type_name}")),
     }
 }
 
@@ -146,13 +146,14 @@ pub(super) fn search_bounds(call: &Call<'_>) -> Result<(usize, usize)> {
             );
             // Beyond 32 bits MongoDB takes what is left of the number, which is negative.
             let beyond = operand.number().and_then(|number| number.as_i64()).is_some();
-            return fail(if beyond { Kind::Location40097 } else { Kind::Location40096 }, message);
+            return fail(if beyond { Kind::Location(40097) } else { Kind::Location(40096) }, message);
         };
         match usize::try_from(value) {
             Ok(value) => Ok(Some(value)),
-            Err(_) => {
-                fail(Kind::Location40097, format!("{} requires a nonnegative {which} index, found: {value}", call.name))
-            }
+            Err(_) => fail(
+                Kind::Location(40097),
+                format!("{} requires a nonnegative {which} index, found: {value}", call.name),
+            ),
         }
     };
     Ok((bound(2, "starting")?.unwrap_or(0), bound(3, "ending")?.unwrap_or(usize::MAX)))
@@ -166,7 +167,7 @@ fn index_of(call: &Call<'_>) -> Result<Operand<'static>> {
     let type_name = array.type_name();
     let Some(items) = array.into_items() else {
         let message = format!("$indexOfArray requires an array as a first argument, found: {type_name}");
-        return fail(Kind::Location40090, message);
+        return fail(Kind::Location(40090), message);
     };
     let wanted = call.argument(1)?;
     let (from, to) = search_bounds(call)?;
@@ -194,11 +195,11 @@ fn range(call: &Call<'_>) -> Result<Operand<'static>> {
             ),
         }
     };
-    let start = bound(0, "starting", Kind::Location34443, Kind::Location34444)?;
-    let stop = bound(1, "ending", Kind::Location34445, Kind::Location34446)?;
-    let step = if call.given(2) { bound(2, "step", Kind::Location34447, Kind::Location34448)? } else { 1 };
+    let start = bound(0, "starting", Kind::Location(34443), Kind::Location(34444))?;
+    let stop = bound(1, "ending", Kind::Location(34445), Kind::Location(34446))?;
+    let step = if call.given(2) { bound(2, "step", Kind::Location(34447), Kind::Location(34448))? } else { 1 };
     if step == 0 {
-        return fail(Kind::Location34449, "$range requires a non-zero step value");
+        return fail(Kind::Location(34449), "$range requires a non-zero step value");
     }
     let count = (stop - start + step - step.signum()).div_euclid(step).max(0);
     if count > MAX_RANGE {
@@ -218,7 +219,7 @@ fn reverse(call: &Call<'_>) -> Result<Operand<'static>> {
     match array.into_items() {
         Some(items) => Ok(Operand::array(items.into_iter().rev().map(Operand::into_value).collect())),
         None => fail(
-            Kind::Location34435,
+            Kind::Location(34435),
             format!("The argument to $reverseArray must be an array, but was of type: {type_name}"),
         ),
     }
@@ -232,7 +233,7 @@ fn slice(call: &Call<'_>) -> Result<Operand<'static>> {
     let type_name = array.type_name();
     let Some(length) = array.array_len() else {
         let message = format!("First argument to $slice must be an array, but is of type: {type_name}");
-        return fail(Kind::Location28724, message);
+        return fail(Kind::Location(28724), message);
     };
     let integer = |operand: &Operand<'_>, which: &str, no_number: Kind, no_integer: Kind| -> Result<i64> {
         if operand.number().is_none() {
@@ -250,16 +251,16 @@ fn slice(call: &Call<'_>) -> Result<Operand<'static>> {
             Ok,
         )
     };
-    let first = integer(&first, "Second", Kind::Location28725, Kind::Location28726)?;
+    let first = integer(&first, "Second", Kind::Location(28725), Kind::Location(28726))?;
     let length = length as i64;
     let (from, to) = if call.given(2) {
         let count = call.argument(2)?;
         if count.is_nullish() {
             return Ok(Operand::NULL);
         }
-        let count = integer(&count, "Third", Kind::Location28727, Kind::Location28728)?;
+        let count = integer(&count, "Third", Kind::Location(28727), Kind::Location(28728))?;
         if count <= 0 {
-            return fail(Kind::Location28729, format!("Third argument to $slice must be positive: {count}"));
+            return fail(Kind::Location(28729), format!("Third argument to $slice must be positive: {count}"));
         }
         let from = if first < 0 { (length + first).max(0) } else { first.min(length) };
         (from, (from + count).min(length))
@@ -275,11 +276,11 @@ fn slice(call: &Call<'_>) -> Result<Operand<'static>> {
 /// `useLongestLength` as a constant, then the inputs and the defaults, each an array.
 fn parse_zip(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     let Json::Object(fields) = argument else {
-        return fail(Kind::Location34460, "$zip only supports an object as an argument");
+        return fail(Kind::Location(34460), "$zip only supports an object as an argument");
     };
     let names = ["inputs", "defaults", "useLongestLength"];
     if let Some(unknown) = fields.keys().find(|name| !names.contains(&name.as_str())) {
-        return fail(Kind::Location34464, format!("$zip found an unknown argument: {unknown}"));
+        return fail(Kind::Location(34464), format!("$zip found an unknown argument: {unknown}"));
     }
     let list = |name: &str| match fields.get(name) {
         None => &[][..],
@@ -287,15 +288,15 @@ fn parse_zip(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
         Some(single) => std::slice::from_ref(single),
     };
     if let Some(Json::Null | Json::Bool(_) | Json::Number(_)) = fields.get("inputs") {
-        return fail(Kind::Location34461, "inputs must be an array of expressions");
+        return fail(Kind::Location(34461), "inputs must be an array of expressions");
     }
     if fields.get("defaults").is_some_and(|defaults| !defaults.is_array()) {
-        return fail(Kind::Location34462, "defaults must be an array of expressions");
+        return fail(Kind::Location(34462), "defaults must be an array of expressions");
     }
     let longest = match fields.get("useLongestLength") {
         None => false,
         Some(Json::Bool(longest)) => *longest,
-        Some(_) => return fail(Kind::Location34463, "useLongestLength must be a bool"),
+        Some(_) => return fail(Kind::Location(34463), "useLongestLength must be a bool"),
     };
     let defaults = list("defaults");
     let single = match fields.get("inputs") {
@@ -304,14 +305,14 @@ fn parse_zip(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     };
     let inputs = if single.is_some() { &[][..] } else { list("inputs") };
     if inputs.is_empty() && single.is_none() {
-        return fail(Kind::Location34465, "$zip requires at least one input array");
+        return fail(Kind::Location(34465), "$zip requires at least one input array");
     }
     if !longest && fields.contains_key("defaults") {
         let message = "cannot specify defaults unless useLongestLength is true";
-        return fail(Kind::Location34466, message);
+        return fail(Kind::Location(34466), message);
     }
     if !defaults.is_empty() && defaults.len() != inputs.len() {
-        return fail(Kind::Location34467, "defaults and inputs must have the same length");
+        return fail(Kind::Location(34467), "defaults and inputs must have the same length");
     }
     let mut items = inputs.iter().map(|json| parser.node(json)).collect::<Result<Vec<_>>>()?;
     let inputs = match single {
@@ -330,7 +331,7 @@ fn zip(call: &Call<'_>) -> Result<Operand<'static>> {
     }
     let no_array = |found: &Operand<'_>| {
         let message = format!("$zip found a non-array expression in input: {}", found.type_name());
-        Error::new(Kind::Location34468, message)
+        Error::new(Kind::Location(34468), message)
     };
     let mut inputs = Vec::new();
     for input in all.clone().into_items().ok_or_else(|| no_array(&all))? {
@@ -361,7 +362,7 @@ fn to_object(call: &Call<'_>) -> Result<Operand<'static>> {
     }
     let type_name = array.type_name();
     let Some(items) = array.into_items() else {
-        return fail(Kind::Location40386, format!("$arrayToObject requires an array input, found: {type_name}"));
+        return fail(Kind::Location(40386), format!("$arrayToObject requires an array input, found: {type_name}"));
     };
     budget::room_for(items.len() * size_of::<(String, Value)>());
     let mut fields = Fields::default();
@@ -373,22 +374,22 @@ fn to_object(call: &Call<'_>) -> Result<Operand<'static>> {
                 let message = format!(
                     "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Array was detected, now found: {type_name}"
                 );
-                return fail(Kind::Location40396, message);
+                return fail(Kind::Location(40396), message);
             };
             let (Some(value), Some(key), 0) = (pair.pop(), pair.pop(), pair.len()) else {
-                return fail(Kind::Location40397, "$arrayToObject requires an array of size 2 arrays");
+                return fail(Kind::Location(40397), "$arrayToObject requires an array of size 2 arrays");
             };
             let Some(name) = key.text() else {
                 let message = format!(
                     "$arrayToObject requires an array of key-value pairs, where the key must be of type string. Found key type: {}",
                     key.type_name()
                 );
-                return fail(Kind::Location40395, message);
+                return fail(Kind::Location(40395), message);
             };
             (name.to_owned(), value)
         } else {
             if !item.is_object() {
-                let kind = if fields.is_empty() { Kind::Location40398 } else { Kind::Location40391 };
+                let kind = if fields.is_empty() { Kind::Location(40398) } else { Kind::Location(40391) };
                 let message = format!(
                     "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Found: {}",
                     item.type_name()
@@ -400,23 +401,23 @@ fn to_object(call: &Call<'_>) -> Result<Operand<'static>> {
                 let message = format!(
                     "$arrayToObject requires an object keys of 'k' and 'v'. Found incorrect number of keys:{count}"
                 );
-                return fail(Kind::Location40392, message);
+                return fail(Kind::Location(40392), message);
             }
             let (key, value) = (item.clone().into_field("k"), item.into_field("v"));
             if key.is_missing() || value.is_missing() {
-                return fail(Kind::Location40393, "$arrayToObject requires an object with keys 'k' and 'v'.");
+                return fail(Kind::Location(40393), "$arrayToObject requires an object with keys 'k' and 'v'.");
             }
             let Some(name) = key.text() else {
                 let message = format!(
                     "$arrayToObject requires an object with keys 'k' and 'v', where the value of 'k' must be of type string. Found type: {}",
                     key.type_name()
                 );
-                return fail(Kind::Location40394, message);
+                return fail(Kind::Location(40394), message);
             };
             (name.to_owned(), value)
         };
         if key.contains('\0') {
-            return fail(Kind::Location4940400, "Key field cannot contain an embedded null byte");
+            return fail(Kind::Location(4940400), "Key field cannot contain an embedded null byte");
         }
         fields.put(key, value.into_value());
     }
@@ -430,7 +431,7 @@ fn from_object(call: &Call<'_>) -> Result<Operand<'static>> {
     }
     let type_name = object.type_name();
     let Some(fields) = object.into_fields() else {
-        return fail(Kind::Location40390, format!("$objectToArray requires a document input, found: {type_name}"));
+        return fail(Kind::Location(40390), format!("$objectToArray requires a document input, found: {type_name}"));
     };
     let pair = |(name, value): (String, Operand<'_>)| {
         budget::step();
@@ -443,22 +444,22 @@ fn from_object(call: &Call<'_>) -> Result<Operand<'static>> {
 fn parse_sort(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     let Json::Object(fields) = argument else {
         let found = ext_json::from_json(argument).map_or("object", |value| value.type_name());
-        return fail(Kind::Location2942500, format!("$sortArray requires an object as an argument, found: {found}"));
+        return fail(Kind::Location(2942500), format!("$sortArray requires an object as an argument, found: {found}"));
     };
     if let Some(unknown) = fields.keys().find(|name| !["input", "sortBy"].contains(&name.as_str())) {
-        return fail(Kind::Location2942501, format!("$sortArray found an unknown argument: {unknown}"));
+        return fail(Kind::Location(2942501), format!("$sortArray found an unknown argument: {unknown}"));
     }
     let Some(input) = fields.get("input") else {
-        return fail(Kind::Location2942502, "$sortArray requires 'input' to be specified");
+        return fail(Kind::Location(2942502), "$sortArray requires 'input' to be specified");
     };
     let Some(order) = fields.get("sortBy") else {
-        return fail(Kind::Location2942503, "$sortArray requires 'sortBy' to be specified");
+        return fail(Kind::Location(2942503), "$sortArray requires 'sortBy' to be specified");
     };
     let mut nodes = vec![parser.node(input)?];
     match order {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with("$number")) => {
             if fields.is_empty() {
-                return fail(Kind::Location15976, "$sort stage must have at least one sort key");
+                return fail(Kind::Location(15976), "$sort stage must have at least one sort key");
             }
             for (name, direction) in fields {
                 path::check_field_path(name)?;
@@ -479,9 +480,9 @@ fn is_descending(json: &Json) -> Result<bool> {
         Value::Number(number) if number.as_i64() == Some(1) => Ok(false),
         Value::Number(number) if number.as_i64() == Some(-1) => Ok(true),
         Value::Number(_) => {
-            fail(Kind::Location15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)")
+            fail(Kind::Location(15975), "$sort key ordering must be 1 (for ascending) or -1 (for descending)")
         }
-        _ => fail(Kind::Location15974, format!("Illegal key in $sort specification: {json}")),
+        _ => fail(Kind::Location(15974), format!("Illegal key in $sort specification: {json}")),
     }
 }
 
@@ -493,7 +494,7 @@ fn sort(call: &Call<'_>) -> Result<Operand<'static>> {
     let type_name = input.type_name();
     let Some(items) = input.into_items() else {
         let message = format!("The input argument to $sortArray must be an array, but was of type: {type_name}");
-        return fail(Kind::Location2942504, message);
+        return fail(Kind::Location(2942504), message);
     };
     let mut order = Vec::new();
     for index in (1..call.len()).step_by(2) {
@@ -528,18 +529,24 @@ fn null_for_missing(operand: Operand<'_>) -> Operand<'_> {
 fn n_arguments<'s>(call: &Call<'s>) -> Result<(usize, Vec<Operand<'s>>)> {
     let n = call.argument(0)?;
     if n.number().is_none() {
-        return fail(Kind::Location5787902, format!("Value for 'n' must be of integral type, but found {}", n.shown()));
+        return fail(
+            Kind::Location(5787902),
+            format!("Value for 'n' must be of integral type, but found {}", n.shown()),
+        );
     }
     let Some(count) = n.number().and_then(|number| number.as_i64()) else {
-        return fail(Kind::Location5787903, format!("Value for 'n' must be of integral type, but found {}", n.shown()));
+        return fail(
+            Kind::Location(5787903),
+            format!("Value for 'n' must be of integral type, but found {}", n.shown()),
+        );
     };
     if count <= 0 {
-        return fail(Kind::Location5787908, format!("'n' must be greater than 0, found {count}"));
+        return fail(Kind::Location(5787908), format!("'n' must be greater than 0, found {count}"));
     }
     let input = call.argument(1)?;
     match input.into_items() {
         Some(items) => Ok((usize::try_from(count).unwrap_or(MAX_DOCUMENT_BYTES), items)),
-        None => fail(Kind::Location5788200, "Input must be an array"),
+        None => fail(Kind::Location(5788200), "Input must be an array"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::node::Call;
 use super::parse::Operator;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail};
 use crate::query::operand::Operand;
 use crate::values::document::number::Number;
 
@@ -15,10 +15,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         match operand.number() {
             _ if operand.is_nullish() => Ok(Operand::NULL),
             Some(Number::Int(value)) => Ok(Operand::int(!value)),
-            _ => {
-                let message = format!("$bitNot only supports int and long, not: {}.", operand.type_name());
-                Err(Error::new(Kind::TypeMismatch, message))
-            }
+            _ => bail!(Kind::TypeMismatch, "$bitNot only supports int and long, not: {}.", operand.type_name()),
         }
     }),
 ];
@@ -31,10 +28,7 @@ fn combined(call: &Call<'_>, start: i64, combine: fn(i64, i64) -> i64) -> Result
         match operand.number() {
             Some(Number::Int(value)) => bits = combine(bits, value),
             None if operand.is_nullish() => null = true,
-            _ => {
-                let message = format!("{} only supports int and long operands.", call.name);
-                return Err(Error::new(Kind::TypeMismatch, message));
-            }
+            _ => bail!(Kind::TypeMismatch, "{} only supports int and long operands.", call.name),
         }
     }
     Ok(if null { Operand::NULL } else { Operand::int(bits) })

@@ -68,7 +68,7 @@ fn switch<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
         return call.argument(2 * branches);
     }
     let message = "$switch could not find a matching branch for an input, and no default was specified.";
-    Err(Error::new(Kind::Location40066, message))
+    Err(Error::new(Kind::Location(40066), message))
 }
 
 fn parse_condition(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
@@ -82,13 +82,13 @@ fn parse_condition(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>
             .collect();
     };
     if let Some(unknown) = fields.keys().find(|name| !["if", "then", "else"].contains(&name.as_str())) {
-        return Err(Error::new(Kind::Location17083, format!("Unrecognized parameter to $cond: {unknown}")));
+        return Err(Error::new(Kind::Location(17083), format!("Unrecognized parameter to $cond: {unknown}")));
     }
     let part = |name: &str, kind: Kind| {
         fields.get(name).ok_or_else(|| Error::new(kind, format!("Missing '{name}' parameter to $cond")))
     };
-    let condition = part("if", Kind::Location17080)?;
-    let (then, other) = (part("then", Kind::Location17081), part("else", Kind::Location17082)?);
+    let condition = part("if", Kind::Location(17080))?;
+    let (then, other) = (part("then", Kind::Location(17081)), part("else", Kind::Location(17082))?);
     Ok(vec![parser.node(condition)?, parser.lazy_node(then?)?, parser.lazy_node(other)?])
 }
 
@@ -96,7 +96,7 @@ fn parse_if_null(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> 
     let items: &[Json] = if let Json::Array(items) = argument { items } else { std::slice::from_ref(argument) };
     if items.len() < 2 {
         let message = format!("$ifNull needs at least two arguments, had: {}", items.len());
-        return Err(Error::new(Kind::Location1257300, message));
+        return Err(Error::new(Kind::Location(1257300), message));
     }
     items.iter().map(|item| parser.lazy_node(item)).collect()
 }
@@ -107,37 +107,37 @@ fn parse_switch(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     let found = |json: &Json| ext_json::from_json(json).map_or("object", |value| value.type_name());
     let Json::Object(fields) = argument else {
         return error(
-            Kind::Location40060,
+            Kind::Location(40060),
             format!("$switch requires an object as an argument, found: {}", found(argument)),
         );
     };
     if let Some(unknown) = fields.keys().find(|name| !["branches", "default"].contains(&name.as_str())) {
-        return error(Kind::Location40067, format!("$switch found an unknown argument: {unknown}"));
+        return error(Kind::Location(40067), format!("$switch found an unknown argument: {unknown}"));
     }
     let branches = match fields.get("branches") {
         Some(Json::Array(branches)) if !branches.is_empty() => branches,
         None | Some(Json::Array(_)) => {
-            return error(Kind::Location40068, "$switch requires at least one branch.".to_owned());
+            return error(Kind::Location(40068), "$switch requires at least one branch.".to_owned());
         }
         Some(other) => {
             let message = format!("$switch expected an array for 'branches', found: {}", found(other));
-            return error(Kind::Location40061, message);
+            return error(Kind::Location(40061), message);
         }
     };
     let mut nodes = Vec::with_capacity(2 * branches.len() + 1);
     for branch in branches {
         let Json::Object(fields) = branch else {
             let message = format!("$switch expected each branch to be an object, found: {}", found(branch));
-            return error(Kind::Location40062, message);
+            return error(Kind::Location(40062), message);
         };
         if let Some(unknown) = fields.keys().find(|name| !["case", "then"].contains(&name.as_str())) {
-            return error(Kind::Location40063, format!("$switch found an unknown argument to a branch: {unknown}"));
+            return error(Kind::Location(40063), format!("$switch found an unknown argument to a branch: {unknown}"));
         }
         let Some(case) = fields.get("case") else {
-            return error(Kind::Location40064, "$switch requires each branch have a 'case' expression".to_owned());
+            return error(Kind::Location(40064), "$switch requires each branch have a 'case' expression".to_owned());
         };
         let Some(then) = fields.get("then") else {
-            return error(Kind::Location40065, "$switch requires each branch have a 'then' expression.".to_owned());
+            return error(Kind::Location(40065), "$switch requires each branch have a 'then' expression.".to_owned());
         };
         nodes.push(parser.lazy_node(case)?);
         nodes.push(parser.lazy_node(then)?);

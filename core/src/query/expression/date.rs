@@ -37,11 +37,11 @@ pub(super) const OPERATORS: &[Operator] = &[
         "$dateToParts",
         Arguments::Named(
             &[
-                Parameter::required("date", Kind::Location40522),
+                Parameter::required("date", Kind::Location(40522)),
                 Parameter::optional("timezone"),
                 Parameter::optional("iso8601"),
             ],
-            Refusal { object: Kind::Location40524, name: Kind::Location40520 },
+            Refusal { object: Kind::Location(40524), name: Kind::Location(40520) },
         ),
         to_parts,
     ),
@@ -61,12 +61,12 @@ pub(super) const OPERATORS: &[Operator] = &[
                 Parameter::optional("isoWeek"),
                 Parameter::optional("isoDayOfWeek"),
             ],
-            Refusal { object: Kind::Location40519, name: Kind::Location40518 },
+            Refusal { object: Kind::Location(40519), name: Kind::Location(40518) },
         ),
         from_parts,
     ),
-    Operator::exactly("$tsSecond", 1, |call| timestamp(call, Kind::Location5687301, |t, _| t)),
-    Operator::exactly("$tsIncrement", 1, |call| timestamp(call, Kind::Location5687302, |_, i| i)),
+    Operator::exactly("$tsSecond", 1, |call| timestamp(call, Kind::Location(5687301), |t, _| t)),
+    Operator::exactly("$tsIncrement", 1, |call| timestamp(call, Kind::Location(5687302), |_, i| i)),
 ];
 
 /// Coordinated universal time.
@@ -83,7 +83,7 @@ pub(super) fn zone_of(name: &str) -> Result<TimeZone> {
     if ["UTC", "GMT", "Z"].contains(&name) {
         return Ok(utc());
     }
-    let unknown = || Error::new(Kind::Location40485, format!("unrecognized time zone identifier: \"{name}\""));
+    let unknown = || Error::new(Kind::Location(40485), format!("unrecognized time zone identifier: \"{name}\""));
     if let Some(rest) = name.strip_prefix(['+', '-']) {
         let digits: String = match (rest.len(), rest.as_bytes().get(2)) {
             (5, Some(b':')) => format!("{}{}", &rest.get(..2).unwrap_or_default(), &rest.get(3..).unwrap_or_default()),
@@ -138,7 +138,7 @@ pub(super) fn millis_of(operand: &Operand<'_>) -> Option<i64> {
 
 pub(super) fn coerced(operand: &Operand<'_>) -> Result<i64> {
     millis_of(operand).map_or_else(
-        || fail(Kind::Location16006, format!("can't convert from BSON type {} to Date", operand.type_name())),
+        || fail(Kind::Location(16006), format!("can't convert from BSON type {} to Date", operand.type_name())),
         Ok,
     )
 }
@@ -179,10 +179,10 @@ fn parse_part(parser: &mut Parser<'_>, argument: &Json, name: &str) -> Result<Ve
     match argument {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
             if let Some(unknown) = fields.keys().find(|name| !["date", "timezone"].contains(&name.as_str())) {
-                return fail(Kind::Location40535, format!("unrecognized option to {name}: \"{unknown}\""));
+                return fail(Kind::Location(40535), format!("unrecognized option to {name}: \"{unknown}\""));
             }
             let Some(date) = fields.get("date") else {
-                return fail(Kind::Location40539, format!("missing 'date' argument to {name}, provided: {argument}"));
+                return fail(Kind::Location(40539), format!("missing 'date' argument to {name}, provided: {argument}"));
             };
             let date = parser.node(date)?;
             let zone = fields.get("timezone").map_or(Ok(Node::Absent), |json| parser.node(json))?;
@@ -191,7 +191,7 @@ fn parse_part(parser: &mut Parser<'_>, argument: &Json, name: &str) -> Result<Ve
         Json::Array(items) => match items.as_slice() {
             [date] => Ok(vec![parser.node(date)?, Node::Absent]),
             items => fail(
-                Kind::Location40536,
+                Kind::Location(40536),
                 format!("{name} accepts exactly one argument if given an array, but was given {}", items.len()),
             ),
         },
@@ -201,7 +201,7 @@ fn parse_part(parser: &mut Parser<'_>, argument: &Json, name: &str) -> Result<Ve
 
 fn part(call: &Call<'_>, part: fn(DateTime) -> i64) -> Result<Operand<'static>> {
     let date = call.argument(0)?;
-    let Some(zone) = zone(call, 1, Kind::Location40533)? else { return Ok(Operand::NULL) };
+    let Some(zone) = zone(call, 1, Kind::Location(40533))? else { return Ok(Operand::NULL) };
     if date.is_nullish() {
         return Ok(Operand::NULL);
     }
@@ -227,9 +227,9 @@ fn to_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     }
     let Some(iso) = (if call.given(2) { iso.as_bool() } else { Some(false) }) else {
         let message = format!("iso8601 must evaluate to a bool, found {}", iso.type_name());
-        return fail(Kind::Location40521, message);
+        return fail(Kind::Location(40521), message);
     };
-    let Some(zone) = zone(call, 1, Kind::Location40517)? else { return Ok(Operand::NULL) };
+    let Some(zone) = zone(call, 1, Kind::Location(40517))? else { return Ok(Operand::NULL) };
     if date.is_nullish() {
         return Ok(Operand::NULL);
     }
@@ -267,7 +267,7 @@ fn number(call: &Call<'_>, index: usize, name: &str, default: i64) -> Result<Opt
     match operand.number().and_then(|number| number.as_i64()) {
         Some(value) => Ok(Some(value)),
         None => fail(
-            Kind::Location40515,
+            Kind::Location(40515),
             format!(
                 "'{name}' must evaluate to an integer, found {} with value {}",
                 operand.type_name(),
@@ -282,7 +282,7 @@ fn small(call: &Call<'_>, index: usize, name: &str, default: i64) -> Result<Opti
     let value = number(call, index, name, default)?;
     match value {
         Some(value) if i16::try_from(value).is_err() => fail(
-            Kind::Location31034,
+            Kind::Location(31034),
             format!("'{name}' must evaluate to a value in the range [-32768, 32767]; value {value} is not in range"),
         ),
         value => Ok(value),
@@ -293,11 +293,11 @@ fn from_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     let (natural, iso) = ((0..3).any(|index| call.given(index)), (8..11).any(|index| call.given(index)));
     if natural && iso {
         let message = "$dateFromParts does not allow mixing natural dates with ISO dates";
-        return fail(if call.given(0) { Kind::Location40489 } else { Kind::Location40525 }, message);
+        return fail(if call.given(0) { Kind::Location(40489) } else { Kind::Location(40525) }, message);
     }
     if !call.given(if iso { 8 } else { 0 }) {
         let message = "$dateFromParts requires either 'year' or 'isoWeekYear' to be present";
-        return fail(Kind::Location40516, message);
+        return fail(Kind::Location(40516), message);
     }
     let Some(hour) = small(call, 3, "hour", 0)? else { return Ok(Operand::NULL) };
     let Some(minute) = small(call, 4, "minute", 0)? else { return Ok(Operand::NULL) };
@@ -307,11 +307,11 @@ fn from_parts(call: &Call<'_>) -> Result<Operand<'static>> {
         true if !call.argument(7)?.is_nullish() && call.argument(7)?.text().is_none() => {
             let found = call.argument(7)?;
             return fail(
-                Kind::Location40517,
+                Kind::Location(40517),
                 format!("timezone must evaluate to a string, found {}", found.type_name()),
             );
         }
-        _ => zone(call, 7, Kind::Location40517)?,
+        _ => zone(call, 7, Kind::Location(40517))?,
     };
     let Some(zone) = zone else { return Ok(Operand::NULL) };
     let year_of = |value: i64, name: &str, kind: Kind| match i16::try_from(value) {
@@ -323,14 +323,14 @@ fn from_parts(call: &Call<'_>) -> Result<Operand<'static>> {
         let Some(year) = number(call, 8, "isoWeekYear", 1970)? else { return Ok(Operand::NULL) };
         let Some(week) = small(call, 9, "isoWeek", 1)? else { return Ok(Operand::NULL) };
         let Some(day) = small(call, 10, "isoDayOfWeek", 1)? else { return Ok(Operand::NULL) };
-        let year = year_of(year, "isoWeekYear", Kind::Location31095)?;
+        let year = year_of(year, "isoWeekYear", Kind::Location(31095))?;
         let first = ISOWeekDate::new(year, 1, Weekday::Monday).map_err(overflow)?.date();
         first.checked_add(Span::new().days((week - 1) * 7 + day - 1)).map_err(overflow)?
     } else {
         let Some(year) = number(call, 0, "year", 1970)? else { return Ok(Operand::NULL) };
         let Some(month) = small(call, 1, "month", 1)? else { return Ok(Operand::NULL) };
         let Some(day) = small(call, 2, "day", 1)? else { return Ok(Operand::NULL) };
-        let year = year_of(year, "year", Kind::Location40523)?;
+        let year = year_of(year, "year", Kind::Location(40523))?;
         let first = Date::new(year, 1, 1).map_err(overflow)?;
         first
             .checked_add(Span::new().months(month - 1))

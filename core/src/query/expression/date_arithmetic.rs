@@ -18,13 +18,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         "$dateDiff",
         Arguments::Named(
             &[
-                Parameter::required("startDate", Kind::Location5166303),
-                Parameter::required("endDate", Kind::Location5166304),
-                Parameter::required("unit", Kind::Location5166305),
+                Parameter::required("startDate", Kind::Location(5166303)),
+                Parameter::required("endDate", Kind::Location(5166304)),
+                Parameter::required("unit", Kind::Location(5166305)),
                 Parameter::optional("timezone"),
                 Parameter::optional("startOfWeek"),
             ],
-            Refusal { object: Kind::Location5166301, name: Kind::Location5166302 },
+            Refusal { object: Kind::Location(5166301), name: Kind::Location(5166302) },
         ),
         difference,
     ),
@@ -32,13 +32,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         "$dateTrunc",
         Arguments::Named(
             &[
-                Parameter::required("date", Kind::Location5439009),
-                Parameter::required("unit", Kind::Location5439010),
+                Parameter::required("date", Kind::Location(5439009)),
+                Parameter::required("unit", Kind::Location(5439010)),
                 Parameter::optional("binSize"),
                 Parameter::optional("timezone"),
                 Parameter::optional("startOfWeek"),
             ],
-            Refusal { object: Kind::Location5439007, name: Kind::Location5439008 },
+            Refusal { object: Kind::Location(5439007), name: Kind::Location(5439008) },
         ),
         truncate,
     ),
@@ -46,12 +46,12 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 const SHIFT_ARGUMENTS: Arguments = Arguments::Named(
     &[
-        Parameter::required("startDate", Kind::Location5166402),
-        Parameter::required("unit", Kind::Location5166402),
-        Parameter::required("amount", Kind::Location5166402),
+        Parameter::required("startDate", Kind::Location(5166402)),
+        Parameter::required("unit", Kind::Location(5166402)),
+        Parameter::required("amount", Kind::Location(5166402)),
         Parameter::optional("timezone"),
     ],
-    Refusal { object: Kind::Location5166400, name: Kind::Location5166401 },
+    Refusal { object: Kind::Location(5166400), name: Kind::Location(5166401) },
 );
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ fn start_of_week(call: &Call<'_>, index: usize) -> Result<Option<Weekday>> {
     }
     let Some(name) = operand.text() else {
         let message = format!("{} requires 'startOfWeek' to be a string, but got {}", call.name, operand.type_name());
-        return fail(Kind::Location5439015, message);
+        return fail(Kind::Location(5439015), message);
     };
     Ok(Some(match name.to_ascii_lowercase().as_str() {
         "mon" | "monday" => Weekday::Monday,
@@ -134,7 +134,7 @@ fn start_of_week(call: &Call<'_>, index: usize) -> Result<Option<Weekday>> {
         "sun" | "sunday" => Weekday::Sunday,
         _ => {
             let message = format!("{}: unknown day of week value: {name}", call.name);
-            return fail(Kind::Location5439016, message);
+            return fail(Kind::Location(5439016), message);
         }
     }))
 }
@@ -142,24 +142,24 @@ fn start_of_week(call: &Call<'_>, index: usize) -> Result<Option<Weekday>> {
 fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
     let (start, amount) = (call.argument(0)?, call.argument(2)?);
     let unit_name = call.argument(1)?.shown();
-    let Some(unit) = unit(call, 1, Kind::Location5166404).map_err(|error| {
+    let Some(unit) = unit(call, 1, Kind::Location(5166404)).map_err(|error| {
         if start.is_nullish() || millis_of(&start).is_some() { error } else { no_date(call, &start) }
     })?
     else {
         return Ok(Operand::NULL);
     };
-    let Some(zone) = date::zone(call, 3, Kind::Location40517)? else { return Ok(Operand::NULL) };
+    let Some(zone) = date::zone(call, 3, Kind::Location(40517))? else { return Ok(Operand::NULL) };
     if start.is_nullish() || amount.is_nullish() {
         return Ok(Operand::NULL);
     }
     let Some(millis) = millis_of(&start) else { return Err(no_date(call, &start)) };
     let Some(count) = amount.number().and_then(|number| number.as_i64()) else {
         let message = format!("{} expects integer amount of time units", call.name);
-        return fail(Kind::Location5166405, message);
+        return fail(Kind::Location(5166405), message);
     };
     let invalid = || {
         let message = format!("invalid {} 'amount' parameter value: {count} {unit_name}", call.name);
-        Error::new(Kind::Location6045000, message)
+        Error::new(Kind::Location(6045000), message)
     };
     let amount = count.checked_mul(sign).ok_or_else(invalid)?;
     let span = |amount: i64| match unit {
@@ -187,7 +187,7 @@ fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
 
 fn no_date(call: &Call<'_>, found: &Operand<'_>) -> Error {
     let message = format!("{} requires startDate to be convertible to a date, found {}", call.name, found.type_name());
-    Error::new(Kind::Location5166403, message)
+    Error::new(Kind::Location(5166403), message)
 }
 
 /// Whole days since 1970.
@@ -209,8 +209,8 @@ fn month_number(local: DateTime) -> i64 {
 
 fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
     let (start, end) = (call.argument(0)?, call.argument(1)?);
-    let Some(unit) = unit(call, 2, Kind::Location5439013)? else { return Ok(Operand::NULL) };
-    let Some(zone) = date::zone(call, 3, Kind::Location40517)? else { return Ok(Operand::NULL) };
+    let Some(unit) = unit(call, 2, Kind::Location(5439013))? else { return Ok(Operand::NULL) };
+    let Some(zone) = date::zone(call, 3, Kind::Location(40517))? else { return Ok(Operand::NULL) };
     let first_day = if unit == Unit::Week { start_of_week(call, 4)? } else { Some(Weekday::Sunday) };
     let Some(first_day) = first_day else { return Ok(Operand::NULL) };
     if start.is_nullish() || end.is_nullish() {
@@ -219,7 +219,7 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
     let millis = |operand: &Operand<'_>, name: &str| {
         millis_of(operand).ok_or_else(|| {
             let found = operand.type_name();
-            Error::new(Kind::Location5166307, format!("$dateDiff requires '{name}' to be a date, but got {found}"))
+            Error::new(Kind::Location(5166307), format!("$dateDiff requires '{name}' to be a date, but got {found}"))
         })
     };
     let (start, end) = (millis(&start, "startDate")?, millis(&end, "endDate")?);
@@ -228,7 +228,7 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
         let offset = if unit == Unit::Hour { offset_millis(start, &zone)? } else { 0 };
         let number = |millis: i64| (i128::from(millis) + i128::from(offset)).div_euclid(i128::from(unit.millis()));
         i64::try_from(number(end) - number(start))
-            .map_err(|_| Error::new(Kind::Location5166308, "$dateDiff overflowed"))
+            .map_err(|_| Error::new(Kind::Location(5166308), "$dateDiff overflowed"))
     };
     let count = match unit {
         Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond => passed(unit)?,
@@ -249,7 +249,7 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
 
 fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
     let date = call.argument(0)?;
-    let Some(unit) = unit(call, 1, Kind::Location5439013).map_err(|error| {
+    let Some(unit) = unit(call, 1, Kind::Location(5439013)).map_err(|error| {
         if date.is_nullish() || millis_of(&date).is_some() { error } else { not_truncatable(&date) }
     })?
     else {
@@ -266,11 +266,11 @@ fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
                 size.shown(),
                 size.type_name()
             );
-            return fail(Kind::Location5439017, message);
+            return fail(Kind::Location(5439017), message);
         };
         if size <= 0 {
             return fail(
-                Kind::Location5439018,
+                Kind::Location(5439018),
                 format!("$dateTrunc requires 'binSize' to be greater than 0, but got value {size}"),
             );
         }
@@ -278,7 +278,7 @@ fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
     } else {
         1
     };
-    let Some(zone) = date::zone(call, 3, Kind::Location40517)? else { return Ok(Operand::NULL) };
+    let Some(zone) = date::zone(call, 3, Kind::Location(40517))? else { return Ok(Operand::NULL) };
     let first_day = if unit == Unit::Week { start_of_week(call, 4)? } else { Some(Weekday::Sunday) };
     let Some(first_day) = first_day else { return Ok(Operand::NULL) };
     if date.is_nullish() {
@@ -290,12 +290,12 @@ fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
 
 fn not_truncatable(found: &Operand<'_>) -> Error {
     let message = format!("$dateTrunc requires 'date' to be a date, but got {}", found.type_name());
-    Error::new(Kind::Location5439012, message)
+    Error::new(Kind::Location(5439012), message)
 }
 
 /// Bins are counted from the start of the year 2000.
 fn truncated(millis: i64, unit: Unit, size: i64, zone: &TimeZone, first_day: Weekday) -> Result<i64> {
-    let overflow = || Error::new(Kind::Location5439003, "$dateTrunc overflowed");
+    let overflow = || Error::new(Kind::Location(5439003), "$dateTrunc overflowed");
     let floor = |number: i64, reference: i64| {
         let distance = number - reference;
         (distance.div_euclid(size)).checked_mul(size).and_then(|bins| bins.checked_add(reference)).ok_or_else(overflow)

@@ -15,12 +15,12 @@ pub(super) const OPERATORS: &[Operator] = &[
         "$dateToString",
         Arguments::Named(
             &[
-                Parameter::required("date", Kind::Location18628),
+                Parameter::required("date", Kind::Location(18628)),
                 Parameter::optional("format"),
                 Parameter::optional("timezone"),
                 Parameter::lazy("onNull"),
             ],
-            Refusal { object: Kind::Location18629, name: Kind::Location18534 },
+            Refusal { object: Kind::Location(18629), name: Kind::Location(18534) },
         ),
         to_string,
     ),
@@ -28,13 +28,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         "$dateFromString",
         Arguments::Named(
             &[
-                Parameter::required("dateString", Kind::Location40542),
+                Parameter::required("dateString", Kind::Location(40542)),
                 Parameter::optional("format"),
                 Parameter::optional("timezone"),
                 Parameter::lazy("onError"),
                 Parameter::lazy("onNull"),
             ],
-            Refusal { object: Kind::Location40540, name: Kind::Location40541 },
+            Refusal { object: Kind::Location(40540), name: Kind::Location(40541) },
         ),
         from_string,
     ),
@@ -79,9 +79,9 @@ fn to_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
             format.type_name(),
             format.shown()
         );
-        return fail(Kind::Location18533, message);
+        return fail(Kind::Location(18533), message);
     }
-    let zone = date::zone(call, 2, Kind::Location40517)?;
+    let zone = date::zone(call, 2, Kind::Location(40517))?;
     let Some(zone) = zone else { return Ok(Operand::NULL) };
     if date.is_nullish() {
         return if call.given(3) { call.argument(3) } else { Ok(Operand::NULL) };
@@ -106,12 +106,12 @@ fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
         let year = |year: i16| match year {
             0..=9999 => Ok(year),
             _ => fail(
-                Kind::Location18537,
+                Kind::Location(18537),
                 format!("$dateToString is only defined on year 0-9999, tried to use year {year}"),
             ),
         };
         let Some(specifier) = characters.next() else {
-            return fail(Kind::Location18535, "Unmatched '%' at end of format string");
+            return fail(Kind::Location(18535), "Unmatched '%' at end of format string");
         };
         let written = match specifier {
             '%' => write!(text, "%"),
@@ -139,7 +139,9 @@ fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
                     write!(text, "{sign}{:02}{:02}", minutes.abs() / 60, minutes.abs() % 60)
                 }
             }
-            other => return fail(Kind::Location18536, format!("Invalid format character '%{other}' in format string")),
+            other => {
+                return fail(Kind::Location(18536), format!("Invalid format character '%{other}' in format string"));
+            }
         };
         debug_assert!(written.is_ok());
     }
@@ -155,9 +157,9 @@ fn from_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
             format.type_name(),
             format.shown()
         );
-        return fail(Kind::Location40684, message);
+        return fail(Kind::Location(40684), message);
     }
-    let zone = date::zone(call, 2, Kind::Location40517)?;
+    let zone = date::zone(call, 2, Kind::Location(40517))?;
     if text.is_nullish() {
         return if call.given(4) { call.argument(4) } else { Ok(Operand::NULL) };
     }
@@ -347,7 +349,7 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Re
             continue;
         }
         let Some(specifier) = characters.next() else {
-            return fail(Kind::Location18535, "Unmatched '%' at end of format string");
+            return fail(Kind::Location(18535), "Unmatched '%' at end of format string");
         };
         let before = rest;
         let mut number = |width: usize| {
@@ -402,7 +404,9 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Re
                 });
                 rest = behind;
             }
-            other => return fail(Kind::Location18536, format!("Invalid format character '%{other}' in format string")),
+            other => {
+                return fail(Kind::Location(18536), format!("Invalid format character '%{other}' in format string"));
+            }
         }
     }
     if !rest.is_empty() {

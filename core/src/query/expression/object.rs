@@ -33,12 +33,12 @@ fn constant_name(operator: &str, parser: &mut Parser<'_>, json: &Json, not_const
         let message = format!(
             "A field path reference which is not allowed in this context. Did you mean {{$literal: '{name}'}}?"
         );
-        return fail(Kind::Location5654600, message);
+        return fail(Kind::Location(5654600), message);
     }
     match parser.node(json)? {
         node @ Node::Constant(Value::String(_)) => Ok(node),
         Node::Constant(other) => fail(
-            Kind::Location5654602,
+            Kind::Location(5654602),
             format!("{operator} requires 'field' to evaluate to type String, but got {}", other.type_name()),
         ),
         _ => fail(not_constant, format!("{operator} requires 'field' to evaluate to a constant")),
@@ -51,13 +51,13 @@ fn parse_get(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     let (field, input) = match argument {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
             if let Some(unknown) = fields.keys().find(|name| !["field", "input"].contains(&name.as_str())) {
-                return fail(Kind::Location3041701, format!("$getField found an unknown argument: {unknown}"));
+                return fail(Kind::Location(3041701), format!("$getField found an unknown argument: {unknown}"));
             }
             let Some(field) = fields.get("field") else {
-                return fail(Kind::Location3041702, "$getField requires 'field' to be specified");
+                return fail(Kind::Location(3041702), "$getField requires 'field' to be specified");
             };
             let Some(input) = fields.get("input") else {
-                return fail(Kind::Location3041703, "$getField requires 'input' to be specified");
+                return fail(Kind::Location(3041703), "$getField requires 'input' to be specified");
             };
             (field, input)
         }
@@ -69,14 +69,14 @@ fn parse_get(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
         let message = format!(
             "A field path reference which is not allowed in this context. Did you mean {{$literal: '{name}'}}?"
         );
-        return fail(Kind::Location5654600, message);
+        return fail(Kind::Location(5654600), message);
     }
     let name = parser.node(field)?;
     if let Node::Constant(value) = &name
         && !matches!(value, Value::String(_))
     {
         let message = format!("$getField requires 'field' to evaluate to type String, but got {}", value.type_name());
-        return fail(Kind::Location5654602, message);
+        return fail(Kind::Location(5654602), message);
     }
     Ok(vec![name, parser.node(input)?])
 }
@@ -85,7 +85,7 @@ fn get<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let name = call.argument(0)?;
     let Some(name) = name.text() else {
         let message = format!("$getField requires 'field' to evaluate to type String, but got {}", name.type_name());
-        return fail(Kind::Location3041704, message);
+        return fail(Kind::Location(3041704), message);
     };
     let input = call.argument(1)?;
     if input.is_nullish() {
@@ -99,24 +99,24 @@ fn parse_set(parser: &mut Parser<'_>, argument: &Json, operator: &str) -> Result
     let sets_value = operator == "$setField";
     let Json::Object(fields) = argument else {
         let message = format!("{operator} only supports an object as its argument, found: {}", found(argument));
-        return fail(Kind::Location4161100, message);
+        return fail(Kind::Location(4161100), message);
     };
     let names: &[&str] = if sets_value { &["field", "input", "value"] } else { &["field", "input"] };
     if let Some(unknown) = fields.keys().find(|name| !names.contains(&name.as_str())) {
-        return fail(Kind::Location4161101, format!("{operator} found an unknown argument: {unknown}"));
+        return fail(Kind::Location(4161101), format!("{operator} found an unknown argument: {unknown}"));
     }
     let Some(field) = fields.get("field") else {
-        return fail(Kind::Location4161102, format!("{operator} requires 'field' to be specified"));
+        return fail(Kind::Location(4161102), format!("{operator} requires 'field' to be specified"));
     };
     let Some(input) = fields.get("input") else {
-        return fail(Kind::Location4161109, format!("{operator} requires 'input' to be specified"));
+        return fail(Kind::Location(4161109), format!("{operator} requires 'input' to be specified"));
     };
     let value = match (fields.get("value"), sets_value) {
         (Some(value), _) => parser.node(value)?,
         (None, false) => Node::Absent,
-        (None, true) => return fail(Kind::Location4161103, "$setField requires 'value' to be specified"),
+        (None, true) => return fail(Kind::Location(4161103), "$setField requires 'value' to be specified"),
     };
-    Ok(vec![constant_name(operator, parser, field, Kind::Location4161106)?, parser.node(input)?, value])
+    Ok(vec![constant_name(operator, parser, field, Kind::Location(4161106))?, parser.node(input)?, value])
 }
 
 fn set(call: &Call<'_>) -> Result<Operand<'static>> {
@@ -129,7 +129,7 @@ fn set(call: &Call<'_>) -> Result<Operand<'static>> {
     let type_name = input.type_name();
     let Some(fields) = input.into_fields() else {
         let message = format!("{} requires 'input' to evaluate to type Object, found: {type_name}", call.name);
-        return fail(Kind::Location4161105, message);
+        return fail(Kind::Location(4161105), message);
     };
     let mut fields: Vec<(String, Value)> = fields.into_iter().map(|(name, value)| (name, value.into_value())).collect();
     match call.argument(2)?.into_option() {
@@ -150,7 +150,7 @@ fn bson_size(call: &Call<'_>) -> Result<Operand<'static>> {
     }
     if !document.is_object() {
         let message = format!("$bsonSize requires a document input, found: {}", document.type_name());
-        return fail(Kind::Location31393, message);
+        return fail(Kind::Location(31393), message);
     }
     Ok(Operand::int(value_size(&document.into_value()) as i64))
 }

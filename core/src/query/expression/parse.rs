@@ -177,7 +177,7 @@ impl Parser<'_> {
             (Some(variable), _) => self.variable(variable),
             (None, Some(path)) => {
                 if path.is_empty() {
-                    return Err(Error::new(Kind::Location16872, "'$' by itself is not a valid FieldPath"));
+                    return Err(Error::new(Kind::Location(16872), "'$' by itself is not a valid FieldPath"));
                 }
                 path::check_field_path(path)?;
                 Ok(Node::Path(self.current(), path.to_owned()))
@@ -215,7 +215,7 @@ impl Parser<'_> {
             "NOW" => match self.environment.now() {
                 Some(now) => Value::Date(now),
                 None => {
-                    return Err(Error::new(Kind::Location51144, "Builtin variable '$$NOW' is not available"));
+                    return Err(Error::new(Kind::Location(51144), "Builtin variable '$$NOW' is not available"));
                 }
             },
             "CLUSTER_TIME" | "USER_ROLES" | "SEARCH_META" => {
@@ -229,7 +229,7 @@ impl Parser<'_> {
                     Some(value) => value.clone(),
                     None => {
                         let message = format!("Use of undefined variable: {name}");
-                        return Err(Error::new(Kind::Location17276, message));
+                        return Err(Error::new(Kind::Location(17276), message));
                     }
                 }
             }
@@ -248,7 +248,7 @@ impl Parser<'_> {
         if let Some(name) = fields.keys().find(|name| name.starts_with('$')) {
             if fields.len() != 1 {
                 let message = format!("an expression specification must contain exactly one field, found {json}");
-                return Err(Error::new(Kind::Location15983, message));
+                return Err(Error::new(Kind::Location(15983), message));
             }
             return self.call((self.operators)(name)?, &fields[name]);
         }
@@ -256,10 +256,10 @@ impl Parser<'_> {
         for (name, json) in fields {
             if name.contains('.') {
                 let message = "FieldPath field names may not contain '.'. Consider using $getField or $setField.";
-                return Err(Error::new(Kind::Location16412, message));
+                return Err(Error::new(Kind::Location(16412), message));
             }
             if name.is_empty() {
-                return Err(Error::new(Kind::Location15998, "FieldPath field names may not be empty strings."));
+                return Err(Error::new(Kind::Location(15998), "FieldPath field names may not be empty strings."));
             }
             nodes.push((name.clone(), self.node(json)?));
         }
@@ -354,13 +354,13 @@ pub(super) fn check_count(name: &str, count: usize, least: usize, most: usize) -
     }
     if least == most {
         return Err(Error::new(
-            Kind::Location16020,
+            Kind::Location(16020),
             format!("Expression {name} takes exactly {least} arguments. {count} were passed in."),
         ));
     }
     let at_most = if most == usize::MAX { String::new() } else { format!(", and at most {most}") };
     Err(Error::new(
-        Kind::Location28667,
+        Kind::Location(28667),
         format!("Expression {name} takes at least {least} arguments{at_most}, but {count} were passed in."),
     ))
 }

@@ -12,17 +12,17 @@ const METHOD: usize = 1;
 const WHICH: usize = 2;
 
 const MEDIAN: Arguments = Arguments::Named(
-    &[Parameter::required("input", Kind::Location40414), Parameter::required("method", Kind::Location40414)],
-    Refusal { object: Kind::Location7436100, name: Kind::UnknownOption },
+    &[Parameter::required("input", Kind::Location(40414)), Parameter::required("method", Kind::Location(40414))],
+    Refusal { object: Kind::Location(7436100), name: Kind::UnknownOption },
 );
 
 const PERCENTILE: Arguments = Arguments::Named(
     &[
-        Parameter::required("input", Kind::Location40414),
-        Parameter::required("method", Kind::Location40414),
-        Parameter::required("p", Kind::Location40414),
+        Parameter::required("input", Kind::Location(40414)),
+        Parameter::required("method", Kind::Location(40414)),
+        Parameter::required("p", Kind::Location(40414)),
     ],
-    Refusal { object: Kind::Location7429703, name: Kind::UnknownOption },
+    Refusal { object: Kind::Location(7429703), name: Kind::UnknownOption },
 );
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -83,10 +83,10 @@ fn wanted(call: &Call<'_>) -> Result<Vec<f64>> {
     let refuse = |kind| Error::new(kind, "The $percentile 'p' field must be an array of numbers from 0.0 to 1.0");
     let items = call.argument(WHICH)?.into_items().filter(|items| !items.is_empty());
     let part = |item: &Operand<'_>| {
-        let p = item.number().ok_or_else(|| refuse(Kind::Location7750302))?.to_f64();
-        if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(refuse(Kind::Location7750301)) }
+        let p = item.number().ok_or_else(|| refuse(Kind::Location(7750302)))?.to_f64();
+        if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(refuse(Kind::Location(7750301))) }
     };
-    items.ok_or_else(|| refuse(Kind::Location7750301))?.iter().map(part).collect()
+    items.ok_or_else(|| refuse(Kind::Location(7750301)))?.iter().map(part).collect()
 }
 
 /// The numbers of the input, sorted; what is no number does not count, nor does NaN.

@@ -23,11 +23,11 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 const ARGUMENTS: Arguments = Arguments::Named(
     &[
-        Parameter::required("input", Kind::Location31022),
-        Parameter::required("regex", Kind::Location31023),
+        Parameter::required("input", Kind::Location(31022)),
+        Parameter::required("regex", Kind::Location(31023)),
         Parameter::optional("options"),
     ],
-    Refusal { object: Kind::Location51103, name: Kind::Location31024 },
+    Refusal { object: Kind::Location(51103), name: Kind::Location(31024) },
 );
 
 thread_local! {
@@ -42,26 +42,26 @@ fn fail<T>(kind: Kind, message: String) -> Result<T> {
 fn searched(call: &Call<'_>, none: Value, search: fn(&Pattern, &str) -> Result<Value>) -> Result<Operand<'static>> {
     let (input, regex, options) = (call.argument(0)?, call.argument(1)?, call.argument(2)?);
     if !input.is_nullish() && input.text().is_none() {
-        return fail(Kind::Location51104, format!("{} needs 'input' to be of type string", call.name));
+        return fail(Kind::Location(51104), format!("{} needs 'input' to be of type string", call.name));
     }
     let given = match options.text() {
         Some(text) => Some(text),
         None if options.is_nullish() => None,
-        None => return fail(Kind::Location51106, format!("{} needs 'options' to be of type string", call.name)),
+        None => return fail(Kind::Location(51106), format!("{} needs 'options' to be of type string", call.name)),
     };
     let (source, options) = match regex.clone().into_value() {
         Value::String(source) => (source, given.unwrap_or_default().to_owned()),
         Value::Regex(_, own) if !own.is_empty() && given.is_some() => {
             let message = format!("{}: found regex option(s) specified in both 'regex' and 'option' fields", call.name);
-            return fail(Kind::Location51107, message);
+            return fail(Kind::Location(51107), message);
         }
         Value::Regex(source, own) => (source, given.map_or(own, str::to_owned)),
         Value::Null | Value::Undefined => return Ok(Operand::Made(none)),
-        _ => return fail(Kind::Location51105, format!("{} needs 'regex' to be of type string or regex", call.name)),
+        _ => return fail(Kind::Location(51105), format!("{} needs 'regex' to be of type string or regex", call.name)),
     };
     for (text, kind, what) in [
-        (&source, Kind::Location51109, "regular expression"),
-        (&options, Kind::Location51110, "regular expression options"),
+        (&source, Kind::Location(51109), "regular expression"),
+        (&options, Kind::Location(51110), "regular expression options"),
     ] {
         if text.contains('\0') {
             return fail(kind, format!("{}: {what} cannot contain an embedded null byte", call.name));
@@ -71,8 +71,8 @@ fn searched(call: &Call<'_>, none: Value, search: fn(&Pattern, &str) -> Result<V
         let known = last.as_ref().is_some_and(|(s, o, _)| *s == source && *o == options);
         if !known {
             let pattern = Pattern::new(&source, &options).map_err(|error| match error.kind {
-                Kind::Location51091 => {
-                    Error::new(Kind::Location51111, format!("Invalid Regex in {}: {}", call.name, error.message))
+                Kind::Location(51091) => {
+                    Error::new(Kind::Location(51111), format!("Invalid Regex in {}: {}", call.name, error.message))
                 }
                 _ => error,
             })?;

@@ -12,8 +12,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::any("$setUnion", union),
     Operator::exactly("$setDifference", 2, difference),
     Operator::exactly("$setIsSubset", 2, is_subset),
-    Operator::exactly("$anyElementTrue", 1, |call| elements(call, Kind::Location17041, false)),
-    Operator::exactly("$allElementsTrue", 1, |call| elements(call, Kind::Location17040, true)),
+    Operator::exactly("$anyElementTrue", 1, |call| elements(call, Kind::Location(17041), false)),
+    Operator::exactly("$allElementsTrue", 1, |call| elements(call, Kind::Location(17040), true)),
 ];
 
 fn no_array<T>(kind: Kind, name: &str, which: &str, found: &Operand<'_>) -> Result<T> {
@@ -35,14 +35,14 @@ fn contains(call: &Call<'_>, set: &[Value], value: &Value) -> bool {
 fn equals(call: &Call<'_>) -> Result<Operand<'static>> {
     if call.len() < 2 {
         let message = format!("$setEquals needs at least two arguments had: {}", call.len());
-        return Err(Error::new(Kind::Location17045, message));
+        return Err(Error::new(Kind::Location(17045), message));
     }
     let mut first: Option<Vec<Value>> = None;
     let mut equal = true;
     for argument in call.arguments() {
         let argument = argument?;
         let Some(items) = argument.clone().into_items() else {
-            return no_array(Kind::Location17044, call.name, "All operands", &argument);
+            return no_array(Kind::Location(17044), call.name, "All operands", &argument);
         };
         let set = set_of(call, items);
         match &first {
@@ -64,7 +64,7 @@ fn intersection(call: &Call<'_>) -> Result<Operand<'static>> {
             return Ok(Operand::NULL);
         }
         let Some(items) = argument.clone().into_items() else {
-            return no_array(Kind::Location17047, call.name, "All operands", &argument);
+            return no_array(Kind::Location(17047), call.name, "All operands", &argument);
         };
         let set = set_of(call, items);
         match &mut common {
@@ -83,7 +83,7 @@ fn union(call: &Call<'_>) -> Result<Operand<'static>> {
             return Ok(Operand::NULL);
         }
         let Some(items) = argument.clone().into_items() else {
-            return no_array(Kind::Location17043, call.name, "All operands", &argument);
+            return no_array(Kind::Location(17043), call.name, "All operands", &argument);
         };
         all.extend(items);
     }
@@ -97,10 +97,10 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
         return Ok(Operand::NULL);
     }
     let Some(items) = left.clone().into_items() else {
-        return no_array(Kind::Location17048, call.name, "Both operands", &left);
+        return no_array(Kind::Location(17048), call.name, "Both operands", &left);
     };
     let Some(others) = right.clone().into_items() else {
-        return no_array(Kind::Location17049, call.name, "Both operands", &right);
+        return no_array(Kind::Location(17049), call.name, "Both operands", &right);
     };
     let excluded = set_of(call, others);
     let mut kept: Vec<(usize, Value)> = items.into_iter().map(Operand::into_value).enumerate().collect();
@@ -115,10 +115,10 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
 fn is_subset(call: &Call<'_>) -> Result<Operand<'static>> {
     let (left, right) = (call.argument(0)?, call.argument(1)?);
     let Some(items) = left.clone().into_items() else {
-        return no_array(Kind::Location17046, call.name, "Both operands", &left);
+        return no_array(Kind::Location(17046), call.name, "Both operands", &left);
     };
     let Some(others) = right.clone().into_items() else {
-        return no_array(Kind::Location17042, call.name, "Both operands", &right);
+        return no_array(Kind::Location(17042), call.name, "Both operands", &right);
     };
     let others = set_of(call, others);
     Ok(Operand::bool(items.into_iter().all(|item| contains(call, &others, &item.into_value()))))

@@ -21,8 +21,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::exactly("$substr", 3, substring_bytes),
     Operator::exactly("$substrBytes", 3, substring_bytes),
     Operator::exactly("$substrCP", 3, substring_points),
-    Operator::exactly("$strLenBytes", 1, |call| length(call, Kind::Location34473, str::len)),
-    Operator::exactly("$strLenCP", 1, |call| length(call, Kind::Location34471, |text| text.chars().count())),
+    Operator::exactly("$strLenBytes", 1, |call| length(call, Kind::Location(34473), str::len)),
+    Operator::exactly("$strLenCP", 1, |call| length(call, Kind::Location(34471), |text| text.chars().count())),
     Operator::exactly("$split", 2, split),
     Operator::new("$trim", TRIM_ARGUMENTS, |call| trim(call, true, true)),
     Operator::new("$ltrim", TRIM_ARGUMENTS, |call| trim(call, true, false)),
@@ -35,17 +35,17 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 const TRIM_ARGUMENTS: Arguments = Arguments::Named(
-    &[Parameter::required("input", Kind::Location50695), Parameter::optional("chars")],
-    Refusal { object: Kind::Location50696, name: Kind::Location50694 },
+    &[Parameter::required("input", Kind::Location(50695)), Parameter::optional("chars")],
+    Refusal { object: Kind::Location(50696), name: Kind::Location(50694) },
 );
 
 const REPLACE_ARGUMENTS: Arguments = Arguments::Named(
     &[
-        Parameter::required("input", Kind::Location51749),
-        Parameter::required("find", Kind::Location51748),
-        Parameter::required("replacement", Kind::Location51747),
+        Parameter::required("input", Kind::Location(51749)),
+        Parameter::required("find", Kind::Location(51748)),
+        Parameter::required("replacement", Kind::Location(51747)),
     ],
-    Refusal { object: Kind::Location51751, name: Kind::Location51750 },
+    Refusal { object: Kind::Location(51751), name: Kind::Location(51750) },
 );
 
 /// What `$trim` takes away where no characters are given. Source: MongoDB's manual, `$trim`.
@@ -69,7 +69,7 @@ fn coerced(operand: &Operand<'_>) -> Result<String> {
     match operand.clone().into_value() {
         Value::Symbol(text) | Value::Code(text) => Ok(text),
         value @ (Value::Number(_) | Value::Date(_) | Value::Timestamp(..)) => Ok(convert::text_of(&value)),
-        other => fail(Kind::Location16007, format!("can't convert from BSON type {} to String", other.type_name())),
+        other => fail(Kind::Location(16007), format!("can't convert from BSON type {} to String", other.type_name())),
     }
 }
 
@@ -90,7 +90,7 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
             }
             None => {
                 let message = format!("$concat only supports strings, not {}", operand.type_name());
-                return fail(Kind::Location16702, message);
+                return fail(Kind::Location(16702), message);
             }
         }
     }
@@ -106,11 +106,11 @@ fn substring_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
             fail(kind, format!("{}:  {what} must be a numeric type (is BSON type {})", call.name, operand.type_name()))
         }
     };
-    let start = whole(&start, Kind::Location16034, "starting index")?;
-    let length = whole(&length, Kind::Location16035, "length")?;
+    let start = whole(&start, Kind::Location(16034), "starting index")?;
+    let length = whole(&length, Kind::Location(16035), "length")?;
     let Ok(start) = usize::try_from(start) else {
         return fail(
-            Kind::Location50752,
+            Kind::Location(50752),
             format!("{}:  starting index must be non-negative (got: {start})", call.name),
         );
     };
@@ -120,12 +120,12 @@ fn substring_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
     let end = usize::try_from(length).map_or(text.len(), |length| start.saturating_add(length).min(text.len()));
     if !text.is_char_boundary(start) {
         let message = format!("{}:  Invalid range, starting index is a UTF-8 continuation byte.", call.name);
-        return fail(Kind::Location28656, message);
+        return fail(Kind::Location(28656), message);
     }
     match text.get(start..end) {
         Some(part) => Ok(Operand::string(part)),
         None => fail(
-            Kind::Location28657,
+            Kind::Location(28657),
             format!("{}:  Invalid range, ending index is in the middle of a UTF-8 character.", call.name),
         ),
     }
@@ -147,8 +147,8 @@ fn substring_points(call: &Call<'_>) -> Result<Operand<'static>> {
         usize::try_from(value)
             .map_err(|_| Error::new(kinds[2], format!("$substrCP: {what} must be a nonnegative integer.")))
     };
-    let start = index(1, "starting index", [Kind::Location34450, Kind::Location34451, Kind::Location34455])?;
-    let length = index(2, "length", [Kind::Location34452, Kind::Location34453, Kind::Location34454])?;
+    let start = index(1, "starting index", [Kind::Location(34450), Kind::Location(34451), Kind::Location(34455)])?;
+    let length = index(2, "length", [Kind::Location(34452), Kind::Location(34453), Kind::Location(34454)])?;
     Ok(Operand::string(text.chars().skip(start).take(length).collect::<String>()))
 }
 
@@ -170,17 +170,17 @@ fn split(call: &Call<'_>) -> Result<Operand<'static>> {
             "$split requires an expression that evaluates to a string as a first argument, found: {}",
             text.type_name()
         );
-        return fail(Kind::Location40085, message);
+        return fail(Kind::Location(40085), message);
     };
     let Some(separator) = separator.text() else {
         let message = format!(
             "$split requires an expression that evaluates to a string as a second argument, found: {}",
             separator.type_name()
         );
-        return fail(Kind::Location40086, message);
+        return fail(Kind::Location(40086), message);
     };
     if separator.is_empty() {
-        return fail(Kind::Location40087, "$split requires a non-empty separator");
+        return fail(Kind::Location(40087), "$split requires a non-empty separator");
     }
     let part = |part: &str| {
         budget::bytes(part.len());
@@ -201,7 +201,7 @@ fn trim(call: &Call<'_>, left: bool, right: bool) -> Result<Operand<'static>> {
             input.shown(),
             input.type_name()
         );
-        return fail(Kind::Location50699, message);
+        return fail(Kind::Location(50699), message);
     };
     let mut characters = WHITESPACE.to_vec();
     if call.given(1) {
@@ -216,7 +216,7 @@ fn trim(call: &Call<'_>, left: bool, right: bool) -> Result<Operand<'static>> {
                 given.shown(),
                 given.type_name()
             );
-            return fail(Kind::Location50700, message);
+            return fail(Kind::Location(50700), message);
         };
         characters = given.chars().collect();
     }
@@ -250,7 +250,7 @@ fn search_texts<'s>(call: &Call<'s>, kinds: [Kind; 2]) -> Result<Option<(Operand
 }
 
 fn index_of_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
-    let Some((text, wanted)) = search_texts(call, [Kind::Location40091, Kind::Location40092])? else {
+    let Some((text, wanted)) = search_texts(call, [Kind::Location(40091), Kind::Location(40092)])? else {
         return Ok(Operand::NULL);
     };
     let (text, wanted) = (text.text().unwrap_or_default(), wanted.text().unwrap_or_default());
@@ -265,7 +265,7 @@ fn index_of_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
 }
 
 fn index_of_points(call: &Call<'_>) -> Result<Operand<'static>> {
-    let Some((text, wanted)) = search_texts(call, [Kind::Location40093, Kind::Location40094])? else {
+    let Some((text, wanted)) = search_texts(call, [Kind::Location(40093), Kind::Location(40094)])? else {
         return Ok(Operand::NULL);
     };
     let (text, wanted) = (text.text().unwrap_or_default(), wanted.text().unwrap_or_default());
@@ -283,7 +283,8 @@ fn index_of_points(call: &Call<'_>) -> Result<Operand<'static>> {
 }
 
 fn replace(call: &Call<'_>, most: usize) -> Result<Operand<'static>> {
-    let parts = [("input", Kind::Location51746), ("find", Kind::Location51745), ("replacement", Kind::Location51744)];
+    let parts =
+        [("input", Kind::Location(51746)), ("find", Kind::Location(51745)), ("replacement", Kind::Location(51744))];
     let mut texts = Vec::with_capacity(parts.len());
     for (index, (name, kind)) in parts.into_iter().enumerate() {
         let operand = call.argument(index)?;
@@ -311,7 +312,7 @@ fn binary_size(call: &Call<'_>) -> Result<Operand<'static>> {
         Value::String(text) => Ok(Operand::int(text.len() as i64)),
         Value::Binary(_, bytes) => Ok(Operand::int(bytes.len() as i64)),
         other => fail(
-            Kind::Location51276,
+            Kind::Location(51276),
             format!("$binarySize requires a string or BinData argument, found: {}", other.type_name()),
         ),
     }

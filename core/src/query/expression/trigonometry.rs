@@ -45,7 +45,7 @@ fn everywhere(call: &Call<'_>, double: fn(f64) -> f64, function: DecimalFunction
 
 fn out_of_range(call: &Call<'_>, number: &Number, range: &str) -> Error {
     let shown = Operand::number_of(number.clone()).shown();
-    Error::new(Kind::Location50989, format!("cannot apply {} to {shown}, value must be in {range}", call.name))
+    Error::new(Kind::Location(50989), format!("cannot apply {} to {shown}, value must be in {range}", call.name))
 }
 
 fn finite_only(call: &Call<'_>, double: fn(f64) -> f64, function: DecimalFunction) -> Result<Operand<'static>> {
@@ -81,7 +81,7 @@ fn arctangent_2(call: &Call<'_>) -> Result<Operand<'static>> {
             return Ok(Operand::NULL);
         }
         let message = format!("$atan2 only supports numeric types, not {} and {}", y.type_name(), x.type_name());
-        return Err(Error::new(Kind::Location51045, message));
+        return Err(Error::new(Kind::Location(51045), message));
     };
     let double = a.to_f64().atan2(b.to_f64());
     if !matches!(a, Number::Decimal(_)) && !matches!(b, Number::Decimal(_)) {

@@ -61,11 +61,11 @@ impl<'j> Named<'j> {
 
 /// The variables' values, then the expression.
 fn parse_let(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
-    let named = Named::of("$let", argument, &["vars", "in"], Kind::Location16874, Kind::Location16875)?;
-    let variables = named.required("vars", Kind::Location16876)?;
-    let inside = named.required("in", Kind::Location16877)?;
+    let named = Named::of("$let", argument, &["vars", "in"], Kind::Location(16874), Kind::Location(16875))?;
+    let variables = named.required("vars", Kind::Location(16876))?;
+    let inside = named.required("in", Kind::Location(16877))?;
     let Json::Object(variables) = variables else {
-        return Err(Error::new(Kind::Location10065, "invalid parameter: expected an object (vars)"));
+        return Err(Error::new(Kind::Location(10065), "invalid parameter: expected an object (vars)"));
     };
     let mut nodes = Vec::with_capacity(variables.len() + 1);
     for (name, json) in variables {
@@ -84,9 +84,9 @@ fn evaluate_let<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 }
 
 fn parse_map(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
-    let named = Named::of("$map", argument, &["input", "as", "in"], Kind::Location16878, Kind::Location16879)?;
-    let input = named.required("input", Kind::Location16880)?;
-    let inside = named.required("in", Kind::Location16882)?;
+    let named = Named::of("$map", argument, &["input", "as", "in"], Kind::Location(16878), Kind::Location(16879))?;
+    let input = named.required("input", Kind::Location(16880))?;
+    let inside = named.required("in", Kind::Location(16882))?;
     let name = named.element_name()?;
     Ok(vec![parser.node(input)?, parser.node_with(&[name], inside)?])
 }
@@ -98,7 +98,7 @@ fn map<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     }
     let Some(items) = input.clone().into_items() else {
         let message = format!("input to $map must be an array not {}", input.type_name());
-        return Err(Error::new(Kind::Location16883, message));
+        return Err(Error::new(Kind::Location(16883), message));
     };
     let mapped =
         items.into_iter().map(|item| call.scope.with(item, |scope| Ok(call.argument_in(1, scope)?.into_value())));
@@ -107,9 +107,9 @@ fn map<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 
 fn parse_filter(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     let names = ["input", "as", "cond", "limit"];
-    let named = Named::of("$filter", argument, &names, Kind::Location28646, Kind::Location28647)?;
-    let input = named.required("input", Kind::Location28648)?;
-    let condition = named.required("cond", Kind::Location28650)?;
+    let named = Named::of("$filter", argument, &names, Kind::Location(28646), Kind::Location(28647))?;
+    let input = named.required("input", Kind::Location(28648))?;
+    let condition = named.required("cond", Kind::Location(28650))?;
     let name = named.element_name()?;
     let limit = match named.fields.get("limit") {
         Some(json) => parser.node(json)?,
@@ -130,15 +130,15 @@ fn filter<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
         let number = limit.number().and_then(|number| number.as_i64()).filter(|limit| i32::try_from(*limit).is_ok());
         let Some(count) = number else {
             let message = format!("$filter: limit must be represented as a 32-bit integral value: {}", limit.shown());
-            return Err(Error::new(Kind::Location327391, message));
+            return Err(Error::new(Kind::Location(327391), message));
         };
         usize::try_from(count).ok().filter(|count| *count > 0).ok_or_else(|| {
-            Error::new(Kind::Location327392, format!("$filter: limit must be greater than 0: {count}"))
+            Error::new(Kind::Location(327392), format!("$filter: limit must be greater than 0: {count}"))
         })?
     };
     let Some(items) = input.clone().into_items() else {
         let message = format!("input to $filter must be an array not {}", input.type_name());
-        return Err(Error::new(Kind::Location28651, message));
+        return Err(Error::new(Kind::Location(28651), message));
     };
     let mut kept = Vec::new();
     for item in items {
@@ -154,10 +154,10 @@ fn filter<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 
 fn parse_reduce(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     let names = ["input", "initialValue", "in"];
-    let named = Named::of("$reduce", argument, &names, Kind::Location40075, Kind::Location40076)?;
-    let input = named.required("input", Kind::Location40077)?;
-    let initial = named.required("initialValue", Kind::Location40078)?;
-    let inside = named.required("in", Kind::Location40079)?;
+    let named = Named::of("$reduce", argument, &names, Kind::Location(40075), Kind::Location(40076))?;
+    let input = named.required("input", Kind::Location(40077))?;
+    let initial = named.required("initialValue", Kind::Location(40078))?;
+    let inside = named.required("in", Kind::Location(40079))?;
     Ok(vec![parser.node(input)?, parser.node(initial)?, parser.node_with(&["value", ELEMENT], inside)?])
 }
 
@@ -168,7 +168,7 @@ fn reduce<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     }
     let Some(items) = input.clone().into_items() else {
         let message = format!("$reduce requires that 'input' be an array, found: {}", input.shown());
-        return Err(Error::new(Kind::Location40080, message));
+        return Err(Error::new(Kind::Location(40080), message));
     };
     let mut value = call.argument(1)?;
     for item in items {
@@ -183,6 +183,6 @@ fn parse_rand(_: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     match ext_json::from_json(argument)? {
         Value::Object(fields) if fields.is_empty() => Ok(Vec::new()),
         Value::Array(items) if items.is_empty() => Ok(Vec::new()),
-        _ => Err(Error::new(Kind::Location3040501, "$rand does not currently accept arguments")),
+        _ => Err(Error::new(Kind::Location(3040501), "$rand does not currently accept arguments")),
     }
 }

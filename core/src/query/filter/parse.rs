@@ -380,7 +380,7 @@ fn regex(field: Field<'_>, argument: &Json) -> Result<Node> {
                 .keys()
                 .find(|name| matches!(name.as_str(), "$regex" | "$options"))
                 .is_some_and(|name| name == "$options");
-            let kind = if options_first { Kind::Location51075 } else { Kind::Location51074 };
+            let kind = if options_first { Kind::Location(51075) } else { Kind::Location(51074) };
             return Err(Error::new(kind, "options set in both $regex and $options"));
         }
         Some(_) => return Err(bad_value("$options has to be a string")),

@@ -35,7 +35,7 @@ impl Bounds {
         if let (Some(min), Some(max)) = (&min, &max)
             && !min.iter().map(|(path, _)| path).eq(max.iter().map(|(path, _)| path))
         {
-            return Err(Error::new(Kind::Location51176, "min and max must have the same field names"));
+            return Err(Error::new(Kind::Location(51176), "min and max must have the same field names"));
         }
         Ok((min.is_some() || max.is_some()).then_some(Bounds { min, max }))
     }
@@ -54,7 +54,7 @@ impl Bounds {
         let both = [&self.min, &self.max];
         if keys.hashed.is_some() || keys.wildcard.is_some() || !both.into_iter().flatten().all(fits) {
             let message = "The index chosen is not compatible with min/max";
-            return Err(Error::new(Kind::Location51174, message).with_hint(
+            return Err(Error::new(Kind::Location(51174), message).with_hint(
                 "Give a value for each field of the hinted index, in its order, under its collation. It cannot be a hashed or a \
                  wildcard index.",
             ));
@@ -65,7 +65,7 @@ impl Bounds {
         if lo >= hi {
             let message =
                 "The value provided for min() does not come before the value provided for max() in the hinted index";
-            return Err(Error::new(Kind::Location51175, message));
+            return Err(Error::new(Kind::Location(51175), message));
         }
         Ok(span)
     }

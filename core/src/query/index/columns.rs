@@ -69,7 +69,7 @@ impl IndexKeys {
         self.fields.iter().try_for_each(|(path, _)| match is_array(path) {
             false => Ok(()),
             true => Err(Error::new(
-                Kind::Location16766,
+                Kind::Location(16766),
                 format!("hashed indexes do not currently support array values. Found array at path: {path}"),
             )),
         })

@@ -83,7 +83,7 @@ impl IndexKeys {
         }
         if fields.keys().filter(|path| Wildcard::prefix(path).is_some()).count() > 1 {
             let message = format!("wildcard indexes have one wildcard field: {json}");
-            return Err(Error::new(Kind::Location7246201, message));
+            return Err(Error::new(Kind::Location(7246201), message));
         }
         if wildcard.is_some() && !hashed.is_empty() {
             return Err(refuse(format!("Index type 'hashed' does not support wildcards: {json}")));
@@ -92,7 +92,7 @@ impl IndexKeys {
             let found = hashed.len();
             let message =
                 format!("A maximum of one index field is allowed to be hashed but found {found} for 'key' {json}");
-            return Err(Error::new(Kind::Location31303, message));
+            return Err(Error::new(Kind::Location(31303), message));
         }
         let fields = fields.iter().map(|(path, direction)| match ext_json::from_json(direction)? {
             Value::String(kind) if kind == HASHED => Ok((path.clone(), false)),
@@ -133,7 +133,7 @@ impl IndexKeys {
         let (front, behind) = self.around_wildcard();
         if let Some((path, _)) = front.iter().chain(behind).find(|(path, _)| wildcard.enters(path)) {
             let message = format!("a compound wildcard index has \"{path}\" both as a field and among the wildcard's");
-            return Err(Error::new(Kind::Location7246204, message));
+            return Err(Error::new(Kind::Location(7246204), message));
         }
         Ok(IndexKeys { wildcard: Some(wildcard), ..self })
     }
@@ -263,9 +263,9 @@ mod tests {
             assert_eq!(IndexKeys::parse(&bad).unwrap_err().kind, Kind::CannotCreateIndex, "{bad}");
         }
         let wild = json!({"a.$**": 1, "b.$**": 1});
-        assert_eq!(IndexKeys::parse(&wild).unwrap_err().kind, Kind::Location7246201);
+        assert_eq!(IndexKeys::parse(&wild).unwrap_err().kind, Kind::Location(7246201));
         let twice = json!({"a": "hashed", "b": 1, "c": "hashed"});
-        assert_eq!(IndexKeys::parse(&twice).unwrap_err().kind, Kind::Location31303);
+        assert_eq!(IndexKeys::parse(&twice).unwrap_err().kind, Kind::Location(31303));
         assert_eq!(IndexKeys::parse(&json!({"a": "text"})).unwrap_err().kind, Kind::NotImplemented);
         assert_eq!(IndexKeys::parse(&json!([1])).unwrap_err().kind, Kind::TypeMismatch);
     }

@@ -55,9 +55,15 @@ impl Wildcard {
         let inclusive = flat.first().map_or(id == Some(true), |(_, included)| *included);
         if let Some((path, _)) = flat.iter().find(|(_, included)| *included != inclusive) {
             return Err(if inclusive {
-                Error::new(Kind::Location31254, format!("Cannot do exclusion on field {path} in inclusion projection"))
+                Error::new(
+                    Kind::Location(31254),
+                    format!("Cannot do exclusion on field {path} in inclusion projection"),
+                )
             } else {
-                Error::new(Kind::Location31253, format!("Cannot do inclusion on field {path} in exclusion projection"))
+                Error::new(
+                    Kind::Location(31253),
+                    format!("Cannot do inclusion on field {path} in exclusion projection"),
+                )
             });
         }
         let mut paths: Vec<String> = flat.into_iter().map(|(path, _)| path).collect();
@@ -105,7 +111,7 @@ fn flatten(fields: &serde_json::Map<String, Json>, outer: &str, flat: &mut Vec<(
             other => {
                 let message =
                     format!("a wildcardProjection includes or excludes fields, by 1 or 0: \"{path}\": {other}");
-                return Err(Error::new(Kind::Location51271, message));
+                return Err(Error::new(Kind::Location(51271), message));
             }
         }
     }

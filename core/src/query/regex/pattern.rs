@@ -43,7 +43,7 @@ pub(crate) fn watched<T>(test: impl FnOnce() -> T) -> Result<T> {
 #[cold]
 fn given_up() -> Error {
     let message = "Error occurred while executing regular expression: match limit exceeded";
-    Error::new(Kind::Location51156, message)
+    Error::new(Kind::Location(51156), message)
 }
 
 /// The options that MongoDB knows; `u` has no effect, patterns are always UTF-8.
@@ -74,9 +74,9 @@ impl Pattern {
             return Err(Error::new(Kind::BadValue, "Regular expression cannot contain an embedded null byte"));
         }
         if let Some(option) = options.chars().find(|option| !OPTIONS.contains(*option)) {
-            return Err(Error::new(Kind::Location51108, format!("invalid flag in regex options: {option}")));
+            return Err(Error::new(Kind::Location(51108), format!("invalid flag in regex options: {option}")));
         }
-        let invalid = |why: &str| Error::new(Kind::Location51091, format!("Regular expression is invalid: {why}"));
+        let invalid = |why: &str| Error::new(Kind::Location(51091), format!("Regular expression is invalid: {why}"));
         if source.len() > MAX_PATTERN_BYTES {
             return Err(invalid("pattern string is longer than the limit set by the application"));
         }
@@ -576,8 +576,8 @@ mod tests {
             assert_ne!(pattern.search(&text).ok(), Some(true));
             assert!(start.elapsed().as_secs() < 20, "{source}");
             if source.contains(r"\1") {
-                assert_eq!(pattern.search(&text).unwrap_err().kind, Kind::Location51156);
-                assert_eq!(watched(|| pattern.is_found_in(&text)).unwrap_err().kind, Kind::Location51156);
+                assert_eq!(pattern.search(&text).unwrap_err().kind, Kind::Location(51156));
+                assert_eq!(watched(|| pattern.is_found_in(&text)).unwrap_err().kind, Kind::Location(51156));
                 assert!(watched(|| pattern.is_found_in("aa")).is_ok(), "an error is told once");
             }
         }

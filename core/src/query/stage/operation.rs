@@ -101,7 +101,7 @@ fn replaced(expression: &Expression, document: RawObject<'_>, collator: Option<&
             root.shown(),
             root.type_name()
         );
-        return Err(Error::new(Kind::Location40228, message));
+        return Err(Error::new(Kind::Location(40228), message));
     }
     write::document(&root.into_part().unwrap_or(Part::Object(Vec::new())))
 }
@@ -119,7 +119,7 @@ pub(super) fn unset(_: &str, json: &Json, _: &Environment) -> Result<Operation> 
 
 pub(super) fn project(_: &str, json: &Json, environment: &Environment) -> Result<Operation> {
     if !json.is_object() {
-        return Err(Error::new(Kind::Location15969, "$project specification must be an object"));
+        return Err(Error::new(Kind::Location(15969), "$project specification must be an object"));
     }
     Ok(Operation::Project(Box::new(Projection::parse_stage(json, environment)?)))
 }
@@ -131,7 +131,7 @@ pub(super) fn replace_with(_: &str, json: &Json, environment: &Environment) -> R
 pub(super) fn replace_root(name: &str, json: &Json, environment: &Environment) -> Result<Operation> {
     let Json::Object(fields) = json else {
         let message = format!("expected an object as specification for $replaceRoot stage, got {json}");
-        return Err(Error::new(Kind::Location40229, message));
+        return Err(Error::new(Kind::Location(40229), message));
     };
     if let Some(unknown) = fields.keys().find(|name| *name != "newRoot") {
         let message = format!("BSON field '$replaceRoot.{unknown}' is an unknown field.");
@@ -139,27 +139,27 @@ pub(super) fn replace_root(name: &str, json: &Json, environment: &Environment) -
     }
     let Some(root) = fields.get("newRoot") else {
         let message = "BSON field '$replaceRoot.newRoot' is missing but a required field";
-        return Err(Error::new(Kind::Location40414, message));
+        return Err(Error::new(Kind::Location(40414), message));
     };
     replace_with(name, root, environment)
 }
 
 pub(super) fn matching(_: &str, json: &Json, environment: &Environment) -> Result<Operation> {
     if !json.is_object() {
-        return Err(Error::new(Kind::Location15959, "the match filter must be an expression in an object"));
+        return Err(Error::new(Kind::Location(15959), "the match filter must be an expression in an object"));
     }
     Ok(Operation::Match(Box::new(Filter::parse_in(json, environment)?)))
 }
 
 pub(super) fn limit(name: &str, json: &Json, _: &Environment) -> Result<Operation> {
-    match count(name, json, Kind::Location5107201)? {
-        0 => Err(Error::new(Kind::Location15958, "the limit must be positive")),
+    match count(name, json, Kind::Location(5107201))? {
+        0 => Err(Error::new(Kind::Location(15958), "the limit must be positive")),
         most => Ok(Operation::Limit(most)),
     }
 }
 
 pub(super) fn skip(name: &str, json: &Json, _: &Environment) -> Result<Operation> {
-    Ok(Operation::Skip(count(name, json, Kind::Location5107200)?))
+    Ok(Operation::Skip(count(name, json, Kind::Location(5107200))?))
 }
 
 /// A number of documents, not below 0.

@@ -79,13 +79,13 @@ pub(super) fn find(json: &Json, in_update: bool) -> Result<(&'static StageOperat
     };
     let (Some((name, argument)), 1) = (fields.iter().next(), fields.len()) else {
         let message = "A pipeline stage specification object must contain exactly one field.";
-        return Err(Error::new(Kind::Location40323, message));
+        return Err(Error::new(Kind::Location(40323), message));
     };
     let found = STAGES.iter().find(|stage| stage.name == name);
     match found.filter(|stage| !in_update || stage.in_updates) {
         Some(stage) => Ok((stage, argument)),
         None if found.is_none() && !NOT_SUPPORTED.contains(&name.as_str()) => {
-            Err(Error::new(Kind::Location40324, format!("Unrecognized pipeline stage name: '{name}'")))
+            Err(Error::new(Kind::Location(40324), format!("Unrecognized pipeline stage name: '{name}'")))
         }
         None if in_update => {
             Err(Error::new(Kind::InvalidOptions, format!("{name} is not allowed to be used within an update")))
