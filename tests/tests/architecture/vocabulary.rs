@@ -1,5 +1,5 @@
 //! The names of operators, stages and accumulators stand in the tables of the language alone: nothing lists them a second time,
-//! and the documentation's lists are those of the tables.
+//! and docs/query-language.md has exactly those of the tables.
 
 use super::source::{Source, Violations, project};
 use docshard_core::query::vocabulary;
@@ -71,22 +71,33 @@ fn a_list_is_told_from_a_table() {
     assert_eq!(longest("f(\"$a\", \"x\", \"$b\", \"$c\")"), 2);
 }
 
-/// The names in backquotes after a word of a document, up to the next dot or word that is none.
-fn listed(text: &str, after: &str) -> BTreeSet<String> {
-    let start = text.find(after).unwrap_or_else(|| panic!("no {after:?}")) + after.len();
-    let list = text[start..].split('`').nth(1).unwrap_or_default();
-    list.split_whitespace().map(str::to_owned).collect()
+/// The names in backquotes of a section of a page.
+fn named(page: &str, section: &str) -> BTreeSet<String> {
+    let text = page.split(&format!("\n## {section}\n")).nth(1).unwrap_or_else(|| panic!("no section {section}"));
+    let text = text.split("\n## ").next().unwrap_or_default();
+    let names = text.split('`').skip(1).step_by(2);
+    names.filter(|code| code.starts_with('$') && !code.starts_with("$$")).map(str::to_owned).collect()
 }
 
 #[test]
-fn the_documentation_lists_what_the_tables_have() {
-    let text = fs::read_to_string(project().join("docs/differences.md")).unwrap();
-    let of = |names: &mut dyn Iterator<Item = &'static str>| -> BTreeSet<String> { names.map(str::to_owned).collect() };
-    let mut filters = of(&mut vocabulary::filter_operators());
-    // Neither stands by itself: the one is refused, the other belongs to `$regex`.
-    ["$where", "$options"].iter().for_each(|name| assert!(filters.remove(*name)));
-    assert_eq!(listed(&text, "- Filters: "), filters);
-    assert_eq!(listed(&text, "Updates: "), of(&mut vocabulary::update_operators()));
-    let in_updates = of(&mut vocabulary::stages().filter(|(_, in_updates)| *in_updates).map(|(name, _)| name));
-    assert_eq!(listed(&text, "pipelines of "), in_updates);
+fn docs_query_language_names_every_operator() {
+    let page = fs::read_to_string(project().join("docs/query-language.md")).unwrap();
+    let words = vocabulary::names();
+    for (section, mut operators) in [
+        ("Filters", vocabulary::filter_operators().collect::<BTreeSet<_>>()),
+        ("Updates", vocabulary::update_operators().collect()),
+        ("Stages", vocabulary::stages().map(|(name, _)| name).collect()),
+        ("Expressions", vocabulary::expression_operators().collect()),
+        ("Accumulators", vocabulary::accumulators().collect()),
+    ] {
+        // It is known, and refused.
+        operators.remove("$where");
+        let named = named(&page, section);
+        let missing: Vec<_> = operators.iter().filter(|name| !named.contains(**name)).collect();
+        assert!(missing.is_empty(), "{section}: not in docs/query-language.md: {missing:?}");
+        // `$` alone, `$[]` and `$[name]` are parts of paths.
+        let is_operator = |name: &&String| name.len() > 1 && !name.starts_with("$[");
+        let unknown: Vec<_> = named.iter().filter(is_operator).filter(|name| !words.contains(name.as_str())).collect();
+        assert!(unknown.is_empty(), "{section}: not in the language: {unknown:?}");
+    }
 }
