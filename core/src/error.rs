@@ -19,8 +19,8 @@ pub struct Error {
 
 impl Error {
     /// An error without a hint.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: shown(message.into()), hint: None }
+    pub fn new(kind: impl Into<Kind>, message: impl Into<String>) -> Self {
+        Self { kind: kind.into(), message: shown(message.into()), hint: None }
     }
 
     /// The same error with a hint.
@@ -31,7 +31,7 @@ impl Error {
     }
 }
 
-/// Makes an [`Error`] of a kind and a format: `error!(Kind::BadValue, "unknown operator: {name}")`.
+/// Makes an [`Error`] of a kind, or of MongoDB's code, and a format: `error!(Kind::BadValue, "unknown operator: {name}")`.
 macro_rules! error {
     ($kind:expr, $($message:tt)+) => { $crate::error::Error::new($kind, std::fmt::format(format_args!($($message)+))) };
 }
@@ -41,7 +41,12 @@ macro_rules! bail {
     ($($error:tt)+) => { return Err($crate::error::error!($($error)+)) };
 }
 
-pub(crate) use {bail, error};
+/// Returns an [`Error`] from the function around it unless a condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($error:tt)+) => { if !$condition { $crate::error::bail!($($error)+) } };
+}
+
+pub(crate) use {bail, ensure, error};
 
 /// A text that may quote what somebody has sent: neither PostgreSQL's messages nor jsonb can hold a zero byte.
 fn shown(text: String) -> String {
@@ -67,6 +72,12 @@ macro_rules! kinds {
                 #[doc = concat!("MongoDB's code ", stringify!($code), ", SQLSTATE ", $sqlstate, ".")]
                 $kind,
             )*
+        }
+
+        impl From<i32> for Kind {
+            fn from(code: i32) -> Kind {
+                match code { $($code => Kind::$kind,)* _ => Kind::Location(code) }
+            }
         }
 
         impl Kind {

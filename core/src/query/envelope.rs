@@ -2,7 +2,7 @@
 
 use super::environment::Environment;
 use super::expression::{Expression, check_variable_name};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, error};
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
 use crate::values::document::number::Number;
@@ -51,17 +51,15 @@ impl Environment {
     /// Those of [`Collator::parse`] and of expressions, which may not read fields here; `TypeMismatch`, `BadValue` for
     /// an unknown name.
     pub fn parse(json: &Json) -> Result<Environment> {
-        let Json::Object(fields) = json else {
-            return Err(Error::new(Kind::TypeMismatch, "a statement's setting must be an object"));
-        };
+        let Json::Object(fields) = json else { bail!(Kind::TypeMismatch, "a statement's setting must be an object") };
         if let Some(unknown) = fields.keys().find(|name| ![COLLATION, LET, NOW].contains(&name.as_str())) {
-            return Err(Error::new(Kind::BadValue, format!("a statement's setting has no \"{unknown}\"")));
+            bail!(Kind::BadValue, "a statement's setting has no \"{unknown}\"");
         }
         let collator = fields.get(COLLATION).map(Collator::parse).transpose()?.flatten().map(Arc::new);
         let now = match fields.get(NOW).map(ext_json::from_json).transpose()? {
             None => None,
             Some(Value::Number(Number::Int(now)) | Value::Date(now)) => Some(now),
-            Some(_) => return Err(Error::new(Kind::TypeMismatch, "a statement's time must be milliseconds")),
+            Some(_) => bail!(Kind::TypeMismatch, "a statement's time must be milliseconds"),
         };
         let mut environment = Environment { collator, variables: HashMap::new(), now };
         match fields.get(LET) {
@@ -70,14 +68,15 @@ impl Environment {
                 for (name, json) in variables {
                     check_variable_name(name)?;
                     let value = Expression::parse(json, &environment)?.constant().ok_or_else(|| {
-                        let message =
-                            format!("Command let Expression tried to access a field, but this is not allowed: {name}");
-                        Error::new(Kind::Location(4890500), message)
+                        error!(
+                            4890500,
+                            "Command let Expression tried to access a field, but this is not allowed: {name}"
+                        )
                     })?;
                     environment.variables.insert(name.clone(), value);
                 }
             }
-            Some(_) => return Err(Error::new(Kind::TypeMismatch, "BSON field 'let' must be an object")),
+            Some(_) => bail!(Kind::TypeMismatch, "BSON field 'let' must be an object"),
         }
         Ok(environment)
     }

@@ -9,7 +9,7 @@
 //!
 //! The stages `$project`, `$unset` and `$addFields` of a pipeline are projections, too.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::envelope;
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
@@ -118,15 +118,13 @@ impl Projection {
     /// Parses the argument of the stage `$project`.
     pub(crate) fn parse_stage(json: &Json, environment: &Environment) -> Result<Projection> {
         if json.as_object().is_some_and(Map::is_empty) {
-            return Err(Error::new(Kind::Location(51272), "projection specification must have at least one field"));
+            bail!(51272, "projection specification must have at least one field");
         }
         Projection::parse_as(json, environment, Dialect::Stage)
     }
 
     fn parse_as(json: &Json, environment: &Environment, dialect: Dialect) -> Result<Projection> {
-        let Json::Object(specification) = json else {
-            return Err(Error::new(Kind::TypeMismatch, "the projection must be an object"));
-        };
+        let Json::Object(specification) = json else { bail!(Kind::TypeMismatch, "the projection must be an object") };
         let mut parser = Parser::new(environment, dialect);
         for (name, value) in specification {
             parser.field(name.clone(), value)?;
@@ -136,10 +134,7 @@ impl Projection {
 
     /// Parses the argument of the stages `$addFields` and `$set`.
     pub(crate) fn parse_add(json: &Json, stage: &str, environment: &Environment) -> Result<Projection> {
-        let Json::Object(specification) = json else {
-            let message = format!("{stage} specification stage must be an object");
-            return Err(Error::new(Kind::Location(40272), message));
-        };
+        let Json::Object(specification) = json else { bail!(40272, "{stage} specification stage must be an object") };
         let mut parser = Parser::new(environment, Dialect::Stage);
         for (name, value) in specification {
             parser.added(name.clone(), value)?;
@@ -153,21 +148,14 @@ impl Projection {
         let paths = match json {
             Json::String(_) => std::slice::from_ref(json),
             Json::Array(paths) if !paths.is_empty() => paths,
-            Json::Array(_) => {
-                let message = "$unset specification must be a string or an array with at least one field";
-                return Err(Error::new(Kind::Location(31119), message));
-            }
-            _ => {
-                let message = "$unset specification must be a string or an array";
-                return Err(Error::new(Kind::Location(31002), message));
-            }
+            Json::Array(_) => bail!(31119, "$unset specification must be a string or an array with at least one field"),
+            _ => bail!(31002, "$unset specification must be a string or an array"),
         };
         let environment = Environment::default();
         let mut parser = Parser::new(&environment, Dialect::Stage);
         for path in paths {
             let Json::String(path) = path else {
-                let message = "$unset specification must be a string or an array containing only string values";
-                return Err(Error::new(Kind::Location(31120), message));
+                bail!(31120, "$unset specification must be a string or an array containing only string values")
             };
             path::check_field_path(path)?;
             parser.add(path, Node::Leaf)?;
@@ -401,10 +389,9 @@ impl<'a> Context<'a> {
 
     /// The element that stands where the document matched.
     fn matched(&self, array: RawArray<'a>) -> Result<RawValue<'a>> {
-        self.position.and_then(|position| array.get(position)).ok_or_else(|| {
-            let message = "positional operator '.$' couldn't find a matching element in the array";
-            Error::new(Kind::Location(51246), message)
-        })
+        self.position
+            .and_then(|position| array.get(position))
+            .ok_or_else(|| error!(51246, "positional operator '.$' couldn't find a matching element in the array"))
     }
 }
 
@@ -431,12 +418,10 @@ impl Slice {
     fn parse(argument: &Json) -> Result<Slice> {
         let argument = ext_json::from_json(argument)?;
         let misfit = |count: usize| {
-            Error::new(
-                Kind::Location(28667),
-                format!(
-                    "Invalid $slice syntax: $slice only supports numbers and [skip, limit] arrays, but {count} arguments \
+            error!(
+                28667,
+                "Invalid $slice syntax: $slice only supports numbers and [skip, limit] arrays, but {count} arguments \
                      were passed in"
-                ),
             )
         };
         match &argument {
@@ -447,10 +432,10 @@ impl Slice {
             Value::Array(arguments) => match arguments.as_slice() {
                 [Value::Number(skip), Value::Number(limit)] => match usize::try_from(clamped(limit)) {
                     Ok(limit) if limit > 0 => Ok(Slice { skip: clamped(skip), limit }),
-                    _ => Err(Error::new(
-                        Kind::Location(28724),
-                        "The second argument to $slice must be a positive number: the limit in [skip, limit]",
-                    )),
+                    _ => bail!(
+                        28724,
+                        "The second argument to $slice must be a positive number: the limit in [skip, limit]"
+                    ),
                 },
                 other => Err(misfit(other.len())),
             },
@@ -514,9 +499,7 @@ impl<'p> Parser<'p> {
         let mode = match value {
             Json::Object(fields) if is_document(fields) => {
                 if fields.is_empty() {
-                    let message =
-                        format!("An empty sub-projection is not a valid value. Found empty object at path {path}");
-                    return Err(Error::new(Kind::Location(51270), message));
+                    bail!(51270, "An empty sub-projection is not a valid value. Found empty object at path {path}");
                 }
                 return fields.iter().try_for_each(|(name, value)| self.field(format!("{path}.{name}"), value));
             }
@@ -530,7 +513,7 @@ impl<'p> Parser<'p> {
             }
             Json::Object(fields) => {
                 if let Some(name) = single_operator(fields).filter(|name| !Expression::is_known(name)) {
-                    return Err(Error::new(Kind::Location(31325), format!("Unknown expression {name}")));
+                    bail!(31325, "Unknown expression {name}");
                 }
                 return self.computed(&path, value);
             }
@@ -550,35 +533,24 @@ impl<'p> Parser<'p> {
             return Ok(());
         }
         Err(match mode {
-            Mode::Exclude => Error::new(
-                Kind::Location(31254),
-                format!("Cannot do exclusion on field {path} in inclusion projection"),
-            ),
-            _ => Error::new(
-                Kind::Location(31253),
-                format!("Cannot do inclusion on field {path} in exclusion projection"),
-            ),
+            Mode::Exclude => error!(31254, "Cannot do exclusion on field {path} in inclusion projection"),
+            _ => error!(31253, "Cannot do inclusion on field {path} in exclusion projection"),
         })
     }
 
     fn computed(&mut self, path: &str, value: &Json) -> Result<()> {
         if value.as_object().is_some_and(|fields| fields.contains_key("$meta")) {
-            let message = "the projection operator $meta in a projection is not supported yet";
-            return Err(Error::new(Kind::NotImplemented, message));
+            bail!(Kind::NotImplemented, "the projection operator $meta in a projection is not supported yet");
         }
         let expression = Expression::parse(value, self.environment)?;
         if path == "_id" {
             self.id = Some(Mode::Include);
         } else if *self.mode.get_or_insert(Mode::Include) != Mode::Include {
             return Err(match value {
-                Json::Object(fields) if single_operator(fields).is_some_and(Expression::is_known) => Error::new(
-                    Kind::Location(31252),
-                    format!("Cannot use expression other than $meta in exclusion projection, at {path}"),
-                ),
-                _ => Error::new(
-                    Kind::Location(31310),
-                    format!("Cannot use an expression {path}: {value} in an exclusion projection"),
-                ),
+                Json::Object(fields) if single_operator(fields).is_some_and(Expression::is_known) => {
+                    error!(31252, "Cannot use expression other than $meta in exclusion projection, at {path}")
+                }
+                _ => error!(31310, "Cannot use an expression {path}: {value} in an exclusion projection"),
             });
         }
         self.add(path, Node::Computed(Box::new(expression)))
@@ -591,8 +563,7 @@ impl<'p> Parser<'p> {
             Json::Object(fields) if is_document(fields) && !fields.is_empty() => {
                 fields.iter().try_for_each(|(name, value)| {
                     if name.contains('.') {
-                        let message = format!("cannot use dotted field name '{name}' in a sub object, at {path}");
-                        return Err(Error::new(Kind::Location(40183), message));
+                        bail!(40183, "cannot use dotted field name '{name}' in a sub object, at {path}");
                     }
                     self.added(format!("{path}.{name}"), value)
                 })
@@ -602,12 +573,12 @@ impl<'p> Parser<'p> {
                     && fields.len() > 1
                     && is_plain(fields)
                 {
-                    let message = format!(
+                    bail!(
+                        40181,
                         "an expression specification must contain exactly one field, the name of the expression. Found \
                          {} fields, at {path}",
                         fields.len()
                     );
-                    return Err(Error::new(Kind::Location(40181), message));
                 }
                 let expression = Expression::parse(value, self.environment)?;
                 self.add(&path, Node::Computed(Box::new(expression))).map_err(|collision| Error {
@@ -629,25 +600,16 @@ impl<'p> Parser<'p> {
             Ok(Value::Bool(included)) => included,
             Ok(number @ Value::Number(_)) => number != Value::Number(Number::Int(0)),
             _ if value.is_object() => {
-                let message =
-                    format!("positional projection cannot be used with an expression or sub object, at {array}");
-                return Err(Error::new(Kind::Location(31271), message));
+                bail!(31271, "positional projection cannot be used with an expression or sub object, at {array}")
             }
-            _ => {
-                let message = format!("positional projection cannot be used with a literal, at {array}");
-                return Err(Error::new(Kind::Location(31308), message));
-            }
+            _ => bail!(31308, "positional projection cannot be used with a literal, at {array}"),
         };
-        if !included {
-            let message = format!("positional projection cannot be used with exclusion, at {array}");
-            return Err(Error::new(Kind::Location(31395), message));
-        }
+        ensure!(included, 31395, "positional projection cannot be used with exclusion, at {array}");
         if self.element {
             return Err(Error::new(Kind::Location(31256), POSITION_AND_ELEMENT));
         }
         if std::mem::replace(&mut self.positional, true) {
-            let message = "Cannot specify more than one positional projection per query.";
-            return Err(Error::new(Kind::Location(31276), message));
+            bail!(31276, "Cannot specify more than one positional projection per query.");
         }
         self.decide(Mode::Include, array)?;
         self.add(array, Node::Positional)
@@ -661,10 +623,7 @@ impl<'p> Parser<'p> {
                 self.add(path, Node::Slice(Slice::parse(argument)?))
             }
             (1, _, Some(argument @ Json::Object(_))) => {
-                if path.contains('.') {
-                    let message = "Cannot use $elemMatch projection on a nested field";
-                    return Err(Error::new(Kind::Location(31275), message));
-                }
+                ensure!(!path.contains('.'), 31275, "Cannot use $elemMatch projection on a nested field");
                 if self.positional {
                     return Err(Error::new(Kind::Location(31255), POSITION_AND_ELEMENT));
                 }
@@ -672,14 +631,12 @@ impl<'p> Parser<'p> {
                 self.fallback.get_or_insert(Mode::Include);
                 self.add(path, Node::Element(ElementCondition::parse(argument, self.environment)?))
             }
-            (1, ..) => Err(Error::new(Kind::Location(31274), "elemMatch: Invalid argument, object required")),
-            _ => Err(Error::new(
+            (1, ..) => bail!(31274, "elemMatch: Invalid argument, object required"),
+            _ => bail!(
                 Kind::BadValue,
-                format!(
-                    "an expression specification must contain exactly one field, found {} at {path}",
-                    operators.len()
-                ),
-            )),
+                "an expression specification must contain exactly one field, found {} at {path}",
+                operators.len()
+            ),
         }
     }
 
@@ -691,15 +648,12 @@ impl<'p> Parser<'p> {
             let Some(rest) = rest else {
                 return match tree.insert(name.to_owned(), leaf) {
                     None => Ok(()),
-                    Some(_) => Err(Error::new(Kind::Location(31250), format!("Path collision at {path}"))),
+                    Some(_) => bail!(31250, "Path collision at {path}"),
                 };
             };
             match tree.entry(name.to_owned()).or_insert_with(|| Node::Branch(Tree::new())) {
                 Node::Branch(branch) => tree = branch,
-                _ => {
-                    let message = format!("Path collision at {path} remaining portion {rest}");
-                    return Err(Error::new(Kind::Location(31249), message));
-                }
+                _ => bail!(31249, "Path collision at {path} remaining portion {rest}"),
             }
             remaining = rest;
         }
@@ -715,8 +669,7 @@ impl<'p> Parser<'p> {
             }
             (mode, Some(id)) if id != mode => {
                 if matches!(fields.get("_id"), Some(Node::Computed(_))) {
-                    let message = "Cannot use expression other than $meta in exclusion projection, at _id";
-                    return Err(Error::new(Kind::Location(31252), message));
+                    bail!(31252, "Cannot use expression other than $meta in exclusion projection, at _id");
                 }
                 fields.remove("_id");
             }
@@ -727,8 +680,7 @@ impl<'p> Parser<'p> {
 }
 
 fn misplaced_position() -> Error {
-    let message = "Positional projection may only be used at the end of a path, and once in it, for example: a.b.$";
-    Error::new(Kind::Location(31394), message)
+    error!(31394, "Positional projection may only be used at the end of a path, and once in it, for example: a.b.$")
 }
 
 /// The name of an operator that stands alone and is no value of an extended type.

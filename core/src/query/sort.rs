@@ -3,7 +3,7 @@
 //! The key is the concatenation of its fields' encodings, which are prefix-free: the first difference lies inside one
 //! field, where inverting every byte turns the order round.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::envelope;
 use crate::query::environment::Environment;
 use crate::values::collation::Collator;
@@ -58,15 +58,11 @@ impl Sort {
     /// Those of [`Sort::parse`].
     pub fn parse_in(json: &Json, environment: &Environment) -> Result<Sort> {
         let Json::Object(specification) = json else {
-            return Err(Error::new(Kind::TypeMismatch, "the sort specification must be an object"));
+            bail!(Kind::TypeMismatch, "the sort specification must be an object")
         };
-        if specification.len() > MAX_FIELDS {
-            return Err(Error::new(Kind::BadValue, format!("too many compound keys: at most {MAX_FIELDS}")));
-        }
+        ensure!(specification.len() <= MAX_FIELDS, Kind::BadValue, "too many compound keys: at most {MAX_FIELDS}");
         let fields = specification.iter().map(|(path, direction)| {
-            if path == "$natural" {
-                return Err(Error::new(Kind::NotImplemented, "sorting by $natural is not supported"));
-            }
+            ensure!(path != "$natural", Kind::NotImplemented, "sorting by $natural is not supported");
             path::check_field_path(path)?;
             Ok((path.clone(), is_descending(path, direction)?))
         });
@@ -109,27 +105,19 @@ fn is_descending(path: &str, direction: &Json) -> Result<bool> {
     if let Json::Object(fields) = direction
         && fields.contains_key("$meta")
     {
-        return Err(Error::new(Kind::NotImplemented, "sorting by $meta is not supported yet"));
+        bail!(Kind::NotImplemented, "sorting by $meta is not supported yet");
     }
     let extended_number =
         |fields: &serde_json::Map<_, _>| fields.keys().next().is_some_and(|name: &String| name.starts_with("$number"));
     let direction = match direction {
         Json::Number(_) => ext_json::from_json(direction)?,
         Json::Object(fields) if extended_number(fields) => ext_json::from_json(direction)?,
-        _ => {
-            return Err(Error::new(
-                Kind::Location(15974),
-                format!("Illegal key in $sort specification: {path}: {direction}"),
-            ));
-        }
+        _ => bail!(15974, "Illegal key in $sort specification: {path}: {direction}"),
     };
     [(1, false), (-1, true)]
         .into_iter()
         .find_map(|(sign, descending)| (direction == Value::Number(Number::Int(sign))).then_some(descending))
-        .ok_or_else(|| {
-            let message = "$sort key ordering must be 1 (for ascending) or -1 (for descending)";
-            Error::new(Kind::Location(15975), message)
-        })
+        .ok_or_else(|| error!(15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)"))
 }
 
 /// What a document can sort by in one field.

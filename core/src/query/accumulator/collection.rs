@@ -2,7 +2,7 @@
 
 use super::state::{Accumulator, MAX_STATE_BYTES, damaged, too_large};
 use crate::budget;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Result, bail};
 use crate::query::fields::Fields;
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
@@ -147,8 +147,7 @@ impl<'a> Accumulator<'a> for Merged {
         }
         let type_name = value.type_name();
         let Some(fields) = value.into_fields() else {
-            let message = format!("$mergeObjects requires object inputs, but input is of type {type_name}");
-            return Err(Error::new(Kind::Location(40400), message));
+            bail!(40400, "$mergeObjects requires object inputs, but input is of type {type_name}")
         };
         for (name, value) in fields {
             let value = value.into_value();

@@ -1,6 +1,6 @@
 //! What an accumulator is, and how its state is written and read.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, error};
 use crate::query::operand::Operand;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
@@ -45,14 +45,15 @@ pub(super) const MAX_STATE_BYTES: usize = 100 << 20;
 
 #[cold]
 pub(super) fn too_large(name: &str) -> Error {
-    let message =
-        format!("{name} used too much memory and cannot spill to disk. Memory limit: {MAX_STATE_BYTES} bytes");
-    Error::new(Kind::ExceededMemoryLimit, message)
+    error!(
+        Kind::ExceededMemoryLimit,
+        "{name} used too much memory and cannot spill to disk. Memory limit: {MAX_STATE_BYTES} bytes"
+    )
 }
 
 #[cold]
 pub(super) fn damaged() -> Error {
-    Error::new(Kind::BadValue, "these bytes are no state of this accumulator")
+    error!(Kind::BadValue, "these bytes are no state of this accumulator")
 }
 
 /// The parts of a state, one after the other.

@@ -6,7 +6,7 @@ use super::numbers::{Average, Count, Deviation};
 use super::state::{Accumulator, damaged};
 use super::sum::Sum;
 use crate::budget::Evaluation;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Result, error};
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
 use crate::values::document::raw::{self, RawValue};
@@ -187,7 +187,7 @@ impl Accumulation {
 /// `Location15952`.
 fn find(name: &str) -> Result<&'static AccumulatorOperator> {
     let found = ACCUMULATORS.iter().find(|operator| operator.name == name);
-    found.ok_or_else(|| Error::new(Kind::Location(15952), format!("unknown group operator '{name}'")))
+    found.ok_or_else(|| error!(15952, "unknown group operator '{name}'"))
 }
 
 fn read(bytes: &[u8]) -> Result<Value> {

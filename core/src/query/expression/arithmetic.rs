@@ -4,7 +4,7 @@
 use super::decimal::{continued, decimal_power};
 use super::node::Call;
 use super::parse::{Arguments, Operator};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::accumulator::Sum;
 use crate::query::operand::Operand;
 use crate::values::document::number::{self, Decimal, Number, are_decimal, finite, quotient, shortest};
@@ -35,10 +35,6 @@ pub(super) const OPERATORS: &[Operator] = &[
 /// Digits that a decimal128 holds.
 const DECIMAL_DIGITS: u64 = 34;
 
-fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T> {
-    Err(Error::new(kind, message))
-}
-
 /// Applies a function to a number; null for what is null or missing.
 pub(super) fn numeric(call: &Call<'_>, apply: impl FnOnce(&Number) -> Result<Number>) -> Result<Operand<'static>> {
     let operand = call.argument(0)?;
@@ -47,10 +43,7 @@ pub(super) fn numeric(call: &Call<'_>, apply: impl FnOnce(&Number) -> Result<Num
     }
     match operand.number() {
         Some(number) => Ok(Operand::number_of(apply(&number)?)),
-        None => {
-            let message = format!("{} only supports numeric types, not {}", call.name, operand.type_name());
-            fail(Kind::Location(28765), message)
-        }
+        None => bail!(28765, "{} only supports numeric types, not {}", call.name, operand.type_name()),
     }
 }
 
@@ -62,14 +55,11 @@ fn add(call: &Call<'_>) -> Result<Operand<'static>> {
         if let Some(number) = operand.number() {
             sum.add(&number);
         } else if let Some(millis) = operand.date() {
-            if date.replace(millis).is_some() {
-                return fail(Kind::Location(16612), "only one date allowed in an $add expression");
-            }
+            ensure!(date.replace(millis).is_none(), 16612, "only one date allowed in an $add expression");
         } else if operand.is_nullish() {
             return Ok(Operand::NULL);
         } else {
-            let message = format!("$add only supports numeric or date types, not {}", operand.type_name());
-            return fail(Kind::TypeMismatch, message);
+            bail!(Kind::TypeMismatch, "$add only supports numeric or date types, not {}", operand.type_name())
         }
     }
     match date {
@@ -84,7 +74,7 @@ fn shifted(millis: i64, by: &Number, combine: fn(i64, i64) -> Option<i64>) -> Re
         Number::Int(by) => Some(*by),
         number => Number::Double(rounded_away(number.to_f64())).as_i64(),
     };
-    by.and_then(|by| combine(millis, by)).ok_or_else(|| Error::new(Kind::Overflow, "date overflow"))
+    by.and_then(|by| combine(millis, by)).ok_or_else(|| error!(Kind::Overflow, "date overflow"))
 }
 
 fn rounded_away(value: f64) -> f64 {
@@ -102,10 +92,10 @@ fn subtract(call: &Call<'_>) -> Result<Operand<'static>> {
     match (left.date(), right.date(), right.number()) {
         (Some(left), Some(right), _) => match left.checked_sub(right) {
             Some(millis) => Ok(Operand::int(millis)),
-            None => fail(Kind::Overflow, "overflow in the difference of two dates"),
+            None => bail!(Kind::Overflow, "overflow in the difference of two dates"),
         },
         (Some(left), None, Some(right)) => Ok(Operand::date_of(shifted(left, &right, i64::checked_sub)?)),
-        _ => fail(Kind::TypeMismatch, format!("can't $subtract {} from {}", right.type_name(), left.type_name())),
+        _ => bail!(Kind::TypeMismatch, "can't $subtract {} from {}", right.type_name(), left.type_name()),
     }
 }
 
@@ -138,8 +128,7 @@ fn multiply(call: &Call<'_>) -> Result<Operand<'static>> {
             return Ok(Operand::NULL);
         }
         let Some(number) = operand.number() else {
-            let message = format!("$multiply only supports numeric types, not {}", operand.type_name());
-            return fail(Kind::Location(28765), message);
+            bail!(28765, "$multiply only supports numeric types, not {}", operand.type_name())
         };
         product = match (&product, &number) {
             (Number::Int(a), Number::Int(b)) => match a.checked_mul(*b) {
@@ -158,13 +147,14 @@ fn divide(call: &Call<'_>) -> Result<Operand<'static>> {
         if left.is_nullish() || right.is_nullish() {
             return Ok(Operand::NULL);
         }
-        let message =
-            format!("$divide only supports numeric types, not {} and {}", left.type_name(), right.type_name());
-        return fail(Kind::TypeMismatch, message);
+        bail!(
+            Kind::TypeMismatch,
+            "$divide only supports numeric types, not {} and {}",
+            left.type_name(),
+            right.type_name()
+        );
     };
-    if is_zero(&b) {
-        return fail(Kind::BadValue, "can't $divide by zero");
-    }
+    ensure!(!is_zero(&b), Kind::BadValue, "can't $divide by zero");
     Ok(Operand::number_of(quotient(&a, &b)))
 }
 
@@ -183,12 +173,9 @@ fn modulo(call: &Call<'_>) -> Result<Operand<'static>> {
         if left.is_nullish() || right.is_nullish() {
             return Ok(Operand::NULL);
         }
-        let message = format!("$mod only supports numeric types, not {} and {}", left.type_name(), right.type_name());
-        return fail(Kind::Location(16611), message);
+        bail!(16611, "$mod only supports numeric types, not {} and {}", left.type_name(), right.type_name());
     };
-    if is_zero(&b) {
-        return fail(Kind::Location(16610), "can't $mod by zero");
-    }
+    ensure!(!is_zero(&b), 16610, "can't $mod by zero");
     Ok(Operand::number_of(match (&a, &b) {
         (Number::Int(a), Number::Int(b)) => Number::Int(a.wrapping_rem(*b)),
         _ if are_decimal(&a, &b) => Number::Decimal(match (finite(&a), finite(&b)) {
@@ -202,9 +189,9 @@ fn modulo(call: &Call<'_>) -> Result<Operand<'static>> {
 
 fn absolute(number: &Number) -> Result<Number> {
     Ok(match number {
-        Number::Int(value) => Number::Int(
-            value.checked_abs().ok_or_else(|| Error::new(Kind::Location(28680), "can't take $abs of long long min"))?,
-        ),
+        Number::Int(value) => {
+            Number::Int(value.checked_abs().ok_or_else(|| error!(28680, "can't take $abs of long long min"))?)
+        }
         Number::Double(value) => Number::Double(value.abs()),
         Number::Decimal(Decimal::Finite(value)) => Number::Decimal(Decimal::Finite(Box::new(value.abs()))),
         Number::Decimal(Decimal::Infinity { .. }) => Number::Decimal(Decimal::Infinity { negative: false }),
@@ -248,8 +235,7 @@ fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
         return Ok(Operand::NULL);
     }
     let Some(number) = operand.number() else {
-        let message = format!("{} only supports numeric types, not {}", call.name, operand.type_name());
-        return fail(Kind::Location(51081), message);
+        bail!(51081, "{} only supports numeric types, not {}", call.name, operand.type_name())
     };
     let mut places = 0;
     if call.given(1) {
@@ -258,32 +244,27 @@ fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
             return Ok(Operand::NULL);
         }
         let Some(given) = operand.number().and_then(|number| number.as_i64()) else {
-            let message = format!("precision argument to {} must be a integral value", call.name);
-            return fail(Kind::Location(51082), message);
+            bail!(51082, "precision argument to {} must be a integral value", call.name)
         };
         if !(-20..=100).contains(&given) {
-            let message =
-                format!("cannot apply {} with precision value {given} value must be in [-20, 100]", call.name);
-            return fail(Kind::Location(51083), message);
+            bail!(51083, "cannot apply {} with precision value {given} value must be in [-20, 100]", call.name);
         }
         places = given;
     }
     match (&number, rounded(&number, places, mode)) {
-        (Number::Int(_), Number::Double(_)) => {
-            let message = format!(
-                "invalid conversion from Decimal128 result in {} resulting from arguments: [{}, {places}]",
-                call.name,
-                operand.shown()
-            );
-            fail(Kind::Location(51080), message)
-        }
+        (Number::Int(_), Number::Double(_)) => bail!(
+            51080,
+            "invalid conversion from Decimal128 result in {} resulting from arguments: [{}, {places}]",
+            call.name,
+            operand.shown()
+        ),
         (_, result) => Ok(Operand::number_of(result)),
     }
 }
 
 fn square_root(number: &Number) -> Result<Number> {
     if number::compare(number, &Number::Int(0)).is_lt() && !number.is_nan() {
-        return fail(Kind::Location(28714), "$sqrt's argument must be greater than or equal to 0");
+        bail!(28714, "$sqrt's argument must be greater than or equal to 0");
     }
     Ok(match number {
         Number::Decimal(Decimal::Finite(value)) => {
@@ -301,14 +282,12 @@ fn power(call: &Call<'_>) -> Result<Operand<'static>> {
     if base.is_nullish() || exponent.is_nullish() {
         return Ok(Operand::NULL);
     }
-    let Some(a) = base.number() else {
-        return fail(Kind::Location(28762), format!("$pow's base must be numeric, not {}", base.type_name()));
-    };
+    let Some(a) = base.number() else { bail!(28762, "$pow's base must be numeric, not {}", base.type_name()) };
     let Some(b) = exponent.number() else {
-        return fail(Kind::Location(28763), format!("$pow's exponent must be numeric, not {}", exponent.type_name()));
+        bail!(28763, "$pow's exponent must be numeric, not {}", exponent.type_name())
     };
     if is_zero(&a) && number::compare(&b, &Number::Int(0)).is_lt() && !b.is_nan() {
-        return fail(Kind::Location(28764), "$pow cannot take a base of 0 and a negative exponent");
+        bail!(28764, "$pow cannot take a base of 0 and a negative exponent");
     }
     Ok(Operand::number_of(match (&a, &b) {
         (Number::Int(a), Number::Int(b)) => match u32::try_from(*b).ok().and_then(|b| a.checked_pow(b)) {
@@ -330,7 +309,7 @@ fn is_positive(number: &Number) -> bool {
 fn logarithm(number: &Number, kind: Kind, name: &str) -> Result<Number> {
     if !is_positive(number) {
         let shown = Operand::number_of(number.clone()).shown();
-        return fail(kind, format!("{name}'s argument must be a positive number, but is {shown}"));
+        bail!(kind, "{name}'s argument must be a positive number, but is {shown}");
     }
     Ok(continued(number, f64::ln, |x, p, rm, cc| x.ln(p, rm, cc)))
 }
@@ -338,7 +317,7 @@ fn logarithm(number: &Number, kind: Kind, name: &str) -> Result<Number> {
 fn logarithm_10(number: &Number) -> Result<Number> {
     if !is_positive(number) {
         let shown = Operand::number_of(number.clone()).shown();
-        return fail(Kind::Location(28761), format!("$log10's argument must be a positive number, but is {shown}"));
+        bail!(28761, "$log10's argument must be a positive number, but is {shown}");
     }
     Ok(continued(number, f64::log10, |x, p, rm, cc| x.log10(p, rm, cc)))
 }
@@ -348,21 +327,11 @@ fn logarithm_of_base(call: &Call<'_>) -> Result<Operand<'static>> {
     if value.is_nullish() || base.is_nullish() {
         return Ok(Operand::NULL);
     }
-    let Some(a) = value.number() else {
-        return fail(Kind::Location(28756), format!("$log's argument must be numeric, not {}", value.type_name()));
-    };
-    let Some(b) = base.number() else {
-        return fail(Kind::Location(28757), format!("$log's base must be numeric, not {}", base.type_name()));
-    };
-    if !is_positive(&a) {
-        return fail(
-            Kind::Location(28758),
-            format!("$log's argument must be a positive number, but is {}", value.shown()),
-        );
-    }
+    let Some(a) = value.number() else { bail!(28756, "$log's argument must be numeric, not {}", value.type_name()) };
+    let Some(b) = base.number() else { bail!(28757, "$log's base must be numeric, not {}", base.type_name()) };
+    ensure!(is_positive(&a), 28758, "$log's argument must be a positive number, but is {}", value.shown());
     if !is_positive(&b) || number::compare(&b, &Number::Int(1)).is_eq() {
-        let message = format!("$log's base must be a positive number not equal to 1, but is {}", base.shown());
-        return fail(Kind::Location(28759), message);
+        bail!(28759, "$log's base must be a positive number not equal to 1, but is {}", base.shown());
     }
     let logarithm = |number: &Number| continued(number, f64::ln, |x, p, rm, cc| x.ln(p, rm, cc));
     Ok(Operand::number_of(if are_decimal(&a, &b) {

@@ -3,7 +3,7 @@
 use super::node::{Call, Node};
 use super::parse::{Arguments, Operator, Parameter, Parser, Refusal};
 use crate::budget;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::fields::Fields;
 use crate::query::operand::Operand;
 use crate::values::document::MAX_DOCUMENT_BYTES;
@@ -56,10 +56,7 @@ fn size(call: &Call<'_>) -> Result<Operand<'static>> {
     let array = call.argument(0)?;
     match array.array_len() {
         Some(length) => Ok(Operand::int(length as i64)),
-        None => fail(
-            Kind::Location(17124),
-            format!("The argument to $size must be an array, but was of type: {}", array.type_name()),
-        ),
+        None => bail!(17124, "The argument to $size must be an array, but was of type: {}", array.type_name()),
     }
 }
 
@@ -74,17 +71,13 @@ fn element_at<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
         return Ok(Operand::NULL);
     }
     let Some(length) = array.array_len() else {
-        let message = format!("$arrayElemAt's first argument must be an array, but is {}", array.type_name());
-        return fail(Kind::Location(28689), message);
+        bail!(28689, "$arrayElemAt's first argument must be an array, but is {}", array.type_name())
     };
     if index.number().is_none() {
-        let message = format!("$arrayElemAt's second argument must be a numeric value, but is {}", index.type_name());
-        return fail(Kind::Location(28690), message);
+        bail!(28690, "$arrayElemAt's second argument must be a numeric value, but is {}", index.type_name());
     }
     let Some(index) = int32(&index) else {
-        let message =
-            format!("$arrayElemAt's second argument must be representable as a 32-bit integer: {}", index.shown());
-        return fail(Kind::Location(28691), message);
+        bail!(28691, "$arrayElemAt's second argument must be representable as a 32-bit integer: {}", index.shown())
     };
     let index = if index < 0 { index + length as i64 } else { index };
     Ok(usize::try_from(index).map_or(Operand::Missing, |index| array.into_item(index)))
@@ -97,10 +90,7 @@ fn end<'s>(call: &Call<'s>, last: bool) -> Result<Operand<'s>> {
     }
     match array.array_len() {
         Some(length) => Ok(array.into_item(if last { length.wrapping_sub(1) } else { 0 })),
-        None => fail(
-            Kind::Location(28689),
-            format!("{}'s argument must be an array, but is {}", call.name, array.type_name()),
-        ),
+        None => bail!(28689, "{}'s argument must be an array, but is {}", call.name, array.type_name()),
     }
 }
 
@@ -113,7 +103,7 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
         }
         let type_name = array.type_name();
         let Some(items) = array.into_items() else {
-            return fail(Kind::Location(28664), format!("$concatArrays only supports arrays, not {type_name}"));
+            bail!(28664, "$concatArrays only supports arrays, not {type_name}")
         };
         budget::room_for(items.len() * size_of::<Value>());
         all.extend(items.into_iter().map(Operand::into_value));
@@ -126,7 +116,7 @@ fn contains(call: &Call<'_>) -> Result<Operand<'static>> {
     let type_name = array.type_name();
     match array.into_items() {
         Some(items) => Ok(Operand::bool(items.iter().any(|item| call.compare(item, &value).is_eq()))),
-        None => fail(Kind::Location(40081), format!("$in requires an array as a second argument, found: {type_name}")),
+        None => bail!(40081, "$in requires an array as a second argument, found: {type_name}"),
     }
 }
 
@@ -150,10 +140,7 @@ pub(super) fn search_bounds(call: &Call<'_>) -> Result<(usize, usize)> {
         };
         match usize::try_from(value) {
             Ok(value) => Ok(Some(value)),
-            Err(_) => fail(
-                Kind::Location(40097),
-                format!("{} requires a nonnegative {which} index, found: {value}", call.name),
-            ),
+            Err(_) => bail!(40097, "{} requires a nonnegative {which} index, found: {value}", call.name),
         }
     };
     Ok((bound(2, "starting")?.unwrap_or(0), bound(3, "ending")?.unwrap_or(usize::MAX)))
@@ -166,8 +153,7 @@ fn index_of(call: &Call<'_>) -> Result<Operand<'static>> {
     }
     let type_name = array.type_name();
     let Some(items) = array.into_items() else {
-        let message = format!("$indexOfArray requires an array as a first argument, found: {type_name}");
-        return fail(Kind::Location(40090), message);
+        bail!(40090, "$indexOfArray requires an array as a first argument, found: {type_name}")
     };
     let wanted = call.argument(1)?;
     let (from, to) = search_bounds(call)?;
@@ -180,31 +166,23 @@ fn range(call: &Call<'_>) -> Result<Operand<'static>> {
     let bound = |index: usize, what: &str, no_number: Kind, no_integer: Kind| -> Result<i64> {
         let operand = call.argument(index)?;
         if operand.number().is_none() {
-            let message =
-                format!("$range requires a numeric {what} value, found value of type: {}", operand.type_name());
-            return fail(no_number, message);
+            bail!(no_number, "$range requires a numeric {what} value, found value of type: {}", operand.type_name());
         }
         match int32(&operand) {
             Some(value) => Ok(value),
-            None => fail(
+            None => bail!(
                 no_integer,
-                format!(
-                    "$range requires a {what} value that can be represented as a 32-bit integer, found value: {}",
-                    operand.shown()
-                ),
+                "$range requires a {what} value that can be represented as a 32-bit integer, found value: {}",
+                operand.shown()
             ),
         }
     };
     let start = bound(0, "starting", Kind::Location(34443), Kind::Location(34444))?;
     let stop = bound(1, "ending", Kind::Location(34445), Kind::Location(34446))?;
     let step = if call.given(2) { bound(2, "step", Kind::Location(34447), Kind::Location(34448))? } else { 1 };
-    if step == 0 {
-        return fail(Kind::Location(34449), "$range requires a non-zero step value");
-    }
+    ensure!(step != 0, 34449, "$range requires a non-zero step value");
     let count = (stop - start + step - step.signum()).div_euclid(step).max(0);
-    if count > MAX_RANGE {
-        return fail(Kind::ExceededMemoryLimit, format!("$range would use too much memory ({count} numbers)"));
-    }
+    ensure!(count <= MAX_RANGE, Kind::ExceededMemoryLimit, "$range would use too much memory ({count} numbers)");
     budget::room_for(usize::try_from(count).unwrap_or(0) * size_of::<Value>());
     budget::steps(1 + usize::try_from(count).unwrap_or(0) / 16);
     Ok(Operand::array((0..count).map(|index| Value::Number(Number::Int(start + index * step))).collect()))
@@ -218,10 +196,7 @@ fn reverse(call: &Call<'_>) -> Result<Operand<'static>> {
     let type_name = array.type_name();
     match array.into_items() {
         Some(items) => Ok(Operand::array(items.into_iter().rev().map(Operand::into_value).collect())),
-        None => fail(
-            Kind::Location(34435),
-            format!("The argument to $reverseArray must be an array, but was of type: {type_name}"),
-        ),
+        None => bail!(34435, "The argument to $reverseArray must be an array, but was of type: {type_name}"),
     }
 }
 
@@ -232,20 +207,18 @@ fn slice(call: &Call<'_>) -> Result<Operand<'static>> {
     }
     let type_name = array.type_name();
     let Some(length) = array.array_len() else {
-        let message = format!("First argument to $slice must be an array, but is of type: {type_name}");
-        return fail(Kind::Location(28724), message);
+        bail!(28724, "First argument to $slice must be an array, but is of type: {type_name}")
     };
     let integer = |operand: &Operand<'_>, which: &str, no_number: Kind, no_integer: Kind| -> Result<i64> {
         if operand.number().is_none() {
-            let message =
-                format!("{which} argument to $slice must be numeric, but is of type: {}", operand.type_name());
-            return fail(no_number, message);
+            bail!(no_number, "{which} argument to $slice must be numeric, but is of type: {}", operand.type_name());
         }
         int32(operand).map_or_else(
             || {
-                fail(
+                bail!(
                     no_integer,
-                    format!("{which} argument to $slice can't be represented as a 32-bit integer: {}", operand.shown()),
+                    "{which} argument to $slice can't be represented as a 32-bit integer: {}",
+                    operand.shown()
                 )
             },
             Ok,
@@ -259,9 +232,7 @@ fn slice(call: &Call<'_>) -> Result<Operand<'static>> {
             return Ok(Operand::NULL);
         }
         let count = integer(&count, "Third", Kind::Location(28727), Kind::Location(28728))?;
-        if count <= 0 {
-            return fail(Kind::Location(28729), format!("Third argument to $slice must be positive: {count}"));
-        }
+        ensure!(count > 0, 28729, "Third argument to $slice must be positive: {count}");
         let from = if first < 0 { (length + first).max(0) } else { first.min(length) };
         (from, (from + count).min(length))
     } else if first >= 0 {
@@ -275,12 +246,10 @@ fn slice(call: &Call<'_>) -> Result<Operand<'static>> {
 
 /// `useLongestLength` as a constant, then the inputs and the defaults, each an array.
 fn parse_zip(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
-    let Json::Object(fields) = argument else {
-        return fail(Kind::Location(34460), "$zip only supports an object as an argument");
-    };
+    let Json::Object(fields) = argument else { bail!(34460, "$zip only supports an object as an argument") };
     let names = ["inputs", "defaults", "useLongestLength"];
     if let Some(unknown) = fields.keys().find(|name| !names.contains(&name.as_str())) {
-        return fail(Kind::Location(34464), format!("$zip found an unknown argument: {unknown}"));
+        bail!(34464, "$zip found an unknown argument: {unknown}");
     }
     let list = |name: &str| match fields.get(name) {
         None => &[][..],
@@ -288,15 +257,15 @@ fn parse_zip(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
         Some(single) => std::slice::from_ref(single),
     };
     if let Some(Json::Null | Json::Bool(_) | Json::Number(_)) = fields.get("inputs") {
-        return fail(Kind::Location(34461), "inputs must be an array of expressions");
+        bail!(34461, "inputs must be an array of expressions");
     }
     if fields.get("defaults").is_some_and(|defaults| !defaults.is_array()) {
-        return fail(Kind::Location(34462), "defaults must be an array of expressions");
+        bail!(34462, "defaults must be an array of expressions");
     }
     let longest = match fields.get("useLongestLength") {
         None => false,
         Some(Json::Bool(longest)) => *longest,
-        Some(_) => return fail(Kind::Location(34463), "useLongestLength must be a bool"),
+        Some(_) => bail!(34463, "useLongestLength must be a bool"),
     };
     let defaults = list("defaults");
     let single = match fields.get("inputs") {
@@ -305,14 +274,13 @@ fn parse_zip(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     };
     let inputs = if single.is_some() { &[][..] } else { list("inputs") };
     if inputs.is_empty() && single.is_none() {
-        return fail(Kind::Location(34465), "$zip requires at least one input array");
+        bail!(34465, "$zip requires at least one input array");
     }
     if !longest && fields.contains_key("defaults") {
-        let message = "cannot specify defaults unless useLongestLength is true";
-        return fail(Kind::Location(34466), message);
+        bail!(34466, "cannot specify defaults unless useLongestLength is true");
     }
     if !defaults.is_empty() && defaults.len() != inputs.len() {
-        return fail(Kind::Location(34467), "defaults and inputs must have the same length");
+        bail!(34467, "defaults and inputs must have the same length");
     }
     let mut items = inputs.iter().map(|json| parser.node(json)).collect::<Result<Vec<_>>>()?;
     let inputs = match single {
@@ -329,10 +297,8 @@ fn zip(call: &Call<'_>) -> Result<Operand<'static>> {
     if all.is_nullish() {
         return Ok(Operand::NULL);
     }
-    let no_array = |found: &Operand<'_>| {
-        let message = format!("$zip found a non-array expression in input: {}", found.type_name());
-        Error::new(Kind::Location(34468), message)
-    };
+    let no_array =
+        |found: &Operand<'_>| error!(34468, "$zip found a non-array expression in input: {}", found.type_name());
     let mut inputs = Vec::new();
     for input in all.clone().into_items().ok_or_else(|| no_array(&all))? {
         if input.is_nullish() {
@@ -362,7 +328,7 @@ fn to_object(call: &Call<'_>) -> Result<Operand<'static>> {
     }
     let type_name = array.type_name();
     let Some(items) = array.into_items() else {
-        return fail(Kind::Location(40386), format!("$arrayToObject requires an array input, found: {type_name}"));
+        bail!(40386, "$arrayToObject requires an array input, found: {type_name}")
     };
     budget::room_for(items.len() * size_of::<(String, Value)>());
     let mut fields = Fields::default();
@@ -371,54 +337,52 @@ fn to_object(call: &Call<'_>) -> Result<Operand<'static>> {
         let (key, value) = if pairs {
             let type_name = item.type_name();
             let Some(mut pair) = item.into_items() else {
-                let message = format!(
+                bail!(
+                    40396,
                     "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Array was detected, now found: {type_name}"
-                );
-                return fail(Kind::Location(40396), message);
+                )
             };
             let (Some(value), Some(key), 0) = (pair.pop(), pair.pop(), pair.len()) else {
-                return fail(Kind::Location(40397), "$arrayToObject requires an array of size 2 arrays");
+                bail!(40397, "$arrayToObject requires an array of size 2 arrays")
             };
             let Some(name) = key.text() else {
-                let message = format!(
+                bail!(
+                    40395,
                     "$arrayToObject requires an array of key-value pairs, where the key must be of type string. Found key type: {}",
                     key.type_name()
-                );
-                return fail(Kind::Location(40395), message);
+                )
             };
             (name.to_owned(), value)
         } else {
             if !item.is_object() {
                 let kind = if fields.is_empty() { Kind::Location(40398) } else { Kind::Location(40391) };
-                let message = format!(
+                bail!(
+                    kind,
                     "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Found: {}",
                     item.type_name()
                 );
-                return fail(kind, message);
             }
             let count = item.clone().into_fields().map_or(0, |fields| fields.len());
             if count != 2 {
-                let message = format!(
+                bail!(
+                    40392,
                     "$arrayToObject requires an object keys of 'k' and 'v'. Found incorrect number of keys:{count}"
                 );
-                return fail(Kind::Location(40392), message);
             }
             let (key, value) = (item.clone().into_field("k"), item.into_field("v"));
             if key.is_missing() || value.is_missing() {
-                return fail(Kind::Location(40393), "$arrayToObject requires an object with keys 'k' and 'v'.");
+                bail!(40393, "$arrayToObject requires an object with keys 'k' and 'v'.");
             }
             let Some(name) = key.text() else {
-                let message = format!(
+                bail!(
+                    40394,
                     "$arrayToObject requires an object with keys 'k' and 'v', where the value of 'k' must be of type string. Found type: {}",
                     key.type_name()
-                );
-                return fail(Kind::Location(40394), message);
+                )
             };
             (name.to_owned(), value)
         };
-        if key.contains('\0') {
-            return fail(Kind::Location(4940400), "Key field cannot contain an embedded null byte");
-        }
+        ensure!(!key.contains('\0'), 4940400, "Key field cannot contain an embedded null byte");
         fields.put(key, value.into_value());
     }
     Ok(Operand::Made(fields.into_value()))
@@ -431,7 +395,7 @@ fn from_object(call: &Call<'_>) -> Result<Operand<'static>> {
     }
     let type_name = object.type_name();
     let Some(fields) = object.into_fields() else {
-        return fail(Kind::Location(40390), format!("$objectToArray requires a document input, found: {type_name}"));
+        bail!(40390, "$objectToArray requires a document input, found: {type_name}")
     };
     let pair = |(name, value): (String, Operand<'_>)| {
         budget::step();
@@ -444,23 +408,17 @@ fn from_object(call: &Call<'_>) -> Result<Operand<'static>> {
 fn parse_sort(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     let Json::Object(fields) = argument else {
         let found = ext_json::from_json(argument).map_or("object", |value| value.type_name());
-        return fail(Kind::Location(2942500), format!("$sortArray requires an object as an argument, found: {found}"));
+        bail!(2942500, "$sortArray requires an object as an argument, found: {found}");
     };
     if let Some(unknown) = fields.keys().find(|name| !["input", "sortBy"].contains(&name.as_str())) {
-        return fail(Kind::Location(2942501), format!("$sortArray found an unknown argument: {unknown}"));
+        bail!(2942501, "$sortArray found an unknown argument: {unknown}");
     }
-    let Some(input) = fields.get("input") else {
-        return fail(Kind::Location(2942502), "$sortArray requires 'input' to be specified");
-    };
-    let Some(order) = fields.get("sortBy") else {
-        return fail(Kind::Location(2942503), "$sortArray requires 'sortBy' to be specified");
-    };
+    let Some(input) = fields.get("input") else { bail!(2942502, "$sortArray requires 'input' to be specified") };
+    let Some(order) = fields.get("sortBy") else { bail!(2942503, "$sortArray requires 'sortBy' to be specified") };
     let mut nodes = vec![parser.node(input)?];
     match order {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with("$number")) => {
-            if fields.is_empty() {
-                return fail(Kind::Location(15976), "$sort stage must have at least one sort key");
-            }
+            ensure!(!fields.is_empty(), 15976, "$sort stage must have at least one sort key");
             for (name, direction) in fields {
                 path::check_field_path(name)?;
                 nodes.push(Node::Constant(Value::String(name.clone())));
@@ -479,10 +437,8 @@ fn is_descending(json: &Json) -> Result<bool> {
     match ext_json::from_json(json)? {
         Value::Number(number) if number.as_i64() == Some(1) => Ok(false),
         Value::Number(number) if number.as_i64() == Some(-1) => Ok(true),
-        Value::Number(_) => {
-            fail(Kind::Location(15975), "$sort key ordering must be 1 (for ascending) or -1 (for descending)")
-        }
-        _ => fail(Kind::Location(15974), format!("Illegal key in $sort specification: {json}")),
+        Value::Number(_) => bail!(15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)"),
+        _ => bail!(15974, "Illegal key in $sort specification: {json}"),
     }
 }
 
@@ -493,8 +449,7 @@ fn sort(call: &Call<'_>) -> Result<Operand<'static>> {
     }
     let type_name = input.type_name();
     let Some(items) = input.into_items() else {
-        let message = format!("The input argument to $sortArray must be an array, but was of type: {type_name}");
-        return fail(Kind::Location(2942504), message);
+        bail!(2942504, "The input argument to $sortArray must be an array, but was of type: {type_name}")
     };
     let mut order = Vec::new();
     for index in (1..call.len()).step_by(2) {
@@ -528,25 +483,15 @@ fn null_for_missing(operand: Operand<'_>) -> Operand<'_> {
 /// Checks `n` and `input`.
 fn n_arguments<'s>(call: &Call<'s>) -> Result<(usize, Vec<Operand<'s>>)> {
     let n = call.argument(0)?;
-    if n.number().is_none() {
-        return fail(
-            Kind::Location(5787902),
-            format!("Value for 'n' must be of integral type, but found {}", n.shown()),
-        );
-    }
+    ensure!(n.number().is_some(), 5787902, "Value for 'n' must be of integral type, but found {}", n.shown());
     let Some(count) = n.number().and_then(|number| number.as_i64()) else {
-        return fail(
-            Kind::Location(5787903),
-            format!("Value for 'n' must be of integral type, but found {}", n.shown()),
-        );
+        bail!(5787903, "Value for 'n' must be of integral type, but found {}", n.shown())
     };
-    if count <= 0 {
-        return fail(Kind::Location(5787908), format!("'n' must be greater than 0, found {count}"));
-    }
+    ensure!(count > 0, 5787908, "'n' must be greater than 0, found {count}");
     let input = call.argument(1)?;
     match input.into_items() {
         Some(items) => Ok((usize::try_from(count).unwrap_or(MAX_DOCUMENT_BYTES), items)),
-        None => fail(Kind::Location(5788200), "Input must be an array"),
+        None => bail!(5788200, "Input must be an array"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::node::{Call, Node};
 use super::parse::{Arguments, Operator, Parser, check_count};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::operand::Operand;
 use crate::values::document::ext_json;
 use serde_json::Value as Json;
@@ -67,8 +67,7 @@ fn switch<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     if call.given(2 * branches) {
         return call.argument(2 * branches);
     }
-    let message = "$switch could not find a matching branch for an input, and no default was specified.";
-    Err(Error::new(Kind::Location(40066), message))
+    bail!(40066, "$switch could not find a matching branch for an input, and no default was specified.")
 }
 
 fn parse_condition(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
@@ -82,11 +81,10 @@ fn parse_condition(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>
             .collect();
     };
     if let Some(unknown) = fields.keys().find(|name| !["if", "then", "else"].contains(&name.as_str())) {
-        return Err(Error::new(Kind::Location(17083), format!("Unrecognized parameter to $cond: {unknown}")));
+        bail!(17083, "Unrecognized parameter to $cond: {unknown}");
     }
-    let part = |name: &str, kind: Kind| {
-        fields.get(name).ok_or_else(|| Error::new(kind, format!("Missing '{name}' parameter to $cond")))
-    };
+    let part =
+        |name: &str, kind: Kind| fields.get(name).ok_or_else(|| error!(kind, "Missing '{name}' parameter to $cond"));
     let condition = part("if", Kind::Location(17080))?;
     let (then, other) = (part("then", Kind::Location(17081)), part("else", Kind::Location(17082))?);
     Ok(vec![parser.node(condition)?, parser.lazy_node(then?)?, parser.lazy_node(other)?])
@@ -94,10 +92,7 @@ fn parse_condition(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>
 
 fn parse_if_null(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     let items: &[Json] = if let Json::Array(items) = argument { items } else { std::slice::from_ref(argument) };
-    if items.len() < 2 {
-        let message = format!("$ifNull needs at least two arguments, had: {}", items.len());
-        return Err(Error::new(Kind::Location(1257300), message));
-    }
+    ensure!(items.len() >= 2, 1257300, "$ifNull needs at least two arguments, had: {}", items.len());
     items.iter().map(|item| parser.lazy_node(item)).collect()
 }
 

@@ -3,7 +3,7 @@
 use super::date_format::parse_date;
 use super::node::Call;
 use super::parse::{Arguments, Operator, Parameter, Refusal};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail};
 use crate::query::operand::Operand;
 use crate::values::document::number::{Decimal, Number};
 use crate::values::document::text;
@@ -63,7 +63,7 @@ impl Target {
 }
 
 fn failed<T>(message: impl Into<String>) -> Result<T> {
-    Err(Error::new(Kind::ConversionFailure, format!("{} in $convert with no onError value", message.into())))
+    bail!(Kind::ConversionFailure, "{} in $convert with no onError value", message.into())
 }
 
 fn shorthand(call: &Call<'_>, target: Target) -> Result<Operand<'static>> {
@@ -114,7 +114,7 @@ fn target(call: &Call<'_>) -> Result<Option<Target>> {
     let known = match (kind.text(), kind.number()) {
         (Some(alias), _) => match type_of_code(None, Some(alias)) {
             Some(name) => name,
-            None => return Err(Error::new(Kind::BadValue, format!("Unknown type name: {alias}"))),
+            None => bail!(Kind::BadValue, "Unknown type name: {alias}"),
         },
         (None, Some(number)) => match number.as_i64().and_then(|code| type_of_code(Some(code), None)) {
             Some(name) => name,

@@ -2,7 +2,7 @@
 
 use super::node::{Call, Node};
 use super::parse::{Arguments, Operator, Parameter, Parser, Refusal};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, error};
 use crate::query::operand::Operand;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
@@ -74,16 +74,12 @@ pub(super) fn utc() -> TimeZone {
     TimeZone::UTC
 }
 
-fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T> {
-    Err(Error::new(kind, message))
-}
-
 /// The time zone of a name such as `Europe/Berlin`, or of an offset such as `+02:00`, `+0200`, `+02`.
 pub(super) fn zone_of(name: &str) -> Result<TimeZone> {
     if ["UTC", "GMT", "Z"].contains(&name) {
         return Ok(utc());
     }
-    let unknown = || Error::new(Kind::Location(40485), format!("unrecognized time zone identifier: \"{name}\""));
+    let unknown = || error!(40485, "unrecognized time zone identifier: \"{name}\"");
     if let Some(rest) = name.strip_prefix(['+', '-']) {
         let digits: String = match (rest.len(), rest.as_bytes().get(2)) {
             (5, Some(b':')) => format!("{}{}", &rest.get(..2).unwrap_or_default(), &rest.get(3..).unwrap_or_default()),
@@ -112,14 +108,12 @@ pub(super) fn zone(call: &Call<'_>, index: usize, kind: Kind) -> Result<Option<T
     }
     match operand.text() {
         Some(name) => zone_of(name).map(Some),
-        None => fail(
+        None => bail!(
             kind,
-            format!(
-                "{} requires a string for the timezone argument, but was given a {} ({})",
-                call.name,
-                operand.type_name(),
-                operand.shown()
-            ),
+            "{} requires a string for the timezone argument, but was given a {} ({})",
+            call.name,
+            operand.type_name(),
+            operand.shown()
         ),
     }
 }
@@ -137,17 +131,13 @@ pub(super) fn millis_of(operand: &Operand<'_>) -> Option<i64> {
 }
 
 pub(super) fn coerced(operand: &Operand<'_>) -> Result<i64> {
-    millis_of(operand).map_or_else(
-        || fail(Kind::Location(16006), format!("can't convert from BSON type {} to Date", operand.type_name())),
-        Ok,
-    )
+    millis_of(operand).map_or_else(|| bail!(16006, "can't convert from BSON type {} to Date", operand.type_name()), Ok)
 }
 
 /// The instant; only years from -9999 to 9999 have calendar dates here.
 pub(super) fn instant(millis: i64) -> Result<Timestamp> {
-    Timestamp::from_millisecond(millis).map_err(|_| {
-        Error::new(Kind::Overflow, format!("value {millis} (milliseconds) is out of range for calendar dates"))
-    })
+    Timestamp::from_millisecond(millis)
+        .map_err(|_| error!(Kind::Overflow, "value {millis} (milliseconds) is out of range for calendar dates"))
 }
 
 /// Date and time on the clocks of a zone.
@@ -159,7 +149,7 @@ pub(super) fn local(millis: i64, zone: &TimeZone) -> Result<DateTime> {
 pub(super) fn millis_at(local: DateTime, zone: &TimeZone) -> Result<i64> {
     match zone.to_timestamp(local) {
         Ok(timestamp) => Ok(timestamp.as_millisecond()),
-        Err(_) => fail(Kind::Overflow, "the date is out of range"),
+        Err(_) => bail!(Kind::Overflow, "the date is out of range"),
     }
 }
 
@@ -179,10 +169,10 @@ fn parse_part(parser: &mut Parser<'_>, argument: &Json, name: &str) -> Result<Ve
     match argument {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
             if let Some(unknown) = fields.keys().find(|name| !["date", "timezone"].contains(&name.as_str())) {
-                return fail(Kind::Location(40535), format!("unrecognized option to {name}: \"{unknown}\""));
+                bail!(40535, "unrecognized option to {name}: \"{unknown}\"");
             }
             let Some(date) = fields.get("date") else {
-                return fail(Kind::Location(40539), format!("missing 'date' argument to {name}, provided: {argument}"));
+                bail!(40539, "missing 'date' argument to {name}, provided: {argument}")
             };
             let date = parser.node(date)?;
             let zone = fields.get("timezone").map_or(Ok(Node::Absent), |json| parser.node(json))?;
@@ -190,10 +180,9 @@ fn parse_part(parser: &mut Parser<'_>, argument: &Json, name: &str) -> Result<Ve
         }
         Json::Array(items) => match items.as_slice() {
             [date] => Ok(vec![parser.node(date)?, Node::Absent]),
-            items => fail(
-                Kind::Location(40536),
-                format!("{name} accepts exactly one argument if given an array, but was given {}", items.len()),
-            ),
+            items => {
+                bail!(40536, "{name} accepts exactly one argument if given an array, but was given {}", items.len())
+            }
         },
         date => Ok(vec![parser.node(date)?, Node::Absent]),
     }
@@ -215,7 +204,7 @@ fn timestamp(call: &Call<'_>, kind: Kind, part: fn(u32, u32) -> u32) -> Result<O
     }
     match operand.into_value() {
         Value::Timestamp(t, i) => Ok(Operand::int(i64::from(part(t, i)))),
-        other => fail(kind, format!("Argument to {} must be a timestamp, but is {}", call.name, other.type_name())),
+        other => bail!(kind, "Argument to {} must be a timestamp, but is {}", call.name, other.type_name()),
     }
 }
 
@@ -226,8 +215,7 @@ fn to_parts(call: &Call<'_>) -> Result<Operand<'static>> {
         return Ok(Operand::NULL);
     }
     let Some(iso) = (if call.given(2) { iso.as_bool() } else { Some(false) }) else {
-        let message = format!("iso8601 must evaluate to a bool, found {}", iso.type_name());
-        return fail(Kind::Location(40521), message);
+        bail!(40521, "iso8601 must evaluate to a bool, found {}", iso.type_name())
     };
     let Some(zone) = zone(call, 1, Kind::Location(40517))? else { return Ok(Operand::NULL) };
     if date.is_nullish() {
@@ -266,13 +254,11 @@ fn number(call: &Call<'_>, index: usize, name: &str, default: i64) -> Result<Opt
     }
     match operand.number().and_then(|number| number.as_i64()) {
         Some(value) => Ok(Some(value)),
-        None => fail(
-            Kind::Location(40515),
-            format!(
-                "'{name}' must evaluate to an integer, found {} with value {}",
-                operand.type_name(),
-                operand.shown()
-            ),
+        None => bail!(
+            40515,
+            "'{name}' must evaluate to an integer, found {} with value {}",
+            operand.type_name(),
+            operand.shown()
         ),
     }
 }
@@ -281,9 +267,9 @@ fn number(call: &Call<'_>, index: usize, name: &str, default: i64) -> Result<Opt
 fn small(call: &Call<'_>, index: usize, name: &str, default: i64) -> Result<Option<i64>> {
     let value = number(call, index, name, default)?;
     match value {
-        Some(value) if i16::try_from(value).is_err() => fail(
-            Kind::Location(31034),
-            format!("'{name}' must evaluate to a value in the range [-32768, 32767]; value {value} is not in range"),
+        Some(value) if i16::try_from(value).is_err() => bail!(
+            31034,
+            "'{name}' must evaluate to a value in the range [-32768, 32767]; value {value} is not in range"
         ),
         value => Ok(value),
     }
@@ -292,12 +278,13 @@ fn small(call: &Call<'_>, index: usize, name: &str, default: i64) -> Result<Opti
 fn from_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     let (natural, iso) = ((0..3).any(|index| call.given(index)), (8..11).any(|index| call.given(index)));
     if natural && iso {
-        let message = "$dateFromParts does not allow mixing natural dates with ISO dates";
-        return fail(if call.given(0) { Kind::Location(40489) } else { Kind::Location(40525) }, message);
+        bail!(
+            if call.given(0) { Kind::Location(40489) } else { Kind::Location(40525) },
+            "$dateFromParts does not allow mixing natural dates with ISO dates"
+        );
     }
     if !call.given(if iso { 8 } else { 0 }) {
-        let message = "$dateFromParts requires either 'year' or 'isoWeekYear' to be present";
-        return fail(Kind::Location(40516), message);
+        bail!(40516, "$dateFromParts requires either 'year' or 'isoWeekYear' to be present");
     }
     let Some(hour) = small(call, 3, "hour", 0)? else { return Ok(Operand::NULL) };
     let Some(minute) = small(call, 4, "minute", 0)? else { return Ok(Operand::NULL) };
@@ -306,19 +293,16 @@ fn from_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     let zone = match call.given(7) {
         true if !call.argument(7)?.is_nullish() && call.argument(7)?.text().is_none() => {
             let found = call.argument(7)?;
-            return fail(
-                Kind::Location(40517),
-                format!("timezone must evaluate to a string, found {}", found.type_name()),
-            );
+            bail!(40517, "timezone must evaluate to a string, found {}", found.type_name());
         }
         _ => zone(call, 7, Kind::Location(40517))?,
     };
     let Some(zone) = zone else { return Ok(Operand::NULL) };
     let year_of = |value: i64, name: &str, kind: Kind| match i16::try_from(value) {
         Ok(year) if (1..=9999).contains(&year) => Ok(year),
-        _ => fail(kind, format!("'{name}' must evaluate to an integer in the range 1 to 9999, found {value}")),
+        _ => bail!(kind, "'{name}' must evaluate to an integer in the range 1 to 9999, found {value}"),
     };
-    let overflow = |_| Error::new(Kind::Overflow, "the date is out of range");
+    let overflow = |_| error!(Kind::Overflow, "the date is out of range");
     let day = if iso {
         let Some(year) = number(call, 8, "isoWeekYear", 1970)? else { return Ok(Operand::NULL) };
         let Some(week) = small(call, 9, "isoWeek", 1)? else { return Ok(Operand::NULL) };
@@ -340,6 +324,6 @@ fn from_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     // What is too much for hours, minutes and seconds goes on to the next day.
     let time = i128::from((hour * 60 + minute) * 60_000) + i128::from(second) * 1000 + i128::from(millisecond);
     let start = i128::from(millis_at(day.at(0, 0, 0, 0), &utc())?);
-    let shown = i64::try_from(start + time).map_err(|_| Error::new(Kind::Overflow, "the date is out of range"))?;
+    let shown = i64::try_from(start + time).map_err(|_| error!(Kind::Overflow, "the date is out of range"))?;
     Ok(Operand::date_of(millis_at(local(shown, &utc())?, &zone)?))
 }

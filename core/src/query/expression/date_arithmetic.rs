@@ -5,7 +5,7 @@
 use super::date::{self, local, millis_at, millis_of, offset_millis};
 use super::node::Call;
 use super::parse::{Arguments, Operator, Parameter, Refusal};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::operand::Operand;
 use jiff::civil::{Date, DateTime, Weekday};
 use jiff::tz::TimeZone;
@@ -91,10 +91,6 @@ impl Unit {
     }
 }
 
-fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T> {
-    Err(Error::new(kind, message))
-}
-
 /// A unit's name; None if it is null.
 fn unit(call: &Call<'_>, index: usize, kind: Kind) -> Result<Option<Unit>> {
     let operand = call.argument(index)?;
@@ -102,12 +98,11 @@ fn unit(call: &Call<'_>, index: usize, kind: Kind) -> Result<Option<Unit>> {
         return Ok(None);
     }
     let Some(name) = operand.text() else {
-        let message = format!("{} requires 'unit' to be a string, but got {}", call.name, operand.type_name());
-        return fail(kind, message);
+        bail!(kind, "{} requires 'unit' to be a string, but got {}", call.name, operand.type_name())
     };
     match UNITS.iter().find(|(known, _)| *known == name) {
         Some((_, unit)) => Ok(Some(*unit)),
-        None => fail(Kind::FailedToParse, format!("{}: unknown time unit value: {name}", call.name)),
+        None => bail!(Kind::FailedToParse, "{}: unknown time unit value: {name}", call.name),
     }
 }
 
@@ -121,8 +116,7 @@ fn start_of_week(call: &Call<'_>, index: usize) -> Result<Option<Weekday>> {
         return Ok(None);
     }
     let Some(name) = operand.text() else {
-        let message = format!("{} requires 'startOfWeek' to be a string, but got {}", call.name, operand.type_name());
-        return fail(Kind::Location(5439015), message);
+        bail!(5439015, "{} requires 'startOfWeek' to be a string, but got {}", call.name, operand.type_name())
     };
     Ok(Some(match name.to_ascii_lowercase().as_str() {
         "mon" | "monday" => Weekday::Monday,
@@ -132,10 +126,7 @@ fn start_of_week(call: &Call<'_>, index: usize) -> Result<Option<Weekday>> {
         "fri" | "friday" => Weekday::Friday,
         "sat" | "saturday" => Weekday::Saturday,
         "sun" | "sunday" => Weekday::Sunday,
-        _ => {
-            let message = format!("{}: unknown day of week value: {name}", call.name);
-            return fail(Kind::Location(5439016), message);
-        }
+        _ => bail!(5439016, "{}: unknown day of week value: {name}", call.name),
     }))
 }
 
@@ -154,13 +145,9 @@ fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
     }
     let Some(millis) = millis_of(&start) else { return Err(no_date(call, &start)) };
     let Some(count) = amount.number().and_then(|number| number.as_i64()) else {
-        let message = format!("{} expects integer amount of time units", call.name);
-        return fail(Kind::Location(5166405), message);
+        bail!(5166405, "{} expects integer amount of time units", call.name)
     };
-    let invalid = || {
-        let message = format!("invalid {} 'amount' parameter value: {count} {unit_name}", call.name);
-        Error::new(Kind::Location(6045000), message)
-    };
+    let invalid = || error!(6045000, "invalid {} 'amount' parameter value: {count} {unit_name}", call.name);
     let amount = count.checked_mul(sign).ok_or_else(invalid)?;
     let span = |amount: i64| match unit {
         Unit::Year => Span::new().try_years(amount),
@@ -186,8 +173,7 @@ fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
 }
 
 fn no_date(call: &Call<'_>, found: &Operand<'_>) -> Error {
-    let message = format!("{} requires startDate to be convertible to a date, found {}", call.name, found.type_name());
-    Error::new(Kind::Location(5166403), message)
+    error!(5166403, "{} requires startDate to be convertible to a date, found {}", call.name, found.type_name())
 }
 
 /// Whole days since 1970.
@@ -219,7 +205,7 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
     let millis = |operand: &Operand<'_>, name: &str| {
         millis_of(operand).ok_or_else(|| {
             let found = operand.type_name();
-            Error::new(Kind::Location(5166307), format!("$dateDiff requires '{name}' to be a date, but got {found}"))
+            error!(5166307, "$dateDiff requires '{name}' to be a date, but got {found}")
         })
     };
     let (start, end) = (millis(&start, "startDate")?, millis(&end, "endDate")?);
@@ -227,8 +213,7 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
         // Hours are counted where the clocks' hours begin.
         let offset = if unit == Unit::Hour { offset_millis(start, &zone)? } else { 0 };
         let number = |millis: i64| (i128::from(millis) + i128::from(offset)).div_euclid(i128::from(unit.millis()));
-        i64::try_from(number(end) - number(start))
-            .map_err(|_| Error::new(Kind::Location(5166308), "$dateDiff overflowed"))
+        i64::try_from(number(end) - number(start)).map_err(|_| error!(5166308, "$dateDiff overflowed"))
     };
     let count = match unit {
         Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond => passed(unit)?,
@@ -261,19 +246,14 @@ fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
     }
     let size = if call.given(2) {
         let Some(size) = size.number().and_then(|number| number.as_i64()) else {
-            let message = format!(
+            bail!(
+                5439017,
                 "$dateTrunc requires 'binSize' to be a 64-bit integer, but got value '{}' of type {}",
                 size.shown(),
                 size.type_name()
-            );
-            return fail(Kind::Location(5439017), message);
+            )
         };
-        if size <= 0 {
-            return fail(
-                Kind::Location(5439018),
-                format!("$dateTrunc requires 'binSize' to be greater than 0, but got value {size}"),
-            );
-        }
+        ensure!(size > 0, 5439018, "$dateTrunc requires 'binSize' to be greater than 0, but got value {size}");
         size
     } else {
         1
@@ -289,13 +269,12 @@ fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
 }
 
 fn not_truncatable(found: &Operand<'_>) -> Error {
-    let message = format!("$dateTrunc requires 'date' to be a date, but got {}", found.type_name());
-    Error::new(Kind::Location(5439012), message)
+    error!(5439012, "$dateTrunc requires 'date' to be a date, but got {}", found.type_name())
 }
 
 /// Bins are counted from the start of the year 2000.
 fn truncated(millis: i64, unit: Unit, size: i64, zone: &TimeZone, first_day: Weekday) -> Result<i64> {
-    let overflow = || Error::new(Kind::Location(5439003), "$dateTrunc overflowed");
+    let overflow = || error!(5439003, "$dateTrunc overflowed");
     let floor = |number: i64, reference: i64| {
         let distance = number - reference;
         (distance.div_euclid(size)).checked_mul(size).and_then(|bins| bins.checked_add(reference)).ok_or_else(overflow)

@@ -3,7 +3,7 @@
 use super::date::{self, local, millis_at, offset_millis, utc, week};
 use super::node::Call;
 use super::parse::{Arguments, Operator, Parameter, Refusal};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, error};
 use crate::query::operand::Operand;
 use jiff::civil::{Date, DateTime, ISOWeekDate, Weekday};
 use jiff::fmt::strtime::BrokenDownTime;
@@ -74,12 +74,12 @@ fn to_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let date = call.argument(0)?;
     let format = call.argument(1)?;
     if call.given(1) && !format.is_nullish() && format.text().is_none() {
-        let message = format!(
+        bail!(
+            18533,
             "$dateToString requires that 'format' be a string, found: {} with value {}",
             format.type_name(),
             format.shown()
         );
-        return fail(Kind::Location(18533), message);
     }
     let zone = date::zone(call, 2, Kind::Location(40517))?;
     let Some(zone) = zone else { return Ok(Operand::NULL) };
@@ -105,14 +105,9 @@ fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
         }
         let year = |year: i16| match year {
             0..=9999 => Ok(year),
-            _ => fail(
-                Kind::Location(18537),
-                format!("$dateToString is only defined on year 0-9999, tried to use year {year}"),
-            ),
+            _ => bail!(18537, "$dateToString is only defined on year 0-9999, tried to use year {year}"),
         };
-        let Some(specifier) = characters.next() else {
-            return fail(Kind::Location(18535), "Unmatched '%' at end of format string");
-        };
+        let Some(specifier) = characters.next() else { bail!(18535, "Unmatched '%' at end of format string") };
         let written = match specifier {
             '%' => write!(text, "%"),
             'Y' => write!(text, "{:04}", year(shown.year())?),
@@ -139,9 +134,7 @@ fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
                     write!(text, "{sign}{:02}{:02}", minutes.abs() / 60, minutes.abs() % 60)
                 }
             }
-            other => {
-                return fail(Kind::Location(18536), format!("Invalid format character '%{other}' in format string"));
-            }
+            other => bail!(18536, "Invalid format character '%{other}' in format string"),
         };
         debug_assert!(written.is_ok());
     }
@@ -152,12 +145,12 @@ fn from_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let text = call.argument(0)?;
     let format = call.argument(1)?;
     if call.given(1) && !format.is_nullish() && format.text().is_none() {
-        let message = format!(
+        bail!(
+            40684,
             "$dateFromString requires that 'format' be a string, found: {} with value {}",
             format.type_name(),
             format.shown()
         );
-        return fail(Kind::Location(40684), message);
     }
     let zone = date::zone(call, 2, Kind::Location(40517))?;
     if text.is_nullish() {
@@ -339,7 +332,7 @@ struct Read {
 
 /// Reads a date by a format.
 fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Result<i64> {
-    let error = |why: &str| Error::new(Kind::ConversionFailure, format!("Error parsing date string '{text}'; {why}"));
+    let error = |why: &str| error!(Kind::ConversionFailure, "Error parsing date string '{text}'; {why}");
     let mut read = Read::default();
     let mut rest = text;
     let mut characters = format.chars();
@@ -348,9 +341,7 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Re
             rest = rest.strip_prefix(character).ok_or_else(|| error("Format literal not found"))?;
             continue;
         }
-        let Some(specifier) = characters.next() else {
-            return fail(Kind::Location(18535), "Unmatched '%' at end of format string");
-        };
+        let Some(specifier) = characters.next() else { bail!(18535, "Unmatched '%' at end of format string") };
         let before = rest;
         let mut number = |width: usize| {
             let digits = before.bytes().take(width).take_while(u8::is_ascii_digit).count();
@@ -404,9 +395,7 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Re
                 });
                 rest = behind;
             }
-            other => {
-                return fail(Kind::Location(18536), format!("Invalid format character '%{other}' in format string"));
-            }
+            other => bail!(18536, "Invalid format character '%{other}' in format string"),
         }
     }
     if !rest.is_empty() {

@@ -3,7 +3,7 @@
 use super::node::Call;
 use super::node::Node;
 use super::parse::{Arguments, Operator, Parser};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, ensure};
 use crate::query::operand::Operand;
 use crate::values::document::ext_json;
 use crate::values::document::number::Number;
@@ -17,10 +17,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::exactly("$bsonSize", 1, bson_size),
 ];
 
-fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T> {
-    Err(Error::new(kind, message))
-}
-
 fn found(json: &Json) -> &'static str {
     ext_json::from_json(json).map_or("object", |value| value.type_name())
 }
@@ -30,18 +26,17 @@ fn constant_name(operator: &str, parser: &mut Parser<'_>, json: &Json, not_const
     if let Json::String(name) = json
         && name.starts_with('$')
     {
-        let message = format!(
+        bail!(
+            5654600,
             "A field path reference which is not allowed in this context. Did you mean {{$literal: '{name}'}}?"
         );
-        return fail(Kind::Location(5654600), message);
     }
     match parser.node(json)? {
         node @ Node::Constant(Value::String(_)) => Ok(node),
-        Node::Constant(other) => fail(
-            Kind::Location(5654602),
-            format!("{operator} requires 'field' to evaluate to type String, but got {}", other.type_name()),
-        ),
-        _ => fail(not_constant, format!("{operator} requires 'field' to evaluate to a constant")),
+        Node::Constant(other) => {
+            bail!(5654602, "{operator} requires 'field' to evaluate to type String, but got {}", other.type_name())
+        }
+        _ => bail!(not_constant, "{operator} requires 'field' to evaluate to a constant"),
     }
 }
 
@@ -51,14 +46,10 @@ fn parse_get(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     let (field, input) = match argument {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
             if let Some(unknown) = fields.keys().find(|name| !["field", "input"].contains(&name.as_str())) {
-                return fail(Kind::Location(3041701), format!("$getField found an unknown argument: {unknown}"));
+                bail!(3041701, "$getField found an unknown argument: {unknown}");
             }
-            let Some(field) = fields.get("field") else {
-                return fail(Kind::Location(3041702), "$getField requires 'field' to be specified");
-            };
-            let Some(input) = fields.get("input") else {
-                return fail(Kind::Location(3041703), "$getField requires 'input' to be specified");
-            };
+            let Some(field) = fields.get("field") else { bail!(3041702, "$getField requires 'field' to be specified") };
+            let Some(input) = fields.get("input") else { bail!(3041703, "$getField requires 'input' to be specified") };
             (field, input)
         }
         field => (field, &current),
@@ -66,17 +57,16 @@ fn parse_get(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     if let Json::String(name) = field
         && name.starts_with('$')
     {
-        let message = format!(
+        bail!(
+            5654600,
             "A field path reference which is not allowed in this context. Did you mean {{$literal: '{name}'}}?"
         );
-        return fail(Kind::Location(5654600), message);
     }
     let name = parser.node(field)?;
     if let Node::Constant(value) = &name
         && !matches!(value, Value::String(_))
     {
-        let message = format!("$getField requires 'field' to evaluate to type String, but got {}", value.type_name());
-        return fail(Kind::Location(5654602), message);
+        bail!(5654602, "$getField requires 'field' to evaluate to type String, but got {}", value.type_name());
     }
     Ok(vec![name, parser.node(input)?])
 }
@@ -84,8 +74,7 @@ fn parse_get(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
 fn get<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let name = call.argument(0)?;
     let Some(name) = name.text() else {
-        let message = format!("$getField requires 'field' to evaluate to type String, but got {}", name.type_name());
-        return fail(Kind::Location(3041704), message);
+        bail!(3041704, "$getField requires 'field' to evaluate to type String, but got {}", name.type_name())
     };
     let input = call.argument(1)?;
     if input.is_nullish() {
@@ -98,23 +87,18 @@ fn get<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 fn parse_set(parser: &mut Parser<'_>, argument: &Json, operator: &str) -> Result<Vec<Node>> {
     let sets_value = operator == "$setField";
     let Json::Object(fields) = argument else {
-        let message = format!("{operator} only supports an object as its argument, found: {}", found(argument));
-        return fail(Kind::Location(4161100), message);
+        bail!(4161100, "{operator} only supports an object as its argument, found: {}", found(argument))
     };
     let names: &[&str] = if sets_value { &["field", "input", "value"] } else { &["field", "input"] };
     if let Some(unknown) = fields.keys().find(|name| !names.contains(&name.as_str())) {
-        return fail(Kind::Location(4161101), format!("{operator} found an unknown argument: {unknown}"));
+        bail!(4161101, "{operator} found an unknown argument: {unknown}");
     }
-    let Some(field) = fields.get("field") else {
-        return fail(Kind::Location(4161102), format!("{operator} requires 'field' to be specified"));
-    };
-    let Some(input) = fields.get("input") else {
-        return fail(Kind::Location(4161109), format!("{operator} requires 'input' to be specified"));
-    };
+    let Some(field) = fields.get("field") else { bail!(4161102, "{operator} requires 'field' to be specified") };
+    let Some(input) = fields.get("input") else { bail!(4161109, "{operator} requires 'input' to be specified") };
     let value = match (fields.get("value"), sets_value) {
         (Some(value), _) => parser.node(value)?,
         (None, false) => Node::Absent,
-        (None, true) => return fail(Kind::Location(4161103), "$setField requires 'value' to be specified"),
+        (None, true) => bail!(4161103, "$setField requires 'value' to be specified"),
     };
     Ok(vec![constant_name(operator, parser, field, Kind::Location(4161106))?, parser.node(input)?, value])
 }
@@ -128,8 +112,7 @@ fn set(call: &Call<'_>) -> Result<Operand<'static>> {
     }
     let type_name = input.type_name();
     let Some(fields) = input.into_fields() else {
-        let message = format!("{} requires 'input' to evaluate to type Object, found: {type_name}", call.name);
-        return fail(Kind::Location(4161105), message);
+        bail!(4161105, "{} requires 'input' to evaluate to type Object, found: {type_name}", call.name)
     };
     let mut fields: Vec<(String, Value)> = fields.into_iter().map(|(name, value)| (name, value.into_value())).collect();
     match call.argument(2)?.into_option() {
@@ -148,10 +131,7 @@ fn bson_size(call: &Call<'_>) -> Result<Operand<'static>> {
     if document.is_nullish() {
         return Ok(Operand::NULL);
     }
-    if !document.is_object() {
-        let message = format!("$bsonSize requires a document input, found: {}", document.type_name());
-        return fail(Kind::Location(31393), message);
-    }
+    ensure!(document.is_object(), 31393, "$bsonSize requires a document input, found: {}", document.type_name());
     Ok(Operand::int(value_size(&document.into_value()) as i64))
 }
 

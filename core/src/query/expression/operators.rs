@@ -5,7 +5,7 @@ use super::{
     accumulator, arithmetic, array, bits, boolean, convert, date, date_arithmetic, date_format, object, percentile,
     regex, set, string, trigonometry, variable,
 };
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, error};
 
 /// Every table.
 const TABLES: &[&[Operator]] = &[
@@ -64,7 +64,7 @@ fn unknown(name: &str) -> Error {
     if NOT_SUPPORTED.contains(&name) {
         return Error::new(Kind::NotImplemented, format!("the expression {name} is not supported"));
     }
-    Error::new(Kind::InvalidPipelineOperator, format!("Unrecognized expression '{name}'"))
+    error!(Kind::InvalidPipelineOperator, "Unrecognized expression '{name}'")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! The parser is given the operators, as these parse their own arguments with it.
 
 use super::node::{Call, Function, Node, Scope, Variable};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::operand::Operand;
 use crate::values::document::ext_json;
@@ -67,11 +67,11 @@ pub(super) struct Refusal {
 impl Refusal {
     pub fn no_object(&self, operator: &str, found: &Json) -> Error {
         let found = ext_json::from_json(found).map_or("object", |value| value.type_name());
-        Error::new(self.object, format!("{operator} only supports an object as its argument, found: {found}"))
+        error!(self.object, "{operator} only supports an object as its argument, found: {found}")
     }
 
     pub fn unknown(&self, operator: &str, name: &str) -> Error {
-        Error::new(self.name, format!("Unrecognized argument to {operator}: {name}"))
+        error!(self.name, "Unrecognized argument to {operator}: {name}")
     }
 }
 
@@ -134,9 +134,7 @@ impl Parser<'_> {
     /// Parses any expression.
     pub fn node(&mut self, json: &Json) -> Result<Node> {
         self.level += 1;
-        if self.level > MAX_LEVELS {
-            return Err(Error::new(Kind::Overflow, "the expression is nested too deeply"));
-        }
+        ensure!(self.level <= MAX_LEVELS, Kind::Overflow, "the expression is nested too deeply");
         let node = match json {
             Json::String(text) => self.text(text),
             Json::Array(items) => {
@@ -176,9 +174,7 @@ impl Parser<'_> {
         match (text.strip_prefix("$$"), text.strip_prefix('$')) {
             (Some(variable), _) => self.variable(variable),
             (None, Some(path)) => {
-                if path.is_empty() {
-                    return Err(Error::new(Kind::Location(16872), "'$' by itself is not a valid FieldPath"));
-                }
+                ensure!(!path.is_empty(), 16872, "'$' by itself is not a valid FieldPath");
                 path::check_field_path(path)?;
                 Ok(Node::Path(self.current(), path.to_owned()))
             }
@@ -199,9 +195,7 @@ impl Parser<'_> {
     fn variable(&mut self, text: &str) -> Result<Node> {
         let (name, path) = path::split(text);
         let path = path.unwrap_or_default();
-        if name.is_empty() {
-            return Err(Error::new(Kind::FailedToParse, "empty variable names are not allowed"));
-        }
+        ensure!(!name.is_empty(), Kind::FailedToParse, "empty variable names are not allowed");
         if !path.is_empty() || text.ends_with('.') {
             path::check_field_path(path)?;
         }
@@ -214,12 +208,10 @@ impl Parser<'_> {
             "REMOVE" => return Ok(Node::Path(Variable::Remove, path)),
             "NOW" => match self.environment.now() {
                 Some(now) => Value::Date(now),
-                None => {
-                    return Err(Error::new(Kind::Location(51144), "Builtin variable '$$NOW' is not available"));
-                }
+                None => bail!(51144, "Builtin variable '$$NOW' is not available"),
             },
             "CLUSTER_TIME" | "USER_ROLES" | "SEARCH_META" => {
-                return Err(Error::new(Kind::NotImplemented, format!("the variable $${name} is not supported")));
+                bail!(Kind::NotImplemented, "the variable $${name} is not supported")
             }
             _ => {
                 if !name.starts_with(|c: char| c.is_ascii_uppercase()) {
@@ -227,10 +219,7 @@ impl Parser<'_> {
                 }
                 match self.environment.variable(name) {
                     Some(value) => value.clone(),
-                    None => {
-                        let message = format!("Use of undefined variable: {name}");
-                        return Err(Error::new(Kind::Location(17276), message));
-                    }
+                    None => bail!(17276, "Use of undefined variable: {name}"),
                 }
             }
         };
@@ -247,20 +236,16 @@ impl Parser<'_> {
         }
         if let Some(name) = fields.keys().find(|name| name.starts_with('$')) {
             if fields.len() != 1 {
-                let message = format!("an expression specification must contain exactly one field, found {json}");
-                return Err(Error::new(Kind::Location(15983), message));
+                bail!(15983, "an expression specification must contain exactly one field, found {json}");
             }
             return self.call((self.operators)(name)?, &fields[name]);
         }
         let mut nodes = Vec::with_capacity(fields.len());
         for (name, json) in fields {
             if name.contains('.') {
-                let message = "FieldPath field names may not contain '.'. Consider using $getField or $setField.";
-                return Err(Error::new(Kind::Location(16412), message));
+                bail!(16412, "FieldPath field names may not contain '.'. Consider using $getField or $setField.");
             }
-            if name.is_empty() {
-                return Err(Error::new(Kind::Location(15998), "FieldPath field names may not be empty strings."));
-            }
+            ensure!(!name.is_empty(), 15998, "FieldPath field names may not be empty strings.");
             nodes.push((name.clone(), self.node(json)?));
         }
         let constant = nodes.iter().all(|(_, node)| matches!(node, Node::Constant(_)));
@@ -301,9 +286,7 @@ impl Parser<'_> {
                         (Some(json), _) => self.node(json)?,
                         (None, None) => Node::Absent,
                         (None, Some(kind)) => {
-                            let message =
-                                format!("Missing '{}' parameter to {}", parameter.name, operator.function.name);
-                            return Err(Error::new(kind, message));
+                            bail!(kind, "Missing '{}' parameter to {}", parameter.name, operator.function.name)
                         }
                     });
                 }
@@ -352,25 +335,15 @@ pub(super) fn check_count(name: &str, count: usize, least: usize, most: usize) -
     if (least..=most).contains(&count) {
         return Ok(());
     }
-    if least == most {
-        return Err(Error::new(
-            Kind::Location(16020),
-            format!("Expression {name} takes exactly {least} arguments. {count} were passed in."),
-        ));
-    }
+    ensure!(least != most, 16020, "Expression {name} takes exactly {least} arguments. {count} were passed in.");
     let at_most = if most == usize::MAX { String::new() } else { format!(", and at most {most}") };
-    Err(Error::new(
-        Kind::Location(28667),
-        format!("Expression {name} takes at least {least} arguments{at_most}, but {count} were passed in."),
-    ))
+    bail!(28667, "Expression {name} takes at least {least} arguments{at_most}, but {count} were passed in.")
 }
 
 /// Checks the name of a variable that a user binds.
 pub(crate) fn check_variable_name(name: &str) -> Result<()> {
-    let error = |why: &str| Err(Error::new(Kind::FailedToParse, format!("'{name}' {why}")));
-    let Some(first) = name.chars().next() else {
-        return Err(Error::new(Kind::FailedToParse, "empty variable names are not allowed"));
-    };
+    let error = |why: &str| bail!(Kind::FailedToParse, "'{name}' {why}");
+    let Some(first) = name.chars().next() else { bail!(Kind::FailedToParse, "empty variable names are not allowed") };
     if name == "CURRENT" {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use super::node::Call;
 use super::parse::{Arguments, Operator, Parameter, Refusal};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, error};
 use crate::query::operand::Operand;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
@@ -54,10 +54,7 @@ impl Method {
         match method.text() {
             Some("approximate" | "discrete") => Ok(Method::Discrete),
             Some("continuous") => Ok(Method::Continuous),
-            _ => {
-                let message = "a percentile's 'method' must be 'approximate', 'discrete' or 'continuous'";
-                Err(Error::new(Kind::BadValue, message))
-            }
+            _ => bail!(Kind::BadValue, "a percentile's 'method' must be 'approximate', 'discrete' or 'continuous'"),
         }
     }
 
@@ -80,7 +77,7 @@ impl Method {
 
 /// The parts that are asked for, each from 0 to 1.
 fn wanted(call: &Call<'_>) -> Result<Vec<f64>> {
-    let refuse = |kind| Error::new(kind, "The $percentile 'p' field must be an array of numbers from 0.0 to 1.0");
+    let refuse = |kind| error!(kind, "The $percentile 'p' field must be an array of numbers from 0.0 to 1.0");
     let items = call.argument(WHICH)?.into_items().filter(|items| !items.is_empty());
     let part = |item: &Operand<'_>| {
         let p = item.number().ok_or_else(|| refuse(Kind::Location(7750302)))?.to_f64();

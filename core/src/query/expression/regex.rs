@@ -2,7 +2,7 @@
 
 use super::node::Call;
 use super::parse::{Arguments, Operator, Parameter, Refusal};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::operand::Operand;
 use crate::query::regex::Pattern;
 use crate::values::document::number::Number;
@@ -35,44 +35,37 @@ thread_local! {
     static LAST: RefCell<Option<(String, String, Pattern)>> = const { RefCell::new(None) };
 }
 
-fn fail<T>(kind: Kind, message: String) -> Result<T> {
-    Err(Error::new(kind, message))
-}
-
 fn searched(call: &Call<'_>, none: Value, search: fn(&Pattern, &str) -> Result<Value>) -> Result<Operand<'static>> {
     let (input, regex, options) = (call.argument(0)?, call.argument(1)?, call.argument(2)?);
     if !input.is_nullish() && input.text().is_none() {
-        return fail(Kind::Location(51104), format!("{} needs 'input' to be of type string", call.name));
+        bail!(51104, "{} needs 'input' to be of type string", call.name);
     }
     let given = match options.text() {
         Some(text) => Some(text),
         None if options.is_nullish() => None,
-        None => return fail(Kind::Location(51106), format!("{} needs 'options' to be of type string", call.name)),
+        None => bail!(51106, "{} needs 'options' to be of type string", call.name),
     };
     let (source, options) = match regex.clone().into_value() {
         Value::String(source) => (source, given.unwrap_or_default().to_owned()),
         Value::Regex(_, own) if !own.is_empty() && given.is_some() => {
-            let message = format!("{}: found regex option(s) specified in both 'regex' and 'option' fields", call.name);
-            return fail(Kind::Location(51107), message);
+            bail!(51107, "{}: found regex option(s) specified in both 'regex' and 'option' fields", call.name)
         }
         Value::Regex(source, own) => (source, given.map_or(own, str::to_owned)),
         Value::Null | Value::Undefined => return Ok(Operand::Made(none)),
-        _ => return fail(Kind::Location(51105), format!("{} needs 'regex' to be of type string or regex", call.name)),
+        _ => bail!(51105, "{} needs 'regex' to be of type string or regex", call.name),
     };
     for (text, kind, what) in [
         (&source, Kind::Location(51109), "regular expression"),
         (&options, Kind::Location(51110), "regular expression options"),
     ] {
-        if text.contains('\0') {
-            return fail(kind, format!("{}: {what} cannot contain an embedded null byte", call.name));
-        }
+        ensure!(!text.contains('\0'), kind, "{}: {what} cannot contain an embedded null byte", call.name);
     }
     LAST.with_borrow_mut(|last| {
         let known = last.as_ref().is_some_and(|(s, o, _)| *s == source && *o == options);
         if !known {
             let pattern = Pattern::new(&source, &options).map_err(|error| match error.kind {
                 Kind::Location(51091) => {
-                    Error::new(Kind::Location(51111), format!("Invalid Regex in {}: {}", call.name, error.message))
+                    error!(51111, "Invalid Regex in {}: {}", call.name, error.message)
                 }
                 _ => error,
             })?;

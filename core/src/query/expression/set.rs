@@ -2,7 +2,7 @@
 
 use super::node::Call;
 use super::parse::Operator;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, ensure};
 use crate::query::operand::Operand;
 use crate::values::document::value::Value;
 
@@ -17,7 +17,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 fn no_array<T>(kind: Kind, name: &str, which: &str, found: &Operand<'_>) -> Result<T> {
-    Err(Error::new(kind, format!("{which} of {name} must be arrays. One argument is of type: {}", found.type_name())))
+    bail!(kind, "{which} of {name} must be arrays. One argument is of type: {}", found.type_name())
 }
 
 /// The elements, sorted, each once.
@@ -33,10 +33,7 @@ fn contains(call: &Call<'_>, set: &[Value], value: &Value) -> bool {
 }
 
 fn equals(call: &Call<'_>) -> Result<Operand<'static>> {
-    if call.len() < 2 {
-        let message = format!("$setEquals needs at least two arguments had: {}", call.len());
-        return Err(Error::new(Kind::Location(17045), message));
-    }
+    ensure!(call.len() >= 2, 17045, "$setEquals needs at least two arguments had: {}", call.len());
     let mut first: Option<Vec<Value>> = None;
     let mut equal = true;
     for argument in call.arguments() {
@@ -128,7 +125,7 @@ fn elements(call: &Call<'_>, no_array: Kind, all: bool) -> Result<Operand<'stati
     let array = call.argument(0)?;
     let type_name = array.type_name();
     let Some(items) = array.into_items() else {
-        return Err(Error::new(no_array, format!("{}'s argument must be an array, but is {type_name}", call.name)));
+        bail!(no_array, "{}'s argument must be an array, but is {type_name}", call.name)
     };
     let mut truths = items.iter().map(Operand::is_true);
     Ok(Operand::bool(if all { truths.all(|truth| truth) } else { truths.any(|truth| truth) }))

@@ -5,7 +5,7 @@ use super::convert;
 use super::node::Call;
 use super::parse::{Arguments, Operator, Parameter, Refusal};
 use crate::budget;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::operand::Operand;
 use crate::values::document::value::Value;
 use memchr::memmem;
@@ -54,10 +54,6 @@ const WHITESPACE: &[char] = &[
     '\u{2002}', '\u{2003}', '\u{2004}', '\u{2005}', '\u{2006}', '\u{2007}', '\u{2008}', '\u{2009}', '\u{200A}',
 ];
 
-fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T> {
-    Err(Error::new(kind, message))
-}
-
 /// The text of a value that older operators take for a string; null and missing are the empty one.
 fn coerced(operand: &Operand<'_>) -> Result<String> {
     if operand.is_nullish() {
@@ -69,7 +65,7 @@ fn coerced(operand: &Operand<'_>) -> Result<String> {
     match operand.clone().into_value() {
         Value::Symbol(text) | Value::Code(text) => Ok(text),
         value @ (Value::Number(_) | Value::Date(_) | Value::Timestamp(..)) => Ok(convert::text_of(&value)),
-        other => fail(Kind::Location(16007), format!("can't convert from BSON type {} to String", other.type_name())),
+        other => bail!(16007, "can't convert from BSON type {} to String", other.type_name()),
     }
 }
 
@@ -88,10 +84,7 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
                 null = true;
                 break;
             }
-            None => {
-                let message = format!("$concat only supports strings, not {}", operand.type_name());
-                return fail(Kind::Location(16702), message);
-            }
+            None => bail!(16702, "$concat only supports strings, not {}", operand.type_name()),
         }
     }
     Ok(if null { Operand::NULL } else { Operand::string(all) })
@@ -102,32 +95,23 @@ fn substring_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
     let text = coerced(&text)?;
     let whole = |operand: &Operand<'_>, kind: Kind, what: &str| match operand.number() {
         Some(number) => Ok(number.as_i64().unwrap_or_else(|| number.to_f64() as i64)),
-        None => {
-            fail(kind, format!("{}:  {what} must be a numeric type (is BSON type {})", call.name, operand.type_name()))
-        }
+        None => bail!(kind, "{}:  {what} must be a numeric type (is BSON type {})", call.name, operand.type_name()),
     };
     let start = whole(&start, Kind::Location(16034), "starting index")?;
     let length = whole(&length, Kind::Location(16035), "length")?;
     let Ok(start) = usize::try_from(start) else {
-        return fail(
-            Kind::Location(50752),
-            format!("{}:  starting index must be non-negative (got: {start})", call.name),
-        );
+        bail!(50752, "{}:  starting index must be non-negative (got: {start})", call.name)
     };
     if start >= text.len() {
         return Ok(Operand::string(""));
     }
     let end = usize::try_from(length).map_or(text.len(), |length| start.saturating_add(length).min(text.len()));
     if !text.is_char_boundary(start) {
-        let message = format!("{}:  Invalid range, starting index is a UTF-8 continuation byte.", call.name);
-        return fail(Kind::Location(28656), message);
+        bail!(28656, "{}:  Invalid range, starting index is a UTF-8 continuation byte.", call.name);
     }
     match text.get(start..end) {
         Some(part) => Ok(Operand::string(part)),
-        None => fail(
-            Kind::Location(28657),
-            format!("{}:  Invalid range, ending index is in the middle of a UTF-8 character.", call.name),
-        ),
+        None => bail!(28657, "{}:  Invalid range, ending index is in the middle of a UTF-8 character.", call.name),
     }
 }
 
@@ -136,16 +120,12 @@ fn substring_points(call: &Call<'_>) -> Result<Operand<'static>> {
     let index = |position: usize, what: &str, kinds: [Kind; 3]| -> Result<usize> {
         let operand = call.argument(position)?;
         if operand.number().is_none() {
-            let message = format!("$substrCP: {what} must be a numeric type (is BSON type {})", operand.type_name());
-            return fail(kinds[0], message);
+            bail!(kinds[0], "$substrCP: {what} must be a numeric type (is BSON type {})", operand.type_name());
         }
         let Some(value) = int32(&operand) else {
-            let message =
-                format!("$substrCP: {what} cannot be represented as a 32-bit integral value: {}", operand.shown());
-            return fail(kinds[1], message);
+            bail!(kinds[1], "$substrCP: {what} cannot be represented as a 32-bit integral value: {}", operand.shown())
         };
-        usize::try_from(value)
-            .map_err(|_| Error::new(kinds[2], format!("$substrCP: {what} must be a nonnegative integer.")))
+        usize::try_from(value).map_err(|_| error!(kinds[2], "$substrCP: {what} must be a nonnegative integer."))
     };
     let start = index(1, "starting index", [Kind::Location(34450), Kind::Location(34451), Kind::Location(34455)])?;
     let length = index(2, "length", [Kind::Location(34452), Kind::Location(34453), Kind::Location(34454)])?;
@@ -156,7 +136,7 @@ fn length(call: &Call<'_>, kind: Kind, measure: fn(&str) -> usize) -> Result<Ope
     let operand = call.argument(0)?;
     match operand.text() {
         Some(text) => Ok(Operand::int(measure(text) as i64)),
-        None => fail(kind, format!("{} requires a string argument, found: {}", call.name, operand.type_name())),
+        None => bail!(kind, "{} requires a string argument, found: {}", call.name, operand.type_name()),
     }
 }
 
@@ -166,22 +146,20 @@ fn split(call: &Call<'_>) -> Result<Operand<'static>> {
         return Ok(Operand::NULL);
     }
     let Some(text) = text.text() else {
-        let message = format!(
+        bail!(
+            40085,
             "$split requires an expression that evaluates to a string as a first argument, found: {}",
             text.type_name()
-        );
-        return fail(Kind::Location(40085), message);
+        )
     };
     let Some(separator) = separator.text() else {
-        let message = format!(
+        bail!(
+            40086,
             "$split requires an expression that evaluates to a string as a second argument, found: {}",
             separator.type_name()
-        );
-        return fail(Kind::Location(40086), message);
+        )
     };
-    if separator.is_empty() {
-        return fail(Kind::Location(40087), "$split requires a non-empty separator");
-    }
+    ensure!(!separator.is_empty(), 40087, "$split requires a non-empty separator");
     let part = |part: &str| {
         budget::bytes(part.len());
         Value::String(part.to_owned())
@@ -195,13 +173,13 @@ fn trim(call: &Call<'_>, left: bool, right: bool) -> Result<Operand<'static>> {
         return Ok(Operand::NULL);
     }
     let Some(mut text) = input.text() else {
-        let message = format!(
+        bail!(
+            50699,
             "{} requires its input to be a string, got {} (of type {}) instead.",
             call.name,
             input.shown(),
             input.type_name()
-        );
-        return fail(Kind::Location(50699), message);
+        )
     };
     let mut characters = WHITESPACE.to_vec();
     if call.given(1) {
@@ -210,13 +188,13 @@ fn trim(call: &Call<'_>, left: bool, right: bool) -> Result<Operand<'static>> {
             return Ok(Operand::NULL);
         }
         let Some(given) = given.text() else {
-            let message = format!(
+            bail!(
+                50700,
                 "{} requires 'chars' to be a string, got {} (of type {}) instead.",
                 call.name,
                 given.shown(),
                 given.type_name()
-            );
-            return fail(Kind::Location(50700), message);
+            )
         };
         characters = given.chars().collect();
     }
@@ -241,9 +219,7 @@ fn search_texts<'s>(call: &Call<'s>, kinds: [Kind; 2]) -> Result<Option<(Operand
     let wanted = call.argument(1)?;
     for (operand, kind, which) in [(&text, kinds[0], "first"), (&wanted, kinds[1], "second")] {
         if operand.text().is_none() {
-            let message =
-                format!("{} requires a string as the {which} argument, found: {}", call.name, operand.type_name());
-            return fail(kind, message);
+            bail!(kind, "{} requires a string as the {which} argument, found: {}", call.name, operand.type_name());
         }
     }
     Ok(Some((text, wanted)))
@@ -289,8 +265,7 @@ fn replace(call: &Call<'_>, most: usize) -> Result<Operand<'static>> {
     for (index, (name, kind)) in parts.into_iter().enumerate() {
         let operand = call.argument(index)?;
         if operand.text().is_none() && !operand.is_nullish() {
-            let message = format!("{} requires that '{name}' be a string, found: {}", call.name, operand.shown());
-            return fail(kind, message);
+            bail!(kind, "{} requires that '{name}' be a string, found: {}", call.name, operand.shown());
         }
         texts.push(operand);
     }
@@ -311,9 +286,6 @@ fn binary_size(call: &Call<'_>) -> Result<Operand<'static>> {
     match operand.clone().into_value() {
         Value::String(text) => Ok(Operand::int(text.len() as i64)),
         Value::Binary(_, bytes) => Ok(Operand::int(bytes.len() as i64)),
-        other => fail(
-            Kind::Location(51276),
-            format!("$binarySize requires a string or BinData argument, found: {}", other.type_name()),
-        ),
+        other => bail!(51276, "$binarySize requires a string or BinData argument, found: {}", other.type_name()),
     }
 }

@@ -4,7 +4,7 @@ use super::arithmetic::numeric;
 use super::decimal::{DecimalFunction, PRECISION, ROUNDING, binary, consts, continued, decimal, pi};
 use super::node::Call;
 use super::parse::Operator;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result, bail, error};
 use crate::query::operand::Operand;
 use crate::values::document::number::{self, Decimal, Number, quotient};
 use astro_float_num::BigFloat;
@@ -45,7 +45,7 @@ fn everywhere(call: &Call<'_>, double: fn(f64) -> f64, function: DecimalFunction
 
 fn out_of_range(call: &Call<'_>, number: &Number, range: &str) -> Error {
     let shown = Operand::number_of(number.clone()).shown();
-    Error::new(Kind::Location(50989), format!("cannot apply {} to {shown}, value must be in {range}", call.name))
+    error!(50989, "cannot apply {} to {shown}, value must be in {range}", call.name)
 }
 
 fn finite_only(call: &Call<'_>, double: fn(f64) -> f64, function: DecimalFunction) -> Result<Operand<'static>> {
@@ -80,8 +80,7 @@ fn arctangent_2(call: &Call<'_>) -> Result<Operand<'static>> {
         if y.is_nullish() || x.is_nullish() {
             return Ok(Operand::NULL);
         }
-        let message = format!("$atan2 only supports numeric types, not {} and {}", y.type_name(), x.type_name());
-        return Err(Error::new(Kind::Location(51045), message));
+        bail!(51045, "$atan2 only supports numeric types, not {} and {}", y.type_name(), x.type_name());
     };
     let double = a.to_f64().atan2(b.to_f64());
     if !matches!(a, Number::Decimal(_)) && !matches!(b, Number::Decimal(_)) {

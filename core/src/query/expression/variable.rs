@@ -2,7 +2,7 @@
 
 use super::node::{Call, Node};
 use super::parse::{Arguments, Operator, Parser, check_variable_name};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, error};
 use crate::query::operand::Operand;
 use crate::values::document::ext_json;
 use crate::values::document::value::Value;
@@ -35,11 +35,10 @@ impl<'j> Named<'j> {
     ) -> Result<Named<'j>> {
         let Json::Object(fields) = argument else {
             let found = ext_json::from_json(argument).map_or("object", |value| value.type_name());
-            let message = format!("{operator} only supports an object as its argument, found: {found}");
-            return Err(Error::new(no_object, message));
+            bail!(no_object, "{operator} only supports an object as its argument, found: {found}");
         };
         if let Some(unknown) = fields.keys().find(|name| !names.contains(&name.as_str())) {
-            return Err(Error::new(unknown_name, format!("Unrecognized parameter to {operator}: {unknown}")));
+            bail!(unknown_name, "Unrecognized parameter to {operator}: {unknown}");
         }
         Ok(Named { operator, fields })
     }
@@ -54,7 +53,7 @@ impl<'j> Named<'j> {
         match self.fields.get("as") {
             None => Ok(ELEMENT),
             Some(Json::String(name)) => check_variable_name(name).map(|()| name.as_str()),
-            Some(_) => Err(Error::new(Kind::FailedToParse, "'as' must be the name of a variable")),
+            Some(_) => bail!(Kind::FailedToParse, "'as' must be the name of a variable"),
         }
     }
 }
@@ -64,9 +63,7 @@ fn parse_let(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     let named = Named::of("$let", argument, &["vars", "in"], Kind::Location(16874), Kind::Location(16875))?;
     let variables = named.required("vars", Kind::Location(16876))?;
     let inside = named.required("in", Kind::Location(16877))?;
-    let Json::Object(variables) = variables else {
-        return Err(Error::new(Kind::Location(10065), "invalid parameter: expected an object (vars)"));
-    };
+    let Json::Object(variables) = variables else { bail!(10065, "invalid parameter: expected an object (vars)") };
     let mut nodes = Vec::with_capacity(variables.len() + 1);
     for (name, json) in variables {
         check_variable_name(name)?;
@@ -97,8 +94,7 @@ fn map<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
         return Ok(Operand::NULL);
     }
     let Some(items) = input.clone().into_items() else {
-        let message = format!("input to $map must be an array not {}", input.type_name());
-        return Err(Error::new(Kind::Location(16883), message));
+        bail!(16883, "input to $map must be an array not {}", input.type_name())
     };
     let mapped =
         items.into_iter().map(|item| call.scope.with(item, |scope| Ok(call.argument_in(1, scope)?.into_value())));
@@ -129,16 +125,15 @@ fn filter<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     } else {
         let number = limit.number().and_then(|number| number.as_i64()).filter(|limit| i32::try_from(*limit).is_ok());
         let Some(count) = number else {
-            let message = format!("$filter: limit must be represented as a 32-bit integral value: {}", limit.shown());
-            return Err(Error::new(Kind::Location(327391), message));
+            bail!(327391, "$filter: limit must be represented as a 32-bit integral value: {}", limit.shown())
         };
-        usize::try_from(count).ok().filter(|count| *count > 0).ok_or_else(|| {
-            Error::new(Kind::Location(327392), format!("$filter: limit must be greater than 0: {count}"))
-        })?
+        usize::try_from(count)
+            .ok()
+            .filter(|count| *count > 0)
+            .ok_or_else(|| error!(327392, "$filter: limit must be greater than 0: {count}"))?
     };
     let Some(items) = input.clone().into_items() else {
-        let message = format!("input to $filter must be an array not {}", input.type_name());
-        return Err(Error::new(Kind::Location(28651), message));
+        bail!(28651, "input to $filter must be an array not {}", input.type_name())
     };
     let mut kept = Vec::new();
     for item in items {
@@ -167,8 +162,7 @@ fn reduce<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
         return Ok(Operand::NULL);
     }
     let Some(items) = input.clone().into_items() else {
-        let message = format!("$reduce requires that 'input' be an array, found: {}", input.shown());
-        return Err(Error::new(Kind::Location(40080), message));
+        bail!(40080, "$reduce requires that 'input' be an array, found: {}", input.shown())
     };
     let mut value = call.argument(1)?;
     for item in items {
@@ -183,6 +177,6 @@ fn parse_rand(_: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
     match ext_json::from_json(argument)? {
         Value::Object(fields) if fields.is_empty() => Ok(Vec::new()),
         Value::Array(items) if items.is_empty() => Ok(Vec::new()),
-        _ => Err(Error::new(Kind::Location(3040501), "$rand does not currently accept arguments")),
+        _ => bail!(3040501, "$rand does not currently accept arguments"),
     }
 }

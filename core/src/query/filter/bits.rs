@@ -1,6 +1,6 @@
 //! `$bitsAllSet`, `$bitsAllClear`, `$bitsAnySet`, `$bitsAnyClear`: bits of integers and binary values.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::values::document::element::Element;
 use crate::values::document::number::{Decimal, Number};
 use crate::values::document::raw::RawValue;
@@ -37,12 +37,11 @@ impl Bits {
                 (0..SIGN).filter(|bit| mask >> bit & 1 == 1).collect()
             }
             Value::Binary(_, bytes) => (0..bytes.len() as u32 * 8).filter(|bit| bit_of_bytes(bytes, *bit)).collect(),
-            other => {
-                return Err(bad(format!(
-                    "{name} takes an Array, a number, or a BinData but received: {}",
-                    other.type_name()
-                )));
-            }
+            other => bail!(
+                Kind::FailedToParse,
+                "{name} takes an Array, a number, or a BinData but received: {}",
+                other.type_name()
+            ),
         };
         positions.sort_unstable();
         positions.dedup();
@@ -86,23 +85,21 @@ fn bit_of_bytes(bytes: &[u8], bit: u32) -> bool {
 
 fn position(value: &Value) -> Result<u32> {
     let Value::Number(number) = value else {
-        return Err(bad(format!("bit positions must be an integer but got: {}", value.type_name())));
+        bail!(Kind::FailedToParse, "bit positions must be an integer but got: {}", value.type_name())
     };
     let shown = number.to_f64();
-    let position = number.as_i64().ok_or_else(|| bad(format!("bit positions must be an integer but got: {shown}")))?;
-    if position < 0 {
-        return Err(bad(format!("bit positions must be >= 0 but got: {position}")));
-    }
+    let position = number
+        .as_i64()
+        .ok_or_else(|| error!(Kind::FailedToParse, "bit positions must be an integer but got: {shown}"))?;
+    ensure!(position >= 0, Kind::FailedToParse, "bit positions must be >= 0 but got: {position}");
     match i32::try_from(position) {
         Ok(position) => Ok(position.unsigned_abs()),
-        Err(_) => Err(bad(format!("bit positions cannot be represented as a 32-bit signed integer: {position}"))),
+        Err(_) => {
+            bail!(Kind::FailedToParse, "bit positions cannot be represented as a 32-bit signed integer: {position}")
+        }
     }
 }
 
 fn failed(path: &str, what: &str, number: &Number) -> Error {
-    Error::new(Kind::FailedToParse, format!("{what}: {path}: {}", number.to_f64()))
-}
-
-fn bad(message: impl Into<String>) -> Error {
-    Error::new(Kind::FailedToParse, message)
+    error!(Kind::FailedToParse, "{what}: {path}: {}", number.to_f64())
 }

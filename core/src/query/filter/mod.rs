@@ -25,7 +25,7 @@ mod position;
 mod implication;
 
 use crate::budget::Evaluation;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, error};
 use crate::query::envelope;
 use crate::query::environment::Environment;
 use crate::query::regex;
@@ -361,7 +361,7 @@ impl ArrayFilter {
             || !characters.all(|character| character.is_ascii_alphanumeric())
         {
             let message = "The top-level field name must be an alphanumeric string beginning with a lowercase letter";
-            let error = Error::new(Kind::BadValue, format!("{message}, found '{identifier}'"));
+            let error = error!(Kind::BadValue, "{message}, found '{identifier}'");
             return Err(error);
         }
         Ok(ArrayFilter { identifier, root })

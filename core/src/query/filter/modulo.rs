@@ -1,6 +1,6 @@
 //! `$mod`: the remainder of a division of integers.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, ensure, error};
 use crate::values::document::element::Element;
 use crate::values::document::number::{Decimal, Number};
 use crate::values::document::raw::RawValue;
@@ -20,15 +20,13 @@ impl Modulo {
     /// # Errors
     /// `BadValue` for anything else, and for a divisor that is zero.
     pub fn parse(argument: &Value) -> Result<Modulo> {
-        let Value::Array(parts) = argument else { return Err(bad("malformed mod, needs to be an array")) };
+        let Value::Array(parts) = argument else { bail!(Kind::BadValue, "malformed mod, needs to be an array") };
         let (divisor, remainder) = match parts.as_slice() {
-            [] | [_] => return Err(bad("malformed mod, not enough elements")),
+            [] | [_] => bail!(Kind::BadValue, "malformed mod, not enough elements"),
             [divisor, remainder] => (part("divisor", divisor)?, part("remainder", remainder)?),
-            _ => return Err(bad("malformed mod, too many elements")),
+            _ => bail!(Kind::BadValue, "malformed mod, too many elements"),
         };
-        if divisor == 0 {
-            return Err(bad("divisor cannot be 0"));
-        }
+        ensure!(divisor != 0, Kind::BadValue, "divisor cannot be 0");
         Ok(Modulo { divisor, remainder })
     }
 
@@ -44,14 +42,14 @@ impl Modulo {
 }
 
 fn part(name: &str, value: &Value) -> Result<i64> {
-    let Value::Number(number) = value else { return Err(bad(format!("malformed mod, {name} not a number"))) };
+    let Value::Number(number) = value else { bail!(Kind::BadValue, "malformed mod, {name} not a number") };
     truncated(number).ok_or_else(|| {
         let why = if number.to_f64().is_finite() {
             "Out of bounds coercing to integral value"
         } else {
             "Unable to coerce NaN/Inf to integral type"
         };
-        bad(format!("malformed mod, {name} value is invalid :: caused by :: {why}"))
+        error!(Kind::BadValue, "malformed mod, {name} value is invalid :: caused by :: {why}")
     })
 }
 
@@ -65,10 +63,6 @@ fn truncated(number: &Number) -> Option<i64> {
         }
         Number::Decimal(_) => None,
     }
-}
-
-fn bad(message: impl Into<String>) -> Error {
-    Error::new(Kind::BadValue, message)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::modulo::Modulo;
 use super::node::{Node, Side, Test};
 use super::schema::Schema;
 use super::types::Types;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
 use crate::query::operand::Operand;
@@ -205,20 +205,18 @@ fn document(json: &Json, context: Context<'_>) -> Result<Node> {
         return Err(too_deep());
     }
     let Json::Object(fields) = json else {
-        let message = format!("the filter must be an object, not {}", json_type(json));
-        return Err(Error::new(Kind::TypeMismatch, message));
+        bail!(Kind::TypeMismatch, "the filter must be an object, not {}", json_type(json))
     };
     let mut nodes = Vec::with_capacity(fields.len());
     for (name, argument) in fields {
         let node = match TOP_LEVEL_OPERATORS.iter().find(|operator| operator.name == name) {
             Some(operator) => (operator.parse)(name, argument, context)?,
             None if TOP_LEVEL_OPERATORS_TO_COME.contains(&name.as_str()) => return Err(to_come(name)),
-            None if name.starts_with('$') && !is_reference(name) => {
-                return Err(bad_value(format!(
-                    "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, \
+            None if name.starts_with('$') && !is_reference(name) => bail!(
+                Kind::BadValue,
+                "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, \
                      consider using $getField or $setField."
-                )));
-            }
+            ),
             None => field(name, argument, context)?,
         };
         push(&mut nodes, node);
@@ -230,14 +228,14 @@ fn document(json: &Json, context: Context<'_>) -> Result<Node> {
 fn branches(name: &str, argument: &Json, context: Context<'_>) -> Result<Vec<Node>> {
     let elements = match argument {
         Json::Array(elements) if !elements.is_empty() => elements,
-        Json::Array(_) => return Err(bad_value("$and/$or/$nor must be a nonempty array")),
-        _ => return Err(bad_value(format!("{name} must be an array"))),
+        Json::Array(_) => bail!(Kind::BadValue, "$and/$or/$nor must be a nonempty array"),
+        _ => bail!(Kind::BadValue, "{name} must be an array"),
     };
     elements
         .iter()
         .map(|element| match element {
             Json::Object(_) => document(element, context.deeper()),
-            _ => Err(bad_value("$or/$and/$nor entries need to be full objects")),
+            _ => bail!(Kind::BadValue, "$or/$and/$nor entries need to be full objects"),
         })
         .collect()
 }
@@ -286,7 +284,7 @@ fn eq(field: Field<'_>, argument: &Json) -> Result<Node> {
 
 fn ne(field: Field<'_>, argument: &Json) -> Result<Node> {
     match ext_json::from_json(argument)? {
-        Value::Regex(..) => Err(bad_value("Can't have regex as arg to $ne.")),
+        Value::Regex(..) => bail!(Kind::BadValue, "Can't have regex as arg to $ne."),
         value => Ok(not(equality(field.path, value, field.context.environment)?)),
     }
 }
@@ -300,13 +298,13 @@ fn range(field: Field<'_>, side: Side, argument: &Json) -> Result<Node> {
     let bound = ext_json::from_json(argument)?;
     defined(&bound)?;
     if Class::of(&bound) == Class::Regex {
-        return Err(bad_value(format!("Can't have RegEx as arg to predicate over field '{}'.", field.path)));
+        bail!(Kind::BadValue, "Can't have RegEx as arg to predicate over field '{}'.", field.path);
     }
     Ok(leaf(field.path, Test::range(side, bound).under(field.context.environment.collator())))
 }
 
 fn membership(field: Field<'_>, name: &str, argument: &Json) -> Result<Node> {
-    let Json::Array(elements) = argument else { return Err(bad_value(format!("{name} needs an array"))) };
+    let Json::Array(elements) = argument else { bail!(Kind::BadValue, "{name} needs an array") };
     let mut values = Vec::with_capacity(elements.len());
     let mut patterns = Vec::new();
     for element in elements {
@@ -314,9 +312,7 @@ fn membership(field: Field<'_>, name: &str, argument: &Json) -> Result<Node> {
             patterns.push(pattern);
             continue;
         }
-        if as_operators(element).is_some() {
-            return Err(bad_value(format!("cannot nest $ under {name}")));
-        }
+        ensure!(as_operators(element).is_none(), Kind::BadValue, "cannot nest $ under {name}");
         match ext_json::from_json(element)? {
             Value::Regex(pattern, options) => patterns.push(Pattern::new(&pattern, &options)?),
             value => {
@@ -333,12 +329,12 @@ fn not_operators(field: Field<'_>, argument: &Json) -> Result<Node> {
         return Err(too_deep());
     }
     match argument {
-        Json::Object(operators) if operators.is_empty() => Err(bad_value("$not cannot be empty")),
+        Json::Object(operators) if operators.is_empty() => bail!(Kind::BadValue, "$not cannot be empty"),
         Json::Object(operators) if operators.contains_key("$regularExpression") => {
             Ok(not(equality_or_regex(field.path, ext_json::from_json(argument)?, field.context.environment)?))
         }
         Json::Object(operators) => Ok(not(field_operators(field.path, operators, field.context.deeper())?)),
-        _ => Err(bad_value("$not needs a regex or a document")),
+        _ => bail!(Kind::BadValue, "$not needs a regex or a document"),
     }
 }
 
@@ -369,7 +365,7 @@ fn regex(field: Field<'_>, argument: &Json) -> Result<Node> {
     let (pattern, own) = match ext_json::from_json(argument)? {
         Value::String(pattern) => (pattern, String::new()),
         Value::Regex(pattern, options) => (pattern, options),
-        _ => return Err(bad_value("$regex has to be a string")),
+        _ => bail!(Kind::BadValue, "$regex has to be a string"),
     };
     let options = match field.operators.get("$options") {
         None => own,
@@ -381,9 +377,9 @@ fn regex(field: Field<'_>, argument: &Json) -> Result<Node> {
                 .find(|name| matches!(name.as_str(), "$regex" | "$options"))
                 .is_some_and(|name| name == "$options");
             let kind = if options_first { Kind::Location(51075) } else { Kind::Location(51074) };
-            return Err(Error::new(kind, "options set in both $regex and $options"));
+            bail!(kind, "options set in both $regex and $options");
         }
-        Some(_) => return Err(bad_value("$options has to be a string")),
+        Some(_) => bail!(Kind::BadValue, "$options has to be a string"),
     };
     Ok(leaf(field.path, Test::Regex(Pattern::new(&pattern, &options)?)))
 }
@@ -393,7 +389,7 @@ fn regex_options(field: Field<'_>, _: &Json) -> Result<Node> {
     if field.operators.contains_key("$regex") {
         Ok(Node::And(Vec::new()))
     } else {
-        Err(bad_value("$options needs a $regex"))
+        bail!(Kind::BadValue, "$options needs a $regex")
     }
 }
 
@@ -408,7 +404,7 @@ fn legacy_regex(json: &Json) -> Result<Option<Pattern>> {
 }
 
 fn size(field: Field<'_>, argument: &Json) -> Result<Node> {
-    let fail = |what: &str| bad_value(format!("Failed to parse $size. {what} in: $size: {argument}"));
+    let fail = |what: &str| error!(Kind::BadValue, "Failed to parse $size. {what} in: $size: {argument}");
     let Value::Number(number) = ext_json::from_json(argument)? else { return Err(fail("Expected a number")) };
     let size = number.as_i64().ok_or_else(|| fail("Expected an integer"))?;
     let size = usize::try_from(size).map_err(|_| fail("Expected a non-negative number"))?;
@@ -416,7 +412,7 @@ fn size(field: Field<'_>, argument: &Json) -> Result<Node> {
 }
 
 fn all(field: Field<'_>, argument: &Json) -> Result<Node> {
-    let Json::Array(elements) = argument else { return Err(bad_value("$all needs an array")) };
+    let Json::Array(elements) = argument else { bail!(Kind::BadValue, "$all needs an array") };
     let element_of = |json: &Json| {
         as_operators(json).is_some_and(|operators| operators.keys().next().is_some_and(|name| name == "$elemMatch"))
     };
@@ -424,16 +420,14 @@ fn all(field: Field<'_>, argument: &Json) -> Result<Node> {
     let nodes = elements.iter().map(|json| {
         if elements_matched {
             let Some(operators) = as_operators(json).filter(|_| element_of(json)) else {
-                return Err(bad_value("$all/$elemMatch has to be consistent"));
+                bail!(Kind::BadValue, "$all/$elemMatch has to be consistent")
             };
             return field_operators(field.path, operators, field.context.deeper());
         }
         if let Some(pattern) = legacy_regex(json)? {
             return Ok(leaf(field.path, Test::Regex(pattern)));
         }
-        if as_operators(json).is_some() {
-            return Err(bad_value("no $ expressions in $all"));
-        }
+        ensure!(as_operators(json).is_none(), Kind::BadValue, "no $ expressions in $all");
         equality_or_regex(field.path, ext_json::from_json(json)?, field.context.environment)
     });
     // Without an element nothing matches.
@@ -453,7 +447,7 @@ fn element_test(argument: &Json, context: Context<'_>) -> Result<Test> {
     if context.depth >= MAX_FILTER_DEPTH {
         return Err(too_deep());
     }
-    let Json::Object(fields) = argument else { return Err(bad_value("$elemMatch needs an Object")) };
+    let Json::Object(fields) = argument else { bail!(Kind::BadValue, "$elemMatch needs an Object") };
     let logical =
         |name: &String| TOP_LEVEL_OPERATORS.iter().any(|operator| operator.name == name && name != "$comment");
     Ok(match as_operators(argument) {
@@ -484,11 +478,9 @@ fn sample_rate(name: &str, argument: &Json, context: Context<'_>) -> Result<Node
     only_at_top(name, context)?;
     let rate = match ext_json::from_json(argument)? {
         Value::Number(number) => number.to_f64(),
-        _ => return Err(bad_value("argument to $sampleRate must be a numeric type")),
+        _ => bail!(Kind::BadValue, "argument to $sampleRate must be a numeric type"),
     };
-    if !(0.0..=1.0).contains(&rate) {
-        return Err(bad_value("numeric argument to $sampleRate must be in [0, 1]"));
-    }
+    ensure!((0.0..=1.0).contains(&rate), Kind::BadValue, "numeric argument to $sampleRate must be in [0, 1]");
     Ok(Node::Sample(rate))
 }
 
@@ -496,12 +488,12 @@ fn only_at_top(name: &str, context: Context<'_>) -> Result<()> {
     match context.place {
         Place::Document => Ok(()),
         Place::Sought => Err(not_allowed(name)),
-        Place::Element => Err(bad_value(format!("{name} can only be applied to the top-level document"))),
+        Place::Element => bail!(Kind::BadValue, "{name} can only be applied to the top-level document"),
     }
 }
 
 pub(super) fn not_allowed(name: &str) -> Error {
-    Error::new(Kind::QueryFeatureNotAllowed, format!("{name} is not allowed in this context"))
+    error!(Kind::QueryFeatureNotAllowed, "{name} is not allowed in this context")
 }
 
 /// True if a filter that has been parsed has an `$expr`, also one that came to a constant.
@@ -516,14 +508,14 @@ pub(super) fn has_expression(json: &Json) -> bool {
 }
 
 fn no_javascript() -> Error {
-    Error::new(Kind::NotImplemented, "$where is not supported: there is no server-side JavaScript")
+    error!(Kind::NotImplemented, "$where is not supported: there is no server-side JavaScript")
         .with_hint("Write the condition with $expr.")
 }
 
 fn constant(name: &str, argument: &Json) -> Result<()> {
     match ext_json::from_json(argument)? {
         Value::Number(number) if number.as_i64() == Some(1) => Ok(()),
-        _ => Err(Error::new(Kind::FailedToParse, format!("{name} must be an integer value of 1"))),
+        _ => bail!(Kind::FailedToParse, "{name} must be an integer value of 1"),
     }
 }
 
@@ -568,7 +560,7 @@ fn is_shallow(json: &Json, levels: usize) -> bool {
 }
 
 fn defined(value: &Value) -> Result<()> {
-    if matches!(value, Value::Undefined) { Err(bad_value("cannot compare to undefined")) } else { Ok(()) }
+    if matches!(value, Value::Undefined) { bail!(Kind::BadValue, "cannot compare to undefined") } else { Ok(()) }
 }
 
 fn json_type(json: &Json) -> &'static str {
@@ -582,20 +574,16 @@ fn json_type(json: &Json) -> &'static str {
     }
 }
 
-fn bad_value(message: impl Into<String>) -> Error {
-    Error::new(Kind::BadValue, message)
-}
-
 fn unknown_operator(name: &str) -> Error {
-    bad_value(format!("unknown operator: {name}"))
+    error!(Kind::BadValue, "unknown operator: {name}")
 }
 
 fn to_come(name: &str) -> Error {
-    Error::new(Kind::NotImplemented, format!("the query operator {name} is not supported yet"))
+    error!(Kind::NotImplemented, "the query operator {name} is not supported yet")
 }
 
 fn too_deep() -> Error {
-    bad_value(format!("exceeded depth: a filter nests at most {MAX_FILTER_DEPTH} deep"))
+    error!(Kind::BadValue, "exceeded depth: a filter nests at most {MAX_FILTER_DEPTH} deep")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A keyword that speaks of one type lets values of every other type pass.
 
 use super::types::Types;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::regex::Pattern;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
@@ -112,7 +112,7 @@ const KEYWORDS: &[Keyword] = &[
     ("description", |keywords, _| keywords.text("description").map(|_| ())),
     ("type", |keywords, rules| {
         if keywords.fields.contains_key("bsonType") {
-            return Err(failed("Cannot specify both $jsonSchema keywords 'type' and 'bsonType'"));
+            bail!(Kind::FailedToParse, "Cannot specify both $jsonSchema keywords 'type' and 'bsonType'");
         }
         rules.push(Rule::Types(keywords.types("type", true)?));
         Ok(())
@@ -124,12 +124,10 @@ const KEYWORDS: &[Keyword] = &[
     ("enum", |keywords, rules| {
         let items = keywords.array("enum")?;
         let values = items.iter().map(ext_json::from_json).collect::<Result<Vec<_>>>()?;
-        if values.is_empty() {
-            return Err(failed("$jsonSchema keyword 'enum' cannot be an empty array"));
-        }
+        ensure!(!values.is_empty(), Kind::FailedToParse, "$jsonSchema keyword 'enum' cannot be an empty array");
         for (index, value) in values.iter().enumerate() {
             if values[..index].contains(value) {
-                return Err(failed("$jsonSchema keyword 'enum' array cannot contain duplicate values."));
+                bail!(Kind::FailedToParse, "$jsonSchema keyword 'enum' array cannot contain duplicate values.");
             }
         }
         rules.push(Rule::Enum(values));
@@ -166,7 +164,7 @@ const KEYWORDS: &[Keyword] = &[
     ("multipleOf", |keywords, rules| {
         let divisor = keywords.number("multipleOf")?;
         if !number::compare(&divisor, &Number::Int(0)).is_gt() {
-            return Err(failed("$jsonSchema keyword 'multipleOf' must have a positive value"));
+            bail!(Kind::FailedToParse, "$jsonSchema keyword 'multipleOf' must have a positive value");
         }
         rules.push(Rule::MultipleOf(divisor));
         Ok(())
@@ -220,9 +218,7 @@ const KEYWORDS: &[Keyword] = &[
     }),
     ("required", |keywords, rules| {
         let names = keywords.array("required")?;
-        if names.is_empty() {
-            return Err(failed("$jsonSchema keyword 'required' cannot be an empty array"));
-        }
+        ensure!(!names.is_empty(), Kind::FailedToParse, "$jsonSchema keyword 'required' cannot be an empty array");
         rules.push(Rule::Required(names_of("required", names)?));
         Ok(())
     }),
@@ -231,7 +227,7 @@ const KEYWORDS: &[Keyword] = &[
         if let Some(other) =
             ["type", "bsonType", "encryptMetadata"].iter().find(|name| keywords.fields.contains_key(**name))
         {
-            return Err(failed(format!("$jsonSchema keyword 'encrypt' cannot be used in conjunction with '{other}'")));
+            bail!(Kind::FailedToParse, "$jsonSchema keyword 'encrypt' cannot be used in conjunction with '{other}'");
         }
         rules.push(Rule::Encrypted);
         Ok(())
@@ -246,11 +242,10 @@ const KEYWORDS: &[Keyword] = &[
             dependencies.push((
                 name.clone(),
                 match json {
-                    Json::Array(names) if names.is_empty() => {
-                        return Err(failed(format!(
-                            "property '{name}' in $jsonSchema keyword 'dependencies' cannot be an empty array"
-                        )));
-                    }
+                    Json::Array(names) if names.is_empty() => bail!(
+                        Kind::FailedToParse,
+                        "property '{name}' in $jsonSchema keyword 'dependencies' cannot be an empty array"
+                    ),
                     Json::Array(names) => Dependency::Fields(names_of("dependencies", names)?),
                     Json::Object(_) => Dependency::Schema(keywords.nested("dependencies", json)?),
                     _ => return Err(mismatch("dependencies", "an object of arrays and objects")),
@@ -275,19 +270,13 @@ const ENCRYPTED: u8 = 6;
 /// The keyword's document, which may have no other fields than these.
 fn check_encryption(keywords: &Keywords<'_>, keyword: &str, known: &[&str]) -> Result<()> {
     match keywords.object(keyword)?.keys().find(|name| !known.contains(&name.as_str())) {
-        Some(name) => {
-            Err(Error::new(Kind::UnknownOption, format!("BSON field '{keyword}.{name}' is an unknown field.")))
-        }
+        Some(name) => bail!(Kind::UnknownOption, "BSON field '{keyword}.{name}' is an unknown field."),
         None => Ok(()),
     }
 }
 
-fn failed(message: impl Into<String>) -> Error {
-    Error::new(Kind::FailedToParse, message)
-}
-
 fn mismatch(keyword: &str, wanted: &str) -> Error {
-    Error::new(Kind::TypeMismatch, format!("$jsonSchema keyword '{keyword}' must be {wanted}"))
+    error!(Kind::TypeMismatch, "$jsonSchema keyword '{keyword}' must be {wanted}")
 }
 
 fn names_of(keyword: &str, names: &[Json]) -> Result<Vec<String>> {
@@ -298,7 +287,7 @@ fn names_of(keyword: &str, names: &[Json]) -> Result<Vec<String>> {
             return Err(mismatch(keyword, "an array of strings"));
         };
         if !known.insert(name) {
-            return Err(failed(format!("$jsonSchema keyword '{keyword}' array cannot contain duplicate values")));
+            bail!(Kind::FailedToParse, "$jsonSchema keyword '{keyword}' array cannot contain duplicate values");
         }
         found.push(name.clone());
     }
@@ -318,21 +307,17 @@ impl Schema {
     /// # Errors
     /// `TypeMismatch`, `FailedToParse`, `BadValue`.
     pub fn parse(json: &Json, levels: usize) -> Result<Schema> {
-        let Json::Object(fields) = json else {
-            return Err(Error::new(Kind::TypeMismatch, "$jsonSchema must be an object"));
-        };
-        if levels == 0 {
-            return Err(failed("$jsonSchema is nested too deeply"));
-        }
+        let Json::Object(fields) = json else { bail!(Kind::TypeMismatch, "$jsonSchema must be an object") };
+        ensure!(levels != 0, Kind::FailedToParse, "$jsonSchema is nested too deeply");
         let keywords = Keywords { fields, levels: levels - 1 };
         let mut rules = Vec::with_capacity(fields.len());
         for name in fields.keys() {
             match KEYWORDS.iter().find(|(known, _)| known == name) {
                 Some((_, parse)) => parse(&keywords, &mut rules)?,
                 None if NOT_SUPPORTED.contains(&name.as_str()) => {
-                    return Err(failed(format!("$jsonSchema keyword '{name}' is not currently supported")));
+                    bail!(Kind::FailedToParse, "$jsonSchema keyword '{name}' is not currently supported")
                 }
-                None => return Err(failed(format!("Unknown $jsonSchema keyword: {name}"))),
+                None => bail!(Kind::FailedToParse, "Unknown $jsonSchema keyword: {name}"),
             }
         }
         Ok(Schema { rules })
@@ -399,10 +384,10 @@ impl<'j> Keywords<'j> {
     fn count(&self, keyword: &str) -> Result<usize> {
         let number = match ext_json::from_json(&self.fields[keyword])? {
             Value::Number(number) => number,
-            _ => return Err(failed(format!("Expected a number in: {keyword}"))),
+            _ => bail!(Kind::FailedToParse, "Expected a number in: {keyword}"),
         };
-        let whole = number.as_i64().ok_or_else(|| failed(format!("Expected an integer: {keyword}")))?;
-        usize::try_from(whole).map_err(|_| failed(format!("Expected a non-negative number in: {keyword}")))
+        let whole = number.as_i64().ok_or_else(|| error!(Kind::FailedToParse, "Expected an integer: {keyword}"))?;
+        usize::try_from(whole).map_err(|_| error!(Kind::FailedToParse, "Expected a non-negative number in: {keyword}"))
     }
 
     fn only_with(&self, keyword: &str, other: &str) -> Result<()> {
@@ -410,17 +395,12 @@ impl<'j> Keywords<'j> {
         if self.fields.contains_key(other) {
             return Ok(());
         }
-        Err(failed(format!("$jsonSchema keyword '{other}' must be a present if {keyword} is present")))
+        bail!(Kind::FailedToParse, "$jsonSchema keyword '{other}' must be a present if {keyword} is present")
     }
 
     fn schemas(&self, keyword: &str) -> Result<Vec<Schema>> {
         let items = self.array(keyword)?;
-        if items.is_empty() {
-            return Err(Error::new(
-                Kind::BadValue,
-                format!("$jsonSchema keyword '{keyword}' must be a non-empty array"),
-            ));
-        }
+        ensure!(!items.is_empty(), Kind::BadValue, "$jsonSchema keyword '{keyword}' must be a non-empty array");
         items.iter().map(|item| self.nested(keyword, item)).collect()
     }
 
@@ -433,14 +413,11 @@ impl<'j> Keywords<'j> {
         };
         let mut aliases = Vec::with_capacity(names.len());
         for name in names_of(keyword, names)? {
-            if name == "integer" {
-                let message = "$jsonSchema type 'integer' is not currently supported.";
-                return Err(Error::new(Kind::FailedToParse, message));
-            }
+            ensure!(name != "integer", Kind::FailedToParse, "$jsonSchema type 'integer' is not currently supported.");
             let alias = if json_types {
                 match JSON_TYPES.iter().find(|(known, _)| *known == name) {
                     Some((_, alias)) => (*alias).to_owned(),
-                    None => return Err(Error::new(Kind::BadValue, format!("Unknown type name alias: {name}"))),
+                    None => bail!(Kind::BadValue, "Unknown type name alias: {name}"),
                 }
             } else {
                 name
@@ -448,7 +425,7 @@ impl<'j> Keywords<'j> {
             aliases.push(Value::String(alias));
         }
         if aliases.is_empty() {
-            return Err(failed(format!("$jsonSchema keyword '{keyword}' must name at least one type")));
+            bail!(Kind::FailedToParse, "$jsonSchema keyword '{keyword}' must name at least one type");
         }
         Types::parse(keyword, &Value::Array(aliases))
     }

@@ -1,6 +1,6 @@
 //! `$type`: MongoDB's types by number and alias, and the test of a stored value.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail};
 use crate::values::document::element::Element;
 use crate::values::document::number::Number;
 use crate::values::document::raw::RawValue;
@@ -22,7 +22,7 @@ impl Types {
     pub fn parse(path: &str, argument: &Value) -> Result<Types> {
         match argument {
             Value::Array(types) if types.is_empty() => {
-                Err(Error::new(Kind::FailedToParse, format!("{path} must match at least one type")))
+                bail!(Kind::FailedToParse, "{path} must match at least one type")
             }
             Value::Array(types) => {
                 types.iter().try_fold(Types(0), |all, one| Ok(Types(all.0 | Types::parse_one(one)?.0)))
@@ -52,7 +52,7 @@ impl Types {
                     None => format!("Invalid numerical type code: {}", shown(number)),
                 }
             }
-            _ => return Err(Error::new(Kind::TypeMismatch, "type must be represented as a number or a string")),
+            _ => bail!(Kind::TypeMismatch, "type must be represented as a number or a string"),
         };
         Err(Error::new(Kind::BadValue, message))
     }

@@ -7,7 +7,7 @@
 
 use super::columns::APART;
 use super::keys::IndexKeys;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail};
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
 use crate::values::document::raw::RawObject;
@@ -35,7 +35,7 @@ impl Bounds {
         if let (Some(min), Some(max)) = (&min, &max)
             && !min.iter().map(|(path, _)| path).eq(max.iter().map(|(path, _)| path))
         {
-            return Err(Error::new(Kind::Location(51176), "min and max must have the same field names"));
+            bail!(51176, "min and max must have the same field names");
         }
         Ok((min.is_some() || max.is_some()).then_some(Bounds { min, max }))
     }
@@ -63,9 +63,10 @@ impl Bounds {
         let span = Span { min: self.min.as_ref().map(encoded), max: self.max.as_ref().map(encoded) };
         let (lo, hi) = span.ends(keys);
         if lo >= hi {
-            let message =
-                "The value provided for min() does not come before the value provided for max() in the hinted index";
-            return Err(Error::new(Kind::Location(51175), message));
+            bail!(
+                51175,
+                "The value provided for min() does not come before the value provided for max() in the hinted index"
+            );
         }
         Ok(span)
     }
@@ -75,9 +76,7 @@ fn corner(name: &str, json: Option<&Json>) -> Result<Option<Corner>> {
     let fields = match json {
         None | Some(Json::Null) => return Ok(None),
         Some(Json::Object(fields)) => fields,
-        Some(other) => {
-            return Err(Error::new(Kind::TypeMismatch, format!("\"{name}\" must be an object, not {other}")));
-        }
+        Some(other) => bail!(Kind::TypeMismatch, "\"{name}\" must be an object, not {other}"),
     };
     let values = fields.iter().map(|(path, json)| Ok((path.clone(), ext_json::from_json(json)?)));
     let values: Corner = values.collect::<Result<_>>()?;

@@ -2,7 +2,7 @@
 
 use super::keys::IndexKeys;
 use super::types::{self, Codes, MISSING_BELOW, PLAIN, PRESENT_NULL, UNDEFINED};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, error};
 use crate::values::document::element::Element;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
@@ -68,10 +68,7 @@ impl IndexKeys {
         let is_array = |path: &str| matches!(path::resolve(document, path), Some(RawValue::Array(_)));
         self.fields.iter().try_for_each(|(path, _)| match is_array(path) {
             false => Ok(()),
-            true => Err(Error::new(
-                Kind::Location(16766),
-                format!("hashed indexes do not currently support array values. Found array at path: {path}"),
-            )),
+            true => bail!(16766, "hashed indexes do not currently support array values. Found array at path: {path}"),
         })
     }
 
@@ -115,7 +112,7 @@ impl IndexKeys {
     /// # Errors
     /// `BadValue` for what is no such keys, also for those of a document that stands apart.
     pub fn restored<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, types: &[u8]) -> Result<Vec<u8>> {
-        let malformed = || Error::new(Kind::BadValue, "these are not the keys of a document");
+        let malformed = || error!(Kind::BadValue, "these are not the keys of a document");
         let mut codes = Codes(types);
         let mut fields = Vec::new();
         let mut told = 0;

@@ -10,7 +10,7 @@
 //! that lead through no common array have every combination of their values.
 
 use super::keys::IndexKeys;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, error};
 use crate::query::sort::EMPTY_ARRAY;
 use crate::values::document::raw::{RawArray, RawObject, RawValue};
 use crate::values::document::value::Value;
@@ -210,7 +210,7 @@ impl IndexKeys {
 
     fn parallel(&self, one: usize, other: usize) -> Error {
         let (one, other) = (&self.fields[one].0, &self.fields[other].0);
-        Error::new(Kind::CannotIndexParallelArrays, format!("cannot index parallel arrays [{other}] [{one}]"))
+        error!(Kind::CannotIndexParallelArrays, "cannot index parallel arrays [{other}] [{one}]")
             .with_hint("At most one of the fields of a compound index may hold an array in one document.")
     }
 }

@@ -1,7 +1,7 @@
 //! The keys of an index: which fields in which direction, hashed or as a wildcard, under which collation.
 
 use super::wildcard::{MAX_PREFIX, Wildcard};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail};
 use crate::query::envelope;
 use crate::query::environment::Environment;
 use crate::query::sort::Sort;
@@ -50,7 +50,7 @@ impl IndexKeys {
     pub fn parse(json: &serde_json::Value) -> Result<IndexKeys> {
         let refuse = |message: String| Error::new(Kind::CannotCreateIndex, message);
         let serde_json::Value::Object(fields) = json else {
-            return Err(Error::new(Kind::TypeMismatch, "index keys must be an object, such as {\"from\": 1}"));
+            bail!(Kind::TypeMismatch, "index keys must be an object, such as {{\"from\": 1}}")
         };
         if fields.is_empty() {
             return Err(refuse("index keys cannot be empty".to_owned()));
@@ -61,8 +61,7 @@ impl IndexKeys {
             match direction {
                 serde_json::Value::String(kind) if kind == HASHED => hashed.push(at),
                 serde_json::Value::String(kind) if KINDS.contains(&kind.as_str()) => {
-                    let message = format!("indexes of type \"{kind}\" are not supported yet");
-                    return Err(Error::new(Kind::NotImplemented, message));
+                    bail!(Kind::NotImplemented, "indexes of type \"{kind}\" are not supported yet")
                 }
                 serde_json::Value::String(kind) => return Err(refuse(format!("Unknown index plugin '{kind}'"))),
                 _ => {}
@@ -82,17 +81,14 @@ impl IndexKeys {
             return Err(refuse(format!("index keys have {} fields, at most {MAX_FIELDS}", fields.len())));
         }
         if fields.keys().filter(|path| Wildcard::prefix(path).is_some()).count() > 1 {
-            let message = format!("wildcard indexes have one wildcard field: {json}");
-            return Err(Error::new(Kind::Location(7246201), message));
+            bail!(7246201, "wildcard indexes have one wildcard field: {json}");
         }
         if wildcard.is_some() && !hashed.is_empty() {
             return Err(refuse(format!("Index type 'hashed' does not support wildcards: {json}")));
         }
         if hashed.len() > 1 {
             let found = hashed.len();
-            let message =
-                format!("A maximum of one index field is allowed to be hashed but found {found} for 'key' {json}");
-            return Err(Error::new(Kind::Location(31303), message));
+            bail!(31303, "A maximum of one index field is allowed to be hashed but found {found} for 'key' {json}");
         }
         let fields = fields.iter().map(|(path, direction)| match ext_json::from_json(direction)? {
             Value::String(kind) if kind == HASHED => Ok((path.clone(), false)),
@@ -118,22 +114,20 @@ impl IndexKeys {
         };
         let is_of_all = self.is_over_all_fields();
         let wildcard = match projection {
-            Some(_) if !is_of_all => {
-                let message = "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": \u{b1}1}";
-                return Err(Error::new(Kind::FailedToParse, message));
-            }
+            Some(_) if !is_of_all => bail!(
+                Kind::FailedToParse,
+                "The field 'wildcardProjection' is only allowed when 'key' is {{\"$**\": \u{b1}1}}"
+            ),
             Some(projection) => Wildcard::parse(projection)?,
-            None if is_of_all && self.fields.len() > 1 => {
-                let message =
-                    "a compound index over \"$**\" needs a 'wildcardProjection' that leaves its other fields out";
-                return Err(Error::new(Kind::CannotCreateIndex, message));
-            }
+            None if is_of_all && self.fields.len() > 1 => bail!(
+                Kind::CannotCreateIndex,
+                "a compound index over \"$**\" needs a 'wildcardProjection' that leaves its other fields out"
+            ),
             None => wildcard.clone(),
         };
         let (front, behind) = self.around_wildcard();
         if let Some((path, _)) = front.iter().chain(behind).find(|(path, _)| wildcard.enters(path)) {
-            let message = format!("a compound wildcard index has \"{path}\" both as a field and among the wildcard's");
-            return Err(Error::new(Kind::Location(7246204), message));
+            bail!(7246204, "a compound wildcard index has \"{path}\" both as a field and among the wildcard's");
         }
         Ok(IndexKeys { wildcard: Some(wildcard), ..self })
     }

@@ -1,7 +1,7 @@
 //! Which documents a partial or sparse index holds.
 
 use super::keys::IndexKeys;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail};
 use crate::query::envelope;
 use crate::query::environment::Environment;
 use crate::query::filter::Filter;
@@ -25,8 +25,7 @@ impl Partial {
     /// `TypeMismatch`, `CannotCreateIndex` for what it may not say, and what the filter's parser refuses.
     pub fn parse(json: &serde_json::Value, collation: Option<&Collator>) -> Result<Partial> {
         if !json.is_object() {
-            let message = format!("The field 'partialFilterExpression' must be an object, not {json}");
-            return Err(Error::new(Kind::TypeMismatch, message));
+            bail!(Kind::TypeMismatch, "The field 'partialFilterExpression' must be an object, not {json}");
         }
         let environment = collation.and_then(|collator| Environment::to_json(Some(collator.definition()), None, None));
         let filter = match &environment {

@@ -1,6 +1,6 @@
 //! Which paths a wildcard index has.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, ensure, error};
 use crate::values::path;
 use serde_json::Value as Json;
 
@@ -43,27 +43,18 @@ impl Wildcard {
     /// exclusions and the other way round, `Location51271` for a field that is neither; those of field paths.
     pub fn parse(json: &Json) -> Result<Wildcard> {
         let Json::Object(fields) = json else {
-            let message = format!("The field 'wildcardProjection' must be a non-empty object, but got {json}");
-            return Err(Error::new(Kind::TypeMismatch, message));
+            bail!(Kind::TypeMismatch, "The field 'wildcardProjection' must be a non-empty object, but got {json}")
         };
         let mut flat = Vec::new();
         flatten(fields, "", &mut flat)?;
-        if flat.is_empty() {
-            return Err(Error::new(Kind::FailedToParse, "The 'wildcardProjection' field can't be an empty object"));
-        }
+        ensure!(!flat.is_empty(), Kind::FailedToParse, "The 'wildcardProjection' field can't be an empty object");
         let id = flat.iter().position(|(path, _)| path == ID).map(|at| flat.remove(at).1);
         let inclusive = flat.first().map_or(id == Some(true), |(_, included)| *included);
         if let Some((path, _)) = flat.iter().find(|(_, included)| *included != inclusive) {
             return Err(if inclusive {
-                Error::new(
-                    Kind::Location(31254),
-                    format!("Cannot do exclusion on field {path} in inclusion projection"),
-                )
+                error!(31254, "Cannot do exclusion on field {path} in inclusion projection")
             } else {
-                Error::new(
-                    Kind::Location(31253),
-                    format!("Cannot do inclusion on field {path} in exclusion projection"),
-                )
+                error!(31253, "Cannot do inclusion on field {path} in exclusion projection")
             });
         }
         let mut paths: Vec<String> = flat.into_iter().map(|(path, _)| path).collect();
@@ -108,11 +99,7 @@ fn flatten(fields: &serde_json::Map<String, Json>, outer: &str, flat: &mut Vec<(
             Json::Object(inner) if !inner.is_empty() && !inner.keys().any(|name| name.starts_with('$')) => {
                 flatten(inner, &path, flat)?;
             }
-            other => {
-                let message =
-                    format!("a wildcardProjection includes or excludes fields, by 1 or 0: \"{path}\": {other}");
-                return Err(Error::new(Kind::Location(51271), message));
-            }
+            other => bail!(51271, "a wildcardProjection includes or excludes fields, by 1 or 0: \"{path}\": {other}"),
         }
     }
     Ok(())

@@ -14,7 +14,7 @@
 use super::composed::Composed;
 use super::keys::{Fields, IndexKeys};
 use super::wildcard::{MAX_PATH, Wildcard};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, error};
 use crate::query::filter::Part;
 use crate::query::sort::EMPTY_ARRAY;
 use crate::values::document::raw::{RawObject, RawValue};
@@ -223,9 +223,10 @@ impl IndexKeys {
 }
 
 fn refuse_array(path: &str) -> Error {
-    let message =
-        format!("a compound wildcard index does not take an array beside the wildcard. Found one at path: {path}");
-    Error::new(Kind::CannotIndexParallelArrays, message)
+    error!(
+        Kind::CannotIndexParallelArrays,
+        "a compound wildcard index does not take an array beside the wildcard. Found one at path: {path}"
+    )
 }
 
 /// True if one of the fields is none of the paths that are given.

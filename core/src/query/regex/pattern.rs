@@ -7,7 +7,7 @@
 use super::engine::{Engine, GivenUp};
 use super::stepwise::Options;
 use crate::budget;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, error};
 use crate::values::document::element::Element;
 use crate::values::document::raw::RawValue;
 use crate::values::document::value::Value;
@@ -42,8 +42,7 @@ pub(crate) fn watched<T>(test: impl FnOnce() -> T) -> Result<T> {
 
 #[cold]
 fn given_up() -> Error {
-    let message = "Error occurred while executing regular expression: match limit exceeded";
-    Error::new(Kind::Location(51156), message)
+    error!(51156, "Error occurred while executing regular expression: match limit exceeded")
 }
 
 /// The options that MongoDB knows; `u` has no effect, patterns are always UTF-8.
@@ -71,12 +70,12 @@ impl Pattern {
     /// `\u0000`.
     pub fn new(source: &str, options: &str) -> Result<Pattern> {
         if source.contains('\0') || options.contains('\0') {
-            return Err(Error::new(Kind::BadValue, "Regular expression cannot contain an embedded null byte"));
+            bail!(Kind::BadValue, "Regular expression cannot contain an embedded null byte");
         }
         if let Some(option) = options.chars().find(|option| !OPTIONS.contains(*option)) {
-            return Err(Error::new(Kind::Location(51108), format!("invalid flag in regex options: {option}")));
+            bail!(51108, "invalid flag in regex options: {option}");
         }
-        let invalid = |why: &str| Error::new(Kind::Location(51091), format!("Regular expression is invalid: {why}"));
+        let invalid = |why: &str| error!(51091, "Regular expression is invalid: {why}");
         if source.len() > MAX_PATTERN_BYTES {
             return Err(invalid("pattern string is longer than the limit set by the application"));
         }

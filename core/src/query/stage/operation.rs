@@ -1,7 +1,7 @@
 //! What a stage does with a document.
 
 use super::fields::{Fields, Written};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
 use crate::query::filter::Filter;
@@ -96,12 +96,12 @@ impl Operation {
 fn replaced(expression: &Expression, document: RawObject<'_>, collator: Option<&Collator>) -> Result<Vec<u8>> {
     let root = expression.operand(document, collator)?;
     if !root.is_object() {
-        let message = format!(
+        bail!(
+            40228,
             "'newRoot' expression must evaluate to an object, but resulting value was: {}. Type of resulting value: '{}'",
             root.shown(),
             root.type_name()
         );
-        return Err(Error::new(Kind::Location(40228), message));
     }
     write::document(&root.into_part().unwrap_or(Part::Object(Vec::new())))
 }
@@ -118,9 +118,7 @@ pub(super) fn unset(_: &str, json: &Json, _: &Environment) -> Result<Operation> 
 }
 
 pub(super) fn project(_: &str, json: &Json, environment: &Environment) -> Result<Operation> {
-    if !json.is_object() {
-        return Err(Error::new(Kind::Location(15969), "$project specification must be an object"));
-    }
+    ensure!(json.is_object(), 15969, "$project specification must be an object");
     Ok(Operation::Project(Box::new(Projection::parse_stage(json, environment)?)))
 }
 
@@ -130,30 +128,25 @@ pub(super) fn replace_with(_: &str, json: &Json, environment: &Environment) -> R
 
 pub(super) fn replace_root(name: &str, json: &Json, environment: &Environment) -> Result<Operation> {
     let Json::Object(fields) = json else {
-        let message = format!("expected an object as specification for $replaceRoot stage, got {json}");
-        return Err(Error::new(Kind::Location(40229), message));
+        bail!(40229, "expected an object as specification for $replaceRoot stage, got {json}")
     };
     if let Some(unknown) = fields.keys().find(|name| *name != "newRoot") {
-        let message = format!("BSON field '$replaceRoot.{unknown}' is an unknown field.");
-        return Err(Error::new(Kind::UnknownOption, message));
+        bail!(Kind::UnknownOption, "BSON field '$replaceRoot.{unknown}' is an unknown field.");
     }
     let Some(root) = fields.get("newRoot") else {
-        let message = "BSON field '$replaceRoot.newRoot' is missing but a required field";
-        return Err(Error::new(Kind::Location(40414), message));
+        bail!(40414, "BSON field '$replaceRoot.newRoot' is missing but a required field")
     };
     replace_with(name, root, environment)
 }
 
 pub(super) fn matching(_: &str, json: &Json, environment: &Environment) -> Result<Operation> {
-    if !json.is_object() {
-        return Err(Error::new(Kind::Location(15959), "the match filter must be an expression in an object"));
-    }
+    ensure!(json.is_object(), 15959, "the match filter must be an expression in an object");
     Ok(Operation::Match(Box::new(Filter::parse_in(json, environment)?)))
 }
 
 pub(super) fn limit(name: &str, json: &Json, _: &Environment) -> Result<Operation> {
     match count(name, json, Kind::Location(5107201))? {
-        0 => Err(Error::new(Kind::Location(15958), "the limit must be positive")),
+        0 => bail!(15958, "the limit must be positive"),
         most => Ok(Operation::Limit(most)),
     }
 }
@@ -169,6 +162,6 @@ fn count(name: &str, json: &Json, kind: Kind) -> Result<u64> {
         _ => None,
     };
     number.and_then(|number| u64::try_from(number).ok()).ok_or_else(|| {
-        Error::new(kind, format!("invalid argument to {name} stage: Expected a non-negative number in: {name}: {json}"))
+        error!(kind, "invalid argument to {name} stage: Expected a non-negative number in: {name}: {json}")
     })
 }

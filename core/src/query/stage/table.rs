@@ -1,7 +1,7 @@
 //! The stages of pipelines, as a table.
 
 use super::operation::{self, Parse};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail};
 use serde_json::Value as Json;
 use std::fmt;
 
@@ -75,22 +75,19 @@ const NOT_SUPPORTED: &[&str] = &["$group", "$sort", "$lookup", "$unwind", "$out"
 /// `InvalidOptions` in an update, for one that is not understood.
 pub(super) fn find(json: &Json, in_update: bool) -> Result<(&'static StageOperator, &Json)> {
     let Json::Object(fields) = json else {
-        return Err(Error::new(Kind::TypeMismatch, "Each element of the 'pipeline' array must be an object"));
+        bail!(Kind::TypeMismatch, "Each element of the 'pipeline' array must be an object")
     };
     let (Some((name, argument)), 1) = (fields.iter().next(), fields.len()) else {
-        let message = "A pipeline stage specification object must contain exactly one field.";
-        return Err(Error::new(Kind::Location(40323), message));
+        bail!(40323, "A pipeline stage specification object must contain exactly one field.")
     };
     let found = STAGES.iter().find(|stage| stage.name == name);
     match found.filter(|stage| !in_update || stage.in_updates) {
         Some(stage) => Ok((stage, argument)),
         None if found.is_none() && !NOT_SUPPORTED.contains(&name.as_str()) => {
-            Err(Error::new(Kind::Location(40324), format!("Unrecognized pipeline stage name: '{name}'")))
+            bail!(40324, "Unrecognized pipeline stage name: '{name}'")
         }
-        None if in_update => {
-            Err(Error::new(Kind::InvalidOptions, format!("{name} is not allowed to be used within an update")))
-        }
-        None => Err(Error::new(Kind::NotImplemented, format!("the stage {name} is not supported"))),
+        None if in_update => bail!(Kind::InvalidOptions, "{name} is not allowed to be used within an update"),
+        None => bail!(Kind::NotImplemented, "the stage {name} is not supported"),
     }
 }
 

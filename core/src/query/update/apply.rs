@@ -9,7 +9,7 @@ use super::parse;
 use super::pipeline;
 use super::tree::Tree;
 use crate::budget::Evaluation;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail};
 use crate::query::environment::Environment;
 use crate::query::filter::{ArrayFilter, Filter};
 use crate::query::stage::Pipeline;
@@ -108,8 +108,7 @@ impl Update {
         let _evaluation = Evaluation::begin();
         if let serde_json::Value::Array(stages) = json {
             if !array_filters.is_empty() {
-                let message = "arrayFilters may not be specified for pipeline-style updates";
-                return Err(Error::new(Kind::FailedToParse, message));
+                bail!(Kind::FailedToParse, "arrayFilters may not be specified for pipeline-style updates");
             }
             return Ok(Update { form: Form::Pipeline(Pipeline::parse_update(stages, environment)?), now: None });
         }
@@ -270,12 +269,13 @@ fn exact_id(filter: &Filter) -> Result<Option<Value>> {
     let mut id = None;
     for (path, value) in filter.equalities() {
         if path::is_below(path, "_id") {
-            let message = format!("field at '_id' must be exactly specified, field at sub-path '{path}' found");
-            return Err(Error::new(Kind::NotExactValueField, message));
+            bail!(
+                Kind::NotExactValueField,
+                "field at '_id' must be exactly specified, field at sub-path '{path}' found"
+            );
         }
         if path == "_id" && id.replace(value).is_some() {
-            let message = "cannot infer query fields to set, path '_id' is matched twice";
-            return Err(Error::new(Kind::NotSingleValueField, message));
+            bail!(Kind::NotSingleValueField, "cannot infer query fields to set, path '_id' is matched twice");
         }
     }
     Ok(id)

@@ -2,9 +2,9 @@
 
 use super::context::{Context, Outcome};
 use super::message::show;
-use super::storable::{bad_value, stored, value};
+use super::storable::{stored, value};
 use crate::budget;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::filter::{Condition, Filter, is_of_documents};
 use crate::values::document::element::Element;
@@ -67,9 +67,7 @@ impl Push {
         };
         let Json::Array(elements) = each else {
             let found = value(each)?.type_name();
-            return Err(bad_value(format!(
-                "The argument to $each in $push must be an array but it was of type: {found}"
-            )));
+            bail!(Kind::BadValue, "The argument to $each in $push must be an array but it was of type: {found}");
         };
         let mut push = Push {
             elements: elements.iter().map(stored).collect::<Result<_>>()?,
@@ -83,7 +81,7 @@ impl Push {
                 "$position" => push.position = Some(integer(name, argument)?),
                 "$slice" => push.slice = Some(integer(name, argument)?),
                 "$sort" => push.sort = Some(ElementOrder::parse(argument)?),
-                other => return Err(bad_value(format!("Unrecognized clause in $push: {other}"))),
+                other => bail!(Kind::BadValue, "Unrecognized clause in $push: {other}"),
             }
         }
         Ok(push)
@@ -99,13 +97,12 @@ impl Push {
         let mut elements: Vec<RawValue<'a>> = match existing {
             None => Vec::new(),
             Some(RawValue::Array(array)) => array.iter().collect(),
-            Some(other) => {
-                return Err(bad_value(format!(
-                    "The field '{name}' must be an array but is of type {} in document {{{}}}",
-                    Element::of(other).type_name(),
-                    context.shown_id()
-                )));
-            }
+            Some(other) => bail!(
+                Kind::BadValue,
+                "The field '{name}' must be an array but is of type {} in document {{{}}}",
+                Element::of(other).type_name(),
+                context.shown_id()
+            ),
         };
         let at = match self.position {
             None => elements.len(),
@@ -138,24 +135,22 @@ impl ElementOrder {
         match argument {
             Json::Object(fields) if !fields.keys().next().is_some_and(|name| name.starts_with('$')) => {
                 if fields.is_empty() {
-                    return Err(bad_value("The $sort pattern is empty when it should be a set of fields."));
+                    bail!(Kind::BadValue, "The $sort pattern is empty when it should be a set of fields.");
                 }
                 let fields = fields.iter().map(|(path, direction)| {
-                    if path.is_empty() {
-                        return Err(bad_value("The $sort field cannot be empty"));
-                    }
+                    ensure!(!path.is_empty(), Kind::BadValue, "The $sort field cannot be empty");
                     if path.split('.').any(str::is_empty) {
-                        let message = format!("The $sort field is a dotted field but has an empty part: {path}");
-                        return Err(bad_value(message));
+                        bail!(Kind::BadValue, "The $sort field is a dotted field but has an empty part: {path}");
                     }
                     Ok((path.clone(), is_descending(direction)?))
                 });
                 Ok(ElementOrder::Fields(fields.collect::<Result<_>>()?))
             }
             Json::Number(_) | Json::Object(_) => Ok(ElementOrder::Whole(is_descending(argument)?)),
-            _ => Err(bad_value(
-                "The $sort is invalid: use 1/-1 to sort the whole element, or {field:1/-1} to sort embedded fields",
-            )),
+            _ => bail!(
+                Kind::BadValue,
+                "The $sort is invalid: use 1/-1 to sort the whole element, or {{field:1/-1}} to sort embedded fields"
+            ),
         }
     }
 
@@ -185,7 +180,7 @@ fn is_descending(direction: &Json) -> Result<bool> {
     match value(direction)? {
         Value::Number(number) if number.as_i64() == Some(1) => Ok(false),
         Value::Number(number) if number.as_i64() == Some(-1) => Ok(true),
-        _ => Err(bad_value("The $sort element value must be either 1 or -1")),
+        _ => bail!(Kind::BadValue, "The $sort element value must be either 1 or -1"),
     }
 }
 
@@ -196,7 +191,11 @@ fn integer(name: &str, argument: &Json) -> Result<i64> {
         _ => None,
     }
     .ok_or_else(|| {
-        bad_value(format!("The value for {name} must be an integer value but was given type: {}", found.type_name()))
+        error!(
+            Kind::BadValue,
+            "The value for {name} must be an integer value but was given type: {}",
+            found.type_name()
+        )
     })
 }
 
@@ -214,16 +213,14 @@ impl AddToSet {
             None => vec![stored(argument)?],
             Some((clauses, each)) => {
                 if clauses.len() > 1 {
-                    return Err(bad_value(format!(
-                        "Found unexpected fields after $each in $addToSet: {}",
-                        show(argument)
-                    )));
+                    bail!(Kind::BadValue, "Found unexpected fields after $each in $addToSet: {}", show(argument));
                 }
                 let Json::Array(elements) = each else {
                     let found = value(each)?.type_name();
-                    let message =
-                        format!("The argument to $each in $addToSet must be an array but it was of type {found}");
-                    return Err(Error::new(Kind::TypeMismatch, message));
+                    bail!(
+                        Kind::TypeMismatch,
+                        "The argument to $each in $addToSet must be an array but it was of type {found}"
+                    );
                 };
                 elements.iter().map(stored).collect::<Result<_>>()?
             }
@@ -257,12 +254,11 @@ impl AddToSet {
         let mut elements: Vec<RawValue<'a>> = match existing {
             None => Vec::new(),
             Some(RawValue::Array(array)) => array.iter().collect(),
-            Some(other) => {
-                return Err(bad_value(format!(
-                    "Cannot apply $addToSet to non-array field. Field named '{name}' has non-array type {}",
-                    Element::of(other).type_name()
-                )));
-            }
+            Some(other) => bail!(
+                Kind::BadValue,
+                "Cannot apply $addToSet to non-array field. Field named '{name}' has non-array type {}",
+                Element::of(other).type_name()
+            ),
         };
         let new = |at: &usize| raw::root(&self.elements[*at]);
         let mut is_there = vec![false; self.elements.len()];
@@ -311,9 +307,7 @@ impl Pull {
                 values.sort_by(|a, b| compare_views(&View::of_value(a), &View::of_value(b), strings));
                 Ok(Pull::Equal(values))
             }
-            other => {
-                Err(bad_value(format!("$pullAll requires an array argument but was given a {}", other.type_name())))
-            }
+            other => bail!(Kind::BadValue, "$pullAll requires an array argument but was given a {}", other.type_name()),
         }
     }
 
@@ -322,7 +316,7 @@ impl Pull {
         let array = match existing {
             None => return Ok(Outcome::Keep),
             Some(RawValue::Array(array)) => array,
-            Some(_) => return Err(bad_value("Cannot apply $pull to a non-array value")),
+            Some(_) => bail!(Kind::BadValue, "Cannot apply $pull to a non-array value"),
         };
         let mut kept: Vec<Part<'a>> = Vec::with_capacity(array.len());
         for element in array.iter() {

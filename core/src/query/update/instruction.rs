@@ -2,7 +2,7 @@
 //! writes it, every shard reads it, so that all of them do the same, at one time.
 
 use super::apply::{Form, Update};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail};
 use crate::query::environment::Environment;
 use crate::query::filter::Filter;
 use serde_json::{Map, Value as Json};
@@ -59,7 +59,7 @@ impl Instruction<'_> {
         let filters = match self.array_filters {
             None => &[][..],
             Some(Json::Array(filters)) if filters.iter().all(Json::is_object) => filters,
-            Some(_) => return Err(Error::new(Kind::TypeMismatch, "arrayFilters must be an array of documents")),
+            Some(_) => bail!(Kind::TypeMismatch, "arrayFilters must be an array of documents"),
         };
         let replaces = match self.style {
             Style::Replacement => true,
@@ -70,8 +70,7 @@ impl Instruction<'_> {
             },
         };
         if replaces && !filters.is_empty() {
-            let message = "arrayFilters may not be specified for replacement-style updates";
-            return Err(Error::new(Kind::FailedToParse, message));
+            bail!(Kind::FailedToParse, "arrayFilters may not be specified for replacement-style updates");
         }
         // A pipeline may ask for the time in any place.
         let mut environment = self.environment.cloned();
@@ -117,9 +116,7 @@ impl Instruction<'_> {
 /// # Errors
 /// Those of [`Instruction::compile`].
 pub fn read(json: &Json) -> Result<Update> {
-    let Some(update) = json.get("update") else {
-        return Err(Error::new(Kind::FailedToParse, "an instruction must have an update"));
-    };
+    let Some(update) = json.get("update") else { bail!(Kind::FailedToParse, "an instruction must have an update") };
     if json.get("replace").is_some() {
         return Update::parse_replacement(update);
     }

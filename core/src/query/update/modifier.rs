@@ -3,7 +3,7 @@
 use super::array::{AddToSet, Pull, Push};
 use super::context::{Context, Outcome};
 use super::message::shown;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, error};
 use crate::values::document::element::Element;
 use crate::values::document::number::Number;
 use crate::values::document::raw::{self, RawArray, RawValue};
@@ -111,8 +111,7 @@ impl Modifier {
 }
 
 fn current_date(now: Option<i64>, timestamp: bool) -> Result<Value> {
-    let millis =
-        now.ok_or_else(|| Error::new(Kind::InternalError, "an update with $currentDate was not told the time"))?;
+    let millis = now.ok_or_else(|| error!(Kind::InternalError, "an update with $currentDate was not told the time"))?;
     Ok(if timestamp {
         Value::Timestamp(u32::try_from(millis.div_euclid(1000)).unwrap_or(u32::MAX), 1)
     } else {
@@ -133,20 +132,20 @@ fn combine(
 ) -> Result<Number> {
     let element = Element::of(value);
     let Element::Number(number) = element else {
-        let message = format!(
+        bail!(
+            Kind::TypeMismatch,
             "Cannot apply {operator} to a value of non-numeric type. {{{}}} has the field '{name}' of non-numeric type {}",
             context.shown_id(),
             element.type_name()
-        );
-        return Err(Error::new(Kind::TypeMismatch, message));
+        )
     };
     combine(&number).map_err(|_| {
-        let message = format!(
+        error!(
+            Kind::BadValue,
             "Failed to apply {operator} operations to current value ({}) for document {{{}}}",
             shown(value),
             context.shown_id()
-        );
-        Error::new(Kind::BadValue, message)
+        )
     })
 }
 
@@ -159,14 +158,12 @@ fn change_bits(
     let bits = match existing.map(Element::of) {
         None => 0,
         Some(Element::Number(Number::Int(bits))) => bits,
-        Some(other) => {
-            let message = format!(
-                "Cannot apply $bit to a value of non-integral type. {{{}}} has the field {name} of non-integer type {}",
-                context.shown_id(),
-                other.type_name()
-            );
-            return Err(Error::new(Kind::BadValue, message));
-        }
+        Some(other) => bail!(
+            Kind::BadValue,
+            "Cannot apply $bit to a value of non-integral type. {{{}}} has the field {name} of non-integer type {}",
+            context.shown_id(),
+            other.type_name()
+        ),
     };
     Ok(operations.iter().fold(bits, |bits, (operation, operand)| match operation {
         Bitwise::And => bits & operand,
@@ -181,8 +178,7 @@ fn pop<'a>(name: &str, existing: Option<RawValue<'a>>, end: End) -> Result<Outco
         Some(RawValue::Array(array)) => array,
         Some(other) => {
             let found = Element::of(other).type_name();
-            let message = format!("Path '{name}' contains an element of non-array type '{found}'");
-            return Err(Error::new(Kind::TypeMismatch, message));
+            bail!(Kind::TypeMismatch, "Path '{name}' contains an element of non-array type '{found}'");
         }
     };
     if array.is_empty() {

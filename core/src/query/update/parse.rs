@@ -6,9 +6,9 @@ use super::array::{AddToSet, Pull, Push};
 use super::context::filter_of;
 use super::message::show;
 use super::modifier::{Bitwise, End, Modifier};
-use super::storable::{bad_value, check_names, dollar_prefixed, storable, stored, too_deep, value};
+use super::storable::{check_names, dollar_prefixed, storable, stored, too_deep, value};
 use super::tree::Tree;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::filter::ArrayFilter;
 use crate::values::document::number::Number;
@@ -67,10 +67,11 @@ pub(super) fn array_filters(filters: &[Json], environment: &Environment) -> Resu
     for filter in filters {
         let filter = ArrayFilter::parse(filter, environment)?;
         if !known.insert(filter.identifier().to_owned()) {
-            return Err(failed_to_parse(format!(
+            bail!(
+                Kind::FailedToParse,
                 "Found multiple array filters with the same top-level field name {}",
                 filter.identifier()
-            )));
+            );
         }
         parsed.push(filter);
     }
@@ -82,14 +83,12 @@ pub(super) fn array_filters(filters: &[Json], environment: &Environment) -> Resu
 pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], environment: &Environment) -> Result<Tree> {
     let operators = match json {
         Json::Object(operators) => operators,
-        Json::Array(_) => {
-            return Err(Error::new(Kind::NotImplemented, "updates with an aggregation pipeline are not supported yet"));
-        }
-        _ => return Err(failed_to_parse("Update argument must be either an object or an array")),
+        Json::Array(_) => bail!(Kind::NotImplemented, "updates with an aggregation pipeline are not supported yet"),
+        _ => bail!(Kind::FailedToParse, "Update argument must be either an object or an array"),
     };
     if operators.is_empty() {
-        return Err(failed_to_parse("Update document requires atomic operators, and has none")
-            .with_hint("Use replace_one to replace a whole document."));
+        let none = error!(Kind::FailedToParse, "Update document requires atomic operators, and has none");
+        return Err(none.with_hint("Use replace_one to replace a whole document."));
     }
     let mut tree = Tree::default();
     let mut identifiers: HashSet<&str> = HashSet::new();
@@ -109,18 +108,17 @@ pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], environment:
     }
     match array_filters.iter().find(|filter| !identifiers.contains(filter.identifier())) {
         None => Ok(tree),
-        Some(unused) => Err(failed_to_parse(format!(
+        Some(unused) => bail!(
+            Kind::FailedToParse,
             "The array filter for identifier '{}' was not used in the update",
             unused.identifier()
-        ))),
+        ),
     }
 }
 
 /// Parses a replacement into jsonb.
 pub(super) fn replacement(json: &Json) -> Result<Vec<u8>> {
-    let Json::Object(fields) = json else {
-        return Err(failed_to_parse("the replacement must be an object"));
-    };
+    let Json::Object(fields) = json else { bail!(Kind::FailedToParse, "the replacement must be an object") };
     if let Some(name) = fields.keys().find(|name| name.starts_with('$')) {
         return Err(dollar_prefixed(name, name));
     }
@@ -140,55 +138,51 @@ pub(super) fn equalities(fields: Vec<(String, Value)>) -> Result<Tree> {
 }
 
 fn unknown(name: &str) -> Error {
-    let error = failed_to_parse(format!(
+    let error = error!(
+        Kind::FailedToParse,
         "Unknown modifier: {name}. Expected a valid update modifier or pipeline-style update specified as an array"
-    ));
+    );
     if name.starts_with('$') { error } else { error.with_hint("Use replace_one to replace a whole document.") }
 }
 
 fn modified_fields<'a>(name: &str, argument: &'a Json) -> Result<&'a Map<String, Json>> {
     match argument {
         Json::Object(fields) => Ok(fields),
-        other => Err(failed_to_parse(format!(
+        other => bail!(
+            Kind::FailedToParse,
             "Modifiers operate on fields but we found type {} instead. For example: {{$mod: {{<field>: ...}}}} not \
              {{{name}: {}}}",
             value(other)?.type_name(),
             show(other)
-        ))),
+        ),
     }
 }
 
 fn amount(verb: &str, path: &str, argument: &Json) -> Result<Number> {
     match value(argument)? {
         Value::Number(amount) => Ok(amount),
-        _ => {
-            let message = format!("Cannot {verb} with non-numeric argument: {{{path}: {}}}", show(argument));
-            Err(Error::new(Kind::TypeMismatch, message))
-        }
+        _ => bail!(Kind::TypeMismatch, "Cannot {verb} with non-numeric argument: {{{path}: {}}}", show(argument)),
     }
 }
 
 fn rename(from: &str, argument: &Json) -> Result<Modifier> {
     let Json::String(to) = argument else {
-        return Err(bad_value(format!("The 'to' field for $rename must be a string: {from}: {}", show(argument))));
+        bail!(Kind::BadValue, "The 'to' field for $rename must be a string: {from}: {}", show(argument))
     };
     let dynamic = |path: &str| path.split('.').any(|name| name == "$" || name.starts_with("$["));
     for (what, path) in [("source", from), ("destination", to)] {
-        if dynamic(path) {
-            return Err(bad_value(format!("The {what} field for $rename may not be dynamic: {path}")));
-        }
+        ensure!(!dynamic(path), Kind::BadValue, "The {what} field for $rename may not be dynamic: {path}");
     }
     check_path(to)?;
     if from == to {
-        return Err(bad_value(format!(
-            "The source and target field for $rename must differ: {from}: {}",
-            show(argument)
-        )));
+        bail!(Kind::BadValue, "The source and target field for $rename must differ: {from}: {}", show(argument));
     }
     if path::is_below(from, to) || path::is_below(to, from) {
-        let message =
-            format!("The source and target field for $rename must not be on the same path: {from}: {}", show(argument));
-        return Err(bad_value(message));
+        bail!(
+            Kind::BadValue,
+            "The source and target field for $rename must not be on the same path: {from}: {}",
+            show(argument)
+        );
     }
     Ok(Modifier::RenameTo(to.clone()))
 }
@@ -196,34 +190,35 @@ fn rename(from: &str, argument: &Json) -> Result<Modifier> {
 fn bit(argument: &Json) -> Result<Modifier> {
     const FORM: &str = "{$bit: {field: {and/or/xor: #}}";
     let Value::Object(operations) = value(argument)? else {
-        return Err(bad_value(format!(
+        bail!(
+            Kind::BadValue,
             "The $bit modifier is not compatible with a {}. You must pass in an embedded document: {FORM}",
             value(argument)?.type_name()
-        )));
+        )
     };
     if operations.is_empty() {
-        return Err(bad_value(format!("You must pass in at least one bitwise operation. The format is: {FORM}")));
+        bail!(Kind::BadValue, "You must pass in at least one bitwise operation. The format is: {FORM}");
     }
     let operations = operations.iter().map(|(name, operand)| {
         let operation = match name.as_str() {
             "and" => Bitwise::And,
             "or" => Bitwise::Or,
             "xor" => Bitwise::Xor,
-            _ => {
-                return Err(bad_value(format!(
-                    "The $bit modifier only supports 'and', 'or', and 'xor', not '{name}' which is an unknown \
+            _ => bail!(
+                Kind::BadValue,
+                "The $bit modifier only supports 'and', 'or', and 'xor', not '{name}' which is an unknown \
                      operator: {}",
-                    show(argument)
-                )));
-            }
+                show(argument)
+            ),
         };
         match operand {
             Value::Number(Number::Int(operand)) => Ok((operation, *operand)),
-            other => Err(bad_value(format!(
+            other => bail!(
+                Kind::BadValue,
                 "The $bit modifier field must be an Integer(32/64 bit); a '{}' is not supported here: {}",
                 other.type_name(),
                 show(argument)
-            ))),
+            ),
         }
     });
     Ok(Modifier::Bit(operations.collect::<Result<_>>()?))
@@ -231,12 +226,12 @@ fn bit(argument: &Json) -> Result<Modifier> {
 
 fn pop(path: &str, argument: &Json) -> Result<Modifier> {
     let Value::Number(number) = value(argument)? else {
-        return Err(failed_to_parse(format!("Expected a number in: {path}: {}", show(argument))));
+        bail!(Kind::FailedToParse, "Expected a number in: {path}: {}", show(argument))
     };
     match number.as_i64() {
         Some(1) => Ok(Modifier::Pop(End::Last)),
         Some(-1) => Ok(Modifier::Pop(End::First)),
-        _ => Err(failed_to_parse(format!("$pop expects 1 or -1, found: {}", show(argument)))),
+        _ => bail!(Kind::FailedToParse, "$pop expects 1 or -1, found: {}", show(argument)),
     }
 }
 
@@ -246,57 +241,54 @@ pub(super) fn is_timestamp(argument: &Json) -> Result<bool> {
         Json::Bool(_) => Ok(false),
         Json::Object(options) => {
             if let Some(name) = options.keys().find(|name| *name != "$type") {
-                return Err(bad_value(format!("Unrecognized $currentDate option: {name}")));
+                bail!(Kind::BadValue, "Unrecognized $currentDate option: {name}");
             }
             match options.get("$type").and_then(Json::as_str) {
                 Some("date") => Ok(false),
                 Some("timestamp") => Ok(true),
-                _ => Err(bad_value(
-                    "The '$type' string field is required to be 'date' or 'timestamp': {$currentDate: {field : {$type: \
-                     'date'}}}",
-                )),
+                _ => bail!(
+                    Kind::BadValue,
+                    "The '$type' string field is required to be 'date' or 'timestamp': {{$currentDate: {{field : {{$type: \
+                     'date'}}}}}}"
+                ),
             }
         }
-        other => Err(bad_value(format!(
+        other => bail!(
+            Kind::BadValue,
             "{} is not valid type for $currentDate. Please use a boolean ('true') or a $type expression ({{$type: \
              'timestamp/date'}}).",
             value(other)?.type_name()
-        ))),
+        ),
     }
 }
 
 fn check_path(path: &str) -> Result<()> {
-    if path.is_empty() {
-        return Err(Error::new(Kind::EmptyFieldName, "An empty update path is not valid."));
-    }
+    ensure!(!path.is_empty(), Kind::EmptyFieldName, "An empty update path is not valid.");
     if path.split('.').count() > MAX_DEPTH {
         return Err(too_deep());
     }
     let mut positional = false;
     for (position, name) in path.split('.').enumerate() {
         if name.is_empty() {
-            let message = format!("The update path '{path}' contains an empty field name, which is not allowed.");
-            return Err(Error::new(Kind::EmptyFieldName, message));
+            bail!(Kind::EmptyFieldName, "The update path '{path}' contains an empty field name, which is not allowed.");
         }
         if name == "$" && position > 0 {
             if std::mem::replace(&mut positional, true) {
-                let message = format!("Too many positional (i.e. '$') elements found in path '{path}'");
-                return Err(bad_value(message));
+                bail!(Kind::BadValue, "Too many positional (i.e. '$') elements found in path '{path}'");
             }
             continue;
         }
         if name == "$" {
-            let message = format!("Cannot have positional (i.e. '$') element in the first position in path '{path}'");
-            return Err(bad_value(message));
+            bail!(Kind::BadValue, "Cannot have positional (i.e. '$') element in the first position in path '{path}'");
         }
         if name.starts_with("$[") && name.ends_with(']') {
             if position > 0 {
                 continue;
             }
-            let message = format!(
+            bail!(
+                Kind::BadValue,
                 "Cannot have array filter identifier (i.e. '$[<id>]') element in the first position in path '{path}'"
             );
-            return Err(bad_value(message));
         }
         if name.starts_with('$') && (position == 0 || !is_reference(name)) {
             return Err(dollar_prefixed(name, path));
@@ -311,12 +303,8 @@ fn check_positional<'a>(path: &'a str, array_filters: &[ArrayFilter]) -> Result<
     let identifiers: Vec<&str> = named.filter(|identifier| !identifier.is_empty()).collect();
     match identifiers.iter().find(|identifier| filter_of(array_filters, identifier).is_none()) {
         None => Ok(identifiers),
-        Some(unknown) => Err(bad_value(format!("No array filter found for identifier '{unknown}' in path '{path}'"))),
+        Some(unknown) => bail!(Kind::BadValue, "No array filter found for identifier '{unknown}' in path '{path}'"),
     }
-}
-
-fn failed_to_parse(message: impl Into<String>) -> Error {
-    Error::new(Kind::FailedToParse, message)
 }
 
 #[cfg(test)]

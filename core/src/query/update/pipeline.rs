@@ -1,6 +1,6 @@
 //! Updates by a pipeline: stages that make one document of another.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail};
 use crate::query::stage::Pipeline;
 use crate::values::document::raw::{self, RawObject};
 use crate::values::document::write::{self, Part};
@@ -28,9 +28,9 @@ pub(super) fn apply(pipeline: &Pipeline, document: RawObject<'_>) -> Result<Vec<
 fn check_names(document: RawObject<'_>) -> Result<()> {
     match document.iter().find(|(name, _)| name.starts_with('$') && !crate::values::path::is_reference(name)) {
         None => Ok(()),
-        Some((name, _)) => {
-            let message = format!("The dollar ($) prefixed field '{name}' in '{name}' is not valid for storage.");
-            Err(Error::new(Kind::DollarPrefixedFieldName, message))
-        }
+        Some((name, _)) => bail!(
+            Kind::DollarPrefixedFieldName,
+            "The dollar ($) prefixed field '{name}' in '{name}' is not valid for storage."
+        ),
     }
 }

@@ -1,6 +1,6 @@
 //! Values of updates as they can be stored, and what is refused.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, error};
 use crate::values::document::value::Value;
 use crate::values::document::{MAX_DEPTH, ext_json, write};
 use crate::values::path::is_reference;
@@ -49,15 +49,13 @@ fn is_deeper(json: &Json, levels: usize) -> bool {
     }
 }
 
-pub(super) fn bad_value(message: impl Into<String>) -> Error {
-    Error::new(Kind::BadValue, message)
-}
-
 pub(super) fn dollar_prefixed(name: &str, path: &str) -> Error {
-    let message = format!("The dollar ($) prefixed field '{name}' in '{path}' is not valid for storage.");
-    Error::new(Kind::DollarPrefixedFieldName, message)
+    error!(
+        Kind::DollarPrefixedFieldName,
+        "The dollar ($) prefixed field '{name}' in '{path}' is not valid for storage."
+    )
 }
 
 pub(super) fn too_deep() -> Error {
-    Error::new(Kind::DocumentTooDeep, format!("the update would nest a document deeper than {MAX_DEPTH} levels"))
+    error!(Kind::DocumentTooDeep, "the update would nest a document deeper than {MAX_DEPTH} levels")
 }

@@ -7,7 +7,7 @@ use super::context::{Context, Outcome, filter_of};
 use super::message::shown;
 use super::modifier::Modifier;
 use crate::budget;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, ensure};
 use crate::values::document::MAX_DOCUMENT_BYTES;
 use crate::values::document::raw::{self, RawArray, RawObject, RawValue};
 use crate::values::document::value::Value;
@@ -82,8 +82,7 @@ impl Tree {
         for name in path.split('.') {
             let end = walked + name.len();
             let conflict = |at: &str| {
-                let message = format!("Updating the path '{path}' would create a conflict at '{at}'");
-                Err(Error::new(Kind::ConflictingUpdateOperators, message))
+                bail!(Kind::ConflictingUpdateOperators, "Updating the path '{path}' would create a conflict at '{at}'")
             };
             // All that are there are alike.
             if tree.children.keys().next().is_some_and(|other| is_positional(other) != is_positional(name)) {
@@ -112,14 +111,17 @@ impl Tree {
     /// Those of [`Update::apply`](super::Update::apply), but `ImmutableField`.
     pub fn apply<'a>(&'a self, object: Option<RawObject<'a>>, context: &Context<'a>) -> Result<Option<Part<'a>>> {
         if let Some(positional) = self.children.keys().find(|name| is_positional(name)) {
-            return Err(bad_value(match object {
-                None => {
-                    format!("The path of '{positional}' must exist in the document in order to apply array updates.")
-                }
-                Some(object) => {
-                    format!("Cannot apply array updates to non-array element {}", shown(RawValue::Object(object)))
-                }
-            }));
+            match object {
+                None => bail!(
+                    Kind::BadValue,
+                    "The path of '{positional}' must exist in the document in order to apply array updates."
+                ),
+                Some(object) => bail!(
+                    Kind::BadValue,
+                    "Cannot apply array updates to non-array element {}",
+                    shown(RawValue::Object(object))
+                ),
+            }
         }
         let matched = self.matched(context)?;
         let named = self.children.iter().filter(|(name, _)| *name != POSITIONAL);
@@ -167,13 +169,11 @@ impl Tree {
     fn matched(&self, context: &Context<'_>) -> Result<Option<(String, &Node)>> {
         let Some(node) = self.children.get(POSITIONAL) else { return Ok(None) };
         let Some(position) = context.position else {
-            let message = "The positional operator did not find the match needed from the query.";
-            return Err(bad_value(message.to_owned()));
+            bail!(Kind::BadValue, "The positional operator did not find the match needed from the query.")
         };
         let name = position.to_string();
         if self.children.contains_key(&name) {
-            let message = format!("Updating the path '{name}' would create a conflict at '{name}'");
-            return Err(Error::new(Kind::ConflictingUpdateOperators, message));
+            bail!(Kind::ConflictingUpdateOperators, "Updating the path '{name}' would create a conflict at '{name}'");
         }
         Ok(Some((name, node)))
     }
@@ -239,11 +239,10 @@ impl Tree {
                 [] => continue,
                 [node] => node.apply(&position, Some(element), context)?,
                 nodes if are_apart(nodes) => apply_all(nodes, &position, element, context)?,
-                _ => {
-                    let message =
-                        format!("Updating the path '{name}.{position}' would create a conflict at '{position}'");
-                    return Err(Error::new(Kind::ConflictingUpdateOperators, message));
-                }
+                _ => bail!(
+                    Kind::ConflictingUpdateOperators,
+                    "Updating the path '{name}.{position}' would create a conflict at '{position}'"
+                ),
             };
             match outcome {
                 Outcome::Keep => continue,
@@ -263,20 +262,23 @@ impl Tree {
         for (from, to) in &self.renames {
             let within = way(document, from);
             if let Way::Blocked(name, value) = within {
-                let message =
-                    format!("cannot use a part of '{from}' to traverse the element {{{name}: {}}}", shown(value));
-                return Err(Error::new(Kind::PathNotViable, message));
+                bail!(
+                    Kind::PathNotViable,
+                    "cannot use a part of '{from}' to traverse the element {{{name}: {}}}",
+                    shown(value)
+                );
             }
             if path::at(document, from).is_none() {
                 continue;
             }
             for (what, path, way) in [("source", from, within), ("destination", to, way(document, to))] {
                 if let Way::Array(name) = way {
-                    return Err(bad_value(format!(
+                    bail!(
+                        Kind::BadValue,
                         "The {what} field cannot be an array element, '{path}' in doc with {} has an array field \
                          called '{name}'",
                         context.shown_id()
-                    )));
+                    );
                 }
             }
         }
@@ -373,19 +375,12 @@ fn names(component: &str, element: RawValue<'_>, context: &Context<'_>) -> Resul
     }
 }
 
-fn bad_value(message: String) -> Error {
-    Error::new(Kind::BadValue, message)
-}
-
 /// Fills with null up to and including a position.
 fn pad(parts: &mut Vec<Part<'_>>, index: usize, elements: usize) -> Result<()> {
     if index.saturating_sub(elements) > MAX_PADDING {
-        let message = format!("can't backfill more than {MAX_PADDING} elements");
-        return Err(Error::new(Kind::CannotBackfillArray, message));
+        bail!(Kind::CannotBackfillArray, "can't backfill more than {MAX_PADDING} elements");
     }
-    if index >= MAX_ELEMENTS {
-        return Err(Error::new(Kind::BSONObjectTooLarge, "Resulting document after update is larger than 16777216"));
-    }
+    ensure!(index < MAX_ELEMENTS, Kind::BSONObjectTooLarge, "Resulting document after update is larger than 16777216");
     if index >= parts.len() {
         parts.resize(index + 1, Part::Raw(RawValue::Null));
     }
@@ -407,9 +402,11 @@ impl Node {
                     tree.matched(context)?;
                     for (component, node) in &tree.children {
                         if is_positional(component) {
-                            let message =
-                                format!("Cannot apply array updates to non-array element {name}: {}", shown(value));
-                            return Err(bad_value(message));
+                            bail!(
+                                Kind::BadValue,
+                                "Cannot apply array updates to non-array element {name}: {}",
+                                shown(value)
+                            );
                         }
                         node.refuse_to_create(component, name, value, context)?;
                     }
@@ -425,8 +422,7 @@ impl Node {
         if !self.creates(context) {
             return Ok(());
         }
-        let message = format!("Cannot create field '{field}' in element {{{name}: {}}}", shown(value));
-        Err(Error::new(Kind::PathNotViable, message))
+        bail!(Kind::PathNotViable, "Cannot create field '{field}' in element {{{name}: {}}}", shown(value))
     }
 
     fn creates(&self, context: &Context<'_>) -> bool {
