@@ -35,9 +35,6 @@ fn answer(work: impl FnOnce() -> Result<serde_json::Value>) -> Json {
 }
 
 /// Calls `work` with the options of an operation.
-///
-/// # Errors
-/// Those of the options; what `work` answers.
 fn with_options<T>(
     options: &Json,
     operation: &'static Operation,
@@ -51,9 +48,6 @@ fn with_options<T>(
 
 /// The value of an argument that must not be null, in a function that takes null for another argument, so that it is
 /// called with nulls at all. (PostgreSQL answers null for every other function that is given a null.)
-///
-/// # Errors
-/// `TypeMismatch`, with SQLSTATE 22004.
 fn required<T>(argument: Option<T>, name: &str) -> Result<T> {
     argument.ok_or_else(|| Error::null(format!("argument \"{name}\" must not be null")))
 }

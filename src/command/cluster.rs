@@ -12,14 +12,12 @@ use crate::store;
 use docshard_core::error::Kind;
 use serde_json::{Map, Value as Json, json};
 
-/// listShards: as `config.shards` has them.
 pub fn list_shards(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::LIST_SHARDS)?;
     let rows = spi::query(&format!("SELECT doc FROM {} ORDER BY position", sql::config_view("shards")), &[])?;
     Ok(Reply::ok().with("shards", Node::Documents(rows.iter().map(|row| row.bytes(0)).collect())))
 }
 
-/// getShardMap.
 pub fn get_shard_map(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::LIST_SHARDS)?;
     let (mut map, mut hosts) = (Map::new(), Map::new());
@@ -30,7 +28,7 @@ pub fn get_shard_map(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::of(json!({"map": map, "hosts": hosts, "connStrings": {}})))
 }
 
-/// flushRouterConfig: every session reads the catalog again, and pays for it: it is for those who may change settings.
+/// All sessions then read the catalog again. As that is expensive, it takes the right to change settings.
 pub fn flush_router_config(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::SET_SETTING, || {
         change::announce();
@@ -38,7 +36,7 @@ pub fn flush_router_config(request: &Request<'_>) -> Result<Reply> {
     })
 }
 
-/// split: at a key, or the chunk of a key or with these bounds in halves.
+/// Splits at `middle`, or halves the chunk that `find` or `bounds` identifies.
 pub fn split(request: &Request<'_>) -> Result<Reply> {
     let ns = request.target_text();
     if request.fields.get("middle").is_some() {
@@ -54,7 +52,6 @@ pub fn split(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::SPLIT_FIND, || chunks::split(ns, which))
 }
 
-/// moveChunk: the chunk of a key, or with these bounds.
 pub fn move_chunk(request: &Request<'_>) -> Result<Reply> {
     let (ns, to, force_jumbo) = (request.target_text(), request.text("to"), request.fields.flag("forceJumbo"));
     let Some(given) = request.fields.get("bounds") else {
@@ -65,7 +62,7 @@ pub fn move_chunk(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::MOVE_RANGE, || range.run_of_chunk(ns))
 }
 
-/// moveRange: from `min` to `max`; one of them alone means the chunk that starts or ends there.
+/// One bound alone means the chunk that starts or ends there.
 pub fn move_range(request: &Request<'_>) -> Result<Reply> {
     let (min, max, force_jumbo) =
         (request.fields.get("min"), request.fields.get("max"), request.fields.flag("forceJumbo"));
@@ -73,7 +70,7 @@ pub fn move_range(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::MOVE_RANGE, || range.run_of_bound(request.target_text()))
 }
 
-/// updateZoneKeyRange; a zone of null takes the range back.
+/// A zone of null removes the range from its zone.
 pub fn update_zone_key_range(request: &Request<'_>) -> Result<Reply> {
     let zone = match request.fields.get("zone") {
         None => None,
@@ -88,7 +85,7 @@ pub fn update_zone_key_range(request: &Request<'_>) -> Result<Reply> {
     })
 }
 
-/// balancerStop: `maxTimeMS` says how long to wait for the chunk that is being moved.
+/// `maxTimeMS` limits the wait for moves under way.
 pub fn balancer_stop(request: &Request<'_>) -> Result<Reply> {
     let wait = request.max_time_ms()?.unwrap_or(60_000);
     request.answer(&table::STOP_BALANCER, || balancer::stop(wait))

@@ -17,7 +17,6 @@ use docshard_core::values::document::{ext_json, raw, write};
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
 
-/// create.
 pub fn create(request: &Request<'_>) -> Result<Reply> {
     match request.fields.get("idIndex").map(|index| index.get("key").unwrap_or(&Json::Null)) {
         Some(Json::Object(key))
@@ -36,7 +35,6 @@ fn count_of_indexes(collection: &Collection) -> i64 {
     i64::try_from(collection.count_of_indexes()).unwrap_or(i64::MAX)
 }
 
-/// drop.
 pub fn drop(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let Some(collection) = cache::find(&namespace)? else {
@@ -48,7 +46,6 @@ pub fn drop(request: &Request<'_>) -> Result<Reply> {
     })
 }
 
-/// dropDatabase.
 pub fn drop_database(request: &Request<'_>) -> Result<Reply> {
     if request.target != &json!(1) {
         return Err(Error::new(Kind::BadValue, "have to pass 1 as db parameter"));
@@ -56,7 +53,7 @@ pub fn drop_database(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::DROP_DATABASE, || shards::drop_database(request.db))
 }
 
-/// Checks what MongoDB has other codes for than for the fields of commands.
+/// Checks for which MongoDB has error codes of their own.
 fn check_index(fields: &Arguments<'_>) -> Result<()> {
     fields.check_conflicts(table::INDEX_CONFLICTS)?;
     if let Some(given) = fields.get("expireAfterSeconds").filter(|given| number(given).is_none()) {
@@ -76,7 +73,6 @@ fn check_index(fields: &Arguments<'_>) -> Result<()> {
     }
 }
 
-/// An element of `indexes`.
 fn read_index(index: &Json) -> Result<Arguments<'_>> {
     let is_known =
         |name: &str| table::INDEX_ELEMENT.iter().flat_map(|group| group.iter()).any(|field| field.name == name);
@@ -89,7 +85,6 @@ fn read_index(index: &Json) -> Result<Arguments<'_>> {
     Ok(fields)
 }
 
-/// createIndexes.
 pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let indexes = request.fields.array("indexes");
@@ -115,7 +110,6 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::of(answer))
 }
 
-/// dropIndexes, and deleteIndexes with its older name: by name, by keys, several names, or all (`*`).
 pub fn drop_indexes(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let which = request.fields.get("index").unwrap_or(&Json::Null);
@@ -126,7 +120,6 @@ fn document(json: &Json) -> Result<Vec<u8>> {
     Ok(write::value(&ext_json::from_json(json)?)?)
 }
 
-/// listIndexes.
 pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::LIST_INDEXES)?;
     let namespace = request.namespace()?;
@@ -165,7 +158,6 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
     listing(request, &namespace, documents)
 }
 
-/// Keeps the documents that match a command's filter.
 fn filtered(request: &Request<'_>, documents: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
     let Some(filter) = request.fields.get("filter") else { return Ok(documents) };
     let filter = Filter::parse(filter)?;
@@ -173,7 +165,6 @@ fn filtered(request: &Request<'_>, documents: Vec<Vec<u8>>) -> Result<Vec<Vec<u8
     Ok(documents.into_iter().filter(matches).collect())
 }
 
-/// listCollections.
 pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
     let name_only = request.fields.flag("nameOnly");
     let mut documents = Vec::new();
@@ -203,7 +194,6 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
     listing(request, &format!("{}.$cmd.listCollections", request.db), documents)
 }
 
-/// listDatabases.
 pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
     let name_only = request.fields.flag("nameOnly");
     let names = store::databases::all()?.into_iter().map(|database| database.name).chain([config::DATABASE.to_owned()]);
@@ -242,7 +232,6 @@ fn collections_of(database: &str) -> Result<Vec<Rc<Collection>>> {
     Ok(found)
 }
 
-/// What the bytes in an answer are divided by.
 fn scale(request: &Request<'_>) -> Result<i64> {
     match request.fields.truncated("scale") {
         None => Ok(1),
@@ -257,7 +246,6 @@ fn average(bytes: i64, documents: i64) -> i64 {
     if documents > 0 { bytes / documents } else { 0 }
 }
 
-/// collStats.
 pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let scale = scale(request)?;
@@ -302,7 +290,6 @@ fn sizes(parts: &[Measured], scale: i64) -> Json {
     })
 }
 
-/// dbStats.
 pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
     let scale = scale(request)?;
     namespace::check_database(request.db)?;

@@ -15,24 +15,23 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Documents of a first batch, unless the command says how many: MongoDB's number.
+/// The default size of a first batch: MongoDB's number.
 pub const FIRST_BATCH: usize = 101;
-/// Bytes of documents in one answer: a batch ends with the document that reaches it. MongoDB's number.
+/// A batch ends with the document that reaches this size: MongoDB's number.
 const MAX_BATCH_BYTES: usize = 16 * 1024 * 1024;
-/// Documents read from a portal at once.
+/// The most documents that are read from a portal at once.
 const MAX_STEP: usize = 256;
-/// How long an unused cursor stays: MongoDB's ten minutes.
+/// MongoDB's idle timeout of cursors.
 const IDLE: Duration = Duration::from_secs(600);
 
 /// A cursor that is not at its end.
 #[derive(Debug)]
 pub struct Cursor {
     namespace: String,
-    /// the portal; None once it has been read to its end, or if there never was one
+    /// None if all rows have been read, or if there never was a portal
     portal: Option<String>,
-    /// documents that have been read and not handed out
+    /// documents that have been read but not returned
     pending: VecDeque<Vec<u8>>,
-    /// the role that opened it
     owner: u32,
     used: Instant,
     may_expire: bool,
@@ -42,16 +41,15 @@ thread_local! {
     static CURSORS: RefCell<HashMap<i64, Cursor>> = RefCell::new(HashMap::new());
 }
 
-/// Some of a cursor's documents.
 #[derive(Debug)]
 pub struct Batch {
     documents: Vec<Vec<u8>>,
-    /// to get more; 0: these are the last
+    /// 0: this is the last batch
     id: i64,
 }
 
 impl Batch {
-    /// The answer of a command that opens a cursor (`field` is `firstBatch`) or reads on (`nextBatch`).
+    /// `field` is `firstBatch` for a command that opens a cursor, and `nextBatch` for getMore.
     pub fn reply(self, field: &'static str, namespace: &str) -> Reply {
         Reply::ok().with(
             "cursor",
@@ -63,29 +61,22 @@ impl Batch {
         )
     }
 
-    /// All documents there are, in one batch.
     pub fn all(documents: Vec<Vec<u8>>) -> Self {
         Self { documents, id: 0 }
     }
 }
 
-/// How a cursor is opened.
 #[derive(Debug)]
 pub struct Opening<'a> {
-    /// the collection's namespace, which `getMore` must name
+    /// getMore must name it
     pub namespace: &'a str,
-    /// documents of the first batch
     pub batch: usize,
-    /// there is nothing after the first batch
+    /// the cursor is closed after its first batch
     pub single_batch: bool,
-    /// it is closed when it was not used for long
     pub may_expire: bool,
 }
 
 /// Opens a cursor over a statement that returns documents.
-///
-/// # Errors
-/// What the statement raises.
 pub fn open(opening: &Opening<'_>, sql: &str, params: &[Param<'_>]) -> Result<Batch> {
     close_idle();
     let id = new_id();
@@ -94,7 +85,7 @@ pub fn open(opening: &Opening<'_>, sql: &str, params: &[Param<'_>]) -> Result<Ba
     begin(opening, id, Some(portal), VecDeque::new())
 }
 
-/// Opens a cursor over documents that are there already.
+/// Opens a cursor over documents in memory.
 pub fn open_over(opening: &Opening<'_>, documents: Vec<Vec<u8>>) -> Result<Batch> {
     close_idle();
     begin(opening, new_id(), None, documents.into())
@@ -118,13 +109,10 @@ fn begin(opening: &Opening<'_>, id: i64, portal: Option<String>, pending: VecDeq
     Ok(Batch { documents, id })
 }
 
-/// The next documents of a cursor, at most `limit` of them.
-///
-/// # Errors
-/// `CursorNotFound`, `Unauthorized`.
+/// Returns at most `limit` further documents.
 pub fn next(id: i64, namespace: &str, limit: Option<usize>) -> Result<Batch> {
     close_idle();
-    // It is out of the table while it is read, so an error ends it.
+    // The cursor is not in the table while it is read, so an error removes it.
     let Some(mut cursor) = CURSORS.with_borrow_mut(|cursors| cursors.remove(&id)) else { return Err(not_found(id)) };
     let put_back = |cursor| CURSORS.with_borrow_mut(|cursors| cursors.insert(id, cursor));
     if cursor.namespace != namespace {
@@ -149,7 +137,7 @@ pub fn next(id: i64, namespace: &str, limit: Option<usize>) -> Result<Batch> {
     Ok(Batch { documents, id })
 }
 
-/// Closes a cursor; tells whether there was one of that namespace and of the present role.
+/// Closes a cursor of this namespace and role; returns whether there was one.
 pub fn kill(id: i64, namespace: &str) -> Result<bool> {
     let owner = server::current_user().to_u32();
     let found = CURSORS.with_borrow_mut(|cursors| match cursors.get(&id) {
@@ -169,18 +157,18 @@ fn not_found(id: i64) -> Error {
     )
 }
 
-/// A portal that vanished is a cursor that is not found.
+/// Reports a missing portal as a missing cursor.
 fn gone(id: i64, error: Error) -> Error {
     if &error.sqlstate == b"34000" { not_found(id) } else { error }
 }
 
-/// An id that tells cursors apart also where several sessions' meet, in a pooler's log say.
+/// Ids differ also between sessions, so that they are unique in the log of a connection pooler.
 fn new_id() -> i64 {
     loop {
         let bytes = bson::oid::ObjectId::new().bytes();
         let mut eight = [0; 8];
         eight.copy_from_slice(&bytes[4..]);
-        // The counter last, the process's random value first; positive, and exact as a double too.
+        // The last bytes are a counter, the first ones random. The id is positive and exact as a double.
         let id = (i64::from_be_bytes(eight) ^ i64::from(std::process::id()) << 24) & ((1 << 53) - 1);
         if id != 0 && !CURSORS.with_borrow(|cursors| cursors.contains_key(&id)) {
             return id;
@@ -188,7 +176,7 @@ fn new_id() -> i64 {
     }
 }
 
-/// Closes what was not used for long. What cannot be closed is gone already.
+/// Errors are ignored: such a cursor is gone already.
 fn close_idle() {
     let idle: Vec<Cursor> = CURSORS.with_borrow_mut(|cursors| {
         let is_idle = |cursor: &Cursor| cursor.may_expire && cursor.used.elapsed() > IDLE;
@@ -201,13 +189,13 @@ fn close_idle() {
 }
 
 impl Cursor {
-    /// Reads ahead until so many documents are pending, or as many as fill an answer.
+    /// Reads until `count` documents are pending, or enough bytes for one answer.
     fn fill(&mut self, count: usize) -> Result<()> {
         let mut bytes: usize = self.pending.iter().map(Vec::len).sum();
         let mut largest = 1024;
         while self.pending.len() < count && bytes < MAX_BATCH_BYTES {
             let Some(portal) = &self.portal else { return Ok(()) };
-            // Few at once where documents are large.
+            // Read fewer at once if documents are large.
             let room = ((MAX_BATCH_BYTES - bytes) / largest).clamp(1, MAX_STEP);
             let wanted = (count - self.pending.len()).min(room);
             let Some(rows) = cursor::fetch(portal, wanted)? else {
@@ -228,7 +216,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// The next documents: at most so many, at least one if there is one, and no more than fill an answer.
+    /// Takes at most `limit` documents that fit into one answer, but at least one if there is one.
     fn take(&mut self, limit: usize) -> Result<Vec<Vec<u8>>> {
         self.fill(limit)?;
         let mut bytes = 0;
@@ -248,7 +236,7 @@ impl Cursor {
         Ok(self.pending.is_empty() && self.portal.is_none())
     }
 
-    /// Closes the portal; tells whether the cursor could still be read.
+    /// Closes the portal; returns whether the cursor was still open.
     fn close(&mut self) -> Result<bool> {
         match self.portal.take() {
             Some(portal) => cursor::close(&portal),

@@ -13,16 +13,11 @@ use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{MAX_DOCUMENT_BYTES, raw};
 use serde_json::Value as Json;
 
-/// count.
 pub fn count(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::COUNT)?;
     Ok(Reply::ok().with("n", integer(counted(request)?.run(&request.namespace()?)?)))
 }
 
-/// What a count asks for.
-///
-/// # Errors
-/// `BadValue`, `FailedToParse`, `Location51024`.
 pub fn counted<'a>(request: &Request<'a>) -> Result<Count<'a>> {
     let fields = &request.fields;
     Ok(Count {
@@ -33,8 +28,8 @@ pub fn counted<'a>(request: &Request<'a>) -> Result<Count<'a>> {
     })
 }
 
-/// The limit of a count: 0 is none, and a negative one means its size, as in MongoDB. Unlike other numbers of commands it
-/// has to be an integer.
+/// A limit of 0 means no limit, and a negative one its absolute value. Unlike other numbers of commands, it must be an
+/// integer.
 fn count_limit(json: &Json) -> Result<u64> {
     let number = number(json).ok_or_else(|| Error::new(Kind::BadValue, "limit value is not a valid number"))?;
     match number.as_i64() {
@@ -44,7 +39,6 @@ fn count_limit(json: &Json) -> Result<u64> {
     }
 }
 
-/// distinct.
 pub fn distinct(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::DISTINCT)?;
     let fields = &request.fields;
@@ -53,7 +47,7 @@ pub fn distinct(request: &Request<'_>) -> Result<Reply> {
     let (mut values, mut bytes) = (Vec::new(), 0);
     while let Some(value) = found.next_value()? {
         bytes += value.bytes().len();
-        // One answer has them all: MongoDB's limit, and its error.
+        // All values are in one answer, which has MongoDB's size limit.
         if bytes > MAX_DOCUMENT_BYTES {
             let message = format!("distinct too big, {} MB cap", MAX_DOCUMENT_BYTES >> 20);
             return Err(Error::new(Kind::BSONObjectTooLarge, message));
@@ -63,7 +57,6 @@ pub fn distinct(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::ok().with("values", Value::Array(values)))
 }
 
-/// findAndModify.
 pub fn find_and_modify(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::FIND_AND_MODIFY)?;
     let found = FindAndModify::of_specification(&request.fields).run(&request.namespace()?)?;

@@ -7,13 +7,12 @@ use crate::pg::{server, transaction::snapshot};
 use crate::router::insert::WriteError;
 use docshard_core::values::document::value::Value;
 
-/// True for errors that must not be made an answer of, as the transaction must not go on, or not commit:
+/// True for errors that must be raised, because they must end the transaction:
 ///
-/// - the statement was cancelled (57014: by a user, by `statement_timeout`) or the server ends it (class 57P);
-/// - a serialization failure or a deadlock (class 40) in a transaction block, or in a transaction with one snapshot:
-///   only the whole transaction can be run again, by the client. Alone, the command is the transaction, and answers
-///   `WriteConflict`, for the client to run it again;
-/// - the server's own state is in doubt (class XX, but for docshard's internal errors).
+/// - the statement was cancelled (57014), or the server shuts the session down (57P);
+/// - a serialization failure or deadlock (class 40) in a transaction block, or with one snapshot for the transaction: only
+///   the client can repeat all of it. Otherwise the command is the whole transaction and returns `WriteConflict`;
+/// - the server's own state is in doubt (XX001, XX002).
 pub fn must_end_transaction(error: &Error) -> bool {
     match &error.sqlstate {
         b"57014" => !is_ours(error),
@@ -44,7 +43,6 @@ pub fn shaped(error: &Error) -> Reply {
     reply
 }
 
-/// The field `writeErrors`.
 pub fn write_errors(errors: &[WriteError]) -> Node {
     let shown = errors.iter().map(|failed| {
         let (code, name) = code(&failed.error);

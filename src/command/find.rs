@@ -14,18 +14,15 @@ use crate::router::query::Query;
 use docshard_core::error::Kind;
 use serde_json::{Map, Value as Json, json};
 
-/// The id of a cursor that is to be closed.
 const CURSOR_ID: Fields = &[&[must("id", Type::Integer)]];
-/// The field `cursor` of a listing.
 const CURSOR_OPTIONS: Fields = &[&[may("batchSize", Type::Count)]];
 
-/// The options of a find as those of `docshard.find`.
+/// The options of a find as an option document of `docshard.find`.
 fn options_of(fields: &Arguments<'_>) -> Json {
     let names = table::FIND.options.iter().flat_map(|group| group.iter()).map(|field| field.name);
     Json::Object(names.filter_map(|name| Some((name.to_owned(), fields.get(name)?.clone()))).collect::<Map<_, _>>())
 }
 
-/// find.
 pub fn find(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::FIND)?;
     let fields = &request.fields;
@@ -39,7 +36,7 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
         single_batch: fields.flag("singleBatch"),
         may_expire: !fields.flag("noCursorTimeout"),
     };
-    // What ends within one batch needs nothing that outlives the transaction.
+    // A result that fits into the first batch needs no portal that outlives the transaction.
     if batch > 0 && limit.is_some_and(|limit| usize::try_from(limit).is_ok_and(|limit| limit <= batch)) {
         let mut documents = reading::find(&namespace, filter, &reading::find_options(&namespace, fields)?)?;
         let mut found = Vec::new();
@@ -48,7 +45,7 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
         }
         return Ok(cursors::open_over(&opening, found)?.reply("firstBatch", &namespace));
     }
-    // A portal that outlives the transaction is PostgreSQL's, and made of a statement: its arguments are text.
+    // A portal that outlives the transaction is made of a statement, whose arguments are text.
     let (filter, options) = (filter.text(), options_of(fields).to_string());
     let params = [Param::Text(&namespace), Param::Text(&filter), Param::Text(&options)];
     let found = cursors::open(&opening, "SELECT docshard.find($1, $2::json, $3::json)", &params)?;
@@ -59,7 +56,6 @@ fn size(given: Option<u64>, otherwise: usize) -> usize {
     given.map_or(otherwise, |n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
-/// getMore.
 pub fn get_more(request: &Request<'_>) -> Result<Reply> {
     let id = number(request.target).and_then(|id| id.as_i64()).ok_or_else(|| {
         let message = format!("getMore.getMore must be an integer, not {}", request.target);
@@ -73,7 +69,6 @@ pub fn get_more(request: &Request<'_>) -> Result<Reply> {
     Ok(cursors::next(id, &namespace, limit)?.reply("nextBatch", &namespace))
 }
 
-/// killCursors.
 pub fn kill_cursors(request: &Request<'_>) -> Result<Reply> {
     let namespace = format!("{}.{}", request.db, request.target_text());
     let (mut killed, mut unknown) = (Vec::new(), Vec::new());
@@ -89,7 +84,7 @@ pub fn kill_cursors(request: &Request<'_>) -> Result<Reply> {
     })))
 }
 
-/// An answer that holds documents made here, as a cursor that may need more than one batch.
+/// Returns documents in memory as a cursor, which may have several batches.
 pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Vec<u8>>) -> Result<Reply> {
     let batch = match request.fields.get("cursor") {
         None => None,
@@ -102,11 +97,9 @@ pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Vec<u8>>) 
     Ok(cursors::open_over(&opening, documents)?.reply("firstBatch", namespace))
 }
 
-/// Commands that can be explained.
 const EXPLAINED: &[&str] = &["find", "count", "distinct", "update", "delete", "findAndModify"];
 
-/// explain: which shards a command for documents would ask, and why. Writes are not done, whatever the verbosity: what is
-/// explained is how their documents are found.
+/// Writes are never executed: the plan shows how their documents are found.
 pub fn explain(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::EXPLAIN)?;
     let verbosity = request.fields.text("verbosity").map(Verbosity::parse).transpose()?.unwrap_or_default();

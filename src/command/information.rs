@@ -11,13 +11,13 @@ use docshard_core::values::document::{MAX_DEPTH, MAX_DOCUMENT_BYTES};
 use serde_json::{Map, Value as Json, json};
 use std::cell::RefCell;
 
-/// The version of MongoDB whose commands and answers these are, and that of its wire protocol.
+/// The version of MongoDB that commands and answers conform to, and its wire protocol version.
 const MONGODB: (&str, [i32; 4], i32) = ("6.0.0", [6, 0, 0, 0], 17);
 
-/// What the last command of this session did, for getLastError.
+/// The outcome of this session's last command, for getLastError.
 #[derive(Debug, Default)]
 struct Last {
-    /// the role that ran it: its error may quote what another must not see
+    /// the role that ran it: others must not see its error
     owner: u32,
     n: i64,
     error: Option<(i64, String, String)>,
@@ -29,7 +29,6 @@ thread_local! {
     static LAST: RefCell<Last> = RefCell::new(Last::default());
 }
 
-/// Notes what a command did.
 pub fn note_outcome(request: &Request<'_>, outcome: std::result::Result<&Reply, &Error>) {
     if request.spec.name == "getLastError" {
         return;
@@ -77,7 +76,7 @@ pub fn note_outcome(request: &Request<'_>, outcome: std::result::Result<&Reply, 
     LAST.set(last);
 }
 
-/// getLastError: how this session's last command ended, if it was the present role's.
+/// Answers only the role that ran the last command.
 pub fn get_last_error(_request: &Request<'_>) -> Result<Reply> {
     let (connection, none) = (std::process::id(), Last::default());
     Ok(LAST.with_borrow(|last| {
@@ -100,7 +99,6 @@ pub fn get_last_error(_request: &Request<'_>) -> Result<Reply> {
     }))
 }
 
-/// hello, and isMaster with its older names.
 pub fn hello(request: &Request<'_>) -> Result<Reply> {
     let rows = spi::query(
         "SELECT pg_catalog.to_char(pg_catalog.clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"'), \
@@ -126,7 +124,6 @@ pub fn hello(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::of(answer))
 }
 
-/// buildInfo.
 pub fn build_info(_request: &Request<'_>) -> Result<Reply> {
     let rows = spi::query("SELECT pg_catalog.current_setting('server_version')", &[])?;
     let postgresql = rows.first().map_or("", |row| row.text(0));
@@ -145,7 +142,6 @@ pub fn build_info(_request: &Request<'_>) -> Result<Reply> {
     })))
 }
 
-/// Where this router is.
 pub fn server() -> Result<Json> {
     let rows = spi::query(
         "SELECT coalesce(pg_catalog.host(pg_catalog.inet_server_addr()), 'localhost'), \
@@ -156,7 +152,6 @@ pub fn server() -> Result<Json> {
     Ok(json!({"host": host, "port": port, "version": MONGODB.0}))
 }
 
-/// listCommands: the table.
 pub fn list_commands(request: &Request<'_>) -> Result<Reply> {
     let commands: Map<String, Json> = request
         .commands

@@ -34,10 +34,7 @@ use docshard_core::error::Kind;
 use reply::Reply;
 use request::Request;
 
-/// Runs a command and answers jsonb's bytes.
-///
-/// # Errors
-/// Only those that must end the transaction: see [`failure::must_end_transaction`].
+/// Runs a command and returns the answer as jsonb. Errors are those that must end the transaction.
 pub fn run(db: &str, command: &Json) -> Result<Vec<u8>> {
     match answer(db, command) {
         Ok(bytes) => Ok(bytes),
@@ -46,7 +43,7 @@ pub fn run(db: &str, command: &Json) -> Result<Vec<u8>> {
     }
 }
 
-/// True for `createIndexes`, which may build outside the transaction of a caller who does nothing else.
+/// True for `createIndexes`, which may build outside the transaction if the caller does nothing else.
 pub fn builds_indexes(command: &Json) -> bool {
     const NAME: &str = "createIndexes";
     let is_named_so = |json: &serde_json::Value| json.as_object()?.keys().next().map(|name| name == NAME);
@@ -66,7 +63,7 @@ fn answer(db: &str, command: &Json) -> Result<Vec<u8>> {
                 .with_hint("The first argument is the database: run_command('admin', …)."));
         }
         let reply = request.run()?;
-        // What cannot be answered is not done.
+        // A command whose answer is too large is rolled back.
         let bytes = reply.bytes()?;
         Ok((reply, bytes))
     };

@@ -8,14 +8,12 @@ use docshard_core::values::document::{ext_json, raw};
 use serde_json::Value as Json;
 use std::borrow::Cow;
 
-/// Part of an answer.
 #[derive(Debug)]
 pub enum Node {
-    /// a value
     Value(Value),
     /// a stored document: jsonb's bytes
     Document(Vec<u8>),
-    /// an array of such
+    /// stored documents
     Documents(Vec<Vec<u8>>),
     /// an object
     Object(Vec<(&'static str, Node)>),
@@ -57,7 +55,7 @@ impl Node {
     }
 }
 
-/// An answer's fields; `ok` is added.
+/// The fields of an answer; `ok` is added at the end.
 #[derive(Debug)]
 pub struct Reply {
     fields: Vec<(Cow<'static, str>, Node)>,
@@ -65,39 +63,30 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// An answer that says no more than that it is done.
     pub fn ok() -> Self {
         Self { fields: Vec::new(), ok: true }
     }
 
-    /// That something failed.
     pub fn failed() -> Self {
         Self { fields: Vec::new(), ok: false }
     }
 
-    /// An answer with the fields of a JSON object.
     pub fn of(json: Json) -> Self {
         let Json::Object(map) = json else { return Self::ok() };
         let fields = map.into_iter().filter(|(name, _)| name != "ok");
         Self { fields: fields.map(|(name, value)| (Cow::Owned(name), Node::from(value))).collect(), ok: true }
     }
 
-    /// The same with another field.
     #[must_use]
     pub fn with(mut self, name: impl Into<Cow<'static, str>>, node: impl Into<Node>) -> Self {
         self.fields.push((name.into(), node.into()));
         self
     }
 
-    /// A field's value.
     pub fn get(&self, name: &str) -> Option<&Node> {
         self.fields.iter().find(|(field, _)| field == name).map(|(_, node)| node)
     }
 
-    /// The answer as jsonb.
-    ///
-    /// # Errors
-    /// `BSONObjectTooLarge`.
     pub fn bytes(&self) -> Result<Vec<u8>> {
         let mut fields = Vec::with_capacity(self.fields.len() + 1);
         for (name, node) in &self.fields {
@@ -108,7 +97,6 @@ impl Reply {
     }
 }
 
-/// A number.
 pub fn integer(n: i64) -> Value {
     Value::Number(docshard_core::values::document::number::Number::Int(n))
 }

@@ -10,37 +10,31 @@ use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use serde_json::Value as Json;
 
-/// What runs a command.
 pub type Run = fn(&Request<'_>) -> Result<Reply>;
 
-/// A command.
 #[derive(Debug)]
 pub struct Command {
     /// its name
     pub name: &'static str,
     /// other names of it
     pub aliases: &'static [&'static str],
-    /// what the field takes that names it
+    /// the type of the first field
     pub target: Type,
-    /// that field is the name of a collection
+    /// the first field is a collection's name
     pub is_of_collection: bool,
-    /// its other fields
     pub fields: Fields,
     /// what excludes what of these
     pub conflicts: &'static [Conflict],
-    /// the operations that it may run: the caller must have the right to do each that it runs
+    /// the operations that the command may run; the caller needs the right to each that it does run
     pub operations: &'static [&'static Operation],
-    /// it runs in the database `admin` only
     pub admin_only: bool,
-    /// it changes something
     pub writes: bool,
     /// what it does
     pub help: &'static str,
-    /// what runs it
     pub run: Run,
 }
 
-/// Fields of every command. Sessions, and reading and writing concerns, say nothing new to PostgreSQL, which is always
+/// The fields of every command. Sessions, read concerns and write concerns change nothing: PostgreSQL is always
 /// consistent within a statement and durable at commit.
 const GENERIC: &[Field] = &[
     may("$db", Type::String),
@@ -56,32 +50,27 @@ const GENERIC: &[Field] = &[
     may("apiDeprecationErrors", Type::Bool),
 ];
 
-/// Fields of MongoDB's transactions, which are PostgreSQL's here.
+/// The fields of MongoDB's transactions.
 const TRANSACTIONAL: &[&str] = &["txnNumber", "autocommit", "startTransaction", "stmtId", "stmtIds"];
 
-/// A command that is to be run.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// the database it is run in
     pub db: &'a str,
-    /// its name as given
+    /// as given, perhaps an alias
     pub name: &'a str,
     /// all commands
     pub commands: &'static [Command],
     /// its entry
     pub spec: &'static Command,
-    /// its fields but the first
+    /// without the first one
     pub fields: Arguments<'a>,
-    /// the value of the first field, which names the command
+    /// the value of the first field
     pub target: &'a Json,
     generic: Arguments<'a>,
 }
 
 impl<'a> Request<'a> {
     /// Finds the command and checks its fields.
-    ///
-    /// # Errors
-    /// `TypeMismatch`, `CommandNotFound`, `UnknownOption`, `Location40414`.
     pub fn parse(db: &'a str, json: &'a Json, commands: &'static [Command]) -> Result<Self> {
         let Json::Object(map) = json else {
             return Err(Error::new(Kind::TypeMismatch, "a command must be a JSON object"));
@@ -119,42 +108,29 @@ impl<'a> Request<'a> {
         Ok(Self { db, name, commands, spec, fields, target, generic })
     }
 
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// Those of its fields' conflicts, and its own.
     pub fn run(&self) -> Result<Reply> {
         self.fields.check_conflicts(self.spec.conflicts)?;
         (self.spec.run)(self)
     }
 
-    /// Makes sure that the caller has the right to do an operation, which then runs as the caller: see [`rights::check`].
-    ///
-    /// # Errors
-    /// As [`rights::check`].
+    /// Checks the caller's right to an operation, which then runs as the caller: see [`rights::check`].
     pub fn check_right(&self, operation: &'static Operation) -> Result<()> {
         self.check_listed(operation)?;
         rights::check(operation)
     }
 
-    /// Administrates, with the rights of an operation: see [`rights::with_rights_of`].
-    ///
-    /// # Errors
-    /// As [`rights::with_rights_of`].
+    /// Runs an operation of administration with the rights of its SQL function: see [`rights::with_rights_of`].
     pub fn administer<T>(&self, operation: &'static Operation, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.check_listed(operation)?;
         rights::with_rights_of(operation, work)
     }
 
-    /// The same; what `work` answers is the command's answer.
-    ///
-    /// # Errors
-    /// The same.
+    /// Like [`administer`](Self::administer); the result is the command's answer.
     pub fn answer(&self, operation: &'static Operation, work: impl FnOnce() -> Result<Json>) -> Result<Reply> {
         self.administer(operation, work).map(Reply::of)
     }
 
-    /// A command runs what its entry says, from which documentation and tests are made, and nothing else.
+    /// A command runs only the operations in its row, from which documentation and tests are generated.
     fn check_listed(&self, operation: &'static Operation) -> Result<()> {
         if self.spec.operations.iter().any(|listed| std::ptr::eq(*listed, operation)) {
             return Ok(());
@@ -163,40 +139,30 @@ impl<'a> Request<'a> {
         Err(Error::new(Kind::InternalError, message))
     }
 
-    /// The target, if it is a string.
     pub fn target_text(&self) -> &'a str {
         self.target.as_str().unwrap_or_default()
     }
 
-    /// A field that is a string; an empty one if it is left out.
     pub fn text(&self, name: &str) -> &'a str {
         self.fields.text(name).unwrap_or_default()
     }
 
-    /// A field; null if it is left out.
     pub fn json(&self, name: &str) -> &'a Json {
         self.fields.get(name).unwrap_or(&Json::Null)
     }
 
-    /// A field that is a specification.
     pub fn source(&self, name: &str) -> Source<'a> {
         Source::of(self.fields.get(name))
     }
 
-    /// The namespace of the collection that names the command.
-    ///
-    /// # Errors
-    /// `InvalidNamespace`.
+    /// The namespace of the collection in the first field.
     pub fn namespace(&self) -> Result<String> {
         let namespace = format!("{}.{}", self.db, self.target_text());
         namespace::split(&namespace)?;
         Ok(namespace)
     }
 
-    /// How long it may take, in milliseconds.
-    ///
-    /// # Errors
-    /// `BadValue`.
+    /// `maxTimeMS`; None: no limit.
     pub fn max_time_ms(&self) -> Result<Option<i64>> {
         match self.generic.integer("maxTimeMS")? {
             None | Some(0) => Ok(None),

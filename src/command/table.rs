@@ -23,12 +23,11 @@ const fn command(name: &'static str, target: Type, fields: Fields, help: &'stati
     }
 }
 
-/// A command whose first field is a collection's name.
 const fn of_collection(name: &'static str, target: Type, fields: Fields, help: &'static str, run: Run) -> Command {
     Command { is_of_collection: true, ..command(name, target, fields, help, run) }
 }
 
-/// A command of the database `admin`.
+/// A command that runs in the database `admin` only.
 const fn admin(name: &'static str, target: Type, fields: Fields, help: &'static str, run: Run) -> Command {
     Command { admin_only: true, ..command(name, target, fields, help, run) }
 }
@@ -45,8 +44,8 @@ impl Command {
     }
 }
 
-/// Rows of the table: a command's name and aliases; whether it writes; where it runs, and what its first field takes; its
-/// other fields; in brackets the operations that it may run, and what excludes what of the fields; what runs it; what it does.
+/// Rows: name and aliases; whether it writes; kind, and type of the first field; other fields; in brackets the
+/// operations that it may run, and conflicts of its fields; function; help.
 macro_rules! commands {
     ($($name:literal $(| $alias:literal)* $access:ident $place:ident($target:ident) $fields:expr
         => [$($operation:ident)* $(; $conflicts:ident)?] $run:expr, $help:literal;)*) => {

@@ -15,7 +15,6 @@ use docshard_core::query::update::Style;
 use docshard_core::values::document::value::Value;
 use serde_json::Value as Json;
 
-/// The namespace, and the operations.
 fn batch<'a>(request: &Request<'a>, field: &str) -> Result<(String, &'a [Json])> {
     let namespace = request.namespace()?;
     check_writable(&namespace)?;
@@ -24,7 +23,7 @@ fn batch<'a>(request: &Request<'a>, field: &str) -> Result<(String, &'a [Json])>
     Ok((namespace, operations))
 }
 
-/// The operations of a batch. Of each of the functions that they are like, the caller must have the right.
+/// Parses the operations of a batch and checks the caller's right to each corresponding SQL function.
 fn operations<'a>(
     request: &Request<'a>,
     batch: &'a [Json],
@@ -48,7 +47,6 @@ fn finish(mut reply: Reply, errors: &[WriteError]) -> Reply {
     reply
 }
 
-/// insert.
 pub fn insert(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::INSERT_MANY)?;
     let (namespace, documents) = batch(request, "documents")?;
@@ -76,7 +74,7 @@ pub fn insert(request: &Request<'_>) -> Result<Reply> {
     }
     let mut failed = Vec::new();
     let inserted = insert_each(&namespace, &storable, ordered, &mut failed)?;
-    // Of an ordered batch, what comes before in it counts.
+    // In an ordered batch an insert that fails comes before any document that cannot be parsed.
     if ordered && !failed.is_empty() {
         errors.clear();
     }
@@ -85,7 +83,6 @@ pub fn insert(request: &Request<'_>) -> Result<Reply> {
     Ok(finish(Reply::ok().with("n", integer(inserted)), &errors))
 }
 
-/// update.
 pub fn update(request: &Request<'_>) -> Result<Reply> {
     let (namespace, batch) = batch(request, "updates")?;
     let form = ("update.updates", table::UPDATE_ELEMENT);
@@ -121,7 +118,6 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
     Ok(finish(reply, &errors))
 }
 
-/// delete.
 pub fn delete(request: &Request<'_>) -> Result<Reply> {
     let (namespace, batch) = batch(request, "deletes")?;
     let form = ("delete.deletes", table::DELETE_ELEMENT);

@@ -15,33 +15,30 @@ use docshard_core::values::document::number::Number;
 use docshard_core::values::document::value::Value;
 use serde_json::{Map, Value as Json};
 
-/// The types of arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// anything
     Any,
-    /// a string
     String,
     /// one of these strings
     Choice(&'static [&'static str]),
-    /// true or false; in commands a number counts as whether it differs from 0
+    /// true or false; commands also take a number, of which 0 is false
     Bool,
     /// true or false only
     StrictBool,
     /// an integral number
     Integer,
-    /// a number that is not negative; a fraction is cut off
+    /// a number that is not negative and whose fraction is cut off
     Count,
-    /// an object; in option documents its own parser says so
+    /// an object; in option documents its own parser checks that
     Object,
-    /// an object, everywhere
+    /// an object, in every form
     Document,
-    /// an array; in option documents its own parser says so
+    /// an array; in option documents its own parser checks that
     Array,
 }
 
 impl Type {
-    /// True if a command's field may have the value.
+    /// True if a command's field may have this value.
     pub fn takes(self, json: &Json) -> bool {
         match self {
             Type::Any => true,
@@ -66,52 +63,51 @@ impl Type {
     }
 }
 
-/// An argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// its name as it is given
+    /// the name in requests
     pub name: &'static str,
-    /// the name by which operations ask for it
+    /// the name by which operations read it
     argument: &'static str,
     kind: Type,
     is_required: bool,
-    /// what a flag is that is left out
+    /// the value of a flag that is left out
     default: bool,
-    /// it asks for something that does not exist here
+    /// the option exists in MongoDB and is refused here
     is_refused: bool,
 }
 
-/// An argument that may be left out.
+/// An optional argument.
 pub const fn may(name: &'static str, kind: Type) -> Field {
     Field { name, argument: name, kind, is_required: false, default: false, is_refused: false }
 }
 
-/// An argument that must be given.
+/// A required argument.
 pub const fn must(name: &'static str, kind: Type) -> Field {
     Field { is_required: true, ..may(name, kind) }
 }
 
 impl Field {
-    /// The same, under another name than operations use.
+    /// Operations read the argument by another name.
     pub const fn means(self, argument: &'static str) -> Self {
         Self { argument, ..self }
     }
 
-    /// The same, a flag that is true if it is left out.
+    /// A flag that is true if it is left out.
     pub const fn or_true(self) -> Self {
         Self { default: true, ..self }
     }
 
-    /// The same, refused unless it is false.
+    /// An argument that is refused unless it is false.
     pub const fn refused(self) -> Self {
         Self { is_refused: true, ..self }
     }
 }
 
-/// Groups of arguments that belong together.
+/// Groups of arguments.
 pub type Fields = &'static [&'static [Field]];
 
-/// A condition on one argument, by the name that operations use.
+/// A condition on an argument, given by the name that operations use.
 #[derive(Clone, Copy, Debug)]
 pub enum When {
     /// it is given
@@ -124,27 +120,27 @@ pub enum When {
     False(&'static str),
 }
 
-/// Arguments that exclude one another, or need one another.
+/// Arguments that exclude or require one another.
 #[derive(Clone, Copy, Debug)]
 pub enum Conflict {
-    /// all of these at once are an error
+    /// an error if all conditions hold
     All(&'static [When], Kind, &'static str),
-    /// one of these must be given, and only one
+    /// exactly one of these must be given
     OneOf(&'static [&'static str]),
 }
 
-/// In which form arguments are given.
+/// The kind of request that arguments come from.
 #[derive(Clone, Copy, Debug)]
 pub enum Form<'a> {
-    /// the option document of an SQL function
+    /// the options of an SQL function, by its name
     Options(&'a str),
-    /// an operation of `bulk_write`: its index and name
+    /// an operation of `bulk_write`: its position and name
     Operation(usize, &'a str),
-    /// the fields of a command or of an object in one: the path to it
+    /// the fields of a command or of an object in it: its path
     Command(&'a str),
 }
 
-/// Arguments, each of them known and of its type.
+/// Arguments whose names and types have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
     map: &'a Map<String, Json>,
@@ -154,9 +150,6 @@ pub struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     /// Checks names and types.
-    ///
-    /// # Errors
-    /// `TypeMismatch`, `UnknownOption`, `BadValue`; `Location40414`, in operations `FailedToParse`, for one that is missing.
     pub fn parse(json: &'a Json, form: Form<'a>, known: Fields) -> Result<Self> {
         let Json::Object(map) = json else {
             return Err(match form {
@@ -170,10 +163,8 @@ impl<'a> Arguments<'a> {
         Ok(Self { map, form, known })
     }
 
-    /// The fields of a command document, whose first field is its name; and those that it has in common with others.
-    ///
-    /// # Errors
-    /// As [`parse`](Self::parse).
+    /// Splits a command document into the command's own fields, after the first which names it, and the fields of all
+    /// commands.
     pub fn of_command(
         map: &'a Map<String, Json>,
         name: &'a str,
@@ -185,10 +176,7 @@ impl<'a> Arguments<'a> {
         Ok((Self { map, form, known }, Self { map, form, known: generic }))
     }
 
-    /// Checks what the arguments say together, and that none asks for something that does not exist here.
-    ///
-    /// # Errors
-    /// Those of the conflicts; `NotImplemented`.
+    /// Checks conflicts, and that no argument is refused.
     pub fn check_conflicts(&self, conflicts: &[Conflict]) -> Result<()> {
         let is = |when: &When| match when {
             When::Given(name) => self.get(name).is_some(),
@@ -221,12 +209,12 @@ impl<'a> Arguments<'a> {
         self.known.iter().flat_map(|group| group.iter()).find(|field| field.argument == argument)
     }
 
-    /// An argument's value, by the name that operations use; null counts as left out.
+    /// Returns an argument by the name that operations use; null counts as missing.
     pub fn get(&self, argument: &str) -> Option<&'a Json> {
         self.map.get(self.field(argument)?.name).filter(|value| !value.is_null())
     }
 
-    /// True if it is given, be it in an option document as null.
+    /// True if the argument is given; in option documents, also as null.
     pub fn is_named(&self, argument: &str) -> bool {
         match self.form {
             Form::Command(_) => self.get(argument).is_some(),
@@ -234,26 +222,20 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A string.
     pub fn text(&self, argument: &str) -> Option<&'a str> {
         self.get(argument).and_then(Json::as_str)
     }
 
-    /// An array's elements; none if it is left out.
+    /// The elements of an array; none if it is missing.
     pub fn array(&self, argument: &str) -> &'a [Json] {
         self.get(argument).and_then(Json::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// A flag.
     pub fn flag(&self, argument: &str) -> bool {
         let default = || self.field(argument).is_some_and(|field| field.default);
         self.get(argument).and_then(truth).unwrap_or_else(default)
     }
 
-    /// An integer.
-    ///
-    /// # Errors
-    /// `BadValue` for a command's fraction.
     pub fn integer(&self, argument: &str) -> Result<Option<i64>> {
         let Some(json) = self.get(argument) else { return Ok(None) };
         number(json).and_then(|number| number.as_i64()).map(Some).ok_or_else(|| {
@@ -267,10 +249,7 @@ impl<'a> Arguments<'a> {
         self.get(argument).and_then(number).map(|number| number.to_i64_truncated())
     }
 
-    /// A number without its fraction, which is not negative.
-    ///
-    /// # Errors
-    /// `Location51024`.
+    /// A number without its fraction, which must not be negative.
     pub fn count(&self, argument: &str) -> Result<Option<u64>> {
         let Some(n) = self.truncated(argument) else { return Ok(None) };
         u64::try_from(n).map(Some).map_err(|_| {
@@ -283,7 +262,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Checks the names and types of fields after the first so many. Those of `generic` are not told of.
+/// Checks the fields behind the first `skipped` ones. Names of `generic` are accepted, but not listed in errors.
 fn check(map: &Map<String, Json>, skipped: usize, form: Form<'_>, known: Fields, generic: Fields) -> Result<()> {
     let all = || known.iter().flat_map(|group| group.iter());
     for (name, value) in map.iter().skip(skipped) {
@@ -382,7 +361,7 @@ pub fn number(json: &Json) -> Option<Number> {
     }
 }
 
-/// What option documents take for an integer: an integral double too, as far as doubles tell integers apart.
+/// Option documents also take an integral double as an integer, as far as doubles are exact.
 fn is_integer(value: &Value) -> bool {
     match value {
         Value::Number(Number::Int(_)) => true,
@@ -398,7 +377,7 @@ fn truth(json: &Json) -> Option<bool> {
     }
 }
 
-/// The name of a value's type.
+/// MongoDB's name of a value's type.
 pub fn type_name(json: &Json) -> &'static str {
     match json {
         Json::Null => "null",
@@ -409,7 +388,7 @@ pub fn type_name(json: &Json) -> &'static str {
     }
 }
 
-/// The error of a command's field with a value of another type.
+/// The error for a command's field with a value of another type.
 pub fn mismatch(path: &str, found: &Json, wanted: Type) -> Error {
     let message = format!(
         "BSON field '{path}' is the wrong type '{}', expected type{} {}",

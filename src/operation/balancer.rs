@@ -11,7 +11,6 @@ use docshard_core::error::Kind;
 use serde_json::{Value as Json, json};
 use std::time::Duration;
 
-/// Lets the balancer split and move chunks.
 pub fn start() -> Result<Json> {
     check_may_change()?;
     worker::require_preloaded()?;
@@ -19,8 +18,7 @@ pub fn start() -> Result<Json> {
     Ok(json!({"ok": 1}))
 }
 
-/// Stops the balancer and waits until the chunks that it moves have arrived; a move that has not within so many milliseconds
-/// is aborted.
+/// Stops the balancer and waits for the moves under way. A move that takes longer than `timeout_ms` is aborted.
 pub fn stop(timeout_ms: i64) -> Result<Json> {
     check_may_change()?;
     let stopped = control::stop(Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0)))?;
@@ -35,7 +33,6 @@ pub fn stop(timeout_ms: i64) -> Result<Json> {
     Ok(answer)
 }
 
-/// What the balancer does: mode, whether it is in a round, the last error.
 pub fn status() -> Result<Json> {
     check_router()?;
     let state = control::state()?;
@@ -63,8 +60,7 @@ pub fn status() -> Result<Json> {
     Ok(status)
 }
 
-/// Whether a collection is where the balancer wants it, and the gravest reason if not: zoneViolation, draining, or
-/// chunksImbalance. It is measured at the shards.
+/// Measures at the shards whether a collection is balanced, and returns the most severe reason if it is not.
 pub fn collection_status(ns: &str) -> Result<Json> {
     check_router()?;
     namespace::split(ns)?;
@@ -94,16 +90,10 @@ fn change(ns: &str, change: impl FnOnce() -> Result<()>) -> Result<Json> {
     Ok(json!({"ok": 1}))
 }
 
-/// Lets the balancer move a collection's chunks for evenness and zones, or keeps it from that, except off a shard that is being
-/// removed.
 pub fn set_balancing(ns: &str, on: bool) -> Result<Json> {
     change(ns, || collections::set_balancing(ns, on))
 }
 
-/// Sets how a collection is balanced. Options: chunkSize (MiB; 0 or null goes back to the cluster's chunk_size_mb).
-///
-/// # Errors
-/// `InvalidOptions`; those of [`collections::set_chunk_size`].
 pub fn configure(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     change(ns, || {
         let size = match options.integer("chunkSize")? {
@@ -114,7 +104,7 @@ pub fn configure(ns: &str, options: &Arguments<'_>) -> Result<Json> {
                 return Err(Error::new(Kind::InvalidOptions, message));
             }
         };
-        // What is not named stays as it is.
+        // An option that is missing leaves the value as it is.
         if options.is_named("chunkSize") { collections::set_chunk_size(ns, size) } else { Ok(()) }
     })
 }

@@ -14,22 +14,15 @@ use docshard_core::query::update::Style;
 use docshard_core::values::document::value::Value;
 use serde_json::Value as Json;
 
-/// One of a call's writes.
 #[derive(Debug)]
 pub enum Write<'a> {
-    /// a document is inserted
     Insert(&'a Json),
-    /// documents are updated, or one is replaced
     Update(Update<'a>),
-    /// documents are deleted
     Delete(Delete<'a>),
 }
 
 impl<'a> Write<'a> {
-    /// Reads one such as `{"insertOne": {"document": …}}`; what its arguments mean is a matter of running it.
-    ///
-    /// # Errors
-    /// `FailedToParse`; those of [`Arguments::parse`].
+    /// Parses an operation such as `{"insertOne": {"document": …}}`. Its arguments are parsed when it runs.
     pub fn parse(index: usize, json: &'a Json, variables: Option<&'a Json>) -> Result<Self> {
         let malformed = |message: String| Error::new(Kind::FailedToParse, format!("operation {index}: {message}"));
         let names = || BULK_OPERATIONS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
@@ -60,27 +53,18 @@ impl<'a> Write<'a> {
     }
 }
 
-/// What the writes did, all together. What they inserted is named by the index of the write.
+/// The sum of all results. Inserted and upserted `_id`s have the positions of their operations as names.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// `_id`s of inserted documents
     pub inserted: Vec<(String, Value)>,
-    /// documents that updates matched
     pub matched: i64,
-    /// documents that they changed
     pub modified: i64,
-    /// documents that were deleted
     pub deleted: i64,
-    /// `_id`s of upserted documents
     pub upserted: Vec<(String, Value)>,
-    /// writes that failed
     pub errors: Vec<WriteError>,
 }
 
-/// Runs writes one after the other; the first that fails ends an ordered call.
-///
-/// # Errors
-/// What is no single write's fault.
+/// Runs writes in their order; if `ordered`, the first failure is the last.
 pub fn run(namespace: &str, writes: &[Write<'_>], ordered: bool) -> Result<Totals> {
     let mut totals = Totals::default();
     let mut next = 0;
@@ -97,7 +81,6 @@ pub fn run(namespace: &str, writes: &[Write<'_>], ordered: bool) -> Result<Total
 }
 
 impl Totals {
-    /// Runs one write; nothing is counted of one that fails.
     fn run(&mut self, namespace: &str, index: usize, write: &Write<'_>) -> Result<()> {
         match write {
             Write::Insert(document) => {
@@ -115,7 +98,8 @@ impl Totals {
         Ok(())
     }
 
-    /// Runs inserts, the first of which has this index, as one; false if they have to be run one by one.
+    /// Runs consecutive inserts, of which the first has position `first`, as one statement; false if they must run one
+    /// by one.
     fn insert_together(&mut self, namespace: &str, first: usize, inserts: &[Write<'_>]) -> Result<bool> {
         let inserted = attempt(|| {
             let documents = inserts.iter().filter_map(|write| match write {

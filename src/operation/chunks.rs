@@ -16,19 +16,14 @@ use docshard_core::values::key::KeyPattern;
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
 
-/// How a request names a chunk.
+/// How a request identifies a chunk.
 #[derive(Clone, Copy, Debug)]
 pub enum Which<'a> {
-    /// by a document that it may hold
+    /// by a document in its range
     Find(Source<'a>),
-    /// by both of its bounds
     Bounds(&'a Json, &'a Json),
 }
 
-/// Two bounds, `[min, max]`.
-///
-/// # Errors
-/// `BadValue`.
 pub fn bounds(json: &Json) -> Result<(&Json, &Json)> {
     match json.as_array().map(Vec::as_slice) {
         Some([min, max]) => Ok((min, max)),
@@ -36,7 +31,6 @@ pub fn bounds(json: &Json) -> Result<(&Json, &Json)> {
     }
 }
 
-/// The shard key that a filter gives, which must give one.
 fn key_of(pattern: &KeyPattern, find: Source<'_>) -> Result<Vec<u8>> {
     let json = find.value()?;
     if !json.is_object() {
@@ -57,7 +51,6 @@ fn ok() -> Json {
     json!({"ok": 1})
 }
 
-/// The error that no chunk of a collection has these bounds.
 fn no_such_chunk(ns: &str) -> Error {
     Error::new(Kind::BadValue, format!("{ns} has no chunk with these bounds"))
         .with_hint("The collection config.chunks shows the bounds.")
@@ -71,10 +64,7 @@ pub fn split_at(ns: &str, middle: Source<'_>) -> Result<Json> {
     Ok(ok())
 }
 
-/// Splits a chunk in halves, at the median of its keys.
-///
-/// # Errors
-/// `ShardKeyNotFound`, `BadValue`; those of [`chunks::split`].
+/// Splits a chunk at the median of its keys.
 pub fn split(ns: &str, which: Which<'_>) -> Result<Json> {
     check(ns)?;
     let (locked, pattern) = chunks::lock(ns)?;
@@ -94,10 +84,7 @@ pub fn split(ns: &str, which: Which<'_>) -> Result<Json> {
     Ok(ok())
 }
 
-/// Takes the mark "jumbo" from the chunk that holds the document `find`: the balancer tries again to split it.
-///
-/// # Errors
-/// `ShardKeyNotFound`; those of [`chunks::clear_jumbo`].
+/// Clears the mark "jumbo", so that the balancer tries again to split the chunk.
 pub fn clear_jumbo_flag(ns: &str, find: Source<'_>) -> Result<Json> {
     check(ns)?;
     let (locked, pattern) = chunks::lock(ns)?;
@@ -107,9 +94,6 @@ pub fn clear_jumbo_flag(ns: &str, find: Source<'_>) -> Result<Json> {
 }
 
 /// Merges the chunks between two bounds, `[{"field": min}, {"field": max}]`, which must be on one shard.
-///
-/// # Errors
-/// `BadValue`; those of [`chunks::merge`].
 pub fn merge(ns: &str, bounds: Source<'_>) -> Result<Json> {
     check(ns)?;
     let (locked, pattern) = chunks::lock(ns)?;
@@ -123,10 +107,6 @@ pub fn merge(ns: &str, bounds: Source<'_>) -> Result<Json> {
     Ok(ok())
 }
 
-/// Moves the chunk that holds the document `find` to a shard.
-///
-/// # Errors
-/// `NamespaceNotSharded`, `ShardKeyNotFound`, `OperationNotSupportedInTransaction`; those of a move.
 pub fn move_chunk(ns: &str, find: Source<'_>, to: &str, force_jumbo: bool) -> Result<Json> {
     check(ns)?;
     let collection = sharded(ns)?;
@@ -148,30 +128,23 @@ pub fn move_chunk(ns: &str, find: Source<'_>, to: &str, force_jumbo: bool) -> Re
     Ok(moved(&jobs::move_and_wait(&request)?, None))
 }
 
-/// A range of keys that is to be moved to a shard.
+/// The move of a range of keys to a shard. A missing bound means about the chunk size, within one chunk.
 #[derive(Debug)]
 pub struct MoveRange<'a> {
-    /// from here
     pub min: Option<&'a Json>,
-    /// up to but not including this
+    /// exclusive
     pub max: Option<&'a Json>,
-    /// the shard's name
     pub to: &'a str,
-    /// also of a chunk that is marked as jumbo
     pub force_jumbo: bool,
 }
 
 impl MoveRange<'_> {
-    /// Moves it; chunks are split at its ends. Where one end is left out, the range has about the chunk size, and stays
-    /// within a chunk.
+    /// Moves the range; chunks are split at its ends.
     pub fn run(&self, ns: &str) -> Result<Json> {
         self.move_if(ns, |_, min, max| Ok((min, max)))
     }
 
-    /// The same; the range must be a chunk.
-    ///
-    /// # Errors
-    /// The same; `BadValue`.
+    /// Moves the range if it is exactly one chunk.
     pub fn run_of_chunk(&self, ns: &str) -> Result<Json> {
         self.move_if(ns, |collection, min, max| {
             let chunk = min.as_deref().map(|min| collection.map.find(min));
@@ -181,10 +154,7 @@ impl MoveRange<'_> {
         })
     }
 
-    /// The same, as the command moveRange has it: one bound means the chunk that starts or ends there.
-    ///
-    /// # Errors
-    /// The same; `BadValue`.
+    /// Moves the range as the command moveRange does: one bound alone means the chunk that starts or ends there.
     pub fn run_of_bound(&self, ns: &str) -> Result<Json> {
         self.move_if(ns, |collection, min, max| {
             if min.is_some() && max.is_some() {
@@ -217,7 +187,6 @@ impl MoveRange<'_> {
     }
 }
 
-/// An encoded bound.
 type Bound = Option<Vec<u8>>;
 
 fn sharded(ns: &str) -> Result<Rc<Collection>> {
@@ -254,20 +223,12 @@ fn moved(outcome: &MoveResult, chunks: Option<i64>) -> Json {
     answer
 }
 
-/// Ends a move that is under way: the chunk stays where it is. If the move is decided already it is completed, and the answer
-/// says so.
-///
-/// # Errors
-/// `NoMatchingDocument`; a shard's.
+/// Aborts a move. A move that is already decided is completed instead, and the answer says so.
 pub fn abort_migration(migration: i64) -> Result<Json> {
     check_may_change()?;
     end_move(migration)
 }
 
-/// Ends all moves of chunks of a collection.
-///
-/// # Errors
-/// `NoMatchingDocument`; a shard's.
 pub fn abort_migrations_of(ns: &str) -> Result<Json> {
     check(ns)?;
     match migration::undecided(cache::get(ns)?.id)?[..] {
@@ -288,7 +249,6 @@ fn end_move(migration: i64) -> Result<Json> {
     Ok(Json::Object(answer))
 }
 
-/// Ends a move; answers what is told of it.
 fn end_one(migration: i64) -> Result<Map<String, Json>> {
     let ended = jobs::abort_and_wait(migration)?;
     let mut answer =

@@ -16,8 +16,6 @@ use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 
-/// Creates an unsharded collection on its database's primary shard. Option: collation, by which statements compare
-/// strings that name none.
 pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
     let collation = options.get("collation").map(Collator::parse).transpose()?.flatten();
@@ -25,10 +23,6 @@ pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     Ok(json!({"ok": 1}))
 }
 
-/// Shards a collection. Options: unique, numInitialChunks, collation, which can only be simple.
-///
-/// # Errors
-/// Those of [`sharding::shard`], of key patterns and of collations; `BadValue` for another collation.
 pub fn shard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
     namespace::split(ns)?;
@@ -47,10 +41,6 @@ pub fn shard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
     Ok(json!({"collectionsharded": ns, "ok": 1}))
 }
 
-/// The options of an index of a collection.
-///
-/// # Errors
-/// Those of collations and partial filters.
 pub fn index_options<'a>(ns: &str, given: &Arguments<'a>) -> Result<IndexOptions<'a>> {
     let collation = index_options::collation(ns, given.get("collation"))?;
     let partial = given.get("partialFilterExpression");
@@ -66,8 +56,8 @@ pub fn index_options<'a>(ns: &str, given: &Arguments<'a>) -> Result<IndexOptions
     })
 }
 
-/// Creates indexes on every shard, all or none: outside the caller's transaction if that has nothing else to do. Each has
-/// the JSON text of its keys, and options. Answers their names.
+/// Creates indexes on every shard, all or none, and returns their names. Outside a transaction block, writes go on
+/// meanwhile. `wanted` has the JSON text of the keys, and the options.
 pub fn create_indexes(ns: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result<Vec<String>> {
     check_may_change()?;
     if indexing::is_called_for(ns)? {
@@ -82,7 +72,7 @@ pub fn create_indexes(ns: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result
     wanted.iter().map(create).collect()
 }
 
-/// Drops indexes on every shard: by a name, an array of names, keys, or all (`"*"`) but the one on `_id`.
+/// Drops indexes by a name, an array of names, keys, or `"*"` for all but the one on `_id`.
 pub fn drop_indexes(ns: &str, which: &Json) -> Result<Json> {
     Ok(json!({"nIndexesWas": index_removal::drop_some(ns, which)?, "ok": 1}))
 }

@@ -4,7 +4,7 @@ use crate::pg::error::Error;
 use docshard_core::error::Kind;
 use std::borrow::Cow;
 
-/// MongoDB's code and name, which docshard's errors say in their detail.
+/// MongoDB's code and name, which are in the DETAIL of docshard's errors.
 fn mongodb(error: &Error) -> Option<(i64, Cow<'_, str>)> {
     let rest = error.detail.as_deref()?.strip_prefix("MongoDB error ")?;
     let (code, rest) = rest.split_once(" (")?;
@@ -16,7 +16,7 @@ pub fn is_ours(error: &Error) -> bool {
     mongodb(error).is_some()
 }
 
-/// What MongoDB would call an error of PostgreSQL's.
+/// MongoDB's equivalent of an error of PostgreSQL's.
 fn kind_of(sqlstate: &[u8; 5]) -> Kind {
     match sqlstate {
         b"23505" => Kind::DuplicateKey,
@@ -33,7 +33,6 @@ fn kind_of(sqlstate: &[u8; 5]) -> Kind {
     }
 }
 
-/// MongoDB's code and name of an error.
 pub fn code(error: &Error) -> (i64, Cow<'_, str>) {
     mongodb(error).unwrap_or_else(|| {
         let kind = kind_of(&error.sqlstate);
@@ -41,8 +40,8 @@ pub fn code(error: &Error) -> (i64, Cow<'_, str>) {
     })
 }
 
-/// True if a document or an operation of a batch is to blame, so that the others may do better. Else the whole batch
-/// fails: a connection, a privilege, a lock, the transaction, the server's resources, a node that is no router.
+/// True if one document or operation of a batch caused the error, so that others may succeed. Errors of a connection, a
+/// privilege, a lock, the transaction, the server's resources, or of a node that is no router fail the batch.
 pub fn is_of_one_operation(error: &Error) -> bool {
     let state = &error.sqlstate;
     !matches!(&state[..2], b"08" | b"25" | b"40" | b"53" | b"57" | b"58" | b"XX")

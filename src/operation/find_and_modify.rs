@@ -51,9 +51,6 @@ impl<'a> FindAndModify<'a> {
     }
 
     /// Does it.
-    ///
-    /// # Errors
-    /// Those of the parsers and of [`router::find_and_modify`].
     pub fn run(&self, namespace: &str) -> Result<Found> {
         let query = self.shared.query(namespace, self.filter, self.projection)?;
         let modification =

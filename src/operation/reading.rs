@@ -14,19 +14,13 @@ use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
 use serde_json::Value as Json;
 
-/// The options of a call of `find`, `find_one` or `explain`.
-///
-/// # Errors
-/// Those of [`find_options`].
+/// Parses the options of `find`, `find_one` or `explain`.
 pub fn find_options_of_call(namespace: &str, text: &str, operation: &'static Operation) -> Result<FindOptions> {
     let json = crate::pg::datum::json::parse(text)?;
     find_options(namespace, &Arguments::parse(&json, Form::Options(operation.function), operation.options)?)
 }
 
-/// The options of a find. A limit of 0 is none, and a negative one means its size, as in MongoDB's drivers.
-///
-/// # Errors
-/// `Location51024`; those of the parsers of sorts, projections and [`Bounds`].
+/// A limit of 0 means no limit, and a negative one its absolute value, as in MongoDB's drivers.
 pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOptions> {
     let shared = Shared::of(arguments, None);
     let projection = arguments.get("projection");
@@ -49,41 +43,24 @@ pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOp
     })
 }
 
-/// The query of a find.
-///
-/// # Errors
-/// Those of the filter's parser and of the hint.
 pub fn find_query(filter: Source<'_>, options: &FindOptions) -> Result<Query> {
     let query = source::query(filter, options.setting.as_ref(), options.hint.as_ref())?;
     Ok(Query { bounds: options.bounds.clone(), ..query })
 }
 
-/// Finds documents.
-///
-/// # Errors
-/// Those of [`find_query`] and [`read::find`].
 pub fn find(namespace: &str, filter: Source<'_>, options: &FindOptions) -> Result<Documents> {
     read::find(namespace, &find_query(filter, options)?, options)
 }
 
-/// A count.
 #[derive(Debug)]
 pub struct Count<'a> {
-    /// of which documents
     pub filter: Source<'a>,
-    /// so many are left out
     pub skip: u64,
-    /// at most so many are counted; None: all
     pub limit: Option<u64>,
-    /// the rest
     pub shared: Shared<'a>,
 }
 
 impl<'a> Count<'a> {
-    /// The count that the options of `count_documents` ask for.
-    ///
-    /// # Errors
-    /// `Location51024`, `BadValue`.
     pub fn of_options(filter: Source<'a>, options: &Arguments<'a>) -> Result<Self> {
         let limit = options.count("limit")?;
         if limit == Some(0) {
@@ -93,29 +70,17 @@ impl<'a> Count<'a> {
         Ok(Self { filter, skip, limit, shared: Shared::of(options, None) })
     }
 
-    /// The query, and what of its documents is counted.
-    ///
-    /// # Errors
-    /// Those of the filter's parser.
     pub fn parts(&self, namespace: &str) -> Result<(Query, CountOptions)> {
         let query = self.shared.query(namespace, self.filter, None)?;
         Ok((query, CountOptions { skip: self.skip, limit: self.limit }))
     }
 
-    /// Counts.
-    ///
-    /// # Errors
-    /// Those of the filter's parser and of [`read::count`].
     pub fn run(&self, namespace: &str) -> Result<i64> {
         let (query, options) = self.parts(namespace)?;
         read::count(namespace, &query, &options)
     }
 }
 
-/// The values that a field has in the documents that match.
-///
-/// # Errors
-/// Those of the filter's parser and of [`distinct::distinct`].
 pub fn distinct(namespace: &str, field: &str, filter: Source<'_>, shared: &Shared<'_>) -> Result<Values> {
     distinct::distinct(namespace, field, &shared.query(namespace, filter, None)?)
 }

@@ -4,20 +4,13 @@ use super::table::Operation;
 use crate::pg::error::Result;
 use crate::pg::security::function::Executable;
 
-/// Refuses a role that may not execute the operation's function. The operation then runs as the caller, whose privileges on
-/// the collection count.
-///
-/// # Errors
-/// Internal ones. A lack of privileges is PostgreSQL's own ERROR (42501), as of a statement that calls the function.
+/// Refuses a role that may not execute the operation's SQL function. The operation itself then runs as the caller,
+/// whose privileges on the collection count.
 pub fn check(operation: &Operation) -> Result<()> {
     Executable::find(operation.function).map(|_| ())
 }
 
-/// Runs `work` with the rights that the operation's function gives to who may execute it: administration runs as the
-/// extension's owner.
-///
-/// # Errors
-/// As [`check`]; what `work` answers.
+/// Runs `work` as the operation's SQL function would: functions for administration run as the extension's owner.
 pub fn with_rights_of<T>(operation: &Operation, work: impl FnOnce() -> Result<T>) -> Result<T> {
     Executable::find(operation.function)?.run(work)
 }

@@ -12,11 +12,6 @@ use crate::worker;
 use docshard_core::error::Kind;
 use serde_json::{Value as Json, json};
 
-/// Adds a shard: `conn` is a libpq connection string or URI, or MongoDB's `name/host:port,host:port`.
-/// Options: name, maxSize (MiB), user, password.
-///
-/// # Errors
-/// `BadValue`; those of [`add::add`].
 pub fn add(conn: &str, options: &Arguments<'_>) -> Result<Json> {
     let max_size_mb = match options.integer("maxSize")? {
         None | Some(0) => None,
@@ -34,8 +29,8 @@ pub fn add(conn: &str, options: &Arguments<'_>) -> Result<Json> {
     Ok(json!({"shardAdded": name, "ok": 1}))
 }
 
-/// Removes a shard in steps: started, then ongoing while the balancer drains it, then completed. Options: lost, for one that
-/// cannot be drained because it is gone for good: tells what would be lost, and a token; token, which confirms that.
+/// Removes a shard in steps: the first call starts draining, later ones report its progress, the last one completes. A
+/// shard that is lost for good cannot be drained: see [`lost`].
 pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
     if options.flag("lost") {
         let answered = match options.text("token") {
@@ -65,7 +60,6 @@ pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
     })
 }
 
-/// Enables sharding of a database, with a primary shard of your choice.
 pub fn enable_sharding(db: &str, primary: Option<&str>) -> Result<Json> {
     check_may_change()?;
     databases::enable_sharding(db, primary)?;
@@ -73,17 +67,13 @@ pub fn enable_sharding(db: &str, primary: Option<&str>) -> Result<Json> {
     Ok(json!({"ok": 1}))
 }
 
-/// Drops a database with all its collections, everywhere.
 pub fn drop_database(db: &str) -> Result<Json> {
     let dropped = collections::drop_database(db)?;
     Ok(if dropped { json!({"dropped": db, "ok": 1}) } else { json!({"ok": 1}) })
 }
 
 /// Moves the unsharded collections of a database to another shard, which becomes its primary. Each collection moves as
-/// a chunk does; if one cannot be moved, those before it stay moved, and the same call again goes on.
-///
-/// # Errors
-/// `OperationNotSupportedInTransaction`, `IllegalOperation`, `NamespaceNotFound`; those of a move.
+/// a chunk does. If one fails, those before it stay moved, and the same call again continues.
 pub fn move_primary(db: &str, to: &str) -> Result<Json> {
     check_may_change()?;
     if server::in_transaction_block() {
@@ -120,17 +110,14 @@ fn zone(change: impl FnOnce() -> Result<()>) -> Result<Json> {
     Ok(json!({"ok": 1}))
 }
 
-/// Puts a shard into a zone, which is made by that.
 pub fn add_to_zone(shard: &str, name: &str) -> Result<Json> {
     zone(|| zones::add_shard(shard, name))
 }
 
-/// Takes a shard out of a zone; refused for the last shard of a zone that has ranges of keys.
 pub fn remove_from_zone(shard: &str, name: &str) -> Result<Json> {
     zone(|| zones::remove_shard(shard, name))
 }
 
-/// Lets the documents of a range of keys live on the shards of a zone only; None takes that range back.
 pub fn update_zone_range(ns: &str, min: &Json, max: &Json, name: Option<&str>) -> Result<Json> {
     zone(|| zones::update_range(ns, min, max, name))
 }

@@ -12,22 +12,21 @@ use std::borrow::Cow;
 /// A filter, an update or another specification.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
-    /// the text of an SQL function's argument, by which sessions keep what they have parsed
+    /// the text of an SQL function's argument, which is the key of caches
     Text(&'a str),
     /// a part of a larger request
     Value(&'a Json),
 }
 
 impl<'a> Source<'a> {
-    /// An empty one.
     pub const EMPTY: Self = Source::Text("{}");
 
-    /// A part of a request; an empty one if it is left out.
+    /// A missing part is empty.
     pub fn of(part: Option<&'a Json>) -> Self {
         part.map_or(Self::EMPTY, Source::Value)
     }
 
-    /// Its text, as shards are sent it.
+    /// The text that is sent to shards.
     pub fn text(&self) -> Cow<'a, str> {
         match self {
             Source::Text(text) => Cow::Borrowed(text),
@@ -35,10 +34,6 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Its value.
-    ///
-    /// # Errors
-    /// `FailedToParse`.
     pub fn value(&self) -> Result<Cow<'a, Json>> {
         Ok(match self {
             Source::Text(text) => Cow::Owned(crate::pg::datum::json::parse(text)?),
@@ -47,19 +42,16 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What a statement says once for all its parts, and how it is to find its documents.
+/// The arguments that apply to a whole statement.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shared<'a> {
-    /// the index to use
     pub hint: Option<&'a Json>,
-    /// how strings compare
     pub collation: Option<&'a Json>,
-    /// variables
     pub variables: Option<&'a Json>,
 }
 
 impl<'a> Shared<'a> {
-    /// Those of the arguments; `variables` are a batch's, which an operation's own replace.
+    /// An operation's own variables replace `variables`, those of its batch.
     pub fn of(arguments: &Arguments<'a>, variables: Option<&'a Json>) -> Self {
         Self {
             hint: arguments.get("hint"),
@@ -68,36 +60,22 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// The statement's setting; `projection` may ask for the time.
-    ///
-    /// # Errors
-    /// Those of the setting's parser.
+    /// Returns the environment of the statement; `projection` may use `$$NOW`.
     pub fn setting(&self, namespace: &str, projection: Option<&Json>) -> Result<Option<Json>> {
         let text = projection.map(Json::to_string).unwrap_or_default();
         options::setting(namespace, self.collation, self.variables, &[&text])
     }
 
-    /// The query of a filter; `projection` as for [`setting`](Self::setting).
-    ///
-    /// # Errors
-    /// Those of the filter's and the setting's parsers, and of the hint.
     pub fn query(&self, namespace: &str, filter: Source<'_>, projection: Option<&Json>) -> Result<Query> {
         query(filter, self.setting(namespace, projection)?.as_ref(), self.hint)
     }
 }
 
-/// The query of a filter in a setting.
-///
-/// # Errors
-/// Those of the filter's parser and of the hint.
 pub fn query(filter: Source<'_>, setting: Option<&Json>, hint: Option<&Json>) -> Result<Query> {
     Query::of(&*filter.value()?, &filter.text(), setting)?.hinted(hint)
 }
 
-/// A sort specification in a setting, and the text that shards are sent; None for an empty one.
-///
-/// # Errors
-/// Those of [`Sort::parse_in`] and of the setting.
+/// Parses a sort and returns it with the text that is sent to shards; None if it is empty.
 pub fn sort(spec: Option<&Json>, setting: Option<&Json>) -> Result<Option<(Sort, String)>> {
     match spec {
         Some(spec) if !spec.as_object().is_some_and(serde_json::Map::is_empty) => Ok(Some((

@@ -8,18 +8,16 @@ use super::arguments::When::{False, Given, Missing, True};
 use super::arguments::{Conflict, Field, Fields, may, must};
 use docshard_core::error::Kind;
 
-/// An operation.
 #[derive(Debug)]
 pub struct Operation {
-    /// the SQL function of schema `docshard` that does it: whoever may execute that, and nobody else, may do this
+    /// the SQL function in schema `docshard`, whose EXECUTE privilege is the right to do this
     pub function: &'static str,
-    /// its options
     pub options: Fields,
     /// what excludes what
     pub conflicts: &'static [Conflict],
 }
 
-/// Rows of the table: the name of an operation's entry, its function, its options, and what excludes what of these.
+/// Rows of the table: name, SQL function, options, and conflicts of options.
 macro_rules! operations {
     ($($name:ident = $function:literal $options:expr $(=> unless $conflicts:expr)?;)*) => {$(
         #[doc = concat!("`", $function, "`.")]
@@ -39,7 +37,6 @@ const HINT: Field = may("hint", Any);
 const COLLATION: Field = may("collation", Object);
 /// How documents are chosen, beside the filter.
 pub const CHOICE: &[Field] = &[HINT, COLLATION];
-/// Variables.
 pub const LET: &[Field] = &[may("let", Object)];
 const COMMENT: &[Field] = &[may("comment", Any)];
 const FILTER: Field = must("filter", Any);
@@ -50,13 +47,9 @@ const UPDATING: &[Field] = &[UPSERT, ARRAY_FILTERS];
 
 // Reading.
 
-/// Options of a find that come before its limit.
 pub const FINDING: &[Field] = &[may("sort", Object), may("projection", Object), may("skip", Count)];
-/// The limit of a find.
 pub const LIMIT: &[Field] = &[may("limit", Count)];
-/// Options of a find that choose documents.
 pub const RANGE: &[Field] = &[HINT, may("min", Object), may("max", Object), COLLATION];
-/// The command find.
 pub const FIND_COMMAND: Fields = &[
     &[may("filter", Object)],
     FINDING,
@@ -76,16 +69,15 @@ pub const FIND_COMMAND: Fields = &[
         may("showRecordId", Bool).refused(),
     ],
 ];
-/// The command count. Unlike other numbers of commands its limit has to be an integer, and may be negative.
+/// Unlike other numbers of commands, the limit must be an integer and may be negative.
 pub const COUNT_COMMAND: Fields =
     &[&[may("query", Object).means("filter"), may("limit", Any), may("skip", Count), may("fields", Object)], CHOICE];
-/// The command distinct.
 pub const DISTINCT_COMMAND: Fields = &[&[must("key", String), may("query", Object).means("filter")], CHOICE];
 
 // Writing.
 
 const ORDERED: Field = may("ordered", StrictBool).or_true();
-/// Operations of `bulk_write`, by the drivers' names, with their arguments.
+/// The operations of `bulk_write`, by the names that MongoDB's drivers use.
 pub const BULK_OPERATIONS: &[(&str, Fields)] = &[
     ("insertOne", &[&[must("document", Any)]]),
     ("updateOne", &[&[FILTER, must("update", Any)], UPDATING, SORT, CHOICE, LET]),
@@ -96,14 +88,10 @@ pub const BULK_OPERATIONS: &[(&str, Fields)] = &[
 ];
 
 const BATCH: &[Field] = &[ORDERED, may("bypassDocumentValidation", Bool), may("let", Object)];
-/// The command insert.
 pub const INSERT_COMMAND: Fields = &[&[must("documents", Array)], BATCH];
-/// The command update.
 pub const UPDATE_COMMAND: Fields = &[&[must("updates", Array)], BATCH];
-/// The command delete.
 pub const DELETE_COMMAND: Fields = &[&[must("deletes", Array), ORDERED, may("let", Object)]];
 
-/// An element of the command update's `updates`.
 pub const UPDATE_ELEMENT: Fields = &[
     &[
         must("q", Object).means("filter"),
@@ -115,10 +103,8 @@ pub const UPDATE_ELEMENT: Fields = &[
     SORT,
     CHOICE,
 ];
-/// What excludes what in one.
 pub const UPDATE_CONFLICTS: &[Conflict] =
     &[Conflict::All(&[True("multi"), Given("sort")], Kind::FailedToParse, "Cannot specify sort with multi=true")];
-/// An element of the command delete's `deletes`.
 pub const DELETE_ELEMENT: Fields = &[&[must("q", Object).means("filter"), must("limit", Integer)], CHOICE];
 
 const RETURNED: Type = Choice(&["before", "after"]);
@@ -135,7 +121,6 @@ const FIND_AND_MODIFY_FIELDS: &[Field] = &[
     may("upsert", Bool),
     ARRAY_FILTERS,
 ];
-/// What excludes what when one document is changed and answered.
 pub const FIND_AND_MODIFY_CONFLICTS: &[Conflict] = &[
     Conflict::All(
         &[Given("update"), True("remove")],
@@ -163,14 +148,12 @@ pub const FIND_AND_MODIFY_CONFLICTS: &[Conflict] = &[
         "Cannot specify arrayFilters and remove=true",
     ),
 ];
-/// The command findAndModify.
 pub const FIND_AND_MODIFY_COMMAND: Fields =
     &[FIND_AND_MODIFY_FIELDS, &[may("bypassDocumentValidation", Bool)], CHOICE, LET];
 
 // Collections and indexes.
 
 const ONLY_COLLATION: &[Field] = &[COLLATION];
-/// The command create.
 pub const CREATE_COMMAND: Fields = &[
     &[
         may("capped", Bool).refused(),
@@ -190,7 +173,6 @@ pub const CREATE_COMMAND: Fields = &[
     ],
     ONLY_COLLATION,
 ];
-/// What excludes what in it: options that say nothing by themselves, or nothing but what is so anyway.
 pub const CREATE_CONFLICTS: &[Conflict] = &[
     Conflict::All(
         &[True("capped"), Missing("size")],
@@ -222,10 +204,10 @@ const INDEX: &[Field] = &[may("name", String), may("unique", Bool), may("hidden"
 const EXPIRY: &[Field] = &[may("expireAfterSeconds", Integer)];
 const INDEXED: &[Field] =
     &[may("sparse", Bool), may("partialFilterExpression", Object), COLLATION, may("wildcardProjection", Object)];
-/// The command createIndexes.
 pub const CREATE_INDEXES_COMMAND: Fields =
     &[&[must("indexes", Array), may("commitQuorum", Any), may("ignoreUnknownIndexOptions", Bool)]];
-/// An element of its `indexes`. What asks for more than an index is passed on, for the index's keys to judge.
+/// An element of `indexes`. Options of unsupported kinds of indexes are passed on, as the parser of the keys refuses
+/// the kind.
 pub const INDEX_ELEMENT: Fields = &[
     KEY,
     INDEX,
@@ -242,7 +224,6 @@ pub const INDEX_ELEMENT: Fields = &[
         may("2dsphereIndexVersion", Integer),
     ],
 ];
-/// What excludes what in it.
 pub const INDEX_CONFLICTS: &[Conflict] = &[
     NO_KEY,
     Conflict::All(
@@ -258,7 +239,6 @@ const NO_KEY: Conflict = Conflict::All(
 );
 
 const SHARDING: &[Field] = &[may("unique", Bool), may("numInitialChunks", Integer), COLLATION];
-/// The command shardCollection.
 pub const SHARD_COLLECTION_COMMAND: Fields = &[
     &[must("key", Object)],
     SHARDING,
@@ -272,11 +252,9 @@ pub const SHARD_COLLECTION_COMMAND: Fields = &[
 // Chunks.
 
 const FORCE_JUMBO: &[Field] = &[may("forceJumbo", Bool)];
-/// The command split.
 pub const SPLIT_COMMAND: Fields = &[&[may("find", Object), may("middle", Object), may("bounds", Array)]];
-/// What excludes what in it.
 pub const SPLIT_CONFLICTS: &[Conflict] = &[Conflict::OneOf(&["find", "middle", "bounds"])];
-/// The command moveChunk. A move waits for the documents' deletion in any case, and for standbys as the servers say.
+/// A move always waits for the deletion of its documents and, as the servers are configured, for standbys.
 pub const MOVE_CHUNK_COMMAND: Fields = &[
     &[
         must("to", String),
@@ -289,9 +267,7 @@ pub const MOVE_CHUNK_COMMAND: Fields = &[
     ],
     FORCE_JUMBO,
 ];
-/// What excludes what in it.
 pub const MOVE_CHUNK_CONFLICTS: &[Conflict] = &[Conflict::OneOf(&["find", "bounds"])];
-/// The command moveRange.
 pub const MOVE_RANGE_COMMAND: Fields = &[
     &[
         must("toShard", String).means("to"),
@@ -308,10 +284,8 @@ pub const MOVE_RANGE_CONFLICTS: &[Conflict] =
 
 // Shards, databases, zones, the balancer.
 
-/// Options of `add_shard`.
 pub const ADD_SHARD_OPTIONS: Fields =
     &[&[may("name", String), may("maxSize", Integer), may("user", String), may("password", String)]];
-/// Options of `configure_collection_balancing`.
 pub const BALANCING_OPTIONS: Fields = &[&[may("chunkSize", Integer)]];
 
 operations! {

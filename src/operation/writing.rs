@@ -19,13 +19,9 @@ use docshard_core::values::document::{ext_json, write};
 use serde_json::Value as Json;
 use std::rc::Rc;
 
-/// The most operations of a batch: MongoDB's number.
+/// MongoDB's limit.
 pub const MAX_BATCH: usize = 100_000;
 
-/// Refuses a batch of no operations, or of too many.
-///
-/// # Errors
-/// `InvalidLength`.
 pub fn check_size(count: usize) -> Result<()> {
     if (1..=MAX_BATCH).contains(&count) {
         return Ok(());
@@ -34,10 +30,7 @@ pub fn check_size(count: usize) -> Result<()> {
     Err(Error::new(Kind::InvalidLength, message))
 }
 
-/// Runs the operations of a batch; answers which failed, unless that is not their own fault.
-///
-/// # Errors
-/// What is no single operation's fault.
+/// Runs the operations of a batch and returns those that failed. Fails if an error concerns the whole batch.
 pub fn each<T>(
     operations: &[T],
     ordered: bool,
@@ -59,19 +52,12 @@ pub fn each<T>(
     Ok(errors)
 }
 
-/// A document that is part of a request, made storable.
-///
-/// # Errors
-/// What is no document.
 pub fn storable(json: &Json) -> Result<Storable> {
     Storable::new(&write::value(&ext_json::from_json(json)?)?)
 }
 
-/// Inserts documents; answers how many were inserted, and notes those that were not, by their positions: the first only if
-/// `ordered`.
-///
-/// # Errors
-/// What is no single document's fault.
+/// Inserts documents and returns how many were inserted. Failures are added to `failed` with their positions; if
+/// `ordered`, the first ends the batch.
 pub fn insert_each(
     namespace: &str,
     documents: &[Storable],
@@ -81,7 +67,7 @@ pub fn insert_each(
     put(namespace, documents, 0, ordered, failed)
 }
 
-/// As [`insert_each`], of documents the first of which is number `start` of the batch.
+/// Like [`insert_each`]; `start` is the position of the first document in the batch.
 fn put(
     namespace: &str,
     documents: &[Storable],
@@ -95,7 +81,7 @@ fn put(
     let mut refused = Vec::new();
     let done = attempt(|| {
         refused = insert::insert_unordered(namespace, documents)?;
-        // Of an ordered batch, nothing behind the first that is refused may stay.
+        // In an ordered batch no document after the first failure may stay.
         match refused.iter().min_by_key(|refused| refused.index) {
             Some(first) if ordered => Err(first.error.clone()),
             _ => Ok(()),
@@ -133,21 +119,13 @@ fn put(
 /// An update of one or many documents, or the replacement of one.
 #[derive(Debug)]
 pub struct Update<'a> {
-    /// of which documents
     pub filter: Source<'a>,
-    /// what is done to them
     pub update: Source<'a>,
-    /// what that may be
     pub style: Style,
-    /// all that match, or one
     pub many: bool,
-    /// insert a document if none matched
     pub upsert: bool,
-    /// the conditions that `$[identifier]` names
     pub array_filters: Option<&'a Json>,
-    /// of one: the first in this order
     pub sort: Option<&'a Json>,
-    /// the rest
     pub shared: Shared<'a>,
 }
 
@@ -172,16 +150,11 @@ impl<'a> Update<'a> {
         }
     }
 
-    /// The same, of all documents that match.
     #[must_use]
     pub fn of_many(self, many: bool) -> Self {
         Self { many, ..self }
     }
 
-    /// Updates.
-    ///
-    /// # Errors
-    /// Those of the parsers and of [`change::update`].
     pub fn run(&self, namespace: &str) -> Result<Updated> {
         let query = self.shared.query(namespace, self.filter, None)?;
         let modification = modification(self.update, self.style, self.array_filters, &query)?;
@@ -200,10 +173,6 @@ impl<'a> Update<'a> {
     }
 }
 
-/// An update, parsed, unless the session has met its text before.
-///
-/// # Errors
-/// Those of [`Modification::parse`].
 pub fn modification(
     update: Source<'_>,
     style: Style,
@@ -213,22 +182,14 @@ pub fn modification(
     Modification::parse(&update.text(), || update.value(), style, array_filters, query)
 }
 
-/// A deletion of one or many documents.
 #[derive(Debug)]
 pub struct Delete<'a> {
-    /// of which documents
     pub filter: Source<'a>,
-    /// all that match, or one
     pub many: bool,
-    /// the rest
     pub shared: Shared<'a>,
 }
 
 impl Delete<'_> {
-    /// Deletes; answers how many documents.
-    ///
-    /// # Errors
-    /// Those of the filter's parser and of [`change::delete`].
     pub fn run(&self, namespace: &str) -> Result<i64> {
         change::delete(namespace, &self.shared.query(namespace, self.filter, None)?, self.many)
     }

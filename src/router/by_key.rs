@@ -18,20 +18,14 @@ use crate::pg::error::Result;
 use docshard_core::cluster::targeting::point;
 use docshard_core::query::update::Style;
 
-/// The document, or that there is none.
-///
-/// # Errors
-/// As [`super::read::find`].
+/// Returns the outer None if this path does not apply, and the inner None if there is no such document.
 pub fn find_one(namespace: &str, filter: &str) -> Result<Option<Option<RawJsonb>>> {
     with_key(namespace, filter, |collection, destination, key| {
         execute::document(collection, destination, &select::document(collection, key))
     })
 }
 
-/// Updates the document by operators that leave its place alone, and that the session has met before.
-///
-/// # Errors
-/// As [`change::update`].
+/// Applies an update by operators that does not touch the shard key and whose parsed form the session has cached.
 pub fn update_one(namespace: &str, filter: &str, update: &str) -> Result<Option<Updated>> {
     let Some(modification) = Modification::kept(update, Style::Operators) else { return Ok(None) };
     with_key(namespace, filter, |collection, destination, key| {
@@ -46,10 +40,7 @@ pub fn update_one(namespace: &str, filter: &str, update: &str) -> Result<Option<
     .map(Option::flatten)
 }
 
-/// Deletes the document; how many there were.
-///
-/// # Errors
-/// As [`change::delete`].
+/// Deletes the document and returns how many were deleted.
 pub fn delete_one(namespace: &str, filter: &str) -> Result<Option<i64>> {
     with_key(namespace, filter, |collection, destination, key| {
         check_writable(namespace)?;
@@ -57,7 +48,7 @@ pub fn delete_one(namespace: &str, filter: &str) -> Result<Option<i64>> {
     })
 }
 
-/// Calls `run` with the key that the filter says, and the shard whose it is.
+/// Calls `run` with the key that the filter gives and with the shard that owns it.
 fn with_key<T>(
     namespace: &str,
     filter: &str,
@@ -67,7 +58,7 @@ fn with_key<T>(
         return Ok(None);
     }
     with_fresh_map(namespace, |collection| {
-        // Under a collation equal strings are not the same.
+        // Under a collation, strings that compare equal can differ in their keys.
         let Some(collection) = collection.filter(|collection| collection.collation.is_none()) else { return Ok(None) };
         let Some(key) = point::of_text(&collection.key, filter) else { return Ok(None) };
         let destination = destination::destination_of(&collection, &key.skey)?;

@@ -48,10 +48,6 @@ pub struct Change<'a> {
 }
 
 /// Runs an update.
-///
-/// # Errors
-/// Targeting errors, `QueryFeatureNotAllowed`, `ImmutableField`, `InvalidOptions` if an update of many would change a shard key, `DuplicateKey`,
-/// stale maps beyond patience, whatever the shards raise.
 pub fn update(namespace: &str, change: &Change<'_>) -> Result<Updated> {
     check_writable(namespace)?;
     if change.upsert {
@@ -145,9 +141,6 @@ fn update_once(
 }
 
 /// Updates one document of that key, at once: see `ownership::documents`. `is_last`: as for [`writing::write_checked`].
-///
-/// # Errors
-/// As [`writing::write_checked`].
 pub(super) fn update_by_key(
     collection: &Collection,
     destinations: &[Destination],
@@ -165,9 +158,6 @@ pub(super) fn update_by_key(
 }
 
 /// Deletes one document of that key, at once: see `ownership::documents`. Answers how many that were.
-///
-/// # Errors
-/// As [`writing::write_checked`].
 pub(super) fn delete_by_key(collection: &Collection, destinations: &[Destination], key: DocumentKey) -> Result<i64> {
     let range = LockRange::of_key(&key.skey);
     write_by_key(collection, destinations, &range, true, key.delete(collection))
@@ -209,9 +199,6 @@ fn update_statement(change: &Change<'_>, target: &WriteTarget<'_>) -> Result<Sta
 }
 
 /// Deletes documents; answers how many.
-///
-/// # Errors
-/// As [`update`].
 pub fn delete(namespace: &str, query: &Query, many: bool) -> Result<i64> {
     check_writable(namespace)?;
     for misses in 0..ATTEMPTS {

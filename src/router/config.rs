@@ -15,10 +15,9 @@ use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::sql;
 use docshard_core::values::document::value::Value;
 
-/// The database's name.
 pub const DATABASE: &str = namespace::CONFIG;
 
-/// Its collections, and whether a view has a namespace to narrow it by.
+/// The collections, and whether the view has a column `ns` to filter by.
 const COLLECTIONS: &[(&str, bool)] = &[
     ("changelog", true),
     ("chunks", true),
@@ -31,21 +30,17 @@ const COLLECTIONS: &[(&str, bool)] = &[
     ("version", false),
 ];
 
-/// The names of its collections.
 pub fn collections() -> impl Iterator<Item = &'static str> {
     COLLECTIONS.iter().map(|(name, _)| *name)
 }
 
-/// True if a namespace is one of this database, there or not.
+/// Also true for a collection that does not exist.
 pub fn is_of(namespace: &str) -> bool {
     namespace.split_once('.').is_some_and(|(database, _)| database == DATABASE)
 }
 
-/// The documents of a collection that match, in the order of its view unless a sort says another; none if there is no
-/// such collection.
-///
-/// # Errors
-/// `IllegalOperation` at a shard.
+/// Returns the matching documents in the order of the view unless a sort is given; none if the collection does not
+/// exist.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Vec<RowStream>> {
     let mut params = Vec::new();
     let mut param = |value: Parameter| {
@@ -72,10 +67,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Vec
     Ok(vec![RowStream::Local(spi::Cursor::open(&sql, &borrowed(&params))?)])
 }
 
-/// The values of a field in the documents of a collection that match, and their keys, in order.
-///
-/// # Errors
-/// As [`find`].
+/// Returns the distinct values of a field with their keys, in the order of the keys.
 pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Vec<RowStream>> {
     let setting = query.setting.as_ref().map(ToString::to_string).unwrap_or_default();
     let mut params = vec![Parameter::Text(field.to_owned()), Parameter::Text(setting)];
@@ -93,10 +85,6 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Vec<RowSt
     Ok(vec![RowStream::Local(spi::Cursor::open(&sql, &borrowed(&params))?)])
 }
 
-/// How many documents of a collection match.
-///
-/// # Errors
-/// As [`find`].
 pub fn count(namespace: &str, query: &Query) -> Result<i64> {
     let mut params = Vec::new();
     let mut param = |value: Parameter| {

@@ -8,21 +8,16 @@ use docshard_core::error::Kind;
 use docshard_core::values::key::KeyRanges;
 use std::rc::Rc;
 
-/// A shard that a statement goes to.
 #[derive(Clone, Debug)]
 pub struct Destination {
-    /// the shard
     pub shard: Rc<Shard>,
-    /// the version that the map assumes it to be at
+    /// the shard's version according to the chunk map
     pub version: i64,
-    /// how many of its chunks are concerned
+    /// the number of targeted chunks
     pub chunks: usize,
 }
 
-/// The destinations of keys, by shard number.
-///
-/// # Errors
-/// `ShardNotFound`, `InternalError` if the catalog breaks its invariants.
+/// Returns the shards that own the keys, ordered by id.
 pub fn destinations(collection: &Collection, keys: &KeyRanges) -> Result<Vec<Destination>> {
     collection
         .map
@@ -32,18 +27,11 @@ pub fn destinations(collection: &Collection, keys: &KeyRanges) -> Result<Vec<Des
         .collect()
 }
 
-/// Every shard that has the collection's table, with or without chunks, by shard number.
-///
-/// # Errors
-/// As [`destinations`].
+/// Returns every shard that has the collection's table, with or without chunks, ordered by id.
 pub fn placed(collection: &Collection) -> Result<Vec<Destination>> {
     collection.placements.keys().map(|shard| destination(collection, *shard, 0)).collect()
 }
 
-/// The destination of one key.
-///
-/// # Errors
-/// As [`destinations`].
 pub fn destination_of(collection: &Collection, skey: &[u8]) -> Result<Destination> {
     destination(collection, collection.map.owner(skey), 1)
 }

@@ -14,17 +14,12 @@ use crate::pg::error::{Error, Result};
 use docshard_core::query::distinct::Distinct;
 use docshard_core::values::document::raw;
 
-/// The values, one after the other, in their order.
 pub struct Values {
     rows: MergedRows,
     last: Option<Vec<u8>>,
 }
 
 impl Values {
-    /// The next value, as jsonb.
-    ///
-    /// # Errors
-    /// A shard's, and `InternalError` for damaged bytes from another node.
     pub fn next_value(&mut self) -> Result<Option<RawJsonb>> {
         while let Some(row) = self.rows.next_row()? {
             let key = row.get(1).unwrap_or_default();
@@ -42,12 +37,8 @@ impl Values {
     }
 }
 
-/// Finds the values that a field has in the documents that match. Arrays give their elements; numbers are equal by value,
-/// strings as the collation says.
-/// A collection that does not exist has none.
-///
-/// # Errors
-/// Those of [`Distinct::parse`]; stale maps beyond patience, and whatever the shards raise.
+/// Returns the distinct values of a field in the matching documents; arrays contribute their elements. Numbers are
+/// compared by value, strings by the collation. A collection that does not exist has none.
 pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
     Distinct::parse(field, &parsed_setting(query.setting.as_ref())?)?;
     with_fresh_map(namespace, |collection| {

@@ -12,7 +12,7 @@ use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use docshard_core::values::document::raw;
 
-/// The documents that a find returns, one after the other.
+/// The result of a find.
 pub struct Documents {
     rows: MergedRows,
     skip: u64,
@@ -20,15 +20,11 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// Those of the streams, at most so many, in any order.
+    /// At most `left` rows of the streams, in any order.
     pub fn of_streams(streams: Vec<RowStream>, left: u64) -> Self {
         Self { rows: MergedRows::new(streams, Order::None), skip: 0, left }
     }
 
-    /// The next document.
-    ///
-    /// # Errors
-    /// A shard's, and `InternalError` for damaged bytes from another node.
     pub fn next_document(&mut self) -> Result<Option<RawJsonb>> {
         while self.skip > 0 {
             self.skip -= 1;
@@ -49,10 +45,7 @@ impl Documents {
     }
 }
 
-/// The rows of every destination; None if one of them declined, which [`AccessPath::IndexRange`] lets it do.
-///
-/// # Errors
-/// As [`reading::read`].
+/// Returns one stream for each destination, or None if a shard declined, which only [`AccessPath::IndexRange`] allows.
 pub fn rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<RowStream>>> {
     let Plan { destinations, path, statement, shard_limit, .. } = plan;
     let streams = match path {
@@ -73,34 +66,25 @@ pub fn rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<RowStream
     answers.map(|answers| answers.iter().map(RowStream::packed).collect()).transpose()
 }
 
-/// The rows of all destinations, in the plan's order.
-///
-/// # Errors
-/// As [`rows`].
+/// Returns the rows of all destinations, merged in the plan's order.
 pub fn merged(collection: &Collection, plan: &Plan) -> Result<MergedRows> {
     Ok(MergedRows::new(rows(collection, plan)?.unwrap_or_default(), plan.order))
 }
 
-/// The documents of a find; None as for [`rows`].
-///
-/// # Errors
-/// As [`rows`].
+/// Returns the result of a find; None as for [`rows`].
 pub fn documents(collection: &Collection, plan: &Plan) -> Result<Option<Documents>> {
     let Some(streams) = rows(collection, plan)? else { return Ok(None) };
     let rows = MergedRows::new(streams, plan.order);
     Ok(Some(Documents { rows, skip: plan.skip, left: plan.limit.unwrap_or(u64::MAX) }))
 }
 
-/// The document that a statement of [`AccessPath::Key`] finds.
-///
-/// # Errors
-/// As [`rows`].
+/// Runs a statement of [`AccessPath::Key`].
 pub fn document(collection: &Collection, destination: Destination, statement: &Statement) -> Result<Option<RawJsonb>> {
     let streams = reading::read_at_most(collection, &[destination], statement, Some(1))?;
     Documents::of_streams(streams, 1).next_document()
 }
 
-/// The sum of the numbers that streams of rows have in their first columns.
+/// Adds up the first columns of all rows.
 pub fn sum(streams: Vec<RowStream>) -> Result<i64> {
     let mut total = 0;
     for mut stream in streams {

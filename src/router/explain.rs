@@ -22,22 +22,17 @@ use docshard_core::values::key::KeyRanges;
 use serde_json::{Map, Value as Json, json};
 use std::time::Instant;
 
-/// How much is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verbosity {
-    /// what would be done
+    /// the plan alone
     #[default]
     Planned,
-    /// it is done, and what that took
+    /// the plan is also executed
     Run,
 }
 
 impl Verbosity {
-    /// Reads MongoDB's name for it. Plans that PostgreSQL's planner has rejected are not known, so `allPlansExecution` tells
-    /// no more than `executionStats`.
-    ///
-    /// # Errors
-    /// `BadValue`.
+    /// `allPlansExecution` means the same as `executionStats`: PostgreSQL's planner does not report rejected plans.
     pub fn parse(name: &str) -> Result<Self> {
         match name {
             "queryPlanner" => Ok(Self::Planned),
@@ -51,14 +46,10 @@ impl Verbosity {
     }
 }
 
-/// What is explained.
 #[derive(Clone, Copy)]
 pub enum Explained<'a> {
-    /// a find
     Find(&'a FindOptions),
-    /// a count
     Count(&'a CountOptions),
-    /// the values of a field
     Distinct(&'a str),
     /// how a write finds its documents
     Write,
@@ -75,11 +66,8 @@ impl Explained<'_> {
     }
 }
 
-/// Explains a read by the plan that would be executed. One that shards may decline is shown with the plan that is executed
-/// then; if it is run, and they do, that one is shown.
-///
-/// # Errors
-/// As `read::find`.
+/// Explains a read by the plan that would be executed. For a path that shards may decline, the fallback plan is shown
+/// beside it; if the read is executed and a shard declines, only the fallback is shown.
 pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosity: Verbosity) -> Result<Json> {
     with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
@@ -134,7 +122,6 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
     })
 }
 
-/// What the shards do in a plan, and what that took.
 #[derive(Default)]
 struct Shown {
     shards: Vec<Json>,
@@ -144,7 +131,7 @@ struct Shown {
     milliseconds: u64,
 }
 
-/// Shows a plan at its shards; None if it was run and one of them declined.
+/// Explains a plan on its shards; None if it was executed and a shard declined.
 fn shards(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> Result<Option<Shown>> {
     let began = Instant::now();
     let Some(steps) = (if plan.path.is_direct() {
@@ -182,17 +169,17 @@ fn milliseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What one shard does.
+/// The plan of one shard.
 struct Step {
-    /// PostgreSQL's plan, by lines
+    /// PostgreSQL's plan, line by line
     text: Vec<String>,
-    /// MongoDB's stages
+    /// the same as MongoDB's stages
     stages: Json,
-    /// if it was run: what it returned and looked at, and how long that took, in milliseconds
+    /// if executed: rows returned, what was examined, milliseconds
     run: Option<(u64, Examined, u64)>,
 }
 
-/// What PostgreSQL's planner has planned at every destination.
+/// Explains a plan that PostgreSQL's planner makes on each shard.
 fn planned_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> Result<Vec<Step>> {
     let texts = postgresql_plans(collection, plan, "COSTS OFF")?;
     let form = match verbosity {
@@ -214,11 +201,11 @@ fn planned_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> 
     Ok(texts.into_iter().zip(trees).map(step).collect())
 }
 
-/// What shards do without PostgreSQL's planner; None if it was run and one of them declined. They tell what they found, not
-/// what they looked at: that is taken to be as much, and for a count all documents.
+/// Explains a plan that bypasses PostgreSQL's planner; None if it was executed and a shard declined. Shards report only
+/// what they found, so as much is counted as examined; a count examines all documents.
 fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> Result<Option<Vec<Step>>> {
     let stages = direct_stages(collection, plan);
-    // Nobody may look at a plan who may not read.
+    // A plan shows only to those who may read the collection.
     grants::require(collection, Level::Read)?;
     if verbosity == Verbosity::Planned {
         let step = |_| Step { text: Vec::new(), stages: stages.clone(), run: None };
@@ -254,7 +241,7 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
     Ok(Some(steps))
 }
 
-/// An access path in MongoDB's stages.
+/// Translates such an access path to MongoDB's stages.
 fn direct_stages(collection: &Collection, plan: &Plan) -> Json {
     let fetch = |index: &str, backward: bool| {
         let mut scan = Map::from_iter([("stage".to_owned(), Json::from("IXSCAN"))]);
@@ -275,7 +262,7 @@ fn direct_stages(collection: &Collection, plan: &Plan) -> Json {
     }
 }
 
-/// What EXPLAIN prints at every destination, by lines.
+/// Returns the output of EXPLAIN on each destination, line by line.
 fn postgresql_plans(collection: &Collection, plan: &Plan, form: &str) -> Result<Vec<Vec<String>>> {
     let sql = format!("EXPLAIN ({form}) {}", plan.statement.sql);
     let explained = Statement { sql, params: plan.statement.params.clone() };
@@ -290,7 +277,7 @@ fn postgresql_plans(collection: &Collection, plan: &Plan, form: &str) -> Result<
     Ok(all)
 }
 
-/// What users know of an index of a collection's table: its name and its keys.
+/// Returns the user-visible name and keys of an index of the collection's table.
 fn described(collection: &Collection, index: &str) -> Map<String, Json> {
     let (name, keys) = match collection.index_of(index) {
         Some(one) => (one.name.clone(), serde_json::from_str(&one.keys_json).unwrap_or_default()),
@@ -309,7 +296,6 @@ fn described(collection: &Collection, index: &str) -> Map<String, Json> {
     described
 }
 
-/// `1` or `hashed`, as in the names of indexes.
 fn word(kind: &Json) -> String {
     kind.as_str().map_or_else(|| kind.to_string(), str::to_owned)
 }
@@ -325,7 +311,7 @@ fn reason(collection: &Collection, keys: &KeyRanges, targets: usize) -> String {
     }
 }
 
-/// The explanation as text: a line a fact, a line each for the steps of plans.
+/// Prints an explanation with a line for each fact and for each step of a plan.
 pub fn pretty(explained: &Json) -> String {
     let mut out = String::new();
     write_value(explained, 0, &mut out);

@@ -5,7 +5,7 @@ use docshard_core::values::key::encode::{decode, prefix_successor};
 use docshard_core::values::key::{KeyRange, KeyRanges};
 use serde_json::{Value as Json, json};
 
-/// The ranges of shard keys that a read is about, the first twenty; null for all.
+/// Returns the first twenty ranges of shard keys; null if there is no bound.
 pub fn bounds(collection: &Collection, keys: &KeyRanges) -> Json {
     if collection.key.is_unsharded() || keys.is_all() {
         return Json::Null;
@@ -19,7 +19,7 @@ fn bound(collection: &Collection, range: &KeyRange) -> Json {
     if let Some(point) = range.as_point() {
         return json!({"key": key(point)});
     }
-    // Everything that starts with the same fields: up to MaxKey in the others.
+    // A range of all keys with a common prefix ends with MaxKey in the other fields.
     if is_key(&range.lo) && range.hi.is_some() && range.hi == prefix_successor(&range.lo) {
         let mut last = range.lo.clone();
         let max = collection.key.max_bound();
@@ -33,8 +33,8 @@ fn bound(collection: &Collection, range: &KeyRange) -> Json {
     Json::Object(shown)
 }
 
-/// An end of a range: `at` a key, or right `after` all keys that start with the same fields. None where it ends with all
-/// values of a type.
+/// Renders one bound: `at` a key, or `after` all keys with a common prefix. None where the range ends with all values
+/// of a type.
 fn end(collection: &Collection, bytes: &[u8], at: &str, after: &str) -> Option<(String, Json)> {
     if is_key(bytes) {
         return Some((at.to_owned(), collection.key.bound_to_json(bytes)));
@@ -51,7 +51,7 @@ fn end(collection: &Collection, bytes: &[u8], at: &str, after: &str) -> Option<(
     Some((after.to_owned(), collection.key.bound_to_json(&last)))
 }
 
-/// True for whole values, one after the other.
+/// True if the bytes are a sequence of complete encoded values.
 fn is_key(mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         match decode(bytes) {
@@ -62,7 +62,7 @@ fn is_key(mut bytes: &[u8]) -> bool {
     true
 }
 
-/// How many of the shard key's fields the beginning of a key lacks.
+/// The number of shard key fields that follow this prefix.
 fn missing_fields(collection: &Collection, start: &[u8]) -> usize {
     let mut rest = start;
     let mut fields = collection.key.fields.len();

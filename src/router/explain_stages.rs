@@ -6,12 +6,11 @@
 use serde_json::{Map, Value as Json};
 use std::ops::Add;
 
-/// What running a plan took.
+/// What executing a plan has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Examined {
-    /// entries of indexes that were looked at
+    /// index entries
     pub keys: u64,
-    /// documents that were fetched and looked at
     pub documents: u64,
 }
 
@@ -23,7 +22,8 @@ impl Add for Examined {
     }
 }
 
-/// A plan's stages. `index` tells of an index of PostgreSQL's what is known of it: its `indexName`, `keyPattern` ….
+/// Translates a plan to MongoDB's stages. `index` returns `indexName`, `keyPattern` and so on for an index of
+/// PostgreSQL's.
 pub fn stages(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
     let inputs: Vec<Json> = inputs(plan).map(|input| stages(input, index)).collect();
     let kind = plan["Node Type"].as_str().unwrap_or_default();
@@ -40,7 +40,7 @@ pub fn stages(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
         "Merge Append" => "SORT_MERGE",
         "Limit" if !is_unlimited(plan) => "LIMIT",
         "Aggregate" => "COUNT",
-        // Rows pass, most often after the check of the shard's version.
+        // A node that only passes rows on, most often after the check of the shard's version, has no stage.
         _ if inputs.len() == 1 => return inputs.into_iter().next().unwrap_or_default(),
         "Result" => "EOF",
         _ => {
@@ -76,24 +76,22 @@ pub fn stages(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
     Json::Object(stage)
 }
 
-/// What a plan that was run has looked at. PostgreSQL does not count index entries whose document it need not look at, as
-/// it is deleted.
+/// Sums up what an executed plan has read. PostgreSQL does not count index entries whose document is known to be dead.
 pub fn examined(plan: &Json) -> Examined {
     inputs(plan).map(examined).fold(own(plan), Add::add)
 }
 
-/// How many rows a step that was run has handed on.
 pub fn returned(plan: &Json) -> u64 {
     counted(plan, "Actual Rows")
 }
 
-/// True if a step hands on all rows, and only computes that when it is run.
+/// True for a LIMIT that is computed at run time and is null (see `UNKNOWN_LIMIT` in `plan::select`).
 fn is_unlimited(plan: &Json) -> bool {
     let inputs = plan["Plans"].as_array().map_or(&[][..], Vec::as_slice);
     inputs.iter().any(|input| input["Parent Relationship"] == "InitPlan")
 }
 
-/// How many rows a step counts; of several counts' sum, all of them.
+/// The number of counted rows; for a sum of several counts, of all of them.
 fn counted_by(plan: &Json) -> u64 {
     let of = |input: &Json| match input["Node Type"].as_str() {
         Some("Append" | "Aggregate" | "Subquery Scan" | "Result") => counted_by(input),
@@ -106,7 +104,7 @@ fn was_run(plan: &Json) -> bool {
     plan.get("Actual Rows").is_some()
 }
 
-/// The scan of an index, by itself.
+/// The stage of an index scan.
 fn scan(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
     let mut stage = Map::new();
     stage.insert("stage".into(), "IXSCAN".into());
@@ -121,7 +119,7 @@ fn scan(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
     Json::Object(stage)
 }
 
-/// What a step has looked at itself.
+/// What a node has read by itself, without its inputs.
 fn own(plan: &Json) -> Examined {
     let read: u64 = ["Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck"]
         .iter()
@@ -136,7 +134,7 @@ fn own(plan: &Json) -> Examined {
     }
 }
 
-/// A number that PostgreSQL gives as the average of all runs of a step.
+/// A number that PostgreSQL reports as the average of all loops.
 fn counted(plan: &Json, field: &str) -> u64 {
     let average = plan[field].as_f64().unwrap_or(0.0);
     let runs = plan["Actual Loops"].as_f64().unwrap_or(0.0);
@@ -147,13 +145,12 @@ fn counted(plan: &Json, field: &str) -> u64 {
     }
 }
 
-/// The steps whose rows a step works on.
 fn inputs(plan: &Json) -> impl Iterator<Item = &Json> {
     let all = plan["Plans"].as_array().map_or(&[][..], Vec::as_slice);
     all.iter().filter(|input| !matches!(input["Parent Relationship"].as_str(), Some("InitPlan" | "SubPlan")))
 }
 
-/// What a plan and its run came to, as MongoDB's `executionStats` begins.
+/// The first fields of MongoDB's `executionStats`.
 pub fn statistics(returned: u64, milliseconds: u64, examined: Examined) -> Map<String, Json> {
     Map::from_iter([
         ("executionSuccess".to_owned(), true.into()),

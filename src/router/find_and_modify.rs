@@ -14,9 +14,6 @@ use docshard_core::values::document::value::Value;
 use serde_json::Value as Json;
 
 /// The projection of the documents that `query` finds; None if it is none, or keeps everything.
-///
-/// # Errors
-/// Those of [`Projection::parse_in`].
 pub fn projection(json: Option<&Json>, query: &Query) -> Result<Option<Projection>> {
     let Some(json) = json else { return Ok(None) };
     let parsed = Projection::parse_in(json, &parsed_setting(query.setting.as_ref())?)?;
@@ -59,9 +56,6 @@ pub struct Found {
 }
 
 /// Finds and modifies. Concurrent calls on one document come one after the other; none is lost.
-///
-/// # Errors
-/// `BadValue` for a positional projection of the state after; those of [`single_write::write`].
 pub fn find_and_modify(namespace: &str, operation: &FindAndModify<'_>) -> Result<Found> {
     let after = operation.new && operation.modification.is_some();
     // Changed, the document may no longer have the element by which it was found.

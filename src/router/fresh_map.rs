@@ -17,22 +17,20 @@ use docshard_core::error::Kind;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long a statement waits for a move that is being decided, before it gives up.
+/// How long a statement waits for a move that is being decided.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often who waits for a decided move looks whether somebody completes it.
+/// A statement that waits for a decided move tries to complete it this often.
 const HELP: Duration = Duration::from_millis(500);
-/// As [`PATIENCE`], while the catalog knows of nothing under way that could end the disagreement.
+/// How long a statement waits if the catalog knows of no move that could explain the disagreement.
 const DOUBT: Duration = Duration::from_secs(2);
-/// How long a statement that met a move at first waits for a newer map, or until the shards may take the foreseen one, before
-/// it asks them again. All that the move has kept waiting comes at once, while what ends it needs the processors more.
+/// The first wait for a newer map, or until shards may accept the foreseen one. Everybody whom a move has blocked wakes
+/// up at once, while the end of the move needs the processors more.
 const FIRST_PAUSE_MS: u64 = 8;
-/// The longest pause.
 const LAST_PAUSE_MS: u64 = 50;
 
-/// Runs `attempt` with the collection's newest map, again and again while its answer is that the map is stale.
+/// Runs `attempt` with the newest chunk map, and again while a shard answers that the map is stale.
 ///
-/// # Errors
-/// What `attempt` answers; `WriteConflict` (40001) where running again cannot help; `StaleShardVersion` after a minute.
+/// Fails with `WriteConflict` (40001) if repeating cannot help, and with `StaleShardVersion` after a minute.
 pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
     let started = Instant::now();
     let mut pause = FIRST_PAUSE_MS;
@@ -41,11 +39,11 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
     loop {
         let known = cache::find(namespace)?;
         if known.is_none() {
-            // At a shard every namespace is unknown, which must not read as empty.
+            // A shard knows no namespace at all, which must not look like an empty collection.
             check_router()?;
         }
         let assumed = known.as_ref().map(|c| c.revision);
-        // A newer map than it was foreseen from is the better one.
+        // The foreseen map counts only until the catalog's map changes.
         let ahead = foreseen.take().filter(|ahead| assumed == Some(ahead.collection.revision));
         let went_ahead = ahead.is_some();
         let collection = ahead.map(|ahead| ahead.collection).or_else(|| known.clone());
@@ -75,19 +73,19 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
         if let Some(known) = &known {
             foreseen = Foreseen::of(known)?;
         }
-        // To ask here is cheap, to ask the shards again is not.
+        // Reading the catalog is cheap, asking the shards again is not.
         let (asleep, wait) = (Instant::now(), Duration::from_millis(pause));
         let is_worth_asking = || !went_ahead && foreseen.as_ref().is_some_and(|ahead| !ahead.is_being_settled());
         while asleep.elapsed() < wait && !is_worth_asking() && is_assumed()? {
             sleep_ms((pause / 8).clamp(1, 5).cast_signed());
         }
         pause = (pause * 2).min(LAST_PAUSE_MS);
-        // Again and again: the helper may die, too.
+        // Repeat this: whoever completes the move may die, too.
         let is_late = pause == LAST_PAUSE_MS || foreseen.as_ref().is_some_and(|ahead| ahead.is_late);
         if is_late && helped.is_none_or(|at| at.elapsed() >= HELP) {
             helped = Some(Instant::now());
             match complete_decided_moves(namespace) {
-                // No background worker is free: one of others may complete it, else the next attempt.
+                // No background worker is free. Somebody else may complete the move, or the next attempt does.
                 Err(error) if &error.sqlstate == b"53200" => {}
                 completed => completed?,
             }
@@ -95,8 +93,8 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
     }
 }
 
-/// Completes moves that are decided but whose process is gone, where nobody else may do so soon: without preloading
-/// there is no worker. Completing is idempotent, and left to others by roles that may not.
+/// Completes moves that are decided but whose coordinator is gone, if nobody else may do so soon: without preloading
+/// there is no worker. Completing is idempotent. Only superusers may do it.
 fn complete_decided_moves(namespace: &str) -> Result<()> {
     if let Some(collection) = cache::find(namespace)?
         && is_superuser()
@@ -108,13 +106,13 @@ fn complete_decided_moves(namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// A shard's answer after which the statement is run again: that the map is stale, as a version differs, or a table is not there;
-/// or that this host of the shard is not its primary.
+/// True for answers after which the statement runs again: the shard's version differs, its table is missing, or this
+/// host of the shard is not its primary.
 pub(super) fn is_stale(error: &Error) -> bool {
     error.is_stale() || &error.sqlstate == b"42P01" || error.has_other_host()
 }
 
-/// The error of a statement that was given such an answer, and that cannot be run again by itself.
+/// The error of a statement that cannot run again by itself after such an answer.
 pub(super) fn conflict(error: &Error) -> Error {
     let what = if error.has_other_host() { "a shard's first host was refused" } else { "a chunk was moved" };
     Error::new(Kind::WriteConflict, format!("could not serialize access: {what} while this transaction ran"))

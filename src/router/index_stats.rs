@@ -11,35 +11,27 @@ use docshard_core::error::Kind;
 use docshard_core::values::key::KeyRanges;
 use serde_json::{Value as Json, json};
 
-/// An index on a shard.
 #[derive(Clone, Debug)]
 pub struct IndexStats {
-    /// the shard's name
     pub shard: String,
-    /// the index's name; several of PostgreSQL's may serve `_id_`
+    /// several indexes of PostgreSQL's may serve `_id_`
     pub name: String,
-    /// its keys, such as `{"from": 1}`
     pub keys_json: String,
-    /// how many scans PostgreSQL has begun with it: one for each range of keys that is looked up
+    /// index scans that PostgreSQL has started, one for each range of keys
     pub accesses: i64,
-    /// its bytes on disk
     pub bytes: i64,
-    /// since when accesses are counted, in microseconds since 2000; None: since the index was made there
+    /// when counting began, in microseconds since 2000; None: when the index was built on the shard
     pub since: Option<i64>,
 }
 
 impl IndexStats {
-    /// The index `name` on a shard, not accessed yet.
     fn new(shard: &str, name: &str, keys_json: &str) -> Self {
         let (name, keys_json) = (name.to_owned(), keys_json.to_owned());
         Self { shard: shard.to_owned(), name, keys_json, accesses: 0, bytes: 0, since: None }
     }
 }
 
-/// The statistics of every index on every shard that has chunks of the collection, by shard, in the order of the indexes.
-///
-/// # Errors
-/// `NamespaceNotFound`; as `read::find`.
+/// Returns the statistics of every index on every shard that has chunks, by shard and in the order of the indexes.
 pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
     let found = with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else { return Ok(None) };
@@ -66,11 +58,11 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
                 let name = match collection.index_of(relation) {
                     Some(index) => index.name.as_str(),
                     None if collection.is_of_keys(relation) => "_id_",
-                    // It has just come or gone.
+                    // It has just been created or dropped.
                     None => continue,
                 };
                 let Some(index) = indexes.iter_mut().find(|index| index.name == name) else { continue };
-                // What makes an index unique is looked at by writers alone.
+                // The index that enforces uniqueness is read by writers alone.
                 if collection.index_of(relation).is_none_or(|index| table::unique_name(index.id) != relation) {
                     index.accesses = index.accesses.saturating_add(found[1].as_i64().unwrap_or(0));
                 }
@@ -84,7 +76,6 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
     found.ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")))
 }
 
-/// Every index of a collection, the one on `_id` first.
 fn all(collection: &Collection, shard: &str) -> Vec<IndexStats> {
     let of_id = IndexStats::new(shard, "_id_", &json!({"_id": 1}).to_string());
     let secondary = collection.indexes.iter().map(|index| IndexStats::new(shard, &index.name, &index.keys_json));

@@ -26,32 +26,27 @@ use docshard_core::values::key::encode::encode;
 use docshard_core::values::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
 use std::collections::{BTreeMap, HashMap};
 
-/// Documents that go to one shard in one statement: enough to make the round trip cheap, few enough to keep memory flat.
+/// Size limits of a batch: large enough to make the round trip cheap, small enough to keep memory flat.
 const BATCH_DOCUMENTS: usize = 2000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
-/// What is fed to shards before they are awaited: much, as the faster ones wait for the others then, but not so much that
-/// sending it again, if a map was stale, would take long.
+/// Bytes that are fed to shards before their answers are awaited. Fast shards wait for slow ones at that point, but all
+/// of it is sent again if a map was stale.
 const FEED_BYTES: usize = 32 * 1024 * 1024;
-/// What is collected for a shard before it is sent: little at first, so that it begins early, then twice as much each
-/// time, since the more documents come together, the more of their index entries are neighbours.
+/// Bytes that are collected for a shard before they are sent: few at first, so that the shard starts early, then twice
+/// as many each time, since the index entries of larger batches have more neighbours.
 const FIRST_PIECE_BYTES: usize = 32 * 1024;
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// A document on its way, independent of any map.
+/// A document that is ready to be stored, whatever the chunk map is.
 #[derive(Debug)]
 pub struct Storable {
-    /// jsonb's bytes
     pub bytes: Vec<u8>,
-    /// its `_id`
     pub id: Value,
     id_key: Vec<u8>,
 }
 
 impl Storable {
-    /// Makes a client's document storable.
-    ///
-    /// # Errors
-    /// What `normalise::for_insert` refuses; `KeyTooLong` for an `_id`.
+    /// Normalizes a client's document and gives it an `_id` if it has none.
     pub fn new(bytes: &[u8]) -> Result<Self> {
         let document =
             raw::document(bytes).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))?;
@@ -70,15 +65,10 @@ impl Storable {
         Row { skey, id: &self.id_key, doc: &self.bytes }
     }
 
-    /// The `_id`, encoded.
     pub fn id_key(&self) -> &[u8] {
         &self.id_key
     }
 
-    /// Its shard key in a collection, encoded.
-    ///
-    /// # Errors
-    /// What the shard key refuses; `KeyTooLong`.
     pub fn shard_key(&self, collection: &Collection) -> Result<Vec<u8>> {
         let key = if collection.key.is_unsharded() {
             Vec::new()
@@ -95,16 +85,15 @@ impl Storable {
     }
 }
 
-/// A document that was not inserted, and why.
+/// A document or operation of a batch that failed.
 #[derive(Debug)]
 pub struct WriteError {
-    /// its position among the documents given
+    /// the position in the batch
     pub index: usize,
-    /// the reason
     pub error: Error,
 }
 
-/// Documents on their way in, each made storable when it is first needed: shards take those before it in meanwhile.
+/// Documents that are prepared one at a time, when they are needed: shards insert the earlier ones in the meantime.
 struct Incoming<'a> {
     made: Vec<Storable>,
     next: &'a mut dyn FnMut() -> Result<Option<Storable>>,
@@ -112,7 +101,7 @@ struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
-    /// True if there is a document at this position, which is at most one beyond those that were made.
+    /// True if there is a document at this position, at most one beyond those that have been prepared.
     fn has(&mut self, at: usize) -> Result<bool> {
         if at >= self.made.len() && !self.ended {
             match (self.next)()? {
@@ -123,7 +112,7 @@ impl Incoming<'_> {
         Ok(at < self.made.len())
     }
 
-    /// The end of a batch that begins at `start`.
+    /// Returns the end of the batch that begins at `start`.
     fn batch_end(&mut self, start: usize) -> Result<usize> {
         let (mut end, mut bytes) = (start, 0);
         while end - start < BATCH_DOCUMENTS && bytes < BATCH_BYTES && self.has(end)? {
@@ -134,10 +123,7 @@ impl Incoming<'_> {
     }
 }
 
-/// Inserts all documents that `next` makes or, with an error, none; answers them.
-///
-/// # Errors
-/// `DuplicateKey`; stale maps beyond patience; whatever `next` answers and the shards raise.
+/// Inserts all documents that `next` returns, or none and fails. Returns the documents.
 pub fn insert(namespace: &str, next: &mut dyn FnMut() -> Result<Option<Storable>>) -> Result<Vec<Storable>> {
     namespace::split(namespace)?;
     namespace::check_writable(namespace)?;
@@ -148,7 +134,7 @@ pub fn insert(namespace: &str, next: &mut dyn FnMut() -> Result<Option<Storable>
             let collection = match collection {
                 Some(collection) => collection,
                 None => {
-                    // Not for documents that are refused.
+                    // Do not create a collection for documents that are refused.
                     incoming.batch_end(start)?;
                     collections::create_implicitly(namespace)?
                 }
@@ -159,16 +145,12 @@ pub fn insert(namespace: &str, next: &mut dyn FnMut() -> Result<Option<Storable>
     Ok(incoming.made)
 }
 
-/// As [`insert`], of documents that are all there.
-///
-/// # Errors
-/// As [`insert`].
 pub fn insert_all(namespace: &str, documents: Vec<Storable>) -> Result<Vec<Storable>> {
     let mut documents = documents.into_iter();
     insert(namespace, &mut || Ok(documents.next()))
 }
 
-/// Inserts a batch that begins at `start`; answers where it ends.
+/// Inserts a batch that begins at `start` and returns its end.
 fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usize) -> Result<usize> {
     let feed = if incoming.has(start + 1)? { Feed::open(collection)? } else { None };
     let Some(mut feed) = feed else {
@@ -204,10 +186,7 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
     }
 }
 
-/// Inserts documents as far as their keys are not taken; answers those that are.
-///
-/// # Errors
-/// As [`insert`], but for `DuplicateKey`.
+/// Inserts the documents whose keys are free and returns errors for the others.
 pub fn insert_unordered(namespace: &str, documents: &[Storable]) -> Result<Vec<WriteError>> {
     namespace::split(namespace)?;
     namespace::check_writable(namespace)?;
@@ -237,7 +216,7 @@ pub fn insert_unordered(namespace: &str, documents: &[Storable]) -> Result<Vec<W
     Ok(errors)
 }
 
-/// MongoDB's answer to a key of these documents that was taken. PostgreSQL's DETAIL tells which.
+/// Translates a unique violation on one of these documents, which PostgreSQL's DETAIL identifies.
 fn duplicate_among(collection: &Collection, batch: &[Storable], error: Error) -> Error {
     if !duplicate::is_of_primary_key(collection, &error) {
         return duplicate::translate(collection, error);
@@ -252,7 +231,7 @@ fn duplicate_among(collection: &Collection, batch: &[Storable], error: Error) ->
     }
 }
 
-/// The error of the unique index, beyond the primary key, that keeps a document out; None if its key itself is taken.
+/// Returns the error of the secondary unique index that a document violates; None if its primary key is the duplicate.
 fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result<Option<Error>> {
     if !collection.has_unique_index() {
         return Ok(None);
@@ -276,12 +255,12 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
     Ok(None)
 }
 
-/// The unique indexes, beyond the primary key, that keep a row out: one of them, and its key.
 fn taken(collection: &Collection, [skey, id, bytes]: &[String; 3]) -> String {
     sql::taken(collection.id, skey, id, bytes)
 }
 
-/// A condition that no unique index, beyond the primary key, keeps a row out. PostgreSQL's `ON CONFLICT DO NOTHING` knows of none.
+/// A condition that no secondary unique index is violated. PostgreSQL's `ON CONFLICT DO NOTHING` does not know these
+/// indexes.
 pub fn is_free(collection: &Collection, row: &[String; 3]) -> String {
     if !collection.has_unique_index() {
         return "true".to_owned();
@@ -289,10 +268,11 @@ pub fn is_free(collection: &Collection, row: &[String; 3]) -> String {
     format!("NOT EXISTS (SELECT FROM {})", taken(collection, row))
 }
 
-/// A document's position in its batch, and the error of the unique index that keeps it out unless its key itself is taken.
+/// A document's position in its batch, and the error of a secondary unique index; None if its primary key is the
+/// duplicate.
 type Missing = (usize, Option<Error>);
 
-/// Inserts a batch, all of it or, with an error, nothing, by one statement a shard.
+/// Inserts a whole batch with one statement for each shard, or fails.
 fn insert_at_once(collection: &Collection, batch: &[Storable], is_last: bool) -> Result<()> {
     if let [document] = batch {
         return insert_alone(collection, document, is_last);
@@ -312,27 +292,26 @@ fn insert_at_once(collection: &Collection, batch: &[Storable], is_last: bool) ->
     Ok(())
 }
 
-/// Inserts one document.
 fn insert_alone(collection: &Collection, document: &Storable, is_last: bool) -> Result<()> {
     let key = document.shard_key(collection)?;
     let destination = destination::destination_of(collection, &key)?;
     let mut packed = Vec::new();
     documents::pack(&mut packed, &document.row(&key));
     let statement = insertion(collection, packed);
-    // The answer names the document.
+    // The function's result contains the `_id`, and a result that is too large prevents the early commit.
     let is_last = is_last && document.id_key.len() <= sole_call::MAX_RESULT;
     writing::write_checked(collection, &[destination], &LockRange::of_key(&key), is_last, |_| &statement)
         .map_err(|error| duplicate_among(collection, std::slice::from_ref(document), error))?;
     Ok(())
 }
 
-/// The statement that inserts packed documents at a shard: see `ownership::documents`.
+/// The statement that inserts packed documents: see `ownership::documents`.
 fn insertion(collection: &Collection, packed: Vec<u8>) -> Statement {
     let documents = packed.into();
     InsertDocuments { collection: collection.id, token: collection.token, version: 0, documents }.into()
 }
 
-/// Inserts what can be of a batch; answers which were not inserted, as a key of theirs was taken.
+/// Inserts those documents of a batch whose keys are free and returns the others.
 fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<Missing>> {
     let keys = batch.iter().map(|document| document.shard_key(collection)).collect::<Result<Vec<_>>>()?;
     let mut by_shard: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();
@@ -360,8 +339,8 @@ fn place<T>(collection: &Collection, by_shard: &BTreeMap<ShardId, T>) -> Result<
     Ok(all.into_iter().filter(|destination| by_shard.contains_key(&destination.shard.id)).collect())
 }
 
-/// `$1` and `$2` are the token and version of every statement; an insert is held to them by its locks alone. Of several
-/// documents the answer is how many were inserted and, only if some are missing, which.
+/// `$1` and `$2` are the token and the version. For several documents the result is the number of inserted ones and,
+/// only if some are missing, their keys.
 fn statement(collection: &Collection, batch: &[Storable], keys: &[Vec<u8>], group: &[usize]) -> Statement {
     let check = sql::at_version(collection.id, "$1", "$2");
     let head = format!("INSERT INTO {} (skey, id, doc)", collection.table());
@@ -390,7 +369,6 @@ fn statement(collection: &Collection, batch: &[Storable], keys: &[Vec<u8>], grou
     Statement { sql: text, params }
 }
 
-/// How many documents of a group were inserted.
 fn inserted(group: &[usize], written: &Written) -> u64 {
     match group {
         [_] => written.affected,
@@ -398,7 +376,7 @@ fn inserted(group: &[usize], written: &Written) -> u64 {
     }
 }
 
-/// The positions of a group whose documents did not come back: of equal keys the first was inserted.
+/// Returns the positions of the documents that were not inserted; of equal keys, the first was.
 fn not_inserted(batch: &[Storable], keys: &[Vec<u8>], group: &[usize], written: &Written) -> Vec<usize> {
     if let [index] = group {
         return vec![*index];
@@ -420,16 +398,13 @@ fn not_inserted(batch: &[Storable], keys: &[Vec<u8>], group: &[usize], written: 
         .collect()
 }
 
-/// Why a document cannot be inserted: its key is taken, or that of a unique index.
+/// The error of a document whose primary key or whose key in a unique index is a duplicate.
 pub fn refused(collection: &Collection, document: &Storable) -> Result<Error> {
     let skey = document.shard_key(collection)?;
     Ok(taken_in(collection, document, &skey)?.unwrap_or_else(|| duplicate::of_id(&collection.namespace, &document.id)))
 }
 
-/// Inserts one document unless its key is taken; tells whether it did.
-///
-/// # Errors
-/// As [`insert`].
+/// Inserts one document unless its key is a duplicate; returns whether it did.
 pub fn insert_if_absent(collection: &Collection, document: &Storable) -> Result<bool> {
     match insert_batch(collection, std::slice::from_ref(document))?.pop() {
         None => Ok(true),

@@ -19,13 +19,10 @@ use docshard_core::values::document::ext_json::to_json;
 use docshard_core::values::key::encode::decode;
 use serde_json::{Map, Value as Json, json};
 
-/// Fields of a problem that a shard tells of.
+/// The fields of a problem that a shard reports.
 const FIELDS: [&str; 5] = ["problem", "_id", "details", "skey", "id"];
 
-/// Inspects a collection; answers what was found, at most `most` problems of each shard.
-///
-/// # Errors
-/// `NamespaceNotFound`; stale maps beyond patience, and whatever the shards raise.
+/// Checks a collection and returns a report with at most `most` problems of each shard.
 pub fn collection(namespace: &str, most: usize) -> Result<Json> {
     let report = with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else { return Ok(None) };
@@ -90,9 +87,9 @@ fn statement(collection: &Collection, destination: &Destination, most: usize) ->
     InspectDocuments { collection: id, token, version: 0, key, owned, most }.into()
 }
 
-/// The `_id`s that several documents have, at most so many.
+/// Returns at most `most` `_id`s that several documents have.
 fn duplicate_ids(collection: &Collection, destinations: &[Destination], most: usize) -> Result<Vec<Json>> {
-    // Of keys that are `_id` or nothing, the primary key tells.
+    // If the shard key is the `_id` or empty, the primary key guarantees uniqueness.
     if collection.key.fields.iter().all(|(path, _)| path == "_id") {
         return Ok(Vec::new());
     }
@@ -100,8 +97,7 @@ fn duplicate_ids(collection: &Collection, destinations: &[Destination], most: us
     if found.is_empty() {
         return Ok(Vec::new());
     }
-    // A document that was given another shard key while the shards were read may have been met at both places. So they are
-    // looked for again.
+    // A document whose shard key changed while the shards were read may have been seen twice, so these are read again.
     let again = twice(collection, destinations, most, Some(&found))?;
     let shown = |id: Vec<u8>| decode(&id).map_or(Json::Null, |(id, _)| to_json(&id));
     Ok(again.into_iter().map(shown).collect())

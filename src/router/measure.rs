@@ -13,40 +13,31 @@ use crate::protocol::sql;
 use docshard_core::values::key::KeyRanges;
 use serde_json::Value as Json;
 
-/// Tables of at most so many bytes are counted.
+/// The documents of tables up to this size are counted.
 const COUNTED_BYTES: i64 = 32 * 1024 * 1024;
 
-/// A collection's part on a shard.
+/// The size of a collection on one shard.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// the shard's name
     pub shard: String,
-    /// documents
     pub documents: i64,
-    /// their bytes
     pub bytes: i64,
-    /// bytes of the table on disk, without its indexes
+    /// bytes of the table on disk, without indexes
     pub storage: i64,
-    /// bytes of each index
     pub indexes: Vec<(String, i64)>,
 }
 
 impl Measured {
-    /// Bytes of all indexes.
     pub fn of_indexes(&self) -> i64 {
         self.indexes.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Bytes on disk.
     pub fn total(&self) -> i64 {
         self.storage + self.of_indexes()
     }
 }
 
-/// Measures a collection on every shard that has chunks of it; nothing if it is gone.
-///
-/// # Errors
-/// As `read::find`.
+/// Measures a collection on every shard that has chunks of it; empty if the collection is gone.
 pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
     with_fresh_map(&collection.namespace, |collection| {
         let Some(collection) = collection else { return Ok(Vec::new()) };
@@ -89,7 +80,7 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
     })
 }
 
-/// The sizes of a table's indexes, by the collection's names: what is no secondary index serves `_id`.
+/// Returns the sizes of a table's indexes by the names that users know; primary key indexes count as `_id_`.
 fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
     let Ok(Json::Object(sizes)) = serde_json::from_slice(sizes) else { return Vec::new() };
     let mut named: Vec<(String, i64)> = vec![("_id_".to_owned(), 0)];
@@ -101,7 +92,7 @@ fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
                 None => named.push((index.name.clone(), size)),
             },
             None if collection.is_of_keys(relation) => named[0].1 += size,
-            // It has just come or gone.
+            // It has just been created or dropped.
             None => {}
         }
     }

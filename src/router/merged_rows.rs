@@ -5,7 +5,6 @@ use super::rows::{RowStream, ShardRow};
 use crate::pg::error::Result;
 use docshard_core::cluster::merge::Heads;
 
-/// The merged stream.
 pub struct MergedRows {
     streams: Vec<RowStream>,
     order: Order,
@@ -15,14 +14,13 @@ pub struct MergedRows {
 }
 
 impl MergedRows {
-    /// Merges streams whose rows come in `order`. One stream needs no key column.
+    /// Merges streams whose rows come in `order`. A single stream needs no key column.
     pub fn new(streams: Vec<RowStream>, order: Order) -> Self {
         let order = if streams.len() < 2 { Order::None } else { order };
         let heads = Heads::new(order == Order::Descending);
         Self { streams, order, heads, primed: false, current: 0 }
     }
 
-    /// The next row.
     pub fn next_row(&mut self) -> Result<Option<ShardRow>> {
         if self.order == Order::None {
             while let Some(stream) = self.streams.get_mut(self.current) {

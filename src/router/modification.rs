@@ -11,18 +11,17 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// An update, parsed, with the text that shards are sent.
+/// A parsed update, with the text that is sent to shards.
 #[derive(Debug)]
 pub struct Modification {
-    /// the update
     pub update: Update,
-    /// what `update::read` reads
+    /// the input of `update::read`
     pub text: String,
 }
 
-/// How many updates a session keeps parsed: programs send the same operators again and again.
+/// Programs send the same updates again and again; this many are cached.
 const MOST_KEPT: usize = 8;
-/// Longer ones are not kept, in bytes.
+/// Longer updates, in bytes, are not cached.
 const LONGEST_KEPT: usize = 1024;
 
 thread_local! {
@@ -31,16 +30,13 @@ thread_local! {
 }
 
 impl Modification {
-    /// What is kept of an update without array filters and setting.
+    /// Returns the cached form of an update that has no array filters, collation and variables.
     pub fn kept(update: &str, style: Style) -> Option<Rc<Self>> {
         KEPT.with_borrow(|kept| kept.find(|(known, text)| *known == style && text == update))
     }
 
-    /// Parses an update of the documents that `query` finds, unless one of the same `text` is kept; `array_filters` is a JSON
-    /// array. The present time is the time of `$currentDate`, on all shards and in all attempts.
-    ///
-    /// # Errors
-    /// Those of `update` and of [`Instruction::compile`].
+    /// Parses an update of the documents that `query` finds, or returns its cached form. The present time, which
+    /// `$currentDate` uses, is the same on all shards and in all attempts.
     pub fn parse<'u>(
         text: &str,
         update: impl FnOnce() -> Result<Cow<'u, Json>>,
@@ -72,8 +68,8 @@ impl Modification {
     }
 }
 
-/// A document that changed between being found and being written is looked for again, so often: many clients may go for the
-/// first of the same documents, and each of them gets one in turn.
+/// How often a write looks for its document again if that changed between being found and being written. Many clients
+/// may compete for the first of the same documents, and each gets one in turn.
 pub(super) const ATTEMPTS: usize = 1000;
 
 pub(super) fn contention(namespace: &str) -> Error {

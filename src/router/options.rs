@@ -9,11 +9,8 @@ use docshard_core::values::collation::Collator;
 use serde_json::Value as Json;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What a statement over a collection says for all its parts: its collation, without one the collection's own; its variables;
-/// and the time, if one of the texts asks for it. None if nothing.
-///
-/// # Errors
-/// Those of [`Environment::parse`].
+/// Returns the environment of a statement: its collation (by default the collection's), its variables, and the present
+/// time if one of the texts uses `$$NOW`. None if it is empty.
 pub fn setting(
     namespace: &str,
     collation: Option<&Json>,
@@ -37,42 +34,31 @@ pub fn now() -> i64 {
     i64::try_from(since).unwrap_or(i64::MAX)
 }
 
-/// A setting as `Environment::to_json` wrote it.
-///
-/// # Errors
-/// Those of [`Environment::parse`].
 pub fn parsed_setting(json: Option<&Json>) -> Result<Environment> {
     Ok(json.map(Environment::parse).transpose()?.unwrap_or_default())
 }
 
-/// Options of a find.
 #[derive(Clone, Debug, Default)]
 pub struct FindOptions {
-    /// the order, and its text
+    /// with the text that is sent to shards
     pub sort: Option<(Sort, String)>,
-    /// the projection's text; None for whole documents
+    /// None: whole documents
     pub projection: Option<String>,
-    /// true if the projection depends on how the filter matched
+    /// the projection depends on which array element the filter matched
     pub positional: bool,
-    /// the paths that the projection includes, if that is all that it does
+    /// the paths of a projection that only includes
     pub included: Option<Vec<String>>,
-    /// the statement's collation, variables and time, as `Environment::to_json` writes them
+    /// collation, variables and time, as `Environment::to_json` writes them
     pub setting: Option<Json>,
-    /// documents to leave out at the start
     pub skip: u64,
-    /// documents to return at most; None: all
     pub limit: Option<u64>,
-    /// the index to use
     pub hint: Option<Json>,
-    /// `min` and `max`: the range of its keys
+    /// `min` and `max`
     pub bounds: Option<Bounds>,
 }
 
-/// Options of a count.
 #[derive(Debug, Default)]
 pub struct CountOptions {
-    /// documents to leave out
     pub skip: u64,
-    /// documents to count at most; None: all
     pub limit: Option<u64>,
 }

@@ -5,26 +5,22 @@ use docshard_core::query::filter::Filter;
 use docshard_core::query::sort::Sort;
 use docshard_core::values::key::pattern::FieldKind;
 
-/// In which order the rows come from each shard. The second column is the key they come by.
+/// The order of the rows of each shard; their second column is the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// none
     None,
-    /// by the bytes of the second column
     Ascending,
-    /// by its bytes, greatest first
     Descending,
 }
 
-/// True if the columns of shard key and `_id` are in the order of the sort.
 pub fn is_order_of_keys(collection: &Collection, filter: &Filter, sort: &Sort) -> bool {
     column_order(collection, filter, sort).is_some()
 }
 
-/// The column whose bytes already order documents as the sort demands, and true for descending.
+/// Returns the column whose bytes are in the order of the sort, and true if it is descending.
 ///
-/// `id` orders by `_id`. `skey` orders by the shard key's fields; those that the filter fixes to one value may be left
-/// out of the sort, and the sort may end before the key does.
+/// `id` is in the order of `_id`, `skey` in the order of the shard key's fields. Fields to which the filter gives one
+/// value may be missing in the sort, and the sort may end before the shard key does.
 pub fn column_order(collection: &Collection, filter: &Filter, sort: &Sort) -> Option<(&'static str, bool)> {
     let descending = sort.fields.first()?.1;
     if sort.collator.is_some() {
@@ -36,7 +32,7 @@ pub fn column_order(collection: &Collection, filter: &Filter, sort: &Sort) -> Op
     if let [(path, _)] = sort.fields.as_slice()
         && path == "_id"
     {
-        // Where the shard key is the `_id`, the primary key is in its order, and there is no index on `id`.
+        // If the shard key is the `_id`, the primary key has this order, and there is no index on `id`.
         let by_key = !collection.key.is_unsharded() && collection.key.is_in_order_of_id();
         return Some((if by_key { "t.skey" } else { "t.id" }, descending));
     }

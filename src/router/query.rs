@@ -11,42 +11,31 @@ use docshard_core::query::index::Bounds;
 use docshard_core::values::key::KeyRanges;
 use serde_json::Value as Json;
 
-/// A filter, parsed, with the text that shards are sent.
+/// A parsed filter and what it is executed with.
 #[derive(Debug)]
 pub struct Query {
-    /// the filter
     pub filter: Filter,
-    /// its text, with the setting it is meant in
+    /// the filter's text with the environment, as it is sent to shards
     pub text: String,
-    /// the statement's collation, variables and time, as `Environment::to_json` writes them
+    /// collation, variables and time, as `Environment::to_json` writes them
     pub setting: Option<Json>,
-    /// the index that it is to be run with: its name, its keys, or `{"$natural": 1}`
+    /// an index's name or keys, or `{"$natural": 1}`
     pub hint: Option<Json>,
-    /// the range of the hinted index's keys that documents must have one in
+    /// `min` and `max` of the hinted index
     pub bounds: Option<Bounds>,
 }
 
 impl Query {
-    /// Parses a filter.
-    ///
-    /// # Errors
-    /// What the filter's parser refuses.
     pub fn parse(text: &str) -> Result<Self> {
         Self::parse_in(text, None)
     }
 
-    /// Parses a filter in a statement's setting, to which the present time is added if the filter asks for it.
-    ///
-    /// # Errors
-    /// What the filter's and the setting's parsers refuse.
+    /// Parses a filter in an environment, to which the present time is added if the filter uses `$$NOW`.
     pub fn parse_in(text: &str, setting: Option<&Json>) -> Result<Self> {
         Self::of(&crate::pg::datum::json::parse(text)?, text, setting)
     }
 
-    /// The same of a filter that was parsed as JSON; `text` is that JSON's text.
-    ///
-    /// # Errors
-    /// As [`parse_in`](Self::parse_in).
+    /// Like [`parse_in`](Self::parse_in), for a filter that is JSON already; `text` is its text.
     pub fn of(json: &Json, text: &str, setting: Option<&Json>) -> Result<Self> {
         let mut setting = setting.cloned();
         if text.contains("$$NOW") && setting.as_ref().is_none_or(|setting| setting.get("now").is_none()) {
@@ -57,10 +46,7 @@ impl Query {
         Ok(Self { filter, text: envelope::wrap(text, setting.as_ref(), None), setting, hint: None, bounds: None })
     }
 
-    /// The same, with a hint; `{}` is none.
-    ///
-    /// # Errors
-    /// `FailedToParse` for what is neither name nor keys.
+    /// An empty object is no hint.
     pub fn hinted(self, hint: Option<&Json>) -> Result<Self> {
         let hint = match hint {
             None | Some(Json::Null) => None,

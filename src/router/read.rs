@@ -15,9 +15,6 @@ use docshard_core::error::Kind;
 use docshard_core::values::key::KeyRanges;
 
 /// Finds documents. A collection that does not exist has none.
-///
-/// # Errors
-/// Stale maps beyond patience, and whatever the shards raise.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Documents> {
     if config::is_of(namespace) {
         if query.bounds.is_some() {
@@ -37,10 +34,6 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
     })
 }
 
-/// Counts documents, exactly.
-///
-/// # Errors
-/// As [`find`].
 pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i64> {
     let counted = with_fresh_map(namespace, |collection| {
         if config::is_of(namespace) {
@@ -54,10 +47,7 @@ pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i
     Ok(options.limit.map_or(after_skip, |limit| after_skip.min(i64::try_from(limit).unwrap_or(i64::MAX))))
 }
 
-/// The number of documents by PostgreSQL's statistics; counted where there are none yet.
-///
-/// # Errors
-/// As [`find`].
+/// Returns the number of documents according to PostgreSQL's statistics; they are counted if there are none yet.
 pub fn estimated_count(namespace: &str) -> Result<i64> {
     if config::is_of(namespace) {
         return config::count(namespace, &Query::parse("{}")?);

@@ -7,16 +7,13 @@ use docshard_core::error::Kind;
 use docshard_core::values::document::packed;
 use std::rc::Rc;
 
-/// Another node's numbers count documents and bytes. Whatever it says, sums of them do not overflow.
+/// Numbers from another node are counts of documents and bytes. They are clamped so that sums cannot overflow.
 pub const LARGEST_NUMBER: i64 = 1 << 53;
 
-/// A row of a shard.
 pub enum ShardRow {
-    /// of this database
     Local(spi::Row),
-    /// of another node
     Remote(remote::Row),
-    /// the document of a number among those packed into one value; its columns are the document and its key
+    /// one of the documents packed into a value; its columns are the document and its key
     Packed(Rc<Packed>, usize),
 }
 
@@ -34,13 +31,13 @@ impl ShardRow {
         }
     }
 
-    /// An int8 column; null reads as 0.
+    /// An int8 column; null is 0.
     pub fn i64(&self, column: usize) -> i64 {
         let number = self.get(column).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_be_bytes);
         if self.is_foreign() { number.clamp(-LARGEST_NUMBER, LARGEST_NUMBER) } else { number }
     }
 
-    /// True if the bytes come from another node, and so have to be checked before PostgreSQL reads them as jsonb.
+    /// True if the bytes come from another node and must be validated before PostgreSQL reads them as jsonb.
     pub fn is_foreign(&self) -> bool {
         match self {
             ShardRow::Local(_) => false,
@@ -50,7 +47,7 @@ impl ShardRow {
     }
 }
 
-/// Documents packed into one value: see `ownership::index_range`.
+/// Documents that arrived as one value: see `ownership::index_range`.
 pub struct Packed {
     documents: packed::Documents,
     is_foreign: bool,
@@ -58,28 +55,21 @@ pub struct Packed {
 
 /// The rows of one destination.
 pub enum RowStream {
-    /// a cursor here
     Local(spi::Cursor),
-    /// rows already here
     Rows(std::vec::IntoIter<spi::Row>),
-    /// a stream from another node
     Remote(remote::Stream),
-    /// documents packed into one value, from a number on
+    /// the position of the next document
     Packed(Rc<Packed>, usize),
 }
 
 impl RowStream {
-    /// The documents that are packed into a row's first column.
-    ///
-    /// # Errors
-    /// `InternalError` if they are not whole.
+    /// Reads the documents packed into a row's first column.
     pub fn packed(row: &ShardRow) -> Result<Self> {
         let documents = packed::Documents::unpack(row.get(0).unwrap_or_default())
             .ok_or_else(|| Error::new(Kind::InternalError, "documents arrived cut off"))?;
         Ok(RowStream::Packed(Rc::new(Packed { documents, is_foreign: row.is_foreign() }), 0))
     }
 
-    /// The next row.
     pub fn next_row(&mut self) -> Result<Option<ShardRow>> {
         Ok(match self {
             RowStream::Local(cursor) => cursor.next_row()?.map(ShardRow::Local),

@@ -62,9 +62,6 @@ pub struct OneWritten {
 }
 
 /// Writes to one document.
-///
-/// # Errors
-/// Targeting errors, `QueryFeatureNotAllowed`, `ImmutableField`, `DuplicateKey`, stale maps beyond patience, whatever the shards raise.
 pub fn write(namespace: &str, write: &OneWrite<'_>) -> Result<OneWritten> {
     check_writable(namespace)?;
     if write.upsert {
@@ -121,9 +118,6 @@ fn write_once(
 }
 
 /// One attempt to insert what the update makes of the filter; None: try again. What collides twice is a duplicate.
-///
-/// # Errors
-/// Those of [`upsert::insert`]; `DuplicateKey`.
 pub fn upsert_once(
     collection: &Collection,
     query: &Query,

@@ -5,10 +5,9 @@ use crate::pg::spi::param::Param;
 use crate::protocol::checked::CheckedCall;
 pub use crate::protocol::checked::Parameter;
 
-/// A statement for every target of an operation; only the version differs from shard to shard.
+/// A statement for all destinations; only the version differs from shard to shard.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    /// the text
     pub sql: String,
     /// the values of `$1`, `$2`, …
     pub params: Vec<Parameter>,
@@ -21,16 +20,15 @@ impl<C: CheckedCall> From<C> for Statement {
     }
 }
 
-/// The position of the version among the parameters: the one that differs from shard to shard.
+/// The position of the version among the parameters.
 const VERSION_PARAM: usize = 1;
 
 impl Statement {
-    /// The parameters as they are sent.
     pub fn params(&self) -> Vec<Param<'_>> {
         borrowed(&self.params)
     }
 
-    /// The parameters of a statement that is sent to a shard at this version.
+    /// The parameters for a shard at this version.
     pub fn params_at(&self, version: i64) -> Vec<Param<'_>> {
         let mut params = self.params();
         params[VERSION_PARAM] = Param::Int8(version);
@@ -38,12 +36,11 @@ impl Statement {
     }
 }
 
-/// The parameters that every checked statement begins with: the collection's token, and a place for the shard's version.
+/// The first parameters of every checked statement: the collection's token, and a place for the shard's version.
 pub fn first_params(collection: &Collection) -> Vec<Parameter> {
     vec![Parameter::Int8(collection.token), Parameter::Int8(0)]
 }
 
-/// Parameters as they are sent.
 pub fn borrowed(params: &[Parameter]) -> Vec<Param<'_>> {
     params.iter().map(Parameter::as_param).collect()
 }

@@ -26,21 +26,17 @@ use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::encode::{encode_value, hash_encoded};
 use docshard_core::values::key::{KeyRange, KeyRanges};
 
-/// What became of an upsert's insert.
+/// The outcome of an upsert's insert.
 #[derive(Debug)]
 pub enum Upserted {
-    /// this document was inserted
     Inserted(Box<Storable>),
     /// there is a document to update after all
     Matched,
-    /// the key of the new document is taken, by one that does not match or that came just now
+    /// the document's key is a duplicate, of one that does not match or that was inserted just now
     Collided(Box<Storable>),
 }
 
-/// Inserts what an update makes of a filter, unless something matches the filter by now.
-///
-/// # Errors
-/// Those of [`Update::upsert`] and of inserting; stale maps.
+/// Inserts what an update makes of a filter, unless a document matches the filter by now.
 pub fn insert(collection: &Collection, query: &Query, update: &Update) -> Result<Upserted> {
     let made = update.upsert(&query.filter)?;
     raw::document(&made).and_then(|document| document.get("_id")).map_or(Ok(()), normalise::check_id)?;
@@ -58,13 +54,14 @@ pub fn insert(collection: &Collection, query: &Query, update: &Update) -> Result
     }
     let by_id = query.filter.equality_of("_id").is_some();
     range.upsert = (!by_id).then(|| lock_number(collection, query)).transpose()?;
-    // An update may have given the document another shard key than the filter's, at another shard: nothing to look for there.
+    // The update may have changed the shard key, so that the new document belongs to a shard that cannot have matching
+    // ones.
     let here: Vec<ShardId> = destinations.iter().map(|d| d.shard.id).collect();
     let looks = Search::new(collection, query)?.destinations()?.iter().all(|d| here.contains(&d.shard.id));
     put(collection, query, document, &skey, &destinations, &range, looks)
 }
 
-/// Inserts the document; `looks`: unless its shard has one that matches the filter.
+/// Inserts the document; with `looks`, only if no document on its shard matches the filter.
 fn put(
     collection: &Collection,
     query: &Query,
@@ -85,7 +82,7 @@ fn put(
     })
 }
 
-/// Answers how many were inserted, and how many match the filter (at most one is looked for).
+/// Returns how many documents were inserted, and how many matched the filter (one at most).
 fn statement(
     collection: &Collection,
     query: &Query,
@@ -119,7 +116,7 @@ fn statement(
     Ok(conditions.into_statement(sql))
 }
 
-/// The lock of all upserts that demand the same values.
+/// The number of the lock that upserts with equal values share.
 fn lock_number(collection: &Collection, query: &Query) -> Result<i64> {
     let mut fields = query.filter.upsert_fields()?;
     fields.sort_by(|a, b| a.0.cmp(&b.0));

@@ -28,63 +28,51 @@ use docshard_core::query::sort::Sort;
 use docshard_core::values::document::raw;
 use serde_json::Value as Json;
 
-/// What decides where a write goes.
 #[derive(Debug)]
 pub struct TargetSearch<'a> {
-    /// which documents
     pub query: &'a Query,
-    /// all of them, or one
     pub many: bool,
-    /// a document is inserted if there is none
     pub upsert: bool,
-    /// of one: the first in this order, and its text
+    /// for a write of one document: the first in this order
     pub sort: Option<&'a (Sort, String)>,
-    /// how many candidates have been missed: they changed before they were written
+    /// how many candidates changed before they could be written
     pub misses: usize,
 }
 
-/// Where a write goes.
 #[derive(Debug)]
 pub struct WriteTarget<'a> {
-    /// what it searches for there
     pub search: Search<'a>,
-    /// the shards
     pub destinations: Vec<Destination>,
-    /// one of several shards was chosen, where a matching document was seen
+    /// see [`WriteTarget::has_candidate`]
     has_candidate: bool,
-    /// the one document that it is confined to
+    /// the one document that the write is confined to
     candidate: Option<Candidate>,
 }
 
-/// A document that matched when it was read.
+/// A document that matched when it was read. Its keys are encoded.
 #[derive(Debug)]
 struct Candidate {
-    /// its shard key, encoded
     skey: Vec<u8>,
-    /// its `_id`, encoded
     id: Vec<u8>,
-    /// the text of a sort, and the document's key in it, which it must still have
+    /// the text of a sort, and the key by which the document must still sort
     place: Option<(String, Vec<u8>)>,
 }
 
 impl<'a> WriteTarget<'a> {
-    /// Shards that are known before anything has been read.
     fn by_filter(search: Search<'a>, destinations: Vec<Destination>) -> Option<Self> {
         (!destinations.is_empty()).then_some(Self { search, destinations, has_candidate: false, candidate: None })
     }
 
-    /// The shard of one document.
     fn confined(search: Search<'a>, destination: Destination, candidate: Candidate) -> Self {
         Self { search, destinations: vec![destination], has_candidate: true, candidate: Some(candidate) }
     }
 
-    /// True if a matching document was seen at one of several shards. If none is written there, it has changed since, and others
-    /// may match.
+    /// True if one of several shards was chosen because a matching document was seen there. If none is written, the
+    /// document has changed, and another one may match.
     pub fn has_candidate(&self) -> bool {
         self.has_candidate
     }
 
-    /// The range of shard keys that it may write to.
     pub fn lock_range(&self) -> LockRange {
         match &self.candidate {
             Some(candidate) => LockRange::of_key(&candidate.skey),
@@ -92,12 +80,11 @@ impl<'a> WriteTarget<'a> {
         }
     }
 
-    /// True if the filter alone says which documents come into question.
     pub fn is_by_filter(&self) -> bool {
         self.candidate.is_none()
     }
 
-    /// The key of the one document that a write can concern. None where it has to be searched for in other ways.
+    /// The key of the only document that a write can concern; None if it must be searched for.
     pub fn key(&self) -> Option<DocumentKey> {
         let query = self.search.query;
         let Some(Candidate { skey, id, place }) = &self.candidate else { return DocumentKey::of_search(&self.search) };
@@ -105,10 +92,7 @@ impl<'a> WriteTarget<'a> {
         is_key.then(|| DocumentKey { skey: skey.clone(), id: Some(id.clone()), filter: Some(query.text.clone()) })
     }
 
-    /// The WHERE clause of its statement.
-    ///
-    /// # Errors
-    /// Those of [`Conditions::of_search`].
+    /// The WHERE clause of the write.
     pub fn conditions(&self) -> Result<Conditions> {
         let mut conditions = Conditions::of_search(&self.search)?;
         let Some(Candidate { skey, id, place }) = &self.candidate else { return Ok(conditions) };
@@ -125,10 +109,7 @@ impl<'a> WriteTarget<'a> {
     }
 }
 
-/// Finds a write's target. None: there is nothing that it could write to.
-///
-/// # Errors
-/// `ShardKeyNotFound` for an upsert of many that does not give the full shard key; those of reading.
+/// Finds the target of a write; None if no document can match.
 pub fn find<'a>(collection: &'a Collection, wanted: &TargetSearch<'a>) -> Result<Option<WriteTarget<'a>>> {
     let search = Search::new(collection, wanted.query)?;
     if wanted.many && wanted.upsert && !collection.key.is_unsharded() && search.keys.as_point().is_none() {
@@ -149,7 +130,6 @@ pub fn find<'a>(collection: &'a Collection, wanted: &TargetSearch<'a>) -> Result
     Ok(target)
 }
 
-/// MongoDB's answer to an upsert that does not say on which shard.
 fn untargeted_upsert(collection: &Collection) -> Error {
     Error::new(
         Kind::ShardKeyNotFound,
@@ -161,12 +141,11 @@ fn untargeted_upsert(collection: &Collection) -> Error {
     )
 }
 
-/// True if there is a document that matches, at any shard.
 pub fn matches_anywhere(collection: &Collection, query: &Query) -> Result<bool> {
     any_candidate(Search::new(collection, query)?).map(|found| found.is_some())
 }
 
-/// Looks for a document that matches.
+/// Looks for a matching document on all shards.
 fn any_candidate(search: Search<'_>) -> Result<Option<WriteTarget<'_>>> {
     let plan = plan::candidate(&search)?;
     let streams = execute::rows(search.collection, &plan)?.unwrap_or_default();
@@ -180,8 +159,9 @@ fn any_candidate(search: Search<'_>) -> Result<Option<WriteTarget<'_>>> {
     Ok(None)
 }
 
-/// Looks for a shard that has a document which matches. Where many clients take documents that they all find, such as jobs, they all
-/// meet at one: who has missed one goes by the filter, which lets the shard go on to the next, and to another shard than others.
+/// Chooses a shard that has a matching document. Where many clients take documents that match the same filter, such as
+/// jobs, all of them see the same candidate. After a miss the write goes by the filter instead, so that the shard can
+/// skip locked documents, and to a shard that depends on the process.
 fn any_shard(search: Search<'_>, misses: usize) -> Result<Option<WriteTarget<'_>>> {
     let plan = plan::candidate(&search)?;
     let streams = execute::rows(search.collection, &plan)?.unwrap_or_default();
@@ -199,7 +179,7 @@ fn any_shard(search: Search<'_>, misses: usize) -> Result<Option<WriteTarget<'_>
     Ok(target.map(|target| WriteTarget { has_candidate: true, ..target }))
 }
 
-/// Looks for the first document in an order, as a find does.
+/// Finds the first document in an order.
 fn first_candidate<'a>(search: Search<'a>, sort: &(Sort, String)) -> Result<Option<WriteTarget<'a>>> {
     let (collection, query) = (search.collection, search.query);
     let projection = key_projection(collection);
@@ -220,7 +200,7 @@ fn first_candidate<'a>(search: Search<'a>, sort: &(Sort, String)) -> Result<Opti
     }
     let found = Storable::new(bytes)?;
     let skey = found.shard_key(collection)?;
-    // Where columns are in the order of the sort, they are the place.
+    // If columns are in the order of the sort, the keys already confirm the position.
     let place = column_order(collection, &query.filter, &sort.0)
         .is_none()
         .then(|| (sort.1.clone(), row.get(1).unwrap_or_default().to_vec()));
@@ -229,7 +209,7 @@ fn first_candidate<'a>(search: Search<'a>, sort: &(Sort, String)) -> Result<Opti
     Ok(Some(WriteTarget::confined(search, destination, candidate)))
 }
 
-/// Shard key and `_id` of a document are in this part of it.
+/// A projection that includes the shard key and the `_id`.
 fn key_projection(collection: &Collection) -> Json {
     let mut paths: Vec<&str> = vec!["_id"];
     for (path, _) in &collection.key.fields {

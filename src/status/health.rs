@@ -66,9 +66,6 @@ impl Node {
 }
 
 /// Every shard's health.
-///
-/// # Errors
-/// Internal ones; a shard's error is part of the answer.
 pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
     let answers = survey::call(&NodeHealth {}, limit)?;
     let mut contacts = contacts::last()?;

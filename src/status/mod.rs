@@ -24,38 +24,33 @@ use std::fmt::Write;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Chunks of a collection that are shown unless all are wanted: MongoDB's number.
+/// Chunks of a collection that are shown unless all are asked for: MongoDB's number.
 const SHOWN_CHUNKS: usize = 20;
 
 /// How long a shard may take to answer.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
-/// A collection's part on a shard.
+/// A collection's share on one shard; documents and bytes are None if the shard did not answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Part {
-    /// the shard
     pub shard: String,
-    /// how many chunks
     pub chunks: i64,
-    /// documents; None if unknown
     pub documents: Option<i64>,
-    /// their bytes; None if unknown
     pub bytes: Option<i64>,
-    /// of the collection's bytes; None if those of a part are unknown
+    /// of the collection's bytes; None if not all are known
     pub percent: Option<f64>,
 }
 
-/// What the shards tell of the collections.
+/// The sizes of collections, as shards report them.
 struct Told {
-    /// by shard and collection
     amounts: HashMap<(ShardId, i32), Amount>,
-    /// why nothing is known of the others
+    /// the error of each shard that did not answer
     unreachable: BTreeMap<ShardId, String>,
     counted: bool,
 }
 
 impl Told {
-    /// Asks every shard; `count` has those that answer count.
+    /// Asks every shard; with `count`, those that answered count their documents.
     fn of(collections: &mut [Collection], count: bool) -> Result<Self> {
         let ids: Vec<i32> = collections.iter().map(|collection| collection.id).collect();
         let answers: Vec<Estimates> = sizes::estimate(&ids, PATIENCE)?;
@@ -89,21 +84,17 @@ impl Told {
         Ok(told)
     }
 
-    /// What is known of a collection on a shard: documents and bytes.
+    /// Returns documents and bytes of a collection on a shard; None if the shard did not answer.
     fn amount(&self, shard: ShardId, collection: i32) -> (Option<i64>, Option<i64>) {
         if self.unreachable.contains_key(&shard) {
             return (None, None);
         }
         let amount = self.amounts.get(&(shard, collection));
-        // Nothing is told of a table that is not there.
+        // A shard reports nothing for a table that does not exist.
         (amount.map_or(Some(0), |amount| amount.documents), Some(amount.map_or(0, |amount| amount.bytes)))
     }
 }
 
-/// How a collection is spread, by shard: estimated, or counted.
-///
-/// # Errors
-/// `NamespaceNotFound`, and what a shard answers that was reached.
 pub fn distribution(ns: &str, count: bool) -> Result<Vec<Part>> {
     namespace::split(ns)?;
     let mut collections = sizes::collections(false)?;
@@ -116,10 +107,6 @@ pub fn distribution(ns: &str, count: bool) -> Result<Vec<Part>> {
     Ok(collections.first().map(|collection| parts(collection, &shards, &told)).unwrap_or_default())
 }
 
-/// The whole text, with all chunks if `verbose`; documents are estimated, or counted.
-///
-/// # Errors
-/// Internal ones, and what a shard answers that was reached.
 pub fn text(verbose: bool, count: bool) -> Result<String> {
     let shards = shards()?;
     let mut collections = sizes::collections(false)?;
@@ -277,7 +264,6 @@ fn yes_no(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
 }
 
-/// Bytes in the unit that a person would use.
 fn readable(bytes: i64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {

@@ -12,8 +12,8 @@ use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyRanges;
 
-/// Statements as of [`write_checked`], any number of them at each shard, that are sent while others are still being made:
-/// shards work meanwhile.
+/// Sends checked statements while later ones are still being prepared, so that shards work in the meantime. Any number
+/// may go to each shard; see [`write_checked`](super::writing::write_checked).
 pub struct Feed<'a> {
     collection: &'a Collection,
     destinations: Vec<Destination>,
@@ -23,10 +23,7 @@ pub struct Feed<'a> {
 }
 
 impl<'a> Feed<'a> {
-    /// For any shards of the collection. None if this database is one of them, which could not work meanwhile.
-    ///
-    /// # Errors
-    /// As [`destinations`].
+    /// Returns None if this database is one of the shards: it cannot work in the meantime.
     pub fn open(collection: &'a Collection) -> Result<Option<Self>> {
         let destinations = destinations(collection, &KeyRanges::all())?;
         if destinations.iter().any(|d| d.shard.place == Place::Local) {
@@ -37,11 +34,8 @@ impl<'a> Feed<'a> {
         Ok(Some(Self { collection, destinations, retryable, role, feed: remote::Feed::default() }))
     }
 
-    /// Sends a shard a statement. Nothing else may be sent to shards before [`Feed::finish`], unless an error ends the
-    /// transaction.
-    ///
-    /// # Errors
-    /// As [`write`].
+    /// Sends a statement to a shard. Nothing else may be sent to shards before [`Feed::finish`], unless an error ends
+    /// the transaction.
     pub fn send(&mut self, shard: ShardId, statement: Statement) -> Result<()> {
         fault::point("dispatch.feeding")?;
         let destination = self.destinations.iter().find(|d| d.shard.id == shard);
@@ -66,10 +60,7 @@ impl<'a> Feed<'a> {
         sent.map_err(|error| failed(&self.destinations, self.retryable, error))
     }
 
-    /// Waits for the end of all that was sent.
-    ///
-    /// # Errors
-    /// As [`write`].
+    /// Waits until all statements have been answered.
     pub fn finish(self) -> Result<()> {
         self.feed.finish().map_err(|error| failed(&self.destinations, self.retryable, error))
     }

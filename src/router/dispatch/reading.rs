@@ -16,21 +16,15 @@ use crate::router::rows::RowStream;
 use crate::router::statement::Statement;
 use crate::storage::scan::Look;
 
-/// Largest number of rows from each shard for which all of them are read into memory together.
+/// Up to this many rows from each shard are read into memory at once.
 const MAX_ROWS_TOGETHER: u64 = 32;
 
-/// Starts a reading statement everywhere; answers when every destination has confirmed its version.
-///
-/// # Errors
-/// Stale versions and whatever the shards raise.
+/// Sends a statement to all destinations and returns when each has confirmed its version.
 pub fn read(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
     read_at_most(collection, destinations, statement, None)
 }
 
-/// As [`read`], with the largest number of rows of each destination; None if that is not known.
-///
-/// # Errors
-/// As [`read`].
+/// Like [`read`], for results of at most `most` rows from each destination; None if that is not known.
 pub fn read_at_most(
     collection: &Collection,
     destinations: &[Destination],
@@ -41,10 +35,7 @@ pub fn read_at_most(
     read_with(collection, destinations, |_| statement, few_rows, cursor)
 }
 
-/// As [`read`], a statement for each destination.
-///
-/// # Errors
-/// As [`read`].
+/// Like [`read`], with a statement of its own for each destination.
 pub fn read_each(
     collection: &Collection,
     destinations: &[Destination],
@@ -53,10 +44,7 @@ pub fn read_each(
     read_with(collection, destinations, |at| &statements[at], false, cursor)
 }
 
-/// As [`read`], for EXPLAIN, which PostgreSQL runs in no cursor.
-///
-/// # Errors
-/// As [`read`].
+/// Like [`read`], for EXPLAIN, which cannot run in a cursor.
 pub fn explain(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
     let rows = |sql: &str, params: &[Param<'_>]| Ok(RowStream::Rows(spi::query(sql, params)?.into_iter()));
     read_with(collection, destinations, |_| statement, false, rows)

@@ -11,7 +11,6 @@ pub(super) fn assumed(collection: &Collection, destination: &Destination) -> Pla
     Placement { token: collection.token, version: destination.version }
 }
 
-/// Sends requests, of which there may be none.
 pub(super) fn start(requests: &[remote::Request<'_>]) -> Result<Vec<remote::Stream>> {
     if requests.is_empty() {
         return Ok(Vec::new());

@@ -10,8 +10,8 @@ pub(super) fn failed(destinations: &[Destination], retryable: bool, error: Error
     if retryable { undone(destinations, error) } else { never_again(error) }
 }
 
-/// Rolls back at all shards what a statement did that found one of them stale, so that it can run again; answers the error
-/// that then counts.
+/// If the error says that a map was stale, rolls the statement back on all shards so that it can run again. Returns the
+/// error to report.
 pub(super) fn undone(destinations: &[Destination], error: Error) -> Error {
     if !is_stale(&error) {
         return error;
@@ -24,7 +24,7 @@ pub(super) fn undone(destinations: &[Destination], error: Error) -> Error {
     if can_retry(destinations) { error } else { conflict(&error) }
 }
 
-/// True if nothing has been written anywhere in this transaction that would be lost by running the statement again.
+/// True if running the statement again loses nothing that this transaction has written before.
 pub(super) fn can_retry(destinations: &[Destination]) -> bool {
     destinations.iter().all(|d| match d.shard.place {
         Place::Local => true,

@@ -20,25 +20,23 @@ use crate::router::statement::{Parameter, Statement};
 use crate::storage::scan::Look;
 use docshard_core::values::key::{KeyRange, KeyRanges};
 
-/// What a write to `[lo, hi)` does first; None: no bound.
+/// The shard keys that a write may touch; None means no bound.
 #[derive(Clone, Debug)]
 pub struct LockRange {
-    /// the least key that may be written
     pub lo: Option<Vec<u8>>,
-    /// the least key above
+    /// the exclusive upper bound
     pub hi: Option<Vec<u8>>,
-    /// the lock of upserts that must come one after the other
+    /// the number of the lock that serializes equal upserts
     pub upsert: Option<i64>,
 }
 
 impl LockRange {
-    /// Of a write to one key.
     pub fn of_key(key: &[u8]) -> Self {
         let KeyRange { lo, hi } = KeyRange::point(key);
         Self { lo: Some(lo), hi, upsert: None }
     }
 
-    /// The range that covers all keys of a write.
+    /// The smallest range that covers all the keys.
     pub fn of(keys: &KeyRanges) -> Self {
         match keys.hull() {
             Some(hull) if !keys.is_all() => Self { lo: Some(hull.lo), hi: hull.hi, upsert: None },
@@ -59,12 +57,10 @@ impl LockRange {
     }
 }
 
-/// The answer of a write at one destination.
+/// The result of a write on one shard.
 #[derive(Default)]
 pub struct Written {
-    /// returned rows
     pub rows: Vec<ShardRow>,
-    /// how many rows were written
     pub affected: u64,
 }
 
@@ -74,14 +70,12 @@ impl From<spi::Answer> for Written {
     }
 }
 
-/// Runs a writing statement at every destination, which `statement` names by the position; the answers come in their order.
+/// Runs a write on every destination; `statement` maps its position to the statement. Results are in the order of the
+/// destinations.
 ///
-/// One destination: lock, check and statement in one round trip. Several: first all lock and check, then all write, so
-/// that a stale map is noticed before anything is written. A stale answer after that, or in a transaction that has
-/// written there before, cannot be run again piecemeal: it is a serialization failure.
-///
-/// # Errors
-/// Stale versions (nothing was written), `WriteConflict`, and whatever the shards raise.
+/// With one destination, lock, check and statement share one round trip. With several, all lock and check first and
+/// write then, so that a stale map is noticed before anything is written. A stale answer after that, or in a
+/// transaction that has already written there, is a serialization failure, as the statement cannot be repeated alone.
 pub fn write<'s>(
     collection: &Collection,
     destinations: &[Destination],
@@ -93,7 +87,6 @@ pub fn write<'s>(
     let lock = range.statement(collection);
     let retryable = can_retry(destinations);
 
-    // First everybody locks and checks.
     if !single {
         let mut streams = send(destinations, role, WRITE, None, |_| &lock)?;
         let checked = lock_local(collection, destinations, range).and_then(|()| remote::await_all(&mut streams));
@@ -102,7 +95,7 @@ pub fn write<'s>(
             if !retryable || !is_stale(&error) {
                 return Err(never_again(error));
             }
-            // Shards that have only locked give that up again, so that the next attempt finds all as this one did.
+            // Release the locks of the shards that have only locked, so that the next attempt starts clean.
             for stream in &mut streams {
                 match drain(std::slice::from_mut(stream)) {
                     Err(other) if !is_stale(&other) => return Err(other),
@@ -117,7 +110,6 @@ pub fn write<'s>(
         lock_local(collection, destinations, range)?;
     }
 
-    // Then everybody writes.
     let preamble = single.then_some(&lock);
     let run = || -> Result<Vec<Written>> {
         let mut streams = send(destinations, role, WRITE, preamble, &statement)?;
@@ -128,27 +120,21 @@ pub fn write<'s>(
     run().map_err(|error| if single && retryable { error } else { never_again(error) })
 }
 
-/// As the lock of upserts in a [`LockRange`], held here.
-///
-/// # Errors
-/// Those of [`grants::require`].
+/// Takes the lock of upserts (see [`LockRange`]) on this node.
 pub fn lock_upsert_here(collection: &Collection, number: i64) -> Result<()> {
     grants::require(collection, Level::Write)?;
     writing::acquire_upsert(collection.id, number);
     Ok(())
 }
 
-/// Runs statements that lock and check themselves (see `ownership::documents`), otherwise as [`write`].
+/// Like [`write`], for statements that lock and check by themselves (see `ownership::documents`).
 ///
-/// All are sent at once. A stale answer voids what the others have written, unless their transactions had written before:
-/// then it is a serialization failure. So the shard `local`, where nothing can be undone and a statement's stale answer
-/// would be an ERROR, is locked first and writes last.
+/// All are sent at once. A stale answer rolls back what the other shards wrote; if they had written before in this
+/// transaction, it is a serialization failure. The shard `local`, which cannot roll back one statement, locks first and
+/// writes last.
 ///
-/// `is_last`: if it succeeds, the function that the user called writes nothing more. Where that is all of the transaction, a
-/// single shard commits at once.
-///
-/// # Errors
-/// As [`write`]; 08007 if it is not known whether a shard that was to commit at once has done so.
+/// `is_last` means that the user's function writes nothing after this. If it is also all that the transaction does, a
+/// single shard commits with the statement; if that answer is lost, the error is 08007 (outcome unknown).
 pub fn write_checked<'s>(
     collection: &Collection,
     destinations: &[Destination],
@@ -203,7 +189,6 @@ fn write_local<'s>(
     write_here(collection, &destinations[at], statement(at)).map(Some)
 }
 
-/// Reads streams to their ends.
 fn drain(streams: &mut [remote::Stream]) -> Result<()> {
     for stream in streams {
         while stream.next()?.is_some() {}
@@ -221,7 +206,7 @@ fn lock_local(collection: &Collection, destinations: &[Destination], range: &Loc
     }
 }
 
-/// Writes in this database, in a snapshot that is checked first.
+/// Writes in this database, with a snapshot whose version has been checked.
 fn write_here(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
     let _snapshot = ActiveSnapshot::of_statement();
     placement::check(collection.id, assumed(collection, destination), Look::Active)?;
@@ -230,8 +215,8 @@ fn write_here(collection: &Collection, destination: &Destination, statement: &St
     Ok(catch_unique_violation(|| spi::write_in_active_snapshot(&statement.sql, &params))?.into())
 }
 
-/// Runs a statement on rows that this operation has locked at the destination: nobody can have taken them away since, so
-/// there is nothing to check, whatever other chunks have come and gone.
+/// Runs a statement on rows that this operation has locked on the shard. No check is needed: nobody can have moved
+/// them.
 pub fn write_locked(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
     let role = grants::require(collection, Level::Write)?;
     let destinations = std::slice::from_ref(destination);
@@ -244,12 +229,10 @@ pub fn write_locked(collection: &Collection, destination: &Destination, statemen
     Ok(collect(destinations, streams, local)?.pop().unwrap_or_default())
 }
 
-/// What a write to one shard is, if nothing else is known.
+/// How a write to a single shard takes part in the transaction, by default.
 const WRITE: Share = Share::Alone;
 
-/// Sends to every remote destination its statement, which `statement` names by the position, after `preamble` in the same
-/// round trip. A write says what it is to the transaction if it goes to one shard; what it answers is in memory as a whole
-/// anyway.
+/// Sends each remote destination its statement, after `preamble` in the same round trip.
 fn send<'s>(
     destinations: &[Destination],
     role: Role,

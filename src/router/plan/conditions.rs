@@ -20,13 +20,13 @@ use docshard_core::query::index::{APART, Row, Span, Wanted};
 use docshard_core::values::key::{KeyRange, KeyRanges};
 use std::fmt::Write;
 
-/// Conditions joined by AND, and the parameters of the whole statement.
+/// Terms joined by AND, and the parameters of the whole statement.
 #[derive(Debug)]
 pub struct Conditions {
     terms: Vec<String>,
-    /// the `$n` of the filter, if nothing else narrows the search: every document is looked at
+    /// the `$n` of the filter, if nothing else narrows the search
     scanned_by: Option<String>,
-    /// the statement's parameters; the first two are the collection's token and the shard's version
+    /// the first two are the collection's token and the shard's version
     pub params: Vec<Parameter>,
 }
 
@@ -40,16 +40,14 @@ impl Conditions {
         }
     }
 
-    /// The version check, the key conditions and the filter.
-    ///
-    /// # Errors
-    /// `NoQueryExecutionPlans` if there must be a key condition and is none.
+    /// The version check, conditions on keys, and the filter. Fails with `NoQueryExecutionPlans` if `notablescan` is on
+    /// and no index serves.
     pub fn of_search(search: &Search<'_>) -> Result<Self> {
         Self::of_keys(search).map_or_else(|| Self::beyond_keys(search), Ok)
     }
 
-    /// The version check, conditions on shard key and `_id`, and the filter; None if it says nothing of those. What it says
-    /// beside them may be a condition on one more index: then the shard's planner chooses.
+    /// The version check, conditions on shard key and `_id`, and the filter; None if the filter constrains neither. A
+    /// condition on a secondary index may be added, so that the shard's planner can choose.
     pub fn of_keys(search: &Search<'_>) -> Option<Self> {
         let free = matches!(search.restriction, IndexRestriction::None | IndexRestriction::AnyIndex);
         if search.filter().is_empty() || !free {
@@ -67,10 +65,7 @@ impl Conditions {
         Some(conditions)
     }
 
-    /// The version check, conditions on the best other index, and the filter.
-    ///
-    /// # Errors
-    /// As [`of_search`](Self::of_search).
+    /// The version check, conditions on the best secondary index, and the filter.
     pub fn beyond_keys(search: &Search<'_>) -> Result<Self> {
         let (collection, filter) = (search.collection, search.filter());
         let mut conditions = Self::new(collection);
@@ -99,7 +94,7 @@ impl Conditions {
         Ok(conditions)
     }
 
-    /// The version check and conditions on shard key and `_id`, if they are all that the filter says.
+    /// The version check and conditions on shard key and `_id`, if these say all that the filter does.
     pub fn of_keys_alone(search: &Search<'_>) -> Option<Self> {
         let free = matches!(search.restriction, IndexRestriction::None | IndexRestriction::AnyIndex);
         if !free || !says_keys_alone(search) {
@@ -111,7 +106,8 @@ impl Conditions {
         narrowed.then_some(conditions)
     }
 
-    /// What tells the shard's planner which indexes may serve, and, of a part of an index, that the document has a key there.
+    /// Adds the terms that restrict the shard's planner to the allowed indexes and, for `min` and `max`, the term that
+    /// the document has a key in the span.
     pub fn obey(&mut self, restriction: &IndexRestriction<'_>) {
         self.terms.extend(restriction.term());
         if let IndexRestriction::Part { index: Some(index), span } = restriction {
@@ -120,14 +116,14 @@ impl Conditions {
         }
     }
 
-    /// The arguments of [`sql::key_within`] that stand for a part of an index.
+    /// The index's keys and the bounds of a span, as arguments of [`sql::key_within`].
     pub fn part(&mut self, index: &Index, span: &Span) -> [String; 3] {
         let (lo, hi) = span.ends(&index.keys);
         let (lo, hi) = (self.param(Parameter::Bytes(lo)), self.param(Parameter::Bytes(hi)));
         [format!("{}::text", quote_literal(&index.definition)), lo, hi]
     }
 
-    /// Conditions on `id` that give a part of its index.
+    /// Adds conditions on `id` for a span of the index on `_id`.
     fn ids_within(&mut self, collection: &Collection, span: &Span) {
         if collection.key.is_unsharded() {
             self.terms.push("t.skey = ''::bytea".to_owned());
@@ -140,7 +136,6 @@ impl Conditions {
         }
     }
 
-    /// The filter itself.
     pub fn matches(&mut self, query: &Query) {
         if !query.filter.is_empty() {
             let term = self.matched("t.doc", query);
@@ -148,39 +143,37 @@ impl Conditions {
         }
     }
 
-    /// That a document matches the filter.
+    /// The term that a document matches the filter.
     pub fn matched(&mut self, document: &str, query: &Query) -> String {
         let text = self.param(Parameter::Text(query.text.clone()));
         sql::matches(document, text)
     }
 
-    /// The version check, and the filter's `$n`, if these two are all and PostgreSQL may do as it likes.
+    /// The version check and the filter's `$n`, if these are all the terms and no index is required.
     pub fn of_scan(&self) -> Option<(&str, &str)> {
         Some((self.terms.first()?, self.scanned_by.as_deref()?))
     }
 
-    /// A further parameter; answers its `$n`.
+    /// Adds a parameter and returns its `$n`.
     pub fn param(&mut self, value: Parameter) -> String {
         self.params.push(value);
         format!("${}", self.params.len())
     }
 
-    /// A further condition.
     pub fn and(&mut self, term: String) {
         self.terms.push(term);
     }
 
-    /// The statement of that text, which has these parameters.
     pub fn into_statement(self, sql: String) -> Statement {
         Statement { sql, params: self.params }
     }
 
-    /// The text behind WHERE.
+    /// The text of the WHERE clause.
     pub fn sql(&self) -> String {
         self.terms.join(" AND ")
     }
 
-    /// Conditions on `skey` and `id`; true if the filter says something of them.
+    /// Adds conditions on `skey` and `id`; returns whether the filter constrains them.
     fn keys(&mut self, search: &Search<'_>) -> bool {
         let (pattern, filter) = (&search.collection.key, search.filter());
         let ids = filter.ranges_of("_id");
@@ -204,7 +197,7 @@ impl Conditions {
         true
     }
 
-    /// Conditions on the index that the filter constrains most.
+    /// Adds conditions on the index that the filter constrains most.
     fn best_index(&mut self, search: &Search<'_>) {
         if let Some((index, wanted)) = index_for(search, |_, _| false) {
             return self.index(index, &wanted);
@@ -216,7 +209,7 @@ impl Conditions {
         }
     }
 
-    /// Conditions by which the search may be narrowed further than by an index of which these keys are wanted: the shard's
+    /// Adds conditions on an index that narrows the search more than these keys of another index do; the shard's
     /// planner chooses.
     pub fn narrower_than(&mut self, wanted: &Wanted, search: &Search<'_>) {
         if !matches!(search.restriction, IndexRestriction::None) {
@@ -229,7 +222,7 @@ impl Conditions {
         }
     }
 
-    /// The condition of filters joined by `$or`, each on an index of its own; None if one of them has none.
+    /// The condition of an `$or` whose branches each use an index; None if a branch has none.
     fn alternatives(&mut self, collection: &Collection, parts: &[Part<'_>]) -> Option<String> {
         let best = parts.iter().map(|part| best_of_part(collection, *part));
         let best: Vec<(&Index, Wanted)> = best.collect::<Option<_>>()?;
@@ -237,7 +230,6 @@ impl Conditions {
         Some(format!("({})", terms.join(" OR ")))
     }
 
-    /// Conditions on an index, of which these keys are wanted: those in its b-tree, or among its entries.
     fn index(&mut self, index: &Index, wanted: &Wanted) {
         self.held_by(index);
         if wanted.is_all() {
@@ -247,10 +239,10 @@ impl Conditions {
         self.terms.extend(term);
     }
 
-    /// That the wanted keys are in the b-tree or among the entries.
+    /// The condition that a wanted key is in the b-tree or among the entries.
     fn in_either(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
         if !index.keys.has_tree() {
-            // Of every document; all are no condition.
+            // All documents have entries, so all entries are no condition.
             return (!wanted.entries.is_all()).then(|| self.entry_in(index, wanted));
         }
         let tree = self.in_tree(index, wanted, &[])?;
@@ -260,10 +252,10 @@ impl Conditions {
         })
     }
 
-    /// What the keys in the b-tree must be, so that none stands apart; None if that is true of all.
+    /// The condition on the columns of the b-tree; it excludes documents whose keys are entries.
     ///
-    /// Of the `pinned` columns one key alone is wanted, and it is said so that PostgreSQL's planner does not know it: it
-    /// would drop them from an ORDER BY, and not see that the search comes in the order of all the columns.
+    /// A `pinned` column has one wanted key, which the condition hides from PostgreSQL's planner: the planner would
+    /// drop the column from an ORDER BY and not see that the scan has the order of all columns.
     pub fn in_tree(&mut self, index: &Index, wanted: &Wanted, pinned: &[usize]) -> Option<String> {
         let narrow = wanted.columns.first().is_some_and(KeyRanges::are_points);
         let mut terms = Vec::new();
@@ -274,7 +266,7 @@ impl Conditions {
                 Some(point) => {
                     let point = self.param(Parameter::Bytes(point.to_vec()));
                     terms.push(match column {
-                        // An index is read in its order by a set of keys of its first column only.
+                        // Only a set of keys on the first column keeps the index's order.
                         0 => format!("{expression} = ANY (ARRAY[{point}])"),
                         _ => format!("{expression} >= {point} AND {expression} <= {point}"),
                     });
@@ -291,7 +283,7 @@ impl Conditions {
         (!terms.is_empty()).then(|| terms.join(" AND "))
     }
 
-    /// Conditions on columns that are compared one after the other.
+    /// Adds a comparison of rows of columns.
     fn row(&mut self, index: &Index, row: &Row, terms: &mut Vec<String>) {
         for (keys, operator) in [(&row.least, ">="), (&row.greatest, "<=")] {
             let Some(keys) = keys else { continue };
@@ -302,7 +294,7 @@ impl Conditions {
         }
     }
 
-    /// What the entries beside the b-tree must be: word for word as the index was created with.
+    /// The condition on the entries, word for word as in the definition of the index.
     pub fn among_entries(&mut self, index: &Index, wanted: &Wanted) -> String {
         if wanted.entries.is_all() {
             let first = index_expression("t.doc", index, 0);
@@ -313,7 +305,7 @@ impl Conditions {
         format!("{} AND {entry}", sql::has_index_entries("t.doc", format_args!("{keys}::text")))
     }
 
-    /// That an entry is a wanted one.
+    /// The term that an entry is in a wanted range.
     fn entry_in(&mut self, index: &Index, wanted: &Wanted) -> String {
         let end = |range: &KeyRange| range.hi.clone().unwrap_or_else(|| APART.to_vec());
         let flat = wanted.entries.as_slice().iter().flat_map(|range| [range.lo.clone(), end(range)]).collect();
@@ -322,15 +314,15 @@ impl Conditions {
         sql::entries_meet(&sql::index_entries("t.doc", format_args!("{keys}::text")), &format!("{ranges}::bytea[]"))
     }
 
-    /// The condition of the documents that an index holds, word for word as the index was created with.
+    /// Adds the predicate of a partial index, word for word as in its definition.
     pub fn held_by(&mut self, index: &Index) {
         if let Some(partial) = &index.partial {
             self.terms.push(sql::matches("t.doc", format_args!("{}::text", quote_literal(&partial.text))));
         }
     }
 
-    /// The condition of a column's ranges, if there is one; `narrow` if few rows come into question for other reasons, and
-    /// `below` if what stands apart is left out.
+    /// The condition that a column is in the ranges; None for all values. With `narrow` few rows can match for other
+    /// reasons, so bounds may be parameters; with `below`, [`APART`] is excluded.
     fn ranges(&mut self, column: &str, ranges: &KeyRanges, below: bool, narrow: bool) -> Option<String> {
         if ranges.is_all() {
             return None;
@@ -384,7 +376,7 @@ fn literal(bytes: &[u8]) -> String {
     text
 }
 
-/// What an index's column is made of, as the index was created with: see `ownership::table`.
+/// A column of an index, as in its definition: see `ownership::table`.
 pub fn index_expression(doc: &str, index: &Index, column: usize) -> String {
     sql::index_key(doc, format_args!("{}::text", quote_literal(&index.definition)), column)
 }

@@ -15,20 +15,18 @@ use crate::storage::planning;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::Wanted;
 
-/// A search by an index that has, in its b-tree, all that is asked for.
 #[derive(Debug)]
 pub struct Covered<'a> {
-    /// the index
     pub index: &'a Index,
     wanted: Wanted,
-    /// the filter is all said by the wanted keys
+    /// the wanted keys say all that the filter does
     exact: bool,
 }
 
-/// What a filter is to be run on, of a row `t`.
+/// The document that a filter is run on, in a row `t`.
 const STORED: &str = "t.doc";
 
-/// True if the wanted keys of the b-tree are all that the filter says of documents that do not stand apart.
+/// True if the wanted keys in the b-tree say all that the filter does, for documents that are not among the entries.
 pub fn is_exact(index: &Index, wanted: &Wanted, filter: &Filter) -> bool {
     let given: Vec<&str> = index.fields().iter().take(wanted.columns.len()).map(|(path, _)| path.as_str()).collect();
     index.keys.hashed.is_none()
@@ -37,8 +35,7 @@ pub fn is_exact(index: &Index, wanted: &Wanted, filter: &Filter) -> bool {
         && wanted.columns.iter().all(has_few_ranges)
 }
 
-/// Some if an index tells all that a filter asks for, and the values at these paths; true if what it is searched by is all that
-/// the filter says.
+/// Some if the index has all values that the filter and these paths need; true as [`is_exact`].
 pub fn exactly(index: &Index, wanted: &Wanted, filter: &Filter, paths: &[String]) -> Option<bool> {
     let keys = &index.keys;
     if !keys.has_tree() || keys.hashed.is_some() || keys.collation.is_some() {
@@ -50,17 +47,16 @@ pub fn exactly(index: &Index, wanted: &Wanted, filter: &Filter, paths: &[String]
     (enough && (paths.is_empty() || tells) && paths.iter().all(|path| keys.covers(path))).then_some(exact)
 }
 
-/// How a document is restored from an index's row.
+/// SQL that restores a document from an index's columns.
 #[derive(Debug)]
 pub struct Restored {
-    /// what is selected of a row `t`
+    /// selected from a row `t`
     pub columns: String,
-    /// the document, as far as they tell, of a row `s` of these
+    /// the document, from a row `s` with these columns
     pub document: String,
 }
 
 impl Restored {
-    /// Of the rows of this index.
     pub fn of(index: &Index) -> Self {
         let columns: Vec<String> =
             columns(index).enumerate().map(|(column, key)| format!(", {key} AS c{column}")).collect();
@@ -80,15 +76,14 @@ fn types(index: &Index) -> String {
     sql::index_types(STORED, format_args!("{}::text", quote_literal(&index.definition)))
 }
 
-/// The document that types and columns were made of, as far as they tell.
 fn restored(index: &Index, types: &str, columns: impl Iterator<Item = String>) -> String {
     let columns: Vec<String> = columns.collect();
     let keys = quote_literal(&index.definition);
     sql::restored(format_args!("{keys}::text"), types, columns.join(", "))
 }
 
-/// The WHERE clauses of b-tree and entries, which have the `conditions` so far, too; `exact` as [`exactly`] says. See
-/// [`Conditions::in_tree`] for `pinned`.
+/// Returns the WHERE clauses for b-tree and entries, both with the `conditions` so far. `exact` as in [`exactly`],
+/// `pinned` as in [`Conditions::in_tree`].
 pub fn searches(
     conditions: &mut Conditions,
     search: &Search<'_>,
@@ -110,8 +105,8 @@ pub fn searches(
 }
 
 impl<'a> Covered<'a> {
-    /// By an index that tells all that the filter asks for, and the values at the paths in `paths`; None if there is none
-    /// such, or one that serves the filter better.
+    /// Chooses an index that has all values that the filter and these paths need, unless another index serves the
+    /// filter better.
     pub fn of_search(search: &Search<'a>, paths: &[String]) -> Option<Self> {
         if matches!(search.restriction, IndexRestriction::Part { .. }) {
             return None;
@@ -124,7 +119,7 @@ impl<'a> Covered<'a> {
         Some(Self { index, wanted, exact })
     }
 
-    /// The WHERE clauses of b-tree and entries, and all conditions' parameters.
+    /// Returns the WHERE clauses for b-tree and entries, with the parameters.
     pub fn searches(&self, search: &Search<'_>) -> (Conditions, [String; 2]) {
         let mut conditions = Conditions::new(search.collection);
         let (btree, entries) = searches(&mut conditions, search, (self.index, &self.wanted), self.exact, &[]);

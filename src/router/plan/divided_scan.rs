@@ -17,29 +17,26 @@ use crate::catalog::model::Index;
 use docshard_core::query::index::Wanted;
 use docshard_core::query::sort::Sort;
 
-/// The WHERE clauses of the two searches.
+/// The WHERE clauses of the two searches, in no common order.
 #[derive(Debug)]
 pub struct DividedScan {
-    /// the number of the index
+    /// the index's id
     pub index: i32,
-    /// of the b-tree
     pub btree: String,
-    /// what the b-tree is read in the order of; None: it is any
+    /// ORDER BY for the b-tree; None: any order
     pub order: Option<String>,
-    /// of the entries; None: the index is a hashed one, which has none
+    /// None: a hashed index has no entries
     pub entries: Option<String>,
 }
 
-/// The WHERE clauses of two searches that come in one order.
+/// The WHERE clauses of two searches in one order.
 #[derive(Debug)]
 pub struct OrderedScans {
-    /// the number of the index
+    /// the index's id
     pub index: i32,
-    /// of the b-tree
     pub btree: String,
-    /// how the documents are restored from the b-tree; None: they are read
+    /// Some if documents are restored from the b-tree instead of read
     pub restored: Option<Restored>,
-    /// of the entries
     pub entries: String,
     /// the fields of the sort that tell documents apart
     pub keys: Vec<MergeKey>,
@@ -48,22 +45,20 @@ pub struct OrderedScans {
 /// A field of a sort, with the index's expression for it.
 #[derive(Debug)]
 pub struct MergeKey {
-    /// its position in the sort
+    /// the position in the sort
     pub field: usize,
-    /// what the index's b-tree has of it
     pub expression: String,
-    /// the greatest first
     pub descending: bool,
 }
 
 impl MergeKey {
-    /// In an ORDER BY, of the column of that name or the expression.
+    /// The term of an ORDER BY.
     pub fn order_of(&self, column: &str) -> String {
         format!("{column}{}", if self.descending { " DESC" } else { "" })
     }
 }
 
-/// The searches, and all conditions' parameters; None if there is no such index, or its order is not the sort's.
+/// Plans two searches; None if no index serves, or none has the order of the sort.
 pub fn of_search(search: &Search<'_>, sort: Option<&Sort>) -> Option<(Conditions, DividedScan)> {
     let (index, wanted) = chosen(search, sort)?;
     let order = match sort {
@@ -80,12 +75,12 @@ pub fn of_search(search: &Search<'_>, sort: Option<&Sort>) -> Option<(Conditions
     Some((conditions, DividedScan { index: index.id, btree, order, entries }))
 }
 
-/// The searches, and all conditions' parameters; None if there is no index that has the order of the sort, or none whose
-/// parts can be merged. `paths` are those that are asked for, if they are known.
+/// Plans two searches in the order of a sort; None if no index has that order or its parts cannot be merged. `paths`:
+/// the paths that the projection needs, if known.
 pub fn ordered(search: &Search<'_>, sort: &Sort, paths: Option<&[String]>) -> Option<(Conditions, OrderedScans)> {
     let (index, wanted) = chosen(search, Some(sort))?;
-    // Also those that are given by equality: among the entries a document may have other values beside the one that is
-    // given, and sort by those.
+    // Fields given by equality are merged, too: a document among the entries may have other values beside the given
+    // one, and sorts by those.
     let fields = order(index, &wanted, sort)?;
     if fields.iter().any(|field| field.turned != fields[0].turned) {
         return None;
@@ -115,7 +110,8 @@ fn chosen<'a>(search: &Search<'a>, sort: Option<&Sort>) -> Option<(&'a Index, Wa
     found.filter(|(index, _)| index.keys.has_tree())
 }
 
-/// The WHERE clauses of b-tree and entries, which have the `conditions` so far, too; see [`Conditions::in_tree`] for `pinned`.
+/// Returns the WHERE clauses for b-tree and entries, both with the `conditions` so far; `pinned` as in
+/// [`Conditions::in_tree`].
 fn searches(
     conditions: &mut Conditions,
     search: &Search<'_>,
@@ -125,7 +121,7 @@ fn searches(
     conditions.held_by(index);
     conditions.obey(&search.restriction);
     let both = conditions.sql();
-    // Of the b-tree's keys the filter need not be asked, if they are all that it says.
+    // If the keys in the b-tree say all that the filter does, the filter is not run on those documents.
     let exact = search.query.bounds.is_none() && covered::is_exact(index, wanted, search.filter());
     conditions.matches(search.query);
     let filtered = conditions.sql();
@@ -137,7 +133,7 @@ fn searches(
     (btree, entries)
 }
 
-/// Whether an index has the order of a sort, among the wanted keys: true if its b-tree is read backward for it.
+/// Some if an index has the order of a sort among the wanted keys; true if its b-tree is read backward.
 pub fn is_turned(index: &Index, wanted: &Wanted, sort: &Sort) -> Option<bool> {
     order(index, wanted, sort)?.iter().find(|field| !field.fixed).map(|field| field.turned)
 }
@@ -147,9 +143,9 @@ struct Field {
     field: usize,
     column: usize,
     descending: bool,
-    /// the filter gives it by equality
+    /// given by equality in the filter
     fixed: bool,
-    /// the index has it in the other direction
+    /// the index has it in the opposite direction
     turned: bool,
 }
 
@@ -160,10 +156,10 @@ impl Field {
     }
 }
 
-/// The fields of a sort, if it is the order of an index's columns: of those that follow, or are, the ones that the filter
-/// gives by equality. Those that it does not give, one at least, are all turned or none.
+/// Maps the fields of a sort to an index's columns; None if the index does not have that order. Columns that the filter
+/// gives by equality may be skipped. At least one field must not be given, and all such fields need the same direction.
 fn order(index: &Index, wanted: &Wanted, sort: &Sort) -> Option<Vec<Field>> {
-    // A hash has no order, and cut values are not in theirs.
+    // A hash has no order, and truncated values are not in the order of the sort.
     if index.keys.hashed.is_some() || sort.collator != index.keys.collation {
         return None;
     }

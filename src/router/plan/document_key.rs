@@ -7,20 +7,18 @@ use crate::protocol::documents::{DeleteDocument, FindDocument, UpdateDocument};
 use crate::router::options::FindOptions;
 use docshard_core::cluster::targeting;
 
-/// What a shard finds a document by without looking for an index.
+/// The encoded key of one document.
 #[derive(Debug)]
 pub struct DocumentKey {
-    /// the shard key, encoded
     pub skey: Vec<u8>,
-    /// the `_id`, encoded, if it is given
     pub id: Option<Vec<u8>>,
-    /// the text of the filter that a document with these must match; None: it does
+    /// a filter that the document must match, too; None: the key says all
     pub filter: Option<String>,
 }
 
 impl DocumentKey {
-    /// The one shard key, and the one `_id`, if the filter says it, that matching documents can have. None if that is not one,
-    /// or an index is to be used, or serves the search for the document.
+    /// The key of the only document that a search can find; None if there may be several, or if an index must or should
+    /// be used.
     pub fn of_search(search: &Search<'_>) -> Option<Self> {
         let (collection, query) = (search.collection, search.query);
         if query.hint.is_some() {
@@ -40,36 +38,32 @@ impl DocumentKey {
         Some(Self { skey: skey.to_vec(), id, filter: (!is_exact).then(|| query.text.clone()) })
     }
 
-    /// That of a find for one whole document; None: the find asks for something else.
+    /// Like [`of_search`](Self::of_search), for a find; None if it returns less, or other, than one whole document.
     pub fn of_find(search: &Search<'_>, options: &FindOptions) -> Option<Self> {
         if search.query.bounds.is_some() || options.skip > 0 || options.projection.is_some() {
             return None;
         }
-        // Of one `_id` there is one document at most, whichever comes first.
+        // At most one document has an `_id`, whatever the sort.
         let is_first = options.limit == Some(1) && options.sort.is_none();
         (is_first || only_id(search).is_some()).then(|| Self::of_search(search)).flatten()
     }
 
-    /// The call that finds the document.
     pub fn find(self, collection: &Collection) -> FindDocument<'static> {
         let (skey, id, filter) = (self.skey.into(), self.id.map(Into::into), self.filter.map(Into::into));
         FindDocument { collection: collection.id, token: collection.token, version: 0, skey, id, filter }
     }
 
-    /// The call that updates it.
     pub fn update(self, collection: &Collection, update: String, fixed: Vec<String>) -> UpdateDocument<'static> {
         let FindDocument { collection, token, version, skey, id, filter } = self.find(collection);
         UpdateDocument { collection, token, version, skey, id, filter, update: update.into(), fixed }
     }
 
-    /// The call that deletes it.
     pub fn delete(self, collection: &Collection) -> DeleteDocument<'static> {
         let FindDocument { collection, token, version, skey, id, filter } = self.find(collection);
         DeleteDocument { collection, token, version, skey, id, filter }
     }
 }
 
-/// The one `_id` that matching documents can have, encoded.
 fn only_id(search: &Search<'_>) -> Option<Vec<u8>> {
     search.filter().ranges_of("_id").as_point().map(<[u8]>::to_vec)
 }

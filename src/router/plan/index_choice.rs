@@ -12,21 +12,20 @@ use docshard_core::values::key::KeyRanges;
 use docshard_core::values::key::pattern::FieldKind;
 use std::cmp::Reverse;
 
-/// More ranges than this on one column are searched as the one range that covers them.
+/// If a column has more ranges, one range that covers them is searched.
 pub const MAX_RANGES: usize = 16;
 
-/// True if ranges stand in a statement as they are.
+/// True if a statement contains the ranges as they are.
 pub fn has_few_ranges(ranges: &KeyRanges) -> bool {
     ranges.are_points() || ranges.as_slice().len() <= MAX_RANGES
 }
 
-/// What the filter says of shard key and `_id`.
+/// How the filter constrains shard key and `_id`.
 struct ByKeys<'a> {
-    /// the paths that conditions on them constrain
     paths: Vec<&'a str>,
-    /// the first of them is given by equality
+    /// the first of the paths is given by equality
     begins_exactly: bool,
-    /// so is the whole shard key
+    /// the whole shard key is given by equality
     exactly: bool,
 }
 
@@ -51,7 +50,7 @@ fn by_keys<'a>(search: &Search<'a>) -> ByKeys<'a> {
     by
 }
 
-/// The shard key's first fields that the filter says something of, and how many ranges of keys that makes.
+/// The leading fields of the shard key that the filter constrains, and the number of ranges of keys that result.
 fn leading<'a>(collection: &'a Collection, filter: &Filter) -> (Vec<&'a str>, usize) {
     let (mut paths, mut keys) = (Vec::new(), 1);
     for (path, kind) in &collection.key.fields {
@@ -68,7 +67,7 @@ fn leading<'a>(collection: &'a Collection, filter: &Filter) -> (Vec<&'a str>, us
     (paths, keys)
 }
 
-/// True if what the filter says is what the conditions on shard key and `_id` say, of which there is one.
+/// True if conditions on shard key and `_id` say all that the filter does, and there is one.
 pub fn says_keys_alone(search: &Search<'_>) -> bool {
     let (collection, filter) = (search.collection, search.filter());
     let (mut paths, keys) = leading(collection, filter);
@@ -79,36 +78,36 @@ pub fn says_keys_alone(search: &Search<'_>) -> bool {
     !paths.is_empty() && keys <= MAX_RANGES && filter.is_ranges_of(&paths)
 }
 
-/// The indexes that hold every document which the filter matches, and may be used.
+/// The visible indexes that contain every document that the filter can match.
 fn usable<'a>(collection: &'a Collection, filter: &Filter) -> impl Iterator<Item = &'a Index> {
     let holds_all = |index: &Index| index.partial.as_deref().is_none_or(|partial| filter.implies(&partial.filter));
     collection.indexes.iter().filter(move |index| !index.hidden && holds_all(index))
 }
 
-/// How well an index serves: the greatest is best.
+/// The greatest serves best.
 fn rank(index: &Index, wanted: &Wanted, ordered: bool) -> impl Ord + use<> {
     let (equal, given) = wanted.score();
     (equal, ordered, given, wanted.inverted.is_none(), index.partial.is_some(), index.unique, Reverse(index.id))
 }
 
-/// The paths of an index's columns of which keys are wanted.
+/// The paths of the columns that the wanted keys constrain.
 fn constrained<'a>(index: &'a Index, wanted: &Wanted) -> impl Iterator<Item = &'a str> {
     index.fields().iter().take(wanted.columns.len()).map(|(path, _)| path.as_str())
 }
 
-/// True if the filter constrains all these paths by the index's columns.
+/// True if the index constrains all these paths.
 fn narrows(index: &Index, wanted: &Wanted, paths: &[&str]) -> bool {
     paths.iter().all(|path| constrained(index, wanted).any(|column| column == *path))
 }
 
-/// True if the filter constrains another path than these by the index's columns.
+/// True if the index constrains a path other than these.
 fn goes_further(index: &Index, wanted: &Wanted, paths: &[&str]) -> bool {
     constrained(index, wanted).any(|column| !paths.contains(&column))
 }
 
-/// The index that the filter constrains most, of those that it constrains as much one that is `ordered`; also an ordered one
-/// that it does not constrain, and a partial one that holds all that it matches. If the filter says something of shard key or
-/// `_id`, only one that narrows the search as they do, and further or in order.
+/// Returns the index that the filter constrains most and, of equals, one that is `ordered`. An ordered index, or a
+/// partial index that contains all that matches, is also considered if the filter does not constrain it. If the filter
+/// constrains shard key or `_id`, an index must constrain these and, unless it is ordered, more.
 fn best<'a>(search: &Search<'a>, ordered: impl Fn(&Index, &Wanted) -> bool) -> Option<(&'a Index, Wanted)> {
     let (collection, filter) = (search.collection, search.filter());
     if collection.indexes.is_empty() {
@@ -128,8 +127,7 @@ fn best<'a>(search: &Search<'a>, ordered: impl Fn(&Index, &Wanted) -> bool) -> O
     best.map(|(index, wanted, _)| (index, wanted))
 }
 
-/// The index that a search is to go by, and the keys that are wanted of it: the only one that may serve or, of several, the
-/// best, as [`best`] has it.
+/// Returns the index to search by and the wanted keys: the only index that is allowed, or the best one.
 pub fn index_for<'a>(search: &Search<'a>, ordered: impl Fn(&Index, &Wanted) -> bool) -> Option<(&'a Index, Wanted)> {
     match &search.restriction {
         IndexRestriction::Index(index) => Some((*index, index.keys.wanted(search.filter()))),
@@ -139,28 +137,28 @@ pub fn index_for<'a>(search: &Search<'a>, ordered: impl Fn(&Index, &Wanted) -> b
     }
 }
 
-/// True if what matches is found by a value of a secondary index or, unless the order is the shard key's, by one of the shard
-/// key: that is taken to be few documents, better sorted than looked for among all in their order.
+/// True if the filter gives a value of a secondary index, or of the shard key unless the result is in its order. Few
+/// documents are expected then, and sorting them is better than scanning all documents in order.
 pub fn finds_few(search: &Search<'_>, by_shard_key: bool) -> bool {
     let filter = search.filter();
     !by_shard_key && by_keys(search).begins_exactly
         || usable(search.collection, filter).any(|index| index.keys.wanted(filter).score().0 > 0)
 }
 
-/// The index that a part of a filter constrains most, of those that hold all documents.
+/// Returns the index that a branch of a filter constrains most, among those that contain all documents.
 pub fn best_of_part<'a>(collection: &'a Collection, part: Part<'_>) -> Option<(&'a Index, Wanted)> {
     let whole = collection.indexes.iter().filter(|index| !index.hidden && index.partial.is_none());
     let rated = whole.map(|index| (index, index.keys.wanted_by(part))).filter(|(_, wanted)| !wanted.is_all());
     rated.max_by_key(|(index, wanted)| rank(index, wanted, false))
 }
 
-/// The index that the filter constrains most by what it says beside shard key and `_id`, of which it says something; None if
-/// those single out few documents.
+/// Returns the index that the filter constrains most beside shard key and `_id`; None if these already single out few
+/// documents.
 ///
-/// Of a prefix of the shard key that is given by equality, the planner cannot tell how many documents have it: the bounds are
-/// parameters. It would take it for 1 in 200. So beside such a prefix only an index comes into question that has its fields,
-/// too, whereas of whole keys, and of ranges, which stand in the statement's text, there are statistics. And where the text is
-/// the same for all keys, so it stays: such an index must not be given a range alone.
+/// The planner cannot estimate how many documents have a given prefix of the shard key, as bounds are parameters: it
+/// assumes 1 in 200. So beside a prefix given by equality only an index that also contains the prefix's fields is
+/// considered. For whole keys, and for ranges, which are in the statement's text, there are statistics. As the text is
+/// the same for all keys, such an index needs an equality of its own, not just a range.
 pub fn beside_keys<'a>(search: &Search<'a>) -> Option<(&'a Index, Wanted)> {
     let (collection, filter) = (search.collection, search.filter());
     if collection.indexes.is_empty() || filter.ranges_of("_id").are_points() {

@@ -22,28 +22,25 @@ const MAX_DOCUMENTS: u64 = 128;
 const FINDS_WITHOUT: u32 = 200;
 
 thread_local! {
-    /// How many finds are still to be planned without this path.
+    /// The number of finds that are still planned without this path.
     static DECLINED: RefCell<HashMap<FindsByIndex, u32>> = RefCell::default();
 }
 
-/// The finds in a collection by an index that have a limit, or none.
+/// Finds that share the decision whether this path is tried: by collection, index, and whether they have a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FindsByIndex {
-    /// the collection's number
     pub collection: i32,
-    /// the index's number
     pub index: i32,
-    /// there is no limit
     pub unlimited: bool,
 }
 
 impl FindsByIndex {
-    /// Notes that a shard has declined one of them.
+    /// Records that a shard has declined such a find.
     pub fn note_declined(self) {
         DECLINED.with_borrow_mut(|declined| declined.insert(self, FINDS_WITHOUT));
     }
 
-    /// True for the next finds after one was declined. `counts`: this is one of them.
+    /// True for the next finds after one was declined. `counts`: the find is executed, not only explained.
     fn are_declined(self, counts: bool) -> bool {
         DECLINED.with_borrow_mut(|declined| {
             let Some(left) = declined.get_mut(&self) else { return false };
@@ -56,27 +53,25 @@ impl FindsByIndex {
     }
 }
 
-/// A range of an index, and how its documents come.
 #[derive(Debug)]
 pub struct IndexRange {
-    /// what it is one of
     pub finds: FindsByIndex,
-    /// of each of the index's first columns the least key
+    /// for each leading column of the index, the least key
     pub lo: Vec<Vec<u8>>,
-    /// of each of these the least key above, or the only one
+    /// for each, the exclusive upper bound, or the same key again
     pub hi: Vec<Vec<u8>>,
-    /// how many documents each shard is asked for
+    /// the limit at each shard
     pub most: u64,
-    /// the index is read from its end
+    /// the index is scanned backward
     pub backward: bool,
-    /// the documents come in the order that is asked for
+    /// the index has the order of the sort
     pub in_order: bool,
-    /// the first column's is one key
+    /// the first column is given by equality
     is_narrow: bool,
 }
 
 impl IndexRange {
-    /// The range of a find; None if it takes another path. `counts`: it is run, and not only explained.
+    /// The range of a find; None if it takes another path. `counts`: the find is executed, not only explained.
     pub fn of_find(search: &Search<'_>, options: &FindOptions, counts: bool) -> Option<Self> {
         let most = options.limit.map_or(Some(MAX_DOCUMENTS), |limit| limit.checked_add(options.skip));
         let most = most.filter(|most| *most <= MAX_DOCUMENTS)?;
@@ -89,7 +84,7 @@ impl IndexRange {
     }
 }
 
-/// By a secondary index, whose keys are all that the filter says.
+/// Chooses a secondary index whose keys say all that the filter does.
 fn by_index(search: &Search<'_>, options: &FindOptions, most: u64) -> Option<IndexRange> {
     let filter = search.filter();
     let sort = options.sort.as_ref().map(|(sort, _)| sort);
@@ -98,7 +93,7 @@ fn by_index(search: &Search<'_>, options: &FindOptions, most: u64) -> Option<Ind
     }
     let turned = |index: &Index, wanted: &Wanted| sort.and_then(|sort| is_turned(index, wanted, sort));
     let (mut index, mut wanted) = index_for(search, |index, wanted| turned(index, wanted).is_some())?;
-    // One that was chosen for its order may narrow the search less than another.
+    // The index that has the order of the sort may narrow the search less than another one.
     if turned(index, &wanted).is_some()
         && let Some(narrower) = index_for(search, |_, _| false)
         && narrower.1.score() > wanted.score()
@@ -110,7 +105,7 @@ fn by_index(search: &Search<'_>, options: &FindOptions, most: u64) -> Option<Ind
     if !is_plain || !covered::is_exact(index, &wanted, filter) {
         return None;
     }
-    // Then PostgreSQL can read the answer from the index.
+    // A covering index is better: PostgreSQL can answer from it alone.
     let included = options.included.as_deref();
     if included.is_some_and(|paths| covered::exactly(index, &wanted, filter, paths).is_some()) {
         return None;

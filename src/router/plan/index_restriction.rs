@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 static NOTABLESCAN: GucSetting<bool> = GucSetting::<bool>::new(false);
 
-/// Defines the setting, and begins to steer; called from `_PG_init`.
+/// Registers the setting and the planner hooks; called from `_PG_init`.
 pub fn init() {
     GucRegistry::define_bool_guc(
         c"docshard.notablescan",
@@ -34,47 +34,34 @@ pub fn init() {
     covering::init(SCHEMA);
 }
 
-/// The indexes of a collection's table that serve `_id` and the shard key, as a mark for the planner.
+/// The mark for the indexes on `_id` and the shard key.
 const OF_KEYS: &str = "_id";
 
-/// True if a mark stands for the index of that name on a shard: `i<id>` and its entries, or for `_id` what is no secondary
-/// index.
+/// True if a mark stands for this index of a shard: `i<id>` with its entries, or `_id` for every index that is not
+/// secondary.
 fn is_marked(mark: &str, index: &str) -> bool {
     let secondary = || table::index_of(index).is_some_and(|id| table::index_name(id) == mark);
     mark == OF_KEYS && index.starts_with('c') || secondary()
 }
 
-/// The indexes that may serve a statement.
 #[derive(Debug)]
 pub enum IndexRestriction<'a> {
-    /// any index, or none
     None,
-    /// no index
     NoIndex,
-    /// the indexes on `_id` and the shard key
     KeyIndexes,
-    /// this secondary index
     Index(&'a Index),
-    /// any index that serves a condition of the filter; there must be one
+    /// any index that serves the filter; there must be one
     AnyIndex,
-    /// the part of an index that `min` and `max` give
+    /// the span of an index that `min` and `max` give
     Part {
-        /// a secondary index; None: that on `_id`
+        /// None: the index on `_id`
         index: Option<&'a Index>,
-        /// its part
         span: Span,
     },
 }
 
 impl<'a> IndexRestriction<'a> {
-    /// What the query's hint and `docshard.notablescan` say.
-    ///
-    /// # Errors
-    /// `BadValue` for a hint that names no index, or a hidden one; `IndexNotFound` for keys that several indexes have;
-    /// `NoQueryExecutionPlans` for an index that may lack what the filter matches; those of [`Bounds::span`], `Location51173`
-    /// for bounds without a hint, `NoQueryExecutionPlans` for bounds of no index.
-    ///
-    /// [`Bounds::span`]: docshard_core::query::index::Bounds::span
+    /// Reads the query's hint and `docshard.notablescan`.
     pub fn of_query(collection: &'a Collection, query: &Query) -> Result<Self> {
         let notablescan = NOTABLESCAN.get();
         let Some(hint) = &query.hint else {
@@ -99,7 +86,7 @@ impl<'a> IndexRestriction<'a> {
         }
         let index = if is_of_key { None } else { named(collection, hint)? };
         if let Some(bounds) = &query.bounds {
-            // What the index lacks has no key in its part.
+            // A document that the index does not contain has no key in the span.
             let setting = parsed_setting(query.setting.as_ref())?;
             let collator = setting.collator().map(Arc::as_ref);
             let span = bounds.span(index.map_or(&IndexKeys::of_id(), |index| &index.keys), collator)?;
@@ -120,7 +107,7 @@ impl<'a> IndexRestriction<'a> {
         Ok(Self::Index(index))
     }
 
-    /// The condition that tells the shard's planner, unless every index may serve.
+    /// The term that restricts the shard's planner; None if every index is allowed.
     pub fn term(&self) -> Option<String> {
         let mark = match self {
             IndexRestriction::None => return None,
@@ -135,7 +122,7 @@ impl<'a> IndexRestriction<'a> {
     }
 }
 
-/// True if a hint gives the shard key's own index, by name or by keys.
+/// True if the hint is the name or the keys of the shard key's own index.
 fn is_of_key(collection: &Collection, hint: &Json) -> bool {
     collection.key_index().is_some_and(|own| match hint {
         Json::String(name) => own.default_name() == *name,
@@ -143,7 +130,7 @@ fn is_of_key(collection: &Collection, hint: &Json) -> bool {
     })
 }
 
-/// The index that a hint gives by name or by keys; None: that on `_id`.
+/// Finds the hinted index; None for the index on `_id`.
 fn named<'a>(collection: &'a Collection, hint: &Json) -> Result<Option<&'a Index>> {
     let visible = collection.indexes.iter().filter(|index| !index.hidden);
     let found: Vec<&Index> = match hint {
@@ -170,7 +157,7 @@ fn named<'a>(collection: &'a Collection, hint: &Json) -> Result<Option<&'a Index
     }
 }
 
-/// The filter of what the index holds, unless that is all that a filter matches.
+/// The predicate of a partial index that may lack documents that the filter matches.
 fn lacking<'a>(index: &'a Index, filter: &Filter) -> Option<&'a str> {
     let partial = index.partial.as_deref()?;
     (!filter.implies(&partial.filter)).then_some(partial.expression.as_str())
@@ -188,7 +175,6 @@ fn no_plan(message: &str) -> Error {
     Error::new(Kind::NoQueryExecutionPlans, format!("error processing query: {message}"))
 }
 
-/// The error of a filter that no index serves.
 pub fn refuse_scan(collection: &Collection) -> Error {
     no_plan(&format!("No indexed plans available for {}, and running with 'notablescan'", collection.namespace))
         .with_hint("Create an index on a field of the filter, or set docshard.notablescan off.")

@@ -29,38 +29,35 @@ use index_restriction::IndexRestriction;
 use search::Search;
 use select::{Find, MergedBy};
 
-/// How a shard comes to the documents of a read. Indexes are named by their numbers.
+/// How a shard finds the documents. Indexes are given by their ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessPath {
-    /// no shard can have a document that matches
     Nothing,
     /// one document by its key, without PostgreSQL's planner
     Key,
     /// a range of a secondary index, without PostgreSQL's planner; the shard may decline
     IndexRange {
-        /// the finds by this index
         finds: FindsByIndex,
-        /// it is read from its end
         backward: bool,
-        /// the documents are sorted after they were found
+        /// documents are sorted after the scan
         sorted: bool,
     },
-    /// what a secondary index stores of documents
+    /// all values come from a secondary index
     Covered(i32),
     /// b-tree and entries of a secondary index, each up to the limit
     DividedScan(i32),
-    /// b-tree and entries of a secondary index, both in the order that is asked for
+    /// b-tree and entries of a secondary index, both in the order of the sort
     OrderedScans(i32),
-    /// by whatever PostgreSQL's planner makes of the conditions
+    /// whatever PostgreSQL's planner chooses
     Conditions,
-    /// all documents are counted, without PostgreSQL's executor
+    /// counts all documents, without PostgreSQL's executor
     CountAll,
-    /// all documents are looked at, without PostgreSQL's executor
+    /// counts matching documents by a sequential scan, without PostgreSQL's executor
     CountMatching,
 }
 
 impl AccessPath {
-    /// Its name, as `explain` shows it.
+    /// The name that `explain` shows.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "NOTHING",
@@ -75,54 +72,43 @@ impl AccessPath {
         }
     }
 
-    /// True if PostgreSQL's planner at the shards has nothing to plan.
+    /// True if PostgreSQL's planner is not used on the shards.
     pub fn is_direct(self) -> bool {
         use AccessPath::{CountAll, CountMatching, IndexRange, Key, Nothing};
         matches!(self, Nothing | Key | IndexRange { .. } | CountAll | CountMatching)
     }
 }
 
-/// How a read is done.
 #[derive(Debug)]
 pub struct Plan {
-    /// the shards that are asked
     pub destinations: Vec<Destination>,
-    /// how they come to the documents
     pub path: AccessPath,
-    /// what they are sent
     pub statement: Statement,
-    /// the order in which rows come from each of them, and are merged
+    /// the order of each shard's rows, in which they are merged
     pub order: Order,
-    /// how many rows the router leaves out, of those in order
+    /// rows that the router skips
     pub skip: u64,
-    /// how many it hands out after these; None: all
+    /// rows that it returns after these; None: all
     pub limit: Option<u64>,
-    /// the largest number of rows that one shard can answer; None: unknown
+    /// the largest number of rows that one shard can return; None: unknown
     pub shard_limit: Option<u64>,
 }
 
 impl Plan {
-    /// Of rows in any order, all of which are handed out.
     fn unordered(destinations: Vec<Destination>, path: AccessPath, statement: Statement) -> Self {
         Self { destinations, path, statement, order: Order::None, skip: 0, limit: None, shard_limit: None }
     }
 }
 
-/// The access paths that a find may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowed {
-    /// all
     All,
-    /// all, but the find is only explained
+    /// all, but nothing is counted as executed
     AllToExplain,
-    /// those that PostgreSQL's planner plans, where rows have the key that they come by
+    /// those that use PostgreSQL's planner; their rows have a merge key
     Planned,
 }
 
-/// Plans a find over the shards of the search.
-///
-/// # Errors
-/// As [`destinations`](super::destination::destinations); `NoQueryExecutionPlans` if an index must serve and none does.
 pub fn find(search: &Search<'_>, options: &FindOptions, allowed: Allowed) -> Result<Plan> {
     let destinations = search.destinations()?;
     if destinations.is_empty() {
@@ -151,13 +137,12 @@ pub fn find(search: &Search<'_>, options: &FindOptions, allowed: Allowed) -> Res
     Ok(Plan { destinations, path, statement, order, skip, limit, shard_limit })
 }
 
-/// A find that PostgreSQL's planner plans at the shards.
 fn planned_find(
     search: &Search<'_>,
     given: &FindOptions,
     single_target: bool,
 ) -> Result<(AccessPath, Statement, Order)> {
-    // A part of an index comes in its order.
+    // The result of `min` and `max` has the order of the index.
     let in_order;
     let (options, part) = match &search.restriction {
         IndexRestriction::Part { index, span } if given.sort.is_none() => {
@@ -176,7 +161,7 @@ fn planned_find(
     }
     let column = sort.and_then(|(sort, _)| column_order(search.collection, search.filter(), sort));
     if column.is_none() || matches!(search.restriction, IndexRestriction::Part { index: Some(_), .. }) {
-        // Whether a document has a key in a part of an index is asked of the document itself.
+        // Whether a document has a key in the span is decided by the document itself.
         let paths = included.filter(|_| search.query.bounds.is_none());
         if let Some((sort, text)) = sort
             && let Some((conditions, scans)) = divided_scan::ordered(search, sort, paths)
@@ -192,18 +177,15 @@ fn planned_find(
             return Ok((AccessPath::DividedScan(scan.index), select.divided_scan(conditions, &scan), order));
         }
     }
-    // A few documents in the order of the keys are found by these, whatever it would cost to look into documents.
+    // For a limited result in the order of the keys, these are cheaper than looking into documents, whatever the
+    // planner estimates.
     let by_keys_alone = options.limit.and(column).and_then(|_| Conditions::of_keys_alone(search));
     let conditions = by_keys_alone.map_or_else(|| Conditions::of_search(search), Ok)?;
     let (statement, order) = select.conditions(conditions, column);
     Ok((AccessPath::Conditions, statement, order))
 }
 
-/// Plans a count over the shards of the search: each answers one row, with the number of its documents, or skip + limit of
-/// them.
-///
-/// # Errors
-/// As [`find`].
+/// Plans a count: each shard returns one row with its number of documents, at most skip + limit.
 pub fn count(search: &Search<'_>, options: &CountOptions) -> Result<Plan> {
     let (path, statement) = count_at_shard(search, options)?;
     Ok(Plan { shard_limit: Some(1), ..Plan::unordered(search.destinations()?, path, statement) })
@@ -231,20 +213,14 @@ fn count_at_shard(search: &Search<'_>, options: &CountOptions) -> Result<(Access
     Ok((AccessPath::Conditions, select::count(collection, conditions, None)))
 }
 
-/// Plans the search for the values of a field, in order, each with its key.
-///
-/// # Errors
-/// As [`find`].
+/// Plans `distinct`: the values come in order, each with its key.
 pub fn distinct(search: &Search<'_>, field: &str) -> Result<Plan> {
     let statement = select::distinct(search, Conditions::of_search(search)?, field);
     let plan = Plan::unordered(search.destinations()?, AccessPath::Conditions, statement);
     Ok(Plan { order: Order::Ascending, ..plan })
 }
 
-/// Plans the search for a document at each shard, of which shard key and `_id` are answered.
-///
-/// # Errors
-/// As [`find`].
+/// Plans the search for one matching document on each shard, of which shard key and `_id` are returned.
 pub fn candidate(search: &Search<'_>) -> Result<Plan> {
     let statement = select::candidate(search.collection, Conditions::of_search(search)?);
     let plan = Plan::unordered(search.destinations()?, AccessPath::Conditions, statement);

@@ -19,23 +19,23 @@ use docshard_core::query::index::Span;
 use docshard_core::query::sort::Sort;
 use std::borrow::Cow;
 
-/// No limit, of which PostgreSQL's planner does not know it: it takes the rows for a cursor's, and the way that begins soonest
-/// for better than one that ends sooner, unless that is many times as cheap.
+/// A null LIMIT that is computed at run time. PostgreSQL's planner then plans as for a cursor: it prefers a plan that
+/// starts early, unless that costs many times as much in total.
 const UNKNOWN_LIMIT: &str = " LIMIT (SELECT NULL::int8)";
 
-/// The document of a key: one row, null if there is none. See `ownership::documents`.
+/// One row: the document of a key, or null. See `ownership::documents`.
 pub fn document(collection: &Collection, key: DocumentKey) -> Statement {
     key.find(collection).into()
 }
 
-/// The number of documents, without an executor: see `storage::counting`.
+/// Counts without the executor: see `storage::counting`.
 pub fn count_all(collection: &Collection) -> Statement {
     let conditions = Conditions::new(collection);
     let sql = format!("SELECT {} WHERE {}", sql::count_all(collection.id), conditions.sql());
     conditions.into_statement(sql)
 }
 
-/// The number of documents that match a filter, if nothing narrows the search, without an executor: see `storage::matching`.
+/// Counts without the executor, if no index narrows the search: see `storage::matching`.
 pub fn count_matching(collection: &Collection, conditions: &Conditions) -> Option<Statement> {
     let (check, filter) = conditions.of_scan()?;
     let count = sql::count_matching(collection.id, format_args!("{filter}::text"));
@@ -43,7 +43,6 @@ pub fn count_matching(collection: &Collection, conditions: &Conditions) -> Optio
     Some(Statement { sql, params: conditions.params.clone() })
 }
 
-/// The number of documents that meet conditions, at most so many.
 pub fn count(collection: &Collection, conditions: Conditions, most: Option<u64>) -> Statement {
     let from = format!("FROM {} t WHERE {}", collection.table(), conditions.sql());
     let sql = match most {
@@ -53,7 +52,7 @@ pub fn count(collection: &Collection, conditions: Conditions, most: Option<u64>)
     conditions.into_statement(sql)
 }
 
-/// The number of documents, by an index that tells all that the filter asks for.
+/// Counts by an index that has all values that the filter needs.
 pub fn covered_count(search: &Search<'_>, covered: &Covered<'_>) -> Statement {
     let (conditions, searches) = covered.searches(search);
     let table = search.collection.table();
@@ -61,10 +60,10 @@ pub fn covered_count(search: &Search<'_>, covered: &Covered<'_>) -> Statement {
     conditions.into_statement(format!("SELECT sum(n)::int8 FROM ({btree} UNION ALL {entries}) AS parts"))
 }
 
-/// The values of a field, by their keys, in order.
+/// Selects the distinct values of a field and their keys, in the order of the keys.
 ///
-/// Few values of many documents are told apart by hashing before they are sorted. Of those that are equal and look
-/// different, such as `2` and a decimal `2.00`, the shortest is taken.
+/// Few values of many documents are found by hashing before the sort. Of values that compare equal and differ, such as
+/// `2` and a decimal `2.00`, the shortest is returned.
 pub fn distinct(search: &Search<'_>, mut conditions: Conditions, field: &str) -> Statement {
     let field = conditions.param(Parameter::Text(field.to_owned()));
     let setting = search.query.setting.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -80,28 +79,26 @@ pub fn distinct(search: &Search<'_>, mut conditions: Conditions, field: &str) ->
     conditions.into_statement(sql)
 }
 
-/// Shard key and `_id` of one document that meets conditions.
 pub fn candidate(collection: &Collection, conditions: Conditions) -> Statement {
     let sql = format!("SELECT t.skey, t.id FROM {} t WHERE {} LIMIT 1", collection.table(), conditions.sql());
     conditions.into_statement(sql)
 }
 
-/// The statements of a find. Rows have what is answered of a document and, where several targets' rows are to be merged, the
-/// key that they come by.
+/// Statements of a find. Rows have the projected document and, if the rows of several shards must be merged, the merge
+/// key.
 pub struct Find<'a> {
-    /// what is searched for
     pub search: &'a Search<'a>,
-    /// what is answered
     pub options: &'a FindOptions,
-    /// a single target skips by itself; several send what skipping may need
+    /// a single shard applies skip and limit itself; several return enough rows for the router to do so
     pub single_target: bool,
 }
 
 impl Find<'_> {
-    /// The documents of an index's range, packed in one value, or null from a shard that declines: see `ownership::index_range`.
+    /// Returns the documents of a range as one packed value, or null if the shard declines: see
+    /// `ownership::index_range`.
     pub fn index_range(&self, range: IndexRange) -> Statement {
         let IndexRange { finds, lo, hi, most, backward, in_order, .. } = range;
-        // What comes from one shard, or in any order, needs no key to be merged by.
+        // Rows of one shard, or in any order, need no merge key.
         let keyed = !self.single_target && self.options.sort.is_some();
         let sort = self.options.sort.as_ref().filter(|_| !in_order || keyed).map(|(_, text)| text.clone());
         let search = IndexRangeSearch {
@@ -120,11 +117,11 @@ impl Find<'_> {
         FindByIndexRange { collection, token, version: 0, lo, hi, search }.into()
     }
 
-    /// Documents of an index that tells all that filter and projection ask for, in no order.
+    /// Scans an index that has all values that filter and projection need, in any order.
     pub fn covered(&self, covered: &Covered<'_>) -> Statement {
         let (mut conditions, [btree, entries]) = covered.searches(self.search);
         let table = self.search.collection.table();
-        // So that the planner takes each search for itself: see `storage::covering`.
+        // Makes the planner plan each search by itself: see `storage::covering`.
         let end = self.most().map_or_else(|| "OFFSET 0".to_owned(), |most| format!("LIMIT {most}"));
         let Restored { columns, document } = Restored::of(covered.index);
         let found = format!(
@@ -136,7 +133,7 @@ impl Find<'_> {
         conditions.into_statement(format!("SELECT {} FROM ({found}) AS d{limit}", sql::pack(document)))
     }
 
-    /// Documents of an index's b-tree and entries, each searched up to the limit.
+    /// Scans b-tree and entries of an index, each up to the limit.
     pub fn divided_scan(&self, mut conditions: Conditions, scan: &DividedScan) -> Statement {
         let document = self.projected("d.doc", &mut conditions);
         let key = self.options.sort.as_ref().map(|(_, text)| {
@@ -161,7 +158,7 @@ impl Find<'_> {
         conditions.into_statement(sql + &self.limit())
     }
 
-    /// Documents of an index's b-tree and entries, which both come in the order that is asked for.
+    /// Scans b-tree and entries of an index in the order of the sort and merges them.
     pub fn ordered_scans(&self, mut conditions: Conditions, scans: &OrderedScans, by: &MergedBy<'_>) -> Statement {
         let document = self.projected("d.doc", &mut conditions);
         let (key, all) = by.keys(&mut conditions);
@@ -191,8 +188,8 @@ impl Find<'_> {
         conditions.into_statement(sql + &self.limit())
     }
 
-    /// Documents that meet conditions, among which the shard's planner chooses. `column`: one that is in the order of the sort,
-    /// and true if that is descending.
+    /// Leaves the choice of the index to the shard's planner. `column`: a column with the order of the sort, and true
+    /// if it is descending.
     pub fn conditions(&self, mut conditions: Conditions, column: Option<(&'static str, bool)>) -> (Statement, Order) {
         let (search, options) = (self.search, self.options);
         let document = self.projected("t.doc", &mut conditions);
@@ -228,12 +225,11 @@ impl Find<'_> {
         (conditions.into_statement(sql + &self.limit()), order)
     }
 
-    /// How many rows a part of the search may have to give.
+    /// The number of rows that the shards together must return at most.
     fn most(&self) -> Option<u64> {
         self.options.limit.map(|limit| limit.saturating_add(self.options.skip).min(i64::MAX as u64))
     }
 
-    /// LIMIT and OFFSET at a shard.
     fn limit(&self) -> String {
         let FindOptions { limit, skip, .. } = *self.options;
         let limit = if self.single_target { limit.map(|limit| limit.min(i64::MAX as u64)) } else { self.most() };
@@ -242,14 +238,12 @@ impl Find<'_> {
         limit + &if skips { format!(" OFFSET {}", skip.min(i64::MAX as u64)) } else { String::new() }
     }
 
-    /// The text of the projection, if there is one, with the setting it is meant in.
     fn projection(&self) -> Option<String> {
         let options = self.options;
         let filter = options.positional.then_some(self.search.query.text.as_str());
         options.projection.as_ref().map(|projection| envelope::wrap(projection, options.setting.as_ref(), filter))
     }
 
-    /// What is answered of a document.
     fn projected(&self, document: &str, conditions: &mut Conditions) -> String {
         match self.projection() {
             Some(text) => {
@@ -261,16 +255,16 @@ impl Find<'_> {
     }
 }
 
-/// What the documents of ordered scans are merged by.
+/// The merge key of [`Find::ordered_scans`].
 pub enum MergedBy<'a> {
-    /// a sort, as text
+    /// the text of a sort
     Sort(&'a str),
-    /// their first key in a part of an index
+    /// the first key in a span of an index
     Part(&'a Index, &'a Span),
 }
 
 impl MergedBy<'_> {
-    /// The SQL of a field's key, and of the whole one, of a document; both have parameters.
+    /// Returns the SQL for one field of the key, and for the whole key.
     fn keys(&self, conditions: &mut Conditions) -> (impl Fn(&MergeKey) -> String + use<>, String) {
         let (text, part) = match self {
             MergedBy::Sort(text) => (conditions.param(Parameter::Text((*text).to_owned())), None),
@@ -288,7 +282,7 @@ impl MergedBy<'_> {
     }
 }
 
-/// The ORDER BY of a statement at one shard.
+/// The ORDER BY of a statement that only one shard executes.
 pub fn order_by(
     collection: &Collection,
     filter: &Filter,
@@ -307,7 +301,7 @@ pub fn order_by(
     }
 }
 
-/// The `_id`s of an unsharded collection are in order behind its one shard key.
+/// In an unsharded collection, `id` is the second column of the primary key, so the first must be given.
 fn lead_to(column: &str, collection: &Collection, conditions: &mut Conditions) {
     if column == "t.id" && collection.key.is_unsharded() {
         conditions.and("t.skey = ''::bytea".to_owned());
