@@ -4,23 +4,31 @@
 //! all `unsafe`) · [`store`], [`ownership`], [`catalog`], [`router`], … (the cluster) · [`operation`] · [`command`],
 //! [`api`] (the faces).
 
-pub mod api;
-pub mod balancer;
-pub mod catalog;
-pub mod command;
-pub mod indexing;
-pub mod migration;
-pub mod operation;
-pub mod ownership;
-pub mod pg;
-pub mod protocol;
-pub mod remote;
-pub mod router;
-pub mod status;
-pub mod storage;
-pub mod store;
-pub mod transactions;
-pub mod worker;
+mod api;
+mod balancer;
+mod catalog;
+mod command;
+mod indexing;
+mod migration;
+mod operation;
+mod ownership;
+mod pg;
+#[cfg_attr(
+    not(any(test, feature = "pg_test")),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "a test compares the signatures of calls with the extension's functions"
+    )
+)]
+mod protocol;
+mod remote;
+mod router;
+mod status;
+mod storage;
+mod store;
+mod transactions;
+mod worker;
 
 ::pgrx::pg_module_magic!(name, version);
 
@@ -61,7 +69,7 @@ mod in_backend;
 
 /// What `cargo pgrx test` calls before it starts its server.
 #[cfg(test)]
-pub mod pg_test {
+mod pg_test {
     /// Nothing to prepare.
     pub fn setup(_options: Vec<&str>) {}
 

@@ -33,7 +33,7 @@ use crate::pg::{process, transaction};
 use crate::remote::hung;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::balancer_state;
-pub use compliance::{CollectionStatus, collection_status};
+pub use compliance::collection_status;
 use control::STEP;
 use docshard_core::cluster::balancer::{self as policy, Cut};
 use docshard_core::cluster::chunk_map::ShardId;

@@ -60,10 +60,6 @@ impl Batch {
             ]),
         )
     }
-
-    pub fn all(documents: Vec<Vec<u8>>) -> Self {
-        Self { documents, id: 0 }
-    }
 }
 
 #[derive(Debug)]

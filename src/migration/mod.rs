@@ -57,7 +57,6 @@ pub mod shard;
 mod sides;
 mod stall;
 
-pub use abort::Aborted;
 pub use cleanup::sweep;
 pub use coordinator::run;
 pub use donor::{exclude_range_writers, release_range_writers};

@@ -24,7 +24,7 @@ pub mod table;
 
 pub use self::call::{Call, Connection};
 pub use self::signature::{Column, Shape, Signature, qualified};
-pub use self::value::{Answer, Argument, Row};
+pub use self::value::Row;
 
 /// All functions of the protocol.
 #[cfg(any(test, feature = "pg_test"))]

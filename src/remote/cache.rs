@@ -65,14 +65,6 @@ pub(super) fn invalidate(what: Invalidated) {
     });
 }
 
-/// Closes this backend's cached connections of a server, those in use by the transaction at its end.
-pub fn forget(server: Oid) {
-    drop(with_pool(|pool| {
-        pool.doom(|c| c.server == server);
-        Ok(())
-    }));
-}
-
 /// Closes all connections: the process exits. Each shard is told, so that it does not take it for an accident.
 pub(super) fn close_all() {
     drop(with_pool(|pool| {

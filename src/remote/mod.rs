@@ -55,14 +55,13 @@ mod survey;
 mod transaction;
 mod wire;
 
-pub use cache::forget;
 pub use coordinator::{Coordinator, set_coordinator};
 pub use handshake::{Cluster, set_cluster};
 pub use options::{APPLICATION, mapping_options, parse_conninfo, server_options};
-pub use param::{Param, Request, Role, Share, Sql};
+pub use param::{Request, Role, Share, Sql};
 pub use row::Row;
 pub use session::Session;
 pub use settings::{ON_LOST_WRITES, OnLostWrites, init_gucs};
 pub use stream::{Feed, Stream, await_all, start};
-pub use survey::{Surveyed, survey};
-pub use transaction::{can_retry, has_failed, in_transaction, undo};
+pub use survey::survey;
+pub use transaction::{can_retry, has_failed, undo};

@@ -1,6 +1,6 @@
 //! A connection of its own, outside the caller's transaction: for migrations, workers, recovery, checks of a new shard.
 
-use super::ffi::{self, Status, Xact};
+use super::ffi::{self, Status};
 use super::handshake;
 use super::login;
 use super::options::{self, Route};
@@ -221,11 +221,6 @@ impl Session {
     /// False after the connection was lost.
     pub fn is_usable(&self) -> bool {
         !self.broken && self.wire.pg.is_good()
-    }
-
-    /// True if a transaction is open in this session, failed or not.
-    pub fn in_transaction(&self) -> bool {
-        matches!(self.wire.pg.xact(), Xact::Open | Xact::Failed)
     }
 
     fn ready(&mut self) -> Result<()> {

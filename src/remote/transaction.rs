@@ -61,11 +61,6 @@ pub(super) fn follow(pool: &Pool) {
     }
 }
 
-/// True if this backend's transaction on the server is open, so that reads go through it.
-pub fn in_transaction(server: Oid) -> bool {
-    any(server, |c| c.state.depth() > 0)
-}
-
 /// True if nothing has been written in the remote transaction and it isn't failed, so that a request that failed, or
 /// whose answer doesn't count, may be sent again.
 pub fn can_retry(server: Oid) -> bool {

@@ -13,10 +13,6 @@ pub enum Order {
     Descending,
 }
 
-pub fn is_order_of_keys(collection: &Collection, filter: &Filter, sort: &Sort) -> bool {
-    column_order(collection, filter, sort).is_some()
-}
-
 /// Returns the column whose bytes are in the order of the sort, and true if it is descending.
 ///
 /// `id` is in the order of `_id`, `skey` in the order of the shard key's fields. Fields to which the filter gives one

@@ -181,18 +181,6 @@ pub fn is_excluded(tag: Tag) -> bool {
     !free
 }
 
-/// The transactions that hold the lock in a way that conflicts with `mode` now (prepared ones included), as
-/// (backend number, local transaction id).
-pub fn holders(tag: Tag, mode: Mode) -> Vec<(i32, u32)> {
-    let locktag = tag.locktag();
-    let mut count = 0;
-    // SAFETY: returns a palloc'd array of `count` entries.
-    unsafe {
-        let vxids = pg_sys::GetLockConflicts(&locktag, lockmode(mode), &mut count);
-        (0..count as usize).map(|i| (*vxids.add(i)).into()).map(|v: Vxid| (v.0, v.1)).collect()
-    }
-}
-
 /// Who holds the lock now in whatever mode, as `pg_locks` shows it: the transaction's name, and its process unless it is
 /// prepared.
 pub fn holding_processes(tag: Tag) -> Result<Vec<(String, Option<i32>)>> {
@@ -209,12 +197,4 @@ pub fn holding_processes(tag: Tag) -> Result<Vec<(String, Option<i32>)>> {
         ],
     )?;
     Ok(rows.iter().map(|row| (row.text(0).to_owned(), row.get(1).is_some().then(|| row.i32(1)))).collect())
-}
-
-struct Vxid(i32, u32);
-
-impl From<pg_sys::VirtualTransactionId> for Vxid {
-    fn from(v: pg_sys::VirtualTransactionId) -> Self {
-        Vxid(v.backendId, v.localTransactionId)
-    }
 }
