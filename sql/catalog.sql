@@ -22,7 +22,7 @@ CREATE TABLE docshard_catalog.shards (
     draining    boolean NOT NULL DEFAULT false,
     max_size_mb int CHECK (max_size_mb > 0),
     added_at    timestamptz NOT NULL DEFAULT now(),
-    -- Makes pg_dump restore the cluster's row first, which clears what CREATE EXTENSION put here.
+    -- Makes pg_dump restore the cluster's row first, which removes the rows that CREATE EXTENSION inserted here.
     cluster     boolean NOT NULL DEFAULT true REFERENCES docshard_catalog.cluster
 );
 COMMENT ON TABLE docshard_catalog.shards IS 'The shards; server is the postgres_fdw server, null for the router''s own database';
@@ -200,8 +200,8 @@ COMMENT ON COLUMN docshard_catalog.migrations.stall_ms IS 'how long writers to t
 COMMENT ON COLUMN docshard_catalog.migrations.attempts IS 'how often the hand-over was begun and given up, as it would have kept writers waiting for too long';
 COMMENT ON COLUMN docshard_catalog.migrations.durations IS 'milliseconds by step that has ended; step_at: when the present one began';
 COMMENT ON COLUMN docshard_catalog.migrations.error IS 'why it was aborted, or what keeps it from its end';
--- A shard takes part in one move of a collection at a time, as donor or as recipient: its version of the collection belongs
--- to that move. What is left to clean (moved, aborted) stands in nobody's way.
+-- A shard takes part in one move of a collection at a time, as donor or recipient, because the move changes its version of the
+-- collection. Moves that only need cleanup (moved, aborted) do not count.
 ALTER TABLE docshard_catalog.migrations ADD CONSTRAINT migrations_undecided EXCLUDE USING gist (
     (int8multirange(int8range((collection_id::bigint << 31) + donor, (collection_id::bigint << 31) + donor, '[]'),
                     int8range((collection_id::bigint << 31) + recipient, (collection_id::bigint << 31) + recipient, '[]')))
@@ -276,7 +276,7 @@ CREATE TABLE docshard_catalog.balancer_state (
 COMMENT ON COLUMN docshard_catalog.balancer_state.resting IS 'shards and collections that are left alone for a while after an error';
 COMMENT ON TABLE docshard_catalog.balancer_state IS 'What the balancer does, and its last error; see docshard.balancer_status()';
 
--- What a shard knows of itself.
+-- The shard's own state.
 
 CREATE TABLE docshard_data.node (
     one        boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -339,8 +339,8 @@ CREATE TABLE docshard_data.capture_parts (
 );
 COMMENT ON TABLE docshard_data.capture_parts IS 'Into which parts a captured range is divided to be copied: each begins at a key and ends before the next one''s; null is before all ids, or after all keys';
 
--- A restored router is a copy of the dumped one: what CREATE EXTENSION put there gives way, in whatever order tables are
--- restored. The first shard, `local`, is known by its time, which is the cluster's.
+-- A restored dump replaces the rows that CREATE EXTENSION inserted, in whatever order the tables are restored. The first shard,
+-- `local`, is recognized by its creation time, which is the cluster's.
 CREATE FUNCTION docshard_internal.restore_replaces() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -365,7 +365,7 @@ CREATE TRIGGER restore_replaces BEFORE INSERT ON docshard_catalog.shards
 CREATE TRIGGER restore_replaces BEFORE INSERT ON docshard_data.node
     FOR EACH ROW EXECUTE FUNCTION docshard_internal.restore_replaces();
 
--- One command a table: each changes the extension's row.
+-- One call for each table: each changes the extension's row of pg_extension.
 DO $$
 DECLARE relation oid;
 BEGIN

@@ -1,6 +1,6 @@
--- The virtual database `config`: the catalog as MongoDB's config servers show it. A view a collection, with its documents
--- in `doc`, their order in `position` and, where they have one, their namespace in `ns`. Read through docshard.find.
--- What functions are made of is looked up here, as what views are made of, and not where they are called.
+-- The virtual database `config`: the catalog in the form of MongoDB's config servers. One view for each collection, with documents in
+-- `doc`, their order in `position` and, if they have one, their namespace in `ns`. docshard.find reads them.
+-- Names in the functions' bodies are resolved here, as in views, and not when they are called.
 
 CREATE FUNCTION docshard_internal.config_date(at timestamptz) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT
@@ -12,14 +12,14 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT
 RETURN pg_catalog.jsonb_build_object('$timestamp',
          pg_catalog.jsonb_build_object('t', least(seconds, 4294967295), 'i', least(counter, 4294967295)));
 
--- Twelve bytes that tell one thing made at that time from another.
+-- An ObjectId from a time and a value that distinguishes objects created at that time.
 CREATE FUNCTION docshard_internal.config_object_id(at timestamptz, token bigint) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT
 RETURN pg_catalog.jsonb_build_object('$oid',
          pg_catalog.lpad(pg_catalog.to_hex(extract(epoch FROM at)::bigint), 8, '0')
          || pg_catalog.lpad(pg_catalog.to_hex(token), 16, '0'));
 
--- A collection's UUID (version 3): it follows from what tells the collection from all others.
+-- A collection's UUID (version 3), derived from its identity.
 CREATE FUNCTION docshard_internal.collection_uuid(id int, token bigint) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT
 BEGIN ATOMIC

@@ -1,7 +1,7 @@
 -- From 0.1.0 to 0.2.0.
 
--- As in schemas.sql: ALTER EXTENSION also searches the schemas of the extensions that docshard needs, in which others may have made
--- operators that fit better.
+-- As in schemas.sql: ALTER EXTENSION also searches the schemas of required extensions, in which other roles may have created
+-- operators that match better.
 SELECT pg_catalog.set_config('search_path', 'docshard, pg_catalog, pg_temp', true);
 
 ALTER TABLE docshard_catalog.migrations ADD COLUMN outcome text NOT NULL DEFAULT 'running';
@@ -24,7 +24,7 @@ SELECT m.id, m.namespace, d.name AS donor, r.name AS recipient, m.state, m.step,
 COMMENT ON COLUMN docshard_catalog.migrations.outcome IS 'what was decided: running (nothing yet), committed or aborted; stays when the state is done';
 COMMENT ON COLUMN docshard.migrations.outcome IS 'committed: the recipient owns the chunk, or will; aborted: the donor keeps it; running: nothing is decided';
 
--- Functions of the shard protocol that are named for what they do now.
+-- Renamed functions of the shard protocol.
 DO $$
 DECLARE
     renamed record;
@@ -38,7 +38,7 @@ BEGIN
                        ('migration_writers', 'range_writers'), ('make_role', 'create_role'), ('pull_verifier', 'puller_verifier'),
                        ('admit_puller', 'accept_puller'), ('measure', 'measure_chunks'), ('estimate', 'estimate_sizes')) AS n (old, new)
           JOIN pg_catalog.pg_proc p ON p.proname = n.old AND p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
-          -- An administrator's own function of that name stays.
+          -- An administrator's own function of that name is not renamed.
           JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND d.deptype = 'e'
     LOOP
         EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO %I', renamed.function, renamed.new);
@@ -46,7 +46,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Others have other arguments, or another answer. Who could call the old one can call the new one.
+-- Functions with changed arguments or results. Roles that could call the old one can call the new one.
 CREATE FUNCTION docshard_internal.delete_range(migration bigint, collection integer, lo bytea, hi bytea)
 RETURNS TABLE (documents bigint, micros bigint) VOLATILE PARALLEL UNSAFE
 LANGUAGE c AS 'MODULE_PATHNAME', 'delete_range_wrapper';
@@ -75,8 +75,8 @@ BEGIN
                 CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(granted.grantee)) END,
                 CASE WHEN granted.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END);
         END LOOP;
-        -- What a script grants counts as there from the start, and pg_dump passes over it. Of these privileges only those are so that
-        -- were before: the service role got its own later, and a restored dump has to give it them again.
+        -- Privileges granted by a script count as initial, and pg_dump skips them. That is right only for those that were initial before:
+        -- the service role got its privileges later, and a restored dump must grant them again.
         UPDATE pg_catalog.pg_init_privs
            SET initprivs = (SELECT i.initprivs FROM pg_catalog.pg_init_privs i
                              WHERE i.classoid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND i.objoid = replaced.oid AND i.objsubid = 0)

@@ -1,4 +1,4 @@
--- What secondary indexes are made with: the operator class of entries, and the access method of unique indexes.
+-- The operator class of index entries, and the access method of unique indexes.
 
 CREATE OPERATOR docshard_internal.@~ (
     LEFTARG = bytea[], RIGHTARG = bytea[], FUNCTION = docshard_internal.entries_meet, RESTRICT = contsel, JOIN = contjoinsel);

@@ -1,18 +1,18 @@
--- Who may do what: one list for each kind of caller. Nobody but superusers may use the schemas until
--- docshard.grant_access(role) says so; then the role may work with the documents that it was granted, and look at the
--- cluster. tests/tests/privileges.rs holds every function to these lists.
+-- Privileges, one list for each kind of caller. Only superusers may use the schemas until docshard.grant_access(role); then the
+-- role may use the documents that it was granted, and read the cluster's state. tests/tests/privileges.rs checks every function
+-- against these lists.
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA docshard, docshard_internal FROM PUBLIC;
 
 DO $$
 DECLARE
-    -- Documents, and looking: they run as the caller, with the caller's privileges on the collections.
+    -- Documents and read-only functions: they run with the caller's privileges.
     for_all CONSTANT name[] := ARRAY[
         'insert_one', 'insert_many', 'insert_select', 'find', 'find_one', 'count_documents', 'estimated_document_count', 'distinct',
         'explain', 'run_command', 'update_one', 'update_many', 'replace_one', 'delete_one', 'delete_many',
         'bulk_write', 'find_one_and_update', 'find_one_and_replace', 'find_one_and_delete', 'find_and_modify',
         'list_shards', 'list_indexes', 'list_index_builds', 'index_stats', 'list_settings', 'balancer_status'];
-    -- What the statements of such a caller call at a shard.
+    -- Functions that statements of such a caller use at a shard.
     for_all_at_shards CONSTANT name[] := ARRAY[
         'hello', 'at_version', 'by_index', 'steers', 'count_all', 'count_matching', 'find_document', 'find_by_index_range', 'lock_and_check', 'insert_documents', 'taken', 'update_document', 'update_found', 'put_document', 'may_update', 'delete_document', 'matches', 'project',
         'sort_key', 'sort_field_key', 'index_key', 'index_types', 'restored', 'unique_keys', 'check_index_key', 'has_index_entries', 'index_entries', 'entries_meet', 'key_within', 'key_field_within',
@@ -22,7 +22,7 @@ DECLARE
     for_monitors CONSTANT name[] := ARRAY[
         'status', 'balancer_status', 'balancer_collection_status', 'get_shard_distribution', 'list_shards', 'list_indexes',
         'list_index_builds', 'shard_health'];
-    -- What the service role cannot do itself at a shard.
+    -- Functions at a shard that the service role may not execute with its own privileges.
     for_service_as_owner CONSTANT name[] := ARRAY[
         'set_service_password', 'create_role', 'drop_role', 'puller_verifier', 'connect_shard', 'set_server_address', 'accept_puller',
         'disconnect_shard', 'leave_cluster', 'dismantle_node', 'node_health'];
@@ -35,7 +35,7 @@ BEGIN
     LOOP
         IF function.proname = ANY (CASE WHEN function.is_api THEN for_all ELSE for_all_at_shards END) THEN
             EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', function.name);
-        -- Administration runs as the extension's owner, so that who may call it needs no other privilege.
+        -- Administrative functions run with the owner's privileges, so that a caller needs EXECUTE only.
         ELSIF function.is_api AND function.proname <> 'accept_router'
            OR NOT function.is_api AND function.proname = ANY (for_service_as_owner) THEN
             EXECUTE pg_catalog.format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = pg_catalog, pg_temp', function.name);
@@ -48,5 +48,5 @@ END $$;
 
 GRANT USAGE ON SCHEMA docshard, docshard_internal, docshard_catalog, docshard_data TO pg_monitor;
 GRANT SELECT ON ALL TABLES IN SCHEMA docshard TO PUBLIC;
--- Whose shard a database is: every function that belongs to a router looks.
+-- Every function for routers reads which cluster a database belongs to.
 GRANT SELECT ON docshard_data.node TO PUBLIC;

@@ -1,6 +1,6 @@
--- What keeps a database that is part of a cluster from being dropped by mistake: see catalog::protection.
+-- Protects a database that is part of a cluster from being dropped by mistake: see src/catalog/protection.rs.
 
--- Marks the database, for all of this server, as what it is: DROP DATABASE runs in another one.
+-- Marks the database as part of a cluster, visibly for the whole server, because DROP DATABASE runs in another database.
 CREATE FUNCTION docshard_internal.note_membership() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -22,8 +22,8 @@ CREATE TRIGGER note_membership AFTER INSERT OR DELETE ON docshard_catalog.shards
 CREATE TRIGGER note_membership AFTER INSERT OR DELETE ON docshard_data.node
     FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.note_membership();
 
--- Loads the library, which watches what is dropped, where it is not preloaded. Where its file is gone or older, nothing is watched, and
--- nothing else is in the way.
+-- Loads the library, whose hook checks drops, where it is not preloaded. If its file is missing or older, drops are not checked and
+-- not blocked.
 CREATE FUNCTION docshard_internal.watch_drops() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -1,15 +1,15 @@
--- The four rooms of docshard.
---   docshard            the public functions and views (made by the control file's schema)
---   docshard_catalog    the router's metadata: readable by those who were granted something, written only by the extension
---   docshard_data       on every shard: the documents, and what the shard knows of its own ownership
---   docshard_internal   functions that a router calls at a shard; no interface for people
+-- The four schemas of docshard.
+--   docshard            the public functions and views (created by the control file's schema)
+--   docshard_catalog    the router's metadata: readable by roles with a grant, written only by the extension
+--   docshard_data       on every shard: the documents, and the shard's own state
+--   docshard_internal   functions that a router calls at a shard; not for users
 --
--- Names mean what PostgreSQL means by them, in all of this script: CREATE EXTENSION also searches the schemas of the extensions
--- that docshard needs, in which others may have made operators that fit better.
+-- Pins the search path for the whole script: CREATE EXTENSION also searches the schemas of required extensions, in which other roles
+-- may have created operators that match better.
 SELECT pg_catalog.set_config('search_path', 'docshard, pg_catalog, pg_temp', true);
 
--- Who owns one of them, or may create objects there, decides what docshard does. PostgreSQL uses the schema `docshard` that it
--- finds, whosever it is, and takes no other one that exists.
+-- The owner of one of these schemas, or a role that may create objects there, controls docshard. PostgreSQL uses an existing schema
+-- `docshard` whoever owns it, and refuses the others if they exist.
 DO $$
 DECLARE
     encoding CONSTANT text := pg_catalog.pg_encoding_to_char(d.encoding) FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database();

@@ -1,4 +1,4 @@
--- What a shard has for a move's donor, and the aggregate that updates what a statement finds.
+-- Views for the donor of a move, and the aggregate that updates the rows of a statement.
 
 CREATE AGGREGATE docshard_internal.update_found(
   collection int, place tid, skey bytea, id bytea, doc jsonb, filter text, update text, fixed text[]
