@@ -3,7 +3,7 @@
 use crate::budget;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
-use crate::values::document::number::Number;
+use crate::values::document::number::{Decimal, Number};
 use crate::values::document::raw::RawValue;
 use crate::values::document::value::Value;
 use crate::values::document::write::Part;
@@ -204,6 +204,16 @@ impl<'a> Operand<'a> {
         }
     }
 
+    /// An integer of 64 bits, in any type of number.
+    pub(crate) fn int64(&self) -> Option<i64> {
+        self.number()?.as_i64()
+    }
+
+    /// An integer of 32 bits, in any type of number.
+    pub(crate) fn int32(&self) -> Option<i64> {
+        self.int64().filter(|value| i32::try_from(*value).is_ok())
+    }
+
     /// A string's text; None for symbols too.
     pub(crate) fn text(&self) -> Option<&str> {
         match (self, self.owned()) {
@@ -396,6 +406,43 @@ impl<'a> Operand<'a> {
                     .flatten()
                     .unwrap_or(Ordering::Equal),
             },
+        }
+    }
+}
+
+/// The integer towards zero; None for NaN and what does not fit 64 bits.
+pub(crate) fn truncated(number: &Number) -> Option<i64> {
+    match number {
+        Number::Int(value) => Some(*value),
+        Number::Double(value) => Number::Double(value.trunc()).as_i64(),
+        Number::Decimal(Decimal::Finite(value)) => {
+            number.as_i64().or_else(|| i64::try_from(value.with_scale(0).as_bigint_and_scale().0.as_ref()).ok())
+        }
+        Number::Decimal(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fractions_are_cut_towards_zero() {
+        let decimal = |text: &str| Number::Decimal(Decimal::parse(text).unwrap());
+        for (number, expected) in [
+            (Number::Double(5.9), Some(5)),
+            (Number::Double(-5.9), Some(-5)),
+            (Number::Double(1e300), None),
+            (Number::Double(f64::NAN), None),
+            (decimal("5.9"), Some(5)),
+            (decimal("-5.9"), Some(-5)),
+            (decimal("1E+3"), Some(1000)),
+            (decimal("1E+300"), None),
+            (decimal("1E-6000"), Some(0)),
+            (decimal("1E+6000"), None),
+            (decimal("NaN"), None),
+        ] {
+            assert_eq!(truncated(&number), expected, "{number:?}");
         }
     }
 }

@@ -101,7 +101,8 @@ impl Sort {
     }
 }
 
-fn is_descending(path: &str, direction: &Json) -> Result<bool> {
+/// Reads the direction of a field, 1 or -1.
+pub(crate) fn is_descending(path: &str, direction: &Json) -> Result<bool> {
     if let Json::Object(fields) = direction
         && fields.contains_key("$meta")
     {

@@ -13,39 +13,29 @@ use std::num::NonZeroU64;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::any("$add", add),
-    Operator::exactly("$subtract", 2, subtract),
+    Operator::binary("$subtract", subtract),
     Operator::any("$multiply", multiply),
-    Operator::exactly("$divide", 2, divide),
-    Operator::exactly("$mod", 2, modulo),
-    Operator::exactly("$abs", 1, |call| numeric(call, absolute)),
-    Operator::exactly("$ceil", 1, |call| numeric(call, |number| Ok(rounded(number, 0, RoundingMode::Ceiling)))),
-    Operator::exactly("$floor", 1, |call| numeric(call, |number| Ok(rounded(number, 0, RoundingMode::Floor)))),
+    Operator::binary("$divide", divide),
+    Operator::binary("$mod", modulo),
+    Operator::numeric("$abs", |_, number| absolute(number)),
+    Operator::numeric("$ceil", |_, number| Ok(rounded(number, 0, RoundingMode::Ceiling))),
+    Operator::numeric("$floor", |_, number| Ok(rounded(number, 0, RoundingMode::Floor))),
     Operator::new("$round", Arguments::Positional(1, 2), |call| to_place(call, RoundingMode::HalfEven)),
     Operator::new("$trunc", Arguments::Positional(1, 2), |call| to_place(call, RoundingMode::Down)),
-    Operator::exactly("$sqrt", 1, |call| numeric(call, square_root)),
-    Operator::exactly("$pow", 2, power),
-    Operator::exactly("$exp", 1, |call| {
-        numeric(call, |number| Ok(continued(number, f64::exp, |x, p, rm, cc| x.exp(p, rm, cc))))
+    Operator::numeric("$sqrt", |_, number| square_root(number)),
+    Operator::binary("$pow", power),
+    Operator::numeric("$exp", |_, number| Ok(continued(number, f64::exp, |x, p, rm, cc| x.exp(p, rm, cc)))),
+    Operator::numeric("$ln", |call, number| {
+        check_positive(call, number, 28766).map(|()| continued(number, f64::ln, |x, p, rm, cc| x.ln(p, rm, cc)))
     }),
-    Operator::exactly("$ln", 1, |call| numeric(call, |number| logarithm(number, Kind::Location(28766), "$ln"))),
-    Operator::exactly("$log10", 1, |call| numeric(call, logarithm_10)),
-    Operator::exactly("$log", 2, logarithm_of_base),
+    Operator::numeric("$log10", |call, number| {
+        check_positive(call, number, 28761).map(|()| continued(number, f64::log10, |x, p, rm, cc| x.log10(p, rm, cc)))
+    }),
+    Operator::binary("$log", logarithm_of_base),
 ];
 
 /// Digits that a decimal128 holds.
 const DECIMAL_DIGITS: u64 = 34;
-
-/// Applies a function to a number; null for what is null or missing.
-pub(super) fn numeric(call: &Call<'_>, apply: impl FnOnce(&Number) -> Result<Number>) -> Result<Operand<'static>> {
-    let operand = call.argument(0)?;
-    if operand.is_nullish() {
-        return Ok(Operand::NULL);
-    }
-    match operand.number() {
-        Some(number) => Ok(Operand::number_of(apply(&number)?)),
-        None => bail!(28765, "{} only supports numeric types, not {}", call.name, operand.type_name()),
-    }
-}
 
 fn add(call: &Call<'_>) -> Result<Operand<'static>> {
     let mut sum = Sum::default();
@@ -72,20 +62,12 @@ fn add(call: &Call<'_>) -> Result<Operand<'static>> {
 fn shifted(millis: i64, by: &Number, combine: fn(i64, i64) -> Option<i64>) -> Result<i64> {
     let by = match by {
         Number::Int(by) => Some(*by),
-        number => Number::Double(rounded_away(number.to_f64())).as_i64(),
+        number => Number::Double(number.to_f64().round()).as_i64(),
     };
     by.and_then(|by| combine(millis, by)).ok_or_else(|| error!(Kind::Overflow, "date overflow"))
 }
 
-fn rounded_away(value: f64) -> f64 {
-    value.round()
-}
-
-fn subtract(call: &Call<'_>) -> Result<Operand<'static>> {
-    let (left, right) = (call.argument(0)?, call.argument(1)?);
-    if left.is_nullish() || right.is_nullish() {
-        return Ok(Operand::NULL);
-    }
+fn subtract(_: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Operand<'static>> {
     if let (Some(left), Some(right)) = (left.number(), right.number()) {
         return Ok(Operand::number_of(difference(&left, &right)?));
     }
@@ -127,9 +109,7 @@ fn multiply(call: &Call<'_>) -> Result<Operand<'static>> {
         if operand.is_nullish() {
             return Ok(Operand::NULL);
         }
-        let Some(number) = operand.number() else {
-            bail!(28765, "$multiply only supports numeric types, not {}", operand.type_name())
-        };
+        let number = call.number(&operand, "its arguments", 28765)?;
         product = match (&product, &number) {
             (Number::Int(a), Number::Int(b)) => match a.checked_mul(*b) {
                 Some(product) => Number::Int(product),
@@ -141,19 +121,13 @@ fn multiply(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(Operand::number_of(product))
 }
 
-fn divide(call: &Call<'_>) -> Result<Operand<'static>> {
-    let (left, right) = (call.argument(0)?, call.argument(1)?);
-    let (Some(a), Some(b)) = (left.number(), right.number()) else {
-        if left.is_nullish() || right.is_nullish() {
-            return Ok(Operand::NULL);
-        }
-        bail!(
-            Kind::TypeMismatch,
-            "$divide only supports numeric types, not {} and {}",
-            left.type_name(),
-            right.type_name()
-        );
-    };
+/// Both arguments as numbers.
+pub(super) fn numbers(call: &Call<'_>, one: &Operand<'_>, other: &Operand<'_>, code: i32) -> Result<(Number, Number)> {
+    Ok((call.number(one, "its arguments", code)?, call.number(other, "its arguments", code)?))
+}
+
+fn divide(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Operand<'static>> {
+    let (a, b) = numbers(call, &left, &right, Kind::TypeMismatch.code())?;
     ensure!(!is_zero(&b), Kind::BadValue, "can't $divide by zero");
     Ok(Operand::number_of(quotient(&a, &b)))
 }
@@ -167,14 +141,8 @@ fn is_zero(number: &Number) -> bool {
     }
 }
 
-fn modulo(call: &Call<'_>) -> Result<Operand<'static>> {
-    let (left, right) = (call.argument(0)?, call.argument(1)?);
-    let (Some(a), Some(b)) = (left.number(), right.number()) else {
-        if left.is_nullish() || right.is_nullish() {
-            return Ok(Operand::NULL);
-        }
-        bail!(16611, "$mod only supports numeric types, not {} and {}", left.type_name(), right.type_name());
-    };
+fn modulo(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Operand<'static>> {
+    let (a, b) = numbers(call, &left, &right, 16611)?;
     ensure!(!is_zero(&b), 16610, "can't $mod by zero");
     Ok(Operand::number_of(match (&a, &b) {
         (Number::Int(a), Number::Int(b)) => Number::Int(a.wrapping_rem(*b)),
@@ -234,38 +202,23 @@ fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
     if operand.is_nullish() {
         return Ok(Operand::NULL);
     }
-    let Some(number) = operand.number() else {
-        bail!(51081, "{} only supports numeric types, not {}", call.name, operand.type_name())
-    };
-    let mut places = 0;
-    if call.given(1) {
-        let operand = call.argument(1)?;
-        if operand.is_nullish() {
-            return Ok(Operand::NULL);
-        }
-        let Some(given) = operand.number().and_then(|number| number.as_i64()) else {
-            bail!(51082, "precision argument to {} must be a integral value", call.name)
-        };
-        if !(-20..=100).contains(&given) {
-            bail!(51083, "cannot apply {} with precision value {given} value must be in [-20, 100]", call.name);
-        }
-        places = given;
+    let number = call.number(&operand, "its first argument", 51081)?;
+    let places = if call.is_given(1) { call.argument(1)? } else { Operand::int(0) };
+    if places.is_nullish() {
+        return Ok(Operand::NULL);
     }
-    match (&number, rounded(&number, places, mode)) {
-        (Number::Int(_), Number::Double(_)) => bail!(
-            51080,
-            "invalid conversion from Decimal128 result in {} resulting from arguments: [{}, {places}]",
-            call.name,
-            operand.shown()
-        ),
-        (_, result) => Ok(Operand::number_of(result)),
+    let places = places.int64().ok_or_else(|| call.wrong_type(&places, "its precision", "an integer", 51082))?;
+    ensure!((-20..=100).contains(&places), 51083, "{} requires its precision to be in [-20, 100]: {places}", call.name);
+    let result = rounded(&number, places, mode);
+    if let (Number::Int(_), Number::Double(_)) = (&number, &result) {
+        bail!(51080, "the result of {} of {} and {places} is out of range", call.name, operand.shown());
     }
+    Ok(Operand::number_of(result))
 }
 
 fn square_root(number: &Number) -> Result<Number> {
-    if number::compare(number, &Number::Int(0)).is_lt() && !number.is_nan() {
-        bail!(28714, "$sqrt's argument must be greater than or equal to 0");
-    }
+    let is_negative = number::compare(number, &Number::Int(0)).is_lt() && !number.is_nan();
+    ensure!(!is_negative, 28714, "$sqrt's argument must be greater than or equal to 0");
     Ok(match number {
         Number::Decimal(Decimal::Finite(value)) => {
             let root = NonZeroU64::new(DECIMAL_DIGITS + 4)
@@ -277,18 +230,10 @@ fn square_root(number: &Number) -> Result<Number> {
     })
 }
 
-fn power(call: &Call<'_>) -> Result<Operand<'static>> {
-    let (base, exponent) = (call.argument(0)?, call.argument(1)?);
-    if base.is_nullish() || exponent.is_nullish() {
-        return Ok(Operand::NULL);
-    }
-    let Some(a) = base.number() else { bail!(28762, "$pow's base must be numeric, not {}", base.type_name()) };
-    let Some(b) = exponent.number() else {
-        bail!(28763, "$pow's exponent must be numeric, not {}", exponent.type_name())
-    };
-    if is_zero(&a) && number::compare(&b, &Number::Int(0)).is_lt() && !b.is_nan() {
-        bail!(28764, "$pow cannot take a base of 0 and a negative exponent");
-    }
+fn power(call: &Call<'_>, base: Operand<'_>, exponent: Operand<'_>) -> Result<Operand<'static>> {
+    let (a, b) = (call.number(&base, "its base", 28762)?, call.number(&exponent, "its exponent", 28763)?);
+    let is_infinite = is_zero(&a) && number::compare(&b, &Number::Int(0)).is_lt() && !b.is_nan();
+    ensure!(!is_infinite, 28764, "$pow cannot take a base of 0 and a negative exponent");
     Ok(Operand::number_of(match (&a, &b) {
         (Number::Int(a), Number::Int(b)) => match u32::try_from(*b).ok().and_then(|b| a.checked_pow(b)) {
             Some(power) => Number::Int(power),
@@ -306,30 +251,15 @@ fn is_positive(number: &Number) -> bool {
     number.is_nan() || number::compare(number, &Number::Int(0)).is_gt()
 }
 
-fn logarithm(number: &Number, kind: Kind, name: &str) -> Result<Number> {
-    if !is_positive(number) {
-        let shown = Operand::number_of(number.clone()).shown();
-        bail!(kind, "{name}'s argument must be a positive number, but is {shown}");
-    }
-    Ok(continued(number, f64::ln, |x, p, rm, cc| x.ln(p, rm, cc)))
+fn check_positive(call: &Call<'_>, number: &Number, code: i32) -> Result<()> {
+    let shown = || Operand::number_of(number.clone()).shown();
+    ensure!(is_positive(number), code, "{} requires its argument to be positive, found: {}", call.name, shown());
+    Ok(())
 }
 
-fn logarithm_10(number: &Number) -> Result<Number> {
-    if !is_positive(number) {
-        let shown = Operand::number_of(number.clone()).shown();
-        bail!(28761, "$log10's argument must be a positive number, but is {shown}");
-    }
-    Ok(continued(number, f64::log10, |x, p, rm, cc| x.log10(p, rm, cc)))
-}
-
-fn logarithm_of_base(call: &Call<'_>) -> Result<Operand<'static>> {
-    let (value, base) = (call.argument(0)?, call.argument(1)?);
-    if value.is_nullish() || base.is_nullish() {
-        return Ok(Operand::NULL);
-    }
-    let Some(a) = value.number() else { bail!(28756, "$log's argument must be numeric, not {}", value.type_name()) };
-    let Some(b) = base.number() else { bail!(28757, "$log's base must be numeric, not {}", base.type_name()) };
-    ensure!(is_positive(&a), 28758, "$log's argument must be a positive number, but is {}", value.shown());
+fn logarithm_of_base(call: &Call<'_>, value: Operand<'_>, base: Operand<'_>) -> Result<Operand<'static>> {
+    let (a, b) = (call.number(&value, "its argument", 28756)?, call.number(&base, "its base", 28757)?);
+    check_positive(call, &a, 28758)?;
     if !is_positive(&b) || number::compare(&b, &Number::Int(1)).is_eq() {
         bail!(28759, "$log's base must be a positive number not equal to 1, but is {}", base.shown());
     }

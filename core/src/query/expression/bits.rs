@@ -2,7 +2,7 @@
 
 use super::node::Call;
 use super::parse::Operator;
-use crate::error::{Kind, Result, bail};
+use crate::error::{Kind, Result};
 use crate::query::operand::Operand;
 use crate::values::document::number::Number;
 
@@ -10,26 +10,25 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::any("$bitAnd", |call| combined(call, -1, |a, b| a & b)),
     Operator::any("$bitOr", |call| combined(call, 0, |a, b| a | b)),
     Operator::any("$bitXor", |call| combined(call, 0, |a, b| a ^ b)),
-    Operator::exactly("$bitNot", 1, |call| {
-        let operand = call.argument(0)?;
-        match operand.number() {
-            _ if operand.is_nullish() => Ok(Operand::NULL),
-            Some(Number::Int(value)) => Ok(Operand::int(!value)),
-            _ => bail!(Kind::TypeMismatch, "$bitNot only supports int and long, not: {}.", operand.type_name()),
-        }
-    }),
+    Operator::unary("$bitNot", |call, value| Ok(Operand::int(!integer(call, &value)?))),
 ];
 
+fn integer(call: &Call<'_>, value: &Operand<'_>) -> Result<i64> {
+    match value.number() {
+        Some(Number::Int(value)) => Ok(value),
+        _ => Err(call.wrong_type(value, "its arguments", "int or long", Kind::TypeMismatch.code())),
+    }
+}
+
 fn combined(call: &Call<'_>, start: i64, combine: fn(i64, i64) -> i64) -> Result<Operand<'static>> {
-    let mut bits = start;
-    let mut null = false;
-    for operand in call.arguments() {
-        let operand = operand?;
-        match operand.number() {
-            Some(Number::Int(value)) => bits = combine(bits, value),
-            None if operand.is_nullish() => null = true,
-            _ => bail!(Kind::TypeMismatch, "{} only supports int and long operands.", call.name),
+    let (mut bits, mut is_null) = (start, false);
+    for value in call.arguments() {
+        let value = value?;
+        if value.is_nullish() {
+            is_null = true;
+        } else {
+            bits = combine(bits, integer(call, &value)?);
         }
     }
-    Ok(if null { Operand::NULL } else { Operand::int(bits) })
+    Ok(if is_null { Operand::NULL } else { Operand::int(bits) })
 }

@@ -1,8 +1,8 @@
 //! Comparison, logic, and choices between expressions.
 
 use super::node::{Call, Node};
-use super::parse::{Arguments, Operator, Parser, check_count};
-use crate::error::{Error, Kind, Result, bail, ensure, error};
+use super::parse::{Arguments, Operator, Parser, check_count, field, list, named, type_name};
+use crate::error::{Result, bail, ensure};
 use crate::query::operand::Operand;
 use crate::values::document::ext_json;
 use serde_json::Value as Json;
@@ -58,92 +58,56 @@ fn if_null<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 }
 
 fn switch<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
-    let branches = call.len() / 2;
-    for branch in 0..branches {
-        if call.argument(2 * branch)?.is_true() {
-            return call.argument(2 * branch + 1);
+    let default = call.len() - 1;
+    for case in (0..default).step_by(2) {
+        if call.argument(case)?.is_true() {
+            return call.argument(case + 1);
         }
     }
-    if call.given(2 * branches) {
-        return call.argument(2 * branches);
-    }
-    bail!(40066, "$switch could not find a matching branch for an input, and no default was specified.")
+    ensure!(
+        call.is_given(default),
+        40066,
+        "$switch could not find a matching branch for an input, and no default was specified."
+    );
+    call.argument(default)
 }
 
-fn parse_condition(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
-    let Json::Object(fields) = argument else {
-        let items: &[Json] = if let Json::Array(items) = argument { items } else { std::slice::from_ref(argument) };
-        check_count("$cond", items.len(), 3, 3)?;
-        return items
-            .iter()
-            .enumerate()
-            .map(|(index, item)| if index == 0 { parser.node(item) } else { parser.lazy_node(item) })
-            .collect();
+fn parse_condition(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+    let [condition, then, other] = if argument.is_object() {
+        let fields = named(operator, argument, |name| ["if", "then", "else"].contains(&name), [17083, 17083])?;
+        let part = |name: &str, code: i32| field(operator, fields, name, code);
+        [part("if", 17080)?, part("then", 17081)?, part("else", 17082)?]
+    } else {
+        check_count(operator, list(argument).len(), 3, 3)?;
+        [0, 1, 2].map(|index| &list(argument)[index])
     };
-    if let Some(unknown) = fields.keys().find(|name| !["if", "then", "else"].contains(&name.as_str())) {
-        bail!(17083, "Unrecognized parameter to $cond: {unknown}");
-    }
-    let part =
-        |name: &str, kind: Kind| fields.get(name).ok_or_else(|| error!(kind, "Missing '{name}' parameter to $cond"));
-    let condition = part("if", Kind::Location(17080))?;
-    let (then, other) = (part("then", Kind::Location(17081)), part("else", Kind::Location(17082))?);
-    Ok(vec![parser.node(condition)?, parser.lazy_node(then?)?, parser.lazy_node(other)?])
+    Ok(vec![parser.node(condition)?, parser.lazy_node(then)?, parser.lazy_node(other)?])
 }
 
-fn parse_if_null(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
-    let items: &[Json] = if let Json::Array(items) = argument { items } else { std::slice::from_ref(argument) };
+fn parse_if_null(parser: &mut Parser<'_>, _: &str, argument: &Json) -> Result<Vec<Node>> {
+    let items = list(argument);
     ensure!(items.len() >= 2, 1257300, "$ifNull needs at least two arguments, had: {}", items.len());
     items.iter().map(|item| parser.lazy_node(item)).collect()
 }
 
 /// Case and result one after the other, then the default.
-fn parse_switch(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
-    let error = |kind: Kind, message: String| Err(Error::new(kind, message));
-    let found = |json: &Json| ext_json::from_json(json).map_or("object", |value| value.type_name());
-    let Json::Object(fields) = argument else {
-        return error(
-            Kind::Location(40060),
-            format!("$switch requires an object as an argument, found: {}", found(argument)),
-        );
-    };
-    if let Some(unknown) = fields.keys().find(|name| !["branches", "default"].contains(&name.as_str())) {
-        return error(Kind::Location(40067), format!("$switch found an unknown argument: {unknown}"));
-    }
+fn parse_switch(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+    let fields = named(operator, argument, |name| ["branches", "default"].contains(&name), [40060, 40067])?;
     let branches = match fields.get("branches") {
         Some(Json::Array(branches)) if !branches.is_empty() => branches,
-        None | Some(Json::Array(_)) => {
-            return error(Kind::Location(40068), "$switch requires at least one branch.".to_owned());
-        }
-        Some(other) => {
-            let message = format!("$switch expected an array for 'branches', found: {}", found(other));
-            return error(Kind::Location(40061), message);
-        }
+        None | Some(Json::Array(_)) => bail!(40068, "$switch requires at least one branch."),
+        Some(other) => bail!(40061, "$switch expected an array for 'branches', found: {}", type_name(other)),
     };
     let mut nodes = Vec::with_capacity(2 * branches.len() + 1);
     for branch in branches {
-        let Json::Object(fields) = branch else {
-            let message = format!("$switch expected each branch to be an object, found: {}", found(branch));
-            return error(Kind::Location(40062), message);
-        };
-        if let Some(unknown) = fields.keys().find(|name| !["case", "then"].contains(&name.as_str())) {
-            return error(Kind::Location(40063), format!("$switch found an unknown argument to a branch: {unknown}"));
-        }
-        let Some(case) = fields.get("case") else {
-            return error(Kind::Location(40064), "$switch requires each branch have a 'case' expression".to_owned());
-        };
-        let Some(then) = fields.get("then") else {
-            return error(Kind::Location(40065), "$switch requires each branch have a 'then' expression.".to_owned());
-        };
-        nodes.push(parser.lazy_node(case)?);
-        nodes.push(parser.lazy_node(then)?);
+        let fields = named("a branch of $switch", branch, |name| ["case", "then"].contains(&name), [40062, 40063])?;
+        nodes.push(parser.lazy_node(field("a branch of $switch", fields, "case", 40064)?)?);
+        nodes.push(parser.lazy_node(field("a branch of $switch", fields, "then", 40065)?)?);
     }
-    nodes.push(match fields.get("default") {
-        Some(json) => parser.lazy_node(json)?,
-        None => Node::Absent,
-    });
+    nodes.push(fields.get("default").map_or(Ok(Node::Absent), |json| parser.lazy_node(json))?);
     Ok(nodes)
 }
 
-fn parse_literal(_: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
+fn parse_literal(_: &mut Parser<'_>, _: &str, argument: &Json) -> Result<Vec<Node>> {
     Ok(vec![Node::Constant(ext_json::from_json(argument)?)])
 }

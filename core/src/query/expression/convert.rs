@@ -2,16 +2,16 @@
 
 use super::date_format::parse_date;
 use super::node::Call;
-use super::parse::{Arguments, Operator, Parameter, Refusal};
-use crate::error::{Error, Kind, Result, bail};
-use crate::query::operand::Operand;
+use super::parse::{Arguments, Operator, Parameter, lazy, optional, required};
+use crate::error::{Error, Kind, Result, bail, error};
+use crate::query::operand::{Operand, truncated};
 use crate::values::document::number::{Decimal, Number};
 use crate::values::document::text;
-use crate::values::document::value::Value;
-use crate::values::document::value::type_of_code;
+use crate::values::document::value::{Value, type_of_code};
 use crate::values::key::hashed_index;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use jiff::tz::TimeZone;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::exactly("$type", 1, |call| Ok(Operand::string(call.argument(0)?.type_name()))),
@@ -20,32 +20,28 @@ pub(super) const OPERATORS: &[Operator] = &[
         Ok(Operand::int(hashed_index::hash(&call.argument(0)?.into_option().unwrap_or(Value::Null))))
     }),
     Operator::exactly("$isNumber", 1, |call| Ok(Operand::bool(call.argument(0)?.number().is_some()))),
-    Operator::new(
-        "$convert",
-        Arguments::Named(
-            &[
-                Parameter::required("input", Kind::FailedToParse),
-                Parameter::required("to", Kind::FailedToParse),
-                Parameter::lazy("onError"),
-                Parameter::lazy("onNull"),
-                Parameter::optional("format"),
-                Parameter::optional("byteOrder"),
-            ],
-            Refusal { object: Kind::FailedToParse, name: Kind::FailedToParse },
-        ),
-        convert,
-    ),
-    Operator::exactly("$toInt", 1, |call| shorthand(call, Target::of("int"))),
-    Operator::exactly("$toLong", 1, |call| shorthand(call, Target::of("long"))),
-    Operator::exactly("$toDouble", 1, |call| shorthand(call, Target::of("double"))),
-    Operator::exactly("$toDecimal", 1, |call| shorthand(call, Target::of("decimal"))),
-    Operator::exactly("$toString", 1, |call| shorthand(call, Target::of("string"))),
-    Operator::exactly("$toBool", 1, |call| shorthand(call, Target::of("bool"))),
-    Operator::exactly("$toDate", 1, |call| shorthand(call, Target::of("date"))),
-    Operator::exactly("$toObjectId", 1, |call| shorthand(call, Target::of("objectId"))),
-    Operator::exactly("$toUUID", 1, |call| {
-        shorthand(call, Target { name: "binData", subtype: 4, format: Some("uuid".to_owned()) })
+    Operator::new("$convert", Arguments::Named(CONVERT_PARAMETERS, [9, 9]), convert),
+    Operator::unary("$toInt", |_, input| converted(&input.into_value(), &Target::of("int"))),
+    Operator::unary("$toLong", |_, input| converted(&input.into_value(), &Target::of("long"))),
+    Operator::unary("$toDouble", |_, input| converted(&input.into_value(), &Target::of("double"))),
+    Operator::unary("$toDecimal", |_, input| converted(&input.into_value(), &Target::of("decimal"))),
+    Operator::unary("$toString", |_, input| converted(&input.into_value(), &Target::of("string"))),
+    Operator::unary("$toBool", |_, input| converted(&input.into_value(), &Target::of("bool"))),
+    Operator::unary("$toDate", |_, input| converted(&input.into_value(), &Target::of("date"))),
+    Operator::unary("$toObjectId", |_, input| converted(&input.into_value(), &Target::of("objectId"))),
+    Operator::unary("$toUUID", |_, input| {
+        converted(&input.into_value(), &Target { name: "binData", subtype: 4, format: Some("uuid".to_owned()) })
     }),
+];
+
+/// The codes are FailedToParse, as MongoDB's.
+const CONVERT_PARAMETERS: &[Parameter] = &[
+    required("input", 9),
+    required("to", 9),
+    lazy("onError"),
+    lazy("onNull"),
+    optional("format"),
+    optional("byteOrder"),
 ];
 
 /// What a value is converted to.
@@ -62,187 +58,126 @@ impl Target {
     }
 }
 
-fn failed<T>(message: impl Into<String>) -> Result<T> {
-    bail!(Kind::ConversionFailure, "{} in $convert with no onError value", message.into())
-}
-
-fn shorthand(call: &Call<'_>, target: Target) -> Result<Operand<'static>> {
-    let input = call.argument(0)?;
-    if input.is_nullish() {
-        return Ok(Operand::NULL);
-    }
-    converted(&input.into_value(), &target).map(Operand::Made)
-}
-
 fn convert<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let input = call.argument(0)?;
     let target = target(call)?;
     if input.is_nullish() {
-        return if call.given(3) { call.argument(3) } else { Ok(Operand::NULL) };
+        return if call.is_given(3) { call.argument(3) } else { Ok(Operand::NULL) };
     }
     let Some(target) = target else { return Ok(Operand::NULL) };
     match converted(&input.into_value(), &target) {
-        Ok(value) => Ok(Operand::Made(value)),
-        Err(_) if call.given(2) => call.argument(2),
-        Err(error) => Err(error),
+        Err(_) if call.is_given(2) => call.argument(2),
+        other => other,
     }
 }
 
 /// The type that `to` names; None if it is null.
 fn target(call: &Call<'_>) -> Result<Option<Target>> {
-    let fail = |message: String| Err(Error::new(Kind::FailedToParse, message));
     let to = call.argument(1)?;
     if to.is_nullish() {
         return Ok(None);
     }
     let (kind, subtype) =
-        if to.is_object() { (to.clone().into_field("type"), to.into_field("subtype")) } else { (to, Operand::Missing) };
-    let subtype = if subtype.is_nullish() {
-        0
-    } else {
-        let code = subtype.number().and_then(|number| number.as_i64()).and_then(|code| u8::try_from(code).ok());
-        match code {
-            Some(code) => code,
-            None => {
-                return fail(format!(
-                    "In $convert, numeric value for 'subtype' does not correspond to a BinData type: {}",
-                    subtype.shown()
-                ));
-            }
+        if to.is_object() { (to.clone().into_field("type"), to.into_field("subtype")) } else { (to, Operand::int(0)) };
+    let unknown = |value: &Operand<'_>| error!(Kind::FailedToParse, "$convert to an unknown type: {}", value.shown());
+    let code = if subtype.is_nullish() { Some(0) } else { subtype.int64() };
+    let subtype = code.and_then(|code| u8::try_from(code).ok()).ok_or_else(|| unknown(&subtype))?;
+    let name = match kind.text() {
+        Some(alias) => {
+            type_of_code(None, Some(alias)).ok_or_else(|| error!(Kind::BadValue, "Unknown type name: {alias}"))
         }
+        None => kind.int64().and_then(|code| type_of_code(Some(code), None)).ok_or_else(|| unknown(&kind)),
     };
-    let known = match (kind.text(), kind.number()) {
-        (Some(alias), _) => match type_of_code(None, Some(alias)) {
-            Some(name) => name,
-            None => bail!(Kind::BadValue, "Unknown type name: {alias}"),
-        },
-        (None, Some(number)) => match number.as_i64().and_then(|code| type_of_code(Some(code), None)) {
-            Some(name) => name,
-            None => {
-                let shown = kind.shown();
-                return fail(format!(
-                    "In $convert, numeric value for 'to' does not correspond to a BSON type: {shown}"
-                ));
-            }
-        },
-        (None, None) => {
-            return fail(format!("$convert's 'to' argument must be a string or number, but is {}", kind.type_name()));
-        }
-    };
-    let format = call.argument(4)?;
-    Ok(Some(Target { name: known, subtype, format: format.text().map(str::to_owned) }))
+    let format = call.argument(4)?.text().map(str::to_owned);
+    Ok(Some(Target { name: name?, subtype, format }))
 }
 
-fn unsupported<T>(value: &Value, target: &Target) -> Result<T> {
-    failed(format!("Unsupported conversion from {} to {}", value.type_name(), target.name))
+fn unsupported(value: &Value, target: &Target) -> Error {
+    error!(Kind::ConversionFailure, "Unsupported conversion from {} to {}", value.type_name(), target.name)
 }
 
-fn converted(value: &Value, target: &Target) -> Result<Value> {
-    match target.name {
-        "int" => integer(value, target, i64::from(i32::MIN), i64::from(i32::MAX)),
-        "long" => integer(value, target, i64::MIN, i64::MAX),
-        "double" => double(value, target),
-        "decimal" => decimal(value, target),
-        "string" => string(value, target),
-        "bool" => Ok(Value::Bool(match value {
+fn unreadable(text: &str, target: &Target) -> Error {
+    error!(Kind::ConversionFailure, "Failed to parse {} '{text}'", target.name)
+}
+
+fn overflow(number: &Number) -> Error {
+    let shown = Operand::number_of(number.clone()).shown();
+    error!(Kind::ConversionFailure, "Conversion would overflow target type: {shown}")
+}
+
+fn converted(value: &Value, target: &Target) -> Result<Operand<'static>> {
+    Ok(Operand::Made(match target.name {
+        "int" => Value::Number(Number::Int(integer(value, target, i64::from(i32::MIN), i64::from(i32::MAX))?)),
+        "long" => Value::Number(Number::Int(integer(value, target, i64::MIN, i64::MAX)?)),
+        "double" => Value::Number(Number::Double(double(value, target)?)),
+        "decimal" => Value::Number(Number::Decimal(decimal(value, target)?)),
+        "string" => Value::String(string(value, target)?),
+        "bool" => Value::Bool(match value {
             Value::Bool(value) => *value,
             Value::Number(number) => number.is_nan() || number.to_f64() != 0.0,
             _ => true,
-        })),
-        "date" => date(value, target),
+        }),
+        "date" => Value::Date(date(value, target)?),
         "objectId" => match value {
-            Value::ObjectId(id) => Ok(Value::ObjectId(*id)),
-            Value::String(hex) => match text::parse_object_id(hex) {
-                Some(id) => Ok(Value::ObjectId(id)),
-                None => failed(format!("Failed to parse objectId '{hex}'")),
-            },
-            _ => unsupported(value, target),
+            Value::ObjectId(id) => Value::ObjectId(*id),
+            Value::String(hex) => Value::ObjectId(text::parse_object_id(hex).ok_or_else(|| unreadable(hex, target))?),
+            _ => return Err(unsupported(value, target)),
         },
-        "binData" => binary(value, target),
-        name if name == value.type_name() && matches!(value, Value::Object(_) | Value::Array(_)) => Ok(value.clone()),
-        _ => unsupported(value, target),
-    }
+        "binData" => binary(value, target)?,
+        name if name == value.type_name() && matches!(value, Value::Object(_) | Value::Array(_)) => value.clone(),
+        _ => return Err(unsupported(value, target)),
+    }))
 }
 
-fn integer(value: &Value, target: &Target, least: i64, greatest: i64) -> Result<Value> {
-    let fits = |integer: i64| (least..=greatest).contains(&integer);
-    let whole = match value {
-        Value::Bool(value) => i64::from(*value),
-        Value::Number(Number::Int(value)) if fits(*value) => *value,
+fn integer(value: &Value, target: &Target, least: i64, greatest: i64) -> Result<i64> {
+    let fits = |integer: &i64| (least..=greatest).contains(integer);
+    match value {
+        Value::Bool(value) => Ok(i64::from(*value)),
         Value::Number(number) => {
             if number.is_nan() {
-                return failed("Attempt to convert NaN value to integer type");
+                bail!(Kind::ConversionFailure, "Attempt to convert NaN value to integer type");
             }
             if number.to_f64().is_infinite() && !matches!(number, Number::Decimal(Decimal::Finite(_))) {
-                return failed("Attempt to convert infinity value to integer type");
+                bail!(Kind::ConversionFailure, "Attempt to convert infinity value to integer type");
             }
-            match truncated(number).filter(|integer| fits(*integer)) {
-                Some(integer) => integer,
-                None => {
-                    let shown = Operand::number_of(number.clone()).shown();
-                    return failed(format!("Conversion would overflow target type: {shown}"));
-                }
-            }
+            truncated(number).filter(fits).ok_or_else(|| overflow(number))
         }
-        Value::String(text) => match text.parse::<i64>() {
-            Ok(integer) if fits(integer) => integer,
-            _ => return failed(format!("Failed to parse number '{text}'")),
-        },
-        Value::Date(millis) if target.name == "long" => *millis,
-        _ => return unsupported(value, target),
-    };
-    Ok(Value::Number(Number::Int(whole)))
-}
-
-/// The integer towards zero.
-fn truncated(number: &Number) -> Option<i64> {
-    match number {
-        Number::Int(value) => Some(*value),
-        Number::Double(value) => Number::Double(value.trunc()).as_i64(),
-        Number::Decimal(Decimal::Finite(value)) => {
-            Number::Decimal(Decimal::Finite(Box::new(value.with_scale_round(0, bigdecimal::RoundingMode::Down))))
-                .as_i64()
-        }
-        Number::Decimal(_) => None,
+        Value::String(text) => text.parse::<i64>().ok().filter(fits).ok_or_else(|| unreadable(text, target)),
+        Value::Date(millis) if target.name == "long" => Ok(*millis),
+        _ => Err(unsupported(value, target)),
     }
 }
 
-fn double(value: &Value, target: &Target) -> Result<Value> {
-    let double = match value {
-        Value::Bool(value) => f64::from(u8::from(*value)),
+fn double(value: &Value, target: &Target) -> Result<f64> {
+    match value {
+        Value::Bool(value) => Ok(f64::from(u8::from(*value))),
         Value::Number(number) => {
             let double = number.to_f64();
-            if double.is_infinite() && matches!(number, Number::Decimal(Decimal::Finite(_))) {
-                let shown = Operand::number_of(number.clone()).shown();
-                return failed(format!("Conversion would overflow target type: {shown}"));
-            }
-            double
+            let is_lost = double.is_infinite() && matches!(number, Number::Decimal(Decimal::Finite(_)));
+            if is_lost { Err(overflow(number)) } else { Ok(double) }
         }
         Value::String(text) => {
             let plain = !text.is_empty() && !text.starts_with(char::is_whitespace) && !text.contains(['x', 'X']);
             match text.parse::<f64>() {
-                Ok(double) if plain && (double.is_finite() || !text.contains(|c: char| c.is_ascii_digit())) => double,
-                _ => return failed(format!("Failed to parse number '{text}'")),
+                Ok(double) if plain && (double.is_finite() || !text.contains(|c: char| c.is_ascii_digit())) => {
+                    Ok(double)
+                }
+                _ => Err(unreadable(text, target)),
             }
         }
-        Value::Date(millis) => *millis as f64,
-        _ => return unsupported(value, target),
-    };
-    Ok(Value::Number(Number::Double(double)))
+        Value::Date(millis) => Ok(*millis as f64),
+        _ => Err(unsupported(value, target)),
+    }
 }
 
-fn decimal(value: &Value, target: &Target) -> Result<Value> {
-    let decimal = match value {
-        Value::Bool(value) => Number::Int(i64::from(*value)).to_decimal(),
-        Value::Number(number) => number.to_decimal(),
-        Value::String(text) => match Decimal::parse(text) {
-            Ok(decimal) => decimal,
-            Err(_) => return failed(format!("Failed to parse number '{text}'")),
-        },
-        Value::Date(millis) => Number::Int(*millis).to_decimal(),
-        _ => return unsupported(value, target),
-    };
-    Ok(Value::Number(Number::Decimal(decimal)))
+fn decimal(value: &Value, target: &Target) -> Result<Decimal> {
+    match value {
+        Value::Bool(value) => Ok(Number::Int(i64::from(*value)).to_decimal()),
+        Value::Number(number) => Ok(number.to_decimal()),
+        Value::String(text) => Decimal::parse(text).map_err(|_| unreadable(text, target)),
+        Value::Date(millis) => Ok(Number::Int(*millis).to_decimal()),
+        _ => Err(unsupported(value, target)),
+    }
 }
 
 /// The text of a number or a date.
@@ -277,8 +212,8 @@ fn uuid_text(bytes: &[u8]) -> Option<String> {
     (hex.len() == 32).then(|| format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
 }
 
-fn string(value: &Value, target: &Target) -> Result<Value> {
-    Ok(Value::String(match value {
+fn string(value: &Value, target: &Target) -> Result<String> {
+    Ok(match value {
         Value::String(text) | Value::Symbol(text) => text.clone(),
         Value::Bool(value) => value.to_string(),
         Value::Number(_) | Value::Date(_) => text_of(value),
@@ -289,42 +224,34 @@ fn string(value: &Value, target: &Target) -> Result<Value> {
                 Some("base64url") => Some(URL_SAFE_NO_PAD.encode(bytes)),
                 Some("hex") => Some(text::hex(bytes).to_uppercase()),
                 Some("utf8") => String::from_utf8(bytes.clone()).ok(),
-                Some("uuid") if *subtype == 4 => uuid_text(bytes),
-                Some("auto") if *subtype == 4 => uuid_text(bytes),
+                Some("uuid" | "auto") if *subtype == 4 => uuid_text(bytes),
                 Some("auto") => Some(STANDARD.encode(bytes)),
-                None => return unsupported(value, target),
+                None => return Err(unsupported(value, target)),
                 Some(_) => None,
             };
-            match written {
-                Some(text) => text,
-                None => return failed("The input binary does not fit the format"),
-            }
+            written.ok_or_else(|| error!(Kind::ConversionFailure, "The input binary does not fit the format"))?
         }
-        _ => return unsupported(value, target),
-    }))
+        _ => return Err(unsupported(value, target)),
+    })
 }
 
 fn binary(value: &Value, target: &Target) -> Result<Value> {
     match value {
-        Value::Binary(subtype, bytes) if *subtype == target.subtype => Ok(Value::Binary(*subtype, bytes.clone())),
+        Value::Binary(subtype, _) if *subtype == target.subtype => Ok(value.clone()),
         Value::String(text) => {
             let uuid = target.subtype == 4;
             let bytes = match target.format.as_deref() {
-                Some("base64") if !uuid => STANDARD.decode(text).ok(),
+                Some("base64" | "auto") if !uuid => STANDARD.decode(text).ok(),
                 Some("base64url") if !uuid => URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok(),
                 Some("hex") if !uuid => hex_bytes(text),
                 Some("utf8") if !uuid => Some(text.as_bytes().to_vec()),
-                Some("auto") if !uuid => STANDARD.decode(text).ok(),
                 Some("uuid" | "auto") if uuid => text::parse_uuid(text).map(|bytes| bytes.to_vec()),
-                None => return unsupported(value, target),
+                None => return Err(unsupported(value, target)),
                 Some(_) => None,
             };
-            match bytes {
-                Some(bytes) => Ok(Value::Binary(target.subtype, bytes)),
-                None => failed(format!("Failed to parse BinData '{text}'")),
-            }
+            bytes.map(|bytes| Value::Binary(target.subtype, bytes)).ok_or_else(|| unreadable(text, target))
         }
-        _ => unsupported(value, target),
+        _ => Err(unsupported(value, target)),
     }
 }
 
@@ -334,20 +261,10 @@ fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-fn date(value: &Value, target: &Target) -> Result<Value> {
-    let millis = match value {
-        Value::Date(millis) => *millis,
-        Value::Number(number) => match truncated(number) {
-            Some(millis) => millis,
-            None => {
-                let shown = Operand::number_of(number.clone()).shown();
-                return failed(format!("Conversion would overflow target type: {shown}"));
-            }
-        },
-        Value::ObjectId(id) => i64::from(u32::from_be_bytes([id[0], id[1], id[2], id[3]])) * 1000,
-        Value::Timestamp(t, _) => i64::from(*t) * 1000,
-        Value::String(text) => parse_date(text, &super::date::utc(), false)?,
-        _ => return unsupported(value, target),
-    };
-    Ok(Value::Date(millis))
+fn date(value: &Value, target: &Target) -> Result<i64> {
+    match value {
+        Value::Number(number) => truncated(number).ok_or_else(|| overflow(number)),
+        Value::String(text) => parse_date(text, &TimeZone::UTC, false),
+        value => super::date::millis_of(&Operand::Given(value)).ok_or_else(|| unsupported(value, target)),
+    }
 }

@@ -1,8 +1,8 @@
 //! Dates: their parts, in the calendar and by ISO weeks.
 
 use super::node::{Call, Node};
-use super::parse::{Arguments, Operator, Parameter, Parser, Refusal};
-use crate::error::{Kind, Result, bail, error};
+use super::parse::{Arguments, Operator, Parser, field, named, optional, required};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::operand::Operand;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
@@ -13,9 +13,7 @@ use serde_json::Value as Json;
 
 macro_rules! part {
     ($name:literal, $part:expr) => {
-        Operator::new($name, Arguments::Special(|parser, json| parse_part(parser, json, $name)), |call| {
-            part(call, $part)
-        })
+        Operator::new($name, Arguments::Special(parse_part), |call| part(call, $part))
     };
 }
 
@@ -35,49 +33,37 @@ pub(super) const OPERATORS: &[Operator] = &[
     part!("$millisecond", |local| i64::from(local.millisecond())),
     Operator::new(
         "$dateToParts",
-        Arguments::Named(
-            &[
-                Parameter::required("date", Kind::Location(40522)),
-                Parameter::optional("timezone"),
-                Parameter::optional("iso8601"),
-            ],
-            Refusal { object: Kind::Location(40524), name: Kind::Location(40520) },
-        ),
+        Arguments::Named(&[required("date", 40522), optional("timezone"), optional("iso8601")], [40524, 40520]),
         to_parts,
     ),
     Operator::new(
         "$dateFromParts",
         Arguments::Named(
             &[
-                Parameter::optional("year"),
-                Parameter::optional("month"),
-                Parameter::optional("day"),
-                Parameter::optional("hour"),
-                Parameter::optional("minute"),
-                Parameter::optional("second"),
-                Parameter::optional("millisecond"),
-                Parameter::optional("timezone"),
-                Parameter::optional("isoWeekYear"),
-                Parameter::optional("isoWeek"),
-                Parameter::optional("isoDayOfWeek"),
+                optional("year"),
+                optional("month"),
+                optional("day"),
+                optional("hour"),
+                optional("minute"),
+                optional("second"),
+                optional("millisecond"),
+                optional("timezone"),
+                optional("isoWeekYear"),
+                optional("isoWeek"),
+                optional("isoDayOfWeek"),
             ],
-            Refusal { object: Kind::Location(40519), name: Kind::Location(40518) },
+            [40519, 40518],
         ),
         from_parts,
     ),
-    Operator::exactly("$tsSecond", 1, |call| timestamp(call, Kind::Location(5687301), |t, _| t)),
-    Operator::exactly("$tsIncrement", 1, |call| timestamp(call, Kind::Location(5687302), |_, i| i)),
+    Operator::unary("$tsSecond", |call, value| Ok(Operand::int(timestamp(call, value, 5687301)?.0.into()))),
+    Operator::unary("$tsIncrement", |call, value| Ok(Operand::int(timestamp(call, value, 5687302)?.1.into()))),
 ];
-
-/// Coordinated universal time.
-pub(super) fn utc() -> TimeZone {
-    TimeZone::UTC
-}
 
 /// The time zone of a name such as `Europe/Berlin`, or of an offset such as `+02:00`, `+0200`, `+02`.
 pub(super) fn zone_of(name: &str) -> Result<TimeZone> {
     if ["UTC", "GMT", "Z"].contains(&name) {
-        return Ok(utc());
+        return Ok(TimeZone::UTC);
     }
     let unknown = || error!(40485, "unrecognized time zone identifier: \"{name}\"");
     if let Some(rest) = name.strip_prefix(['+', '-']) {
@@ -98,24 +84,15 @@ pub(super) fn zone_of(name: &str) -> Result<TimeZone> {
 }
 
 /// The time zone that an argument names; UTC if it is not given, None if it is null.
-pub(super) fn zone(call: &Call<'_>, index: usize, kind: Kind) -> Result<Option<TimeZone>> {
-    if !call.given(index) {
-        return Ok(Some(utc()));
+pub(super) fn zone(call: &Call<'_>, index: usize, code: i32) -> Result<Option<TimeZone>> {
+    if !call.is_given(index) {
+        return Ok(Some(TimeZone::UTC));
     }
-    let operand = call.argument(index)?;
-    if operand.is_nullish() {
+    let name = call.argument(index)?;
+    if name.is_nullish() {
         return Ok(None);
     }
-    match operand.text() {
-        Some(name) => zone_of(name).map(Some),
-        None => bail!(
-            kind,
-            "{} requires a string for the timezone argument, but was given a {} ({})",
-            call.name,
-            operand.type_name(),
-            operand.shown()
-        ),
-    }
+    zone_of(call.text(&name, "'timezone'", code)?).map(Some)
 }
 
 /// The milliseconds since 1970 of a date, a timestamp or an ObjectId.
@@ -131,13 +108,16 @@ pub(super) fn millis_of(operand: &Operand<'_>) -> Option<i64> {
 }
 
 pub(super) fn coerced(operand: &Operand<'_>) -> Result<i64> {
-    millis_of(operand).map_or_else(|| bail!(16006, "can't convert from BSON type {} to Date", operand.type_name()), Ok)
+    millis_of(operand).ok_or_else(|| error!(16006, "can't convert from BSON type {} to Date", operand.type_name()))
 }
 
 /// The instant; only years from -9999 to 9999 have calendar dates here.
 pub(super) fn instant(millis: i64) -> Result<Timestamp> {
-    Timestamp::from_millisecond(millis)
-        .map_err(|_| error!(Kind::Overflow, "value {millis} (milliseconds) is out of range for calendar dates"))
+    Timestamp::from_millisecond(millis).map_err(|_| out_of_range())
+}
+
+pub(super) fn out_of_range() -> Error {
+    error!(Kind::Overflow, "the date is out of range")
 }
 
 /// Date and time on the clocks of a zone.
@@ -147,10 +127,7 @@ pub(super) fn local(millis: i64, zone: &TimeZone) -> Result<DateTime> {
 
 /// The instant when clocks of a zone show this; in a gap they show what follows it.
 pub(super) fn millis_at(local: DateTime, zone: &TimeZone) -> Result<i64> {
-    match zone.to_timestamp(local) {
-        Ok(timestamp) => Ok(timestamp.as_millisecond()),
-        Err(_) => bail!(Kind::Overflow, "the date is out of range"),
-    }
+    zone.to_timestamp(local).map(|timestamp| timestamp.as_millisecond()).map_err(|_| out_of_range())
 }
 
 /// How far a zone's clocks are ahead at an instant, in milliseconds.
@@ -165,65 +142,45 @@ pub(super) fn week(local: DateTime) -> i64 {
 }
 
 /// The date, then the time zone.
-fn parse_part(parser: &mut Parser<'_>, argument: &Json, name: &str) -> Result<Vec<Node>> {
-    match argument {
+fn parse_part(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+    let (date, zone) = match argument {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
-            if let Some(unknown) = fields.keys().find(|name| !["date", "timezone"].contains(&name.as_str())) {
-                bail!(40535, "unrecognized option to {name}: \"{unknown}\"");
-            }
-            let Some(date) = fields.get("date") else {
-                bail!(40539, "missing 'date' argument to {name}, provided: {argument}")
-            };
-            let date = parser.node(date)?;
-            let zone = fields.get("timezone").map_or(Ok(Node::Absent), |json| parser.node(json))?;
-            Ok(vec![date, zone])
+            named(operator, argument, |name| ["date", "timezone"].contains(&name), [40535, 40535])?;
+            (field(operator, fields, "date", 40539)?, fields.get("timezone"))
         }
-        Json::Array(items) => match items.as_slice() {
-            [date] => Ok(vec![parser.node(date)?, Node::Absent]),
-            items => {
-                bail!(40536, "{name} accepts exactly one argument if given an array, but was given {}", items.len())
-            }
-        },
-        date => Ok(vec![parser.node(date)?, Node::Absent]),
-    }
+        Json::Array(items) => {
+            ensure!(items.len() == 1, 40536, "{operator} takes one argument if given an array, not {}", items.len());
+            (&items[0], None)
+        }
+        date => (date, None),
+    };
+    Ok(vec![parser.node(date)?, zone.map_or(Ok(Node::Absent), |zone| parser.node(zone))?])
 }
 
 fn part(call: &Call<'_>, part: fn(DateTime) -> i64) -> Result<Operand<'static>> {
     let date = call.argument(0)?;
-    let Some(zone) = zone(call, 1, Kind::Location(40533))? else { return Ok(Operand::NULL) };
-    if date.is_nullish() {
-        return Ok(Operand::NULL);
-    }
+    let Some(zone) = zone(call, 1, 40533)?.filter(|_| !date.is_nullish()) else { return Ok(Operand::NULL) };
     Ok(Operand::int(part(local(coerced(&date)?, &zone)?)))
 }
 
-fn timestamp(call: &Call<'_>, kind: Kind, part: fn(u32, u32) -> u32) -> Result<Operand<'static>> {
-    let operand = call.argument(0)?;
-    if operand.is_nullish() {
-        return Ok(Operand::NULL);
-    }
-    match operand.into_value() {
-        Value::Timestamp(t, i) => Ok(Operand::int(i64::from(part(t, i)))),
-        other => bail!(kind, "Argument to {} must be a timestamp, but is {}", call.name, other.type_name()),
+fn timestamp(call: &Call<'_>, value: Operand<'_>, code: i32) -> Result<(u32, u32)> {
+    match value.clone().into_value() {
+        Value::Timestamp(seconds, increment) => Ok((seconds, increment)),
+        _ => Err(call.wrong_type(&value, "its argument", "a timestamp", code)),
     }
 }
 
 fn to_parts(call: &Call<'_>) -> Result<Operand<'static>> {
-    let date = call.argument(0)?;
-    let iso = call.argument(2)?;
-    if call.given(2) && iso.is_nullish() {
+    let (date, iso) = (call.argument(0)?, call.argument(2)?);
+    if call.is_given(2) && iso.is_nullish() {
         return Ok(Operand::NULL);
     }
-    let Some(iso) = (if call.given(2) { iso.as_bool() } else { Some(false) }) else {
-        bail!(40521, "iso8601 must evaluate to a bool, found {}", iso.type_name())
-    };
-    let Some(zone) = zone(call, 1, Kind::Location(40517))? else { return Ok(Operand::NULL) };
-    if date.is_nullish() {
-        return Ok(Operand::NULL);
-    }
+    let is_iso = if call.is_given(2) { iso.as_bool() } else { Some(false) };
+    let is_iso = is_iso.ok_or_else(|| call.wrong_type(&iso, "'iso8601'", "a bool", 40521))?;
+    let Some(zone) = zone(call, 1, 40517)?.filter(|_| !date.is_nullish()) else { return Ok(Operand::NULL) };
     let local = local(coerced(&date)?, &zone)?;
     let week = local.date().iso_week_date();
-    let day = if iso {
+    let day = if is_iso {
         [
             ("isoWeekYear", i64::from(week.year())),
             ("isoWeek", i64::from(week.week())),
@@ -243,87 +200,69 @@ fn to_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(Operand::Made(Value::Object(fields.collect())))
 }
 
-/// A number among the parts of a date; None if it is null.
-fn number(call: &Call<'_>, index: usize, name: &str, default: i64) -> Result<Option<i64>> {
-    if !call.given(index) {
-        return Ok(Some(default));
-    }
-    let operand = call.argument(index)?;
-    if operand.is_nullish() {
-        return Ok(None);
-    }
-    match operand.number().and_then(|number| number.as_i64()) {
-        Some(value) => Ok(Some(value)),
-        None => bail!(
-            40515,
-            "'{name}' must evaluate to an integer, found {} with value {}",
-            operand.type_name(),
-            operand.shown()
-        ),
-    }
-}
+/// The parts of a date, the time zone apart: name, default, and true if it must fit into 16 bits.
+const PARTS: [(&str, i64, bool); 11] = [
+    ("year", 1970, false),
+    ("month", 1, true),
+    ("day", 1, true),
+    ("hour", 0, true),
+    ("minute", 0, true),
+    ("second", 0, false),
+    ("millisecond", 0, false),
+    ("timezone", 0, false),
+    ("isoWeekYear", 1970, false),
+    ("isoWeek", 1, true),
+    ("isoDayOfWeek", 1, true),
+];
 
-/// As [`number`], within 16 bits.
-fn small(call: &Call<'_>, index: usize, name: &str, default: i64) -> Result<Option<i64>> {
-    let value = number(call, index, name, default)?;
-    match value {
-        Some(value) if i16::try_from(value).is_err() => bail!(
-            31034,
-            "'{name}' must evaluate to a value in the range [-32768, 32767]; value {value} is not in range"
-        ),
-        value => Ok(value),
+/// The parts of a date in these arguments; None if one is null.
+fn parts<const N: usize>(call: &Call<'_>, indexes: [usize; N]) -> Result<Option<[i64; N]>> {
+    let mut parts = [0; N];
+    for (part, index) in parts.iter_mut().zip(indexes) {
+        let (name, default, is_small) = PARTS[index];
+        *part = default;
+        if call.is_given(index) {
+            let value = call.argument(index)?;
+            if value.is_nullish() {
+                return Ok(None);
+            }
+            *part = value.int64().ok_or_else(|| call.wrong_type(&value, name, "an integer", 40515))?;
+        }
+        if is_small && i16::try_from(*part).is_err() {
+            bail!(31034, "'{name}' must evaluate to a value in the range [-32768, 32767]: {part}");
+        }
     }
+    Ok(Some(parts))
 }
 
 fn from_parts(call: &Call<'_>) -> Result<Operand<'static>> {
-    let (natural, iso) = ((0..3).any(|index| call.given(index)), (8..11).any(|index| call.given(index)));
+    let (natural, iso) = ((0..3).any(|index| call.is_given(index)), (8..11).any(|index| call.is_given(index)));
     if natural && iso {
-        bail!(
-            if call.given(0) { Kind::Location(40489) } else { Kind::Location(40525) },
-            "$dateFromParts does not allow mixing natural dates with ISO dates"
-        );
+        let code = if call.is_given(0) { 40489 } else { 40525 };
+        bail!(code, "$dateFromParts does not allow mixing natural dates with ISO dates");
     }
-    if !call.given(if iso { 8 } else { 0 }) {
+    if !call.is_given(if iso { 8 } else { 0 }) {
         bail!(40516, "$dateFromParts requires either 'year' or 'isoWeekYear' to be present");
     }
-    let Some(hour) = small(call, 3, "hour", 0)? else { return Ok(Operand::NULL) };
-    let Some(minute) = small(call, 4, "minute", 0)? else { return Ok(Operand::NULL) };
-    let Some(second) = number(call, 5, "second", 0)? else { return Ok(Operand::NULL) };
-    let Some(millisecond) = number(call, 6, "millisecond", 0)? else { return Ok(Operand::NULL) };
-    let zone = match call.given(7) {
-        true if !call.argument(7)?.is_nullish() && call.argument(7)?.text().is_none() => {
-            let found = call.argument(7)?;
-            bail!(40517, "timezone must evaluate to a string, found {}", found.type_name());
-        }
-        _ => zone(call, 7, Kind::Location(40517))?,
+    let Some([hour, minute, second, millisecond]) = parts(call, [3, 4, 5, 6])? else { return Ok(Operand::NULL) };
+    let Some(zone) = zone(call, 7, 40517)? else { return Ok(Operand::NULL) };
+    let Some([year, week_or_month, day]) = parts(call, if iso { [8, 9, 10] } else { [0, 1, 2] })? else {
+        return Ok(Operand::NULL);
     };
-    let Some(zone) = zone else { return Ok(Operand::NULL) };
-    let year_of = |value: i64, name: &str, kind: Kind| match i16::try_from(value) {
-        Ok(year) if (1..=9999).contains(&year) => Ok(year),
-        _ => bail!(kind, "'{name}' must evaluate to an integer in the range 1 to 9999, found {value}"),
-    };
-    let overflow = |_| error!(Kind::Overflow, "the date is out of range");
+    let code = if iso { 31095 } else { 40523 };
+    let year = i16::try_from(year).ok().filter(|year| (1..=9999).contains(year));
+    let year = year.ok_or_else(|| error!(code, "the year of $dateFromParts must be an integer from 1 to 9999"))?;
+    let overflow = |_| out_of_range();
     let day = if iso {
-        let Some(year) = number(call, 8, "isoWeekYear", 1970)? else { return Ok(Operand::NULL) };
-        let Some(week) = small(call, 9, "isoWeek", 1)? else { return Ok(Operand::NULL) };
-        let Some(day) = small(call, 10, "isoDayOfWeek", 1)? else { return Ok(Operand::NULL) };
-        let year = year_of(year, "isoWeekYear", Kind::Location(31095))?;
         let first = ISOWeekDate::new(year, 1, Weekday::Monday).map_err(overflow)?.date();
-        first.checked_add(Span::new().days((week - 1) * 7 + day - 1)).map_err(overflow)?
+        first.checked_add(Span::new().days((week_or_month - 1) * 7 + day - 1)).map_err(overflow)?
     } else {
-        let Some(year) = number(call, 0, "year", 1970)? else { return Ok(Operand::NULL) };
-        let Some(month) = small(call, 1, "month", 1)? else { return Ok(Operand::NULL) };
-        let Some(day) = small(call, 2, "day", 1)? else { return Ok(Operand::NULL) };
-        let year = year_of(year, "year", Kind::Location(40523))?;
-        let first = Date::new(year, 1, 1).map_err(overflow)?;
-        first
-            .checked_add(Span::new().months(month - 1))
-            .and_then(|first| first.checked_add(Span::new().days(day - 1)))
-            .map_err(overflow)?
+        let month = Date::new(year, 1, 1).and_then(|first| first.checked_add(Span::new().months(week_or_month - 1)));
+        month.and_then(|first| first.checked_add(Span::new().days(day - 1))).map_err(overflow)?
     };
     // What is too much for hours, minutes and seconds goes on to the next day.
     let time = i128::from((hour * 60 + minute) * 60_000) + i128::from(second) * 1000 + i128::from(millisecond);
-    let start = i128::from(millis_at(day.at(0, 0, 0, 0), &utc())?);
-    let shown = i64::try_from(start + time).map_err(|_| error!(Kind::Overflow, "the date is out of range"))?;
-    Ok(Operand::date_of(millis_at(local(shown, &utc())?, &zone)?))
+    let start = i128::from(millis_at(day.at(0, 0, 0, 0), &TimeZone::UTC)?);
+    let shown = i64::try_from(start + time).map_err(|_| out_of_range())?;
+    Ok(Operand::date_of(millis_at(local(shown, &TimeZone::UTC)?, &zone)?))
 }

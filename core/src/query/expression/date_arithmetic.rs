@@ -4,7 +4,7 @@
 
 use super::date::{self, local, millis_at, millis_of, offset_millis};
 use super::node::Call;
-use super::parse::{Arguments, Operator, Parameter, Refusal};
+use super::parse::{Arguments, Operator, optional, required};
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::operand::Operand;
 use jiff::civil::{Date, DateTime, Weekday};
@@ -18,13 +18,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         "$dateDiff",
         Arguments::Named(
             &[
-                Parameter::required("startDate", Kind::Location(5166303)),
-                Parameter::required("endDate", Kind::Location(5166304)),
-                Parameter::required("unit", Kind::Location(5166305)),
-                Parameter::optional("timezone"),
-                Parameter::optional("startOfWeek"),
+                required("startDate", 5166303),
+                required("endDate", 5166304),
+                required("unit", 5166305),
+                optional("timezone"),
+                optional("startOfWeek"),
             ],
-            Refusal { object: Kind::Location(5166301), name: Kind::Location(5166302) },
+            [5166301, 5166302],
         ),
         difference,
     ),
@@ -32,26 +32,21 @@ pub(super) const OPERATORS: &[Operator] = &[
         "$dateTrunc",
         Arguments::Named(
             &[
-                Parameter::required("date", Kind::Location(5439009)),
-                Parameter::required("unit", Kind::Location(5439010)),
-                Parameter::optional("binSize"),
-                Parameter::optional("timezone"),
-                Parameter::optional("startOfWeek"),
+                required("date", 5439009),
+                required("unit", 5439010),
+                optional("binSize"),
+                optional("timezone"),
+                optional("startOfWeek"),
             ],
-            Refusal { object: Kind::Location(5439007), name: Kind::Location(5439008) },
+            [5439007, 5439008],
         ),
         truncate,
     ),
 ];
 
 const SHIFT_ARGUMENTS: Arguments = Arguments::Named(
-    &[
-        Parameter::required("startDate", Kind::Location(5166402)),
-        Parameter::required("unit", Kind::Location(5166402)),
-        Parameter::required("amount", Kind::Location(5166402)),
-        Parameter::optional("timezone"),
-    ],
-    Refusal { object: Kind::Location(5166400), name: Kind::Location(5166401) },
+    &[required("startDate", 5166402), required("unit", 5166402), required("amount", 5166402), optional("timezone")],
+    [5166400, 5166401],
 );
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,33 +86,27 @@ impl Unit {
     }
 }
 
-/// A unit's name; None if it is null.
-fn unit(call: &Call<'_>, index: usize, kind: Kind) -> Result<Option<Unit>> {
-    let operand = call.argument(index)?;
-    if operand.is_nullish() {
+/// The unit that an argument names; None if it is null.
+fn unit(call: &Call<'_>, index: usize, code: i32) -> Result<Option<Unit>> {
+    let name = call.argument(index)?;
+    if name.is_nullish() {
         return Ok(None);
     }
-    let Some(name) = operand.text() else {
-        bail!(kind, "{} requires 'unit' to be a string, but got {}", call.name, operand.type_name())
-    };
-    match UNITS.iter().find(|(known, _)| *known == name) {
-        Some((_, unit)) => Ok(Some(*unit)),
-        None => bail!(Kind::FailedToParse, "{}: unknown time unit value: {name}", call.name),
-    }
+    let name = call.text(&name, "'unit'", code)?;
+    let unit = UNITS.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit);
+    unit.map(Some).ok_or_else(|| error!(Kind::FailedToParse, "{}: unknown time unit value: {name}", call.name))
 }
 
-/// The day that weeks begin with; None if it is null.
-fn start_of_week(call: &Call<'_>, index: usize) -> Result<Option<Weekday>> {
-    if !call.given(index) {
+/// The day that weeks begin with, which counts for weeks alone; None if it is null.
+fn start_of_week(call: &Call<'_>, index: usize, unit: Unit) -> Result<Option<Weekday>> {
+    if unit != Unit::Week || !call.is_given(index) {
         return Ok(Some(Weekday::Sunday));
     }
-    let operand = call.argument(index)?;
-    if operand.is_nullish() {
+    let name = call.argument(index)?;
+    if name.is_nullish() {
         return Ok(None);
     }
-    let Some(name) = operand.text() else {
-        bail!(5439015, "{} requires 'startOfWeek' to be a string, but got {}", call.name, operand.type_name())
-    };
+    let name = call.text(&name, "'startOfWeek'", 5439015)?;
     Ok(Some(match name.to_ascii_lowercase().as_str() {
         "mon" | "monday" => Weekday::Monday,
         "tue" | "tuesday" => Weekday::Tuesday,
@@ -133,20 +122,18 @@ fn start_of_week(call: &Call<'_>, index: usize) -> Result<Option<Weekday>> {
 fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
     let (start, amount) = (call.argument(0)?, call.argument(2)?);
     let unit_name = call.argument(1)?.shown();
-    let Some(unit) = unit(call, 1, Kind::Location(5166404)).map_err(|error| {
+    let Some(unit) = unit(call, 1, 5166404).map_err(|error| {
         if start.is_nullish() || millis_of(&start).is_some() { error } else { no_date(call, &start) }
     })?
     else {
         return Ok(Operand::NULL);
     };
-    let Some(zone) = date::zone(call, 3, Kind::Location(40517))? else { return Ok(Operand::NULL) };
+    let Some(zone) = date::zone(call, 3, 40517)? else { return Ok(Operand::NULL) };
     if start.is_nullish() || amount.is_nullish() {
         return Ok(Operand::NULL);
     }
     let Some(millis) = millis_of(&start) else { return Err(no_date(call, &start)) };
-    let Some(count) = amount.number().and_then(|number| number.as_i64()) else {
-        bail!(5166405, "{} expects integer amount of time units", call.name)
-    };
+    let count = amount.int64().ok_or_else(|| call.wrong_type(&amount, "'amount'", "an integer", 5166405))?;
     let invalid = || error!(6045000, "invalid {} 'amount' parameter value: {count} {unit_name}", call.name);
     let amount = count.checked_mul(sign).ok_or_else(invalid)?;
     let span = |amount: i64| match unit {
@@ -173,7 +160,7 @@ fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
 }
 
 fn no_date(call: &Call<'_>, found: &Operand<'_>) -> Error {
-    error!(5166403, "{} requires startDate to be convertible to a date, found {}", call.name, found.type_name())
+    call.wrong_type(found, "'startDate'", "a date", 5166403)
 }
 
 /// Whole days since 1970.
@@ -195,20 +182,16 @@ fn month_number(local: DateTime) -> i64 {
 
 fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
     let (start, end) = (call.argument(0)?, call.argument(1)?);
-    let Some(unit) = unit(call, 2, Kind::Location(5439013))? else { return Ok(Operand::NULL) };
-    let Some(zone) = date::zone(call, 3, Kind::Location(40517))? else { return Ok(Operand::NULL) };
-    let first_day = if unit == Unit::Week { start_of_week(call, 4)? } else { Some(Weekday::Sunday) };
-    let Some(first_day) = first_day else { return Ok(Operand::NULL) };
+    let Some(unit) = unit(call, 2, 5439013)? else { return Ok(Operand::NULL) };
+    let Some(zone) = date::zone(call, 3, 40517)? else { return Ok(Operand::NULL) };
+    let Some(first_day) = start_of_week(call, 4, unit)? else { return Ok(Operand::NULL) };
     if start.is_nullish() || end.is_nullish() {
         return Ok(Operand::NULL);
     }
     let millis = |operand: &Operand<'_>, name: &str| {
-        millis_of(operand).ok_or_else(|| {
-            let found = operand.type_name();
-            error!(5166307, "$dateDiff requires '{name}' to be a date, but got {found}")
-        })
+        millis_of(operand).ok_or_else(|| call.wrong_type(operand, name, "a date", 5166307))
     };
-    let (start, end) = (millis(&start, "startDate")?, millis(&end, "endDate")?);
+    let (start, end) = (millis(&start, "'startDate'")?, millis(&end, "'endDate'")?);
     let passed = |unit: Unit| -> Result<i64> {
         // Hours are counted where the clocks' hours begin.
         let offset = if unit == Unit::Hour { offset_millis(start, &zone)? } else { 0 };
@@ -234,42 +217,30 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
 
 fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
     let date = call.argument(0)?;
-    let Some(unit) = unit(call, 1, Kind::Location(5439013)).map_err(|error| {
-        if date.is_nullish() || millis_of(&date).is_some() { error } else { not_truncatable(&date) }
+    let Some(unit) = unit(call, 1, 5439013).map_err(|error| {
+        if date.is_nullish() || millis_of(&date).is_some() { error } else { not_truncatable(call, &date) }
     })?
     else {
         return Ok(Operand::NULL);
     };
     let size = call.argument(2)?;
-    if call.given(2) && size.is_nullish() {
+    if call.is_given(2) && size.is_nullish() {
         return Ok(Operand::NULL);
     }
-    let size = if call.given(2) {
-        let Some(size) = size.number().and_then(|number| number.as_i64()) else {
-            bail!(
-                5439017,
-                "$dateTrunc requires 'binSize' to be a 64-bit integer, but got value '{}' of type {}",
-                size.shown(),
-                size.type_name()
-            )
-        };
-        ensure!(size > 0, 5439018, "$dateTrunc requires 'binSize' to be greater than 0, but got value {size}");
-        size
-    } else {
-        1
-    };
-    let Some(zone) = date::zone(call, 3, Kind::Location(40517))? else { return Ok(Operand::NULL) };
-    let first_day = if unit == Unit::Week { start_of_week(call, 4)? } else { Some(Weekday::Sunday) };
-    let Some(first_day) = first_day else { return Ok(Operand::NULL) };
+    let size = if call.is_given(2) { size } else { Operand::int(1) };
+    let size = size.int64().ok_or_else(|| call.wrong_type(&size, "'binSize'", "an integer", 5439017))?;
+    ensure!(size > 0, 5439018, "$dateTrunc requires 'binSize' to be greater than 0, but got value {size}");
+    let Some(zone) = date::zone(call, 3, 40517)? else { return Ok(Operand::NULL) };
+    let Some(first_day) = start_of_week(call, 4, unit)? else { return Ok(Operand::NULL) };
     if date.is_nullish() {
         return Ok(Operand::NULL);
     }
-    let Some(millis) = millis_of(&date) else { return Err(not_truncatable(&date)) };
+    let Some(millis) = millis_of(&date) else { return Err(not_truncatable(call, &date)) };
     truncated(millis, unit, size, &zone, first_day).map(Operand::date_of)
 }
 
-fn not_truncatable(found: &Operand<'_>) -> Error {
-    error!(5439012, "$dateTrunc requires 'date' to be a date, but got {}", found.type_name())
+fn not_truncatable(call: &Call<'_>, found: &Operand<'_>) -> Error {
+    call.wrong_type(found, "'date'", "a date", 5439012)
 }
 
 /// Bins are counted from the start of the year 2000.

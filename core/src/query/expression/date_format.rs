@@ -1,8 +1,8 @@
 //! Dates as text, and text as dates.
 
-use super::date::{self, local, millis_at, offset_millis, utc, week};
+use super::date::{self, local, millis_at, offset_millis, week};
 use super::node::Call;
-use super::parse::{Arguments, Operator, Parameter, Refusal};
+use super::parse::{Arguments, Operator, lazy, optional, required};
 use crate::error::{Error, Kind, Result, bail, error};
 use crate::query::operand::Operand;
 use jiff::civil::{Date, DateTime, ISOWeekDate, Weekday};
@@ -14,27 +14,16 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new(
         "$dateToString",
         Arguments::Named(
-            &[
-                Parameter::required("date", Kind::Location(18628)),
-                Parameter::optional("format"),
-                Parameter::optional("timezone"),
-                Parameter::lazy("onNull"),
-            ],
-            Refusal { object: Kind::Location(18629), name: Kind::Location(18534) },
+            &[required("date", 18628), optional("format"), optional("timezone"), lazy("onNull")],
+            [18629, 18534],
         ),
         to_string,
     ),
     Operator::new(
         "$dateFromString",
         Arguments::Named(
-            &[
-                Parameter::required("dateString", Kind::Location(40542)),
-                Parameter::optional("format"),
-                Parameter::optional("timezone"),
-                Parameter::lazy("onError"),
-                Parameter::lazy("onNull"),
-            ],
-            Refusal { object: Kind::Location(40540), name: Kind::Location(40541) },
+            &[required("dateString", 40542), optional("format"), optional("timezone"), lazy("onError"), lazy("onNull")],
+            [40540, 40541],
         ),
         from_string,
     ),
@@ -55,41 +44,36 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T> {
-    Err(Error::new(kind, message))
-}
-
 /// The date in UTC, as ISO 8601 writes it, with milliseconds.
 pub(super) fn iso(millis: i64) -> String {
-    format_date(millis, &utc(), "%Y-%m-%dT%H:%M:%S.%LZ").unwrap_or_else(|_| millis.to_string())
+    format_date(millis, &TimeZone::UTC, "%Y-%m-%dT%H:%M:%S.%LZ").unwrap_or_else(|_| millis.to_string())
 }
 
 /// A timestamp, as older operators write it.
 pub(super) fn timestamp(seconds: u32, increment: u32) -> String {
-    let date = format_date(i64::from(seconds) * 1000, &utc(), "%b %d %H:%M:%S").unwrap_or_default();
+    let date = format_date(i64::from(seconds) * 1000, &TimeZone::UTC, "%b %d %H:%M:%S").unwrap_or_default();
     format!("{date}:{increment:03x}")
 }
 
-fn to_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
-    let date = call.argument(0)?;
+/// The argument `format`: a string, null, or not given.
+fn format_of<'s>(call: &Call<'s>, code: i32) -> Result<Operand<'s>> {
     let format = call.argument(1)?;
-    if call.given(1) && !format.is_nullish() && format.text().is_none() {
-        bail!(
-            18533,
-            "$dateToString requires that 'format' be a string, found: {} with value {}",
-            format.type_name(),
-            format.shown()
-        );
+    if !format.is_nullish() {
+        call.text(&format, "'format'", code)?;
     }
-    let zone = date::zone(call, 2, Kind::Location(40517))?;
-    let Some(zone) = zone else { return Ok(Operand::NULL) };
+    Ok(format)
+}
+
+fn to_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
+    let (date, format) = (call.argument(0)?, format_of(call, 18533)?);
+    let Some(zone) = date::zone(call, 2, 40517)? else { return Ok(Operand::NULL) };
     if date.is_nullish() {
-        return if call.given(3) { call.argument(3) } else { Ok(Operand::NULL) };
+        return if call.is_given(3) { call.argument(3) } else { Ok(Operand::NULL) };
     }
-    if call.given(1) && format.is_nullish() {
+    if call.is_given(1) && format.is_nullish() {
         return Ok(Operand::NULL);
     }
-    let default = if zone == utc() { "%Y-%m-%dT%H:%M:%S.%LZ" } else { "%Y-%m-%dT%H:%M:%S.%L" };
+    let default = if zone == TimeZone::UTC { "%Y-%m-%dT%H:%M:%S.%LZ" } else { "%Y-%m-%dT%H:%M:%S.%L" };
     format_date(date::coerced(&date)?, &zone, format.text().unwrap_or(default)).map(Operand::string)
 }
 
@@ -142,42 +126,21 @@ fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
 }
 
 fn from_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
-    let text = call.argument(0)?;
-    let format = call.argument(1)?;
-    if call.given(1) && !format.is_nullish() && format.text().is_none() {
-        bail!(
-            40684,
-            "$dateFromString requires that 'format' be a string, found: {} with value {}",
-            format.type_name(),
-            format.shown()
-        );
-    }
-    let zone = date::zone(call, 2, Kind::Location(40517))?;
+    let (text, format) = (call.argument(0)?, format_of(call, 40684)?);
+    let zone = date::zone(call, 2, 40517)?;
     if text.is_nullish() {
-        return if call.given(4) { call.argument(4) } else { Ok(Operand::NULL) };
+        return if call.is_given(4) { call.argument(4) } else { Ok(Operand::NULL) };
     }
-    let Some(zone) = zone else { return Ok(Operand::NULL) };
-    if call.given(1) && format.is_nullish() {
-        return Ok(Operand::NULL);
-    }
-    let parsed = match (text.text(), format.text()) {
-        (None, _) => conversion_failure(format!(
-            "$dateFromString requires that 'dateString' be a string, found: {} with value {}",
-            text.type_name(),
-            text.shown()
-        )),
-        (Some(text), None) => parse_date(text, &zone, call.given(2)),
-        (Some(text), Some(format)) => parse_with(text, format, &zone, call.given(2)),
-    };
+    let Some(zone) = zone.filter(|_| !(call.is_given(1) && format.is_nullish())) else { return Ok(Operand::NULL) };
+    let text = call.text(&text, "'dateString'", Kind::ConversionFailure.code());
+    let parsed = text.and_then(|text| match format.text() {
+        None => parse_date(text, &zone, call.is_given(2)),
+        Some(format) => parse_with(text, format, &zone, call.is_given(2)),
+    });
     match parsed {
-        Ok(millis) => Ok(Operand::date_of(millis)),
-        Err(error) if call.given(3) && error.kind == Kind::ConversionFailure => call.argument(3),
-        Err(error) => Err(error),
+        Err(error) if call.is_given(3) && error.kind == Kind::ConversionFailure => call.argument(3),
+        other => other.map(Operand::date_of),
     }
-}
-
-fn conversion_failure<T>(message: impl Into<String>) -> Result<T> {
-    fail(Kind::ConversionFailure, message)
 }
 
 /// The forms that a text without a given format is tried in, in turn, before what it says of its zone.
@@ -224,10 +187,7 @@ pub(super) fn parse_date(text: &str, zone: &TimeZone, zone_given: bool) -> Resul
             "" => zone.clone(),
             rest => match zone_suffix(rest) {
                 Some(_) if zone_given => {
-                    let message = format!(
-                        "you cannot pass in a date/time string with GMT offset together with a timezone argument, '{text}'"
-                    );
-                    return conversion_failure(message);
+                    bail!(Kind::ConversionFailure, "'{text}' names a time zone, beside the argument 'timezone'")
                 }
                 Some(zone) => zone,
                 None => continue,
@@ -246,7 +206,7 @@ pub(super) fn parse_date(text: &str, zone: &TimeZone, zone_given: bool) -> Resul
         let time = parsed.to_time().unwrap_or_default();
         return millis_at(DateTime::from_parts(day, time), &zone);
     }
-    conversion_failure(format!("Error parsing date string '{text}'"))
+    bail!(Kind::ConversionFailure, "Error parsing date string '{text}'")
 }
 
 /// The text with `4th` and its like as bare numbers, and half days such as `11am` apart from theirs.
@@ -302,7 +262,7 @@ fn zone_suffix(text: &str) -> Option<TimeZone> {
     let offset = text.strip_prefix("GMT").or_else(|| text.strip_prefix("UTC")).filter(|rest| !rest.is_empty());
     let name = offset.unwrap_or(text);
     if name.eq_ignore_ascii_case("z") {
-        return Some(utc());
+        return Some(TimeZone::UTC);
     }
     let abbreviated = ABBREVIATIONS.iter().find(|(short, _)| name.eq_ignore_ascii_case(short)).map(|(_, hours)| *hours);
     let mut letters = name.chars();

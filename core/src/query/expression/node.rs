@@ -3,12 +3,12 @@
 //! INVARIANT: a variable's place counts the scopes between its use and its binding, so evaluation never looks up a name.
 
 use crate::budget;
-use crate::error::Result;
+use crate::error::{Error, Result, error};
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
+use crate::values::document::number::Number;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
-use crate::values::order;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -41,12 +41,43 @@ pub(super) enum Variable {
     Bound(usize),
 }
 
-/// What an operator does with its arguments.
+/// An operator's name and evaluation.
 pub(super) struct Function {
     pub name: &'static str,
-    /// true if equal arguments give equal results
+    /// Equal arguments give equal results.
     pub pure: bool,
-    pub evaluate: for<'s> fn(&Call<'s>) -> Result<Operand<'s>>,
+    pub form: Form,
+}
+
+/// How an operator is evaluated. All forms but `Call` give null if an argument is null or missing.
+pub(super) enum Form {
+    /// The function evaluates the arguments that it needs.
+    Call(for<'s> fn(&Call<'s>) -> Result<Operand<'s>>),
+    Unary(for<'s> fn(&Call<'s>, Operand<'s>) -> Result<Operand<'s>>),
+    Binary(for<'s> fn(&Call<'s>, Operand<'s>, Operand<'s>) -> Result<Operand<'s>>),
+    /// Of one number; any other value is an error.
+    Numeric(fn(&Call<'_>, &Number) -> Result<Number>),
+}
+
+impl Function {
+    pub fn evaluate<'s>(&self, arguments: &'s [Node], scope: Scope<'s>) -> Result<Operand<'s>> {
+        let call = Call { name: self.name, arguments, scope };
+        match self.form {
+            Form::Call(evaluate) => evaluate(&call),
+            Form::Unary(evaluate) => match call.argument(0)? {
+                value if value.is_nullish() => Ok(Operand::NULL),
+                value => evaluate(&call, value),
+            },
+            Form::Binary(evaluate) => match (call.argument(0)?, call.argument(1)?) {
+                (one, other) if one.is_nullish() || other.is_nullish() => Ok(Operand::NULL),
+                (one, other) => evaluate(&call, one, other),
+            },
+            Form::Numeric(evaluate) => match call.argument(0)? {
+                value if value.is_nullish() => Ok(Operand::NULL),
+                value => Ok(Operand::number_of(evaluate(&call, &call.number(&value, "its argument", 28765)?)?)),
+            },
+        }
+    }
 }
 
 impl fmt::Debug for Function {
@@ -141,7 +172,7 @@ impl Node {
                 let items = items.iter().map(|node| Ok(node.evaluate(scope)?.into_value()));
                 Operand::Made(Value::Array(items.collect::<Result<_>>()?))
             }
-            Node::Call(function, arguments) => (function.evaluate)(&Call::new(function.name, arguments, *scope))?,
+            Node::Call(function, arguments) => function.evaluate(arguments, *scope)?,
         })
     }
 }
@@ -154,27 +185,18 @@ pub(super) struct Call<'s> {
 }
 
 impl<'s> Call<'s> {
-    /// A call of an operator.
-    pub fn new(name: &'static str, arguments: &'s [Node], scope: Scope<'s>) -> Call<'s> {
-        Call { name, arguments, scope }
-    }
-
     /// How many arguments there are.
     pub fn len(&self) -> usize {
         self.arguments.len()
     }
 
-    /// True if the parameter is given.
-    pub fn given(&self, index: usize) -> bool {
+    pub fn is_given(&self, index: usize) -> bool {
         self.arguments.get(index).is_some_and(|node| !matches!(node, Node::Absent))
     }
 
     /// An argument's value; missing for one that is not given.
     pub fn argument(&self, index: usize) -> Result<Operand<'s>> {
-        match self.arguments.get(index) {
-            Some(node) => node.evaluate(&self.scope),
-            None => Ok(Operand::Missing),
-        }
+        self.argument_in(index, &self.scope)
     }
 
     /// An argument's value, in another scope.
@@ -182,10 +204,7 @@ impl<'s> Call<'s> {
     where
         's: 'i,
     {
-        match self.arguments.get(index) {
-            Some(node) => node.evaluate(scope),
-            None => Ok(Operand::Missing),
-        }
+        self.arguments.get(index).map_or(Ok(Operand::Missing), |node| node.evaluate(scope))
     }
 
     /// All arguments' values, one after the other.
@@ -198,9 +217,36 @@ impl<'s> Call<'s> {
         a.compare(b, self.scope.collator)
     }
 
-    /// Compares owned values under the collation.
     pub fn compare_values(&self, a: &Value, b: &Value) -> Ordering {
-        let strings: order::Strings<'_> = self.scope.collator;
-        Operand::Given(a).compare(&Operand::Given(b), strings)
+        self.compare(&Operand::Given(a), &Operand::Given(b))
+    }
+
+    /// The error for a value of a wrong type; `which` says in a message which argument it is.
+    pub fn wrong_type(&self, value: &Operand<'_>, which: &str, wanted: &str, code: i32) -> Error {
+        error!(code, "{} requires {which} to be {wanted}, found: {}", self.name, value.type_name())
+    }
+
+    pub fn items<'o>(&self, array: Operand<'o>, which: &str, code: i32) -> Result<Vec<Operand<'o>>> {
+        if array.is_array() {
+            Ok(array.into_items().unwrap_or_default())
+        } else {
+            Err(self.wrong_type(&array, which, "an array", code))
+        }
+    }
+
+    pub fn text<'o>(&self, string: &'o Operand<'_>, which: &str, code: i32) -> Result<&'o str> {
+        string.text().ok_or_else(|| self.wrong_type(string, which, "a string", code))
+    }
+
+    pub fn number(&self, value: &Operand<'_>, which: &str, code: i32) -> Result<Number> {
+        value.number().ok_or_else(|| self.wrong_type(value, which, "a number", code))
+    }
+
+    /// An integer of 32 bits, in any type of number; the codes are those for no number and for any other number.
+    pub fn int32(&self, value: &Operand<'_>, which: &str, codes: [i32; 2]) -> Result<i64> {
+        self.number(value, which, codes[0])?;
+        value.int32().ok_or_else(|| {
+            error!(codes[1], "{} requires {which} to be an integer of 32 bits, found: {}", self.name, value.shown())
+        })
     }
 }

@@ -1,81 +1,54 @@
 //! Documents.
 
-use super::node::Call;
-use super::node::Node;
-use super::parse::{Arguments, Operator, Parser};
-use crate::error::{Kind, Result, bail, ensure};
+use super::node::{Call, Node};
+use super::parse::{Arguments, Operator, Parser, field, named};
+use crate::error::{Result, bail};
 use crate::query::operand::Operand;
-use crate::values::document::ext_json;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use serde_json::Value as Json;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("$getField", Arguments::Special(parse_get), get),
-    Operator::new("$setField", Arguments::Special(|parser, json| parse_set(parser, json, "$setField")), set),
-    Operator::new("$unsetField", Arguments::Special(|parser, json| parse_set(parser, json, "$unsetField")), set),
-    Operator::exactly("$bsonSize", 1, bson_size),
+    Operator::new("$setField", Arguments::Special(parse_set), set),
+    Operator::new("$unsetField", Arguments::Special(parse_set), set),
+    Operator::unary("$bsonSize", |call, document| match document.is_object() {
+        true => Ok(Operand::int(value_size(&document.into_value()) as i64)),
+        false => Err(call.wrong_type(&document, "its argument", "a document", 31393)),
+    }),
 ];
 
-fn found(json: &Json) -> &'static str {
-    ext_json::from_json(json).map_or("object", |value| value.type_name())
-}
-
-/// A field's name that must not depend on the document: a text, or `{"$literal": text}`.
-fn constant_name(operator: &str, parser: &mut Parser<'_>, json: &Json, not_constant: Kind) -> Result<Node> {
+/// A field's name: a text, or an expression such as `{"$literal": text}`.
+fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json) -> Result<Node> {
     if let Json::String(name) = json
         && name.starts_with('$')
     {
-        bail!(
-            5654600,
-            "A field path reference which is not allowed in this context. Did you mean {{$literal: '{name}'}}?"
-        );
+        bail!(5654600, "{operator} does not take a path as 'field'. Did you mean {{$literal: '{name}'}}?");
     }
     match parser.node(json)? {
-        node @ Node::Constant(Value::String(_)) => Ok(node),
-        Node::Constant(other) => {
-            bail!(5654602, "{operator} requires 'field' to evaluate to type String, but got {}", other.type_name())
+        Node::Constant(value) if !matches!(value, Value::String(_)) => {
+            bail!(5654602, "{operator} requires 'field' to evaluate to type String, but got {}", value.type_name())
         }
-        _ => bail!(not_constant, "{operator} requires 'field' to evaluate to a constant"),
+        name => Ok(name),
     }
 }
 
 /// The name, then the document.
-fn parse_get(parser: &mut Parser<'_>, argument: &Json) -> Result<Vec<Node>> {
-    let current = Json::String("$$CURRENT".to_owned());
-    let (field, input) = match argument {
+fn parse_get(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+    let current = Json::from("$$CURRENT");
+    let (name, input) = match argument {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
-            if let Some(unknown) = fields.keys().find(|name| !["field", "input"].contains(&name.as_str())) {
-                bail!(3041701, "$getField found an unknown argument: {unknown}");
-            }
-            let Some(field) = fields.get("field") else { bail!(3041702, "$getField requires 'field' to be specified") };
-            let Some(input) = fields.get("input") else { bail!(3041703, "$getField requires 'input' to be specified") };
-            (field, input)
+            named(operator, argument, |name| ["field", "input"].contains(&name), [3041701, 3041701])?;
+            (field(operator, fields, "field", 3041702)?, field(operator, fields, "input", 3041703)?)
         }
-        field => (field, &current),
+        name => (name, &current),
     };
-    if let Json::String(name) = field
-        && name.starts_with('$')
-    {
-        bail!(
-            5654600,
-            "A field path reference which is not allowed in this context. Did you mean {{$literal: '{name}'}}?"
-        );
-    }
-    let name = parser.node(field)?;
-    if let Node::Constant(value) = &name
-        && !matches!(value, Value::String(_))
-    {
-        bail!(5654602, "$getField requires 'field' to evaluate to type String, but got {}", value.type_name());
-    }
-    Ok(vec![name, parser.node(input)?])
+    Ok(vec![parse_name(parser, operator, name)?, parser.node(input)?])
 }
 
 fn get<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let name = call.argument(0)?;
-    let Some(name) = name.text() else {
-        bail!(3041704, "$getField requires 'field' to evaluate to type String, but got {}", name.type_name())
-    };
+    let name = call.text(&name, "'field'", 3041704)?;
     let input = call.argument(1)?;
     if input.is_nullish() {
         return Ok(if input.is_missing() { Operand::Missing } else { Operand::NULL });
@@ -84,23 +57,19 @@ fn get<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 }
 
 /// The name, the document, the value.
-fn parse_set(parser: &mut Parser<'_>, argument: &Json, operator: &str) -> Result<Vec<Node>> {
-    let sets_value = operator == "$setField";
-    let Json::Object(fields) = argument else {
-        bail!(4161100, "{operator} only supports an object as its argument, found: {}", found(argument))
+fn parse_set(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+    let names: &[&str] = if operator == "$setField" { &["field", "input", "value"] } else { &["field", "input"] };
+    let fields = named(operator, argument, |name| names.contains(&name), [4161100, 4161101])?;
+    let name = field(operator, fields, "field", 4161102)?;
+    let input = field(operator, fields, "input", 4161109)?;
+    let value = match names.get(2) {
+        Some(value) => parser.node(field(operator, fields, value, 4161103)?)?,
+        None => Node::Absent,
     };
-    let names: &[&str] = if sets_value { &["field", "input", "value"] } else { &["field", "input"] };
-    if let Some(unknown) = fields.keys().find(|name| !names.contains(&name.as_str())) {
-        bail!(4161101, "{operator} found an unknown argument: {unknown}");
+    match parse_name(parser, operator, name)? {
+        name @ Node::Constant(_) => Ok(vec![name, parser.node(input)?, value]),
+        _ => bail!(4161106, "{operator} requires 'field' to evaluate to a constant"),
     }
-    let Some(field) = fields.get("field") else { bail!(4161102, "{operator} requires 'field' to be specified") };
-    let Some(input) = fields.get("input") else { bail!(4161109, "{operator} requires 'input' to be specified") };
-    let value = match (fields.get("value"), sets_value) {
-        (Some(value), _) => parser.node(value)?,
-        (None, false) => Node::Absent,
-        (None, true) => bail!(4161103, "$setField requires 'value' to be specified"),
-    };
-    Ok(vec![constant_name(operator, parser, field, Kind::Location(4161106))?, parser.node(input)?, value])
 }
 
 fn set(call: &Call<'_>) -> Result<Operand<'static>> {
@@ -110,11 +79,11 @@ fn set(call: &Call<'_>) -> Result<Operand<'static>> {
     if input.is_nullish() {
         return Ok(Operand::NULL);
     }
-    let type_name = input.type_name();
-    let Some(fields) = input.into_fields() else {
-        bail!(4161105, "{} requires 'input' to evaluate to type Object, found: {type_name}", call.name)
-    };
-    let mut fields: Vec<(String, Value)> = fields.into_iter().map(|(name, value)| (name, value.into_value())).collect();
+    if !input.is_object() {
+        return Err(call.wrong_type(&input, "'input'", "a document", 4161105));
+    }
+    let fields = input.into_fields().unwrap_or_default().into_iter();
+    let mut fields: Vec<(String, Value)> = fields.map(|(name, value)| (name, value.into_value())).collect();
     match call.argument(2)?.into_option() {
         Some(value) => match fields.iter_mut().find(|(known, _)| *known == name) {
             Some((_, known)) => *known = value,
@@ -123,16 +92,6 @@ fn set(call: &Call<'_>) -> Result<Operand<'static>> {
         None => fields.retain(|(known, _)| *known != name),
     }
     Ok(Operand::Made(Value::Object(fields)))
-}
-
-/// The size that the document would have as BSON.
-fn bson_size(call: &Call<'_>) -> Result<Operand<'static>> {
-    let document = call.argument(0)?;
-    if document.is_nullish() {
-        return Ok(Operand::NULL);
-    }
-    ensure!(document.is_object(), 31393, "$bsonSize requires a document input, found: {}", document.type_name());
-    Ok(Operand::int(value_size(&document.into_value()) as i64))
 }
 
 /// Bytes of a value in BSON. Source: the specification at bsonspec.org.

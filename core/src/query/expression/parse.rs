@@ -2,11 +2,12 @@
 //!
 //! The parser is given the operators, as these parse their own arguments with it.
 
-use super::node::{Call, Function, Node, Scope, Variable};
-use crate::error::{Error, Kind, Result, bail, ensure, error};
+use super::node::{Call, Form, Function, Node, Scope, Variable};
+use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::operand::Operand;
 use crate::values::document::ext_json;
+use crate::values::document::number::Number;
 use crate::values::document::raw;
 use crate::values::document::value::Value;
 use crate::values::document::write;
@@ -25,67 +26,102 @@ pub(super) struct Operator {
 
 /// How an operator takes its arguments.
 pub(super) enum Arguments {
-    /// an array; the least and the greatest number of arguments. A single argument needs no array
+    /// An array, with the least and the greatest number of arguments. A single argument needs no array.
     Positional(usize, usize),
-    /// by name
-    Named(&'static [Parameter], Refusal),
-    /// its own way
-    Special(fn(&mut Parser<'_>, &Json) -> Result<Vec<Node>>),
+    /// An object, with MongoDB's codes for what is none and for an unknown name.
+    Named(&'static [Parameter], [i32; 2]),
+    /// The operator, given its name, parses its argument itself.
+    Special(fn(&mut Parser<'_>, &str, &Json) -> Result<Vec<Node>>),
 }
 
 /// An argument that has a name.
 pub(super) struct Parameter {
-    pub name: &'static str,
-    /// the error if it is not given
-    pub required: Option<Kind>,
-    /// true if it is not always evaluated
-    pub lazy: bool,
+    name: &'static str,
+    /// MongoDB's code for its absence; None if it is optional.
+    missing: Option<i32>,
+    reading: Reading,
 }
 
-impl Parameter {
-    pub const fn required(name: &'static str, kind: Kind) -> Parameter {
-        Parameter { name, required: Some(kind), lazy: false }
-    }
+enum Reading {
+    Always,
+    /// It is not always evaluated, so an error of a constant one is none of the expression's.
+    Lazy,
+    /// It is no expression: another parameter's `Within` reads it.
+    Literal,
+    /// The variables that are bound in it, given all arguments.
+    Within(fn(&Map<String, Json>) -> Result<Vec<&str>>),
+}
 
-    pub const fn optional(name: &'static str) -> Parameter {
-        Parameter { name, required: None, lazy: false }
-    }
+pub(super) const fn required(name: &'static str, missing: i32) -> Parameter {
+    Parameter { name, missing: Some(missing), reading: Reading::Always }
+}
 
-    pub const fn lazy(name: &'static str) -> Parameter {
-        Parameter { name, required: None, lazy: true }
+pub(super) const fn optional(name: &'static str) -> Parameter {
+    Parameter { name, missing: None, reading: Reading::Always }
+}
+
+pub(super) const fn lazy(name: &'static str) -> Parameter {
+    Parameter { name, missing: None, reading: Reading::Lazy }
+}
+
+pub(super) const fn literal(name: &'static str) -> Parameter {
+    Parameter { name, missing: None, reading: Reading::Literal }
+}
+
+/// A required parameter in which variables are bound.
+pub(super) const fn within(
+    name: &'static str,
+    missing: i32,
+    variables: fn(&Map<String, Json>) -> Result<Vec<&str>>,
+) -> Parameter {
+    Parameter { name, missing: Some(missing), reading: Reading::Within(variables) }
+}
+
+/// The fields of an operator's argument, which must be an object with known names; the codes are as those of
+/// [`Arguments::Named`].
+pub(super) fn named<'j>(
+    operator: &str,
+    argument: &'j Json,
+    is_known: impl Fn(&str) -> bool,
+    codes: [i32; 2],
+) -> Result<&'j Map<String, Json>> {
+    let Json::Object(fields) = argument else {
+        bail!(codes[0], "{operator} only supports an object as its argument, found: {}", type_name(argument))
+    };
+    match fields.keys().find(|name| !is_known(name)) {
+        Some(unknown) => bail!(codes[1], "Unrecognized argument to {operator}: {unknown}"),
+        None => Ok(fields),
     }
 }
 
-/// The errors of arguments that should have names.
-pub(super) struct Refusal {
-    /// they are no object
-    pub object: Kind,
-    /// a name is not known
-    pub name: Kind,
+pub(super) fn field<'j>(operator: &str, fields: &'j Map<String, Json>, name: &str, missing: i32) -> Result<&'j Json> {
+    fields.get(name).ok_or_else(|| error!(missing, "Missing '{name}' parameter to {operator}"))
 }
 
-impl Refusal {
-    pub fn no_object(&self, operator: &str, found: &Json) -> Error {
-        let found = ext_json::from_json(found).map_or("object", |value| value.type_name());
-        error!(self.object, "{operator} only supports an object as its argument, found: {found}")
-    }
+/// MongoDB's alias of the type of a constant.
+pub(super) fn type_name(json: &Json) -> &'static str {
+    ext_json::from_json(json).map_or("object", |value| value.type_name())
+}
 
-    pub fn unknown(&self, operator: &str, name: &str) -> Error {
-        error!(self.name, "Unrecognized argument to {operator}: {name}")
-    }
+/// The arguments in an array, or the only one.
+pub(super) fn list(argument: &Json) -> &[Json] {
+    if let Json::Array(items) = argument { items } else { std::slice::from_ref(argument) }
 }
 
 impl Operator {
-    /// An operator whose result depends on its arguments alone.
+    const fn of(name: &'static str, arguments: Arguments, form: Form) -> Operator {
+        Operator { function: Function { name, pure: true, form }, arguments }
+    }
+
     pub const fn new(
         name: &'static str,
         arguments: Arguments,
         evaluate: for<'s> fn(&Call<'s>) -> Result<Operand<'s>>,
     ) -> Operator {
-        Operator { function: Function { name, pure: true, evaluate }, arguments }
+        Operator::of(name, arguments, Form::Call(evaluate))
     }
 
-    /// An operator that takes exactly `count` arguments.
+    /// An operator of exactly `count` arguments.
     pub const fn exactly(
         name: &'static str,
         count: usize,
@@ -94,18 +130,35 @@ impl Operator {
         Operator::new(name, Arguments::Positional(count, count), evaluate)
     }
 
-    /// One that takes any number of arguments.
+    /// An operator of any number of arguments.
     pub const fn any(name: &'static str, evaluate: for<'s> fn(&Call<'s>) -> Result<Operand<'s>>) -> Operator {
         Operator::new(name, Arguments::Positional(0, usize::MAX), evaluate)
     }
 
-    /// One that binds variables while it evaluates, or is not the same every time.
-    pub const fn impure(
+    /// An operator of one argument; null of null.
+    pub const fn unary(
         name: &'static str,
-        arguments: Arguments,
-        evaluate: for<'s> fn(&Call<'s>) -> Result<Operand<'s>>,
+        evaluate: for<'s> fn(&Call<'s>, Operand<'s>) -> Result<Operand<'s>>,
     ) -> Operator {
-        Operator { function: Function { name, pure: false, evaluate }, arguments }
+        Operator::of(name, Arguments::Positional(1, 1), Form::Unary(evaluate))
+    }
+
+    /// An operator of two arguments; null if one of them is.
+    pub const fn binary(
+        name: &'static str,
+        evaluate: for<'s> fn(&Call<'s>, Operand<'s>, Operand<'s>) -> Result<Operand<'s>>,
+    ) -> Operator {
+        Operator::of(name, Arguments::Positional(2, 2), Form::Binary(evaluate))
+    }
+
+    /// An operator of one number; null of null.
+    pub const fn numeric(name: &'static str, evaluate: fn(&Call<'_>, &Number) -> Result<Number>) -> Operator {
+        Operator::of(name, Arguments::Positional(1, 1), Form::Numeric(evaluate))
+    }
+
+    /// The same operator, which binds variables while it evaluates, or is not the same every time.
+    pub const fn impure(self) -> Operator {
+        Operator { function: Function { pure: false, ..self.function }, ..self }
     }
 }
 
@@ -138,8 +191,8 @@ impl Parser<'_> {
         let node = match json {
             Json::String(text) => self.text(text),
             Json::Array(items) => {
-                let items = items.iter().map(|item| self.node(item)).collect::<Result<Vec<_>>>()?;
-                Ok(folded(items, Node::Array, Value::Array))
+                let items = items.iter().map(|item| self.node(item)).collect::<Result<_>>()?;
+                Ok(constants(items).map_or_else(Node::Array, |values| Node::Constant(Value::Array(values))))
             }
             Json::Object(fields) => self.object(fields, json),
             other => Ok(Node::Constant(ext_json::from_json(other)?)),
@@ -240,60 +293,51 @@ impl Parser<'_> {
             }
             return self.call((self.operators)(name)?, &fields[name]);
         }
-        let mut nodes = Vec::with_capacity(fields.len());
-        for (name, json) in fields {
-            if name.contains('.') {
-                bail!(16412, "FieldPath field names may not contain '.'. Consider using $getField or $setField.");
-            }
+        for name in fields.keys() {
+            ensure!(
+                !name.contains('.'),
+                16412,
+                "FieldPath field names may not contain '.'. Consider using $getField or $setField."
+            );
             ensure!(!name.is_empty(), 15998, "FieldPath field names may not be empty strings.");
-            nodes.push((name.clone(), self.node(json)?));
         }
-        let constant = nodes.iter().all(|(_, node)| matches!(node, Node::Constant(_)));
-        if !constant {
-            return Ok(Node::Object(nodes));
-        }
-        let fields = nodes.into_iter().filter_map(|(name, node)| match node {
-            Node::Constant(value) => Some((name, value)),
-            _ => None,
-        });
-        Ok(Node::Constant(Value::Object(fields.collect())))
+        let nodes = fields.values().map(|json| self.node(json)).collect::<Result<_>>()?;
+        let names = fields.keys().cloned();
+        Ok(match constants(nodes) {
+            Ok(values) => Node::Constant(Value::Object(names.zip(values).collect())),
+            Err(nodes) => Node::Object(names.zip(nodes).collect()),
+        })
     }
 
     fn call(&mut self, operator: &'static Operator, argument: &Json) -> Result<Node> {
+        let name = operator.function.name;
         let nodes = match &operator.arguments {
-            Arguments::Special(parse) => parse(self, argument)?,
+            Arguments::Special(parse) => parse(self, name, argument)?,
             Arguments::Positional(least, most) => {
-                let nodes = match argument {
-                    Json::Array(items) => items.iter().map(|item| self.node(item)).collect::<Result<Vec<_>>>(),
-                    single => Ok(vec![self.node(single)?]),
-                };
+                let nodes: Result<_> = list(argument).iter().map(|item| self.node(item)).collect();
                 // The number of arguments counts before what is wrong with one of them.
-                let count = if let Json::Array(items) = argument { items.len() } else { 1 };
-                check_count(operator.function.name, count, *least, *most)?;
+                check_count(name, list(argument).len(), *least, *most)?;
                 nodes?
             }
-            Arguments::Named(parameters, refuse) => {
-                let Json::Object(fields) = argument else {
-                    return Err(refuse.no_object(operator.function.name, argument));
-                };
-                if let Some(unknown) = fields.keys().find(|name| !parameters.iter().any(|known| known.name == *name)) {
-                    return Err(refuse.unknown(operator.function.name, unknown));
-                }
-                let mut nodes = Vec::with_capacity(parameters.len());
+            Arguments::Named(parameters, codes) => {
+                let is_known = |name: &str| parameters.iter().any(|known| known.name == name);
+                let fields = named(name, argument, is_known, *codes)?;
                 for parameter in *parameters {
-                    nodes.push(match (fields.get(parameter.name), parameter.required) {
-                        (Some(json), _) if parameter.lazy => self.lazy_node(json)?,
-                        (Some(json), _) => self.node(json)?,
-                        (None, None) => Node::Absent,
-                        (None, Some(kind)) => {
-                            bail!(kind, "Missing '{}' parameter to {}", parameter.name, operator.function.name)
-                        }
-                    });
+                    parameter.missing.map_or(Ok(()), |code| field(name, fields, parameter.name, code).map(|_| ()))?;
                 }
-                nodes
+                parameters.iter().map(|parameter| self.parameter(parameter, fields)).collect::<Result<_>>()?
             }
         };
         self.fold(&operator.function, nodes)
+    }
+
+    fn parameter(&mut self, parameter: &Parameter, fields: &Map<String, Json>) -> Result<Node> {
+        match (fields.get(parameter.name), &parameter.reading) {
+            (None, _) | (_, Reading::Literal) => Ok(Node::Absent),
+            (Some(json), Reading::Always) => self.node(json),
+            (Some(json), Reading::Lazy) => self.lazy_node(json),
+            (Some(json), Reading::Within(variables)) => self.node_with(&variables(fields)?, json),
+        }
     }
 
     /// What is the same for every document is computed once.
@@ -304,11 +348,8 @@ impl Parser<'_> {
         }
         let nothing = write::value(&Value::Object(Vec::new()))?;
         let Some(document) = raw::document(&nothing) else { return Ok(Node::Call(function, nodes)) };
-        let folded = {
-            let collator = self.environment.collator().map(|collator| &**collator);
-            let call = Call::new(function.name, &nodes, Scope::new(document, collator));
-            (function.evaluate)(&call).map(|operand| operand.into_option())
-        };
+        let collator = self.environment.collator().map(|collator| &**collator);
+        let folded = function.evaluate(&nodes, Scope::new(document, collator)).map(Operand::into_option);
         match folded {
             Ok(Some(value)) => Ok(Node::Constant(value)),
             Ok(None) => Ok(Node::Path(Variable::Remove, String::new())),
@@ -318,16 +359,13 @@ impl Parser<'_> {
     }
 }
 
-/// Joins nodes; constant ones into a constant.
-fn folded(nodes: Vec<Node>, join: impl Fn(Vec<Node>) -> Node, constant: impl Fn(Vec<Value>) -> Value) -> Node {
+/// The values of nodes if all are constant; else the nodes.
+fn constants(nodes: Vec<Node>) -> std::result::Result<Vec<Value>, Vec<Node>> {
     if !nodes.iter().all(|node| matches!(node, Node::Constant(_))) {
-        return join(nodes);
+        return Err(nodes);
     }
-    let values = nodes.into_iter().filter_map(|node| match node {
-        Node::Constant(value) => Some(value),
-        _ => None,
-    });
-    Node::Constant(constant(values.collect()))
+    let value = |node| if let Node::Constant(value) = node { Some(value) } else { None };
+    Ok(nodes.into_iter().filter_map(value).collect())
 }
 
 /// Checks how many arguments an operator is given.

@@ -1,28 +1,18 @@
 //! `$percentile` and `$median` over an array of numbers.
 
 use super::node::Call;
-use super::parse::{Arguments, Operator, Parameter, Refusal};
+use super::parse::{Arguments, Operator, required};
 use crate::error::{Kind, Result, bail, error};
 use crate::query::operand::Operand;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 
-const INPUT: usize = 0;
-const METHOD: usize = 1;
-const WHICH: usize = 2;
-
-const MEDIAN: Arguments = Arguments::Named(
-    &[Parameter::required("input", Kind::Location(40414)), Parameter::required("method", Kind::Location(40414))],
-    Refusal { object: Kind::Location(7436100), name: Kind::UnknownOption },
-);
+const MEDIAN: Arguments =
+    Arguments::Named(&[required("input", 40414), required("method", 40414)], [7436100, Kind::UnknownOption.code()]);
 
 const PERCENTILE: Arguments = Arguments::Named(
-    &[
-        Parameter::required("input", Kind::Location(40414)),
-        Parameter::required("method", Kind::Location(40414)),
-        Parameter::required("p", Kind::Location(40414)),
-    ],
-    Refusal { object: Kind::Location(7429703), name: Kind::UnknownOption },
+    &[required("input", 40414), required("method", 40414), required("p", 40414)],
+    [7429703, Kind::UnknownOption.code()],
 );
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -50,7 +40,7 @@ enum Method {
 
 impl Method {
     fn of(call: &Call<'_>) -> Result<Method> {
-        let method = call.argument(METHOD)?;
+        let method = call.argument(1)?;
         match method.text() {
             Some("approximate" | "discrete") => Ok(Method::Discrete),
             Some("continuous") => Ok(Method::Continuous),
@@ -77,18 +67,18 @@ impl Method {
 
 /// The parts that are asked for, each from 0 to 1.
 fn wanted(call: &Call<'_>) -> Result<Vec<f64>> {
-    let refuse = |kind| error!(kind, "The $percentile 'p' field must be an array of numbers from 0.0 to 1.0");
-    let items = call.argument(WHICH)?.into_items().filter(|items| !items.is_empty());
+    let refuse = |code: i32| error!(code, "The $percentile 'p' field must be an array of numbers from 0.0 to 1.0");
+    let items = call.argument(2)?.into_items().filter(|items| !items.is_empty());
     let part = |item: &Operand<'_>| {
-        let p = item.number().ok_or_else(|| refuse(Kind::Location(7750302)))?.to_f64();
-        if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(refuse(Kind::Location(7750301))) }
+        let p = item.number().ok_or_else(|| refuse(7750302))?.to_f64();
+        if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(refuse(7750301)) }
     };
-    items.ok_or_else(|| refuse(Kind::Location(7750301)))?.iter().map(part).collect()
+    items.ok_or_else(|| refuse(7750301))?.iter().map(part).collect()
 }
 
 /// The numbers of the input, sorted; what is no number does not count, nor does NaN.
 fn numbers(call: &Call<'_>) -> Result<Vec<f64>> {
-    let input = call.argument(INPUT)?;
+    let input = call.argument(0)?;
     let items = if input.is_array() { input.into_items().unwrap_or_default() } else { vec![input] };
     let mut numbers: Vec<f64> = items.iter().filter_map(Operand::number).map(|number| number.to_f64()).collect();
     numbers.retain(|number| !number.is_nan());

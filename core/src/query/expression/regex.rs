@@ -1,7 +1,7 @@
 //! Regular expressions in strings.
 
 use super::node::Call;
-use super::parse::{Arguments, Operator, Parameter, Refusal};
+use super::parse::{Arguments, Operator, optional, required};
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::operand::Operand;
 use crate::query::regex::Pattern;
@@ -21,14 +21,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
 ];
 
-const ARGUMENTS: Arguments = Arguments::Named(
-    &[
-        Parameter::required("input", Kind::Location(31022)),
-        Parameter::required("regex", Kind::Location(31023)),
-        Parameter::optional("options"),
-    ],
-    Refusal { object: Kind::Location(51103), name: Kind::Location(31024) },
-);
+const ARGUMENTS: Arguments =
+    Arguments::Named(&[required("input", 31022), required("regex", 31023), optional("options")], [51103, 31024]);
 
 thread_local! {
     /// The pattern compiled last: mostly it is the same for every document.
@@ -37,14 +31,12 @@ thread_local! {
 
 fn searched(call: &Call<'_>, none: Value, search: fn(&Pattern, &str) -> Result<Value>) -> Result<Operand<'static>> {
     let (input, regex, options) = (call.argument(0)?, call.argument(1)?, call.argument(2)?);
-    if !input.is_nullish() && input.text().is_none() {
-        bail!(51104, "{} needs 'input' to be of type string", call.name);
+    for (value, which, code) in [(&input, "'input'", 51104), (&options, "'options'", 51106)] {
+        if !value.is_nullish() {
+            call.text(value, which, code)?;
+        }
     }
-    let given = match options.text() {
-        Some(text) => Some(text),
-        None if options.is_nullish() => None,
-        None => bail!(51106, "{} needs 'options' to be of type string", call.name),
-    };
+    let given = options.text();
     let (source, options) = match regex.clone().into_value() {
         Value::String(source) => (source, given.unwrap_or_default().to_owned()),
         Value::Regex(_, own) if !own.is_empty() && given.is_some() => {
@@ -52,21 +44,16 @@ fn searched(call: &Call<'_>, none: Value, search: fn(&Pattern, &str) -> Result<V
         }
         Value::Regex(source, own) => (source, given.map_or(own, str::to_owned)),
         Value::Null | Value::Undefined => return Ok(Operand::Made(none)),
-        _ => bail!(51105, "{} needs 'regex' to be of type string or regex", call.name),
+        _ => return Err(call.wrong_type(&regex, "'regex'", "a string or a regex", 51105)),
     };
-    for (text, kind, what) in [
-        (&source, Kind::Location(51109), "regular expression"),
-        (&options, Kind::Location(51110), "regular expression options"),
-    ] {
-        ensure!(!text.contains('\0'), kind, "{}: {what} cannot contain an embedded null byte", call.name);
+    for (text, code, what) in [(&source, 51109, "expression"), (&options, 51110, "options")] {
+        ensure!(!text.contains('\0'), code, "{}: the regex {what} cannot contain an embedded null byte", call.name);
     }
     LAST.with_borrow_mut(|last| {
         let known = last.as_ref().is_some_and(|(s, o, _)| *s == source && *o == options);
         if !known {
             let pattern = Pattern::new(&source, &options).map_err(|error| match error.kind {
-                Kind::Location(51091) => {
-                    error!(51111, "Invalid Regex in {}: {}", call.name, error.message)
-                }
+                Kind::Location(51091) => error!(51111, "Invalid Regex in {}: {}", call.name, error.message),
                 _ => error,
             })?;
             *last = Some((source, options, pattern));

@@ -1,11 +1,11 @@
 //! Strings.
 
-use super::array::{int32, search_bounds};
+use super::array::search_bounds;
 use super::convert;
 use super::node::Call;
-use super::parse::{Arguments, Operator, Parameter, Refusal};
+use super::parse::{Arguments, Operator, optional, required};
 use crate::budget;
-use crate::error::{Kind, Result, bail, ensure, error};
+use crate::error::{Result, bail, ensure, error};
 use crate::query::operand::Operand;
 use crate::values::document::value::Value;
 use memchr::memmem;
@@ -21,9 +21,13 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::exactly("$substr", 3, substring_bytes),
     Operator::exactly("$substrBytes", 3, substring_bytes),
     Operator::exactly("$substrCP", 3, substring_points),
-    Operator::exactly("$strLenBytes", 1, |call| length(call, Kind::Location(34473), str::len)),
-    Operator::exactly("$strLenCP", 1, |call| length(call, Kind::Location(34471), |text| text.chars().count())),
-    Operator::exactly("$split", 2, split),
+    Operator::exactly("$strLenBytes", 1, |call| {
+        Ok(Operand::int(call.text(&call.argument(0)?, "its argument", 34473)?.len() as i64))
+    }),
+    Operator::exactly("$strLenCP", 1, |call| {
+        Ok(Operand::int(call.text(&call.argument(0)?, "its argument", 34471)?.chars().count() as i64))
+    }),
+    Operator::binary("$split", split),
     Operator::new("$trim", TRIM_ARGUMENTS, |call| trim(call, true, true)),
     Operator::new("$ltrim", TRIM_ARGUMENTS, |call| trim(call, true, false)),
     Operator::new("$rtrim", TRIM_ARGUMENTS, |call| trim(call, false, true)),
@@ -31,21 +35,18 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("$indexOfCP", Arguments::Positional(2, 4), index_of_points),
     Operator::new("$replaceOne", REPLACE_ARGUMENTS, |call| replace(call, 1)),
     Operator::new("$replaceAll", REPLACE_ARGUMENTS, |call| replace(call, usize::MAX)),
-    Operator::exactly("$binarySize", 1, binary_size),
+    Operator::unary("$binarySize", |call, value| match value.clone().into_value() {
+        Value::String(text) => Ok(Operand::int(text.len() as i64)),
+        Value::Binary(_, bytes) => Ok(Operand::int(bytes.len() as i64)),
+        _ => Err(call.wrong_type(&value, "its argument", "a string or BinData", 51276)),
+    }),
 ];
 
-const TRIM_ARGUMENTS: Arguments = Arguments::Named(
-    &[Parameter::required("input", Kind::Location(50695)), Parameter::optional("chars")],
-    Refusal { object: Kind::Location(50696), name: Kind::Location(50694) },
-);
+const TRIM_ARGUMENTS: Arguments = Arguments::Named(&[required("input", 50695), optional("chars")], [50696, 50694]);
 
 const REPLACE_ARGUMENTS: Arguments = Arguments::Named(
-    &[
-        Parameter::required("input", Kind::Location(51749)),
-        Parameter::required("find", Kind::Location(51748)),
-        Parameter::required("replacement", Kind::Location(51747)),
-    ],
-    Refusal { object: Kind::Location(51751), name: Kind::Location(51750) },
+    &[required("input", 51749), required("find", 51748), required("replacement", 51747)],
+    [51751, 51750],
 );
 
 /// What `$trim` takes away where no characters are given. Source: MongoDB's manual, `$trim`.
@@ -71,94 +72,54 @@ fn coerced(operand: &Operand<'_>) -> Result<String> {
 
 fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
     let mut all = String::new();
-    let mut null = false;
     for operand in call.arguments() {
         let operand = operand?;
-        match operand.text() {
-            Some(text) => {
-                budget::room_for(text.len());
-                budget::bytes(text.len());
-                all.push_str(text);
-            }
-            None if operand.is_nullish() => {
-                null = true;
-                break;
-            }
-            None => bail!(16702, "$concat only supports strings, not {}", operand.type_name()),
+        if operand.is_nullish() {
+            return Ok(Operand::NULL);
         }
+        let text = call.text(&operand, "its arguments", 16702)?;
+        budget::room_for(text.len());
+        budget::bytes(text.len());
+        all.push_str(text);
     }
-    Ok(if null { Operand::NULL } else { Operand::string(all) })
+    Ok(Operand::string(all))
 }
 
 fn substring_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
-    let (text, start, length) = (call.argument(0)?, call.argument(1)?, call.argument(2)?);
-    let text = coerced(&text)?;
-    let whole = |operand: &Operand<'_>, kind: Kind, what: &str| match operand.number() {
-        Some(number) => Ok(number.as_i64().unwrap_or_else(|| number.to_f64() as i64)),
-        None => bail!(kind, "{}:  {what} must be a numeric type (is BSON type {})", call.name, operand.type_name()),
+    let text = coerced(&call.argument(0)?)?;
+    let whole = |position: usize, which: &str, code: i32| {
+        let number = call.number(&call.argument(position)?, which, code)?;
+        Ok(number.as_i64().unwrap_or_else(|| number.to_f64() as i64))
     };
-    let start = whole(&start, Kind::Location(16034), "starting index")?;
-    let length = whole(&length, Kind::Location(16035), "length")?;
-    let Ok(start) = usize::try_from(start) else {
-        bail!(50752, "{}:  starting index must be non-negative (got: {start})", call.name)
-    };
+    let start: i64 = whole(1, "its start", 16034)?;
+    let length: i64 = whole(2, "its length", 16035)?;
+    let refuse = |code: i32, why: &str| error!(code, "{}: the starting index {start} {why}", call.name);
+    let start = usize::try_from(start).map_err(|_| refuse(50752, "is negative"))?;
     if start >= text.len() {
         return Ok(Operand::string(""));
     }
     let end = usize::try_from(length).map_or(text.len(), |length| start.saturating_add(length).min(text.len()));
     if !text.is_char_boundary(start) {
-        bail!(28656, "{}:  Invalid range, starting index is a UTF-8 continuation byte.", call.name);
+        return Err(refuse(28656, "is within a character"));
     }
-    match text.get(start..end) {
-        Some(part) => Ok(Operand::string(part)),
-        None => bail!(28657, "{}:  Invalid range, ending index is in the middle of a UTF-8 character.", call.name),
-    }
+    let part = text.get(start..end);
+    part.map(Operand::string).ok_or_else(|| refuse(28657, "and the length lead into a character"))
 }
 
 fn substring_points(call: &Call<'_>) -> Result<Operand<'static>> {
     let text = coerced(&call.argument(0)?)?;
-    let index = |position: usize, what: &str, kinds: [Kind; 3]| -> Result<usize> {
-        let operand = call.argument(position)?;
-        if operand.number().is_none() {
-            bail!(kinds[0], "$substrCP: {what} must be a numeric type (is BSON type {})", operand.type_name());
-        }
-        let Some(value) = int32(&operand) else {
-            bail!(kinds[1], "$substrCP: {what} cannot be represented as a 32-bit integral value: {}", operand.shown())
-        };
-        usize::try_from(value).map_err(|_| error!(kinds[2], "$substrCP: {what} must be a nonnegative integer."))
+    let index = |position: usize, which: &str, codes: [i32; 3]| {
+        let value = call.int32(&call.argument(position)?, which, [codes[0], codes[1]])?;
+        usize::try_from(value).map_err(|_| error!(codes[2], "$substrCP requires {which} not to be negative: {value}"))
     };
-    let start = index(1, "starting index", [Kind::Location(34450), Kind::Location(34451), Kind::Location(34455)])?;
-    let length = index(2, "length", [Kind::Location(34452), Kind::Location(34453), Kind::Location(34454)])?;
+    let start = index(1, "its start", [34450, 34451, 34455])?;
+    let length = index(2, "its length", [34452, 34453, 34454])?;
     Ok(Operand::string(text.chars().skip(start).take(length).collect::<String>()))
 }
 
-fn length(call: &Call<'_>, kind: Kind, measure: fn(&str) -> usize) -> Result<Operand<'static>> {
-    let operand = call.argument(0)?;
-    match operand.text() {
-        Some(text) => Ok(Operand::int(measure(text) as i64)),
-        None => bail!(kind, "{} requires a string argument, found: {}", call.name, operand.type_name()),
-    }
-}
-
-fn split(call: &Call<'_>) -> Result<Operand<'static>> {
-    let (text, separator) = (call.argument(0)?, call.argument(1)?);
-    if text.is_nullish() || separator.is_nullish() {
-        return Ok(Operand::NULL);
-    }
-    let Some(text) = text.text() else {
-        bail!(
-            40085,
-            "$split requires an expression that evaluates to a string as a first argument, found: {}",
-            text.type_name()
-        )
-    };
-    let Some(separator) = separator.text() else {
-        bail!(
-            40086,
-            "$split requires an expression that evaluates to a string as a second argument, found: {}",
-            separator.type_name()
-        )
-    };
+fn split(call: &Call<'_>, text: Operand<'_>, separator: Operand<'_>) -> Result<Operand<'static>> {
+    let text = call.text(&text, "its first argument", 40085)?;
+    let separator = call.text(&separator, "its second argument", 40086)?;
     ensure!(!separator.is_empty(), 40087, "$split requires a non-empty separator");
     let part = |part: &str| {
         budget::bytes(part.len());
@@ -172,31 +133,14 @@ fn trim(call: &Call<'_>, left: bool, right: bool) -> Result<Operand<'static>> {
     if input.is_nullish() {
         return Ok(Operand::NULL);
     }
-    let Some(mut text) = input.text() else {
-        bail!(
-            50699,
-            "{} requires its input to be a string, got {} (of type {}) instead.",
-            call.name,
-            input.shown(),
-            input.type_name()
-        )
-    };
+    let mut text = call.text(&input, "'input'", 50699)?;
     let mut characters = WHITESPACE.to_vec();
-    if call.given(1) {
+    if call.is_given(1) {
         let given = call.argument(1)?;
         if given.is_nullish() {
             return Ok(Operand::NULL);
         }
-        let Some(given) = given.text() else {
-            bail!(
-                50700,
-                "{} requires 'chars' to be a string, got {} (of type {}) instead.",
-                call.name,
-                given.shown(),
-                given.type_name()
-            )
-        };
-        characters = given.chars().collect();
+        characters = call.text(&given, "'chars'", 50700)?.chars().collect();
     }
     characters.sort_unstable();
     budget::bytes(text.len());
@@ -211,22 +155,19 @@ fn trim(call: &Call<'_>, left: bool, right: bool) -> Result<Operand<'static>> {
 }
 
 /// Both strings of a search; None if the first is null.
-fn search_texts<'s>(call: &Call<'s>, kinds: [Kind; 2]) -> Result<Option<(Operand<'s>, Operand<'s>)>> {
+fn search_texts<'s>(call: &Call<'s>, codes: [i32; 2]) -> Result<Option<(Operand<'s>, Operand<'s>)>> {
     let text = call.argument(0)?;
     if text.is_nullish() {
         return Ok(None);
     }
     let wanted = call.argument(1)?;
-    for (operand, kind, which) in [(&text, kinds[0], "first"), (&wanted, kinds[1], "second")] {
-        if operand.text().is_none() {
-            bail!(kind, "{} requires a string as the {which} argument, found: {}", call.name, operand.type_name());
-        }
-    }
+    call.text(&text, "its first argument", codes[0])?;
+    call.text(&wanted, "its second argument", codes[1])?;
     Ok(Some((text, wanted)))
 }
 
 fn index_of_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
-    let Some((text, wanted)) = search_texts(call, [Kind::Location(40091), Kind::Location(40092)])? else {
+    let Some((text, wanted)) = search_texts(call, [40091, 40092])? else {
         return Ok(Operand::NULL);
     };
     let (text, wanted) = (text.text().unwrap_or_default(), wanted.text().unwrap_or_default());
@@ -241,7 +182,7 @@ fn index_of_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
 }
 
 fn index_of_points(call: &Call<'_>) -> Result<Operand<'static>> {
-    let Some((text, wanted)) = search_texts(call, [Kind::Location(40093), Kind::Location(40094)])? else {
+    let Some((text, wanted)) = search_texts(call, [40093, 40094])? else {
         return Ok(Operand::NULL);
     };
     let (text, wanted) = (text.text().unwrap_or_default(), wanted.text().unwrap_or_default());
@@ -259,15 +200,11 @@ fn index_of_points(call: &Call<'_>) -> Result<Operand<'static>> {
 }
 
 fn replace(call: &Call<'_>, most: usize) -> Result<Operand<'static>> {
-    let parts =
-        [("input", Kind::Location(51746)), ("find", Kind::Location(51745)), ("replacement", Kind::Location(51744))];
-    let mut texts = Vec::with_capacity(parts.len());
-    for (index, (name, kind)) in parts.into_iter().enumerate() {
-        let operand = call.argument(index)?;
-        if operand.text().is_none() && !operand.is_nullish() {
-            bail!(kind, "{} requires that '{name}' be a string, found: {}", call.name, operand.shown());
+    let texts = [call.argument(0)?, call.argument(1)?, call.argument(2)?];
+    for (value, (which, code)) in texts.iter().zip([("'input'", 51746), ("'find'", 51745), ("'replacement'", 51744)]) {
+        if !value.is_nullish() {
+            call.text(value, which, code)?;
         }
-        texts.push(operand);
     }
     let [Some(input), Some(find), Some(replacement)] = [0, 1, 2].map(|index| texts[index].text()) else {
         return Ok(Operand::NULL);
@@ -276,16 +213,4 @@ fn replace(call: &Call<'_>, most: usize) -> Result<Operand<'static>> {
     let times = input.matches(find).take(most).count();
     budget::room_for(input.len().saturating_add(times.saturating_mul(replacement.len())));
     Ok(Operand::string(budget::copying(|| input.replacen(find, replacement, most))))
-}
-
-fn binary_size(call: &Call<'_>) -> Result<Operand<'static>> {
-    let operand = call.argument(0)?;
-    if operand.is_nullish() {
-        return Ok(Operand::NULL);
-    }
-    match operand.clone().into_value() {
-        Value::String(text) => Ok(Operand::int(text.len() as i64)),
-        Value::Binary(_, bytes) => Ok(Operand::int(bytes.len() as i64)),
-        other => bail!(51276, "$binarySize requires a string or BinData argument, found: {}", other.type_name()),
-    }
 }

@@ -1,87 +1,67 @@
 //! Trigonometry.
 
-use super::arithmetic::numeric;
+use super::arithmetic::numbers;
 use super::decimal::{DecimalFunction, PRECISION, ROUNDING, binary, consts, continued, decimal, pi};
 use super::node::Call;
 use super::parse::Operator;
-use crate::error::{Error, Result, bail, error};
+use crate::error::{Error, Result, error};
 use crate::query::operand::Operand;
 use crate::values::document::number::{self, Decimal, Number, quotient};
 use astro_float_num::BigFloat;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::exactly("$sin", 1, |call| finite_only(call, f64::sin, |x, p, rm, cc| x.sin(p, rm, cc))),
-    Operator::exactly("$cos", 1, |call| finite_only(call, f64::cos, |x, p, rm, cc| x.cos(p, rm, cc))),
-    Operator::exactly("$tan", 1, |call| finite_only(call, f64::tan, |x, p, rm, cc| x.tan(p, rm, cc))),
-    Operator::exactly("$asin", 1, |call| within(call, -1, Some(1), f64::asin, |x, p, rm, cc| x.asin(p, rm, cc))),
-    Operator::exactly("$acos", 1, |call| within(call, -1, Some(1), f64::acos, |x, p, rm, cc| x.acos(p, rm, cc))),
-    Operator::exactly("$atan", 1, |call| everywhere(call, f64::atan, |x, p, rm, cc| x.atan(p, rm, cc))),
-    Operator::exactly("$atan2", 2, arctangent_2),
-    Operator::exactly("$sinh", 1, |call| everywhere(call, f64::sinh, |x, p, rm, cc| x.sinh(p, rm, cc))),
-    Operator::exactly("$cosh", 1, |call| everywhere(call, f64::cosh, |x, p, rm, cc| x.cosh(p, rm, cc))),
-    Operator::exactly("$tanh", 1, |call| everywhere(call, f64::tanh, |x, p, rm, cc| x.tanh(p, rm, cc))),
-    Operator::exactly("$asinh", 1, |call| everywhere(call, libm::asinh, |x, p, rm, cc| x.asinh(p, rm, cc))),
-    Operator::exactly("$acosh", 1, |call| within(call, 1, None, libm::acosh, |x, p, rm, cc| x.acosh(p, rm, cc))),
-    Operator::exactly("$atanh", 1, |call| within(call, -1, Some(1), libm::atanh, |x, p, rm, cc| x.atanh(p, rm, cc))),
-    Operator::exactly("$degreesToRadians", 1, |call| {
-        numeric(call, |number| {
-            Ok(converted(number, f64::to_radians, |number| {
-                quotient(&number.multiply(&pi()).unwrap_or(Number::Double(f64::NAN)), &Number::Int(180))
-            }))
-        })
+    Operator::numeric("$sin", |call, x| finite_only(call, x, f64::sin, |x, p, rm, cc| x.sin(p, rm, cc))),
+    Operator::numeric("$cos", |call, x| finite_only(call, x, f64::cos, |x, p, rm, cc| x.cos(p, rm, cc))),
+    Operator::numeric("$tan", |call, x| finite_only(call, x, f64::tan, |x, p, rm, cc| x.tan(p, rm, cc))),
+    Operator::numeric("$asin", |call, x| within_1(call, x, f64::asin, |x, p, rm, cc| x.asin(p, rm, cc))),
+    Operator::numeric("$acos", |call, x| within_1(call, x, f64::acos, |x, p, rm, cc| x.acos(p, rm, cc))),
+    Operator::numeric("$atan", |_, x| Ok(continued(x, f64::atan, |x, p, rm, cc| x.atan(p, rm, cc)))),
+    Operator::binary("$atan2", arctangent_2),
+    Operator::numeric("$sinh", |_, x| Ok(continued(x, f64::sinh, |x, p, rm, cc| x.sinh(p, rm, cc)))),
+    Operator::numeric("$cosh", |_, x| Ok(continued(x, f64::cosh, |x, p, rm, cc| x.cosh(p, rm, cc)))),
+    Operator::numeric("$tanh", |_, x| Ok(continued(x, f64::tanh, |x, p, rm, cc| x.tanh(p, rm, cc)))),
+    Operator::numeric("$asinh", |_, x| Ok(continued(x, libm::asinh, |x, p, rm, cc| x.asinh(p, rm, cc)))),
+    Operator::numeric("$acosh", |call, x| match number::compare(x, &Number::Int(1)).is_lt() && !x.is_nan() {
+        true => Err(out_of_range(call, x, "[1,inf]")),
+        false => Ok(continued(x, libm::acosh, |x, p, rm, cc| x.acosh(p, rm, cc))),
     }),
-    Operator::exactly("$radiansToDegrees", 1, |call| {
-        numeric(call, |number| {
-            Ok(converted(number, f64::to_degrees, |number| {
-                quotient(&number.multiply(&Number::Int(180)).unwrap_or(Number::Double(f64::NAN)), &pi())
-            }))
-        })
+    Operator::numeric("$atanh", |call, x| within_1(call, x, libm::atanh, |x, p, rm, cc| x.atanh(p, rm, cc))),
+    Operator::numeric("$degreesToRadians", |_, number| {
+        Ok(converted(number, f64::to_radians, |number| {
+            quotient(&number.multiply(&pi()).unwrap_or(Number::Double(f64::NAN)), &Number::Int(180))
+        }))
+    }),
+    Operator::numeric("$radiansToDegrees", |_, number| {
+        Ok(converted(number, f64::to_degrees, |number| {
+            quotient(&number.multiply(&Number::Int(180)).unwrap_or(Number::Double(f64::NAN)), &pi())
+        }))
     }),
 ];
-
-fn everywhere(call: &Call<'_>, double: fn(f64) -> f64, function: DecimalFunction) -> Result<Operand<'static>> {
-    numeric(call, |number| Ok(continued(number, double, function)))
-}
 
 fn out_of_range(call: &Call<'_>, number: &Number, range: &str) -> Error {
     let shown = Operand::number_of(number.clone()).shown();
     error!(50989, "cannot apply {} to {shown}, value must be in {range}", call.name)
 }
 
-fn finite_only(call: &Call<'_>, double: fn(f64) -> f64, function: DecimalFunction) -> Result<Operand<'static>> {
-    numeric(call, |number| match number {
+fn finite_only(call: &Call<'_>, number: &Number, double: fn(f64) -> f64, decimal: DecimalFunction) -> Result<Number> {
+    match number {
         Number::Double(value) if value.is_infinite() => Err(out_of_range(call, number, "(-inf,inf)")),
         Number::Decimal(Decimal::Infinity { .. }) => Err(out_of_range(call, number, "(-inf,inf)")),
-        number => Ok(continued(number, double, function)),
-    })
+        number => Ok(continued(number, double, decimal)),
+    }
 }
 
-fn within(
-    call: &Call<'_>,
-    least: i64,
-    greatest: Option<i64>,
-    double: fn(f64) -> f64,
-    function: DecimalFunction,
-) -> Result<Operand<'static>> {
-    numeric(call, |number| {
-        let below = number::compare(number, &Number::Int(least)).is_lt();
-        let above = greatest.is_some_and(|greatest| number::compare(number, &Number::Int(greatest)).is_gt());
-        if (below || above) && !number.is_nan() {
-            let range = greatest.map_or_else(|| format!("[{least},inf]"), |greatest| format!("[{least},{greatest}]"));
-            return Err(out_of_range(call, number, &range));
-        }
-        Ok(continued(number, double, function))
-    })
+/// A function from -1 to 1.
+fn within_1(call: &Call<'_>, number: &Number, double: fn(f64) -> f64, decimal: DecimalFunction) -> Result<Number> {
+    let is_below = number::compare(number, &Number::Int(-1)).is_lt();
+    if (is_below || number::compare(number, &Number::Int(1)).is_gt()) && !number.is_nan() {
+        return Err(out_of_range(call, number, "[-1,1]"));
+    }
+    Ok(continued(number, double, decimal))
 }
 
-fn arctangent_2(call: &Call<'_>) -> Result<Operand<'static>> {
-    let (y, x) = (call.argument(0)?, call.argument(1)?);
-    let (Some(a), Some(b)) = (y.number(), x.number()) else {
-        if y.is_nullish() || x.is_nullish() {
-            return Ok(Operand::NULL);
-        }
-        bail!(51045, "$atan2 only supports numeric types, not {} and {}", y.type_name(), x.type_name());
-    };
+fn arctangent_2(call: &Call<'_>, y: Operand<'_>, x: Operand<'_>) -> Result<Operand<'static>> {
+    let (a, b) = numbers(call, &y, &x, 51045)?;
     let double = a.to_f64().atan2(b.to_f64());
     if !matches!(a, Number::Decimal(_)) && !matches!(b, Number::Decimal(_)) {
         return Ok(Operand::double(double));

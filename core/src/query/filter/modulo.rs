@@ -1,8 +1,8 @@
 //! `$mod`: the remainder of a division of integers.
 
 use crate::error::{Kind, Result, bail, ensure, error};
+use crate::query::operand::truncated;
 use crate::values::document::element::Element;
-use crate::values::document::number::{Decimal, Number};
 use crate::values::document::raw::RawValue;
 use crate::values::document::value::Value;
 
@@ -51,41 +51,4 @@ fn part(name: &str, value: &Value) -> Result<i64> {
         };
         error!(Kind::BadValue, "malformed mod, {name} value is invalid :: caused by :: {why}")
     })
-}
-
-/// The integer towards zero; None for NaN and what does not fit 64 bits.
-fn truncated(number: &Number) -> Option<i64> {
-    match number {
-        Number::Int(value) => Some(*value),
-        Number::Double(value) => Number::Double(value.trunc()).as_i64(),
-        Number::Decimal(Decimal::Finite(value)) => {
-            number.as_i64().or_else(|| i64::try_from(value.with_scale(0).as_bigint_and_scale().0.as_ref()).ok())
-        }
-        Number::Decimal(_) => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fractions_are_cut_towards_zero() {
-        let decimal = |text: &str| Number::Decimal(Decimal::parse(text).unwrap());
-        for (number, expected) in [
-            (Number::Double(5.9), Some(5)),
-            (Number::Double(-5.9), Some(-5)),
-            (Number::Double(1e300), None),
-            (Number::Double(f64::NAN), None),
-            (decimal("5.9"), Some(5)),
-            (decimal("-5.9"), Some(-5)),
-            (decimal("1E+3"), Some(1000)),
-            (decimal("1E+300"), None),
-            (decimal("1E-6000"), Some(0)),
-            (decimal("1E+6000"), None),
-            (decimal("NaN"), None),
-        ] {
-            assert_eq!(truncated(&number), expected, "{number:?}");
-        }
-    }
 }
