@@ -2,7 +2,11 @@
 # its server headers and PG_BINDIR=… to name its programs.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build install demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults test-upgrade soak fuzz bench instructions clean
+.PHONY: help all deps build install deb dist demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults test-upgrade test-deb soak fuzz bench instructions clean
+# PGXN's client and PGXS's users name PostgreSQL by its pg_config.
+ifdef PG_CONFIG
+export PG_BINDIR := $(shell $(PG_CONFIG) --bindir)
+endif
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -10,11 +14,19 @@ help: ## this list
 deps: ## install what is missing: Debian packages, cargo-pgrx 0.18.1
 	@.ci/deps
 
-build: deps ## build the extension, optimised
-	cargo build --release
+build: deps ## build the extension, optimised, into target/package
+	@.ci/package
 
-install: deps ## build the extension and install it into the local PostgreSQL 15
+all: build
+
+install: build ## build the extension and install it into the local PostgreSQL 15
 	@.ci/install
+
+deb: build ## a Debian package of the extension, in target/deb
+	@.ci/deb
+
+dist: ## source archives of the last commit, in target/dist
+	@.ci/dist
 
 demo: install ## four local servers with a sharded social inbox of 200,000 messages
 	@docs/demo/run
@@ -51,6 +63,9 @@ test-faults: deps ## only the tests that pause, fail and kill processes at fault
 
 test-upgrade: deps ## only the upgrades from earlier releases, which are built from this repository's history
 	@.ci/test upgrade
+
+test-deb: ## only the source archive and the Debian package, in a clean Debian; as root
+	@.ci/test_deb
 
 soak: deps ## accidents while chunks move, then malformed arguments, for SECONDS=600 each; SEED=… repeats a run
 	@DOCSHARD_SOAK_SECONDS=$(or $(SECONDS),600) DOCSHARD_SEED=$(SEED) .ci/test soak
