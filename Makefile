@@ -2,7 +2,7 @@
 # its server headers and PG_BINDIR=… to name its programs.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help all deps build install deb dist demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults test-upgrade test-deb soak fuzz bench instructions clean
+.PHONY: help all deps build install deb dist demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults test-upgrade test-deb test-parts test-part hook soak fuzz bench instructions clean
 # PGXN's client and PGXS's users name PostgreSQL by its pg_config.
 ifdef PG_CONFIG
 export PG_BINDIR := $(shell $(PG_CONFIG) --bindir)
@@ -39,6 +39,15 @@ stop: ## stop the demo's servers
 
 test: deps ## all tests, with a summary at the end
 	@.ci/test
+
+test-parts: ## the parts of the tests, and how long each took
+	@.ci/test_part
+
+test-part: deps ## one part: PART=balancer, and TEST=… for those of its tests whose names contain that
+	@.ci/test_part $(or $(PART),$(error PART=… is missing: make test-parts lists them)) $(TEST)
+
+hook: ## let git check format and lints before each commit in this clone
+	@.ci/hook install
 
 fmt: ## format the code
 	cargo fmt --all

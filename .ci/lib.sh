@@ -7,6 +7,8 @@ pg_major=15
 pg_bindir=${PG_BINDIR:-/usr/lib/postgresql/$pg_major/bin}
 cargo_pgrx_version=0.18.1
 rust_minimum=1.95
+# The lints see the code of all tests.
+lint_features=docshard/pg_test,docshard/fault_points,docshard-tests/fault_points
 
 # cargo-pgrx keeps its configuration in the project, so that a user's ~/.pgrx is never touched; and a cargo-pgrx of the
 # right version may have been put beside it. Cargo looks for subcommands in the order of PATH if its own folder is in it.
@@ -72,4 +74,23 @@ postmaster_pid() {
   local data=$1 pid
   pid=$(head -n 1 "$data/postmaster.pid" 2>/dev/null) || return 1
   is_postmaster "$pid" "$data" && echo "$pid"
+}
+
+# A new folder for the tests' servers, which make thousands of files each: in memory, if there is plenty, as that takes a
+# fraction of the time.
+servers_folder() {
+  local room memory folder parent=/tmp
+  room=$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)
+  memory=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
+  if [ "${room:-0}" -ge $((8 << 20)) ] && [ "${memory:-0}" -ge $((12 << 20)) ]; then parent=/dev/shm; fi
+  # The servers run as another user if we are root.
+  folder=$(mktemp -d "$parent/docshard.XXXXXX")
+  chmod 711 "$folder"
+  echo "$folder"
+}
+
+# Keeps how many seconds a part of the tests took, for `make test-parts`: took PART SECONDS
+took() {
+  mkdir -p "$top/target/test-times"
+  echo "$2" > "$top/target/test-times/$1"
 }
