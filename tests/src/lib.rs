@@ -2,9 +2,9 @@
 //! port, with docshard preloaded.
 //!
 //! The servers run from the private PostgreSQL installation that `.ci/pg_private` makes (or from `PG_BINDIR`), in which
-//! `make test-cluster` installs the extension. Everything of a cluster is in one folder in the system's temporary one.
-//! Servers are children of the test's process: a test can kill them and start them again, and when a [`Cluster`] goes
-//! out of scope, or the process dies in whatever way, they are gone.
+//! `make test-part` and `make test` install the extension. All files of a cluster are in one folder of the system's temporary
+//! folder. Servers are children of the test's process. They stop when their [`Cluster`] is dropped, and also when the process
+//! dies.
 //!
 //! ```no_run
 //! use docshard_tests::Cluster;
@@ -15,34 +15,29 @@
 //! cluster.shards[1].start();
 //! ```
 
-mod authority;
 mod cluster;
 pub mod conformance;
 mod data;
 pub mod faults;
 pub mod history;
-pub mod history_check;
-pub mod history_run;
 pub mod moving;
-pub mod nemesis;
 mod process;
 mod proxy;
 mod release;
-pub mod workload;
 
-pub use cluster::{Backup, Cluster, Node, Standby, Twin};
+pub use cluster::{Backup, Cluster, DiskClone, Node, Standby};
 pub use data::{docs, shared_data};
 pub use faults::Fault;
 pub use process::is_alive;
-pub use proxy::{Proxy, Weather};
+pub use proxy::{Conditions, Proxy};
 pub use release::Release;
 
 use std::time::{Duration, Instant};
 
-/// Looks again and again until `condition` holds.
+/// Waits until `condition` holds.
 ///
 /// # Panics
-/// If it doesn't within `limit`.
+/// If it does not hold within `limit`.
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {

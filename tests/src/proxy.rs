@@ -1,7 +1,6 @@
-//! A TCP proxy on loopback, with which tests cut, delay and hold up what servers and clients say to each other.
+//! A TCP proxy on loopback with which tests cut, delay and hold up traffic between clients and servers.
 //!
-//! Two threads a connection carry the bytes, one a direction. What was read before a cut is lost like what is in the
-//! network when a cable is pulled.
+//! Each connection has two threads, one per direction. When a connection is cut, bytes in transit are lost.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,23 +8,23 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How a proxy treats what passes through it.
+/// How a proxy treats its traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Weather {
-    /// how long everything takes on its way, each way
+pub struct Conditions {
+    /// The delay, each way.
     pub delay: Duration,
-    /// new connections are refused
+    /// New connections are refused.
     pub refuse: bool,
-    /// nothing gets to the server, until that is over
+    /// Requests are held up until this is false again.
     pub hold_requests: bool,
-    /// nothing comes back from it
+    /// Answers are held up until this is false again.
     pub hold_answers: bool,
 }
 
-/// A proxy before one server. Dropping it ends its connections.
+/// A proxy before one server. Its connections end when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
-    /// on which it listens, at 127.0.0.1
+    /// The port on which it listens, at 127.0.0.1.
     pub port: u16,
     shared: Arc<Shared>,
 }
@@ -39,8 +38,8 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    weather: Weather,
-    /// both ends of every connection
+    conditions: Conditions,
+    /// Number and both ends of each connection.
     connections: Vec<(u64, TcpStream, TcpStream)>,
     next: u64,
     closed: bool,
@@ -70,13 +69,13 @@ impl Proxy {
         Self { port, shared }
     }
 
-    /// Changes how it treats what passes from now on.
-    pub fn set(&self, weather: Weather) {
-        self.shared.state().weather = weather;
+    /// Changes how it treats its traffic from now on.
+    pub fn set(&self, conditions: Conditions) {
+        self.shared.state().conditions = conditions;
         self.shared.changed.notify_all();
     }
 
-    /// Cuts all connections. New ones can be made, unless its [`Weather`] refuses them.
+    /// Cuts all connections. New ones are accepted unless the [`Conditions`] refuse them.
     pub fn cut(&self) {
         for (_, client, server) in std::mem::take(&mut self.shared.state().connections) {
             let _ = client.shutdown(Shutdown::Both);
@@ -92,10 +91,10 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.set(Weather::default());
+        self.set(Conditions::default());
         self.shared.state().closed = true;
         self.cut();
-        // Wakes who accepts.
+        // Wakes the thread that accepts connections.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
@@ -106,10 +105,10 @@ impl Shared {
     }
 
     fn connect(self: &Arc<Self>, client: TcpStream) {
-        if self.state().weather.refuse {
+        if self.state().conditions.refuse {
             return;
         }
-        // A server that is down refuses, as it would without a proxy.
+        // The client sees a refused connection, as without a proxy.
         let Ok(server) = TcpStream::connect(self.server) else { return };
         let mut copies = Vec::new();
         for stream in [&client, &server] {
@@ -127,11 +126,11 @@ impl Shared {
             number
         };
         let (requests, answers) = (Arc::clone(self), Arc::clone(self));
-        thread::spawn(move || requests.carry(number, client_in, server_out, |weather| weather.hold_requests));
-        thread::spawn(move || answers.carry(number, server_in, client_out, |weather| weather.hold_answers));
+        thread::spawn(move || requests.carry(number, client_in, server_out, |conditions| conditions.hold_requests));
+        thread::spawn(move || answers.carry(number, server_in, client_out, |conditions| conditions.hold_answers));
     }
 
-    fn carry(&self, number: u64, mut from: TcpStream, mut to: TcpStream, holds: fn(&Weather) -> bool) {
+    fn carry(&self, number: u64, mut from: TcpStream, mut to: TcpStream, holds: fn(&Conditions) -> bool) {
         let mut buffer = vec![0; 64 << 10];
         loop {
             let length = match from.read(&mut buffer) {
@@ -140,23 +139,23 @@ impl Shared {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => break,
             };
-            let delay = self.state().weather.delay;
+            let delay = self.state().conditions.delay;
             if !delay.is_zero() {
                 thread::sleep(delay);
             }
             let mut state = self.state();
-            while holds(&state.weather) && state.connections.iter().any(|(other, ..)| *other == number) {
+            while holds(&state.conditions) && state.connections.iter().any(|(other, ..)| *other == number) {
                 let wait = self.changed.wait_timeout(state, Duration::from_millis(50));
                 state = wait.unwrap_or_else(PoisonError::into_inner).0;
             }
-            // A connection that was cut is cut, whatever was on its way.
+            // Bytes in transit on a connection that was cut are lost.
             let cut = !state.connections.iter().any(|(other, ..)| *other == number);
             drop(state);
             if cut || to.write_all(&buffer[..length]).is_err() {
                 break;
             }
         }
-        // One end has closed: so does the other, with what was sent before.
+        // One end has closed. Bytes sent before still reach the other.
         let _ = to.shutdown(Shutdown::Write);
         let _ = from.shutdown(Shutdown::Read);
         let mut state = self.state();
@@ -209,9 +208,9 @@ mod tests {
         assert_eq!(proxy.connections(), 1);
 
         for (hold_requests, hold_answers) in [(true, false), (false, true)] {
-            proxy.set(Weather { hold_requests, hold_answers, ..Weather::default() });
+            proxy.set(Conditions { hold_requests, hold_answers, ..Conditions::default() });
             ask(&mut stream, 3).unwrap_err();
-            proxy.set(Weather::default());
+            proxy.set(Conditions::default());
             let mut late = [0];
             stream.set_read_timeout(None).unwrap();
             stream.read_exact(&mut late).unwrap();
@@ -222,7 +221,7 @@ mod tests {
         assert!(ask(&mut stream, 5).is_err());
         assert_eq!(ask(&mut connect(), 5).unwrap(), 6);
 
-        proxy.set(Weather { refuse: true, ..Weather::default() });
+        proxy.set(Conditions { refuse: true, ..Conditions::default() });
         assert!(ask(&mut connect(), 7).is_err());
     }
 }

@@ -222,7 +222,7 @@ fn holders(cluster: &Cluster) -> Vec<Option<bool>> {
 fn a_copy_of_the_routers_files_finds_out_and_remembers() {
     let cluster = impatient();
     let mut router = cluster.router.client();
-    let mut twin = cluster.router.twin();
+    let mut twin = cluster.router.clone_disk();
     router
         .batch_execute(&format!(
             "BEGIN; SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', 'p' || k, 'k', k, 'p', 1)))
@@ -308,14 +308,14 @@ fn a_hung_shard_keeps_no_lock_from_being_held() {
     let cluster = impatient();
     let silence = "SELECT extract(epoch FROM clock_timestamp() - state_change)::float8 FROM pg_stat_activity
        WHERE application_name = 'docshard keeper'";
-    cluster.shards[0].hang();
+    cluster.shards[0].freeze_all();
     let mut client = cluster.shards[1].client();
     for _ in 0..14 {
         std::thread::sleep(Duration::from_millis(500));
         let seconds: f64 = client.query_one(silence, &[]).expect("one session").get(0);
         assert!(seconds < 4.0, "{seconds} s");
     }
-    cluster.shards[0].go_on();
+    cluster.shards[0].thaw_all();
     wait_until("all locks are held again", PATIENCE, || holders(&cluster) == [Some(true), Some(true)]);
     let status: String = cluster.router.value("SELECT docshard.status()");
     assert!(!status.contains("copy"), "{status}");
@@ -326,7 +326,7 @@ fn a_hung_shard_keeps_no_lock_from_being_held() {
 fn upgraded_servers_are_named_anew() {
     let mut cluster = cluster();
     let (name, url) = (cluster.shards[0].name.clone(), cluster.shards[0].url());
-    cluster.shards[0].renew();
+    cluster.shards[0].change_system_identifier();
     // PostgreSQL's function has no unsigned type to show it in.
     let node = "SELECT (system_identifier + CASE WHEN system_identifier < 0 THEN 2::numeric ^ 64 ELSE 0 END)::numeric(20)::text \
                 FROM pg_control_system()";
@@ -345,7 +345,7 @@ fn upgraded_servers_are_named_anew() {
     assert_eq!(refused(&mut router, &other).0, "55000");
 
     drop(router);
-    cluster.router.renew();
+    cluster.router.change_system_identifier();
     let mut router = cluster.router.client();
     assert_eq!(refused(&mut router, insert).0, "25006");
     let taken: Value =

@@ -226,5 +226,5 @@ fn a_standby_is_not_taken_for_a_shard() {
     all_resolved(&cluster);
     let mut client = cluster.router.client();
     assert_eq!([balance(&mut client, SHARD0), balance(&mut client, SHARD1)], [99, 101]);
-    cluster.shards[0].dismiss(standby);
+    cluster.shards[0].remove_standby(standby);
 }

@@ -1,6 +1,6 @@
 //! A connection asks the server that it reaches who it is, before anything else: see `core/src/cluster/handshake.rs`.
 
-use docshard_tests::{Cluster, Node, Proxy, Weather};
+use docshard_tests::{Cluster, Conditions, Node, Proxy};
 use postgres::{Client, NoTls};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -153,7 +153,7 @@ fn the_handshake_costs_no_round_trip() {
     let proxy = Proxy::before(cluster.shards[1].port);
     lead(&cluster.router, "shard1", proxy.port);
     cluster.router.psql("ALTER SERVER docshard_shard1 OPTIONS (ADD sslmode 'disable', ADD gssencmode 'disable')");
-    proxy.set(Weather { delay: way, ..Weather::default() });
+    proxy.set(Conditions { delay: way, ..Conditions::default() });
     let timed = |work: &dyn Fn()| {
         let began = Instant::now();
         work();

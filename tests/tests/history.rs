@@ -1,76 +1,76 @@
-//! Clients at work, chunks on the move, and accidents at every step of it: nothing is lost, doubled, stale or half done.
+//! Clients read and write while chunks move and accidents are injected at every step of a move. The recorded history must be
+//! one that an unsharded database could have produced.
 //!
-//! `make soak SECONDS=…` lets the same go on for as long as one likes. A seed decides which accidents come in which order
-//! and what each client does; it is printed, and `SEED=…` (of `make soak`, `DOCSHARD_SEED` of `cargo test`) draws the same
-//! again. `HISTORY_VERBOSE=1` tells what happens while it does.
+//! `make soak SECONDS=…` does the same for longer. A seed determines the order of the accidents and what each client does. It is
+//! printed; `make soak SEED=…`, or DOCSHARD_SEED for `cargo test`, repeats it. `HISTORY_VERBOSE=1` prints events as they happen.
 
-use docshard_tests::history_check::Violation;
-use docshard_tests::history_run::Run;
-use docshard_tests::nemesis::{Plan, Strike};
-use docshard_tests::workload::Size;
+use docshard_tests::history::check::Violation;
+use docshard_tests::history::nemesis::{Injection, Plan};
+use docshard_tests::history::run::Run;
+use docshard_tests::history::workload::Size;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 const SIZE: Size = Size { clients: 6, keys: 120, fillers: 800 };
 
-/// What an environment variable says, a number.
+/// The number in an environment variable.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
     Some(text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")))
 }
 
-/// Fails, with all that helps to understand it, if something is wrong.
-fn judge(run: &Run, seed: u64, violations: &[Violation]) {
-    let surprises = run.workload.surprises();
-    if violations.is_empty() && surprises.is_empty() {
+/// Fails, with a report, if there are violations or anomalies.
+fn fail_if_wrong(run: &Run, seed: u64, violations: &[Violation]) {
+    let anomalies = run.workload.anomalies();
+    if violations.is_empty() && anomalies.is_empty() {
         return;
     }
     panic!(
-        "SEED={seed}: {} violations, {} surprises\n{}\n{}",
+        "SEED={seed}: {} violations, {} anomalies\n{}\n{}",
         violations.len(),
-        surprises.len(),
-        run.explain(violations),
-        surprises.iter().take(20).map(String::as_str).collect::<Vec<_>>().join("\n")
+        anomalies.len(),
+        run.report(violations),
+        anomalies.iter().take(20).map(String::as_str).collect::<Vec<_>>().join("\n")
     );
 }
 
-/// Strikes until `goes_on` is false; everything comes to rest and is checked after every `round` strikes.
+/// Injects accidents until `goes_on` returns false. After every `round` of them everything pauses and is checked.
 fn campaign(seed: u64, round: usize, mut goes_on: impl FnMut(&Run) -> bool) -> Run {
     println!("SEED={seed}");
     let mut run = Run::start(seed, SIZE);
     let mut plan = Plan::new(seed);
     let mut writes = 0;
     loop {
-        let strikes: Vec<Strike> = plan.by_ref().take(round).collect();
-        for strike in strikes {
+        let injections: Vec<Injection> = plan.by_ref().take(round).collect();
+        for injection in injections {
             if !goes_on(&run) {
                 break;
             }
-            run.strike(strike);
-            judge(&run, seed, &run.check_now());
+            run.inject(injection);
+            fail_if_wrong(&run, seed, &run.check_now());
         }
         let violations = run.check_at_rest();
-        judge(&run, seed, &violations);
-        assert!(run.workload.writes() > writes, "nobody could write any more");
+        fail_if_wrong(&run, seed, &violations);
+        assert!(run.workload.writes() > writes, "no write was acknowledged in this round");
         writes = run.workload.writes();
         if !goes_on(&run) {
-            println!("{}\n{} pairs of accident and step", run.explain(&[]), run.hits.len());
+            println!("{}\n{} pairs of accident and step", run.report(&[]), run.injected.len());
             return run;
         }
     }
 }
 
 #[test]
-fn nothing_is_lost_whatever_strikes_a_move() {
+fn nothing_is_lost_whatever_accident_happens_during_a_move() {
     const PAIRS: usize = 32;
-    let run = campaign(number("DOCSHARD_SEED").unwrap_or(1), PAIRS / 2, |run| run.hits.len() < PAIRS);
-    let steps: BTreeSet<_> = run.hits.keys().map(|strike| strike.step).collect();
-    assert!(run.hits.len() >= 30 && steps.len() >= 6, "{:?}", run.hits);
+    let run = campaign(number("DOCSHARD_SEED").unwrap_or(1), PAIRS / 2, |run| run.injected.len() < PAIRS);
+    let steps: BTreeSet<_> = run.injected.keys().map(|injection| injection.step).collect();
+    assert!(run.injected.len() >= 30 && steps.len() >= 6, "{:?}", run.injected);
 }
 
-/// As long as DOCSHARD_SOAK_SECONDS says; with a fresh seed unless one is given.
+/// Runs for DOCSHARD_SOAK_SECONDS, with a new seed unless one is given.
 #[test]
-#[ignore = "runs for as long as one likes: make soak SECONDS=600"]
+#[ignore = "runs as long as it is told to: make soak SECONDS=600"]
 fn soak() {
     let seconds = Duration::from_secs(number("DOCSHARD_SOAK_SECONDS").unwrap_or(60));
     let seed = number("DOCSHARD_SEED").unwrap_or_else(|| {
@@ -79,7 +79,7 @@ fn soak() {
     });
     let began = Instant::now();
     let run = campaign(seed, 25, |_| began.elapsed() < seconds);
-    for (strike, times) in &run.hits {
-        println!("{times:4} {strike}");
+    for (injection, times) in &run.injected {
+        println!("{times:4} {injection}");
     }
 }

@@ -1,17 +1,17 @@
-//! The history checker notices when one of the mechanisms that keep moves sound is switched off: in builds with fault
-//! points only.
+//! The history checker finds violations when one of the mechanisms that keep moves sound is switched off. So a history
+//! without violations means something.
 
-use docshard_tests::history_run::Run;
-use docshard_tests::nemesis::{Accident, Step, Strike, Victim};
-use docshard_tests::workload::Size;
+use docshard_tests::history::nemesis::{Accident, Injection, Role, Step};
+use docshard_tests::history::run::Run;
+use docshard_tests::history::workload::Size;
 use std::time::{Duration, Instant};
 
 const SIZE: Size = Size { clients: 6, keys: 60, fillers: 300 };
 
-/// Far longer than it takes.
+/// Limit for the first violation; it takes far less.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Moves chunks, slowly, until the history tells that something is wrong.
+/// Moves chunks slowly until the history has a violation.
 fn is_noticed(mechanisms: &[&str]) {
     let mut run = Run::start(1, SIZE);
     for mechanism in mechanisms {
@@ -20,14 +20,14 @@ fn is_noticed(mechanisms: &[&str]) {
     let began = Instant::now();
     let mut found = Vec::new();
     for step in [Step::Clone, Step::CatchUp, Step::HandOver, Step::Settle].into_iter().cycle() {
-        run.strike(Strike { accident: Accident::Delay(Victim::Donor), step });
+        run.inject(Injection { accident: Accident::Delay(Role::Donor), step });
         found = run.check_now();
         if !found.is_empty() || began.elapsed() > PATIENCE {
             break;
         }
     }
     println!("{mechanisms:?}: after {:?}: {:?}", began.elapsed(), found.first());
-    assert!(!found.is_empty(), "without {mechanisms:?} nothing was lost, doubled or stale:\n{}", run.explain(&[]));
+    assert!(!found.is_empty(), "without {mechanisms:?} nothing was lost, doubled or stale:\n{}", run.report(&[]));
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn create_role(cluster: &Cluster, role: &str, grants: &Value) -> String {
     let password = format!("password-of-{role}");
     cluster
         .router
-        .silent_client()
+        .unlogged_client()
         .batch_execute(&format!("CREATE ROLE {role} LOGIN PASSWORD '{password}'"))
         .expect(role);
     if !grants.is_null() {
@@ -120,7 +120,7 @@ fn application_roles_work_at_the_router_and_do_not_open_shards() {
     let cluster = Cluster::with_passwords(2);
     spread(&cluster, 2);
     // One has been at a shard for another purpose.
-    cluster.shards[1].silent_client().batch_execute("CREATE ROLE writer NOLOGIN").unwrap();
+    cluster.shards[1].unlogged_client().batch_execute("CREATE ROLE writer NOLOGIN").unwrap();
     let writer = create_role(&cluster, "writer", &json!({"write": "test"}));
     let reader = create_role(&cluster, "reader", &json!({"read": NS}));
     let router_session = |role, password| cluster.router.try_client_with(role, password).expect(role);
@@ -321,10 +321,10 @@ fn a_rotation_that_was_interrupted_is_finished_by_the_worker() {
     spread(&cluster, 1);
     let (service, before) = service_login(&cluster, "shard0");
     let new = "the-password-that-was-noted-before-the-crash";
-    cluster.shards[0].silent_client().batch_execute(&format!("ALTER ROLE {service} PASSWORD '{new}'")).unwrap();
+    cluster.shards[0].unlogged_client().batch_execute(&format!("ALTER ROLE {service} PASSWORD '{new}'")).unwrap();
     cluster
         .router
-        .silent_client()
+        .unlogged_client()
         .batch_execute(&format!(
             "INSERT INTO docshard_catalog.rotation (server, password) VALUES ('docshard_shard0', '{new}')"
         ))
@@ -396,7 +396,7 @@ fn no_secret_is_logged_though_statements_fail() {
     let wrong = "wrong-password-of-postgres";
     let error = cluster
         .router
-        .silent_client()
+        .unlogged_client()
         .batch_execute(&format!(
             "SELECT docshard.add_shard('host=127.0.0.1 port={port} dbname=postgres', '{{\"user\": \"postgres\", \"password\": \"{wrong}\"}}')"
         ))
@@ -533,7 +533,7 @@ fn no_superuser_is_needed_beyond_creating_the_extension() {
     );
     let theirs = "password-that-the-shard-has-chosen";
     cluster.shards[1]
-        .silent_client()
+        .unlogged_client()
         .batch_execute(&format!(
             "CREATE EXTENSION docshard CASCADE; CREATE ROLE its_router LOGIN PASSWORD '{theirs}'; SELECT docshard.accept_router('its_router')"
         ))
@@ -582,7 +582,7 @@ fn no_superuser_is_needed_beyond_creating_the_extension() {
     }
     // So their passwords may change.
     for shard in &cluster.shards {
-        shard.silent_client().batch_execute("ALTER ROLE postgres PASSWORD 'another-one' NOLOGIN").unwrap();
+        shard.unlogged_client().batch_execute("ALTER ROLE postgres PASSWORD 'another-one' NOLOGIN").unwrap();
     }
     session.batch_execute("SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard0')").expect("a move");
     let app = create_role(&cluster, "app", &Value::Null);
@@ -600,7 +600,7 @@ fn a_router_reaches_no_roles_but_its_own() {
     let shard = &cluster.shards[0];
     let theirs = "password-of-another-router";
     shard
-        .silent_client()
+        .unlogged_client()
         .batch_execute(&format!(
             "CREATE ROLE docshard_0badf00d LOGIN PASSWORD '{theirs}'; CREATE ROLE docshard_0badf00d_1 LOGIN PASSWORD '{theirs}'; \
              CREATE ROLE tenant; CREATE ROLE boss SUPERUSER; CREATE ROLE keeper CREATEROLE; \

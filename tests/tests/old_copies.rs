@@ -125,7 +125,7 @@ fn an_old_primary_that_is_started_again_is_refused() {
     assert_eq!(count(&cluster), 5);
     // Of the two hosts it is the first, and believes itself to be the primary.
     cluster.shards[0].start();
-    standby.forget_keeper();
+    standby.end_keeper_session();
     for k in [103, 104] {
         insert(&cluster, k);
         assert_eq!(count(&cluster), k - 97);

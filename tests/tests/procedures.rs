@@ -12,7 +12,7 @@ const APPLICATION: (&str, &str) = ("docs_app", "secret of the application");
 fn add_shard(router: &Node, shard: &Node, address: &str) {
     let options = serde_json::json!({"name": shard.name, "user": "postgres", "password": shard.password()}).to_string();
     router
-        .silent_client()
+        .unlogged_client()
         .execute(
             "SELECT docshard.add_shard($1::text, $2::text::json)",
             &[&format!("{address} dbname=postgres"), &options],

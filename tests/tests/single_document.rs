@@ -146,7 +146,7 @@ fn no_increment_without_the_shard_key_is_lost() {
     );
     let here: String = cluster.router.value(&sql);
     assert_eq!(here, "shard0");
-    cluster.shards[1].stop_at_once();
+    cluster.shards[1].stop_immediately();
     for filter in [
         json!({"k": {"$lt": 100}, "name": "another"}),
         json!({"k": {"$in": [19, 20, 21]}}),

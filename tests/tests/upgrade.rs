@@ -60,7 +60,7 @@ fn ask(client: &mut Client, sql: &str) -> Vec<Value> {
 
 /// A cluster of two shards with the extension of a release, in which [`BEFORE`] was done.
 fn used_cluster(release: &Release) -> Cluster {
-    let cluster = Cluster::servers_of(2, release);
+    let cluster = Cluster::servers_of_release(2, release);
     for node in nodes(&cluster) {
         node.psql(&format!("CREATE EXTENSION docshard VERSION '{}' CASCADE", release.version));
     }

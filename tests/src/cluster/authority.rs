@@ -1,4 +1,4 @@
-//! Certificates for a cluster's servers, made by openssl.
+//! A certificate authority for a cluster's servers, by openssl.
 
 use crate::process::run;
 use std::fs::{self, Permissions};
@@ -6,19 +6,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Who signs certificates, and one that all servers of a cluster use, for 127.0.0.1.
+/// A certificate authority, and the certificate of all servers of a cluster, for 127.0.0.1.
 #[derive(Debug)]
 pub(crate) struct Authority {
-    /// what clients know
+    /// The authority's certificate, which clients have.
     pub(crate) root: PathBuf,
-    /// the servers'
+    /// The servers' certificate.
     pub(crate) certificate: PathBuf,
-    /// its private key
+    /// The servers' private key.
     pub(crate) key: PathBuf,
 }
 
 impl Authority {
-    /// Makes them in a folder, for a day.
+    /// Creates them in a folder, for one day.
     pub(crate) fn new(folder: &Path) -> Self {
         let path = |name: &str| folder.join(name);
         let openssl = |arguments: &str, files: &[&Path]| {
@@ -46,7 +46,7 @@ impl Authority {
             "x509 -req -days 1 -CAcreateserial -in FILE -CA FILE -CAkey FILE -extfile FILE -out FILE",
             &[&request, &root, &root_key, &names, &certificate],
         );
-        // Servers run as somebody else.
+        // Servers run as another user.
         fs::set_permissions(&root, Permissions::from_mode(0o644)).expect("its permissions");
         Self { root, certificate, key }
     }

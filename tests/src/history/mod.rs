@@ -1,54 +1,59 @@
-//! What clients of a cluster did and saw, in the order in which it happened: the input of [`crate::history_check`].
+//! What clients of a cluster wrote and read, in order: [`check::check`] decides whether a database could have answered like this.
 //!
-//! All clients are threads of one process and take their times from one counter, so "before" needs no clocks that agree:
-//! what ended before something else began has the lower [`Tick`].
+//! All clients are threads of one process and take their times from one counter, so no clocks need to agree: if one event
+//! ended before another began, it has the lower [`Tick`].
 //!
-//! The model: a *key* names at most one document at a time. A document's *life* goes from its insertion to its deletion; a
-//! key may have many lives, each with a number of its own, which the document carries. A document has a list of the
-//! numbers of the writes that changed it (each appends its own) and the sum of what they added. So the documents
-//! themselves tell which writes took effect, how often, and in which order.
+//! The model: a *key* has at most one document at a time. A document's *life* is the time from its insertion to its deletion.
+//! A key may have many lives, with numbers that the documents carry. Every write to a document appends the write's number to
+//! a list in the document, and adds to a sum there. So the documents show which writes took effect, how often, and in which
+//! order.
+
+pub mod check;
+pub mod nemesis;
+pub mod run;
+pub mod workload;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A moment: the position of an event among all events of all clients.
+/// A point in time: the position of an event among all events of all clients.
 pub type Tick = u64;
 
-/// After everything.
+/// A time after all events.
 pub const NEVER: Tick = Tick::MAX;
 
-/// A shard key and `_id`, in one of the collections.
+/// A shard key, which is the `_id` too, of one of the collections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// the number of the collection
+    /// The number of the collection.
     pub collection: u8,
-    /// the shard key
+    /// The shard key.
     pub k: u32,
 }
 
 /// One life of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Document {
-    /// whose
+    /// The key.
     pub key: Key,
-    /// which
+    /// The number of the life.
     pub life: u32,
 }
 
-/// Some keys of a collection: from the first up to, but not including, the second.
+/// The keys of a collection from `from` up to, but not including, `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// the number of the collection
+    /// The number of the collection.
     pub collection: u8,
-    /// the first key
+    /// The first key.
     pub from: u32,
-    /// the key after the last
+    /// The key after the last.
     pub to: u32,
 }
 
 impl Range {
-    /// True if the key is one of them.
+    /// True if the range contains the key.
     pub fn contains(&self, key: Key) -> bool {
         key.collection == self.collection && self.from <= key.k && key.k < self.to
     }
@@ -57,99 +62,99 @@ impl Range {
 /// What a write does to documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// begins a life
+    /// Begins a life.
     Insert(Document),
-    /// appends the write's number to a document that was found, and adds so much to its sum
+    /// Appends the write's number to a document, and adds a number to its sum.
     Append(Document, i64),
-    /// the same to all documents of a range that were found
+    /// Does the same to all documents of a range.
     AppendMany(Range, i64),
-    /// ends a life that was found
+    /// Ends a life.
     Delete(Document),
 }
 
-/// What a client knows of a write's end.
+/// What a client knows of a write's effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// acknowledged
+    /// It was acknowledged.
     Done,
-    /// acknowledged, with the warning that a shard could not be told yet: some time it takes effect there
+    /// It was acknowledged, with the warning that it takes effect later on some shard.
     Decided,
-    /// refused or rolled back: it never has any effect
+    /// It was refused or rolled back: it never has an effect.
     Failed,
-    /// nobody told: it has an effect, now or later, or none
+    /// Unknown: it takes effect now, later or never.
     Maybe,
 }
 
 /// A write of one statement, or the writes of one transaction.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// its number, which documents carry
+    /// The number that documents carry.
     pub id: u64,
-    /// whose
+    /// The client that wrote.
     pub client: u32,
-    /// before that moment it has no effect: when its only statement, or its COMMIT, was sent
+    /// When its only statement, or its COMMIT, was sent: before, it had no effect.
     pub began: Tick,
-    /// when its outcome was known
+    /// When its outcome was known.
     pub ended: Tick,
-    /// its outcome
+    /// Its outcome.
     pub outcome: Outcome,
-    /// what it does
+    /// What it does.
     pub actions: Vec<Action>,
 }
 
-/// A document that was read.
+/// The contents of a document that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// which of the key's lives
+pub struct DocumentState {
+    /// The number of its life.
     pub life: u32,
-    /// the numbers of the writes that changed it, in order
+    /// The numbers of the writes that changed it, in order.
     pub ops: Vec<u64>,
-    /// the sum of what they added
+    /// The sum of what they added.
     pub n: i64,
 }
 
-/// What a client saw.
+/// What a client read.
 #[derive(Clone, Debug)]
-pub enum Seen {
-    /// the document of a key, or none
-    Read(Key, Option<Found>),
-    /// a statement found this life
+pub enum Observed {
+    /// The document of a key, or none.
+    Read(Key, Option<DocumentState>),
+    /// A write found this document.
     Present(Document),
-    /// a statement did not find this life
+    /// A write did not find this document.
     Absent(Document),
-    /// the documents of a range, in whatever order
+    /// The documents of a range, in any order.
     Scan(Range, Vec<Document>),
-    /// how many documents a range has
+    /// The number of documents of a range.
     Count(Range, u64),
 }
 
-/// What a client saw, at some moment between two.
+/// What a client read, at some time between `began` and `ended`.
 #[derive(Clone, Debug)]
 pub struct Observation {
-    /// whose
+    /// The client that read.
     pub client: u32,
-    /// when it asked
+    /// When the statement was sent.
     pub began: Tick,
-    /// when it was answered
+    /// When its answer arrived.
     pub ended: Tick,
-    /// the answer
-    pub seen: Seen,
+    /// The answer.
+    pub observed: Observed,
 }
 
-/// A history.
+/// What all clients wrote and read.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// the documents at its beginning
-    pub initial: BTreeMap<Key, Found>,
-    /// in the order in which they began
+    /// The documents at its beginning.
+    pub initial: BTreeMap<Key, DocumentState>,
+    /// All writes, in the order in which they began.
     pub writes: Vec<Write>,
-    /// in the order in which they ended
+    /// All observations, in the order in which they ended.
     pub observations: Vec<Observation>,
-    /// from this moment on nothing is under way any more: what has had no effect never will
+    /// From this time on nothing is in progress: a write without effect will never have one.
     pub settled: Option<Tick>,
 }
 
-/// Where clients note what they do.
+/// Records a history.
 #[derive(Debug, Default)]
 pub struct Recorder {
     clock: AtomicU64,
@@ -158,7 +163,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// The next moment.
+    /// The next point in time.
     pub fn tick(&self) -> Tick {
         self.clock.fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -172,8 +177,7 @@ impl Recorder {
         work(&mut self.history.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes that a write begins, before it is sent; answers its place for [`Recorder::end`]. Until then its outcome is
-    /// unknown.
+    /// Records a write before it is sent, with an unknown outcome, and returns its place for [`Recorder::end`].
     pub fn begin(&self, id: u64, client: u32, actions: Vec<Action>) -> usize {
         self.with(|history| {
             let began = self.tick();
@@ -182,7 +186,7 @@ impl Recorder {
         })
     }
 
-    /// Notes a write's outcome, and what its statement turned out to have done.
+    /// Records a write's outcome, and its actions if they differ from those planned.
     pub fn end(&self, place: usize, outcome: Outcome, actions: Option<Vec<Action>>) {
         self.with(|history| {
             let ended = self.tick();
@@ -194,15 +198,15 @@ impl Recorder {
         });
     }
 
-    /// Notes what a client saw since `began`.
-    pub fn saw(&self, client: u32, began: Tick, seen: Seen) {
+    /// Records what a client has read since `began`.
+    pub fn observe(&self, client: u32, began: Tick, observed: Observed) {
         self.with(|history| {
             let ended = self.tick();
-            history.observations.push(Observation { client, began, ended, seen });
+            history.observations.push(Observation { client, began, ended, observed });
         });
     }
 
-    /// Notes that nothing is under way any more.
+    /// Records that nothing is in progress any more.
     pub fn settle(&self) {
         self.with(|history| history.settled = Some(self.tick()));
     }
@@ -212,19 +216,14 @@ impl Recorder {
         self.with(|history| history.clone())
     }
 
-    /// Forgets the history; the next one begins with these documents.
-    pub fn restart(&self, initial: BTreeMap<Key, Found>) {
+    /// Begins a new history with these documents.
+    pub fn restart(&self, initial: BTreeMap<Key, DocumentState>) {
         self.with(|history| *history = History { initial, ..History::default() });
-    }
-
-    /// How many writes and observations there are.
-    pub fn len(&self) -> (usize, usize) {
-        self.with(|history| (history.writes.len(), history.observations.len()))
     }
 }
 
 impl History {
-    /// The end of it, of one key if it is named, as text: an event a line.
+    /// The last events, or those of one key, one line each.
     pub fn tail(&self, lines: usize, only: Option<Key>) -> String {
         let mut events: Vec<(Tick, String)> = Vec::new();
         for write in &self.writes {
@@ -234,14 +233,14 @@ impl History {
                 events.push((*began, format!("{began}–{ended} client {client} write {id} {actions:?}: {outcome:?}")));
             }
         }
-        for Observation { client, began, ended, seen } in &self.observations {
-            if only.is_none_or(|key| seen.touches(key)) {
-                let mut text = format!("{seen:?}");
+        for Observation { client, began, ended, observed } in &self.observations {
+            if only.is_none_or(|key| observed.touches(key)) {
+                let mut text = format!("{observed:?}");
                 if let Some((end, _)) = text.char_indices().nth(400) {
                     text.truncate(end);
                     text.push('…');
                 }
-                events.push((*began, format!("{began}–{ended} client {client} saw {text}")));
+                events.push((*began, format!("{began}–{ended} client {client} read {text}")));
             }
         }
         events.sort();
@@ -251,7 +250,7 @@ impl History {
 }
 
 impl Action {
-    /// The key that it is about, if it is one.
+    /// The key, if there is only one.
     pub fn key(&self) -> Option<Key> {
         match self {
             Self::Insert(document) | Self::Append(document, _) | Self::Delete(document) => Some(document.key),
@@ -259,7 +258,7 @@ impl Action {
         }
     }
 
-    /// True if it is about the key.
+    /// True if the key is concerned.
     pub fn touches(&self, key: Key) -> bool {
         match self {
             Self::Insert(document) | Self::Append(document, _) | Self::Delete(document) => document.key == key,
@@ -268,7 +267,7 @@ impl Action {
     }
 }
 
-impl Seen {
+impl Observed {
     fn touches(&self, key: Key) -> bool {
         match self {
             Self::Read(of, _) => *of == key,

@@ -1,58 +1,56 @@
-//! Checks a [`History`]: is there a way in which an honest, unsharded database could have answered like this?
+//! Checks a [`History`]: could an unsharded database have answered like this?
 //!
-//! What is asked of it:
-//! * every acknowledged write has its effect once, every other one once or never, and one that failed never;
-//! * who reads a key sees everything that was acknowledged before it asked, nothing that was not yet sent when it was
-//!   answered, and never less than somebody saw before;
-//! * a count, and a scan, has every document that was there all the while, none that was not there at all, and none twice;
-//! * the writes of one transaction have their effects all or not at all.
+//! - An acknowledged write has its effect exactly once, one of unknown outcome at most once, and one that failed never.
+//! - A read of a key has every write that was acknowledged before the read began, none that was sent after the read ended,
+//!   and no fewer than an earlier read.
+//! - A count or a scan has every document that was there throughout, none that was never there, and none twice.
+//! - The writes of one transaction have their effects all or not at all.
 //!
-//! There is no promise of one snapshot over several shards: what one statement saw of two documents may come from two
-//! moments, both between its beginning and its end.
+//! One snapshot over several shards is not promised: what one statement read of two documents may be of two points in time,
+//! both between its beginning and its end.
 //!
-//! Each life of a key begins and ends at a moment that nobody knows; everything that was acknowledged or seen narrows the
-//! interval in which it must be. A contradiction is an interval without a moment. A document's list of writes is their
-//! order; that every list that was seen is the beginning of the longest one makes it the only order. So there is nothing
-//! to search for: the time is that of sorting.
+//! Each life of a key begins and ends at an unknown time. Every acknowledgement and every read narrows the interval in which
+//! that time must be; an empty interval is a violation. Every list of writes that was read must be a prefix of the document's
+//! longest list, which is the order of its writes. So no search over orders is needed, only sorting.
 
-use crate::history::{Action, Document, Found, History, Key, NEVER, Outcome, Range, Seen, Tick, Write};
+use crate::history::{Action, Document, DocumentState, History, Key, NEVER, Observed, Outcome, Range, Tick, Write};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// What no honest database could have done.
+/// Something that no unsharded database could have done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// of which kind
+    /// Its kind.
     pub kind: Kind,
-    /// the key, if there is one
+    /// The key, if it concerns only one.
     pub key: Option<Key>,
-    /// what happened
+    /// What happened, for a person.
     pub message: String,
 }
 
 /// Kinds of violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// an acknowledged write has no effect
+    /// An acknowledged write has no effect.
     Lost,
-    /// a write has its effect twice, or a document was seen twice
+    /// A write has its effect twice, or a document was read twice.
     Duplicate,
-    /// a read did not see what was acknowledged, or seen, before
+    /// A read lacks what was acknowledged, or read, before.
     Stale,
-    /// something was seen that nobody wrote, that failed, or that was not yet sent
+    /// A read has a write that does not exist, has failed, or was not yet sent.
     Phantom,
-    /// a document came back after its deletion
+    /// A document was read after its deletion.
     Resurrected,
-    /// a count outside its bounds
+    /// A count is outside its bounds.
     Count,
-    /// a transaction took effect in part
+    /// A transaction took effect in part.
     Torn,
-    /// writes took effect in an order in which they cannot have been made
+    /// Writes took effect in an order that contradicts their times.
     Order,
 }
 
-/// A moment that is only known to be after the first and not after the second.
+/// An unknown time after `after` and not after `until`.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+struct Interval {
     after: Tick,
     until: Tick,
 }
@@ -61,21 +59,21 @@ struct Moment {
 #[derive(Debug)]
 struct Life<'a> {
     document: Document,
-    /// what it began with, if it was there at the history's beginning
-    initial: Option<&'a Found>,
+    /// The document at the history's beginning, if it was there.
+    initial: Option<&'a DocumentState>,
     insert: Option<&'a Write>,
     deletes: Vec<&'a Write>,
     appends: Vec<(&'a Write, i64)>,
-    reads: Vec<(Tick, Tick, &'a Found)>,
+    reads: Vec<(Tick, Tick, &'a DocumentState)>,
     present: Vec<(Tick, Tick)>,
     absent: Vec<(Tick, Tick)>,
-    begins: Moment,
-    ends: Moment,
+    begins: Interval,
+    ends: Interval,
 }
 
 impl<'a> Life<'a> {
     fn new(document: Document) -> Self {
-        let unknown = Moment { after: NEVER, until: NEVER };
+        let unknown = Interval { after: NEVER, until: NEVER };
         Self {
             document,
             initial: None,
@@ -90,12 +88,12 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// It was there all the while.
+    /// True if the document was surely there throughout.
     fn surely_within(&self, began: Tick, ended: Tick) -> bool {
         self.begins.until < began && self.ends.after > ended
     }
 
-    /// It may have been there for a moment.
+    /// True if the document may have been there at some time.
     fn perhaps_within(&self, began: Tick, ended: Tick) -> bool {
         self.begins.after < ended && self.ends.until > began
     }
@@ -107,7 +105,7 @@ impl<'a> Life<'a> {
     }
 }
 
-/// Every contradiction in a history; none if it is sound.
+/// All violations of a history; none if it is sound.
 pub fn check(history: &History) -> Vec<Violation> {
     let mut checker = Checker { history, violations: Vec::new(), lives: BTreeMap::new(), many: Vec::new() };
     checker.collect_writes();
@@ -130,7 +128,7 @@ struct Checker<'a> {
     history: &'a History,
     violations: Vec<Violation>,
     lives: BTreeMap<Document, Life<'a>>,
-    /// writes to whole ranges
+    /// Writes to ranges.
     many: Vec<(&'a Write, Range, i64)>,
 }
 
@@ -143,7 +141,7 @@ impl<'a> Checker<'a> {
         self.lives.entry(document).or_insert_with(|| Life::new(document))
     }
 
-    /// From when on everybody must see a write; [`NEVER`] if nobody need.
+    /// The time from which every read must see a write; [`NEVER`] if none must.
     fn visible(&self, write: &Write) -> Tick {
         match write.outcome {
             Outcome::Done => write.ended,
@@ -181,17 +179,17 @@ impl<'a> Checker<'a> {
 
     fn collect_observations(&mut self) {
         let history = self.history;
-        // First who was seen, then who was not: all lives are known by then.
+        // First the documents that were read: the second pass needs all lives.
         for observation in &history.observations {
             let at = (observation.began, observation.ended);
-            match &observation.seen {
-                Seen::Read(key, Some(found)) => {
+            match &observation.observed {
+                Observed::Read(key, Some(found)) => {
                     let life = self.life(Document { key: *key, life: found.life });
                     life.present.push(at);
                     life.reads.push((at.0, at.1, found));
                 }
-                Seen::Present(document) => self.life(*document).present.push(at),
-                Seen::Scan(_, documents) => {
+                Observed::Present(document) => self.life(*document).present.push(at),
+                Observed::Scan(_, documents) => {
                     let mut keys = HashSet::new();
                     for document in documents {
                         self.life(*document).present.push(at);
@@ -201,22 +199,22 @@ impl<'a> Checker<'a> {
                         }
                     }
                 }
-                Seen::Read(_, None) | Seen::Absent(_) | Seen::Count(..) => {}
+                Observed::Read(_, None) | Observed::Absent(_) | Observed::Count(..) => {}
             }
         }
         for observation in &history.observations {
             let at = (observation.began, observation.ended);
-            match &observation.seen {
-                Seen::Read(key, found) => {
+            match &observation.observed {
+                Observed::Read(key, found) => {
                     let other = |document: &Document| found.as_ref().is_none_or(|found| found.life != document.life);
                     self.absent(at, all_of(*key), other);
                 }
-                Seen::Absent(document) => self.absent(at, *document..=*document, |_| true),
-                Seen::Scan(range, documents) => {
+                Observed::Absent(document) => self.absent(at, *document..=*document, |_| true),
+                Observed::Scan(range, documents) => {
                     let found: HashSet<_> = documents.iter().collect();
                     self.absent(at, all_in(range), |document| !found.contains(document));
                 }
-                Seen::Present(_) | Seen::Count(..) => {}
+                Observed::Present(_) | Observed::Count(..) => {}
             }
         }
     }
@@ -228,22 +226,21 @@ impl<'a> Checker<'a> {
         which: impl Fn(&Document) -> bool,
     ) {
         for (document, life) in self.lives.range_mut(among) {
-            // What had not begun needs no reason to be absent.
+            // A life that may not have begun yet may be absent.
             if which(document) && (life.initial.is_some() || life.insert.is_some_and(|w| w.began < at.1)) {
                 life.absent.push(at);
             }
         }
     }
 
-    /// Narrows when a life began and ended, and checks that there is a moment left for each.
+    /// Narrows the times at which a life began and ended, and checks that neither interval is empty.
     fn bound(&mut self, life: &mut Life<'a>) {
         let (document, key) = (life.document, life.document.key);
         let seen = life.present.iter().map(|(_, ended)| *ended).min();
-        // Its beginning.
         match (life.initial, life.insert) {
-            (Some(_), _) => life.begins = Moment { after: 0, until: 0 },
+            (Some(_), _) => life.begins = Interval { after: 0, until: 0 },
             (None, Some(write)) if write.outcome != Outcome::Failed => {
-                life.begins = Moment { after: write.began, until: self.visible(write).min(seen.unwrap_or(NEVER)) };
+                life.begins = Interval { after: write.began, until: self.visible(write).min(seen.unwrap_or(NEVER)) };
                 if let Some(seen) = seen.filter(|&seen| seen < write.began) {
                     let message = format!("{document:?} was seen at {seen}, before its insertion at {}", write.began);
                     self.report(Kind::Phantom, key, message);
@@ -257,7 +254,6 @@ impl<'a> Checker<'a> {
                 return;
             }
         }
-        // Its end.
         let possible: Vec<&Write> =
             life.deletes.iter().copied().filter(|write| write.outcome != Outcome::Failed).collect();
         let mut done = possible.iter().filter(|write| matches!(write.outcome, Outcome::Done | Outcome::Decided));
@@ -276,7 +272,7 @@ impl<'a> Checker<'a> {
             self.report(Kind::Resurrected, key, message);
             return;
         }
-        // Who missed it although it had begun tells that it had ended.
+        // A read that missed it after it had begun shows that it had ended.
         for &(began, ended) in life.absent.iter().filter(|(began, _)| *began > life.begins.until) {
             let deleting = possible.iter().any(|write| write.began < ended);
             let since = life.begins.until;
@@ -301,7 +297,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A key has one life at a time: one that surely began before the next was sent had ended when that began.
+    /// A key has one life at a time: each must have ended when the next one began.
     fn order_lives(&mut self, lives: &mut BTreeMap<Document, Life<'a>>) {
         let keys: BTreeSet<Key> = lives.keys().map(|document| document.key).collect();
         for key in keys {
@@ -324,12 +320,12 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Checks everything that was seen of a document's list of writes.
+    /// Checks every list of writes that was read of a document.
     fn check_list(&mut self, life: &Life<'a>) {
         let (document, key) = (life.document, life.document.key);
         let longest = life.longest();
         let (base, base_sum) = life.initial.map_or((&[][..], 0), |found| (&found.ops[..], found.n));
-        // Which writes may be in it, and what they add.
+        // The writes that may be in the list, and what they add.
         let mut appends: HashMap<u64, (&Write, i64)> =
             life.appends.iter().map(|(write, delta)| (write.id, (*write, *delta))).collect();
         let many = self.many.iter().filter(|(_, range, _)| range.contains(key));
@@ -355,7 +351,7 @@ impl<'a> Checker<'a> {
             }
             sums.push(sum);
         }
-        // Each read saw the beginning of it, with everything that was acknowledged and nothing that was not yet sent.
+        // Each read has a prefix of the list, with every acknowledged write and none that was not yet sent.
         let mut reads = life.reads.clone();
         reads.sort_by_key(|(began, _, _)| *began);
         let sent_last: Vec<Tick> = running_max(longest.iter().map(|id| appends.get(id).map_or(0, |(w, _)| w.began)));
@@ -411,7 +407,7 @@ impl<'a> Checker<'a> {
                 self.report(Kind::Stale, key, message);
             }
         }
-        // The order is that of time, where there is one.
+        // Of two writes that do not overlap in time the earlier one comes first.
         for (place, id) in longest.iter().enumerate().skip(1) {
             let ended = appends.get(id).map_or(NEVER, |(write, _)| self.visible(write));
             if ended < sent_last[place - 1] {
@@ -423,7 +419,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A write to a range is on every document that was there all the while.
+    /// Checks that a write to a range is on every document that was there throughout.
     fn check_many(&mut self, lives: &BTreeMap<Document, Life<'a>>) {
         for (write, range, _) in self.many.clone() {
             let visible = self.visible(write);
@@ -450,12 +446,12 @@ impl<'a> Checker<'a> {
 
     fn check_counts(&mut self, lives: &BTreeMap<Document, Life<'a>>) {
         for observation in &self.history.observations {
-            let Seen::Count(range, count) = &observation.seen else { continue };
+            let Observed::Count(range, count) = &observation.observed else { continue };
             let (began, ended) = (observation.began, observation.ended);
             let (mut least, mut most) = (0, 0);
             let mut last: Option<Key> = None;
             for (document, life) in lives.range(all_in(range)) {
-                // Of two lives of a key a count may see either, but not both.
+                // A count may include either of two lives of a key, but not both.
                 if life.surely_within(began, ended) {
                     least += 1;
                 }
@@ -471,7 +467,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Looks for transactions of which one part surely took effect and another one surely did not.
+    /// Finds transactions of which one write surely took effect and another one surely did not.
     fn check_transactions(&mut self, lives: &BTreeMap<Document, Life<'a>>) {
         let Some(settled) = self.history.settled else { return };
         for write in self.history.writes.iter().filter(|write| write.outcome == Outcome::Maybe) {
@@ -516,7 +512,7 @@ fn note(effect: Option<bool>, life: &Life<'_>, effects: &mut Vec<Document>, gaps
     }
 }
 
-/// Whether a write is in a document's list; None if nobody knows.
+/// Whether a write is in a document's list; None if that is unknown.
 fn appended(life: &Life<'_>, write: &Write, settled: Tick) -> Option<bool> {
     if life.longest().contains(&write.id) {
         return Some(true);
@@ -524,7 +520,7 @@ fn appended(life: &Life<'_>, write: &Write, settled: Tick) -> Option<bool> {
     life.reads.iter().any(|(began, _, _)| *began > settled).then_some(false)
 }
 
-/// Whether a life began; None if nobody knows.
+/// Whether a life began; None if that is unknown.
 fn inserted(life: &Life<'_>, settled: Tick) -> Option<bool> {
     if !life.present.is_empty() {
         return Some(true);
@@ -533,7 +529,7 @@ fn inserted(life: &Life<'_>, settled: Tick) -> Option<bool> {
     (!deleted && life.absent.iter().any(|(began, _)| *began > settled)).then_some(false)
 }
 
-/// Whether a write ended a life; None if nobody knows.
+/// Whether a write ended a life; None if that is unknown.
 fn deleted(life: &Life<'_>, write: &Write, settled: Tick) -> Option<bool> {
     if life.present.iter().any(|(began, _)| *began > settled) {
         return Some(false);
@@ -547,7 +543,7 @@ fn all_of(key: Key) -> std::ops::RangeInclusive<Document> {
     Document { key, life: 0 }..=Document { key, life: u32::MAX }
 }
 
-/// All documents of a range, which is not empty.
+/// All documents of a range that is not empty.
 fn all_in(range: &Range) -> std::ops::RangeInclusive<Document> {
     let key = |k| Key { collection: range.collection, k };
     Document { key: key(range.from), life: 0 }..=Document { key: key(range.to.saturating_sub(1)), life: u32::MAX }
@@ -563,5 +559,5 @@ fn running_max(values: impl Iterator<Item = Tick>) -> Vec<Tick> {
 }
 
 #[cfg(test)]
-#[path = "history_check_tests.rs"]
+#[path = "check_tests.rs"]
 mod tests;

@@ -1,0 +1,187 @@
+//! Copies of a server: standbys, backups, and clones of its disk.
+
+use super::PATIENCE;
+use super::node::Node;
+use crate::process::hand_over;
+use crate::wait_until;
+use std::fs;
+use std::path::Path;
+
+impl Node {
+    /// Starts a synchronous standby: from now on no commit is acknowledged before the standby has it.
+    ///
+    /// # Panics
+    /// If the standby does not start.
+    pub fn standby(&self) -> Standby {
+        let mut node = self.copy("standby", &["--write-recovery-conf"]);
+        node.start_on_free_port();
+        self.psql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.psql("SELECT pg_reload_conf()");
+        wait_until("the standby is synchronous", PATIENCE, || {
+            self.value::<i64>("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == 1
+        });
+        Standby(node)
+    }
+
+    /// Starts an asynchronous standby.
+    ///
+    /// # Panics
+    /// If the standby does not start.
+    pub fn asynchronous_standby(&self) -> Standby {
+        let standby = self.standby();
+        self.psql("ALTER SYSTEM RESET synchronous_standby_names");
+        self.psql("SELECT pg_reload_conf()");
+        standby
+    }
+
+    /// Takes a base backup, for [`Node::restore`].
+    ///
+    /// # Panics
+    /// If pg_basebackup fails.
+    pub fn backup(&self) -> Backup {
+        Backup(self.copy("backup", &[]))
+    }
+
+    /// Starts a second server from a copy of its files, as from a cloned disk.
+    ///
+    /// # Panics
+    /// If the clone does not start.
+    pub fn clone_disk(&self) -> DiskClone {
+        let mut node = self.copy("clone", &[]);
+        node.start_on_free_port();
+        DiskClone(node)
+    }
+
+    /// A copy of its data directory beside its own.
+    fn copy(&self, what: &str, options: &[&str]) -> Self {
+        let name = format!("{}-{what}", self.name);
+        let folder = self.data.parent().and_then(Path::parent).expect("it is in the cluster's folder");
+        let home = (0..)
+            .map(|number| folder.join(format!("{name}{number}")))
+            .find(|home| !home.exists())
+            .expect("there is no end of numbers");
+        fs::create_dir(&home).expect("a new folder");
+        hand_over(&home);
+        let data = home.join("data");
+        let path = data.to_str().expect("a path in UTF-8");
+        let mut arguments = vec!["-D", path, "--checkpoint=fast", "--no-sync"];
+        arguments.extend(options);
+        self.program("pg_basebackup", &arguments);
+        // Fault points that are armed in the original are not in the copy.
+        let _ = fs::remove_dir_all(data.join("docshard_fault_points"));
+        Self {
+            name,
+            port: self.port,
+            password: self.password.clone(),
+            authority: self.authority.clone(),
+            data,
+            process: None,
+        }
+    }
+
+    /// Crashes it and promotes a standby, which takes over its address: all sessions are lost.
+    ///
+    /// # Panics
+    /// If the standby does not start.
+    pub fn fail_over(&mut self, standby: Standby) {
+        self.crash();
+        let mut standby = standby;
+        standby.0.psql("SELECT pg_promote()");
+        standby.0.stop();
+        let old = std::mem::replace(&mut self.data, standby.0.data.clone());
+        let _ = fs::remove_dir_all(old);
+        self.start();
+    }
+
+    /// Crashes it, deletes its data, and promotes a standby, which keeps its own address.
+    ///
+    /// # Panics
+    /// If the promotion fails.
+    pub fn fail_over_to(&mut self, mut standby: Standby) {
+        self.crash();
+        standby.0.psql("SELECT pg_promote()");
+        let _ = fs::remove_dir_all(std::mem::replace(&mut self.data, standby.0.data.clone()));
+        self.port = standby.0.port;
+        self.process = standby.0.process.take();
+    }
+
+    /// Stops replication to a standby, and the standby.
+    ///
+    /// # Panics
+    /// If the configuration cannot be changed.
+    pub fn remove_standby(&self, standby: Standby) {
+        self.psql("ALTER SYSTEM RESET synchronous_standby_names");
+        self.psql("SELECT pg_reload_conf()");
+        drop(standby);
+    }
+
+    /// Replaces its data with a backup.
+    ///
+    /// # Panics
+    /// If it does not start again.
+    pub fn restore(&mut self, backup: Backup) {
+        self.stop();
+        self.data = backup.0.data.clone();
+        self.start();
+    }
+}
+
+/// A standby of a server. It is stopped when it is dropped.
+#[derive(Debug)]
+pub struct Standby(Node);
+
+impl Standby {
+    /// Ends its replication.
+    ///
+    /// # Panics
+    /// If the configuration cannot be changed.
+    pub fn cut_off(&self) {
+        self.0.psql("ALTER SYSTEM SET primary_conninfo = 'host=127.0.0.1 port=1'");
+        self.0.psql("SELECT pg_reload_conf()");
+        wait_until("the standby receives nothing", PATIENCE, || {
+            self.0.value::<i64>("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'") == 0
+        });
+    }
+
+    /// The port on which it listens, at 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.0.port
+    }
+
+    /// Promotes it at its own address.
+    ///
+    /// # Panics
+    /// If the promotion fails.
+    pub fn promote(&self) {
+        self.0.psql("SELECT pg_promote()");
+    }
+
+    /// Ends the session of the router's keeper, which connects again.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn end_keeper_session(&self) {
+        self.0
+            .psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'docshard keeper'");
+    }
+}
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        self.0.stop_immediately();
+    }
+}
+
+/// A server that runs from a copy of another one's files. It is stopped when it is dropped.
+#[derive(Debug)]
+pub struct DiskClone(pub Node);
+
+impl Drop for DiskClone {
+    fn drop(&mut self) {
+        self.0.stop_immediately();
+    }
+}
+
+/// A base backup of a server.
+#[derive(Debug)]
+pub struct Backup(Node);

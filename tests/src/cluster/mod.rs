@@ -1,0 +1,145 @@
+//! Clusters: a router and shards, each a PostgreSQL server of its own.
+//!
+//! Everything of a cluster is in one folder, which a watchdog process removes when the test's process is gone.
+
+mod authority;
+mod copies;
+mod data_directory;
+mod login;
+mod node;
+mod session;
+
+pub use self::copies::{Backup, DiskClone, Standby};
+pub use self::node::Node;
+
+use self::authority::Authority;
+use self::data_directory::scratch_folder;
+use crate::process::Watchdog;
+use crate::release::Release;
+use std::fs;
+use std::panic::resume_unwind;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+/// Limit for the start or stop of a server. It takes far less, but machines may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A router and its shards. They are stopped, and their data deleted, when it is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The node to which clients connect.
+    pub router: Node,
+    /// The nodes `shard0`, `shard1` ….
+    pub shards: Vec<Node>,
+    folder: PathBuf,
+    _watchdog: Watchdog,
+}
+
+impl Cluster {
+    /// Starts a router and that many shards, creates the extension, and adds the shards under their names. The router's own
+    /// database stays a shard too, named `local`.
+    pub fn start(shards: usize) -> Self {
+        let cluster = Self::servers(shards);
+        let mut client = cluster.router.client();
+        client.batch_execute("CREATE EXTENSION docshard CASCADE").expect("the extension can be created");
+        for shard in &cluster.shards {
+            let options = serde_json::json!({"name": shard.name}).to_string();
+            client
+                .execute("SELECT docshard.add_shard($1::text, $2::text::json)", &[&shard.url(), &options])
+                .unwrap_or_else(|e| panic!("add_shard of {}: {e:?}", shard.name));
+        }
+        cluster
+    }
+
+    /// Starts a router and two shards with a collection of the database `test` on all three nodes: keys `k` below 100 are on
+    /// `local`, from 100 on `shard0`, from 200 on `shard1`. The balancer is off.
+    pub fn spread(namespace: &str) -> Self {
+        let cluster = Self::start(2);
+        let mut client = cluster.router.client();
+        let mut run = |sql: String| client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        run("SELECT docshard.stop_balancer()".to_owned());
+        run("SELECT docshard.enable_sharding('test', 'local')".to_owned());
+        run(format!("SELECT docshard.shard_collection('{namespace}', '{{\"k\": 1}}')"));
+        for (k, shard) in [(100, "shard0"), (200, "shard1")] {
+            run(format!("SELECT docshard.split_at('{namespace}', '{{\"k\": {k}}}')"));
+            run(format!("SELECT docshard.move_chunk('{namespace}', '{{\"k\": {k}}}', '{shard}')"));
+        }
+        cluster
+    }
+
+    /// As [`Cluster::start`], with servers that require passwords: see [`Node::require_passwords`].
+    pub fn with_passwords(shards: usize) -> Self {
+        let cluster = Self::servers_with_passwords(shards);
+        for shard in &cluster.shards {
+            cluster.router.add_shard(shard);
+        }
+        cluster
+    }
+
+    /// Starts servers that require passwords, with the extension on the router. The shards are not added.
+    pub fn servers_with_passwords(shards: usize) -> Self {
+        let mut cluster = Self::servers(shards);
+        for node in std::iter::once(&mut cluster.router).chain(&mut cluster.shards) {
+            node.require_passwords();
+        }
+        cluster.router.psql("CREATE EXTENSION docshard CASCADE");
+        cluster
+    }
+
+    /// Starts servers as docs/operations.md recommends: passwords for all, TLS for TCP, with the extension on the router. The
+    /// shards are not added.
+    pub fn secure_servers(shards: usize) -> Self {
+        let mut cluster = Self::servers(shards);
+        let authority = Authority::new(&cluster.folder);
+        for node in std::iter::once(&mut cluster.router).chain(&mut cluster.shards) {
+            node.require_tls(&authority);
+        }
+        cluster.router.psql("CREATE EXTENSION docshard CASCADE");
+        cluster
+    }
+
+    /// Starts the servers, with docshard preloaded but not created.
+    pub fn servers(shards: usize) -> Self {
+        Self::servers_of_release(shards, &Release::present())
+    }
+
+    /// As [`Cluster::servers`], with the library of an earlier release.
+    pub fn servers_of_release(shards: usize, release: &Release) -> Self {
+        let folder = scratch_folder();
+        let watchdog = Watchdog::new(&folder);
+        let names = std::iter::once("router".to_owned()).chain((0..shards).map(|i| format!("shard{i}")));
+        let mut nodes = thread::scope(|scope| {
+            let starting: Vec<_> = names.map(|name| scope.spawn(|| Node::create(&folder, name, release))).collect();
+            let nodes = starting.into_iter().map(|node| node.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            nodes.collect::<Vec<_>>().into_iter()
+        });
+        let router = nodes.next().expect("there is a router");
+        Self { router, shards: nodes.collect(), folder, _watchdog: watchdog }
+    }
+
+    /// The node of that name.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn node(&mut self, name: &str) -> &mut Node {
+        std::iter::once(&mut self.router)
+            .chain(&mut self.shards)
+            .find(|node| node.name == name)
+            .unwrap_or_else(|| panic!("no node {name}"))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            for node in std::iter::once(&self.router).chain(&self.shards) {
+                eprintln!("---- the end of the log of {}:\n{}", node.name, node.log_tail(30));
+            }
+        }
+        for node in std::iter::once(&mut self.router).chain(&mut self.shards) {
+            node.stop_immediately();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
