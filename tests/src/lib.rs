@@ -20,6 +20,7 @@ pub mod conformance;
 mod data;
 pub mod faults;
 pub mod history;
+pub mod logins;
 pub mod moving;
 mod process;
 mod proxy;

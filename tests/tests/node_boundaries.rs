@@ -1,0 +1,172 @@
+//! What one node of a cluster may do on another: no more than its part of the work.
+
+use docshard_tests::Cluster;
+use docshard_tests::logins::{NS, service_login, service_session, spread, sqlstate_of, table};
+use serde_json::Value;
+
+/// Databases of one server share its roles: what one cluster's router may ask for touches no other's.
+#[test]
+fn a_router_reaches_no_roles_but_its_own() {
+    let cluster = Cluster::with_passwords(1);
+    let shard = &cluster.shards[0];
+    let theirs = "password-of-another-router";
+    shard
+        .unlogged_client()
+        .batch_execute(&format!(
+            "CREATE ROLE docshard_0badf00d LOGIN PASSWORD '{theirs}'; CREATE ROLE docshard_0badf00d_1 LOGIN PASSWORD '{theirs}'; \
+             CREATE ROLE tenant; CREATE ROLE boss SUPERUSER; CREATE ROLE keeper CREATEROLE; \
+             CREATE ROLE deputy IN ROLE pg_read_server_files; CREATE ROLE friend IN ROLE boss; CREATE ROLE group_of_friends; \
+             GRANT friend TO group_of_friends; CREATE ROLE mate IN ROLE tenant; CREATE ROLE insider IN ROLE docshard_0badf00d"
+        ))
+        .expect("roles of others");
+    shard.psql("CREATE DATABASE tenants OWNER tenant");
+    let mut client = service_session(&cluster, shard);
+    // What verifies is of no password that anybody has.
+    let verifier = format!("SCRAM-SHA-256$4096:AAAAAAAAAAAAAAAAAAAAAA==${0}:{0}", "A".repeat(43) + "=");
+    for role in ["docshard_0badf00d", "docshard_0badf00d_1"] {
+        for sql in [
+            format!("SELECT docshard_internal.accept_puller('{role}', '{verifier}')"),
+            format!("SELECT docshard_internal.disconnect_shard('docshard_none', '{role}')"),
+            format!("SELECT docshard_internal.create_role('{role}')"),
+        ] {
+            assert_eq!(sqlstate_of(&mut client, &sql), "55000", "{sql}");
+        }
+        shard.try_client_with(role, theirs).unwrap_or_else(|e| panic!("{role}: {e}"));
+    }
+    for role in [
+        "postgres",
+        "boss",
+        "keeper",
+        "deputy",
+        "tenant",
+        "friend",
+        "group_of_friends",
+        "mate",
+        "insider",
+        "pg_signal_backend",
+        "pg_monitor",
+        "pg_read_all_data",
+    ] {
+        for sql in [format!("SELECT docshard_internal.create_role('{role}')"), format!("SET ROLE {role}")] {
+            let code = sqlstate_of(&mut client, &sql);
+            assert!(["55000", "42501"].contains(&code.as_str()), "{sql}: {code}");
+        }
+    }
+    for sql in [
+        "ALTER ROLE CURRENT_USER SUPERUSER",
+        "ALTER ROLE postgres PASSWORD NULL",
+        "CREATE ROLE mine",
+        "CREATE EXTENSION file_fdw",
+        "COPY docshard_data.node TO '/tmp/x'",
+        "SELECT pg_read_file('PG_VERSION')",
+        "SELECT * FROM docshard_data.service",
+        "SELECT docshard.accept_router('tenant')",
+        "ALTER FUNCTION docshard_internal.create_role(text) SECURITY INVOKER",
+    ] {
+        assert_eq!(sqlstate_of(&mut client, sql), "42501", "{sql}");
+    }
+    for text in ["SCRAM-SHA-256$garbage", "secret", "md5d41d8cd98f00b204e9800998ecf8427e"] {
+        let sql = format!("SELECT docshard_internal.set_service_password('{text}')");
+        assert_eq!(sqlstate_of(&mut client, &sql), "22023", "{sql}");
+    }
+    for option in ["passfile", "sslkey", "sslcert", "service", "krbsrvname", "options"] {
+        let sql = format!(
+            "SELECT docshard_internal.connect_shard('docshard_x', ARRAY['{option}'], ARRAY['/etc/passwd'], 'docshard_x_1')"
+        );
+        assert_eq!(sqlstate_of(&mut client, &sql), "22023", "{sql}");
+    }
+}
+
+/// A shard reads at another one what is on its way to it, and nothing else.
+#[test]
+fn a_shard_reads_at_another_only_what_moves() {
+    let cluster = Cluster::with_passwords(2);
+    spread(&cluster, 2);
+    let id: i32 = cluster.router.value("SELECT id FROM docshard.shards WHERE name = 'shard1'");
+    let (service, _) = service_login(&cluster, "shard0");
+    let secret: String = cluster.shards[1].value("SELECT secret FROM docshard_data.service");
+    let prefix = service.rsplit_once("_s").expect("a service role's name").0;
+    let mut client = cluster.shards[0].try_client_with(&format!("{prefix}_{id}"), &secret).expect("shard1 at shard0");
+    let table = table(&cluster);
+    let number = table.trim_start_matches("docshard_data.c");
+    let (skey, after): (String, String) = {
+        let row = cluster.shards[0]
+            .client()
+            .query_one(&format!("SELECT skey::text, (skey || '\\x00')::text FROM {table}"), &[])
+            .unwrap();
+        (row.get(0), row.get(1))
+    };
+    let documents = [
+        format!("SELECT * FROM docshard_internal.pack_part({number}, '{skey}', NULL, '{after}', NULL)"),
+        format!("SELECT docshard_internal.current_document({number}, '{skey}', '\\x00')"),
+    ];
+    let more = [
+        format!("SELECT * FROM docshard_internal.pack_part({number}, '', NULL, NULL, NULL)"),
+        format!("SELECT * FROM docshard_internal.pack_part({number}, '{skey}', NULL, NULL, NULL)"),
+        format!("SELECT * FROM docshard_internal.pack_part({number}, '{skey}', NULL, '{after}', '\\xff')"),
+        format!("SELECT docshard_internal.current_document({number}, '{after}', '\\x00')"),
+        format!("SELECT * FROM {table}"),
+        "SELECT * FROM docshard_data.capture".to_owned(),
+        "SELECT * FROM docshard_data.service".to_owned(),
+        "SELECT docshard_internal.puller_verifier()".to_owned(),
+        "DELETE FROM docshard_data.capture_changes".to_owned(),
+        format!("SET ROLE {service}"),
+        "CREATE TABLE docshard_data.mine ()".to_owned(),
+    ];
+    for sql in documents.iter().chain(&more) {
+        assert_eq!(sqlstate_of(&mut client, sql), "42501", "{sql}");
+    }
+    // As a move does.
+    cluster.shards[0].psql(&format!("INSERT INTO docshard_data.capture VALUES ({number}, 1, '{skey}', '{after}')"));
+    for sql in &documents {
+        client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    for sql in &more {
+        assert_eq!(sqlstate_of(&mut client, sql), "42501", "{sql}");
+    }
+}
+
+/// What a shard sends is checked: bytes that are no document are an error of that statement, and the router goes on.
+#[test]
+fn a_shard_that_answers_nonsense_is_refused() {
+    let cluster = Cluster::with_passwords(1);
+    spread(&cluster, 1);
+    let shard = &cluster.shards[0];
+    let arguments: String = shard.value(
+        "SELECT pg_get_function_arguments(oid) FROM pg_proc WHERE oid = 'docshard_internal.pack(jsonb)'::regprocedure",
+    );
+    let find = format!("SELECT docshard.find('{NS}', '{{\"n\": 0}}')");
+    assert_eq!(cluster.router.client().query(&find, &[]).expect("a find").len(), 2);
+    for nonsense in [
+        "''",
+        "'\\xdeadbeef'",
+        "'\\xffffffffffffffff'",
+        "'\\x01000020ffffff7f'",
+        "'\\x0000005000000000'",
+        "'\\x0100002004000080'",
+    ] {
+        shard.psql(&format!(
+            "CREATE OR REPLACE FUNCTION docshard_internal.pack({arguments}) RETURNS bytea LANGUAGE sql IMMUTABLE STRICT AS $$SELECT {nonsense}::bytea$$"
+        ));
+        let mut client = cluster.router.client();
+        let error = client.query(&find, &[]).expect_err(nonsense);
+        assert!(error.code().is_some(), "{nonsense}: {error:?}");
+        // The same session goes on.
+        let own = format!("SELECT docshard.count_documents('{NS}', '{{\"k\": 0}}')");
+        assert_eq!(client.query_one(&own, &[]).expect("the router's own part").get::<_, i64>(0), 1);
+    }
+    // Numbers that nothing can be calculated with.
+    let arguments: String = shard.value("SELECT pg_get_function_arguments('docshard_internal.divide_range'::regproc)");
+    for parts in [i64::MAX, -1] {
+        shard.psql(&format!(
+            "CREATE OR REPLACE FUNCTION docshard_internal.divide_range({arguments}) RETURNS bigint LANGUAGE sql AS $$SELECT {parts}::bigint$$"
+        ));
+        let chunk: Value = cluster
+            .router
+            .value(&format!("SELECT min FROM docshard.chunks WHERE namespace = '{NS}' AND shard = 'shard0' LIMIT 1"));
+        let sql = format!("SELECT docshard.move_chunk('{NS}', '{chunk}', 'local')");
+        let error = cluster.router.client().query(&sql, &[]).unwrap_err();
+        let message = error.as_db_error().unwrap().message();
+        assert_eq!(message, format!("malformed answer to divide_range: {parts} parts"));
+    }
+}
