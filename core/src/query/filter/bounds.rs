@@ -6,7 +6,8 @@
 //! RULE: ranges may hold more than what matches, never less, for documents without arrays on the field's path. What is
 //! not understood allows everything.
 
-use super::node::{Node, Range, Side, Test};
+use super::node::{Node, Range, Test};
+use super::side::Side;
 use crate::query::regex::Pattern;
 use crate::query::sort::EMPTY_ARRAY;
 use crate::values::collation::Collator;

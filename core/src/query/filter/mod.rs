@@ -6,11 +6,12 @@
 //! * [`position`] says which array element made it match.
 //! * [`bounds`] says which values of a field can match.
 //! * [`implication`] says whether one filter's matches are all another's, and what a partial index may ask for.
-//! * [`types`], [`modulo`] and [`bits`] are single operators: argument and test.
+//! * [`side`], [`types`], [`modulo`] and [`bits`] are single operators: argument and test.
 //! * [`schema`] is `$jsonSchema`.
 
 mod bits;
 mod modulo;
+mod side;
 mod types;
 
 mod schema;
@@ -38,7 +39,7 @@ use node::{Node, Test};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-pub(crate) use parse::{is_of_documents, operator_names};
+pub(crate) use parse::{is_of_documents, is_shallow, operator_names};
 
 /// A parsed filter.
 #[derive(Debug)]

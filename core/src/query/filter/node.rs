@@ -6,6 +6,7 @@
 use super::bits::Bits;
 use super::modulo::Modulo;
 use super::schema::Schema;
+use super::side::Side;
 use super::types::Types;
 use crate::query::expression::Expression;
 use crate::query::regex::Pattern;
@@ -13,7 +14,6 @@ use crate::values::collation::Collator;
 use crate::values::document::value::Value;
 use crate::values::order::{Class, compare_values};
 use crate::values::path::AtEnd;
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// A part of a filter.
@@ -79,19 +79,6 @@ pub(super) struct Set {
     pub patterns: Vec<Pattern>,
 }
 
-/// An ordering operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    /// `$lt`
-    Less,
-    /// `$lte`
-    LessOrEqual,
-    /// `$gt`
-    Greater,
-    /// `$gte`
-    GreaterOrEqual,
-}
-
 /// The argument of an ordering operator.
 #[derive(Debug)]
 pub(super) struct Range {
@@ -101,28 +88,6 @@ pub(super) struct Range {
     pub bound: Value,
     /// the class values must have; None for MinKey and MaxKey, which are compared with values of every class
     pub class: Option<Class>,
-}
-
-impl Side {
-    /// True if a value that compares so to the bound passes.
-    pub fn accepts(self, ordering: Ordering) -> bool {
-        match self {
-            Side::Less => ordering.is_lt(),
-            Side::LessOrEqual => ordering.is_le(),
-            Side::Greater => ordering.is_gt(),
-            Side::GreaterOrEqual => ordering.is_ge(),
-        }
-    }
-
-    /// True for `$lte` and `$gte`.
-    pub fn is_inclusive(self) -> bool {
-        matches!(self, Side::LessOrEqual | Side::GreaterOrEqual)
-    }
-
-    /// True for `$lt` and `$lte`.
-    pub fn is_upper(self) -> bool {
-        matches!(self, Side::Less | Side::LessOrEqual)
-    }
 }
 
 impl Test {

@@ -5,8 +5,9 @@
 
 use super::bits::Bits;
 use super::modulo::Modulo;
-use super::node::{Node, Side, Test};
+use super::node::{Node, Test};
 use super::schema::Schema;
+use super::side::Side;
 use super::types::Types;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
@@ -21,16 +22,15 @@ use crate::values::path::is_reference;
 use serde_json::{Map, Value as Json};
 
 /// An operator on a field: `{path: {name: argument}}`.
-struct FieldOperator {
-    name: &'static str,
-    parse: fn(field: Field<'_>, argument: &Json) -> Result<Node>,
-}
+type FieldOperator = (&'static str, fn(field: Field<'_>, argument: &Json) -> Result<Node>);
 
 /// Where an operator on a field stands.
 #[derive(Clone, Copy)]
 struct Field<'a> {
     path: &'a str,
-    /// the operator and those beside it
+    /// The operator's name.
+    name: &'a str,
+    /// The operator and those beside it.
     operators: &'a Map<String, Json>,
     context: Context<'a>,
 }
@@ -71,40 +71,34 @@ impl<'a> Context<'a> {
 }
 
 const FIELD_OPERATORS: &[FieldOperator] = &[
-    FieldOperator { name: "$eq", parse: eq },
-    FieldOperator { name: "$ne", parse: ne },
-    FieldOperator { name: "$gt", parse: |field, argument| range(field, Side::Greater, argument) },
-    FieldOperator { name: "$gte", parse: |field, argument| range(field, Side::GreaterOrEqual, argument) },
-    FieldOperator { name: "$lt", parse: |field, argument| range(field, Side::Less, argument) },
-    FieldOperator { name: "$lte", parse: |field, argument| range(field, Side::LessOrEqual, argument) },
-    FieldOperator { name: "$in", parse: |field, argument| membership(field, "$in", argument) },
-    FieldOperator { name: "$nin", parse: |field, argument| Ok(not(membership(field, "$nin", argument)?)) },
-    FieldOperator { name: "$not", parse: not_operators },
-    FieldOperator { name: "$exists", parse: exists },
-    FieldOperator { name: "$type", parse: types },
-    FieldOperator { name: "$mod", parse: modulo },
-    FieldOperator { name: "$regex", parse: regex },
-    FieldOperator { name: "$options", parse: regex_options },
-    FieldOperator { name: "$size", parse: size },
-    FieldOperator { name: "$all", parse: all },
-    FieldOperator { name: "$elemMatch", parse: element },
-    FieldOperator {
-        name: "$bitsAllSet",
-        parse: |field, argument| bits(field.path, "$bitsAllSet", argument, true, true),
-    },
-    FieldOperator {
-        name: "$bitsAllClear",
-        parse: |field, argument| bits(field.path, "$bitsAllClear", argument, true, false),
-    },
-    FieldOperator {
-        name: "$bitsAnySet",
-        parse: |field, argument| bits(field.path, "$bitsAnySet", argument, false, true),
-    },
-    FieldOperator {
-        name: "$bitsAnyClear",
-        parse: |field, argument| bits(field.path, "$bitsAnyClear", argument, false, false),
-    },
-    FieldOperator { name: "$comment", parse: |_, _| Ok(Node::And(Vec::new())) },
+    ("$eq", |field, argument| equality(field.path, ext_json::from_json(argument)?, field.context.environment)),
+    ("$ne", ne),
+    ("$gt", |field, argument| range(field, Side::Greater, argument)),
+    ("$gte", |field, argument| range(field, Side::GreaterOrEqual, argument)),
+    ("$lt", |field, argument| range(field, Side::Less, argument)),
+    ("$lte", |field, argument| range(field, Side::LessOrEqual, argument)),
+    ("$in", membership),
+    ("$nin", |field, argument| Ok(not(membership(field, argument)?))),
+    ("$not", not_operators),
+    ("$exists", exists),
+    ("$type", |field, argument| {
+        Ok(leaf(field.path, Test::Type(Types::parse(field.path, &ext_json::from_json(argument)?)?)))
+    }),
+    ("$mod", |field, argument| Ok(leaf(field.path, Test::Modulo(Modulo::parse(&ext_json::from_json(argument)?)?)))),
+    ("$regex", regex),
+    ("$options", |field, _| {
+        // The options themselves are read with the pattern.
+        ensure!(field.operators.contains_key("$regex"), Kind::BadValue, "$options needs a $regex");
+        Ok(Node::And(Vec::new()))
+    }),
+    ("$size", size),
+    ("$all", all),
+    ("$elemMatch", |field, argument| Ok(leaf(field.path, element_test(argument, field.context)?))),
+    ("$bitsAllSet", |field, argument| bits(field, argument, true, true)),
+    ("$bitsAllClear", |field, argument| bits(field, argument, true, false)),
+    ("$bitsAnySet", |field, argument| bits(field, argument, false, true)),
+    ("$bitsAnyClear", |field, argument| bits(field, argument, false, false)),
+    ("$comment", |_, _| Ok(Node::And(Vec::new()))),
 ];
 
 /// MongoDB's operators on a field that are not understood yet.
@@ -113,47 +107,45 @@ const FIELD_OPERATORS_TO_COME: &[&str] = &["$geoIntersects", "$geoWithin", "$nea
 /// An operator that stands where a path could: `{name: argument}`.
 struct TopLevelOperator {
     name: &'static str,
-    /// true if what has it, as an argument of `$pull`, is a filter of documents
+    /// An argument of `$pull` with this operator is a filter of documents.
     of_documents: bool,
     parse: fn(name: &str, argument: &Json, context: Context<'_>) -> Result<Node>,
 }
 
+impl TopLevelOperator {
+    const fn new(name: &'static str, parse: fn(&str, &Json, Context<'_>) -> Result<Node>) -> TopLevelOperator {
+        TopLevelOperator { name, of_documents: false, parse }
+    }
+
+    const fn of_documents(self) -> TopLevelOperator {
+        TopLevelOperator { of_documents: true, ..self }
+    }
+}
+
 const TOP_LEVEL_OPERATORS: &[TopLevelOperator] = &[
-    TopLevelOperator {
-        name: "$and",
-        of_documents: true,
-        parse: |name, argument, context| Ok(Node::And(branches(name, argument, context)?)),
-    },
-    TopLevelOperator {
-        name: "$or",
-        of_documents: true,
-        parse: |name, argument, context| Ok(Node::Or(branches(name, argument, context)?)),
-    },
-    TopLevelOperator {
-        name: "$nor",
-        of_documents: true,
-        parse: |name, argument, context| Ok(not(Node::Or(branches(name, argument, context)?))),
-    },
-    TopLevelOperator {
-        name: "$alwaysTrue",
-        of_documents: false,
-        parse: |name, argument, _| constant(name, argument).map(|()| Node::And(Vec::new())),
-    },
-    TopLevelOperator {
-        name: "$alwaysFalse",
-        of_documents: false,
-        parse: |name, argument, _| constant(name, argument).map(|()| Node::Or(Vec::new())),
-    },
-    TopLevelOperator { name: "$comment", of_documents: false, parse: |_, _, _| Ok(Node::And(Vec::new())) },
-    TopLevelOperator { name: "$expr", of_documents: true, parse: expression },
-    TopLevelOperator { name: "$jsonSchema", of_documents: true, parse: schema },
-    TopLevelOperator { name: "$sampleRate", of_documents: false, parse: sample_rate },
-    TopLevelOperator { name: "$where", of_documents: false, parse: |_, _, _| Err(no_javascript()) },
+    TopLevelOperator::new("$and", |name, json, context| Ok(Node::And(branches(name, json, context)?))).of_documents(),
+    TopLevelOperator::new("$or", |name, json, context| Ok(Node::Or(branches(name, json, context)?))).of_documents(),
+    TopLevelOperator::new("$nor", |name, json, context| Ok(not(Node::Or(branches(name, json, context)?))))
+        .of_documents(),
+    TopLevelOperator::new("$alwaysTrue", |name, json, _| constant(name, json).map(|()| Node::And(Vec::new()))),
+    TopLevelOperator::new("$alwaysFalse", |name, json, _| constant(name, json).map(|()| Node::Or(Vec::new()))),
+    TopLevelOperator::new("$comment", |_, _, _| Ok(Node::And(Vec::new()))),
+    TopLevelOperator::new("$expr", expression).of_documents(),
+    TopLevelOperator::new("$jsonSchema", |name, json, context| {
+        check_at_top(name, context)?;
+        Ok(Node::Schema(Schema::parse(json, MAX_FILTER_DEPTH)?))
+    })
+    .of_documents(),
+    TopLevelOperator::new("$sampleRate", sample_rate),
+    TopLevelOperator::new("$where", |_, _, _| {
+        Err(error!(Kind::NotImplemented, "$where is not supported: there is no server-side JavaScript")
+            .with_hint("Write the condition with $expr."))
+    }),
 ];
 
 /// The names of all operators.
 pub(crate) fn operator_names() -> impl Iterator<Item = &'static str> {
-    FIELD_OPERATORS.iter().map(|operator| operator.name).chain(TOP_LEVEL_OPERATORS.iter().map(|operator| operator.name))
+    FIELD_OPERATORS.iter().map(|(name, _)| *name).chain(TOP_LEVEL_OPERATORS.iter().map(|operator| operator.name))
 }
 
 /// True for an operator that makes an argument of `$pull` a filter of documents.
@@ -172,25 +164,19 @@ const MAX_JSON_DEPTH: usize = MAX_DEPTH + 2 * MAX_FILTER_DEPTH;
 
 /// Parses a whole filter.
 pub(super) fn filter(json: &Json, environment: &Environment) -> Result<Node> {
-    if !is_shallow(json, MAX_JSON_DEPTH) {
-        return Err(too_deep());
-    }
+    check_depth(json)?;
     document(json, Context::new(environment))
 }
 
 /// Parses a condition on an array's elements, a document of paths.
 pub(super) fn element_filter(json: &Json, environment: &Environment) -> Result<Node> {
-    if !is_shallow(json, MAX_JSON_DEPTH) {
-        return Err(too_deep());
-    }
+    check_depth(json)?;
     document(json, Context { place: Place::Sought, ..Context::new(environment) })
 }
 
 /// True for operators, such as `{"$gt": 5}`, and regular expressions.
 pub(super) fn is_condition(json: &Json) -> Result<bool> {
-    if !is_shallow(json, MAX_JSON_DEPTH) {
-        return Err(too_deep());
-    }
+    check_depth(json)?;
     let regex = || matches!(json, Json::Object(fields) if is_extended(fields));
     Ok(as_operators(json).is_some() || regex() && matches!(ext_json::from_json(json)?, Value::Regex(..)))
 }
@@ -268,18 +254,14 @@ fn equality_or_regex(path: &str, value: Value, environment: &Environment) -> Res
 fn field_operators(path: &str, operators: &Map<String, Json>, context: Context<'_>) -> Result<Node> {
     let mut nodes = Vec::with_capacity(operators.len());
     for (name, argument) in operators {
-        let node = match FIELD_OPERATORS.iter().find(|operator| operator.name == name) {
-            Some(operator) => (operator.parse)(Field { path, operators, context }, argument)?,
+        let node = match FIELD_OPERATORS.iter().find(|(known, _)| known == name) {
+            Some((_, parse)) => parse(Field { path, name, operators, context }, argument)?,
             None if FIELD_OPERATORS_TO_COME.contains(&name.as_str()) => return Err(to_come(name)),
             None => return Err(unknown_operator(name)),
         };
         push(&mut nodes, node);
     }
     Ok(if nodes.len() == 1 { nodes.remove(0) } else { Node::And(nodes) })
-}
-
-fn eq(field: Field<'_>, argument: &Json) -> Result<Node> {
-    equality(field.path, ext_json::from_json(argument)?, field.context.environment)
 }
 
 fn ne(field: Field<'_>, argument: &Json) -> Result<Node> {
@@ -303,7 +285,8 @@ fn range(field: Field<'_>, side: Side, argument: &Json) -> Result<Node> {
     Ok(leaf(field.path, Test::range(side, bound).under(field.context.environment.collator())))
 }
 
-fn membership(field: Field<'_>, name: &str, argument: &Json) -> Result<Node> {
+fn membership(field: Field<'_>, argument: &Json) -> Result<Node> {
+    let name = field.name;
     let Json::Array(elements) = argument else { bail!(Kind::BadValue, "{name} needs an array") };
     let mut values = Vec::with_capacity(elements.len());
     let mut patterns = Vec::new();
@@ -349,16 +332,9 @@ fn exists(field: Field<'_>, argument: &Json) -> Result<Node> {
     Ok(if wanted { exists } else { not(exists) })
 }
 
-fn types(field: Field<'_>, argument: &Json) -> Result<Node> {
-    Ok(leaf(field.path, Test::Type(Types::parse(field.path, &ext_json::from_json(argument)?)?)))
-}
-
-fn modulo(field: Field<'_>, argument: &Json) -> Result<Node> {
-    Ok(leaf(field.path, Test::Modulo(Modulo::parse(&ext_json::from_json(argument)?)?)))
-}
-
-fn bits(path: &str, name: &str, argument: &Json, all: bool, set: bool) -> Result<Node> {
-    Ok(leaf(path, Test::Bits(Bits::parse(name, path, &ext_json::from_json(argument)?, all, set)?)))
+fn bits(field: Field<'_>, argument: &Json, all: bool, set: bool) -> Result<Node> {
+    let bits = Bits::parse(field.name, field.path, &ext_json::from_json(argument)?, all, set)?;
+    Ok(leaf(field.path, Test::Bits(bits)))
 }
 
 fn regex(field: Field<'_>, argument: &Json) -> Result<Node> {
@@ -382,15 +358,6 @@ fn regex(field: Field<'_>, argument: &Json) -> Result<Node> {
         Some(_) => bail!(Kind::BadValue, "$options has to be a string"),
     };
     Ok(leaf(field.path, Test::Regex(Pattern::new(&pattern, &options)?)))
-}
-
-/// The options themselves are read with the pattern.
-fn regex_options(field: Field<'_>, _: &Json) -> Result<Node> {
-    if field.operators.contains_key("$regex") {
-        Ok(Node::And(Vec::new()))
-    } else {
-        bail!(Kind::BadValue, "$options needs a $regex")
-    }
 }
 
 /// `{"$regex": …, "$options": …}` in a list: how older Extended JSON writes a regular expression.
@@ -434,13 +401,10 @@ fn all(field: Field<'_>, argument: &Json) -> Result<Node> {
     if elements.is_empty() { Ok(Node::Or(Vec::new())) } else { Ok(Node::And(nodes.collect::<Result<_>>()?)) }
 }
 
-fn element(field: Field<'_>, argument: &Json) -> Result<Node> {
-    Ok(leaf(field.path, element_test(argument, field.context)?))
-}
-
 /// Parses what `$elemMatch` takes.
 pub(super) fn element_condition(json: &Json, environment: &Environment) -> Result<Test> {
-    if is_shallow(json, MAX_JSON_DEPTH) { element_test(json, Context::new(environment)) } else { Err(too_deep()) }
+    check_depth(json)?;
+    element_test(json, Context::new(environment))
 }
 
 fn element_test(argument: &Json, context: Context<'_>) -> Result<Test> {
@@ -460,7 +424,7 @@ fn element_test(argument: &Json, context: Context<'_>) -> Result<Test> {
 
 /// `$expr`.
 fn expression(name: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
-    only_at_top(name, context)?;
+    check_at_top(name, context)?;
     let expression = Expression::parse(argument, context.environment)?;
     Ok(match expression.constant() {
         Some(value) if Operand::Given(&value).is_true() => Node::And(Vec::new()),
@@ -469,13 +433,8 @@ fn expression(name: &str, argument: &Json, context: Context<'_>) -> Result<Node>
     })
 }
 
-fn schema(name: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
-    only_at_top(name, context)?;
-    Ok(Node::Schema(Schema::parse(argument, MAX_FILTER_DEPTH)?))
-}
-
 fn sample_rate(name: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
-    only_at_top(name, context)?;
+    check_at_top(name, context)?;
     let rate = match ext_json::from_json(argument)? {
         Value::Number(number) => number.to_f64(),
         _ => bail!(Kind::BadValue, "argument to $sampleRate must be a numeric type"),
@@ -484,7 +443,7 @@ fn sample_rate(name: &str, argument: &Json, context: Context<'_>) -> Result<Node
     Ok(Node::Sample(rate))
 }
 
-fn only_at_top(name: &str, context: Context<'_>) -> Result<()> {
+fn check_at_top(name: &str, context: Context<'_>) -> Result<()> {
     match context.place {
         Place::Document => Ok(()),
         Place::Sought => Err(not_allowed(name)),
@@ -505,11 +464,6 @@ pub(super) fn has_expression(json: &Json) -> bool {
             _ => false,
         })
     })
-}
-
-fn no_javascript() -> Error {
-    error!(Kind::NotImplemented, "$where is not supported: there is no server-side JavaScript")
-        .with_hint("Write the condition with $expr.")
 }
 
 fn constant(name: &str, argument: &Json) -> Result<()> {
@@ -550,13 +504,17 @@ fn is_extended(fields: &Map<String, Json>) -> bool {
 }
 
 /// True if the JSON nests at most `levels` deep.
-fn is_shallow(json: &Json, levels: usize) -> bool {
+pub(crate) fn is_shallow(json: &Json, levels: usize) -> bool {
     match json {
         Json::Object(_) | Json::Array(_) if levels == 0 => false,
         Json::Object(fields) => fields.values().all(|value| is_shallow(value, levels - 1)),
         Json::Array(elements) => elements.iter().all(|value| is_shallow(value, levels - 1)),
         _ => true,
     }
+}
+
+fn check_depth(json: &Json) -> Result<()> {
+    if is_shallow(json, MAX_JSON_DEPTH) { Ok(()) } else { Err(too_deep()) }
 }
 
 fn defined(value: &Value) -> Result<()> {
@@ -592,7 +550,7 @@ mod tests {
 
     #[test]
     fn every_operator_is_listed_once() {
-        let field = FIELD_OPERATORS.iter().map(|operator| operator.name).chain(FIELD_OPERATORS_TO_COME.iter().copied());
+        let field = FIELD_OPERATORS.iter().map(|(name, _)| *name).chain(FIELD_OPERATORS_TO_COME.iter().copied());
         let top =
             TOP_LEVEL_OPERATORS.iter().map(|operator| operator.name).chain(TOP_LEVEL_OPERATORS_TO_COME.iter().copied());
         for names in [field.collect::<Vec<_>>(), top.collect::<Vec<_>>()] {

@@ -2,19 +2,21 @@
 //!
 //! A keyword that speaks of one type lets values of every other type pass.
 
+use super::side::Side;
 use super::types::Types;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::regex::Pattern;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
 use crate::values::document::number::{self, Decimal, Number};
-use crate::values::document::raw::{RawObject, RawValue};
+use crate::values::document::raw::{RawArray, RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::order::{compare_elements, compare_raw};
 use crate::values::path;
 use bigdecimal::Zero;
 use serde_json::{Map, Value as Json};
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 
 /// A parsed schema: every rule must hold.
 #[derive(Debug, Default)]
@@ -31,50 +33,26 @@ enum Rule {
     Any(Vec<Schema>),
     One(Vec<Schema>),
     Not(Schema),
-    Least {
-        bound: Number,
-        exclusive: bool,
-    },
-    Greatest {
-        bound: Number,
-        exclusive: bool,
-    },
+    Bound(Side, Number),
     MultipleOf(Number),
-    Length {
-        least: usize,
-        greatest: usize,
-    },
+    Length(RangeInclusive<usize>),
     Pattern(Pattern),
-    /// binary data that a client has encrypted
+    /// Binary data that a client has encrypted.
     Encrypted,
-    Count {
-        least: usize,
-        greatest: usize,
-    },
-    Items(Items),
+    Count(RangeInclusive<usize>),
+    /// Schemas of the first elements, one each, and of the others.
+    Items(Vec<Schema>, Additional),
     Unique,
-    Fields {
-        least: usize,
-        greatest: usize,
-    },
+    Fields(RangeInclusive<usize>),
     Required(Vec<String>),
     Properties(Properties),
     Dependencies(Vec<(String, Dependency)>),
 }
 
-/// `items` and `additionalItems`.
-#[derive(Debug)]
-struct Items {
-    /// for the first elements, one each
-    first: Vec<Schema>,
-    /// for the others
-    others: Additional,
-}
-
 /// `properties`, `patternProperties` and `additionalProperties`.
 #[derive(Debug)]
 struct Properties {
-    /// by name
+    /// In the order of their names.
     named: Vec<(String, Schema)>,
     patterns: Vec<(Pattern, Schema)>,
     others: Additional,
@@ -104,156 +82,100 @@ const JSON_TYPES: &[(&str, &str)] = &[
     ("string", "string"),
 ];
 
-/// A keyword by itself; keywords that belong together are read together.
-type Keyword = (&'static str, fn(&Keywords<'_>, &mut Vec<Rule>) -> Result<()>);
+/// A keyword, and the rule that it makes, if any. Keywords that belong together are read together.
+type Keyword = (&'static str, fn(&Keywords<'_>, &'static str) -> Result<Option<Rule>>);
 
 const KEYWORDS: &[Keyword] = &[
-    ("title", |keywords, _| keywords.text("title").map(|_| ())),
-    ("description", |keywords, _| keywords.text("description").map(|_| ())),
-    ("type", |keywords, rules| {
+    ("title", |keywords, name| keywords.text(name).map(|_| None)),
+    ("description", |keywords, name| keywords.text(name).map(|_| None)),
+    ("type", |keywords, name| {
         if keywords.fields.contains_key("bsonType") {
             bail!(Kind::FailedToParse, "Cannot specify both $jsonSchema keywords 'type' and 'bsonType'");
         }
-        rules.push(Rule::Types(keywords.types("type", true)?));
-        Ok(())
+        Ok(Some(Rule::Types(keywords.types(name, true)?)))
     }),
-    ("bsonType", |keywords, rules| {
-        rules.push(Rule::Types(keywords.types("bsonType", false)?));
-        Ok(())
-    }),
-    ("enum", |keywords, rules| {
-        let items = keywords.array("enum")?;
-        let values = items.iter().map(ext_json::from_json).collect::<Result<Vec<_>>>()?;
+    ("bsonType", |keywords, name| Ok(Some(Rule::Types(keywords.types(name, false)?)))),
+    ("enum", |keywords, name| {
+        let values = keywords.array(name)?.iter().map(ext_json::from_json).collect::<Result<Vec<_>>>()?;
         ensure!(!values.is_empty(), Kind::FailedToParse, "$jsonSchema keyword 'enum' cannot be an empty array");
-        for (index, value) in values.iter().enumerate() {
-            if values[..index].contains(value) {
-                bail!(Kind::FailedToParse, "$jsonSchema keyword 'enum' array cannot contain duplicate values.");
-            }
+        let is_double = |(index, value)| values[..index].contains(value);
+        if values.iter().enumerate().any(is_double) {
+            bail!(Kind::FailedToParse, "$jsonSchema keyword 'enum' array cannot contain duplicate values.");
         }
-        rules.push(Rule::Enum(values));
-        Ok(())
+        Ok(Some(Rule::Enum(values)))
     }),
-    ("allOf", |keywords, rules| {
-        rules.push(Rule::All(keywords.schemas("allOf")?));
-        Ok(())
+    ("allOf", |keywords, name| Ok(Some(Rule::All(keywords.schemas(name)?)))),
+    ("anyOf", |keywords, name| Ok(Some(Rule::Any(keywords.schemas(name)?)))),
+    ("oneOf", |keywords, name| Ok(Some(Rule::One(keywords.schemas(name)?)))),
+    ("not", |keywords, name| Ok(Some(Rule::Not(keywords.nested(name, &keywords.fields[name])?)))),
+    ("minimum", |keywords, name| {
+        let side = if keywords.is_set("exclusiveMinimum")? { Side::Greater } else { Side::GreaterOrEqual };
+        Ok(Some(Rule::Bound(side, keywords.number(name)?)))
     }),
-    ("anyOf", |keywords, rules| {
-        rules.push(Rule::Any(keywords.schemas("anyOf")?));
-        Ok(())
+    ("exclusiveMinimum", |keywords, name| keywords.check_beside(name, "minimum").map(|()| None)),
+    ("maximum", |keywords, name| {
+        let side = if keywords.is_set("exclusiveMaximum")? { Side::Less } else { Side::LessOrEqual };
+        Ok(Some(Rule::Bound(side, keywords.number(name)?)))
     }),
-    ("oneOf", |keywords, rules| {
-        rules.push(Rule::One(keywords.schemas("oneOf")?));
-        Ok(())
-    }),
-    ("not", |keywords, rules| {
-        rules.push(Rule::Not(keywords.schema("not")?));
-        Ok(())
-    }),
-    ("minimum", |keywords, rules| {
-        let exclusive = keywords.boolean("exclusiveMinimum")?.unwrap_or(false);
-        rules.push(Rule::Least { bound: keywords.number("minimum")?, exclusive });
-        Ok(())
-    }),
-    ("exclusiveMinimum", |keywords, _| keywords.only_with("exclusiveMinimum", "minimum")),
-    ("maximum", |keywords, rules| {
-        let exclusive = keywords.boolean("exclusiveMaximum")?.unwrap_or(false);
-        rules.push(Rule::Greatest { bound: keywords.number("maximum")?, exclusive });
-        Ok(())
-    }),
-    ("exclusiveMaximum", |keywords, _| keywords.only_with("exclusiveMaximum", "maximum")),
-    ("multipleOf", |keywords, rules| {
-        let divisor = keywords.number("multipleOf")?;
+    ("exclusiveMaximum", |keywords, name| keywords.check_beside(name, "maximum").map(|()| None)),
+    ("multipleOf", |keywords, name| {
+        let divisor = keywords.number(name)?;
         if !number::compare(&divisor, &Number::Int(0)).is_gt() {
             bail!(Kind::FailedToParse, "$jsonSchema keyword 'multipleOf' must have a positive value");
         }
-        rules.push(Rule::MultipleOf(divisor));
-        Ok(())
+        Ok(Some(Rule::MultipleOf(divisor)))
     }),
-    ("minLength", |keywords, rules| {
-        rules.push(Rule::Length { least: keywords.count("minLength")?, greatest: usize::MAX });
-        Ok(())
-    }),
-    ("maxLength", |keywords, rules| {
-        rules.push(Rule::Length { least: 0, greatest: keywords.count("maxLength")? });
-        Ok(())
-    }),
-    ("pattern", |keywords, rules| {
-        rules.push(Rule::Pattern(Pattern::new(keywords.text("pattern")?, "")?));
-        Ok(())
-    }),
-    ("minItems", |keywords, rules| {
-        rules.push(Rule::Count { least: keywords.count("minItems")?, greatest: usize::MAX });
-        Ok(())
-    }),
-    ("maxItems", |keywords, rules| {
-        rules.push(Rule::Count { least: 0, greatest: keywords.count("maxItems")? });
-        Ok(())
-    }),
-    ("uniqueItems", |keywords, rules| {
-        if keywords.boolean("uniqueItems")? == Some(true) {
-            rules.push(Rule::Unique);
+    ("minLength", |keywords, name| Ok(Some(Rule::Length(keywords.count(name)?..=usize::MAX)))),
+    ("maxLength", |keywords, name| Ok(Some(Rule::Length(0..=keywords.count(name)?)))),
+    ("pattern", |keywords, name| Ok(Some(Rule::Pattern(Pattern::new(keywords.text(name)?, "")?)))),
+    ("minItems", |keywords, name| Ok(Some(Rule::Count(keywords.count(name)?..=usize::MAX)))),
+    ("maxItems", |keywords, name| Ok(Some(Rule::Count(0..=keywords.count(name)?)))),
+    ("uniqueItems", |keywords, name| Ok(keywords.is_set(name)?.then_some(Rule::Unique))),
+    ("items", |keywords, name| match &keywords.fields[name] {
+        Json::Array(items) => {
+            let first = items.iter().map(|item| keywords.nested(name, item)).collect::<Result<_>>()?;
+            Ok(Some(Rule::Items(first, keywords.additional("additionalItems")?)))
         }
-        Ok(())
+        json @ Json::Object(_) => {
+            let all = Additional::Matching(Box::new(keywords.nested(name, json)?));
+            Ok(Some(Rule::Items(Vec::new(), all)))
+        }
+        _ => Err(mismatch(name, "an array or an object")),
     }),
-    ("items", |keywords, rules| {
-        let (first, others) = match &keywords.fields["items"] {
-            Json::Array(items) => {
-                let first = items.iter().map(|item| keywords.nested("items", item)).collect::<Result<_>>()?;
-                (first, keywords.additional("additionalItems")?)
-            }
-            json @ Json::Object(_) => (Vec::new(), Additional::Matching(Box::new(keywords.nested("items", json)?))),
-            _ => return Err(mismatch("items", "an array or an object")),
-        };
-        rules.push(Rule::Items(Items { first, others }));
-        Ok(())
-    }),
-    ("additionalItems", |keywords, _| keywords.additional("additionalItems").map(|_| ())),
-    ("minProperties", |keywords, rules| {
-        rules.push(Rule::Fields { least: keywords.count("minProperties")?, greatest: usize::MAX });
-        Ok(())
-    }),
-    ("maxProperties", |keywords, rules| {
-        rules.push(Rule::Fields { least: 0, greatest: keywords.count("maxProperties")? });
-        Ok(())
-    }),
-    ("required", |keywords, rules| {
-        let names = keywords.array("required")?;
+    ("additionalItems", |keywords, name| keywords.additional(name).map(|_| None)),
+    ("minProperties", |keywords, name| Ok(Some(Rule::Fields(keywords.count(name)?..=usize::MAX)))),
+    ("maxProperties", |keywords, name| Ok(Some(Rule::Fields(0..=keywords.count(name)?)))),
+    ("required", |keywords, name| {
+        let names = keywords.array(name)?;
         ensure!(!names.is_empty(), Kind::FailedToParse, "$jsonSchema keyword 'required' cannot be an empty array");
-        rules.push(Rule::Required(names_of("required", names)?));
-        Ok(())
+        Ok(Some(Rule::Required(names_of(name, names)?)))
     }),
-    ("encrypt", |keywords, rules| {
-        check_encryption(keywords, "encrypt", ENCRYPT)?;
-        if let Some(other) =
-            ["type", "bsonType", "encryptMetadata"].iter().find(|name| keywords.fields.contains_key(**name))
-        {
+    ("encrypt", |keywords, name| {
+        check_encryption(keywords, name, ENCRYPT)?;
+        let others = ["type", "bsonType", "encryptMetadata"];
+        if let Some(other) = others.iter().find(|name| keywords.fields.contains_key(**name)) {
             bail!(Kind::FailedToParse, "$jsonSchema keyword 'encrypt' cannot be used in conjunction with '{other}'");
         }
-        rules.push(Rule::Encrypted);
-        Ok(())
+        Ok(Some(Rule::Encrypted))
     }),
-    ("encryptMetadata", |keywords, _| check_encryption(keywords, "encryptMetadata", ENCRYPT_METADATA)),
-    ("properties", |keywords, rules| keywords.properties("properties", rules)),
-    ("patternProperties", |keywords, rules| keywords.properties("patternProperties", rules)),
-    ("additionalProperties", |keywords, rules| keywords.properties("additionalProperties", rules)),
-    ("dependencies", |keywords, rules| {
-        let mut dependencies = Vec::new();
-        for (name, json) in keywords.object("dependencies")? {
-            dependencies.push((
-                name.clone(),
-                match json {
-                    Json::Array(names) if names.is_empty() => bail!(
-                        Kind::FailedToParse,
-                        "property '{name}' in $jsonSchema keyword 'dependencies' cannot be an empty array"
-                    ),
-                    Json::Array(names) => Dependency::Fields(names_of("dependencies", names)?),
-                    Json::Object(_) => Dependency::Schema(keywords.nested("dependencies", json)?),
-                    _ => return Err(mismatch("dependencies", "an object of arrays and objects")),
-                },
-            ));
-        }
-        rules.push(Rule::Dependencies(dependencies));
-        Ok(())
+    ("encryptMetadata", |keywords, name| check_encryption(keywords, name, ENCRYPT_METADATA).map(|()| None)),
+    ("properties", |keywords, name| keywords.properties(name)),
+    ("patternProperties", |keywords, name| keywords.properties(name)),
+    ("additionalProperties", |keywords, name| keywords.properties(name)),
+    ("dependencies", |keywords, name| {
+        let dependencies = keywords.object(name)?.iter().map(|(field, json)| {
+            let dependency = match json {
+                Json::Array(names) if names.is_empty() => bail!(
+                    Kind::FailedToParse,
+                    "property '{field}' in $jsonSchema keyword 'dependencies' cannot be an empty array"
+                ),
+                Json::Array(names) => Dependency::Fields(names_of(name, names)?),
+                Json::Object(_) => Dependency::Schema(keywords.nested(name, json)?),
+                _ => return Err(mismatch(name, "an object of arrays and objects")),
+            };
+            Ok((field.clone(), dependency))
+        });
+        Ok(Some(Rule::Dependencies(dependencies.collect::<Result<_>>()?)))
     }),
 ];
 
@@ -313,7 +235,7 @@ impl Schema {
         let mut rules = Vec::with_capacity(fields.len());
         for name in fields.keys() {
             match KEYWORDS.iter().find(|(known, _)| known == name) {
-                Some((_, parse)) => parse(&keywords, &mut rules)?,
+                Some((name, parse)) => rules.extend(parse(&keywords, name)?),
                 None if NOT_SUPPORTED.contains(&name.as_str()) => {
                     bail!(Kind::FailedToParse, "$jsonSchema keyword '{name}' is not currently supported")
                 }
@@ -341,10 +263,6 @@ impl<'j> Keywords<'j> {
         }
     }
 
-    fn schema(&self, keyword: &str) -> Result<Schema> {
-        self.nested(keyword, &self.fields[keyword])
-    }
-
     fn array(&self, keyword: &str) -> Result<&'j [Json]> {
         match self.fields.get(keyword) {
             Some(Json::Array(items)) => Ok(items),
@@ -366,10 +284,10 @@ impl<'j> Keywords<'j> {
         }
     }
 
-    fn boolean(&self, keyword: &str) -> Result<Option<bool>> {
+    fn is_set(&self, keyword: &str) -> Result<bool> {
         match self.fields.get(keyword) {
-            None => Ok(None),
-            Some(Json::Bool(value)) => Ok(Some(*value)),
+            None => Ok(false),
+            Some(Json::Bool(value)) => Ok(*value),
             Some(_) => Err(mismatch(keyword, "a boolean")),
         }
     }
@@ -390,8 +308,8 @@ impl<'j> Keywords<'j> {
         usize::try_from(whole).map_err(|_| error!(Kind::FailedToParse, "Expected a non-negative number in: {keyword}"))
     }
 
-    fn only_with(&self, keyword: &str, other: &str) -> Result<()> {
-        self.boolean(keyword)?;
+    fn check_beside(&self, keyword: &str, other: &str) -> Result<()> {
+        self.is_set(keyword)?;
         if self.fields.contains_key(other) {
             return Ok(());
         }
@@ -440,12 +358,12 @@ impl<'j> Keywords<'j> {
     }
 
     /// The three keywords about fields are one rule, made by the first of them.
-    fn properties(&self, keyword: &str, rules: &mut Vec<Rule>) -> Result<()> {
+    fn properties(&self, keyword: &'static str) -> Result<Option<Rule>> {
         let first = ["properties", "patternProperties", "additionalProperties"]
             .into_iter()
             .find(|name| self.fields.contains_key(*name));
         if first != Some(keyword) {
-            return Ok(());
+            return Ok(None);
         }
         let (mut named, mut patterns) = (Vec::new(), Vec::new());
         if self.fields.contains_key("properties") {
@@ -459,8 +377,8 @@ impl<'j> Keywords<'j> {
             }
         }
         named.sort_by(|(one, _): &(String, Schema), (other, _)| one.cmp(other));
-        rules.push(Rule::Properties(Properties { named, patterns, others: self.additional("additionalProperties")? }));
-        Ok(())
+        let others = self.additional("additionalProperties")?;
+        Ok(Some(Rule::Properties(Properties { named, patterns, others })))
     }
 }
 
@@ -473,29 +391,26 @@ impl Rule {
             Rule::Any(schemas) => schemas.iter().any(|schema| schema.matches(value)),
             Rule::One(schemas) => schemas.iter().filter(|schema| schema.matches(value)).take(2).count() == 1,
             Rule::Not(schema) => !schema.matches(value),
-            Rule::Least { bound, exclusive } => number_in(value, |number| {
-                let order = number::compare(number, bound);
-                number.is_nan() == bound.is_nan() && if *exclusive { order.is_gt() } else { order.is_ge() }
-            }),
-            Rule::Greatest { bound, exclusive } => number_in(value, |number| {
-                let order = number::compare(number, bound);
-                number.is_nan() == bound.is_nan() && if *exclusive { order.is_lt() } else { order.is_le() }
+            Rule::Bound(side, bound) => number_in(value, |number| {
+                number.is_nan() == bound.is_nan() && side.accepts(number::compare(number, bound))
             }),
             Rule::MultipleOf(divisor) => number_in(value, |number| is_multiple(number, divisor)),
-            Rule::Length { least, greatest } => {
-                text_in(value, |text| (*least..=*greatest).contains(&text.chars().count()))
-            }
+            Rule::Length(lengths) => text_in(value, |text| lengths.contains(&text.chars().count())),
             Rule::Pattern(pattern) => text_in(value, |text| pattern.is_found_in(text)),
             Rule::Encrypted => matches!(Element::of(value), Element::Binary(ENCRYPTED, _)),
-            Rule::Count { least, greatest } => match value {
-                RawValue::Array(array) => (*least..=*greatest).contains(&array.len()),
-                _ => true,
-            },
-            Rule::Items(items) => items.accept(value),
-            Rule::Unique => is_unique(value),
-            Rule::Fields { least, greatest } => {
-                path::embedded(value).is_none_or(|object| (*least..=*greatest).contains(&object.len()))
-            }
+            Rule::Count(counts) => array_in(value, |array| counts.contains(&array.len())),
+            Rule::Items(first, others) => array_in(value, |array| {
+                array.iter().enumerate().all(|(index, item)| match first.get(index) {
+                    Some(schema) => schema.matches(item),
+                    None => others.accepts(item),
+                })
+            }),
+            Rule::Unique => array_in(value, |array| {
+                let mut elements: Vec<Element<'_>> = array.iter().map(Element::of).collect();
+                elements.sort_by(compare_elements);
+                elements.windows(2).all(|pair| compare_elements(&pair[0], &pair[1]).is_ne())
+            }),
+            Rule::Fields(counts) => path::embedded(value).is_none_or(|object| counts.contains(&object.len())),
             Rule::Required(names) => {
                 path::embedded(value).is_none_or(|object| names.iter().all(|name| object.get(name).is_some()))
             }
@@ -524,10 +439,11 @@ fn number_in(value: RawValue<'_>, test: impl FnOnce(&Number) -> bool) -> bool {
 }
 
 fn text_in(value: RawValue<'_>, test: impl FnOnce(&str) -> bool) -> bool {
-    match value {
-        RawValue::String(text) => test(text),
-        _ => true,
-    }
+    if let RawValue::String(text) = value { test(text) } else { true }
+}
+
+fn array_in(value: RawValue<'_>, test: impl FnOnce(RawArray<'_>) -> bool) -> bool {
+    if let RawValue::Array(array) = value { test(array) } else { true }
 }
 
 fn is_multiple(number: &Number, divisor: &Number) -> bool {
@@ -540,13 +456,6 @@ fn is_multiple(number: &Number, divisor: &Number) -> bool {
     }
 }
 
-fn is_unique(value: RawValue<'_>) -> bool {
-    let RawValue::Array(array) = value else { return true };
-    let mut elements: Vec<Element<'_>> = array.iter().map(Element::of).collect();
-    elements.sort_by(compare_elements);
-    elements.windows(2).all(|pair| compare_elements(&pair[0], &pair[1]).is_ne())
-}
-
 impl Additional {
     fn accepts(&self, value: RawValue<'_>) -> bool {
         match self {
@@ -554,16 +463,6 @@ impl Additional {
             Additional::Nothing => false,
             Additional::Matching(schema) => schema.matches(value),
         }
-    }
-}
-
-impl Items {
-    fn accept(&self, value: RawValue<'_>) -> bool {
-        let RawValue::Array(array) = value else { return true };
-        array.iter().enumerate().all(|(index, item)| match self.first.get(index) {
-            Some(schema) => schema.matches(item),
-            None => self.others.accepts(item),
-        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Values of updates as they can be stored, and what is refused.
 
 use crate::error::{Error, Kind, Result, error};
+use crate::query::filter::is_shallow;
 use crate::values::document::value::Value;
 use crate::values::document::{MAX_DEPTH, ext_json, write};
 use crate::values::path::is_reference;
@@ -8,10 +9,7 @@ use serde_json::Value as Json;
 
 /// Reads a value of bounded depth.
 pub(super) fn value(json: &Json) -> Result<Value> {
-    if is_deeper(json, MAX_DEPTH) {
-        return Err(too_deep());
-    }
-    ext_json::from_json(json)
+    if is_shallow(json, MAX_DEPTH) { ext_json::from_json(json) } else { Err(too_deep()) }
 }
 
 /// A value as it is stored, in jsonb.
@@ -37,15 +35,6 @@ pub(super) fn check_names(value: &Value) -> Result<()> {
         }),
         Value::Array(elements) => elements.iter().try_for_each(check_names),
         _ => Ok(()),
-    }
-}
-
-fn is_deeper(json: &Json, levels: usize) -> bool {
-    match json {
-        Json::Object(_) | Json::Array(_) if levels == 0 => true,
-        Json::Object(fields) => fields.values().any(|value| is_deeper(value, levels - 1)),
-        Json::Array(elements) => elements.iter().any(|value| is_deeper(value, levels - 1)),
-        _ => false,
     }
 }
 
