@@ -1,0 +1,200 @@
+//! An update that changes nothing that an index holds makes a heap-only tuple: it adds no index entries. PostgreSQL allows that
+//! only if no index mentions a changed column; docshard takes the document off that list for one update, after it has compared
+//! what every index holds (`src/storage/rows/heap_only.rs`).
+//!
+//! If it were wrong, an index would lack a row. amcheck finds that here, while clients change the same few documents, one and
+//! many at a time, and indexes are built and dropped, a chunk moves, and VACUUM prunes and freezes.
+
+use docshard_tests::moving::{NS, PATIENCE, create, move_chunk, owner, sqlstate, table};
+use docshard_tests::{Cluster, Node, wait_until};
+use postgres::Client;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const DURATION: Duration = Duration::from_secs(12);
+/// Documents, of which the first half is the chunk that moves.
+const DOCUMENTS: i64 = 200;
+/// Documents that single updates are about: few, so that their tuples form long chains.
+const HOT: i64 = 12;
+
+/// Keys and options of indexes that stay.
+const STAYING: &[(&str, &str)] = &[
+    (r#"{"v": 1}"#, "{}"),
+    (r#"{"w": -1, "v": 1}"#, "{}"),
+    (r#"{"v": "hashed"}"#, "{}"),
+    (r#"{"optional": 1}"#, r#"{"sparse": true}"#),
+    (r#"{"w": 1}"#, r#"{"partialFilterExpression": {"flag": true}}"#),
+    (r#"{"tags": 1}"#, "{}"),
+    (r#"{"k": 1, "tags": 1, "u": 1}"#, r#"{"unique": true}"#),
+];
+/// Those that are built and dropped.
+const COMING: &[(&str, &str)] = &[
+    (r#"{"n": 1}"#, "{}"),
+    (r#"{"flag": 1, "w": 1}"#, "{}"),
+    (r#"{"other": 1}"#, r#"{"partialFilterExpression": {"v": {"$gt": 3}}}"#),
+];
+
+/// An update, of which only the first two leave all staying indexes alone.
+fn change(random: &mut fastrand::Rng) -> Value {
+    let (few, many) = (random.i64(0..8), random.i64(0..1000));
+    match random.u8(0..10) {
+        0..4 => json!({"$inc": {"n": 1}}),
+        4 => json!({"$set": {"other": "x".repeat(random.usize(0..300))}}),
+        5 => json!({"$set": {"v": few}}),
+        6 => json!({"$set": {"w": many}, "$inc": {"n": 1}}),
+        7 => json!({"$set": {"flag": random.bool()}}),
+        8 => json!({"$set": {"tags": [few, many, "x"]}}),
+        _ if random.bool() => json!({"$unset": {"optional": ""}}),
+        _ => json!({"$set": {"optional": few}}),
+    }
+}
+
+/// Runs a statement; false if it met another transaction's change, which is not at issue here.
+fn run(client: &mut Client, sql: &str) -> bool {
+    match client.batch_execute(sql) {
+        Ok(()) => true,
+        Err(error) if ["40001", "40P01"].contains(&sqlstate(&error)) => false,
+        Err(error) => panic!("{sql}: {error:?}"),
+    }
+}
+
+fn update(client: &mut Client, random: &mut fastrand::Rng, many: bool) {
+    let change = change(random);
+    if many {
+        let from = random.i64(0..DOCUMENTS);
+        let filter = json!({"k": {"$gte": from, "$lt": from + 40}});
+        run(client, &format!("SELECT docshard.update_many('{NS}', '{filter}', '{change}')"));
+    } else {
+        // Half of them in the chunk that moves.
+        let k = random.i64(0..HOT) + if random.bool() { 0 } else { DOCUMENTS / 2 };
+        let filter = json!({"k": k, "_id": k});
+        run(client, &format!("SELECT docshard.update_one('{NS}', '{filter}', '{change}')"));
+    }
+}
+
+/// Checks the collection's table of a shard and all its b-trees that are complete: every row must have its entry in each.
+fn check(client: &mut Client, shard: &str, table: &str) -> usize {
+    let corrupt = client.query(&format!("SELECT blkno, offnum, msg FROM verify_heapam('{table}')"), &[]);
+    let corrupt = corrupt.unwrap_or_else(|error| panic!("{shard}: {error:?}"));
+    assert!(corrupt.is_empty(), "{shard}: {corrupt:?}");
+    let indexes = format!(
+        "SELECT c.relname::text, c.oid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+         JOIN pg_am a ON a.oid = c.relam WHERE i.indrelid = '{table}'::regclass AND i.indisvalid AND a.amname = 'btree'"
+    );
+    let indexes = client.query(&indexes, &[]).expect("the indexes");
+    for index in &indexes {
+        let (name, oid): (String, u32) = (index.get(0), index.get(1));
+        if let Err(error) = client.batch_execute(&format!("SELECT bt_index_check({oid}, heapallindexed => true)")) {
+            let dropped: bool = client
+                .query_one("SELECT NOT EXISTS (SELECT FROM pg_index WHERE indexrelid = $1 AND indisvalid)", &[&oid])
+                .expect("the catalog")
+                .get(0);
+            assert!(dropped, "{shard}: {name}: {error:?}");
+        }
+    }
+    indexes.len()
+}
+
+/// Heap-only updates of the collection's table, and all updates.
+fn updates(shard: &Node, table: &str) -> (i64, i64) {
+    let sql = format!("SELECT n_tup_hot_upd, n_tup_upd FROM pg_stat_all_tables WHERE relid = '{table}'::regclass");
+    let row = shard.client().query_one(&sql, &[]).expect("statistics");
+    (row.get(0), row.get(1))
+}
+
+#[test]
+fn indexes_hold_every_row_whatever_is_done_to_it() {
+    let cluster = Cluster::start(2);
+    create(
+        &cluster,
+        "shard0",
+        DOCUMENTS,
+        "'n', 0, 'v', k % 8, 'w', k, 'u', k, 'tags', jsonb_build_array(k)",
+        [DOCUMENTS / 2],
+    );
+    let table = table(&cluster);
+    let mut client = cluster.router.client();
+    move_chunk(&mut client, DOCUMENTS / 2, "shard1").expect("a move");
+    for (keys, options) in STAYING {
+        let sql = format!("SELECT docshard.create_index('{NS}', '{keys}', '{options}')");
+        client.batch_execute(&sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+    for shard in &cluster.shards {
+        shard.client().batch_execute("CREATE EXTENSION amcheck").expect("it is installed");
+    }
+    let (ended, builds, moves, vacuums) =
+        (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+    let goes_on = || !ended.load(Ordering::Relaxed);
+    thread::scope(|scope| {
+        let clients: Vec<_> = [false, false, false, true]
+            .into_iter()
+            .enumerate()
+            .map(|(seed, many)| {
+                let (mut client, mut random) = (cluster.router.client(), fastrand::Rng::with_seed(seed as u64));
+                scope.spawn(move || {
+                    while goes_on() {
+                        update(&mut client, &mut random, many);
+                    }
+                })
+            })
+            .collect();
+        let administrator = scope.spawn(|| {
+            let mut client = cluster.router.client();
+            for (keys, options) in COMING.iter().cycle().take_while(|_| goes_on()) {
+                let create = format!("SELECT docshard.create_index('{NS}', '{keys}', '{options}')");
+                let name: String =
+                    client.query_one(&create, &[]).unwrap_or_else(|error| panic!("{create}: {error:?}")).get(0);
+                builds.fetch_add(1, Ordering::Relaxed);
+                let to = if owner(&cluster.router, 0) == "shard0" { "shard1" } else { "shard0" };
+                if move_chunk(&mut client, 0, to).is_ok() {
+                    moves.fetch_add(1, Ordering::Relaxed);
+                }
+                let drop = format!("SELECT docshard.drop_index('{NS}', '{name}')");
+                client.batch_execute(&drop).unwrap_or_else(|error| panic!("{drop}: {error:?}"));
+            }
+        });
+        let maintenance: Vec<_> = cluster
+            .shards
+            .iter()
+            .map(|shard| {
+                let (table, vacuums) = (&table, &vacuums);
+                scope.spawn(move || {
+                    let mut client = shard.client();
+                    for options in ["", "(FREEZE)"].into_iter().cycle().take_while(|_| goes_on()) {
+                        client.batch_execute(&format!("VACUUM {options} {table}")).expect("VACUUM");
+                        vacuums.fetch_add(1, Ordering::Relaxed);
+                        check(&mut client, &shard.name, table);
+                    }
+                })
+            })
+            .collect();
+        let began = Instant::now();
+        let all = || clients.iter().chain(&maintenance).chain([&administrator]);
+        while began.elapsed() < DURATION && !all().any(thread::ScopedJoinHandle::is_finished) {
+            thread::sleep(Duration::from_millis(100));
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    let done = [&builds, &moves, &vacuums].map(|count| count.load(Ordering::Relaxed));
+    assert!(done.iter().all(|count| *count > 1), "index builds, moves, VACUUMs: {done:?}");
+    for shard in &cluster.shards {
+        wait_until("updates of both kinds are counted", PATIENCE, || {
+            let (hot, all) = updates(shard, &table);
+            eprintln!("{}: {hot} heap-only updates of {all}", shard.name);
+            hot > 100 && all - hot > 100
+        });
+        let indexes = check(&mut shard.client(), &shard.name, &table);
+        assert!(indexes >= 6, "{}: the primary key and five more: {indexes}", shard.name);
+    }
+    // amcheck knows b-trees only: an index over arrays is compared with the documents by what is found.
+    for value in (0..8).map(|value| json!(value)).chain([json!("x")]) {
+        let count = |hint: &str| -> i64 {
+            let sql =
+                format!("SELECT docshard.count_documents('{NS}', '{{\"tags\": {value}}}', '{{\"hint\": {hint}}}')");
+            cluster.router.value(&sql)
+        };
+        assert_eq!(count(r#""tags_1""#), count(r#"{"$natural": 1}"#), "tags: {value}");
+    }
+}
