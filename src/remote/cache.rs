@@ -1,9 +1,7 @@
-//! This backend's connections: one for each server, opened on demand and kept. All log in as the service role; whose
-//! privileges count is told before a statement, where that changes: see [`Role`](super::Role).
+//! This backend's connections: one for each server, opened on demand and kept. All log in as the service role.
 //!
-//! The pool is borrowed while it waits, and an interrupt that unwinds gives it back; the callbacks of the transaction
-//! come after that. Invalidations arrive in the middle of catalog lookups, so they are only noted, in a place of their
-//! own, and applied when a connection is next asked for.
+//! The pool stays borrowed during a wait. An interrupt that unwinds returns it before the transaction's callbacks run.
+//! Invalidations arrive in the middle of catalog lookups, so they are queued and applied by the next request.
 
 use super::connection::{Connection, Progress};
 use super::ffi::{self, Invalidated, Local};
@@ -16,23 +14,22 @@ use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
-/// Invalidations that are kept before all connections are taken as invalid.
+/// Queued invalidations, beyond which all connections are invalid.
 const MAX_INVALIDATIONS: usize = 64;
 
 thread_local! {
-    // Never dropped: at the process's exit PostgreSQL is gone before thread-local values are. `close_all` comes before that.
+    // Never dropped, as thread-locals are dropped after PostgreSQL's own cleanup; `close_all` runs before that.
     static POOL: ManuallyDrop<RefCell<Pool>> = ManuallyDrop::new(RefCell::new(Pool::default()));
     static INVALID: RefCell<Vec<Invalidated>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The connections and what belongs to the local transaction.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) connections: Vec<Connection>,
     next_id: u64,
     /// counts local transactions
     pub(super) epoch: u64,
-    /// something was sent in this local transaction
+    /// a request was sent in this local transaction
     pub(super) used: bool,
     scratch: Encoded,
 }
@@ -43,7 +40,6 @@ impl Default for Pool {
     }
 }
 
-/// Runs `f` on the pool.
 pub(super) fn with_pool<T>(f: impl FnOnce(&mut Pool) -> Result<T>) -> Result<T> {
     POOL.with(|pool| match pool.try_borrow_mut() {
         Ok(mut pool) => f(&mut pool),
@@ -51,7 +47,14 @@ pub(super) fn with_pool<T>(f: impl FnOnce(&mut Pool) -> Result<T>) -> Result<T> 
     })
 }
 
-/// Notes an invalidation.
+/// As [`with_pool`], where errors cannot be reported: does nothing if the pool is in use.
+pub(super) fn with_free_pool(f: impl FnOnce(&mut Pool)) {
+    drop(with_pool(|pool| {
+        f(pool);
+        Ok(())
+    }));
+}
+
 pub(super) fn invalidate(what: Invalidated) {
     INVALID.with(|list| {
         if let Ok(mut list) = list.try_borrow_mut() {
@@ -65,18 +68,12 @@ pub(super) fn invalidate(what: Invalidated) {
     });
 }
 
-/// Closes all connections: the process exits. Each shard is told, so that it does not take it for an accident.
+/// Closes all connections in an orderly way, when the process exits.
 pub(super) fn close_all() {
-    drop(with_pool(|pool| {
-        for mut connection in pool.connections.drain(..) {
-            connection.take_leave();
-        }
-        Ok(())
-    }));
+    with_free_pool(|pool| pool.connections.drain(..).for_each(|mut connection| connection.prepare_to_close()));
 }
 
 impl Pool {
-    /// Closes connections, those that the transaction needs at its end.
     fn doom(&mut self, which: impl Fn(&Connection) -> bool) {
         for connection in self.connections.iter_mut().filter(|c| which(c)) {
             connection.state.doom();
@@ -84,7 +81,7 @@ impl Pool {
         self.sweep();
     }
 
-    /// Closes what is doomed or broken and not needed.
+    /// Closes connections that are doomed or broken, unless the transaction needs them.
     pub(super) fn sweep(&mut self) {
         self.connections.retain(|c| !(c.state.is_to_be_closed() && c.is_idle()));
     }
@@ -101,13 +98,11 @@ impl Pool {
         }
     }
 
-    /// The connection with this id.
     pub(super) fn by_id(&mut self, id: u64) -> Option<&mut Connection> {
         self.connections.iter_mut().find(|c| c.id == id)
     }
 
-    /// The position of the connection to the server; opens it where there is none, or a dead one that the transaction
-    /// doesn't need.
+    /// The position of the connection to the server. Opens it if there is none, or a dead one that the transaction doesn't need.
     fn connection(&mut self, server: Oid) -> Result<usize> {
         serializable::touch(Node::Server(server))?;
         self.apply_invalidations();
@@ -124,7 +119,7 @@ impl Pool {
         Ok(self.connections.len() - 1)
     }
 
-    /// Sends a request; returns the connection's id, and what it shares with the stream of the rows.
+    /// Sends a request; returns the connection's id, and what it shares with the stream.
     pub(super) fn send(&mut self, request: &Request<'_>, local: Local) -> Result<(u64, Rc<RefCell<Progress>>)> {
         let at = self.connection(request.server)?;
         self.used = true;
@@ -137,7 +132,7 @@ impl Pool {
         Ok((connection.id, progress))
     }
 
-    /// Sends one of the statements of a feed; answers the connection's id.
+    /// Sends a statement of a feed; returns the connection's id.
     pub(super) fn feed(&mut self, request: &Request<'_>, local: Local) -> Result<u64> {
         let at = self.connection(request.server)?;
         self.used = true;
@@ -146,13 +141,11 @@ impl Pool {
         Ok(connection.id)
     }
 
-    /// A new local transaction begins.
+    /// Called at the end of the local transaction.
     pub(super) fn next_epoch(&mut self) {
         self.epoch += 1;
         self.used = false;
-        for connection in &mut self.connections {
-            connection.release();
-        }
+        self.connections.iter_mut().for_each(|connection| _ = connection.release());
         self.sweep();
     }
 }

@@ -1,33 +1,17 @@
-//! A cached connection to one shard, which follows the local transaction.
+//! A cached connection to one shard, whose remote transaction follows the local one.
 //!
-//! # Batches
-//! A request goes out as one batch, in one network write: `BEGIN` and savepoints where the remote transaction is behind
-//! the local one, the preparation of statements that the connection hasn't seen, the preamble, the statement. `steps`
-//! holds what is still to be answered, in order. A batch of one prepared statement is sent alone, others as a pipeline.
+//! A request is sent as one batch, in one network write: `BEGIN` and savepoints where the remote transaction is behind the local
+//! one, new prepared statements, the preamble, the statement. `steps` holds the expected answers in order. A batch of one
+//! prepared statement is sent alone, any other as a pipeline.
 //!
-//! # Implicit transactions
-//! A write that is the local transaction's first at this shard, and goes to this shard alone, is sent without `BEGIN`:
-//! what a pipeline runs between two synchronisation points is one transaction of the shard. The pipeline stays open, its
-//! answers are asked for by a flush request, and the synchronisation point is sent in place of `COMMIT`. As long as it is
-//! not, the shard can't commit: an error or a lost connection rolls back, and so do `BEGIN` and `ROLLBACK` in the pipeline.
-//! Where more is needed (savepoints, PREPARE TRANSACTION, a text command) a `BEGIN` makes a transaction block of it, with
-//! all that it has done. How transactions end is in `ending`.
+//! The first write at a shard is sent without `BEGIN` if it goes to this shard alone: an *implicit transaction*. PostgreSQL runs what
+//! a pipeline holds between two synchronisation points as one transaction. The pipeline stays open, a flush request asks for its
+//! answers, and its synchronisation point is sent in place of `COMMIT`. Until then an error, a lost connection, or `BEGIN` and
+//! `ROLLBACK` in the pipeline roll back. What needs more (savepoints, PREPARE TRANSACTION, text) makes a block of it by `BEGIN`.
 //!
-//! A write that is the whole local transaction is sent with its synchronisation point, and commits at once: see `deciding`.
-//!
-//! A new connection first says hello, in front of its first statement in the same pipeline: see `handshake`.
-//!
-//! A write that waits long may be part of a deadlock: see `watch`. Settings that the shard's session takes over from this one
-//! go in front of a statement: see `session_state`.
-//!
-//! # Invariants
-//! - A batch is sent only while `steps` is empty and no text command is active: an unfinished stream is spooled first.
-//! - `steps` is complete before anything is awaited. So whatever interrupts a wait, the connection can be drained.
-//! - `state` is a pure state machine, see [`ConnectionState`]: the shard's transaction, what is under way, and whether the
-//!   connection can be used. Savepoints are called `s2`, `s3` …, by their depth.
-//! - In an implicit transaction libpq is in pipeline mode and the last synchronisation point is behind all that was sent; no
-//!   transaction block is open. That holds from a batch's sending until the transaction ends or becomes a block.
-//! - A connection that is broken is never used again; while it has a transaction it stays, so that commit sees it.
+//! Invariants: a batch is sent only while `steps` is empty and no text command is active. `steps` is complete before anything is
+//! awaited, so whatever interrupts a wait, the connection can be drained. While a transaction is implicit, libpq is in pipeline
+//! mode and no synchronisation point is outstanding. A broken connection is never used again; while it has a transaction it stays.
 
 mod deciding;
 mod draining;
@@ -41,7 +25,7 @@ use super::ffi::{HoldCancel, Local, PgResult, Status, Xact};
 use super::handshake::{self, Greeting};
 use super::login;
 use super::options::{self, Route};
-use super::param::{Encoded, Request, Role, Share, Sql};
+use super::param::{Encoded, Request, Role, Share, Sql, c_string};
 use super::prepared::Prepared;
 use super::row::{Row, Spool};
 use super::session::Session;
@@ -52,31 +36,30 @@ use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, c_int};
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// How long cleaning up may take before the connection is closed. Then the shard's session ends by itself, as its
-/// `client_connection_check_interval` finds.
+/// How long cleanup may take before the connection is closed. The shard's session then ends by its
+/// `client_connection_check_interval`.
 pub(super) const CLEANUP: Duration = Duration::from_secs(2);
 
-/// How long all that ends a cancelled statement may take, where the client waits for its error: a second would be noticed.
+/// How long cleanup may take after a cancel, while the client waits for its error.
 pub(super) const PROMPT: Duration = Duration::from_millis(900);
 
-/// Rolls an implicit transaction back. `ROLLBACK` alone would do, but the shard would warn that there is no transaction.
+/// Rolls an implicit transaction back. After `ROLLBACK` alone the shard would warn that there is no transaction.
 const ROLL_BACK: &[&CStr] = &[c"BEGIN", c"ROLLBACK"];
 
-/// What becomes of a stream's rows.
+/// Where a stream's rows are.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// they come from the connection
+    /// on the connection
     Live,
-    /// they made room for another statement
+    /// in a spool, as another statement needed the connection
     Spooled(Spool),
     Done,
     Failed(Error),
-    /// nobody reads them any more
     Dropped,
 }
 
@@ -87,24 +70,22 @@ pub(super) struct Progress {
     pub(super) affected: u64,
 }
 
-/// The meaning of the answers to come.
+/// An expected answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// BEGIN or SAVEPOINT: the remote transaction then has this depth
+    /// to BEGIN or SAVEPOINT, which gives the remote transaction this depth
     Open(i32),
-    /// SAVEPOINT of a subtransaction that has committed before the answer came
+    /// to the SAVEPOINT of a subtransaction that has committed meanwhile
     Outlived(i32),
-    /// the handshake
-    Hello,
-    /// the preparation of the statement with this number
+    Handshake,
+    /// to the preparation of the statement with this number
     Prepare(u64),
-    /// rows that nobody reads
+    /// to a statement whose rows are discarded
     Silent,
-    /// the rows of the stream
+    /// to the statement whose rows are the stream's
     Main,
-    /// a statement of several that are sent one by one, and awaited together; its rows are of no interest
+    /// to a statement of a [`super::Feed`]
     Fed,
-    /// the end of the pipeline
     Sync,
 }
 
@@ -116,26 +97,30 @@ pub(super) enum Stop {
     Late,
 }
 
-/// Facts about the batch in flight, or the last one.
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Properties of the batch in flight, or of the last one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Batch {
     write: bool,
-    /// the rows of the main statement come together
     few_rows: bool,
-    /// the whole remote transaction may be rolled back if it fails: nothing was written, no snapshot is to be kept
+    /// after an error the whole remote transaction may be rolled back: it had written nothing, and no snapshot must be kept
     fresh: bool,
-    /// local nest level when it was sent
+    /// the local nest level
     level: i32,
 }
 
-/// From the sending of a write that decides until the local transaction's end.
+/// Exists from the sending of a write that commits by itself until the local transaction's end.
 #[derive(Debug)]
 struct Deciding {
     _hold: HoldCancel,
-    /// a cancel was passed on, and how long its effect is waited for
+    /// a cancel that was passed on to the shard, and how long its effect is awaited
     cancelling: Option<(Receiver<()>, Instant)>,
-    /// it has committed
-    done: bool,
+    committed: bool,
 }
 
 #[derive(Debug)]
@@ -146,16 +131,15 @@ pub(super) struct Connection {
     pub(super) mapping_hash: u32,
     pub(super) wire: Wire,
     pub(super) state: ConnectionState,
-    /// a write decides the local transaction, or has decided it
     deciding: Option<Deciding>,
     greeting: Greeting,
-    /// whether the shard can prepare transactions, once known
+    /// whether the shard can prepare transactions, once asked
     pub(super) two_phase: Option<bool>,
     session: SessionState,
     steps: VecDeque<Step>,
-    /// the main statement gives its rows one by one
-    row_mode: bool,
-    /// rows of the main statement that have come together, and the number of the next
+    /// libpq returns the main statement's rows one by one
+    single_rows: bool,
+    /// a whole result of the main statement, and the number of the next row
     rows: Option<(Rc<PgResult>, c_int)>,
     failure: Option<Error>,
     affected: u64,
@@ -164,14 +148,13 @@ pub(super) struct Connection {
     prepared: Prepared,
     /// statements whose preparation is unconfirmed
     preparing: Vec<u64>,
-    /// the shard should forget all prepared statements first
+    /// the next batch begins with DEALLOCATE ALL
     purge: bool,
 }
 
 impl Connection {
-    /// Connects. The shard plans each prepared statement once, for all parameters.
     pub(super) fn open(id: u64, server: Oid) -> Result<Self> {
-        // A shard that was away for a while; a session does it, and says hello before.
+        // Statements that the shard missed while it was unavailable: a session runs them, after its handshake.
         if !handshake::pending(server)?.is_empty() {
             drop(Session::open(server)?);
         }
@@ -188,7 +171,7 @@ impl Connection {
             two_phase: None,
             session: SessionState::new(),
             steps: VecDeque::new(),
-            row_mode: false,
+            single_rows: false,
             rows: None,
             failure: None,
             affected: 0,
@@ -200,24 +183,22 @@ impl Connection {
         })
     }
 
-    /// The options of a cached connection.
     fn settings(route: &Route) -> Vec<(String, String)> {
         let options = options::with_setting(&route.options, "plan_cache_mode=force_generic_plan");
-        // What a transaction without BEGIN has; BEGIN always says it.
+        // For transactions without BEGIN.
         let mut options = options::with_setting(&options, "default_transaction_isolation=read\\ committed");
         if options::shares_processors(&route.options) {
-            // Shards work at the same time as it is: workers of theirs would only get into each other's way.
+            // The shards work in parallel already, on the same processors.
             options = options::with_setting(&options, "max_parallel_workers_per_gather=0");
         }
         options
     }
 
-    /// True while an answer is outstanding.
     pub(super) fn is_busy(&self) -> bool {
         self.state.is_busy(!self.steps.is_empty())
     }
 
-    /// True if it holds nothing of the local transaction.
+    /// True if the local transaction does not need it.
     pub(super) fn is_idle(&self) -> bool {
         self.state.depth() == 0 && !self.is_busy()
     }
@@ -227,17 +208,17 @@ impl Connection {
         self.state.has_written() || (self.is_busy() && self.batch.write)
     }
 
-    /// True if the batch in flight was sent in the subtransaction of this level, or in one within it.
+    /// True if the batch in flight was sent in the subtransaction of this level, or in a nested one.
     pub(super) fn is_busy_since(&self, level: i32) -> bool {
         self.is_busy() && self.batch.level >= level
     }
 
-    /// True if what was sent last may be undone and sent again.
+    /// True if the last request may be sent again, after [`Connection::undo`].
     pub(super) fn may_retry(&self) -> bool {
         self.state.depth() == 0 || (!self.state.has_written() && !self.state.is_broken() && self.xact() != Xact::Failed)
     }
 
-    /// The remote transaction's state. Of an implicit one libpq doesn't know: it is in order, as an error ends it.
+    /// The remote transaction's state. libpq does not know about an implicit one, which is in order, as an error ends it.
     pub(super) fn xact(&self) -> Xact {
         match (self.state.is_void(), self.state.is_implicit()) {
             (true, _) => Xact::Failed,
@@ -246,21 +227,19 @@ impl Connection {
         }
     }
 
-    /// The connection is to be closed in order: reads what has arrived, as the system tells the other side of an accident where
-    /// something was left unread.
-    pub(super) fn take_leave(&mut self) {
+    /// Prepares an orderly close: reads what has arrived, as the kernel resets a connection that is closed with unread data.
+    pub(super) fn prepare_to_close(&mut self) {
         if !self.state.is_broken() {
             self.wire.pg.consume();
         }
     }
 
-    /// While no answer is outstanding: false if the other side has closed the connection.
+    /// False if the shard has closed the connection. Not while an answer is outstanding.
     pub(super) fn is_alive(&mut self) -> bool {
         !self.state.is_broken() && self.wire.pg.is_open_and_quiet()
     }
 
-    /// Sends a request; its rows belong to what is returned. `decides`: the local transaction has done nothing so far, and this
-    /// is all of it.
+    /// Sends a request. `decides`: it is all that the local transaction does.
     pub(super) fn send(
         &mut self,
         request: &Request<'_>,
@@ -281,7 +260,7 @@ impl Connection {
             && !implicit
             && !self.state.is_implicit()
             && (!follows || (self.state.depth() == local.level && !self.state.has_release()));
-        encode(scratch, &request.statement)?;
+        scratch.encode(request.statement.params)?;
         self.deciding = decides.then(Deciding::begin);
         let found = if alone { self.prepared.find(request.statement.sql, &scratch.types) } else { None };
         let sent = match found {
@@ -292,20 +271,22 @@ impl Connection {
             None => {
                 let preamble = request.preamble.as_ref().map(|p| (p, Step::Silent));
                 let main = (&request.statement, Step::Main);
-                let open = if implicit { Open::Implicit } else { follows.then_some(local).into() };
+                let open = match (implicit, follows) {
+                    (true, _) => Open::Implicit,
+                    (false, true) => Open::Block(local),
+                    (false, false) => Open::No,
+                };
                 self.pipeline(open, Some(request.role), preamble.into_iter().chain([main]), scratch)?
             }
         };
-        if !sent || self.wire.sent().is_err() {
-            return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
-        }
+        self.transmit(sent)?;
         let progress = Rc::new(RefCell::new(Progress { phase: Phase::Live, affected: 0 }));
         self.current = Some(progress.clone());
         Ok(progress)
     }
 
-    /// Sends one of several statements that write, which are awaited together by [`Connection::drain`] after
-    /// [`Connection::end_feed`]. Nothing else may be sent in between.
+    /// Sends one of several writing statements, which [`Connection::drain`] awaits together after [`Connection::end_feed`].
+    /// Nothing else may be sent in between.
     pub(super) fn feed(&mut self, request: &Request<'_>, local: Local, scratch: &mut Encoded) -> Result<()> {
         if !self.state.is_feeding() {
             self.ready(local)?;
@@ -322,32 +303,35 @@ impl Connection {
         self.state.begin_feed();
         let sent =
             self.pipeline(open, Some(request.role), std::iter::once((&request.statement, Step::Fed)), scratch)?;
-        if !sent || self.wire.sent().is_err() {
-            return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
-        }
-        Ok(())
+        self.transmit(sent)
     }
 
-    /// Sends the end of what [`Connection::feed`] has sent.
+    /// Ends the batch of [`Connection::feed`], if there is one. If that fails the connection is broken.
     pub(super) fn end_feed(&mut self) {
         if self.state.end_feed() && !self.state.is_broken() {
-            let sent = if self.state.is_implicit() {
-                self.wire.pg.request_flush()
-            } else {
-                self.steps.push_back(Step::Sync);
-                self.wire.pg.sync()
-            };
-            if !sent || self.wire.sent().is_err() {
-                let lost = Lost::Broken(self.wire.pg.message());
-                self.break_down(&lost);
-            }
+            let sent = self.end_batch();
+            drop(self.transmit(sent));
         }
     }
 
-    /// Refuses what cannot succeed.
+    /// Gives libpq the end of a batch.
+    fn end_batch(&mut self) -> bool {
+        if self.state.is_implicit() {
+            self.wire.pg.request_flush()
+        } else {
+            self.steps.push_back(Step::Sync);
+            self.wire.pg.sync()
+        }
+    }
+
+    /// Writes a batch to the socket; `accepted`: libpq took it. Otherwise the connection breaks.
+    fn transmit(&mut self, accepted: bool) -> Result<()> {
+        if accepted && self.wire.sent().is_ok() { Ok(()) } else { Err(self.lost()) }
+    }
+
     fn ready(&mut self, local: Local) -> Result<()> {
         if self.state.is_feeding() {
-            return Err(Error::new(Kind::InternalError, "a request is sent between statements that belong together"));
+            return Err(Error::new(Kind::InternalError, "a request was sent in the middle of a feed"));
         }
         self.settle();
         if self.state.is_broken() {
@@ -360,7 +344,6 @@ impl Connection {
         Ok(())
     }
 
-    /// The error of a statement in a failed remote transaction.
     fn aborted(&self) -> Error {
         Error::of_sqlstate(*b"25P02", format!("the transaction on shard \"{}\" is aborted", self.wire.shard()))
             .with_hint("Roll back the transaction, or to a savepoint before the error.")
@@ -371,7 +354,7 @@ impl Connection {
         Batch { write, few_rows: false, fresh, level: local.level }
     }
 
-    /// Gives libpq a pipeline that first opens the remote transaction as far as `open` says. False if libpq refuses.
+    /// Gives libpq a pipeline, which first opens the remote transaction. False if libpq refuses.
     fn pipeline<'a, 'b: 'a>(
         &mut self,
         open: Open,
@@ -393,19 +376,19 @@ impl Connection {
                 sent &= self.plain(c"BEGIN", &none, Step::Open(1));
             }
             if let Some(level) = self.state.take_release() {
-                let release = c_string(format!("RELEASE SAVEPOINT s{level}"));
+                let release = c_string(&format!("RELEASE SAVEPOINT s{level}"))?;
                 sent &= self.plain(&release, &none, Step::Silent);
             }
             for level in self.state.depth() + 1..=local.level {
                 sent &= match level {
                     1 => self.plain(begin(local), &none, Step::Open(1)),
-                    _ => self.plain(&c_string(format!("SAVEPOINT s{level}")), &none, Step::Open(level)),
+                    _ => self.plain(&c_string(&format!("SAVEPOINT s{level}"))?, &none, Step::Open(level)),
                 };
             }
         }
-        // As the service role, whatever the statements are for.
-        if let Some(hello) = self.greeting.say(self.batch.write) {
-            self.steps.push_back(Step::Hello);
+        // Before SET ROLE: the handshake is the service role's.
+        if let Some(hello) = self.greeting.take(self.batch.write) {
+            self.steps.push_back(Step::Handshake);
             sent &= self.wire.pg.send_params(&handshake::STATEMENT, &hello?);
         }
         if let Some(role) = role {
@@ -416,37 +399,17 @@ impl Connection {
         if std::mem::take(&mut self.purge) {
             sent &= self.plain(c"DEALLOCATE ALL", &none, Step::Silent);
         }
-        let mut refused = None;
-        for (statement, step) in statements {
-            if let Err(error) = encode(scratch, statement) {
-                refused = Some(error);
-                break;
-            }
-            let lookup = self.prepared.find_or_add(statement.sql, &scratch.types);
-            if let Some(victim) = lookup.evict {
-                let text = c_string(format!("DEALLOCATE {}", victim.to_string_lossy()));
-                sent &= self.plain(&text, &none, Step::Silent);
-            }
-            if let Some(number) = lookup.prepare {
-                let Ok(sql) = CString::new(statement.sql) else {
-                    self.prepared.forget(number);
-                    refused = Some(Error::new(Kind::BadValue, "a statement contains NUL"));
-                    break;
-                };
-                self.steps.push_back(Step::Prepare(number));
-                self.preparing.push(number);
-                sent &= self.wire.pg.send_prepare(&lookup.name, &sql, &scratch.types);
-            }
-            self.steps.push_back(step);
-            sent &= self.wire.pg.send_prepared(&lookup.name, scratch);
-        }
-        if let Some(error) = refused {
-            // What was given to libpq before can't be taken back.
+        let accepted = statements.into_iter().try_fold(sent, |sent, (statement, step)| {
+            scratch.encode(statement.params)?;
+            Ok(self.statement(statement.sql, step, scratch)? && sent)
+        });
+        if let Err(error) = accepted {
+            // libpq already has the start of the batch.
             self.session.rolled_back();
             self.state.end_feed();
             self.deciding = None;
             if self.state.roll_back_implicit(self.batch.fresh) {
-                // Here a synchronisation point alone would commit.
+                // A synchronisation point alone would commit.
                 drop(self.send_sync(ROLL_BACK));
             } else {
                 self.steps.push_back(Step::Sync);
@@ -456,15 +419,25 @@ impl Connection {
             drop(self.drain(Limit::Until(Instant::now() + CLEANUP)));
             return Err(error);
         }
-        if !self.state.is_feeding() {
-            if self.state.is_implicit() {
-                sent &= self.wire.pg.request_flush();
-            } else {
-                self.steps.push_back(Step::Sync);
-                sent &= self.wire.pg.sync();
-            }
+        Ok(accepted? && (self.state.is_feeding() || self.end_batch()))
+    }
+
+    /// Gives libpq a prepared statement, which is prepared first where the shard does not have it.
+    fn statement(&mut self, sql: &str, step: Step, params: &Encoded) -> Result<bool> {
+        let mut sent = true;
+        let lookup = self.prepared.find_or_add(sql, &params.types);
+        if let Some(victim) = lookup.evict {
+            let deallocate = c_string(&format!("DEALLOCATE {}", victim.to_string_lossy()))?;
+            sent &= self.plain(&deallocate, &Encoded::default(), Step::Silent);
         }
-        Ok(sent)
+        if let Some(number) = lookup.prepare {
+            self.preparing.push(number);
+            let text = c_string(sql)?;
+            self.steps.push_back(Step::Prepare(number));
+            sent &= self.wire.pg.send_prepare(&lookup.name, &text, &params.types);
+        }
+        self.steps.push_back(step);
+        Ok(self.wire.pg.send_prepared(&lookup.name, params) && sent)
     }
 
     fn plain(&mut self, sql: &CStr, none: &Encoded, step: Step) -> bool {
@@ -472,8 +445,8 @@ impl Connection {
         self.wire.pg.send_params(sql, none)
     }
 
-    /// The next row of the main statement; None at the end of the batch. An error comes when the batch is at its end,
-    /// and the connection is in order again.
+    /// The next row of the main statement; None at the end of the batch. An error is returned at the end of the batch, when the
+    /// connection is in order again.
     pub(super) fn next(&mut self, limit: Limit) -> std::result::Result<Option<Row>, Stop> {
         if let Some((result, row)) = &mut self.rows {
             if *row < result.rows() {
@@ -483,31 +456,33 @@ impl Connection {
             self.rows = None;
         }
         self.end_feed();
-        let mut nothing_at_sync = 0;
+        let mut ends_at_sync = 0;
         let mut watch: Option<Watch> = None;
         loop {
             let Some(&step) = self.steps.front() else {
-                // The shard has rolled an implicit transaction back, and skips what comes up to here. This is sent only
-                // now, as libpq takes an aborted pipeline's next command for the end of the one that failed.
+                // After an error in an implicit transaction. Not sent before, as libpq takes the next command of an aborted
+                // pipeline for the end of the failed one.
                 if self.state.take_sync_due() {
-                    self.send_sync(&[]).map_err(Stop::Failed)?;
+                    self.send_sync(&[])?;
                     continue;
                 }
                 break;
             };
-            if step == Step::Main && !self.row_mode && !self.batch.few_rows {
-                self.row_mode = true;
+            if step == Step::Main && !self.single_rows && !self.batch.few_rows {
+                self.single_rows = true;
                 self.wire.pg.single_row_mode();
             }
             let patience = match self.patience(limit) {
-                // What only reads keeps nobody waiting.
-                Limit::Served if self.batch.write => Limit::ServedUntil(watch.get_or_insert_with(Watch::new).next()),
+                // A read blocks nobody.
+                Limit::Served if self.batch.write => {
+                    Limit::ServedUntil(watch.get_or_insert_with(Watch::new).next_check())
+                }
                 limit => limit,
             };
             let result = match self.wire.result(patience) {
                 Ok(result) => result,
                 Err(Lost::Late) if let Some(watch) = &mut watch => {
-                    watch.look();
+                    watch.check();
                     continue;
                 }
                 Err(Lost::Late) if matches!(patience, Limit::Outcome) => {
@@ -515,21 +490,20 @@ impl Connection {
                     continue;
                 }
                 Err(Lost::Late) if !self.is_deciding() || matches!(limit, Limit::Until(_)) => return Err(Stop::Late),
-                Err(lost) => return Err(Stop::Failed(self.break_down(&lost))),
+                Err(lost) => return Err(self.break_down(&lost).into()),
             };
             let Some(result) = result else {
                 if !self.wire.pg.is_good() {
-                    let lost = Lost::Broken(self.wire.pg.message());
-                    return Err(Stop::Failed(self.break_down(&lost)));
+                    return Err(self.lost().into());
                 }
-                self.row_mode = false;
+                self.single_rows = false;
                 if step != Step::Sync {
                     self.steps.pop_front();
                 } else {
-                    nothing_at_sync += 1;
-                    if nothing_at_sync > 1 {
-                        let lost = Lost::Broken("answers and questions do not fit together".into());
-                        return Err(Stop::Failed(self.break_down(&lost)));
+                    ends_at_sync += 1;
+                    if ends_at_sync > 1 {
+                        let violation = Lost::Broken("protocol violation: no answer to a synchronisation point".into());
+                        return Err(self.break_down(&violation).into());
                     }
                 }
                 continue;
@@ -548,20 +522,19 @@ impl Connection {
                 Status::Sync => {
                     self.steps.pop_front();
                     if !self.wire.pg.exit_pipeline() {
-                        let lost = Lost::Broken(self.wire.pg.message());
-                        return Err(Stop::Failed(self.break_down(&lost)));
+                        return Err(self.lost().into());
                     }
                 }
                 Status::Error => {
                     let error = self.wire.report(&result);
                     if result.is_fatal() || !self.wire.pg.is_good() {
-                        // Only the shard's own report says that nothing was committed.
+                        // Only an error report of the shard itself proves that nothing was committed.
                         let in_doubt = self.is_deciding() && !result.is_fatal();
                         let lost = self.break_down(&Lost::Broken(String::new()));
-                        return Err(Stop::Failed(if in_doubt { lost } else { error }));
+                        return Err(if in_doubt { lost } else { error }.into());
                     }
                     self.failure.get_or_insert(error);
-                    if step == Step::Hello {
+                    if step == Step::Handshake {
                         self.state.refuse();
                     }
                     if self.state.roll_back_implicit(self.batch.fresh) {
@@ -569,16 +542,13 @@ impl Connection {
                     }
                 }
                 Status::Unexpected => {
-                    let lost = Lost::Broken("unexpected answer".into());
-                    return Err(Stop::Failed(self.break_down(&lost)));
+                    return Err(self.break_down(&Lost::Broken("unexpected answer".into())).into());
                 }
             }
         }
         self.current = None;
-        if !self.preparing.is_empty() {
-            for number in std::mem::take(&mut self.preparing) {
-                self.prepared.forget(number);
-            }
+        for number in self.preparing.drain(..) {
+            self.prepared.forget(number);
         }
         match self.failure.take() {
             None => {
@@ -592,14 +562,14 @@ impl Connection {
                 self.failed(&error);
                 self.greeting.unanswered();
                 if self.state.is_refused() {
-                    // It is opened anew, maybe to another host.
+                    // The next connection may go to another host.
                     self.state.set_broken();
                     if login::pass_over(self.server, self.wire.host) {
                         error = error.at_one_host();
                     }
                 }
                 self.decided(false);
-                Err(Stop::Failed(error))
+                Err(error.into())
             }
         }
     }
@@ -617,7 +587,7 @@ impl Connection {
                 }
             }
             Step::Fed => self.state.written(),
-            Step::Hello => {
+            Step::Handshake => {
                 if let Err(error) = self.greeting.answered(result) {
                     self.failure.get_or_insert(error);
                     self.state.refuse();
@@ -627,13 +597,12 @@ impl Connection {
         }
     }
 
-    /// After the error of a batch that is at its end.
     fn failed(&mut self, error: &Error) {
         self.session.rolled_back();
         if &error.sqlstate == b"42501" {
             self.session.refused();
         }
-        // The statement is unknown there, or its plan doesn't fit the table any more: prepare again next time.
+        // The shard does not know the statement, or its table has changed: prepare again next time.
         if &error.sqlstate == b"26000" || &error.sqlstate == b"0A000" {
             self.prepared.clear();
             self.purge = true;
@@ -645,7 +614,11 @@ impl Connection {
         }
     }
 
-    /// The connection is unusable from now on.
+    fn lost(&mut self) -> Error {
+        self.break_down(&Lost::Broken(self.wire.pg.message()))
+    }
+
+    /// Makes the connection unusable; returns the error to report.
     fn break_down(&mut self, lost: &Lost) -> Error {
         self.state.break_down();
         self.steps.clear();
@@ -665,34 +638,30 @@ impl Connection {
         error
     }
 
-    /// The rows that the main statement's command tag named, if it is one that writes.
+    /// The row count of the main statement's command tag; 0 if it does not write.
     pub(super) fn affected(&self) -> u64 {
         self.affected
     }
 
-    /// Sends a text command.
+    /// Sends SQL text by the simple query protocol.
     pub(super) fn send_text(&mut self, sql: &str) -> Result<()> {
-        let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "a statement contains NUL"))?;
+        let text = c_string(sql)?;
         self.state.send_text();
-        if !self.wire.pg.send_text(&text) || self.wire.sent().is_err() {
-            return Err(self.break_down(&Lost::Broken(self.wire.pg.message())));
-        }
-        Ok(())
+        let sent = self.wire.pg.send_text(&text);
+        self.transmit(sent)
     }
 
-    /// Awaits the answer to a text command; with a tag, the answer must be exactly that.
+    /// Awaits the end of a text command; `tag`: the command tag without which the transaction was rolled back.
     pub(super) fn finish_text(&mut self, tag: Option<&str>, limit: Limit) -> Result<()> {
         let result = self.answer(limit)?;
-        match tag {
-            Some(tag) if !result.tag_is(tag) => {
-                let message = format!("the transaction was rolled back on shard \"{}\"", self.wire.shard());
-                Err(Error::of_sqlstate(*b"40000", message))
-            }
-            _ => Ok(()),
+        if tag.is_none_or(|tag| result.tag_is(tag)) {
+            return Ok(());
         }
+        let message = format!("the transaction was rolled back on shard \"{}\"", self.wire.shard());
+        Err(Error::of_sqlstate(*b"40000", message))
     }
 
-    /// Awaits the last result of a text command.
+    /// The last result of a text command.
     pub(super) fn answer(&mut self, limit: Limit) -> Result<PgResult> {
         match self.wire.finish(limit) {
             Ok(Some(result)) => {
@@ -707,38 +676,19 @@ impl Connection {
                 }
                 Err(error)
             }
-            Ok(None) => Err(self.break_down(&Lost::Broken(self.wire.pg.message()))),
+            Ok(None) => Err(self.lost()),
             Err(lost) => Err(self.break_down(&lost)),
         }
     }
 }
 
-/// How far a batch opens the remote transaction first.
+/// The remote transaction that a batch opens first.
 #[derive(Debug, Clone, Copy)]
 enum Open {
-    /// not at all
     No,
-    /// the pipeline itself is the transaction
     Implicit,
-    /// a transaction block, with the local transaction's savepoints
+    /// a block, with the local transaction's savepoints
     Block(Local),
-}
-
-impl From<Option<Local>> for Open {
-    fn from(local: Option<Local>) -> Self {
-        local.map_or(Self::No, Self::Block)
-    }
-}
-
-fn c_string(text: String) -> CString {
-    CString::new(text).unwrap_or_default()
-}
-
-fn encode(scratch: &mut Encoded, statement: &Sql<'_>) -> Result<()> {
-    if scratch.encode(statement.params) {
-        return Ok(());
-    }
-    Err(Error::new(Kind::BSONObjectTooLarge, "a parameter is too long for a message"))
 }
 
 fn begin(local: Local) -> &'static CStr {

@@ -1,5 +1,5 @@
-//! The first thing that a connection says: who is meant, and who asks. What it says and how it is answered is in
-//! `docshard_core::cluster::handshake`; what the catalog knows comes from a [`Cluster`], as this module knows no catalog.
+//! The handshake, the first statement of each connection: which shard is meant, and which router connects. Its content is defined
+//! in `docshard_core::cluster::handshake`; a [`Cluster`] reads it from the catalog.
 
 use super::ffi::PgResult;
 use super::param::Encoded;
@@ -14,16 +14,15 @@ use std::cell::Cell;
 use std::ffi::CString;
 use std::sync::LazyLock;
 
-/// The statement that says hello, as libpq takes it.
 pub(super) static STATEMENT: LazyLock<CString> =
     LazyLock::new(|| CString::new(SayHello::statement()).expect("a statement without a zero byte"));
 
-/// Who knows the cluster.
+/// Access to the catalog, for connections.
 pub trait Cluster {
-    /// What to say at a server, as the newest snapshot of the catalog has it; None for a server that is no shard's.
+    /// The handshake for a server, in the newest snapshot of the catalog; None if the server is not a shard's.
     fn hello(&self, server: Oid) -> Result<Option<Hello>>;
 
-    /// What is to be done at a server's shard before anything else, as statements that may be run again.
+    /// Statements that the shard missed while it was unavailable, and must run before anything else. They may be run twice.
     fn pending(&self, server: Oid) -> Result<Vec<String>>;
 }
 
@@ -31,41 +30,37 @@ thread_local! {
     static CLUSTER: Cell<Option<&'static dyn Cluster>> = const { Cell::new(None) };
 }
 
-/// Sets who knows the cluster. Set in a process before it forks, it holds in all its children.
+/// Called in the postmaster or at the start of a process.
 pub fn set_cluster(cluster: &'static dyn Cluster) {
     CLUSTER.set(Some(cluster));
 }
 
-/// What to say at a server.
 pub(super) fn hello(server: Oid) -> Result<Option<Hello>> {
     CLUSTER.get().map_or(Ok(None), |cluster| cluster.hello(server))
 }
 
-/// What is to be done at a server's shard, once it has answered, before anything else.
 pub(super) fn pending(server: Oid) -> Result<Vec<String>> {
     CLUSTER.get().map_or_else(|| Ok(Vec::new()), |cluster| cluster.pending(server))
 }
 
-/// Whether a connection has still to say hello.
+/// The state of a connection's handshake.
 #[derive(Debug)]
 pub(super) enum Greeting {
-    /// in front of the next batch
+    /// the next batch begins with it
     Due,
-    /// this, in front of the batch that is being sent
+    /// the batch that is being built begins with it
     Ready(Box<Hello>),
-    /// it is said, and not answered yet
-    Said(Box<Hello>),
-    /// it was answered
+    /// sent, and not answered
+    Sent(Box<Hello>),
     Done,
 }
 
 impl Greeting {
-    /// True once nothing is to be said any more.
     pub(super) fn is_done(&self) -> bool {
         matches!(self, Self::Done)
     }
 
-    /// Reads what is to be said in front of a batch that is about to be sent, as late as can be: the worker counts meanwhile.
+    /// Reads the handshake from the catalog. As late as possible, as the worker advances the positions in it.
     pub(super) fn prepare(&mut self, server: Oid) -> Result<()> {
         if matches!(self, Self::Due) {
             *self = hello(server)?.map_or(Self::Done, |hello| Self::Ready(Box::new(hello)));
@@ -73,24 +68,22 @@ impl Greeting {
         Ok(())
     }
 
-    /// What is to be said in front of statements that write or only read, if anything is.
-    pub(super) fn say(&mut self, writes: bool) -> Option<Result<Encoded>> {
-        match std::mem::replace(self, Self::Done) {
-            Self::Ready(hello) => {
-                let encoded = encode(&hello, writes);
-                *self = Self::Said(hello);
-                Some(encoded)
-            }
-            other => {
-                *self = other;
-                None
-            }
+    /// The parameters of a handshake that the batch begins with.
+    pub(super) fn take(&mut self, writes: bool) -> Option<Result<Encoded>> {
+        if !matches!(self, Self::Ready(_)) {
+            return None;
         }
+        let Self::Ready(hello) = std::mem::replace(self, Self::Done) else { return None };
+        let mut encoded = Encoded::default();
+        let done = encoded.encode(&SayHello::of(&hello, writes).params());
+        *self = Self::Sent(hello);
+        Some(done.map(|()| encoded))
     }
 
-    /// The answer. A shard that is not just as the catalog has it is asked again each time: it may take no writes.
+    /// Evaluates the answer. A shard whose position differs from the catalog's must be asked again by each batch, as it may refuse
+    /// writes.
     pub(super) fn answered(&mut self, result: &PgResult) -> Result<()> {
-        let Self::Said(hello) = std::mem::replace(self, Self::Done) else { return Ok(()) };
+        let Self::Sent(hello) = std::mem::replace(self, Self::Done) else { return Ok(()) };
         let rows = [OnlyRow(result)];
         if !accept(&hello, if result.rows() == 1 { &rows } else { &[] })? {
             *self = Self::Due;
@@ -98,15 +91,14 @@ impl Greeting {
         Ok(())
     }
 
-    /// The batch has failed in front of it.
+    /// Called when the batch has failed: if its handshake was not answered, the next batch repeats it.
     pub(super) fn unanswered(&mut self) {
-        if matches!(self, Self::Said(_)) {
+        if matches!(self, Self::Sent(_)) {
             *self = Self::Due;
         }
     }
 }
 
-/// The row of a result that has one.
 struct OnlyRow<'a>(&'a PgResult);
 
 impl Row for OnlyRow<'_> {
@@ -115,15 +107,7 @@ impl Row for OnlyRow<'_> {
     }
 }
 
-fn encode(hello: &Hello, writes: bool) -> Result<Encoded> {
-    let mut encoded = Encoded::default();
-    if encoded.encode(&SayHello::of(hello, writes).params()) {
-        return Ok(encoded);
-    }
-    Err(Error::new(Kind::BSONObjectTooLarge, "a shard's name is too long for a message"))
-}
-
-/// Compares the answer with what was said; true if the shard is neither behind nor ahead.
+/// Compares the answer with the handshake; true if the shard is neither behind nor ahead.
 pub(super) fn accept(hello: &Hello, rows: &[impl Row]) -> Result<bool> {
     let welcome: Welcome =
         SayHello::decode(rows).map_err(|error| Error::new(Kind::HostUnreachable, error.message))?.into();

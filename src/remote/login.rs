@@ -1,10 +1,10 @@
-//! Logging in at a shard, as the service role.
+//! Login at a shard as the service role.
 //!
-//! The service role's password may change while sessions connect: the shard has the new one a moment before the user
-//! mapping here, or after it. So a password that a shard refuses is read again from the mapping, and tried again.
+//! While the service role's password changes, the shard and the user mapping here may differ for a moment. So after a refused
+//! password the mapping is read again, and the login repeated.
 //!
-//! Of several hosts the first that lets the router in need not be the shard's primary: one that was replaced may have come back.
-//! A host whose handshake has refused is passed over for a while, so that the next connection goes to another one.
+//! Of several hosts the first that accepts the login need not be the shard's primary: a replaced one may have come back. A host whose
+//! handshake was refused is passed over for a while, so that the next connection goes to another one.
 
 use super::ffi;
 use super::libpq_message::INVALID_PASSWORD;
@@ -16,17 +16,15 @@ use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-/// How long a password that is refused is tried again.
+/// How long a login with a refused password is repeated.
 const CHANGING: Duration = Duration::from_secs(10);
 
-/// How long to wait before it is, in milliseconds.
 const PAUSE_MS: i64 = 100;
 
-/// How long a host is passed over.
 const PASS_OVER: Duration = Duration::from_secs(60);
 
 thread_local! {
-    /// Hosts that are passed over, by their places among the server's, and since when.
+    /// Server, position of the host, and since when it is passed over.
     static PASSED_OVER: RefCell<Vec<(Oid, usize, Instant)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -37,7 +35,7 @@ fn passed_over(server: Oid) -> Vec<usize> {
     })
 }
 
-/// The handshake was refused at a host. True if there is another one to be tried.
+/// Called when the handshake was refused at a host. True if there is another one.
 pub(super) fn pass_over(server: Oid, host: usize) -> bool {
     let hosts = options::route(server).map_or(1, |route| options::alternatives(&route.options).len());
     let mut passed = passed_over(server);
@@ -49,8 +47,7 @@ pub(super) fn pass_over(server: Oid, host: usize) -> bool {
     passed.len() < hosts
 }
 
-/// Connects to a server with its options and the extension owner's user mapping, which `complete` makes the connection's
-/// options of.
+/// Connects to a server; `complete` makes the connection's options of the route's.
 pub(super) fn connect(server: Oid, complete: impl Fn(&Route) -> Vec<(String, String)>) -> Result<(Route, Wire)> {
     let began = Instant::now();
     loop {

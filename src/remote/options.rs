@@ -1,8 +1,7 @@
-//! From a foreign server and a user mapping to libpq's connection options, under postgres_fdw's rules.
+//! Connection options of a foreign server and a user mapping, under postgres_fdw's rules.
 //!
-//! Whatever libpq knows is passed on and postgres_fdw's own options are not. A connection always speaks the database's
-//! encoding and has the settings of [`SETTINGS`], so that answers don't depend on the shard's or the role's defaults; those
-//! of [`DEFAULTS`] are of speed only.
+//! Options that libpq knows are passed on. The encoding is always the database's. [`SETTINGS`] make answers independent of the shard's
+//! and the role's defaults; [`DEFAULTS`] concern speed only.
 
 use super::ffi;
 use crate::pg::error::{Error, Result};
@@ -11,19 +10,16 @@ use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::time::Duration;
 
-/// Settings of every connection; they come after the administrator's own `options`, so they win. The last one ends
-/// a statement whose router has died, which can't cancel it any more.
+/// They come after the administrator's `options`, and so override them. The last one ends statements of a router that has died.
 const SETTINGS: &str = "-c search_path=pg_catalog,pg_temp -c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres \
                         -c extra_float_digits=3 -c client_connection_check_interval=2s";
 
-/// Settings of every connection unless the administrator's own `options` say otherwise. What costs time in documents'
-/// conditions is inside functions, which compiling the expressions around them makes no faster: that takes longer than
-/// most statements.
+/// The administrator's `options` override them. JIT compilation takes longer than most statements, and does not make the functions
+/// faster in which conditions spend their time.
 const DEFAULTS: &str = "-c jit=off";
 
-/// libpq's options for hosts that are lost, unless the server's own options say otherwise. A host that says nothing for half a
-/// minute is asked by the system every ten seconds. What was sent may stay without acknowledgement for two minutes; that is
-/// long, as it also holds while a shard takes nothing more because a statement of ours waits for a lock there.
+/// Options for lost hosts, unless the server's options say otherwise. `tcp_user_timeout` is long, as it also applies while a shard
+/// reads nothing because a statement waits for a lock.
 const LOST_HOSTS: [(&str, &str); 4] = [
     ("keepalives_idle", "30"),
     ("keepalives_interval", "10"),
@@ -31,29 +27,26 @@ const LOST_HOSTS: [(&str, &str); 4] = [
     ("tcp_user_timeout", "120000"),
 ];
 
-/// Seconds to wait for a connection where `connect_timeout` doesn't say it.
+/// In seconds, unless `connect_timeout` is given.
 const CONNECT_TIMEOUT: u64 = 10;
 
-/// How this router reaches one server.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) server_name: String,
     pub(super) server_hash: u32,
     pub(super) mapping_hash: u32,
     pub(super) options: Vec<(String, String)>,
-    /// the shard must ask for the password: who owns the mapping may not use what this server itself could log in with
+    /// the shard must ask for the password, as the mapping's owner must not use other credentials of this server
     pub(super) needs_password: bool,
 }
 
-/// The libpq options of a server: how to reach it, without who logs in.
-///
-/// Fails if there is no such server (`ShardNotFound`).
+/// The libpq options of a server; `ShardNotFound` if there is no such server.
 pub fn server_options(server: Oid) -> Result<Vec<(String, String)>> {
     let server = find(server)?;
     Ok(server.options.into_iter().filter(|(keyword, _)| ffi::libpq_keywords().contains(keyword)).collect())
 }
 
-/// The options of the extension owner's user mapping at a server; nothing without one.
+/// The options of the extension owner's user mapping at a server; none without one.
 pub fn mapping_options(server: Oid) -> Result<Vec<(String, String)>> {
     Ok(ffi::mapping(server, user::extension_owner()?).map(|mapping| mapping.options).unwrap_or_default())
 }
@@ -63,7 +56,6 @@ fn find(server: Oid) -> Result<ffi::Server> {
         .ok_or_else(|| Error::new(Kind::ShardNotFound, format!("foreign server {} does not exist", server.to_u32())))
 }
 
-/// Parses a libpq connection string or URI into its options.
 pub fn parse_conninfo(conninfo: &str) -> Result<Vec<(String, String)>> {
     ffi::parse_conninfo(conninfo).ok_or_else(|| {
         Error::new(Kind::BadValue, "invalid connection string")
@@ -71,10 +63,10 @@ pub fn parse_conninfo(conninfo: &str) -> Result<Vec<(String, String)>> {
     })
 }
 
-/// The options of a server and of the extension owner's user mapping there, the mapping's coming last.
+/// The options of a server and of the extension owner's user mapping there.
 ///
-/// Fails if there is no such server (`ShardNotFound`) or no mapping (`UserNotFound`), or if the owner is no superuser and
-/// has no password in it.
+/// # Errors
+/// `ShardNotFound`, `UserNotFound`, and 2F003 if the owner is no superuser and the mapping has no password.
 pub(super) fn route(server: Oid) -> Result<Route> {
     let owner = user::extension_owner()?;
     let (oid, server) = (server, find(server)?);
@@ -110,18 +102,17 @@ pub(super) fn route(server: Oid) -> Result<Route> {
     })
 }
 
-/// The error of a non-superuser that connects without a password; postgres_fdw's, with its SQLSTATE.
+/// postgres_fdw's error for a non-superuser that connects without a password.
 pub(super) fn password_error(server_name: &str, detail: &str) -> Error {
     let message = format!("password is required to connect to shard \"{server_name}\"");
     Error { detail: Some(detail.into()), ..Error::of_sqlstate(*b"2F003", message) }
         .with_hint("Set a password in the user mapping, or let a superuser set its option password_required to false.")
 }
 
-/// What a connection is called at its shard, unless the administrator says otherwise: this, and the session's id at the
-/// router, as the router's log has it for `%c`.
+/// The default `application_name` is this and the id of the router's session, as `%c` of the log has it.
 pub const APPLICATION: &str = "docshard";
 
-/// Adds what every connection has.
+/// Adds the options of every connection.
 pub(super) fn finish(options: &mut Vec<(String, String)>) {
     if value(options, "application_name").is_none() {
         set(options, "application_name", format!("{APPLICATION} {}", ffi::session_id()));
@@ -137,7 +128,7 @@ pub(super) fn finish(options: &mut Vec<(String, String)>) {
     set(options, "options", all);
 }
 
-/// The options with one more setting of the session, `name=value`.
+/// Adds a setting of the session, `name=value`.
 pub(super) fn with_setting(options: &[(String, String)], setting: &str) -> Vec<(String, String)> {
     let mut options = options.to_vec();
     let all = value(&options, "options").map_or_else(String::new, |theirs| format!("{theirs} "));
@@ -145,16 +136,15 @@ pub(super) fn with_setting(options: &[(String, String)], setting: &str) -> Vec<(
     options
 }
 
-/// The options, with no more than so many seconds for a host.
+/// Limits the time for each host.
 pub(super) fn with_connect_timeout(options: &[(String, String)], seconds: u32) -> Vec<(String, String)> {
     let mut options = options.to_vec();
-    let seconds = connect_timeout(&options).time.as_secs().min(seconds.into());
+    let seconds = connect_timeout(&options).0.as_secs().min(seconds.into());
     set(&mut options, "connect_timeout", seconds.to_string());
     options
 }
 
-/// True if every host is this machine, whose processors the router and, most likely, other shards need too; unless the
-/// administrator's `options` say themselves how parallel plans are to be.
+/// True if every host is this machine, and the administrator's `options` do not configure parallel plans.
 pub(super) fn shares_processors(options: &[(String, String)]) -> bool {
     let is_here = |host: &str| {
         let host = host.trim();
@@ -169,29 +159,19 @@ pub(super) fn shares_processors(options: &[(String, String)]) -> bool {
     hosts.split(',').all(is_here) && !decided
 }
 
-/// How long an attempt to reach one host may take.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ConnectTimeout {
-    pub(super) time: Duration,
-    /// the administrator has said so
-    pub(super) is_given: bool,
-}
-
-/// What the options say of an attempt to reach one host.
-pub(super) fn connect_timeout(options: &[(String, String)]) -> ConnectTimeout {
+/// How long an attempt to connect to one host may take, and true if the administrator has set that.
+pub(super) fn connect_timeout(options: &[(String, String)]) -> (Duration, bool) {
     let given = value(options, "connect_timeout").and_then(|t| t.trim().parse::<i64>().ok());
     let seconds = match given {
         Some(seconds) if seconds > 0 => seconds.unsigned_abs().max(2),
         Some(_) => 3600,
         None => CONNECT_TIMEOUT,
     };
-    ConnectTimeout { time: Duration::from_secs(seconds), is_given: given.is_some() }
+    (Duration::from_secs(seconds), given.is_some())
 }
 
-/// The options of each host where several are given, in order: connecting asynchronously, libpq applies no timeout to a
-/// host, so one that doesn't answer would keep the others from being tried.
-///
-/// `prefer-standby` needs all hosts at once. So do lists that don't fit together, which libpq complains about.
+/// The options of each of several hosts. libpq applies no timeout to a host when it connects asynchronously, so one that does not
+/// respond would block the others. `prefer-standby` needs all hosts at once, and libpq reports lists of different lengths.
 pub(super) fn alternatives(options: &[(String, String)]) -> Vec<Vec<(String, String)>> {
     let list = |keyword| value(options, keyword).map(|v| v.split(',').collect::<Vec<_>>()).unwrap_or_default();
     let (hosts, addresses, ports) = (list("host"), list("hostaddr"), list("port"));

@@ -1,62 +1,62 @@
-//! What is sent to a shard: SQL text with typed parameters, in PostgreSQL's binary format.
+//! Requests to shards: SQL text with typed parameters, in PostgreSQL's binary format.
 //!
-//! Byte strings and texts are sent from where they are; numbers and arrays are encoded into an [`Encoded`] buffer that
-//! its owner uses again and again.
+//! Byte strings and texts are sent from where they are; numbers and arrays are encoded into a reusable [`Encoded`] buffer.
 
+use crate::pg::error::{Error, Result};
 pub use crate::pg::spi::param::Param;
+use docshard_core::error::Kind;
 use pgrx::pg_sys::{self, Oid};
-use std::ffi::{c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
 use std::ptr::null;
 
-/// SQL text with `$n` parameters. It is prepared once a connection and found again by its text, so texts should repeat.
+/// One statement, without NUL. A connection prepares it once and finds it again by its text, so texts should repeat.
 #[derive(Debug, Clone, Copy)]
 pub struct Sql<'a> {
-    /// one statement, without NUL
     pub sql: &'a str,
-    /// the values of `$1`, `$2` …
     pub params: &'a [Param<'a>],
 }
 
 /// One statement for one shard.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// the foreign server
     pub server: Oid,
-    /// whose privileges count at the shard
     pub role: Role,
-    /// executed before the statement in the same round trip and the same transaction; its rows are thrown away
+    /// executed before the statement in the same round trip and transaction; its rows are discarded
     pub preamble: Option<Sql<'a>>,
-    /// the statement whose rows are streamed
     pub statement: Sql<'a>,
-    /// true opens the remote transaction that follows the local one, and makes the server a participant of its commit
+    /// opens the remote transaction, and makes the server a participant of the commit
     pub write: bool,
-    /// what it is to the local transaction
     pub share: Share,
-    /// its rows are so few that they may be in memory together, which is cheaper than one by one
+    /// the rows fit into memory together, which is cheaper than one by one
     pub few_rows: bool,
 }
 
-/// Whose privileges count for a statement at a shard.
+/// Whose privileges apply to a statement at a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// the service role's, as which the router logs in: for docshard's own statements, and those of superusers
+    /// the service role, as which the router logs in: docshard's own statements, and those of superusers
     Service,
-    /// an application role's, which has the same name there
+    /// an application role, which has the same name at the shard
     Application(Oid),
 }
 
-/// What a request is to the local transaction, as far as the caller knows.
+/// How much of the local transaction a request is, as far as the caller knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// one of any number
+    /// one request of several
     Part,
-    /// the statement that it belongs to concerns no other server: its commit will most often be the only one
+    /// all of its statement, which may well be all that the transaction writes
     Alone,
-    /// as `Alone`, and if it succeeds the local transaction does nothing more but commit: it may do so first
+    /// all of the transaction: if it succeeds, only the commit follows, so the shard may commit first
     Whole,
 }
 
-/// Parameters in the form that libpq takes. The pointers are good while the encoded parameters' referents are.
+/// A statement's text for libpq.
+pub(super) fn c_string(sql: &str) -> Result<CString> {
+    CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "a statement contains NUL"))
+}
+
+/// Parameters in the form that libpq takes. The pointers are valid while the parameters are.
 #[derive(Debug, Default)]
 pub(super) struct Encoded {
     /// numbers and arrays
@@ -70,8 +70,16 @@ pub(super) struct Encoded {
 }
 
 impl Encoded {
-    /// Replaces what was encoded by `params`; returns false if one is too long for a message.
-    pub(super) fn encode(&mut self, params: &[Param<'_>]) -> bool {
+    /// Replaces its content.
+    ///
+    /// # Errors
+    /// `BSONObjectTooLarge` for a parameter that is too long for a message.
+    pub(super) fn encode(&mut self, params: &[Param<'_>]) -> Result<()> {
+        let encoded = self.try_encode(params);
+        encoded.ok_or_else(|| Error::new(Kind::BSONObjectTooLarge, "a parameter is too long for a message"))
+    }
+
+    fn try_encode(&mut self, params: &[Param<'_>]) -> Option<()> {
         self.bytes.clear();
         self.inside.clear();
         self.types.clear();
@@ -88,15 +96,11 @@ impl Encoded {
                     continue;
                 }
                 Param::Bytea(bytes) | Param::OptBytea(Some(bytes)) => {
-                    if !self.point_to(bytes) {
-                        return false;
-                    }
+                    self.point_to(bytes)?;
                     continue;
                 }
                 Param::Text(text) | Param::OptText(Some(text)) => {
-                    if !self.point_to(text.as_bytes()) {
-                        return false;
-                    }
+                    self.point_to(text.as_bytes())?;
                     continue;
                 }
                 Param::OwnedByteaArray(items) => self.array(pg_sys::BYTEAOID, items.iter()),
@@ -109,7 +113,7 @@ impl Encoded {
                 Param::Int8(value) => self.bytes.extend_from_slice(&value.to_be_bytes()),
                 Param::Bool(value) => self.bytes.push(u8::from(*value)),
             }
-            let Ok(length) = c_int::try_from(self.bytes.len() - start) else { return false };
+            let length = c_int::try_from(self.bytes.len() - start).ok()?;
             self.inside.push(Some(start));
             self.values.push(null());
             self.lengths.push(length);
@@ -119,10 +123,9 @@ impl Encoded {
                 *value = self.bytes[*at..].as_ptr().cast();
             }
         }
-        true
+        Some(())
     }
 
-    /// How many parameters there are.
     pub(super) fn len(&self) -> usize {
         self.values.len()
     }
@@ -133,10 +136,9 @@ impl Encoded {
         self.lengths.push(length);
     }
 
-    fn point_to(&mut self, bytes: &[u8]) -> bool {
-        let Ok(length) = c_int::try_from(bytes.len()) else { return false };
-        self.point(bytes.as_ptr().cast(), length);
-        true
+    fn point_to(&mut self, bytes: &[u8]) -> Option<()> {
+        self.point(bytes.as_ptr().cast(), c_int::try_from(bytes.len()).ok()?);
+        Some(())
     }
 
     /// `array_send`'s format, one dimension.

@@ -1,25 +1,11 @@
-//! The prepared statements of one connection, found by their text, the least recently used ones given up first.
+//! The prepared statements of one connection, by their text. The least recently used one is evicted.
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use xxhash_rust::xxh64::Xxh64;
 
-/// Statements that a connection keeps prepared.
 const CAPACITY: usize = 500;
-
-/// xxHash behind `BuildHasherDefault`.
-#[derive(Default)]
-pub(super) struct TextHasher(Xxh64);
-
-impl Hasher for TextHasher {
-    fn finish(&self) -> u64 {
-        self.0.digest()
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-}
 
 #[derive(Debug)]
 struct Entry {
@@ -29,24 +15,22 @@ struct Entry {
     used: u64,
 }
 
-/// What to do to run a statement.
-#[derive(Debug)]
 pub(super) struct Lookup {
     pub(super) name: CString,
-    /// the statement has to be prepared under that name first; its number, for [`Prepared::forget`]
+    /// the statement must be prepared first; its number, for [`Prepared::forget`]
     pub(super) prepare: Option<u64>,
     /// a statement to deallocate
     pub(super) evict: Option<CString>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Prepared {
-    entries: HashMap<Box<str>, Entry, BuildHasherDefault<TextHasher>>,
+    entries: HashMap<Box<str>, Entry, BuildHasherDefault<Xxh64>>,
     clock: u64,
 }
 
 impl Prepared {
-    /// The statement's name if it is prepared with these parameter types. The fast way in.
+    /// The statement's name if it is prepared with these parameter types.
     pub(super) fn find(&mut self, sql: &str, types: &[pq_sys::Oid]) -> Option<&CString> {
         self.clock += 1;
         let entry = self.entries.get_mut(sql).filter(|e| e.types == types)?;
@@ -54,7 +38,6 @@ impl Prepared {
         Some(&entry.name)
     }
 
-    /// The statement's name, with what has to be sent before it can be used.
     pub(super) fn find_or_add(&mut self, sql: &str, types: &[pq_sys::Oid]) -> Lookup {
         if let Some(name) = self.find(sql, types) {
             return Lookup { name: name.clone(), prepare: None, evict: None };
@@ -74,19 +57,12 @@ impl Prepared {
         Lookup { name, prepare: Some(number), evict }
     }
 
-    /// A statement could not be prepared.
+    /// Called when a statement could not be prepared.
     pub(super) fn forget(&mut self, number: u64) {
         self.entries.retain(|_, e| e.number != number);
     }
 
-    /// The server doesn't know or accept its statements any more.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
-    }
-}
-
-impl std::fmt::Debug for Prepared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} prepared statements", self.entries.len())
     }
 }

@@ -1,7 +1,7 @@
-//! Asks a shard that says nothing whether it still answers: `SELECT 1` over another connection.
+//! Checks whether a silent shard still responds, by `SELECT 1` over another connection.
 //!
-//! A shard that works for long on one statement answers there; one whose processes are stopped, or that the network has lost,
-//! does not. An error of the server is an answer, too: it has no room for another session, say.
+//! A shard that runs a long statement responds; one whose processes are stopped, or that the network has lost, does not. An error of
+//! the server is a response, too, such as that there are too many connections.
 
 use super::ffi::{self, PgConn, Poll, Status};
 use super::hung::{self, NO_CONNECTION};
@@ -9,7 +9,6 @@ use super::libpq_message::{is_of_server, one_line};
 use std::fmt;
 use std::time::Instant;
 
-/// How to reach a shard.
 #[derive(Clone)]
 pub(super) struct Target {
     pub(super) shard: String,
@@ -23,21 +22,18 @@ impl fmt::Debug for Target {
     }
 }
 
-/// What became of the question.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// the shard answers
     Yes,
-    /// it does not, and why that is thought
+    /// and why the shard is believed not to respond
     No(String),
-    /// a cancel is due that is held back
+    /// a cancel is pending that is not served
     Canceled,
 }
 
-/// One attempt.
 struct Probe {
     deadline: Instant,
-    /// a cancel that is held back ends it
+    /// a pending cancel ends it
     heeds_cancel: bool,
 }
 
@@ -46,16 +42,16 @@ impl Target {
         Self { shard: shard.to_owned(), options: options.to_vec() }
     }
 
-    /// Asks, for as long as connecting may take. Serves interrupts; `heeds_cancel`: also ends for a cancel that is held back.
-    pub(super) fn ask(&self, heeds_cancel: bool) -> Answer {
+    /// Probes the shard, for as long as connecting may take. Serves interrupts; `heeds_cancel`: a pending cancel ends it.
+    pub(super) fn probe(&self, heeds_cancel: bool) -> Answer {
         let probe = Probe { deadline: Instant::now() + hung::connecting(&self.options), heeds_cancel };
-        probe.ask(&self.options).err().unwrap_or(Answer::Yes)
+        probe.run(&self.options).err().unwrap_or(Answer::Yes)
     }
 }
 
 impl Probe {
-    fn ask(&self, options: &[(String, String)]) -> Result<(), Answer> {
-        // This process is short of something, which says nothing about the shard.
+    fn run(&self, options: &[(String, String)]) -> Result<(), Answer> {
+        // A shortage in this process says nothing about the shard.
         let Some(mut pg) = PgConn::start(options) else { return Err(Answer::Yes) };
         let mut state = if pg.is_good() { Poll::Writing } else { Poll::Failed };
         loop {
@@ -91,7 +87,7 @@ impl Probe {
         if self.heeds_cancel && ffi::cancel_is_due() { Err(Answer::Canceled) } else { Ok(()) }
     }
 
-    /// The server's own error is an answer; libpq's is none.
+    /// An error of the server is a response; one of libpq is not.
     fn refused(pg: &PgConn) -> Answer {
         let message = pg.message();
         if is_of_server(&message) { Answer::Yes } else { Answer::No(one_line(&message)) }

@@ -1,20 +1,20 @@
-//! Rows in binary format, and the spool that keeps those which must make room for another statement.
+//! Rows in binary format, and the spool for rows that nobody has read when another statement needs their connection.
 
 use super::ffi::{self, PgResult, TempFile};
 use std::ffi::c_int;
 use std::rc::Rc;
 
-/// One row, in binary format. Columns count from 0.
+/// A row in PostgreSQL's binary format.
 #[derive(Debug)]
 pub struct Row(Source);
 
 #[derive(Debug)]
 enum Source {
-    /// a result of single-row mode
+    /// of single-row mode
     Single(PgResult),
     /// a row of a whole result
     Shared(Rc<PgResult>, c_int),
-    /// for each column its length as i32 (-1 is NULL) and its bytes
+    /// for each column its length as i32, -1 for NULL, and its bytes
     Spooled(Vec<u8>),
 }
 
@@ -23,18 +23,16 @@ impl Row {
         Self(Source::Single(result))
     }
 
-    /// A row of a whole result.
     pub(super) fn of(result: Rc<PgResult>, row: c_int) -> Self {
         Self(Source::Shared(result, row))
     }
 
-    /// The rows of a whole result.
     pub(super) fn all(result: PgResult) -> Vec<Self> {
         let result = Rc::new(result);
         (0..result.rows()).map(|row| Self::of(result.clone(), row)).collect()
     }
 
-    /// How many columns a row has that has come from its connection.
+    /// The number of columns; 0 for a spooled row.
     fn columns(&self) -> usize {
         let columns = match &self.0 {
             Source::Single(result) => result.columns(),
@@ -44,7 +42,7 @@ impl Row {
         usize::try_from(columns).unwrap_or(0)
     }
 
-    /// A column's value in PostgreSQL's binary format; None is NULL, or a column that isn't there.
+    /// A column's value; None for NULL, or if there is no such column.
     pub fn get(&self, column: usize) -> Option<&[u8]> {
         match &self.0 {
             Source::Single(result) => result.value(0, column),
@@ -65,22 +63,19 @@ impl Row {
         }
     }
 
-    /// An `int8` column; None if NULL or of another length.
+    /// An `int8` column; None for NULL or another length.
     pub fn i64(&self, column: usize) -> Option<i64> {
         Some(i64::from_be_bytes(self.get(column)?.try_into().ok()?))
     }
 
-    /// An `int4` column; None if NULL or of another length.
     pub fn i32(&self, column: usize) -> Option<i32> {
         Some(i32::from_be_bytes(self.get(column)?.try_into().ok()?))
     }
 
-    /// A `text` column; None if NULL or not UTF-8.
     pub fn text(&self, column: usize) -> Option<&str> {
         std::str::from_utf8(self.get(column)?).ok()
     }
 
-    /// A `bool` column; None if NULL.
     pub fn bool(&self, column: usize) -> Option<bool> {
         Some(*self.get(column)?.first()? != 0)
     }
@@ -92,7 +87,7 @@ impl crate::protocol::Row for Row {
     }
 }
 
-/// Rows in memory up to `work_mem`, beyond it in a temporary file. Written once, then read once.
+/// Rows in memory up to `work_mem`, then in a temporary file. Written once, then read once.
 #[derive(Debug, Default)]
 pub(super) struct Spool {
     memory: Vec<u8>,
@@ -102,7 +97,7 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    /// Adds a row; false where its length can't be written.
+    /// Appends a row; false if it is too long.
     pub(super) fn push(&mut self, row: &Row) -> bool {
         let start = self.memory.len();
         self.memory.extend_from_slice(&[0; 4]);
@@ -133,7 +128,7 @@ impl Spool {
         file.rewind()
     }
 
-    /// The next row, or None after the last; `Some(None)` if the file is shorter than what was written.
+    /// The next row; None after the last, `Some(None)` if the file is too short.
     pub(super) fn next(&mut self) -> Option<Option<Row>> {
         self.rows = self.rows.checked_sub(1)?;
         Some(self.take().map(|bytes| Row(Source::Spooled(bytes))))

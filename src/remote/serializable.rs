@@ -1,5 +1,4 @@
-//! Transactions under SERIALIZABLE, which PostgreSQL holds to that within one server: none of several knows what the others'
-//! transactions have read. So such a transaction has to do with documents of one node.
+//! Restricts SERIALIZABLE transactions to documents of one node, as PostgreSQL detects conflicts only within one server.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::{epoch, snapshot};
@@ -7,24 +6,22 @@ use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::cell::Cell;
 
-/// Where documents are.
+/// The place of documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// in this database
     Here,
-    /// at a foreign server
     Server(pg_sys::Oid),
 }
 
 thread_local! {
-    /// The node of the transaction with this number, which is one of this process.
+    /// The node of the transaction with this local id.
     static NODE: Cell<Option<(u32, Node)>> = const { Cell::new(None) };
 }
 
-/// The present transaction is about to read or write documents at a node.
+/// Called before the transaction reads or writes documents at a node.
 ///
 /// # Errors
-/// `NotImplemented` (0A000) if it is serializable and has been to another node.
+/// `NotImplemented` (0A000) if it is serializable and has used another node.
 pub fn touch(node: Node) -> Result<()> {
     if !snapshot::is_serializable() {
         return Ok(());

@@ -1,38 +1,29 @@
-//! The settings of connections to shards.
+//! Settings of connections to shards.
 
 use super::hung;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 
-/// What becomes of a transaction that wrote on several shards, of which one cannot prepare transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
 pub(super) enum MultiShardCommit {
-    /// It is refused.
     #[name = c"two_phase"]
     TwoPhase,
-    /// One shard commits after the other, so a crash in between leaves it half done.
     #[name = c"one_by_one"]
     OneByOne,
 }
 
-/// The setting `docshard.multi_shard_commit`.
 pub(super) static MULTI_SHARD_COMMIT: GucSetting<MultiShardCommit> =
     GucSetting::<MultiShardCommit>::new(MultiShardCommit::TwoPhase);
 
-/// What becomes of a shard that was promoted without all acknowledged writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
 pub enum OnLostWrites {
-    /// It is used, and what may be lost is reported.
     #[name = c"report"]
     Report,
-    /// It is refused until an administrator accepts it.
     #[name = c"refuse"]
     Refuse,
 }
 
-/// The setting `docshard.on_lost_writes`.
 pub static ON_LOST_WRITES: GucSetting<OnLostWrites> = GucSetting::<OnLostWrites>::new(OnLostWrites::Report);
 
-/// Registers all settings of `remote`; called once, from `_PG_init`.
 pub fn init_gucs() {
     GucRegistry::define_enum_guc(
         c"docshard.multi_shard_commit",

@@ -1,7 +1,7 @@
-//! Requests and their rows.
+//! Requests and streams of their rows.
 //!
-//! A stream names its connection by an id that is never used again, and its local transaction by number; what outlives
-//! either answers an error. Its rows come from the connection until another statement needs that, then from a spool.
+//! A stream refers to its connection by a unique id, and to its local transaction by number; a stream that outlives either returns
+//! an error. Its rows come from the connection until another statement needs that, then from a spool.
 
 use super::cache::{Pool, with_pool};
 use super::connection::{CLEANUP, Phase, Progress, Stop};
@@ -17,13 +17,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// The rows of one request. Dropping it early is allowed.
+/// The rows of one request. May be dropped before its end.
 #[derive(Debug)]
 pub struct Stream {
     connection: u64,
     epoch: u64,
     progress: Rc<RefCell<Progress>>,
-    /// a row that was awaited but not yet asked for
+    /// the first row, which [`await_all`] has read
     head: Option<Row>,
 }
 
@@ -36,9 +36,8 @@ impl Drop for Stream {
     }
 }
 
-/// Sends all requests before awaiting any answer; returns one stream a request, in order.
-///
-/// Requests for one server are sent one after the other, each when the rows before it have arrived.
+/// Sends all requests before it awaits any answer; returns a stream for each. A further request for one server is sent when the
+/// rows of the one before have arrived.
 pub fn start(requests: &[Request<'_>]) -> Result<Vec<Stream>> {
     let local = ffi::local();
     with_pool(|pool| {
@@ -60,37 +59,40 @@ pub fn start(requests: &[Request<'_>]) -> Result<Vec<Stream>> {
     })
 }
 
-/// Waits until every stream has its first row, its end or an error. On an error it cancels and drains all and returns
-/// the error, a stale one (`Error::is_stale`) rather than another.
-///
-/// After an error, remote transactions in which nothing had been written before are rolled back, so that the requests
-/// can be sent again where [`super::can_retry`] says so of every server.
+/// Waits for every stream's first row, end or error. After an error it cancels and drains all, and rolls back remote transactions that
+/// had written nothing before, so that the requests can be sent again where [`super::can_retry`] allows it for every server.
+/// Of several errors a stale one (`Error::is_stale`) is returned.
 pub fn await_all(streams: &mut [Stream]) -> Result<()> {
     with_pool(|pool| {
         for at in 0..streams.len() {
-            if let Err(error) = streams[at].fill(pool) {
-                return Err(void(pool, streams, error));
+            let stream = &mut streams[at];
+            if stream.head.is_none() {
+                match stream.advance(pool) {
+                    Ok(row) => stream.head = row,
+                    Err(error) => return Err(void(pool, streams, error)),
+                }
             }
         }
         Ok(())
     })
 }
 
-/// Ends streams of which one failed; returns the error that counts.
+/// Ends all streams after the error of one; returns the error to report.
 fn void(pool: &mut Pool, streams: &mut [Stream], error: Error) -> Error {
-    let live: Vec<u64> = streams.iter().filter(|s| s.is_live()).map(|s| s.connection).collect();
+    let live = |s: &&mut Stream| matches!(s.progress.borrow().phase, Phase::Live);
+    let live: Vec<u64> = streams.iter_mut().filter(live).map(|s| s.connection).collect();
     let error = cancel(pool, &live, error);
     for stream in streams {
         if let Some(connection) = pool.by_id(stream.connection) {
             connection.undo();
         }
-        stream.fail(&error);
+        stream.head = None;
+        stream.progress.borrow_mut().phase = Phase::Failed(error.clone());
     }
     error
 }
 
-/// Cancels what runs on these connections, at the same time, and awaits its end; returns the error that counts: a stale one
-/// that had come before its statement was cancelled, otherwise the one given.
+/// Cancels these connections' statements at the same time, and drains them. Returns the first stale error, or else the given one.
 fn cancel(pool: &mut Pool, connections: &[u64], mut error: Error) -> Error {
     let deadline = Instant::now() + CLEANUP;
     let mut cancels = Vec::new();
@@ -113,23 +115,20 @@ fn cancel(pool: &mut Pool, connections: &[u64], mut error: Error) -> Error {
     error
 }
 
-/// Writing statements for any number of shards that are sent as they come, so that the shards work meanwhile, and awaited
-/// together at the end. What they answer is thrown away, but for errors. No other request may be sent in between.
-///
-/// Dropped before [`Feed::finish`], it leaves the transaction unfit to commit what was sent: the caller raises an error.
+/// Writing statements that are sent to shards one by one, so that the shards work meanwhile, and awaited together. Their rows are
+/// discarded. No other request may be sent in between. A caller that does not reach [`Feed::finish`] must raise an error.
 #[derive(Debug, Default)]
 pub struct Feed {
     connections: Vec<u64>,
 }
 
 impl Feed {
-    /// Sends a statement, after the shard's earlier ones. Waits only while what was sent before is still here.
+    /// Sends a statement. Waits only for earlier ones to be written to the socket.
     pub fn send(&mut self, request: &Request<'_>) -> Result<()> {
         let local = ffi::local();
         with_pool(|pool| {
             transaction::follow(pool);
-            let sent = pool.feed(request, local);
-            match sent {
+            match pool.feed(request, local) {
                 Ok(id) if !self.connections.contains(&id) => self.connections.push(id),
                 Ok(_) => {}
                 Err(error) => return Err(self.void(pool, error)),
@@ -139,7 +138,7 @@ impl Feed {
         })
     }
 
-    /// Waits for the end of all statements. An error is handled as by [`await_all`]; a stale one counts most.
+    /// Waits for the end of all statements. Errors are handled as by [`await_all`].
     pub fn finish(self) -> Result<()> {
         with_pool(|pool| {
             for id in &self.connections {
@@ -149,10 +148,7 @@ impl Feed {
             }
             wire::flush_all(pool.connections.iter_mut().map(|c| &mut c.wire));
             for id in &self.connections {
-                let drained = match pool.by_id(*id) {
-                    Some(connection) => connection.drain(Limit::Served),
-                    None => Err(Error::new(Kind::HostUnreachable, "the connection to the shard was closed")),
-                };
+                let drained = pool.by_id(*id).ok_or_else(closed).and_then(|connection| connection.drain(Limit::Served));
                 if let Err(error) = drained {
                     return Err(self.void(pool, error));
                 }
@@ -161,7 +157,6 @@ impl Feed {
         })
     }
 
-    /// Cancels what runs, and rolls back where nothing had been written before; returns the error that counts.
     fn void(&self, pool: &mut Pool, error: Error) -> Error {
         for id in &self.connections {
             if let Some(connection) = pool.by_id(*id) {
@@ -178,17 +173,12 @@ impl Feed {
     }
 }
 
+fn closed() -> Error {
+    Error::new(Kind::HostUnreachable, "the connection to the shard was closed")
+}
+
 impl Stream {
-    fn is_live(&self) -> bool {
-        matches!(self.progress.borrow().phase, Phase::Live)
-    }
-
-    fn fail(&mut self, error: &Error) {
-        self.head = None;
-        self.progress.borrow_mut().phase = Phase::Failed(error.clone());
-    }
-
-    /// The next row, or None at the end.
+    /// The next row; None at the end.
     #[allow(clippy::should_implement_trait, reason = "it can fail, and an iterator of results would go on after that")]
     pub fn next(&mut self) -> Result<Option<Row>> {
         match self.head.take() {
@@ -197,18 +187,10 @@ impl Stream {
         }
     }
 
-    /// The rows of the command tag of a request that writes; 0 before the end.
+    /// The row count of a writing request's command tag; 0 before the end.
     pub fn affected(&self) -> u64 {
         let progress = self.progress.borrow();
         if matches!(progress.phase, Phase::Done) { progress.affected } else { 0 }
-    }
-
-    /// Waits for the first row, the end or an error.
-    fn fill(&mut self, pool: &mut Pool) -> Result<()> {
-        if self.head.is_none() {
-            self.head = self.advance(pool)?;
-        }
-        Ok(())
     }
 
     fn advance(&mut self, pool: &mut Pool) -> Result<Option<Row>> {
@@ -236,9 +218,7 @@ impl Stream {
     }
 
     fn receive(&mut self, pool: &mut Pool) -> Result<Option<Row>> {
-        let Some(connection) = pool.by_id(self.connection) else {
-            return Err(Error::new(Kind::HostUnreachable, "the connection to the shard was closed"));
-        };
+        let connection = pool.by_id(self.connection).ok_or_else(closed)?;
         let received = connection.next(Limit::Served);
         let affected = connection.affected();
         let mut progress = self.progress.borrow_mut();

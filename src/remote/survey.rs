@@ -1,34 +1,32 @@
-//! One question to many servers, each over a new connection, all at once and within a bound.
+//! Sends one query to many servers at once, each over a new connection, within a time limit.
 //!
-//! For looking at a cluster of which parts may hang: a server that does not answer delays nobody, and its error is its own
-//! answer. All hosts of a server are tried at the same time; the first that answers counts. A connection that was made for
-//! a question is closed after it.
+//! A server that does not answer delays no other one, and gets an error of its own. All hosts of a server are tried at the same time;
+//! the first one that answers counts.
 
 use super::ffi::{self, PgConn, Poll, Status, WaitSet};
 use super::options;
-use super::param::{Encoded, Param};
+use super::param::{Encoded, Param, c_string};
 use super::row::Row;
-use super::wire::{Limit, Lost, NO_RESOURCES, Wire};
+use super::wire::{Limit, Lost, NO_RESOURCES, Wire, shard_of};
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
-use std::ffi::CString;
+use std::ffi::{CStr, c_int};
 use std::time::{Duration, Instant};
 
-/// What became of the question at one server.
+/// The answer of one server.
 #[derive(Debug)]
 pub struct Surveyed {
-    /// the rows of its answer
     pub rows: Result<Vec<Row>>,
-    /// the time from the question, over a connection that was ready, to its answer; None without one
+    /// the round trip of the query, without connecting; None without an answer
     pub latency: Option<Duration>,
 }
 
-/// One host of one server.
+/// The connection to one host of one server.
 struct Attempt {
     /// the server's position
     server: usize,
-    name: String,
+    shard: String,
     options: Vec<(String, String)>,
     needs_password: bool,
     stage: Stage,
@@ -36,28 +34,19 @@ struct Attempt {
 
 enum Stage {
     Connecting(PgConn, Poll),
-    Asked(Wire, Instant),
+    Queried(Wire, Instant),
+    Done(Result<(Vec<Row>, Duration)>),
 }
 
-/// How a step went.
-enum Step {
-    /// it goes on
-    Wait(Stage),
-    Done(Vec<Row>, Duration),
-    Failed(Error),
-}
-
-/// Asks every server the same, as the service role; answers come in the order of `servers`, all within `limit`. Names are
-/// resolved before that, by the system, in its own time.
+/// Queries every server, as the service role; answers come in the order of `servers`. Names of hosts are resolved before, by the
+/// system, in its own time. Serves interrupts.
 ///
 /// # Errors
-/// `BSONObjectTooLarge` for a parameter that is too long. Interrupts are served.
+/// `BSONObjectTooLarge` for a parameter that is too long.
 pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration) -> Result<Vec<Surveyed>> {
-    let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "a statement contains NUL"))?;
+    let text = c_string(sql)?;
     let mut encoded = Encoded::default();
-    if !encoded.encode(params) {
-        return Err(Error::new(Kind::BSONObjectTooLarge, "a parameter is too long for a message"));
-    }
+    encoded.encode(params)?;
     let deadline = Instant::now() + limit;
     let mut outcomes: Vec<Option<Surveyed>> = servers.iter().map(|_| None).collect();
     let mut attempts = Vec::new();
@@ -68,7 +57,7 @@ pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration)
         }
     }
     while !attempts.is_empty() && Instant::now() < deadline {
-        let sockets: Vec<_> = attempts.iter().map(Attempt::waits_for).collect();
+        let sockets: Vec<_> = attempts.iter().filter_map(Attempt::waits_for).collect();
         let mut set = WaitSet::new(sockets.len());
         for &(socket, read) in &sockets {
             set.add(socket, read, !read);
@@ -82,27 +71,22 @@ pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration)
         }
         let mut rest = Vec::new();
         for (attempt, ready) in attempts.into_iter().zip(ffi::ready(&sockets)) {
-            let Attempt { server, name, options, needs_password, stage } = attempt;
-            if outcomes[server].as_ref().is_some_and(|outcome| outcome.rows.is_ok()) {
-                continue;
-            }
-            match if ready { step(stage, &name, &options, needs_password, &text, &encoded) } else { Step::Wait(stage) }
-            {
-                Step::Wait(stage) => rest.push(Attempt { server, name, options, needs_password, stage }),
-                Step::Done(rows, latency) => {
-                    outcomes[server] = Some(Surveyed { rows: Ok(rows), latency: Some(latency) });
+            let attempt = if ready { attempt.step(&text, &encoded) } else { attempt };
+            let outcome = &mut outcomes[attempt.server];
+            match attempt.stage {
+                _ if outcome.as_ref().is_some_and(|outcome| outcome.rows.is_ok()) => {}
+                Stage::Done(Ok((rows, latency))) => {
+                    *outcome = Some(Surveyed { rows: Ok(rows), latency: Some(latency) });
                 }
-                Step::Failed(error) => note(&mut outcomes[server], error),
+                Stage::Done(Err(error)) => note(outcome, error),
+                stage => rest.push(Attempt { stage, ..attempt }),
             }
         }
         attempts = rest;
     }
-    for attempt in &attempts {
-        let message = format!("shard \"{}\" did not answer within {} ms", shard(&attempt.name), limit.as_millis());
-        let outcome = &mut outcomes[attempt.server];
-        if outcome.as_ref().is_none_or(|outcome| outcome.rows.is_err()) {
-            note(outcome, Error::new(Kind::HostUnreachable, message));
-        }
+    for Attempt { server, shard, .. } in &attempts {
+        let message = format!("shard \"{shard}\" did not answer within {} ms", limit.as_millis());
+        note(&mut outcomes[*server], Error::new(Kind::HostUnreachable, message));
     }
     let unasked = || Surveyed { rows: Err(Error::new(Kind::InternalError, "a shard was not asked")), latency: None };
     Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unasked)).collect())
@@ -111,19 +95,14 @@ pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration)
 /// Begins to connect to all hosts of a server.
 fn begin(server: usize, oid: Oid) -> Result<Vec<Attempt>> {
     let route = options::route(oid)?;
+    let shard = shard_of(&route.server_name);
     let begun = options::alternatives(&route.options).into_iter().map(|options| {
-        let pg = PgConn::start(&options).ok_or_else(|| Wire::refused(shard(&route.server_name), NO_RESOURCES))?;
-        let state = if pg.is_good() { Poll::Writing } else { Poll::Failed };
-        if state == Poll::Failed {
-            return Err(Wire::refused(shard(&route.server_name), &pg.message()));
+        let pg = PgConn::start(&options).ok_or_else(|| Wire::refused(shard, NO_RESOURCES))?;
+        if !pg.is_good() {
+            return Err(Wire::refused(shard, &pg.message()));
         }
-        Ok(Attempt {
-            server,
-            name: route.server_name.clone(),
-            options,
-            needs_password: route.needs_password,
-            stage: Stage::Connecting(pg, state),
-        })
+        let stage = Stage::Connecting(pg, Poll::Writing);
+        Ok(Attempt { server, shard: shard.to_owned(), options, needs_password: route.needs_password, stage })
     });
     let (begun, failed): (Vec<_>, Vec<_>) = begun.partition(Result::is_ok);
     match failed.into_iter().find_map(Result::err) {
@@ -132,7 +111,7 @@ fn begin(server: usize, oid: Oid) -> Result<Vec<Attempt>> {
     }
 }
 
-/// Notes an error: the first one's, with the messages of the others.
+/// Records an error of a host, unless another host has answered. Messages of several are joined.
 fn note(outcome: &mut Option<Surveyed>, error: Error) {
     match outcome {
         Some(Surveyed { rows: Err(first), .. }) => first.message = format!("{}; {}", first.message, error.message),
@@ -141,56 +120,47 @@ fn note(outcome: &mut Option<Surveyed>, error: Error) {
     }
 }
 
-fn step(
-    stage: Stage,
-    name: &str,
-    options: &[(String, String)],
-    needs_password: bool,
-    text: &CString,
-    encoded: &Encoded,
-) -> Step {
-    match stage {
-        Stage::Connecting(mut pg, _) => match pg.poll() {
-            Poll::Failed => Step::Failed(Wire::refused(shard(name), &pg.message())),
-            Poll::Ready => match Wire::admit(shard(name), pg, options, needs_password) {
-                Err(error) => Step::Failed(error),
-                Ok(mut wire) => {
-                    let asked = Instant::now();
-                    if wire.pg.send_params(text, encoded) && wire.sent().is_ok() {
-                        Step::Wait(Stage::Asked(wire, asked))
-                    } else {
-                        Step::Failed(wire.broken(&wire.pg.message()))
-                    }
-                }
-            },
-            state => Step::Wait(Stage::Connecting(pg, state)),
-        },
-        Stage::Asked(mut wire, asked) => {
-            if let Err(lost) = wire.push() {
-                return Step::Failed(wire.lost(&lost));
-            }
-            match wire.finish(Limit::Until(Instant::now())) {
-                Err(Lost::Late) => Step::Wait(Stage::Asked(wire, asked)),
-                Err(lost) => Step::Failed(wire.lost(&lost)),
-                Ok(Some(result)) if result.status() == Status::Rows => Step::Done(Row::all(result), asked.elapsed()),
-                Ok(Some(result)) if result.status() == Status::Error => Step::Failed(wire.report(&result)),
-                Ok(_) => Step::Failed(wire.broken("unexpected answer")),
-            }
-        }
-    }
-}
-
-/// The shard's name in a server's.
-fn shard(server: &str) -> &str {
-    server.strip_prefix("docshard_").unwrap_or(server)
-}
-
 impl Attempt {
-    /// The socket, and whether reading is waited for; else writing is.
-    fn waits_for(&self) -> (std::ffi::c_int, bool) {
+    /// Reads or writes what the socket is ready for.
+    fn step(self, text: &CStr, params: &Encoded) -> Self {
+        let stage = match self.stage {
+            Stage::Connecting(mut pg, _) => match pg.poll() {
+                Poll::Failed => Stage::Done(Err(Wire::refused(&self.shard, &pg.message()))),
+                Poll::Ready => match Wire::admit(&self.shard, pg, &self.options, self.needs_password) {
+                    Err(error) => Stage::Done(Err(error)),
+                    Ok(mut wire) => {
+                        let began = Instant::now();
+                        if wire.pg.send_params(text, params) && wire.sent().is_ok() {
+                            Stage::Queried(wire, began)
+                        } else {
+                            Stage::Done(Err(wire.broken(&wire.pg.message())))
+                        }
+                    }
+                },
+                state => Stage::Connecting(pg, state),
+            },
+            Stage::Queried(mut wire, began) => {
+                match wire.push().and_then(|()| wire.finish(Limit::Until(Instant::now()))) {
+                    Err(Lost::Late) => Stage::Queried(wire, began),
+                    Err(lost) => Stage::Done(Err(wire.lost(&lost))),
+                    Ok(Some(result)) if result.status() == Status::Rows => {
+                        Stage::Done(Ok((Row::all(result), began.elapsed())))
+                    }
+                    Ok(Some(result)) if result.status() == Status::Error => Stage::Done(Err(wire.report(&result))),
+                    Ok(_) => Stage::Done(Err(wire.broken("unexpected answer"))),
+                }
+            }
+            done @ Stage::Done(_) => done,
+        };
+        Self { stage, ..self }
+    }
+
+    /// The socket, and true if it must be readable, false if writable.
+    fn waits_for(&self) -> Option<(c_int, bool)> {
         match &self.stage {
-            Stage::Connecting(pg, state) => (pg.socket(), *state == Poll::Reading),
-            Stage::Asked(wire, _) => (wire.pg.socket(), !wire.is_unflushed()),
+            Stage::Connecting(pg, state) => Some((pg.socket(), *state == Poll::Reading)),
+            Stage::Queried(wire, _) => Some((wire.pg.socket(), !wire.is_unflushed())),
+            Stage::Done(_) => None,
         }
     }
 }

@@ -1,46 +1,39 @@
-//! Remote transactions follow the local one.
+//! Remote transactions follow the local one, by its callbacks.
 //!
-//! # Commit
-//! Before the local commit, unfinished streams are ended and every written shard must be in a sound transaction. Then:
-//! - nothing written on shards: the remote transactions are ended;
-//! - one shard written and nothing here: its commit decides, one round trip; none where the statement that wrote was all of
-//!   the local transaction, and has committed at once;
-//! - else two-phase commit: all written shards prepare, the [`Coordinator`] writes the decision into the local
-//!   transaction, and after the local commit all are told to commit. What can't be told then is left to recovery;
-//! - else, where a shard can't prepare and `docshard.multi_shard_commit` allows it, one shard after the other.
+//! Before the local commit, unfinished streams are ended, and every shard that was written to must be in a sound transaction. Then:
+//! - no shard was written to: the remote transactions are ended;
+//! - one shard, and nothing here: its commit decides, in one round trip; none if the write committed by itself (`deciding`);
+//! - else two-phase commit: all prepare, the [`Coordinator`] writes the decision into the local transaction, and after the local
+//!   commit all are told to commit. A shard that cannot be reached then is left to recovery;
+//! - a shard cannot prepare, and `docshard.multi_shard_commit` allows it: they commit one after the other.
 //!
-//! No shard commits before all statements on all shards have succeeded.
-//!
-//! # PREPARE TRANSACTION
-//! All written shards prepare, and the decision is written, as above; but it is part of what the client prepares here. So
-//! its COMMIT PREPARED decides, and its ROLLBACK PREPARED leaves no decision. The [`Coordinator`] tells the shards then.
-//!
-//! # Abort
-//! What runs is cancelled, answers are drained, transactions rolled back (prepared ones too), all within [`PROMPT`];
-//! a connection that takes longer is closed, and the shard ends the session itself. Nothing raises there.
+//! PREPARE TRANSACTION prepares all shards, and the decision is part of what the client prepares here. After an abort, statements
+//! are cancelled, answers drained, transactions rolled back, prepared ones too, within [`PROMPT`]; a connection that takes longer is
+//! closed. Nothing raises there.
 //!
 //! [`Coordinator`]: super::Coordinator
 
-use super::cache::{self, Pool, with_pool};
+use super::cache::{self, Pool, with_free_pool, with_pool};
 use super::connection::{CLEANUP, Connection, PROMPT};
 use super::coordinator::coordinator;
 use super::ffi::{self, Event, HoldCancel, Xact};
 use super::settings::{MULTI_SHARD_COMMIT, MultiShardCommit};
 use super::wire::Limit;
 use crate::pg::error::{Error, Result};
+use crate::pg::spi::quote::quote_literal;
 use crate::pg::transaction::snapshot;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-/// How long the local commit waits for shards to take the decision.
+/// How long the local commit waits for shards to commit prepared transactions.
 const FINISH: Duration = Duration::from_secs(10);
 
-/// How long an unfinished answer may take before it is cancelled.
+/// How long an unfinished answer may take before its statement is cancelled.
 const BRIEF: Duration = Duration::from_millis(1);
 
-/// One shard's part of a transaction in two-phase commit.
+/// A shard's part of a two-phase commit.
 #[derive(Debug, Clone)]
 struct Branch {
     connection: u64,
@@ -53,7 +46,7 @@ thread_local! {
     static COUNTER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Registers the callbacks of the local transaction; called before a first connection is opened.
+/// Registers the callbacks; called before the first connection is opened.
 pub(super) fn follow(pool: &Pool) {
     if pool.connections.is_empty() {
         ffi::register(on_event, cache::invalidate);
@@ -61,25 +54,21 @@ pub(super) fn follow(pool: &Pool) {
     }
 }
 
-/// True if nothing has been written in the remote transaction and it isn't failed, so that a request that failed, or
-/// whose answer doesn't count, may be sent again.
+/// True if the last request may be sent again: the remote transaction has written nothing, and has not failed.
 pub fn can_retry(server: Oid) -> bool {
-    !any(server, |c| !c.may_retry())
+    let refuses = |c: &Connection| c.server == server && (c.state.depth() > 0 || c.state.is_broken()) && !c.may_retry();
+    !with_pool(|pool| Ok(pool.connections.iter().any(refuses))).unwrap_or(false)
 }
 
-/// Rolls the remote transaction on the server back, if all it did there is its last request, which may be sent again.
+/// Rolls the remote transaction back if its last request is all it did, so that the request may be sent again.
 pub fn undo(server: Oid) {
-    drop(with_pool(|pool| {
-        pool.connections.iter_mut().filter(|c| c.server == server).for_each(Connection::undo);
-        Ok(())
-    }));
+    with_free_pool(|pool| pool.connections.iter_mut().filter(|c| c.server == server).for_each(Connection::undo));
 }
 
-/// True if a remote transaction has failed that follows the local one and may not be begun anew: nothing can be run again
-/// but the whole local transaction.
+/// True if a remote transaction has failed that cannot be begun anew: only the whole local transaction can be retried.
 pub fn has_failed() -> bool {
     let failed = |c: &mut Connection| {
-        // What is still under way may fail, too.
+        // A batch in flight may still fail.
         if c.state.depth() > 0 {
             c.settle();
         }
@@ -88,41 +77,28 @@ pub fn has_failed() -> bool {
     with_pool(|pool| Ok(pool.connections.iter_mut().any(failed))).unwrap_or(false)
 }
 
-fn any(server: Oid, is: impl Fn(&Connection) -> bool) -> bool {
-    with_pool(|pool| {
-        Ok(pool.connections.iter().any(|c| c.server == server && (c.state.depth() > 0 || c.state.is_broken()) && is(c)))
-    })
-    .unwrap_or(false)
-}
-
 fn on_event(event: Event) {
     if !with_pool(|pool| Ok(pool.used)).unwrap_or(true) {
         return;
     }
     let done = match event {
-        Event::PreCommit => pre_commit(),
-        Event::PrePrepare => pre_prepare(),
+        Event::PreCommit => with_pool(Pool::pre_commit).and_then(|prepared| decide(prepared, true)),
+        Event::PrePrepare => with_pool(Pool::pre_prepare).and_then(|prepared| decide(prepared, false)),
+        Event::PreCommitSub(level) => with_pool(|pool| {
+            pool.connections.iter_mut().for_each(|c| c.commit_sub(level));
+            Ok(())
+        }),
         Event::Prepared => {
             BRANCHES.take();
-            drop(with_pool(|pool| {
-                pool.next_epoch();
-                Ok(())
-            }));
+            with_free_pool(Pool::next_epoch);
             Ok(())
         }
         Event::Committed => {
             committed();
             Ok(())
         }
-        Event::Aborted => {
-            drop(with_pool(|pool| {
-                pool.abort();
-                Ok(())
-            }));
-            Ok(())
-        }
-        Event::PreCommitSub(level) => with_pool(|pool| {
-            pool.connections.iter_mut().for_each(|c| c.commit_sub(level));
+        Event::Aborted => with_pool(|pool| {
+            pool.abort();
             Ok(())
         }),
         Event::AbortedSub(level) => with_pool(|pool| {
@@ -130,42 +106,32 @@ fn on_event(event: Event) {
             Ok(())
         }),
     };
-    if let Err(error) = done {
-        error.raise();
+    done.unwrap_or_else(|error| error.raise());
+}
+
+/// Has the decision written, if shards have prepared.
+fn decide(prepared: bool, at_once: bool) -> Result<()> {
+    if !prepared {
+        return Ok(());
     }
-}
-
-fn pre_commit() -> Result<()> {
-    if with_pool(Pool::pre_commit)? { decide(true) } else { Ok(()) }
-}
-
-/// The client prepares the local transaction, to end it later.
-fn pre_prepare() -> Result<()> {
-    if with_pool(Pool::pre_prepare)? { decide(false) } else { Ok(()) }
-}
-
-fn decide(at_once: bool) -> Result<()> {
     let gids = gids(&BRANCHES.with_borrow(Vec::clone));
-    match coordinator() {
-        Some(coordinator) => ffi::with_snapshot(|| coordinator.decide(&gids, at_once)),
-        None => Err(no_coordinator()),
-    }
+    let coordinator = coordinator().ok_or_else(no_coordinator)?;
+    ffi::with_snapshot(|| coordinator.decide(&gids, at_once))
 }
 
 fn committed() {
     let branches = BRANCHES.take();
     let mut late: Vec<String> = Vec::new();
     let mut finished = Vec::new();
-    drop(with_pool(|pool| {
+    with_free_pool(|pool| {
         finished = pool.finish_branches(branches.clone(), "COMMIT", Instant::now() + FINISH);
         let unfinished = branches.iter().filter(|branch| !finished.iter().any(|done| done.gid == branch.gid));
         late = unfinished.filter_map(|branch| Some(pool.by_id(branch.connection)?.wire.shard().to_owned())).collect();
         pool.next_epoch();
-        Ok(())
-    }));
+    });
     if !late.is_empty() {
         pgrx::warning!(
-            "the transaction is committed, but shard \"{}\" could not be told yet: what it wrote there is seen once it has been",
+            "the transaction is committed, but shard \"{}\" could not be told yet: its writes there become visible later",
             late.join("\", \"")
         );
     }
@@ -183,49 +149,53 @@ fn no_coordinator() -> Error {
 }
 
 impl Pool {
-    /// Brings the remote transactions to where the local commit decides. True if shards have prepared.
+    /// Prepares or commits the remote transactions. True if shards have prepared, so that the local commit decides.
     fn pre_commit(&mut self) -> Result<bool> {
         self.make_sound()?;
         match self.writers().count() {
             0 => self.end_readers(&[]).map(|()| false),
             1 if !ffi::local_writes() => self.commit_single().map(|()| false),
-            _ => self.commit_several(),
+            _ => {
+                self.make_blocks()?;
+                if self.all_can_prepare()? {
+                    self.prepare().map(|()| true)
+                } else {
+                    self.commit_one_by_one().map(|()| false)
+                }
+            }
         }
     }
 
-    /// Brings the remote transactions to where the local PREPARE TRANSACTION leaves the decision to later. True if shards
-    /// have prepared.
+    /// As [`Pool::pre_commit`], for a local PREPARE TRANSACTION.
     fn pre_prepare(&mut self) -> Result<bool> {
         self.make_sound()?;
         if self.writers().next().is_none() {
             return self.end_readers(&[]).map(|()| false);
         }
-        for writer in self.writers() {
-            writer.make_block()?;
-        }
+        self.make_blocks()?;
         if !self.all_can_prepare()? {
-            let names = self.unable_to_prepare();
-            return Err(Error::new(
-                Kind::IllegalOperation,
-                format!("cannot prepare the transaction, as shard \"{names}\" prepares none"),
-            )
-            .with_hint("Set max_prepared_transactions above 0 there, and restart it."));
+            let error = self.cannot_prepare("prepare the transaction");
+            return Err(error.with_hint("Set max_prepared_transactions above 0 there, and restart it."));
         }
         self.prepare().map(|()| true)
     }
 
-    /// Writers that cannot prepare transactions, by name.
-    fn unable_to_prepare(&mut self) -> String {
-        let names: Vec<_> =
-            self.writers().filter(|w| w.two_phase == Some(false)).map(|w| w.wire.shard().to_owned()).collect();
-        names.join("\", \"")
+    fn make_blocks(&mut self) -> Result<()> {
+        self.writers().try_for_each(Connection::make_block)
     }
 
-    /// Ends what is still being read, and makes sure that all written shards can commit.
+    fn cannot_prepare(&mut self, what: &str) -> Error {
+        let unable = self.writers().filter(|w| w.two_phase == Some(false));
+        let names = unable.map(|w| w.wire.shard().to_owned()).collect::<Vec<_>>().join("\", \"");
+        let message = format!("cannot {what}, as shard \"{names}\" prepares no transactions");
+        Error::new(Kind::IllegalOperation, message)
+    }
+
+    /// Ends all streams, and checks that all writers can commit.
     fn make_sound(&mut self) -> Result<()> {
         self.end_streams()?;
         for writer in self.writers() {
-            // Looking now tells a shard that is gone from one that vanishes while it commits.
+            // A shard that is lost before the commit is sent has not committed.
             if !writer.is_alive() {
                 writer.state.set_broken();
                 return Err(writer.wire.broken("It had written in this transaction."));
@@ -239,19 +209,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Prepares the writers, or commits one after the other. True if they have prepared.
-    fn commit_several(&mut self) -> Result<bool> {
-        for writer in self.writers() {
-            writer.make_block()?;
-        }
-        if self.all_can_prepare()? { self.prepare().map(|()| true) } else { self.commit_one_by_one().map(|()| false) }
-    }
-
     fn writers(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.connections.iter_mut().filter(|c| c.is_writer())
     }
 
-    /// Ends the streams that are still read: a writer's by reading on, as a cancel would lose what it wrote.
+    /// Ends the streams: a writer's by reading on, as a cancel would roll back.
     fn end_streams(&mut self) -> Result<()> {
         for writer in self.writers().filter(|w| w.is_busy()) {
             writer.drain(Limit::Served)?;
@@ -260,11 +222,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Cancels what runs on some connections, all at once, and drains them, within bounds.
+    /// Cancels the statements of some connections at the same time, and drains them.
     fn stop(&mut self, which: impl Fn(&Connection) -> bool, deadline: Instant) {
         let mut cancels = Vec::new();
         for connection in self.connections.iter_mut().filter(|c| which(c) && c.is_busy()) {
-            // A reader that stopped early has most often left no more than the end.
+            // Often only the end of the answer is left.
             connection.drain_briefly(BRIEF);
             if let Some(cancel) = connection.canceller() {
                 cancels.push((connection.id, cancel.send()));
@@ -279,9 +241,8 @@ impl Pool {
         }
     }
 
-    /// Ends the transactions that only read, together with text commands that were sent to others already. Whether that succeeds
-    /// is of no consequence but for the connection; unless they are serializable, when PostgreSQL may say only now that what
-    /// they read does not fit together.
+    /// Ends the transactions that only read. Errors matter only under SERIALIZABLE, where PostgreSQL may refuse a commit because of
+    /// what was read.
     fn end_readers(&mut self, except: &[u64]) -> Result<()> {
         let deadline = Instant::now() + CLEANUP;
         let mut readers = Vec::new();
@@ -307,13 +268,12 @@ impl Pool {
         refused.filter(|_| ffi::local().serializable).map_or(Ok(()), Err)
     }
 
-    /// The commit of the one writer decides.
     fn commit_single(&mut self) -> Result<()> {
         if ffi::local().serializable {
             snapshot::check_serializable();
             self.end_readers(&[])?;
         }
-        // Once it is sent its outcome must be known, so a cancel has to wait; a shutdown hasn't.
+        // The outcome of a commit that was sent must become known, so a cancel waits; a shutdown doesn't.
         let _hold = HoldCancel::new();
         let mut writer_id = 0;
         for writer in self.writers() {
@@ -324,15 +284,9 @@ impl Pool {
         self.by_id(writer_id).map_or(Ok(()), await_commit)
     }
 
-    /// Commits one writer after the other.
     fn commit_one_by_one(&mut self) -> Result<()> {
         if MULTI_SHARD_COMMIT.get() != MultiShardCommit::OneByOne {
-            let names = self.unable_to_prepare();
-            return Err(Error::new(
-                Kind::IllegalOperation,
-                format!("cannot commit on several shards, as shard \"{names}\" prepares no transactions"),
-            )
-            .with_hint(
+            return Err(self.cannot_prepare("commit on several shards").with_hint(
                 "Set max_prepared_transactions above 0 there, or docshard.multi_shard_commit to one_by_one here, which \
                  can leave a transaction half done.",
             ));
@@ -355,7 +309,7 @@ impl Pool {
         self.end_readers(&[])
     }
 
-    /// Asks the writers, once a connection, whether they can prepare transactions.
+    /// Asks the writers, once per connection.
     fn all_can_prepare(&mut self) -> Result<bool> {
         for writer in self.writers().filter(|w| w.two_phase.is_none()) {
             writer.send_text("SHOW max_prepared_transactions")?;
@@ -367,7 +321,6 @@ impl Pool {
         Ok(self.writers().all(|w| w.two_phase == Some(true)))
     }
 
-    /// Prepares the writers' transactions, all sent before any is awaited.
     fn prepare(&mut self) -> Result<()> {
         let coordinator = coordinator().ok_or_else(no_coordinator)?;
         let token = coordinator.token()?;
@@ -379,7 +332,7 @@ impl Pool {
             let server = writer.server;
             let gid = format!("docshard_{token}_{pid}_{xid}_{counter}_{}", server.to_u32());
             ids.push(writer.id);
-            // Noted before it is sent, so that an abort finds it.
+            // Before it is sent, so that an abort finds it.
             BRANCHES.with_borrow_mut(|b| b.push(Branch { connection: writer.id, server, gid: gid.clone() }));
             writer.send_prepare(&gid)?;
         }
@@ -393,12 +346,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Commits or rolls back prepared transactions, in parallel; returns those that are done. Never raises.
+    /// Commits or rolls back prepared transactions in parallel; returns those that succeeded. Never raises.
     fn finish_branches(&mut self, branches: Vec<Branch>, verb: &str, deadline: Instant) -> Vec<Branch> {
         let mut sent = Vec::new();
         for branch in branches {
             if let Some(connection) = self.by_id(branch.connection).filter(|c| !c.state.is_broken())
-                && connection.send_text(&format!("{verb} PREPARED {}", literal(&branch.gid))).is_ok()
+                && connection.send_text(&format!("{verb} PREPARED {}", quote_literal(&branch.gid))).is_ok()
             {
                 sent.push(branch);
             }
@@ -410,7 +363,6 @@ impl Pool {
         sent
     }
 
-    /// The local transaction was aborted.
     fn abort(&mut self) {
         let deadline = Instant::now() + PROMPT;
         self.stop(|_| true, deadline);
@@ -439,7 +391,6 @@ impl Pool {
         self.next_epoch();
     }
 
-    /// The subtransaction at this level was aborted.
     fn abort_sub(&mut self, level: i32) {
         self.stop(|c| c.state.depth() >= level || c.is_busy_since(level), Instant::now() + PROMPT);
         let deadline = Instant::now() + CLEANUP;
@@ -453,7 +404,7 @@ impl Pool {
             if let Some(connection) = self.by_id(id) {
                 match connection.finish_text(None, Limit::Until(deadline)) {
                     Ok(()) => connection.state.aborted_sub(level),
-                    // It keeps its depth, so that the commit of what remains fails.
+                    // It keeps its depth, so that the commit fails.
                     Err(_) => connection.state.set_broken(),
                 }
             }
@@ -461,7 +412,6 @@ impl Pool {
     }
 }
 
-/// Awaits the COMMIT that was sent to a writer.
 fn await_commit(writer: &mut Connection) -> Result<()> {
     match writer.await_commit() {
         Ok(()) => {
@@ -471,9 +421,4 @@ fn await_commit(writer: &mut Connection) -> Result<()> {
         Err(_) if writer.state.is_broken() => Err(writer.in_doubt()),
         Err(error) => Err(error),
     }
-}
-
-/// A quoted name of a prepared transaction; it has no quotes inside, but a token is somebody else's.
-fn literal(gid: &str) -> String {
-    format!("'{}'", gid.replace('\'', "''"))
 }

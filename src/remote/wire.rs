@@ -1,14 +1,11 @@
-//! One libpq connection with waiting, interrupts and errors: what cached connections and sessions have in common.
+//! One libpq connection with waiting, interrupts and error reports: the common part of cached connections and sessions.
 //!
-//! INVARIANT: the server at the other end is no standby. A standby lags, and shows none of the prepared transactions that it will
-//! have when it is promoted: what it does not show, a router would take for gone. A server that was none when the connection was
-//! made stays none as long as the connection lasts.
+//! A wire never retries and knows no transactions. An interrupt unwinds out of a wait with [`Limit::Served`] in the middle of an
+//! answer; the owner must then cancel and drain the wire, or drop it. If nothing arrives for `docshard.shard_timeout`, the shard is
+//! probed over another connection ([`Target`]), except during a wait with [`Limit::Until`].
 //!
-//! Where nothing arrives for as long as `docshard.shard_timeout` says, the shard is asked over another connection whether it still
-//! answers ([`Target`]), but not where the wait has an end that does not serve interrupts ([`Limit::Until`]).
-//!
-//! A wire never retries and knows no transactions. Where it waits with [`Limit::Served`], an interrupt unwinds out of
-//! the wait and leaves the wire in the middle of an answer; its owner must then cancel and drain it, or drop it.
+//! Invariant: the server is not a standby. A standby does not show the prepared transactions that it will have after its promotion,
+//! and a router would take them for ended. A server that is no standby when the connection is made never becomes one.
 
 use super::ffi::{self, Field, PgConn, PgResult, Poll, WaitSet, Woken};
 use super::hung::{self, NO_CONNECTION};
@@ -20,53 +17,51 @@ use docshard_core::cluster::silence::Silence;
 use docshard_core::error::Kind;
 use std::time::Instant;
 
-/// Why a connection cannot even be begun.
+/// Why libpq could not begin to connect.
 pub(super) const NO_RESOURCES: &str = "out of memory or file descriptors";
 
-/// How long to wait for an answer.
+/// How long to wait for an answer, and whether interrupts are served by unwinding.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limit {
-    /// for ever, but cancel, timeouts and shutdown are served by unwinding
+    /// for ever; interrupts are served
     Served,
-    /// not beyond this moment, and nothing is served: for cleaning up, where raising is forbidden
+    /// until then; interrupts are not served: for cleanup, where raising is forbidden
     Until(Instant),
-    /// not beyond this moment; interrupts are served
+    /// until then; interrupts are served
     ServedUntil(Instant),
-    /// for ever, but a cancel that is held back ends the wait ([`Lost::Late`]); a shutdown is served by unwinding
+    /// until a cancel is pending ([`Lost::Late`]), which is not served; a shutdown is
     Outcome,
 }
 
-/// Why there is no answer.
 #[derive(Debug)]
 pub(super) enum Lost {
     /// the connection is unusable; libpq's message
     Broken(String),
-    /// the time is over, the answer may still come
+    /// the time is over, the answer may still arrive
     Late,
-    /// a shard does not answer, this one or one that it waits for, and why that is thought
+    /// the shard, or one that it waits for, does not respond: its name, and the reason
     Hung(Box<(String, String)>),
 }
 
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) pg: PgConn,
-    /// the server's name for messages
+    /// of the foreign server
     pub(super) name: String,
-    /// which of the hosts it is connected to
+    /// the position of the connected host
     pub(super) host: usize,
     unflushed: bool,
-    /// the result that `finish` will return, while it waits for the command's end
+    /// the result that `finish` will return
     last: Option<PgResult>,
     silence: Silence,
-    /// who is asked where nothing arrives: its own shard, and those that this may wait for
+    /// the shard, and shards that it may wait for: probed if nothing arrives
     targets: Vec<Target>,
-    /// a shard that did not answer while something was to be written
+    /// a shard that did not respond while a batch was written
     hung: Option<Box<(String, String)>>,
 }
 
 impl Wire {
-    /// Connects to the first of the hosts that can be reached, each within `connect_timeout`, serving interrupts; to those that
-    /// are `passed_over` only if there is no other.
+    /// Connects to the first reachable host, each within `connect_timeout`; to `passed_over` hosts last. Serves interrupts.
     pub(super) fn connect(
         name: &str,
         options: &[(String, String)],
@@ -129,7 +124,7 @@ impl Wire {
         Self::admit(name, pg, options, needs_password)
     }
 
-    /// The error of a connection that cannot be made, from libpq's message.
+    /// The error of a connection that could not be made, from libpq's message.
     pub(super) fn refused(name: &str, message: &str) -> Error {
         let (message, refused) = without_sqlstate(message);
         let error = format!("could not connect to shard \"{name}\": {}", one_line(&message));
@@ -137,7 +132,7 @@ impl Wire {
         if refused { Error { sqlstate: INVALID_PASSWORD, ..error } } else { error }
     }
 
-    /// Makes a wire of a connection that is ready, unless it may not be used.
+    /// Makes a wire of an established connection; refuses one without a required password, and standbys.
     pub(super) fn admit(
         name: &str,
         mut pg: PgConn,
@@ -160,12 +155,12 @@ impl Wire {
         Ok(Self { pg, name: name.into(), host: 0, unflushed: false, last: None, silence, targets, hung: None })
     }
 
-    /// What runs here may wait for the other's shard: that is asked, too, where nothing arrives.
+    /// Statements here may wait for the other's shard, which is probed, too.
     pub(super) fn waits_also_for(&mut self, other: &Wire) {
         self.targets.extend_from_slice(&other.targets);
     }
 
-    /// Called after a batch was given to libpq: writes what the socket takes now.
+    /// Writes what the socket accepts of a batch that libpq has.
     pub(super) fn sent(&mut self) -> std::result::Result<(), Lost> {
         self.silence.end();
         self.unflushed = !self.flush()?;
@@ -176,12 +171,12 @@ impl Wire {
         self.pg.flush().ok_or_else(|| Lost::Broken(self.pg.message()))
     }
 
-    /// True while part of what was sent is still here.
+    /// True while part of a batch is not written.
     pub(super) fn is_unflushed(&self) -> bool {
         self.unflushed
     }
 
-    /// Takes a step in writing without waiting, reading what the other side wants to get rid of.
+    /// Reads and writes without waiting.
     pub(super) fn push(&mut self) -> std::result::Result<(), Lost> {
         if !self.pg.consume() {
             return Err(Lost::Broken(self.pg.message()));
@@ -225,13 +220,13 @@ impl Wire {
                 }
                 let due = patience.map(|patience| self.silence.due(now, patience));
                 is_due = due.is_some_and(|due| due <= now);
-                // What has arrived while nobody waited comes first.
+                // A timeout of 0 reads what has arrived.
                 let until = [deadline, due].into_iter().flatten().min().unwrap_or(now);
                 until.checked_duration_since(now).map_or(0, |left| left.as_millis() as i64 + 1)
             };
             match self.pg.wait(self.unflushed, timeout) {
                 Woken::Sign => self.silence.end(),
-                Woken::Silence if is_due => self.ask(limit)?,
+                Woken::Silence if is_due => self.probe(limit)?,
                 Woken::Silence => {}
                 Woken::Orphaned => return Err(Lost::Late),
             }
@@ -239,7 +234,7 @@ impl Wire {
                 ffi::check_for_interrupts();
             }
             let canceled = matches!(limit, Limit::Outcome) && ffi::cancel_is_due();
-            // What has arrived before a connection broke is still parsed; the next turn finds the connection bad.
+            // Answers that arrived before the connection broke are parsed first.
             if !self.pg.consume() && self.pg.is_busy() {
                 return Err(Lost::Broken(self.pg.message()));
             }
@@ -249,10 +244,10 @@ impl Wire {
         }
     }
 
-    /// Nothing has arrived for long: asks whether the shard, and those that it may wait for, still answer.
-    fn ask(&mut self, limit: Limit) -> std::result::Result<(), Lost> {
+    /// Checks that the shard, and those that it may wait for, still respond.
+    fn probe(&mut self, limit: Limit) -> std::result::Result<(), Lost> {
         for target in &self.targets {
-            match target.ask(matches!(limit, Limit::Outcome)) {
+            match target.probe(matches!(limit, Limit::Outcome)) {
                 Answer::Yes => {}
                 Answer::Canceled => return Err(Lost::Late),
                 Answer::No(why) => {
@@ -265,8 +260,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads until the command's end; the first error report, or else the last result. For commands outside of
-    /// pipelines. After [`Lost::Late`] it may be called again.
+    /// Reads to the end of a command outside a pipeline; returns the first error report, or the last result. May be called again
+    /// after [`Lost::Late`].
     pub(super) fn finish(&mut self, limit: Limit) -> std::result::Result<Option<PgResult>, Lost> {
         while let Some(result) = self.result(limit)? {
             if self.last.as_ref().is_none_or(|last| last.status() != ffi::Status::Error) {
@@ -276,7 +271,7 @@ impl Wire {
         Ok(self.last.take())
     }
 
-    /// The error that a result reports, with the shard's name.
+    /// The error that a result reports.
     pub(super) fn report(&self, result: &PgResult) -> Error {
         if result.is_fatal() || !self.pg.is_good() {
             return self.broken(&result.message());
@@ -296,12 +291,10 @@ impl Wire {
         }
     }
 
-    /// The shard's name, for people: the server's without what marks it as ours.
     pub(super) fn shard(&self) -> &str {
         shard_of(&self.name)
     }
 
-    /// The error of a connection that is lost.
     pub(super) fn broken(&self, message: &str) -> Error {
         let detail = Some(one_line(message)).filter(|m| !m.is_empty());
         let lost = format!("lost the connection to shard \"{}\"", self.shard());
@@ -317,17 +310,15 @@ impl Wire {
     }
 }
 
-/// Why something was given up.
 const TIMEOUT: &str = "timeout expired";
 
-/// The shard's name, for people, of a foreign server's.
-fn shard_of(server: &str) -> &str {
+/// The shard's name of a foreign server's.
+pub(super) fn shard_of(server: &str) -> &str {
     server.strip_prefix("docshard_").unwrap_or(server)
 }
 
-/// Writes everything out on all wires, which takes turns only where messages exceed what the sockets buffer.
-///
-/// A connection that breaks is left to whoever awaits its answer.
+/// Writes all batches completely; waits only where they exceed the sockets' buffers. Whoever awaits the answer finds a broken
+/// connection.
 pub(super) fn flush_all<'a>(wires: impl Iterator<Item = &'a mut Wire>) {
     let mut pending: Vec<&mut Wire> = wires.filter(|w| w.is_unflushed()).collect();
     let mut silence = Silence::default();
@@ -349,7 +340,7 @@ pub(super) fn flush_all<'a>(wires: impl Iterator<Item = &'a mut Wire>) {
             silence.end();
         }
         for wire in &mut pending {
-            let done = if is_due { wire.ask(Limit::Served) } else { wire.push() };
+            let done = if is_due { wire.probe(Limit::Served) } else { wire.push() };
             if let Err(lost) = done {
                 wire.unflushed = false;
                 wire.hung = if let Lost::Hung(hung) = lost { Some(hung) } else { None };

@@ -1,10 +1,8 @@
-//! A write that decides: the whole local transaction is this one statement at this one shard, so it is sent without a
-//! transaction around it, and its success commits.
+//! A write that is the whole local transaction: it is sent without a transaction around it, and its success commits.
 //!
-//! # Invariants
-//! - From its sending on, the outcome is the shard's: a cancel is passed on to the shard, and what counts is the shard's
-//!   answer. Only a shutdown of this process, a lost connection, or a shard that does not answer leaves it unknown.
-//! - From a success until the local transaction's end no cancel is served, so nothing keeps the local one from committing.
+//! Once it is sent the shard decides the outcome: a cancel is passed on to the shard, whose answer counts. The outcome is unknown
+//! only after a shutdown of this process, a lost connection, or if the shard does not answer. After a success no cancel is served
+//! until the local transaction has ended, so nothing prevents its commit.
 
 use super::super::ffi::{self, HoldCancel};
 use super::super::wire::Limit;
@@ -14,28 +12,26 @@ use std::time::Instant;
 
 impl Deciding {
     pub(super) fn begin() -> Self {
-        Self { _hold: HoldCancel::new(), cancelling: None, done: false }
+        Self { _hold: HoldCancel::new(), cancelling: None, committed: false }
     }
 }
 
 impl Connection {
-    /// True while it is open whether a write that decides commits.
+    /// True while the outcome of such a write is open.
     pub(super) fn is_deciding(&self) -> bool {
-        self.deciding.as_ref().is_some_and(|deciding| !deciding.done)
+        self.deciding.as_ref().is_some_and(|deciding| !deciding.committed)
     }
 
-    /// How long to wait for the next answer, where the caller would wait for ever, and serve a cancel.
+    /// How long to wait for the next answer, where the caller would wait for ever.
     pub(super) fn patience(&self, limit: Limit) -> Limit {
         match (&self.deciding, limit) {
-            (Some(Deciding { done: false, cancelling: None, .. }), Limit::Served) => Limit::Outcome,
-            (Some(Deciding { done: false, cancelling: Some((_, deadline)), .. }), Limit::Served) => {
-                Limit::ServedUntil(*deadline)
+            (Some(Deciding { committed: false, cancelling, .. }), Limit::Served) => {
+                cancelling.as_ref().map_or(Limit::Outcome, |(_, deadline)| Limit::ServedUntil(*deadline))
             }
             _ => limit,
         }
     }
 
-    /// Passes a cancel on that this process was asked for.
     pub(super) fn pass_cancel_on(&mut self) {
         let request = self.canceller().map(|cancel| (cancel.send(), Instant::now() + PROMPT));
         if let Some(deciding) = &mut self.deciding {
@@ -43,11 +39,10 @@ impl Connection {
         }
     }
 
-    /// The shard has answered, and this connection is in order again. May unwind if nothing was committed: a cancel that took
-    /// effect at the shard is then served here.
+    /// Called when the shard has answered. Serves a cancel that took effect at the shard, by unwinding, if nothing was committed.
     pub(super) fn decided(&mut self, committed: bool) {
-        let Some(deciding) = self.deciding.as_mut().filter(|deciding| !deciding.done) else { return };
-        deciding.done = true;
+        let Some(deciding) = self.deciding.as_mut().filter(|deciding| !deciding.committed) else { return };
+        deciding.committed = committed;
         let cancelling = deciding.cancelling.take();
         if let Some((request, deadline)) = &cancelling
             && !ffi::await_cancel(request, *deadline)
@@ -63,12 +58,12 @@ impl Connection {
         }
     }
 
-    /// The local transaction has ended. True if a write had decided that it commits.
+    /// Called when the local transaction has ended. True if a write has committed by itself.
     pub(in crate::remote) fn release(&mut self) -> bool {
-        self.deciding.take().is_some_and(|deciding| deciding.done)
+        self.deciding.take().is_some_and(|deciding| deciding.committed)
     }
 
-    /// The error of a connection that was lost while it was open whether the shard commits.
+    /// The error of a connection that was lost before the shard answered whether it commits.
     pub(in crate::remote) fn in_doubt(&self) -> Error {
         let message = format!("lost the connection to shard \"{}\" while it was committing", self.wire.shard());
         let detail = Some("Whether the transaction was committed is unknown.".into());

@@ -1,4 +1,4 @@
-//! What becomes of a batch in flight that nobody waits for, or that is in the way of another one.
+//! Ends a batch in flight that nobody reads any more, or whose connection another batch needs.
 
 use super::super::ffi::{self, Cancel};
 use super::super::row::Spool;
@@ -10,11 +10,11 @@ use std::cell::RefCell;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// How long an abandoned answer may take to arrive before it is cancelled.
+/// How long an abandoned answer may take before its statement is cancelled.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 impl Connection {
-    /// Reads the batch in flight to its end, throwing its rows away.
+    /// Reads the batch in flight to its end and discards its rows.
     pub(in crate::remote) fn drain(&mut self, limit: Limit) -> Result<()> {
         if self.state.awaits_text() {
             return self.finish_text(None, limit);
@@ -29,14 +29,14 @@ impl Connection {
         }
     }
 
-    /// Makes the connection free for another batch: keeps the rows of a stream that is still read, throws others away.
+    /// Makes the connection free for another batch. Rows of a stream that is still read are kept, others discarded.
     pub(in crate::remote) fn settle(&mut self) {
         if !self.is_busy() {
             return;
         }
         match self.current.clone() {
             Some(progress) if matches!(progress.borrow().phase, Phase::Live) => self.spool(&progress),
-            // In a transaction a cancel would abort what was done before.
+            // A cancel would abort the transaction.
             _ if self.state.depth() > 0 => drop(self.drain(Limit::Served)),
             _ => {
                 self.drain_briefly(PATIENCE);
@@ -48,7 +48,7 @@ impl Connection {
     }
 
     fn spool(&mut self, progress: &RefCell<Progress>) {
-        // An interrupt in between loses rows, so the stream must not go on.
+        // The stream fails if an interrupt unwinds, which loses rows.
         let interrupted = Error::of_sqlstate(*b"57014", "reading from a shard was interrupted");
         progress.borrow_mut().phase = Phase::Failed(interrupted);
         let mut spool = Spool::default();
@@ -66,12 +66,12 @@ impl Connection {
         progress.phase = phase;
     }
 
-    /// Cancels what runs, if anything does.
+    /// A cancel request for the batch in flight, if there is one.
     pub(in crate::remote) fn canceller(&self) -> Option<Cancel> {
         if self.is_busy() { self.wire.pg.canceller() } else { None }
     }
 
-    /// Reads and throws away what arrives within a short time, which often is the end.
+    /// Reads and discards what arrives within a short time, which often is the end.
     pub(in crate::remote) fn drain_briefly(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
         while !self.state.awaits_text() && Instant::now() < deadline {
@@ -82,7 +82,7 @@ impl Connection {
         }
     }
 
-    /// Waits for a cancel request and drains, without raising.
+    /// Awaits a cancel request and drains. Raises nothing.
     pub(in crate::remote) fn stopped(&mut self, request: &Receiver<()>, deadline: Instant) {
         if ffi::await_cancel(request, deadline) {
             drop(self.drain(Limit::Until(deadline)));

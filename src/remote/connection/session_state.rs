@@ -1,41 +1,37 @@
-//! Settings of a shard's session that follow this process's: what a statement wants, against what the shard has confirmed.
-//! They are sent in front of a statement, in its pipeline, where the two differ.
+//! Role and settings of a shard's session. Where a statement needs others than the shard has confirmed, `SET` commands go in
+//! front of it in its pipeline.
 //!
-//! Whose privileges count is one of them: the router logs in as the service role, which is a member of every application
-//! role at the shard. Transactions are prepared as the service role, since PostgreSQL lets only the role that has prepared a
-//! transaction end it, and after a crash that is a worker.
+//! The router logs in as the service role, which is a member of every application role at the shard, and sets the caller's role.
+//! Transactions are prepared as the service role: PostgreSQL lets only that role end them, and after a crash a worker does.
 //!
-//! # Invariants
-//! - What was sent counts as confirmed at once: whatever undoes it ends in [`SessionState::rolled_back`].
-//! - A `SET` inside a transaction goes with the transaction. So after a rollback of one that sent any, even to a savepoint,
-//!   nothing is known, and all is sent again.
+//! Invariants: what was sent counts as confirmed; whatever undoes it calls [`SessionState::rolled_back`]. PostgreSQL undoes a `SET`
+//! with its transaction or savepoint, so after a rollback of a transaction that sent any, everything is sent again.
 
 use super::super::ffi;
 use super::super::param::Role;
 use crate::pg::spi::quote::quote_ident;
 use std::ffi::CString;
 
-/// What a session has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Settings {
     role: Role,
-    /// milliseconds; 0: whatever the shard has for the role
+    /// milliseconds; 0: the shard's own setting
     lock_timeout: i32,
-    /// commits are at least as durable as `synchronous_commit = on` makes them; otherwise as the shard has it for the role
+    /// commits are at least as durable as with `synchronous_commit = on`
     durable: bool,
 }
 
 impl Settings {
-    /// Those of a connection that was just opened.
+    /// The settings of a new connection.
     const DEFAULT: Self = Self { role: Role::Service, lock_timeout: 0, durable: false };
 
-    /// What a statement of the local transaction wants, now.
+    /// The settings that the next statement needs.
     fn wanted(role: Role) -> Self {
         Self { role, lock_timeout: ffi::lock_timeout(), ..Self::DEFAULT }
     }
 }
 
-/// `remote_apply` stays.
+/// Leaves `remote_apply` alone.
 const DURABLE: &str = "SELECT pg_catalog.set_config('synchronous_commit', 'on', false) \
     WHERE pg_catalog.current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')";
 
@@ -43,28 +39,26 @@ const DURABLE: &str = "SELECT pg_catalog.set_config('synchronous_commit', 'on', 
 pub(super) struct SessionState {
     /// None: unknown
     confirmed: Option<Settings>,
-    /// the transaction that is open has changed some
+    /// the open transaction has changed some
     changed: bool,
 }
 
 impl SessionState {
-    /// Of a connection that was just opened.
     pub(super) fn new() -> Self {
         Self { confirmed: Some(Settings::DEFAULT), changed: false }
     }
 
-    /// True if the session has what a statement wants.
+    /// True if the session has the settings that the next statement needs.
     pub(super) fn is_as_wanted(&self, role: Role) -> bool {
         self.confirmed == Some(Settings::wanted(role))
     }
 
-    /// The commands that give the session what a statement wants, to be sent in front of it.
+    /// The commands to send in front of a statement.
     pub(super) fn steps(&mut self, role: Role) -> Vec<CString> {
         if self.is_as_wanted(role) { Vec::new() } else { self.change(Settings::wanted(role)) }
     }
 
-    /// The text that runs a command as the service role, with commits durable, until the next statement; the command ends the
-    /// transaction.
+    /// SQL text that runs a command, which ends the transaction, as the service role and with durable commits.
     pub(super) fn durably(&mut self, command: &str) -> String {
         let steps = self.change(Settings { durable: true, ..Settings::wanted(Role::Service) });
         let steps = steps.iter().map(|step| format!("{}; ", step.to_string_lossy()));
@@ -76,7 +70,7 @@ impl SessionState {
         if self.confirmed.is_none_or(|from| from.role != to.role) {
             steps.push(match to.role {
                 Role::Service => "SET ROLE NONE".to_owned(),
-                // The shard refuses a name that is none.
+                // The shard refuses the name of a dropped role.
                 Role::Application(role) => {
                     let name = ffi::user_name(role).unwrap_or_else(|| format!("dropped role {}", role.to_u32()));
                     format!("SET ROLE {}", quote_ident(&name))
@@ -97,17 +91,17 @@ impl SessionState {
         steps.into_iter().map(|sql| CString::new(sql).unwrap_or_default()).collect()
     }
 
-    /// The remote transaction has committed or was prepared, or the batch was none of a transaction.
+    /// Called when the remote transaction, or a batch outside one, has committed or was prepared.
     pub(super) fn committed(&mut self) {
         self.changed = false;
     }
 
-    /// A privilege was lacking: maybe as the role is another one now, of the same name.
+    /// Called when a privilege was missing: the role may have been dropped and created again.
     pub(super) fn refused(&mut self) {
         self.confirmed = None;
     }
 
-    /// The remote transaction was rolled back, in whole or in part, or a batch has failed.
+    /// Called when the remote transaction was rolled back, in whole or in part, or a batch has failed.
     pub(super) fn rolled_back(&mut self) {
         if std::mem::take(&mut self.changed) {
             self.confirmed = None;

@@ -1,5 +1,5 @@
-//! Writes that wait long at a shard, and so may be part of a deadlock over several nodes. Who looks for those is told; and who
-//! found one holds a lock that tells this process that it is the one to end it: see [`Coordinator`].
+//! Detects writes that wait long at a shard, and so may be part of a deadlock over several nodes. The [`Coordinator`] is told of
+//! them; it holds the lock `Tag::Victim` of the process that it has chosen to end a deadlock.
 //!
 //! [`Coordinator`]: crate::remote::Coordinator
 
@@ -10,44 +10,41 @@ use crate::storage::lock::{self, Tag};
 use docshard_core::error::Kind;
 use std::time::{Duration, Instant};
 
-/// How often a process that waits looks whether it was chosen, once it is suspicious.
-const GLANCE: Duration = Duration::from_millis(100);
+/// How often a process that has reported a wait checks whether it was chosen.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One wait.
 pub(super) struct Watch {
-    /// when it becomes suspicious, again
-    suspicious: Instant,
-    /// how long after that, the next time
+    /// when to report the wait, next
+    report: Instant,
+    /// how long after that to report it again
     pause: Duration,
-    next: Instant,
+    next_check: Instant,
 }
 
 impl Watch {
-    /// Of a wait that begins now.
     pub(super) fn new() -> Self {
         let pause = ffi::deadlock_timeout();
-        let suspicious = Instant::now() + pause;
-        Self { suspicious, pause, next: suspicious }
+        let report = Instant::now() + pause;
+        Self { report, pause, next_check: report }
     }
 
-    /// When to look.
-    pub(super) fn next(&self) -> Instant {
-        self.next
+    pub(super) fn next_check(&self) -> Instant {
+        self.next_check
     }
 
-    /// Looks. Unwinds, as for a cancel, if this process is to end a deadlock.
-    pub(super) fn look(&mut self) {
+    /// Unwinds if this process is to end a deadlock.
+    pub(super) fn check(&mut self) {
         if lock::is_excluded(Tag::Victim(ffi::process_id())) {
             deadlock().raise();
         }
-        if Instant::now() >= self.suspicious {
+        if Instant::now() >= self.report {
             if let Some(coordinator) = coordinator() {
                 coordinator.suspect_deadlock();
             }
             self.pause *= 2;
-            self.suspicious = Instant::now() + self.pause;
+            self.report = Instant::now() + self.pause;
         }
-        self.next = self.suspicious.min(Instant::now() + GLANCE);
+        self.next_check = self.report.min(Instant::now() + CHECK_INTERVAL);
     }
 }
 
