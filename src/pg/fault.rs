@@ -1,30 +1,19 @@
-//! Fault points: named places where a test lets a process pause, fail or die, and mechanisms that it can switch off.
-//! Only in builds with the feature `fault_points`; in all others the functions here are empty and cost nothing.
+//! Fault points: named places where a test makes a process pause, fail or die, and mechanisms that it can switch off. Without the
+//! feature `fault_points` the functions here are empty.
 //!
-//! The names stand in one table, `fault_points.txt`. What a process is to do at one is told by a file of that name in
-//! the folder [`FOLDER`] of the data directory, so that it reaches every process of a server, backends and workers in
-//! whatever transaction, and outlives a crash. A file, and not shared memory, so that a test can also prepare a server
-//! that doesn't run.
+//! `fault_points.txt` lists the names. A test arms a point by a file of that name in [`FOLDER`] of the data directory, which every
+//! process of the server sees, which outlives a crash, and which can be written while the server is down. Its content is the order:
+//! `pause` (until the test removes the file; serves interrupts), `error`, or `kill` (by SIGKILL).
 //!
-//! * `pause`: waits until the test removes the file, obeying cancel and shutdown
-//! * `error`: raises an ERROR
-//! * `kill`: dies at once, by SIGKILL
-//!
-//! The first process that comes takes the order, by renaming the file to `<name>.reached` and writing its process id into
-//! it; others pass. So a point strikes once, and a test knows whether it did.
-//!
-//! A mechanism is off while a file `<name>.off` is there.
+//! The first process that gets there renames the file to `<name>.reached` and writes its process id into it. So a point strikes
+//! once. A mechanism is off while a file `<name>.off` exists.
 
 use super::error::Result;
 
-/// The folder in the data directory.
 #[cfg(feature = "fault_points")]
 const FOLDER: &str = "docshard_fault_points";
 
-/// Does what a test has ordered for this point.
-///
-/// # Errors
-/// `OperationFailed` if that was ordered. Never in a build without the feature.
+/// Executes the order of a test for this point; `OperationFailed` for `error`.
 #[inline(always)]
 pub fn point(_name: &'static str) -> Result<()> {
     #[cfg(feature = "fault_points")]
@@ -32,7 +21,7 @@ pub fn point(_name: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// True if a test has switched this mechanism off. Never in a build without the feature.
+/// True if a test has switched this mechanism off.
 #[inline(always)]
 pub fn is_off(_mechanism: &'static str) -> bool {
     #[cfg(feature = "fault_points")]
@@ -43,7 +32,7 @@ pub fn is_off(_mechanism: &'static str) -> bool {
     false
 }
 
-/// Says so in a setting if this build has fault points. Called from `_PG_init`.
+/// Shows in a setting that this build has fault points. Called from `_PG_init`.
 pub fn init() {
     #[cfg(feature = "fault_points")]
     imp::init();
@@ -59,7 +48,6 @@ mod imp {
     use std::fs;
     use std::path::PathBuf;
 
-    /// Every name: see there.
     const TABLE: &str = include_str!("fault_points.txt");
 
     static PRESENT: GucSetting<bool> = GucSetting::<bool>::new(true);
@@ -89,7 +77,6 @@ mod imp {
         let (armed, reached) = (file("point", name, ""), file("point", name, ".reached"));
         let Ok(order) = fs::read_to_string(&armed) else { return Ok(()) };
         if fs::rename(&armed, &reached).is_err() {
-            // Somebody else was quicker.
             return Ok(());
         }
         let failed = |e: std::io::Error| Error::new(Kind::InternalError, format!("fault point {name}: {e}"));

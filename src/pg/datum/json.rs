@@ -1,4 +1,4 @@
-//! json arguments: their own text, so that the order of keys is kept.
+//! json arguments as their text, which keeps the order of keys.
 
 use crate::pg::error::{Error, Result as Fallible};
 use docshard_core::error::Kind;
@@ -7,24 +7,17 @@ use pgrx::datum::Datum;
 use pgrx::pgrx_sql_entity_graph::impl_sql_translatable;
 use pgrx::{FromDatum, IntoDatum, pg_sys};
 
-/// A json value's text.
 #[derive(Clone, Debug)]
 pub struct Json(pub String);
 
 impl Json {
-    /// The value, with the order of keys.
-    ///
-    /// # Errors
-    /// `FailedToParse`; PostgreSQL has checked the syntax already, but not the depth.
+    /// `FailedToParse` if it is nested too deep; PostgreSQL has checked the syntax.
     pub fn parse(&self) -> Fallible<serde_json::Value> {
         parse(&self.0)
     }
 }
 
-/// Parses JSON text, keeping the order of keys. What is too large raises, as in expressions.
-///
-/// # Errors
-/// `FailedToParse`.
+/// Keeps the order of keys. Raises if the value takes too much memory, as expressions do.
 pub fn parse(text: &str) -> Fallible<serde_json::Value> {
     docshard_core::json::parse(text).map_err(|e| Error::new(Kind::FailedToParse, format!("malformed JSON: {e}")))
 }

@@ -1,12 +1,11 @@
-//! jsonb datums as the bytes that `docshard_core::values::document` reads and writes, never through text.
+//! jsonb datums as the bytes that `docshard_core::values::document` reads and writes.
 
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
 use pgrx::datum::{Datum, UnboxDatum};
 use pgrx::pgrx_sql_entity_graph::impl_sql_translatable;
 use pgrx::{FromDatum, IntoDatum, pg_sys};
 
-/// True if a datum's bytes are right behind its header, be that one of four bytes or of one: nothing is compressed or
-/// elsewhere.
+/// True if a datum is neither compressed nor stored externally, whether its header has four bytes or one.
 ///
 /// # Safety
 /// The pointer is a varlena's.
@@ -26,6 +25,16 @@ pub(crate) unsafe fn plain_bytes<'d>(datum: *const pg_sys::varlena) -> &'d [u8] 
     unsafe { std::slice::from_raw_parts(pgrx::vardata_any(datum).cast(), pgrx::varsize_any_exhdr(datum)) }
 }
 
+/// The bytes of a varlena; of one that is compressed or external, a copy in the current memory context.
+///
+/// # Safety
+/// A varlena that is not null, and stays in place as long as the bytes are used.
+#[inline]
+pub(crate) unsafe fn detoasted_bytes<'d>(datum: pg_sys::Datum) -> &'d [u8] {
+    // SAFETY: promised by the caller.
+    unsafe { plain_bytes(pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr())) }
+}
+
 /// The datum itself if it is plain, else a copy that is.
 ///
 /// # Safety
@@ -36,7 +45,7 @@ unsafe fn plain(datum: *mut pg_sys::varlena) -> *mut pg_sys::varlena {
     unsafe { if is_plain(datum) { datum } else { pg_sys::pg_detoast_datum(datum) } }
 }
 
-/// A jsonb datum, neither compressed nor elsewhere, in PostgreSQL's memory: valid as long as the memory context it lives in.
+/// A jsonb datum, neither compressed nor external, valid as long as its memory context.
 #[derive(Clone, Copy, Debug)]
 pub struct RawJsonb(*mut pg_sys::varlena);
 

@@ -1,4 +1,4 @@
-//! Values as PostgreSQL passes them to functions.
+//! json and jsonb values as arguments and results.
 
 pub mod json;
 pub mod jsonb;

@@ -1,7 +1,7 @@
-//! One error type for everything above `core`: what is raised here, and what another server raised.
+//! The error type of the extension, for its own errors and those of other servers.
 //!
-//! An [`Error`] travels as a `Result`; only the face of the extension turns it into a PostgreSQL ERROR, by
-//! [`Error::raise`]. So a stale version, a lost connection or a duplicate key can be handled without a subtransaction.
+//! Errors are returned; only SQL functions turn them into PostgreSQL ERRORs, by [`Error::raise`]. So a stale version, a lost
+//! connection or a duplicate key can be handled without a subtransaction.
 
 pub mod server_log;
 
@@ -12,66 +12,56 @@ use pgrx::pg_sys::panic::{CaughtError, ErrorReport};
 use pgrx::{PgLogLevel, PgSqlErrorCode};
 use std::panic::AssertUnwindSafe;
 
-/// The result of everything that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error on its way to the user.
 #[derive(Debug, Clone)]
 pub struct Error {
-    /// five characters
     pub sqlstate: [u8; 5],
-    /// the primary message
     pub message: String,
-    /// MongoDB's code and name, or another server's own detail
+    /// MongoDB's code and name, or another server's detail
     pub detail: Option<String>,
-    /// what the user can do
     pub hint: Option<String>,
-    /// where it happened, such as `shard "shard1"`
+    /// such as `shard "shard1"`
     pub context: Option<String>,
-    /// the keys that exist already, if that is why
     pub duplicate: Option<Box<DuplicateKey>>,
 }
 
-/// The keys of a second document in a unique index.
 #[derive(Debug, Clone)]
 pub struct DuplicateKey {
     /// the index's paths, each with 1 or -1
     pub pattern: Vec<(String, Value)>,
-    /// the keys by their paths, where they are known
+    /// the keys by their paths, if known
     pub value: Option<Vec<(String, Value)>>,
 }
 
 impl Error {
-    /// An error of one of MongoDB's kinds.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         CoreError::new(kind, message).into()
     }
 
-    /// An error with a SQLSTATE for which MongoDB has no code.
+    /// For errors without a code of MongoDB.
     pub fn of_sqlstate(sqlstate: [u8; 5], message: impl Into<String>) -> Self {
         Self { sqlstate, message: message.into(), detail: None, hint: None, context: None, duplicate: None }
     }
 
-    /// The error of an SQL null where a value has to be.
+    /// The error of an unexpected SQL null.
     pub fn null(message: impl Into<String>) -> Self {
         Self { sqlstate: *b"22004", ..Self::new(Kind::TypeMismatch, message) }
     }
 
-    /// The same error with a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same error with a line of context.
     #[must_use]
     pub fn with_context(mut self, context: impl Into<String>) -> Self {
         self.context = Some(context.into());
         self
     }
 
-    /// The fields `keyPattern` and `keyValue` that MongoDB gives an error of a duplicate key.
+    /// MongoDB's fields `keyPattern` and `keyValue`.
     pub fn duplicate_fields(&self) -> Vec<(String, Value)> {
         let Some(duplicate) = &self.duplicate else { return Vec::new() };
         let pattern = ("keyPattern".to_owned(), Value::Object(duplicate.pattern.clone()));
@@ -94,7 +84,7 @@ impl Error {
         unreachable!("an ERROR does not return")
     }
 
-    /// What was caught, as an error again: one that [`Error::raise`] raised, or one of PostgreSQL's.
+    /// A caught error, of [`Error::raise`] or of PostgreSQL.
     pub(in crate::pg) fn from_caught(caught: CaughtError) -> Self {
         let (CaughtError::PostgresError(report)
         | CaughtError::ErrorReport(report)
@@ -112,10 +102,8 @@ impl Error {
     }
 }
 
-/// Gives the error that is being raised any SQLSTATE and a context line.
-///
-/// pgrx knows SQLSTATEs as an enum of PostgreSQL's own, so a private or user-defined one would be reported as
-/// an internal error. PostgreSQL runs the error-context callbacks while it finishes an error, and they may set its code.
+/// Sets the SQLSTATE and the context of the error that is being raised. pgrx would report a SQLSTATE that is not PostgreSQL's as an
+/// internal error. PostgreSQL calls error-context callbacks when it finishes an error, and these may set its code.
 mod annotate {
     #![allow(unsafe_code)]
     use super::pack_sqlstate;
@@ -148,14 +136,13 @@ mod annotate {
         }
     }
 
-    /// What [`next_error`] left for an error that was caught before PostgreSQL finished it.
+    /// The values of [`next_error`], if the error was caught before PostgreSQL finished it.
     pub(super) fn take() -> Option<([u8; 5], Option<String>)> {
         let (sqlstate, context) = PENDING.with(|p| p.borrow_mut().take())?;
         Some((sqlstate, context.map(|c| c.to_string_lossy().into_owned())))
     }
 
-    /// The next error that PostgreSQL finishes gets this code and context. The callback works once; whoever catches
-    /// the error restores the stack of callbacks, as PostgreSQL always does.
+    /// Sets code and context of the next error that PostgreSQL finishes. Whoever catches the error restores the stack of callbacks.
     pub(super) fn next_error(sqlstate: [u8; 5], context: Option<String>) {
         PENDING.with(|p| *p.borrow_mut() = Some((sqlstate, context.and_then(|c| CString::new(c).ok()))));
         // SAFETY: single-threaded; the entry is static, and is never pushed twice in a row.
@@ -184,21 +171,16 @@ impl From<CoreError> for Error {
     }
 }
 
-/// Keeps backtraces out of errors, also where the server's environment asks for them: they would be shown to clients. Called
-/// from `_PG_init`.
+/// Keeps backtraces out of errors, as clients would see them. Called from `_PG_init`.
 pub fn init() {
     // SAFETY: this process has one thread; the variable is Rust's own.
     unsafe { std::env::set_var("RUST_LIB_BACKTRACE", "0") };
 }
 
-/// SQLSTATE `unique_violation`.
 pub const UNIQUE_VIOLATION: &[u8; 5] = b"23505";
 
-/// Runs SQL here; a violated unique constraint becomes an `Err` that the caller must raise again in its own words (the
-/// transaction is lost in any case), every other ERROR goes on.
-///
-/// # Errors
-/// SQLSTATE 23505, and what `run` answers.
+/// Runs SQL here. A unique violation becomes an `Err`, which the caller must raise again, as the transaction has failed; other
+/// ERRORs pass.
 pub fn catch_unique_violation<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     let run = std::cell::Cell::new(Some(run));
     PgTryBuilder::new(AssertUnwindSafe(|| (run.take().expect("run once"))()))
@@ -223,7 +205,6 @@ pub const fn pack_sqlstate(s: [u8; 5]) -> i32 {
     packed
 }
 
-/// The reverse of [`pack_sqlstate`].
 const fn unpack_sqlstate(packed: i32) -> [u8; 5] {
     let mut sqlstate = [0; 5];
     let mut i = 0;

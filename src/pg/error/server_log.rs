@@ -1,14 +1,14 @@
-//! Keeps errors of one SQLSTATE out of the server's log, unless `log_min_messages` is `debug1` or below: such as are raised
-//! and handled all the time.
+//! Keeps errors of one SQLSTATE out of the server's log, unless `log_min_messages` is `debug1` or below: they are frequent, and
+//! handled.
 
 use super::pack_sqlstate;
 use pgrx::{pg_guard, pg_sys};
 use std::sync::OnceLock;
 
-/// The SQLSTATE in PostgreSQL's packed form, and the hook that was there before.
+/// The packed SQLSTATE, and the previous hook.
 static HIDDEN: OnceLock<(i32, pg_sys::emit_log_hook_type)> = OnceLock::new();
 
-/// Keeps errors of this SQLSTATE out of the log; called from `_PG_init`.
+/// Called from `_PG_init`.
 pub fn hide(sqlstate: [u8; 5]) {
     // SAFETY: a backend has one thread; the hook that was there before is called by ours.
     unsafe {

@@ -1,15 +1,12 @@
-//! What an aggregate remembers from row to row.
+//! The transition state of aggregates.
 
 use pgrx::datum::Internal;
 use pgrx::{PgMemoryContexts, pg_sys};
 
-/// The state of a group, made for its first row, and what PostgreSQL is to pass on to the next. It is dropped with the
-/// aggregate, also when an ERROR ends that.
+/// The state of a group, which is made for its first row, and its `internal` value. It is dropped with the aggregate, also after an
+/// ERROR.
 ///
-/// # Errors
-/// What `make` answers.
-///
-/// INVARIANT: an aggregate uses this, and [`finished`], with one type `T` only.
+/// Invariant: an aggregate uses this, and [`finished`], with one type `T` only.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL made the pointer for the call that is running")]
 pub fn state<'a, T, E>(
     fcinfo: pg_sys::FunctionCallInfo,
@@ -24,7 +21,7 @@ pub fn state<'a, T, E>(
             None => {
                 let mut context = std::ptr::null_mut();
                 assert!(pg_sys::AggCheckCallContext(fcinfo, &mut context) != 0, "called by an aggregate");
-                // What is allocated meanwhile lives as long as the state.
+                // What `make` allocates lives as long as the state.
                 let former = pg_sys::MemoryContextSwitchTo(context);
                 let made = make();
                 pg_sys::MemoryContextSwitchTo(former);
@@ -35,7 +32,7 @@ pub fn state<'a, T, E>(
     }
 }
 
-/// The state of a group that has seen all of its rows; None if there were none.
+/// The state of a group after all its rows; None without rows.
 pub fn finished<'a, T>(state: Internal) -> Option<&'a mut T> {
     // SAFETY: as in `state`.
     unsafe { state.unwrap().map(|datum| &mut *datum.cast_mut_ptr::<T>()) }

@@ -1,17 +1,14 @@
-//! How this process gets memory from the system.
+//! The allocator's settings.
 
-/// Blocks of up to so many bytes come from the heap: the most that glibc allows.
+/// Larger blocks are mapped. glibc's maximum.
 #[cfg(target_env = "gnu")]
 const LARGEST_BLOCK: i32 = 32 << 20;
-/// So much of the heap may lie idle before it goes back.
+/// Unused memory beyond this is returned to the system.
 #[cfg(target_env = "gnu")]
 const MOST_IDLE: i32 = 64 << 20;
 
-/// Keeps large blocks that are freed for the next ones: for a process that is to allocate blocks of megabytes again and
-/// again. Otherwise each comes fresh from the system, which clears it page by page: a fifth of the time that copying
-/// documents takes. A process keeps [`MOST_IDLE`] at most, until it ends.
-///
-/// Elsewhere than with glibc it does nothing.
+/// Keeps freed large blocks, for a process that allocates blocks of megabytes again and again: to have the system clear new ones takes
+/// a fifth of the time for copying documents. Does nothing without glibc.
 pub fn keep_large_blocks() {
     #[cfg(target_env = "gnu")]
     {

@@ -1,4 +1,4 @@
-//! What an expression may take in this backend: it can be cancelled, and its memory is bounded by a setting.
+//! Makes expressions in this backend cancellable, and limits their memory by a setting.
 
 use crate::pg::error::Error;
 use docshard_core::budget::{self, Hooks};
@@ -9,10 +9,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 /// In kB.
 static LIMIT: GucSetting<i32> = GucSetting::<i32>::new(100 * 1024);
 
-/// The least limit, in kB: what an expression may take has to do with the size of documents.
+/// In kB.
 const LEAST: i32 = 1024;
 
-/// Makes the setting, and lets the core ask. Called from `_PG_init`.
+/// Called from `_PG_init`.
 pub fn init() {
     GucRegistry::define_int_guc(
         c"docshard.max_expression_memory",
@@ -41,7 +41,7 @@ fn exceeded(limit: usize) {
         .raise()
 }
 
-/// The system's allocator, which tells the core how much is held.
+/// The system's allocator, with counts for the core.
 pub struct Counting;
 
 // SAFETY: the system's allocator does it all.

@@ -1,4 +1,4 @@
-//! State that lives as long as a function call's `FmgrInfo`: what a filter or a projection is compiled to.
+//! State that lives as long as a function call's `FmgrInfo`: compiled filters and projections.
 
 use pgrx::{PgMemoryContexts, pg_sys};
 
@@ -7,12 +7,9 @@ struct Entry<T> {
     value: T,
 }
 
-/// The value compiled from `text`, kept in the call site's `fn_extra`; compiled again only when the text differs.
+/// The value that was compiled from `text`, in the call site's `fn_extra`; compiled again only for another text.
 ///
-/// # Errors
-/// What `compile` answers.
-///
-/// INVARIANT: a function uses this with one type `T` only; the cell is dropped with the call site's memory context.
+/// Invariant: a function uses this with one type `T` only; the cell is dropped with the call site's memory context.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL made the pointer for the call that is running")]
 pub fn compiled<'a, T, E>(
     fcinfo: pg_sys::FunctionCallInfo,

@@ -1,4 +1,4 @@
-//! Memory: where it comes from, its limit, and state that outlives a call.
+//! The allocator, its limit, and state that outlives a call.
 
 pub mod aggregate_state;
 pub mod allocator;

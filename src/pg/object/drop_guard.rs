@@ -1,72 +1,71 @@
-//! Watches what is dropped, by PostgreSQL's `object_access_hook`: however a drop is reached, by CASCADE, by DROP OWNED, or by
-//! the drop of something that it depends on, each object passes here before it goes.
+//! Checks every drop before it happens, by PostgreSQL's `object_access_hook`: also by CASCADE, by DROP OWNED, or of something that
+//! the object depends on.
 //!
-//! `DROP EXTENSION docshard` is judged before that, too: PostgreSQL first locks all that goes with it, and a move that is under way
-//! has locks there and waits for some, so the two would wait for each other.
+//! `DROP EXTENSION docshard` is checked before it runs, too: PostgreSQL first locks all members, and a running move holds locks there
+//! and waits for others, so the two would deadlock.
 //!
-//! What is dropped by the extension's own statements passes unseen (see [`unguarded`]), and so does what an update script of
-//! the extension replaces.
+//! Drops by the extension's own statements (see [`unguarded`]) and by its update scripts are not checked.
 
 use crate::pg::error::Result;
 use crate::pg::object::extension;
+use crate::pg::{server, utility};
 use pgrx::{PgList, pg_guard, pg_sys};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// What is about to be dropped.
+/// An object that is about to be dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dropped {
-    /// the extension docshard, or something that came with it
+    /// or a member of it
     Extension,
-    /// a table that did not come with the extension, or a column of it
+    /// a table that is no member of the extension, or a column of it
     Table {
-        /// its schema
         schema: String,
-        /// its name
         name: String,
     },
-    /// a foreign server, by its name
     Server(String),
-    /// how a user logs in at a foreign server
     UserMapping {
-        /// the server's name
         server: String,
-        /// the user
         user: pg_sys::Oid,
     },
-    /// a database
     Database(pg_sys::Oid),
 }
 
-/// The extension in messages.
 const EXTENSION: &str = "extension docshard";
 
-/// Refuses a drop; `name` is how PostgreSQL calls the object in its messages.
+/// Returns an error to refuse a drop; `name` is PostgreSQL's description of the object.
 pub type Judge = fn(dropped: &Dropped, name: &str) -> Result<()>;
 
 static JUDGE: OnceLock<(Judge, pg_sys::object_access_hook_type)> = OnceLock::new();
-static NEXT_UTILITY: OnceLock<pg_sys::ProcessUtility_hook_type> = OnceLock::new();
 
 thread_local! {
-    /// How many of the extension's own statements are under way that may drop what is guarded.
+    /// The number of active calls of [`unguarded`].
     static UNGUARDED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Begins to watch; called from `_PG_init`.
+/// Called from `_PG_init`.
 pub fn watch(judge: Judge) {
     // SAFETY: a backend has one thread; the hook that was there before is called by ours.
     unsafe {
         if JUDGE.set((judge, pg_sys::object_access_hook)).is_ok() {
             pg_sys::object_access_hook = Some(on_access);
-        }
-        if NEXT_UTILITY.set(pg_sys::ProcessUtility_hook).is_ok() {
-            pg_sys::ProcessUtility_hook = Some(on_utility);
+            utility::watch(before_utility);
         }
     }
 }
 
-/// Counts down when dropped, also when an ERROR unwinds.
+/// # Safety
+/// `statement` is what PostgreSQL is about to run.
+unsafe fn before_utility(statement: *mut pg_sys::PlannedStmt) -> Option<Box<dyn FnOnce()>> {
+    // SAFETY: promised by the caller.
+    let drops = unsafe { drops_extension(statement) };
+    if let Some((judge, _)) = JUDGE.get().filter(|_| drops) {
+        judge(&Dropped::Extension, EXTENSION).unwrap_or_else(|e| e.raise());
+    }
+    None
+}
+
 struct Unguarded;
 
 impl Drop for Unguarded {
@@ -75,49 +74,14 @@ impl Drop for Unguarded {
     }
 }
 
-/// Runs statements of the extension's own, which may drop what is guarded. `work` must not run anything that a user wrote.
+/// Runs statements of the extension that may drop guarded objects. `work` must not run anything that a user wrote.
 pub fn unguarded<T>(work: impl FnOnce() -> T) -> T {
     UNGUARDED.set(UNGUARDED.get() + 1);
     let _counted = Unguarded;
     work()
 }
 
-#[pg_guard]
-#[allow(clippy::too_many_arguments, reason = "PostgreSQL's own signature")]
-unsafe extern "C-unwind" fn on_utility(
-    statement: *mut pg_sys::PlannedStmt,
-    text: *const c_char,
-    keep_tree: bool,
-    context: pg_sys::ProcessUtilityContext::Type,
-    params: pg_sys::ParamListInfo,
-    environment: *mut pg_sys::QueryEnvironment,
-    destination: *mut pg_sys::DestReceiver,
-    completion: *mut pg_sys::QueryCompletion,
-) {
-    // SAFETY: the arguments are PostgreSQL's, and passed on as they are.
-    unsafe {
-        if drops_extension(statement)
-            && let Some((judge, _)) = JUDGE.get()
-        {
-            judge(&Dropped::Extension, EXTENSION).unwrap_or_else(|e| e.raise());
-        }
-        match NEXT_UTILITY.get().copied().flatten() {
-            Some(next) => next(statement, text, keep_tree, context, params, environment, destination, completion),
-            None => pg_sys::standard_ProcessUtility(
-                statement,
-                text,
-                keep_tree,
-                context,
-                params,
-                environment,
-                destination,
-                completion,
-            ),
-        }
-    }
-}
-
-/// True for `DROP EXTENSION docshard` by who may do that: others are told no more than PostgreSQL tells them.
+/// True for `DROP EXTENSION docshard` by a user who may do that; others get PostgreSQL's own error.
 ///
 /// # Safety
 /// `statement` is what PostgreSQL is about to run.
@@ -160,17 +124,18 @@ unsafe extern "C-unwind" fn on_access(
             return;
         }
         if let Some(dropped) = what(class, object, column) {
-            // A member of the extension goes because the extension does.
-            let name = match &dropped {
-                Dropped::Extension => EXTENSION.to_owned(),
-                _ => describe(class, object, column),
+            let name = if dropped == Dropped::Extension {
+                EXTENSION.to_owned()
+            } else {
+                let address = pg_sys::ObjectAddress { classId: class, objectId: object, objectSubId: column };
+                text(pg_sys::getObjectDescription(&address, true)).unwrap_or_default()
             };
             judge(&dropped, &name).unwrap_or_else(|e| e.raise());
         }
     }
 }
 
-/// The object as it may be of interest.
+/// The object, if drops of its kind are checked.
 ///
 /// # Safety
 /// As of [`on_access`]: PostgreSQL is about to delete the object.
@@ -191,7 +156,7 @@ unsafe fn what(class: pg_sys::Oid, object: pg_sys::Oid, column: c_int) -> Option
                 let schema = is_table.then(|| text(pg_sys::get_namespace_name(pg_sys::get_rel_namespace(object))))?;
                 Some(Dropped::Table { schema: schema?, name: text(pg_sys::get_rel_name(object))? })
             }
-            pg_sys::ForeignServerRelationId => Some(Dropped::Server(server_name(object)?)),
+            pg_sys::ForeignServerRelationId => Some(Dropped::Server(server::foreign_server_name(object)?)),
             pg_sys::UserMappingRelationId => {
                 let cache = pg_sys::SysCacheIdentifier::USERMAPPINGOID as i32;
                 let tuple = pg_sys::SearchSysCache1(cache, object.into());
@@ -201,15 +166,11 @@ unsafe fn what(class: pg_sys::Oid, object: pg_sys::Oid, column: c_int) -> Option
                 let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_user_mapping>();
                 let (server, user) = (row.umserver, row.umuser);
                 pg_sys::ReleaseSysCache(tuple);
-                Some(Dropped::UserMapping { server: server_name(server)?, user })
+                Some(Dropped::UserMapping { server: server::foreign_server_name(server)?, user })
             }
             _ => None,
         }
     }
-}
-
-fn server_name(server: pg_sys::Oid) -> Option<String> {
-    crate::pg::server::foreign_server_name(server)
 }
 
 /// # Safety
@@ -217,12 +178,4 @@ fn server_name(server: pg_sys::Oid) -> Option<String> {
 unsafe fn text(chars: *mut c_char) -> Option<String> {
     // SAFETY: promised by the caller.
     (!chars.is_null()).then(|| unsafe { CStr::from_ptr(chars) }.to_string_lossy().into_owned())
-}
-
-/// # Safety
-/// As of [`what`].
-unsafe fn describe(class: pg_sys::Oid, object: pg_sys::Oid, column: c_int) -> String {
-    let address = pg_sys::ObjectAddress { classId: class, objectId: object, objectSubId: column };
-    // SAFETY: looks the object up, which is still there; null if it is not.
-    unsafe { text(pg_sys::getObjectDescription(&address, true)) }.unwrap_or_default()
 }

@@ -1,17 +1,15 @@
-//! The extension in this database, by PostgreSQL's catalogs: without a statement, in which names could mean something else.
+//! The extension in this database, read from PostgreSQL's catalogs without a statement, whose names could be resolved otherwise.
 
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// docshard, as this database has it.
 #[derive(Debug, Clone, Copy)]
 pub struct Extension {
     oid: pg_sys::Oid,
-    /// who created it
     pub owner: pg_sys::Oid,
 }
 
-/// The extension; None where it was not created. Inside a transaction.
+/// None if the extension was not created. Inside a transaction.
 pub fn find() -> Option<Extension> {
     let mut found = None;
     // SAFETY: a catalog scan of our own, ended here; each tuple is a FormData_pg_extension. An ERROR ends it with the
@@ -36,17 +34,16 @@ pub fn find() -> Option<Extension> {
 }
 
 impl Extension {
-    /// True if a relation came with the extension.
+    /// True if a relation is a member of the extension.
     pub fn has(&self, relation: pg_sys::Oid) -> bool {
         self.is_or_has(pg_sys::RelationRelationId, relation)
     }
 
-    /// True if it is the extension of that number.
     pub fn is(&self, extension: pg_sys::Oid) -> bool {
         self.oid == extension
     }
 
-    /// True if an object, of a class of PostgreSQL's catalogs, is the extension or came with it.
+    /// True if an object is the extension or a member of it.
     pub fn is_or_has(&self, class: pg_sys::Oid, object: pg_sys::Oid) -> bool {
         let itself = class == pg_sys::ExtensionRelationId && object == self.oid;
         // SAFETY: looks into pg_depend, inside a transaction.

@@ -1,4 +1,4 @@
-//! When cached metadata must be looked at again: PostgreSQL's relcache invalidation of one relation.
+//! Tells when cached metadata is stale, by PostgreSQL's relcache invalidation.
 
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -24,14 +24,14 @@ fn register() {
     }
 }
 
-/// A number that grows whenever this process is told that any relation changed: as PostgreSQL's own caches are, when a
-/// transaction begins or takes a lock, and after a command of its own.
+/// A number that grows with each invalidation of any relation that this process processes: as PostgreSQL's own caches do, at the
+/// begin of a transaction, when it takes a lock, and after a command of its own.
 pub fn relation_changes() -> u64 {
     register();
     CHANGES.get()
 }
 
-/// Reads pending invalidations and returns a number that grows whenever the watched relation was invalidated.
+/// Processes pending invalidations; returns a number that grows with each one of the watched relation.
 pub fn generation() -> u64 {
     register();
     // SAFETY: inside a transaction; processes messages of other backends.
@@ -39,7 +39,6 @@ pub fn generation() -> u64 {
     GENERATION.get()
 }
 
-/// Sets the relation to watch.
 pub fn watch(relation: pg_sys::Oid) {
     WATCHED.set(relation);
 }
@@ -52,7 +51,7 @@ thread_local! {
 
 unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg: *mut std::ffi::c_void) {
     match event {
-        // What was prepared is no longer this session's, and may be rolled back by another one.
+        // Another session may roll back what was prepared.
         pg_sys::XactEvent::XACT_EVENT_ABORT | pg_sys::XactEvent::XACT_EVENT_PREPARE if CHANGED.replace(false) => {
             TAINTED.set(true);
         }
@@ -72,13 +71,13 @@ unsafe extern "C-unwind" fn on_subtransaction(
     }
 }
 
-/// True, once, after a transaction or subtransaction that had announced a change was rolled back, or prepared: what was cached
-/// meanwhile may show what never happened, under a number that will be given out again.
+/// True, once, after a rollback or PREPARE of a (sub)transaction that had announced a change: the cache may hold its changes, under a
+/// version that will be used again.
 pub fn take_tainted() -> bool {
     TAINTED.replace(false)
 }
 
-/// Tells every backend, when this transaction commits, and this one at its next command, that the relation changed.
+/// Invalidates the relation: in this backend at the next command, in all others when the transaction commits.
 pub fn announce(relation: pg_sys::Oid) {
     CHANGED.set(true);
     if !CALLBACKS.replace(true) {

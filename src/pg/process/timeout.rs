@@ -1,4 +1,4 @@
-//! A deadline for part of a statement, by PostgreSQL's own `statement_timeout` timer.
+//! A deadline for part of a statement, by PostgreSQL's `statement_timeout` timer.
 
 use pgrx::pg_sys;
 use std::ffi::{CStr, c_int};
@@ -15,8 +15,7 @@ unsafe extern "C-unwind" {
     fn get_timeout_finish_time(id: c_int) -> pg_sys::TimestampTz;
 }
 
-/// Lets this process, which serves no client, wait no longer than that for a lock (`lock_timeout`), whatever ALTER DATABASE … SET
-/// says.
+/// Sets `lock_timeout` for this process, which serves no client; overrides ALTER DATABASE … SET.
 pub fn limit_lock_waits(limit: &CStr) {
     // SAFETY: a setting that any user may change; a value that PostgreSQL does not accept is an ERROR.
     unsafe {
@@ -29,24 +28,23 @@ pub fn limit_lock_waits(limit: &CStr) {
     }
 }
 
-/// A deadline that is in force until it is dropped; what runs then is cancelled as by `statement_timeout`. An earlier
-/// `statement_timeout` stays in force.
+/// Cancels the statement at the deadline as `statement_timeout` does, until it is dropped. An earlier `statement_timeout` stays in
+/// force.
 #[derive(Debug)]
 pub struct Deadline {
     at: pg_sys::TimestampTz,
-    /// what was in force before
+    /// the earlier timeout
     before: Option<pg_sys::TimestampTz>,
     armed: bool,
 }
 
 impl Deadline {
-    /// A deadline in so many milliseconds.
     pub fn after(milliseconds: i64) -> Self {
         // SAFETY: inside a statement; the timer is registered in every backend.
         unsafe {
             let at = pg_sys::GetCurrentTimestamp().saturating_add(milliseconds.saturating_mul(1000));
             let before = get_timeout_active(STATEMENT_TIMEOUT).then(|| get_timeout_finish_time(STATEMENT_TIMEOUT));
-            // One that is over has not been noticed yet: to set the timer again would make a user's cancel of it.
+            // A timeout that has passed is not served yet: setting the timer again would turn it into a user's cancel.
             let over = get_timeout_indicator(STATEMENT_TIMEOUT, false);
             let armed = !over && before.is_none_or(|before| at < before);
             if armed {
@@ -56,7 +54,7 @@ impl Deadline {
         }
     }
 
-    /// True if it is over, and not an earlier `statement_timeout`.
+    /// True if the deadline has passed, and no earlier `statement_timeout`.
     pub fn is_over(&self) -> bool {
         // SAFETY: reads the clock.
         self.armed && unsafe { pg_sys::GetCurrentTimestamp() } >= self.at

@@ -1,6 +1,5 @@
-//! Passwords: made, turned into verifiers, and stored, without a statement's text ever holding one. PostgreSQL logs the
-//! text of a statement that fails, and extensions keep texts; so what is stored here goes into the catalogs by
-//! PostgreSQL's own functions, as `CREATE USER MAPPING` and `ALTER ROLE` do after parsing.
+//! Creates and stores passwords without a statement that contains one: PostgreSQL logs the text of failed statements, and extensions
+//! keep texts. So `CREATE USER MAPPING` and `ALTER ROLE` are executed by PostgreSQL's functions, without parsing.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::object::drop_guard;
@@ -11,7 +10,6 @@ use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::{PgList, pg_sys};
 use std::ffi::{CStr, CString, c_char};
 
-/// Random bytes of a new password.
 const BYTES: usize = 24;
 
 // Not in pgrx's bindings (libpq/scram.h); called with a guard, so that an ERROR unwinds.
@@ -23,10 +21,7 @@ fn c_string(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::new(Kind::BadValue, "a name or password contains NUL"))
 }
 
-/// A new password: 192 random bits, as letters, digits, `-` and `_`.
-///
-/// # Errors
-/// `InternalError` if there are no random numbers.
+/// 192 random bits, as letters, digits, `-` and `_`.
 pub fn random_password() -> Result<String> {
     let mut bytes = [0u8; BYTES];
     // SAFETY: the buffer is as long as said.
@@ -37,10 +32,7 @@ pub fn random_password() -> Result<String> {
     }
 }
 
-/// What a server needs to verify the password by SCRAM-SHA-256, and cannot log in with.
-///
-/// # Errors
-/// `BadValue` for a password with NUL.
+/// The SCRAM-SHA-256 verifier of a password, with which nobody can log in.
 pub fn scram_verifier(password: &str) -> Result<String> {
     let password = c_string(password)?;
     // SAFETY: PostgreSQL returns a palloc'd C string, which is copied.
@@ -88,11 +80,7 @@ unsafe fn role_spec(role: &str) -> Result<*mut pg_sys::RoleSpec> {
     }
 }
 
-/// Maps a role at a foreign server, in place of what it was mapped to. As the present user, who needs the rights that
-/// `CREATE USER MAPPING` wants.
-///
-/// # Errors
-/// `BadValue` for NUL; PostgreSQL raises what the command raises.
+/// Creates or replaces a user mapping, with the rights of the current user.
 pub fn set_user_mapping(server: &str, role: &str, login: &[(&str, &str)]) -> Result<()> {
     // SAFETY: complete nodes of the kinds that these functions take, as the parser makes them; inside a transaction.
     unsafe {
@@ -120,13 +108,10 @@ pub fn set_user_mapping(server: &str, role: &str, login: &[(&str, &str)]) -> Res
     Ok(())
 }
 
-/// Gives a role a password, by its verifier. As the present user, who needs the rights that `ALTER ROLE` wants.
-///
-/// # Errors
-/// `BadValue` for what is no SCRAM verifier; PostgreSQL raises what the command raises.
+/// Sets the password of a role by its verifier, with the rights of the current user. `BadValue` for other texts.
 pub fn set_password(role: &str, verifier: &str) -> Result<()> {
     let text = c_string(verifier)?;
-    // What PostgreSQL does not take for a verifier it would take for the password itself.
+    // PostgreSQL would take any other text for the password itself.
     // SAFETY: reads the text.
     if unsafe { pg_sys::get_password_type(text.as_ptr()) } != pg_sys::PasswordType::PASSWORD_TYPE_SCRAM_SHA_256 {
         return Err(Error::new(Kind::BadValue, "this is no SCRAM-SHA-256 verifier of a password"));

@@ -1,4 +1,4 @@
-//! Who runs statements, what they may do, and what names in them mean.
+//! Users, privileges, credentials and the search path.
 
 pub mod credentials;
 pub mod function;

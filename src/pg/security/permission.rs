@@ -1,10 +1,10 @@
-//! What the present user may do with a table. Its owner may do everything: what was revoked from an owner, the owner can grant
-//! again; and to look at a table's privileges takes longer than many a statement's other parts.
+//! Checks privileges on tables. The owner may do everything, without a look at the privileges: the owner could grant them again, and
+//! the look takes longer than the rest of many statements.
 
 use pgrx::pg_sys;
 use std::ffi::c_int;
 
-/// PostgreSQL's own error (42501) unless the user has all of these privileges, of `ACL_SELECT`, `ACL_INSERT` ….
+/// Raises PostgreSQL's error (42501) unless the user has all of these privileges (`ACL_…`).
 ///
 /// # Safety
 /// The relation is open.
@@ -22,7 +22,7 @@ pub(crate) unsafe fn require(rel: pg_sys::Relation, privileges: u32) {
     }
 }
 
-/// True if row-level security stands between the user and some of the rows.
+/// True if row-level security applies to the user.
 ///
 /// # Safety
 /// The relation is open.
@@ -34,7 +34,6 @@ pub(crate) unsafe fn hides_rows(rel: pg_sys::Relation) -> bool {
     }
 }
 
-/// True if the user may read all of the table.
 pub fn may_read(table: pg_sys::Oid) -> bool {
     // SAFETY: looks into the system caches.
     unsafe {
@@ -44,7 +43,7 @@ pub fn may_read(table: pg_sys::Oid) -> bool {
     }
 }
 
-/// PostgreSQL's own error (42501) unless the user may write to the table in some way. Nothing if it is gone.
+/// Raises PostgreSQL's error (42501) unless the user may insert, update or delete. Does nothing if the table is gone.
 pub fn require_any_write(table: pg_sys::Oid) {
     let any = pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE;
     // SAFETY: looks into the system caches; a name is palloc'd, or null if there is no such relation.

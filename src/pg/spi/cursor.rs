@@ -1,51 +1,56 @@
-//! Cursors that outlive their transaction: PostgreSQL's holdable portals.
+//! Cursors: [`Cursor`] lives at most as long as its transaction; the portals of [`open`] outlive it.
 //!
-//! Until the transaction commits, rows are read as they are asked for; its commit reads the rest into a file of the server
-//! (in memory up to `work_mem`), so that memory does not grow with the result. A portal goes with the session, with
-//! `DISCARD ALL`, or with the transaction that opened it if that is rolled back.
+//! A holdable portal reads rows as they are fetched until its transaction commits. The commit then reads the rest into a file of the
+//! server, in memory up to `work_mem`. A portal ends with the session, with `DISCARD ALL`, or if the transaction that opened it is
+//! rolled back.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::security::search_path::Pinned;
 use crate::pg::spi::param::Param;
-use crate::pg::spi::{Connection, Row, bind, failed, plan_with, rows};
+use crate::pg::spi::{Connection, Row, bind, failed, plan, rows};
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
-use std::ffi::CString;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString};
+use std::ptr::null;
 
 fn c_name(name: &str) -> Result<CString> {
     CString::new(name).map_err(|_| Error::new(Kind::BadValue, "a cursor's name with a zero byte"))
 }
 
-/// Opens a portal of that name over a reading statement.
+/// Opens a portal and returns its name, which PostgreSQL chooses if there is none. `read_only`: in the active snapshot.
+fn open_portal(name: Option<&CStr>, sql: &str, params: &[Param<'_>], options: u32, read_only: bool) -> Result<String> {
+    let _connection = Connection::open();
+    let _pinned = Pinned::new();
+    let plan = plan(sql, params, options.cast_signed())?;
+    let mut bound = bind(params);
+    let (name, values) = (name.map_or(null(), CStr::as_ptr), bound.values.as_mut_ptr());
+    // SAFETY: connected; values and nulls match the plan's parameters.
+    unsafe {
+        let portal = pg_sys::SPI_cursor_open(name, plan.as_ptr(), values, bound.nulls.as_ptr(), read_only);
+        if portal.is_null() {
+            return Err(failed("SPI_cursor_open", pg_sys::SPI_result));
+        }
+        Ok(CStr::from_ptr((*portal).name).to_string_lossy().into_owned())
+    }
+}
+
+/// Opens a holdable portal of that name over a reading statement.
 ///
 /// # Errors
-/// `Unauthorized` in an operation that PostgreSQL runs as a table's owner, such as REINDEX, for whoever started it: the portal would
-/// be read to its end by the commit, as the latter. DECLARE … WITH HOLD is refused there, too. What the statement raises is a
-/// PostgreSQL ERROR.
+/// `Unauthorized` in an operation that PostgreSQL runs as a table's owner, such as REINDEX: the commit would read the portal as the
+/// user who started the operation. PostgreSQL refuses DECLARE … WITH HOLD there, too.
 pub fn open(name: &str, sql: &str, params: &[Param<'_>]) -> Result<()> {
     // SAFETY: reads backend-local state.
     if unsafe { pg_sys::InSecurityRestrictedOperation() } {
         return Err(Error::new(Kind::Unauthorized, "cannot open a cursor within security-restricted operation")
             .with_hint("A find with a limit that one batch holds needs no cursor."));
     }
-    let name = c_name(name)?;
-    let _connection = Connection::open();
-    let _pinned = Pinned::new();
     let options = pg_sys::CURSOR_OPT_HOLD | pg_sys::CURSOR_OPT_NO_SCROLL;
-    let plan = plan_with(sql, params, options.cast_signed())?;
-    let mut bound = bind(params);
-    // SAFETY: connected; values and nulls match the plan's parameters; read_only = false takes a new snapshot.
-    let portal = unsafe {
-        pg_sys::SPI_cursor_open(name.as_ptr(), plan.as_ptr(), bound.values.as_mut_ptr(), bound.nulls.as_ptr(), false)
-    };
-    // SAFETY: reads what the call above set.
-    if portal.is_null() { Err(failed("SPI_cursor_open", unsafe { pg_sys::SPI_result })) } else { Ok(()) }
+    open_portal(Some(&c_name(name)?), sql, params, options, false).map(drop)
 }
 
-/// The next rows of a portal, at most so many; None if there is no such portal. Fewer rows than asked for: it is at its end.
-///
-/// # Errors
-/// Internal ones; what the statement raises is a PostgreSQL ERROR.
+/// The next rows of a portal; None if there is no such portal. Fewer rows than `count` are the last ones.
 pub fn fetch(name: &str, count: usize) -> Result<Option<Vec<Row>>> {
     let name = c_name(name)?;
     let _connection = Connection::open();
@@ -62,7 +67,7 @@ pub fn fetch(name: &str, count: usize) -> Result<Option<Vec<Row>>> {
     }
 }
 
-/// Closes a portal; tells whether there was one.
+/// Closes a portal; false if there was none.
 pub fn close(name: &str) -> Result<bool> {
     let name = c_name(name)?;
     let _connection = Connection::open();
@@ -75,4 +80,57 @@ pub fn close(name: &str) -> Result<bool> {
         pg_sys::SPI_cursor_close(portal);
     }
     Ok(true)
+}
+
+/// A cursor over a reading statement, in the snapshot that was active when it was opened.
+#[derive(Debug)]
+pub struct Cursor {
+    name: String,
+    buffer: std::vec::IntoIter<Row>,
+    finished: bool,
+}
+
+/// Rows that a [`Cursor`] fetches at once.
+const FETCH: usize = 256;
+
+thread_local! {
+    /// Dropped before their end, when nothing could be closed.
+    static ABANDONED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Cursor {
+    pub fn open(sql: &str, params: &[Param<'_>]) -> Result<Self> {
+        // The end of their transaction has closed them too, and names are never reused.
+        ABANDONED.take().iter().try_for_each(|name| close(name).map(drop))?;
+        let name = open_portal(None, sql, params, 0, true)?;
+        Ok(Self { name, buffer: Vec::new().into_iter(), finished: false })
+    }
+
+    /// The next row; `QueryPlanKilled` if the transaction that opened the cursor is over.
+    pub fn next_row(&mut self) -> Result<Option<Row>> {
+        if let Some(row) = self.buffer.next() {
+            return Ok(Some(row));
+        }
+        if self.finished {
+            return Ok(None);
+        }
+        let Some(fetched) = fetch(&self.name, FETCH)? else {
+            self.finished = true;
+            return Err(Error::new(Kind::QueryPlanKilled, "the cursor's transaction has ended"));
+        };
+        if fetched.len() < FETCH {
+            self.finished = true;
+            close(&self.name)?;
+        }
+        self.buffer = fetched.into_iter();
+        Ok(self.buffer.next())
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        if !self.finished {
+            ABANDONED.with_borrow_mut(|names| names.push(std::mem::take(&mut self.name)));
+        }
+    }
 }

@@ -1,12 +1,12 @@
-//! SQL in this backend, with cached plans.
-//!
-//! Results come in the binary form that libpq delivers from other servers (integers big-endian, bytea and text as their
-//! bytes), so everything above reads one kind of row.
+//! SQL in this backend, with cached plans. Results have libpq's binary format, as those of other servers.
 
 pub mod cursor;
 pub mod param;
 pub mod quote;
 
+pub use cursor::Cursor;
+
+use crate::pg::datum::jsonb::detoasted_bytes;
 use crate::pg::error::{Error, Result};
 use crate::pg::security::search_path::{self, Pinned};
 use crate::pg::spi::param::Param;
@@ -17,33 +17,28 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::rc::Rc;
 
-/// A row in binary form.
+/// A row in binary format.
 #[derive(Debug, Clone, Default)]
 pub struct Row(Vec<Option<Vec<u8>>>);
 
 impl Row {
-    /// A row of these cells.
     pub fn new(cells: Vec<Option<Vec<u8>>>) -> Self {
         Row(cells)
     }
-    /// A column's bytes; None for null.
+    /// None for null.
     pub fn get(&self, column: usize) -> Option<&[u8]> {
         self.0.get(column).and_then(|cell| cell.as_deref())
     }
-    /// A column that is not null. A null, or a value of another type, is a mistake in the statement, or in another server's
-    /// answer.
-    ///
-    /// # Panics
-    /// With an ERROR of PostgreSQL's, where the value is not to be had.
+    /// Raises an ERROR for null or a value of another type: the statement, or another server's answer, is wrong.
     fn value<'a, T>(&'a self, column: usize, read: impl FnOnce(&'a [u8]) -> Option<T>) -> T {
         let cell = self.get(column);
         cell.and_then(read).unwrap_or_else(|| {
             let found = cell.map_or_else(|| "null".to_owned(), |bytes| format!("{} bytes", bytes.len()));
-            Error::new(Kind::InternalError, format!("column {column} of an answer is {found}, not what was asked for"))
+            Error::new(Kind::InternalError, format!("unexpected value in column {column} of an answer: {found}"))
                 .raise()
         })
     }
-    /// An int8 column (int4 widens).
+    /// Reads int4, too.
     pub fn i64(&self, column: usize) -> i64 {
         self.value(column, |bytes| match bytes.len() {
             8 => Some(i64::from_be_bytes(bytes.try_into().ok()?)),
@@ -51,11 +46,9 @@ impl Row {
             _ => None,
         })
     }
-    /// An int4 column.
     pub fn i32(&self, column: usize) -> i32 {
         self.value(column, |bytes| Some(i32::from_be_bytes(bytes.try_into().ok()?)))
     }
-    /// A boolean column.
     pub fn bool(&self, column: usize) -> bool {
         self.value(column, |bytes| match bytes {
             [0] => Some(false),
@@ -63,21 +56,18 @@ impl Row {
             _ => None,
         })
     }
-    /// A text column.
     pub fn text(&self, column: usize) -> &str {
         self.value(column, |bytes| std::str::from_utf8(bytes).ok())
     }
-    /// A text column; None for null.
     pub fn opt_text(&self, column: usize) -> Option<&str> {
         self.get(column).map(|_| self.text(column))
     }
-    /// A bytea column, owned.
     pub fn bytes(&self, column: usize) -> Vec<u8> {
         self.value(column, |bytes| Some(bytes.to_vec()))
     }
 }
 
-/// SPI_connect and SPI_finish around a piece of work.
+/// Calls SPI_connect, and SPI_finish when dropped.
 pub(in crate::pg) struct Connection;
 
 impl Connection {
@@ -98,15 +88,14 @@ impl Drop for Connection {
     }
 }
 
-/// A kept plan. Who runs it holds it: calls nest, so others may be prepared meanwhile, and put this one out of [`PLANS`].
+/// A cached plan. Whoever runs it holds a reference, as a nested call may evict it.
 pub(in crate::pg) struct Plan {
     plan: pg_sys::SPIPlanPtr,
-    /// when it was asked for last, by [`CLOCK`]
+    /// time of the last use, by [`CLOCK`]
     used: Cell<u64>,
 }
 
 impl Plan {
-    /// For a call of SPI, for as long as this is held.
     pub(in crate::pg) fn as_ptr(&self) -> pg_sys::SPIPlanPtr {
         self.plan
     }
@@ -114,7 +103,7 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        // An ERROR may be unwinding: it is freed at a quiet moment.
+        // An ERROR may be unwinding, so it is freed later.
         let _ = GARBAGE.try_with(|garbage| garbage.borrow_mut().push(self.plan));
     }
 }
@@ -123,13 +112,11 @@ thread_local! {
     static PLANS: RefCell<HashMap<String, Rc<Plan>>> = RefCell::new(HashMap::new());
     /// Counts the uses of plans.
     static CLOCK: Cell<u64> = const { Cell::new(0) };
-    /// Plans that nobody holds any more.
+    /// Evicted plans, to be freed.
     static GARBAGE: RefCell<Vec<pg_sys::SPIPlanPtr>> = const { RefCell::new(Vec::new()) };
-    /// Cursors whose reader went away at a moment when nothing could be closed.
-    static ABANDONED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How many plans are kept; statements have few shapes, so more means somebody builds text from values.
+/// Statements have few shapes; more plans mean that texts are built from values.
 const MAX_PLANS: usize = 512;
 
 pub(in crate::pg) fn failed(what: &str, code: i32) -> Error {
@@ -138,11 +125,7 @@ pub(in crate::pg) fn failed(what: &str, code: i32) -> Error {
     Error::new(Kind::InternalError, format!("{what} answered {}", name.to_string_lossy()))
 }
 
-fn plan(sql: &str, params: &[Param<'_>]) -> Result<Rc<Plan>> {
-    plan_with(sql, params, 0)
-}
-
-/// Makes room for another plan: the one goes that was not used for the longest time.
+/// Evicts the least recently used plan if there is no room for another one.
 fn make_room(plans: &mut HashMap<String, Rc<Plan>>) {
     if plans.len() >= MAX_PLANS {
         let idle = plans.iter().filter(|(_, plan)| Rc::strong_count(plan) == 1);
@@ -150,13 +133,13 @@ fn make_room(plans: &mut HashMap<String, Rc<Plan>>) {
         oldest.and_then(|sql| plans.remove(&sql));
     }
     for plan in GARBAGE.take() {
-        // SAFETY: kept by us, and nobody holds it. A cursor over it has what it needs of it.
+        // SAFETY: kept by us and no longer referenced. A cursor over it has a copy of what it needs.
         unsafe { pg_sys::SPI_freeplan(plan) };
     }
 }
 
-/// A kept plan, for a cursor with these options of PostgreSQL's (`CURSOR_OPT_…`).
-pub(in crate::pg) fn plan_with(sql: &str, params: &[Param<'_>], options: i32) -> Result<Rc<Plan>> {
+/// The cached plan of a statement, or of a cursor with these `CURSOR_OPT_…`.
+pub(in crate::pg) fn plan(sql: &str, params: &[Param<'_>], options: i32) -> Result<Rc<Plan>> {
     let marked;
     let sql = if options == 0 {
         sql
@@ -196,28 +179,23 @@ pub(in crate::pg) struct Bound {
 }
 
 pub(in crate::pg) fn bind(params: &[Param<'_>]) -> Bound {
-    let mut bound = Bound { values: Vec::with_capacity(params.len()), nulls: Vec::with_capacity(params.len()) };
-    for param in params {
-        let datum = param.datum();
-        bound.nulls.push(if datum.is_some() { b' ' } else { b'n' } as std::ffi::c_char);
-        bound.values.push(datum.unwrap_or(pg_sys::Datum::from(0)));
-    }
-    bound
+    let null = |datum: Option<_>| if datum.is_some() { b' ' } else { b'n' } as std::ffi::c_char;
+    let (values, nulls) = params.iter().map(Param::datum).map(|d| (d.unwrap_or(0.into()), null(d))).unzip();
+    Bound { values, nulls }
 }
 
-/// The answer of a statement.
+/// The result of a statement.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// the rows, if it returned any
     pub rows: Vec<Row>,
-    /// how many rows it returned or changed
+    /// the number of rows that it returned or changed
     pub processed: u64,
 }
 
 fn run(sql: &str, params: &[Param<'_>], snapshot: pg_sys::Snapshot, read_only: bool) -> Result<Answer> {
     let _connection = Connection::open();
     let _pinned = Pinned::new();
-    let plan = plan(sql, params)?;
+    let plan = plan(sql, params, 0)?;
     let mut bound = bind(params);
     // SAFETY: connected; values and nulls match the plan's parameters.
     unsafe {
@@ -240,45 +218,30 @@ fn run(sql: &str, params: &[Param<'_>], snapshot: pg_sys::Snapshot, read_only: b
     }
 }
 
-/// Runs a statement as the present user, in a snapshot of its own.
-///
-/// # Errors
-/// Internal ones; what the statement itself raises is a PostgreSQL ERROR.
+/// Runs a statement as the present user, in a snapshot of its own. What the statement raises remains a PostgreSQL ERROR.
 pub fn execute(sql: &str, params: &[Param<'_>]) -> Result<Answer> {
     run(sql, params, std::ptr::null_mut(), false)
 }
 
-/// The rows of a statement that may write.
-///
-/// # Errors
-/// As [`execute`].
+/// As [`execute`]; only the rows.
 pub fn query(sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
     Ok(execute(sql, params)?.rows)
 }
 
 /// The rows of a reading statement in the active snapshot.
-///
-/// # Errors
-/// As [`execute`].
 pub fn read(sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
     // SAFETY: a null snapshot and read_only = true mean the active snapshot.
     Ok(run(sql, params, std::ptr::null_mut(), true)?.rows)
 }
 
-/// Runs a writing statement in the active snapshot (which the caller has just checked something in).
-///
-/// # Errors
-/// As [`execute`].
+/// Runs a writing statement in the active snapshot, in which the caller has checked something.
 pub fn write_in_active_snapshot(sql: &str, params: &[Param<'_>]) -> Result<Answer> {
     // SAFETY: the caller pushed a snapshot; SPI copies it.
     let snapshot = unsafe { pg_sys::GetActiveSnapshot() };
     run(sql, params, snapshot, false)
 }
 
-/// Statements without parameters or plans: DDL.
-///
-/// # Errors
-/// As [`execute`].
+/// Runs DDL.
 pub fn run_script(sql: &str) -> Result<()> {
     let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "SQL text with a zero byte"))?;
     let _connection = Connection::open();
@@ -317,123 +280,17 @@ unsafe fn binary(datum: pg_sys::Datum, type_oid: pg_sys::Oid) -> Result<Vec<u8>>
     unsafe {
         Ok(match type_oid {
             pg_sys::BYTEAOID | pg_sys::TEXTOID | pg_sys::JSONOID | pg_sys::JSONBOID | pg_sys::VARCHAROID => {
-                let packed = pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr());
-                let length = pgrx::varsize_any_exhdr(packed);
-                std::slice::from_raw_parts(pgrx::vardata_any(packed).cast::<u8>(), length).to_vec()
+                detoasted_bytes(datum).to_vec()
             }
             pg_sys::NAMEOID => CStr::from_ptr(datum.cast_mut_ptr()).to_bytes().to_vec(),
             pg_sys::INT8OID => i64::from_datum(datum, false).unwrap_or(0).to_be_bytes().to_vec(),
             pg_sys::INT4OID => i32::from_datum(datum, false).unwrap_or(0).to_be_bytes().to_vec(),
-            pg_sys::OIDOID => datum_u32(datum).to_be_bytes().to_vec(),
+            pg_sys::OIDOID => (datum.value() as u32).to_be_bytes().to_vec(),
             pg_sys::VOIDOID => Vec::new(),
             pg_sys::BOOLOID => vec![u8::from(bool::from_datum(datum, false).unwrap_or(false))],
             other => {
                 return Err(Error::new(Kind::InternalError, format!("column of unexpected type {}", u32::from(other))));
             }
         })
-    }
-}
-
-fn datum_u32(datum: pg_sys::Datum) -> u32 {
-    datum.value() as u32
-}
-
-/// A cursor over a reading statement, in the snapshot that was active when it was opened. Lives to its end, or to the
-/// end of the transaction.
-#[derive(Debug)]
-pub struct Cursor {
-    name: String,
-    buffer: std::vec::IntoIter<Row>,
-    finished: bool,
-}
-
-/// Rows fetched at once by a [`Cursor`]: few enough to keep memory flat, enough to hide the cost of a call.
-const FETCH: i64 = 256;
-
-impl Cursor {
-    /// Opens a cursor in the active snapshot.
-    ///
-    /// # Errors
-    /// As [`execute`].
-    pub fn open(sql: &str, params: &[Param<'_>]) -> Result<Self> {
-        close_abandoned();
-        let _connection = Connection::open();
-        let _pinned = Pinned::new();
-        let plan = plan(sql, params)?;
-        let mut bound = bind(params);
-        // SAFETY: connected; values and nulls match the plan's parameters; read_only uses the active snapshot.
-        unsafe {
-            let portal = pg_sys::SPI_cursor_open(
-                std::ptr::null(),
-                plan.as_ptr(),
-                bound.values.as_mut_ptr(),
-                bound.nulls.as_ptr(),
-                true,
-            );
-            if portal.is_null() {
-                return Err(failed("SPI_cursor_open", pg_sys::SPI_result));
-            }
-            let name = CStr::from_ptr((*portal).name).to_string_lossy().into_owned();
-            Ok(Self { name, buffer: Vec::new().into_iter(), finished: false })
-        }
-    }
-
-    /// The next row.
-    ///
-    /// # Errors
-    /// `QueryPlanKilled` if the transaction that opened it is over.
-    pub fn next_row(&mut self) -> Result<Option<Row>> {
-        if let Some(row) = self.buffer.next() {
-            return Ok(Some(row));
-        }
-        if self.finished {
-            return Ok(None);
-        }
-        let name = CString::new(self.name.as_str()).expect("portal names hold no zero byte");
-        let _connection = Connection::open();
-        // SAFETY: connected; the portal is looked up anew each time.
-        unsafe {
-            let portal = pg_sys::SPI_cursor_find(name.as_ptr());
-            if portal.is_null() {
-                self.finished = true;
-                return Err(Error::new(Kind::QueryPlanKilled, "the cursor's transaction has ended"));
-            }
-            pg_sys::SPI_cursor_fetch(portal, true, FETCH);
-            let count = pg_sys::SPI_processed;
-            self.buffer = rows(pg_sys::SPI_tuptable, count)?.into_iter();
-            pg_sys::SPI_freetuptable(pg_sys::SPI_tuptable);
-            if count < FETCH as u64 {
-                self.finished = true;
-                pg_sys::SPI_cursor_close(portal);
-            }
-        }
-        Ok(self.buffer.next())
-    }
-}
-
-impl Drop for Cursor {
-    fn drop(&mut self) {
-        if !self.finished {
-            ABANDONED.with_borrow_mut(|names| names.push(std::mem::take(&mut self.name)));
-        }
-    }
-}
-
-/// Closes them if they are still open: the end of their transaction has closed them too, and names are never reused.
-fn close_abandoned() {
-    let names = ABANDONED.with_borrow_mut(std::mem::take);
-    if names.is_empty() {
-        return;
-    }
-    let _connection = Connection::open();
-    for name in names {
-        let name = CString::new(name).expect("portal names hold no zero byte");
-        // SAFETY: connected; a portal that is gone is null.
-        unsafe {
-            let portal = pg_sys::SPI_cursor_find(name.as_ptr());
-            if !portal.is_null() {
-                pg_sys::SPI_cursor_close(portal);
-            }
-        }
     }
 }

@@ -1,40 +1,25 @@
-//! Parameters of SQL statements, for SPI and for libpq alike.
+//! Parameters of SQL statements, for SPI and libpq.
 
 use pgrx::{IntoDatum, pg_sys};
 
-/// One parameter of a statement.
 #[derive(Clone, Copy, Debug)]
 pub enum Param<'a> {
-    /// bytea
     Bytea(&'a [u8]),
-    /// bytea, null if None
     OptBytea(Option<&'a [u8]>),
-    /// bytea[]
     ByteaArray(&'a [&'a [u8]]),
-    /// bytea[], of owned values
     OwnedByteaArray(&'a [Vec<u8>]),
-    /// int4
     Int4(i32),
-    /// int4[]
     Int4Array(&'a [i32]),
-    /// int8
     Int8(i64),
-    /// int8[]
     Int8Array(&'a [i64]),
-    /// text
     Text(&'a str),
-    /// text, null if None
     OptText(Option<&'a str>),
-    /// text[]
     TextArray(&'a [&'a str]),
-    /// text[], of owned values
     OwnedTextArray(&'a [String]),
-    /// bool
     Bool(bool),
 }
 
 impl Param<'_> {
-    /// The parameter's type.
     pub fn type_oid(&self) -> pg_sys::Oid {
         match self {
             Param::Text(_) | Param::OptText(_) => pg_sys::TEXTOID,
@@ -49,7 +34,7 @@ impl Param<'_> {
         }
     }
 
-    /// The parameter as a datum in the current memory context; None for null.
+    /// A datum in the current memory context; None for null.
     pub fn datum(&self) -> Option<pg_sys::Datum> {
         match *self {
             Param::Bytea(bytes) => bytes.into_datum(),

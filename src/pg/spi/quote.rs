@@ -1,17 +1,16 @@
-//! Quoting, for the few statements whose names or options cannot be parameters.
+//! Quoting, for statements whose names or options cannot be parameters.
 
-/// An identifier, quoted.
 pub fn quote_ident(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A string, quoted so that it reads the same whatever `standard_conforming_strings` says.
+/// Independent of `standard_conforming_strings`.
 pub fn quote_literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
     if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
 }
 
-/// The statement that leaves a new table to its owner alone, whatever somebody's ALTER DEFAULT PRIVILEGES has granted.
+/// A statement that revokes what ALTER DEFAULT PRIVILEGES has granted on a new table.
 pub fn only_owner(table: &str) -> String {
     format!(
         "DO $revoke$ DECLARE granted record; BEGIN \

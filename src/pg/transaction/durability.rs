@@ -1,10 +1,9 @@
-//! How durable this process's commits are.
+//! Durability of this process's commits.
 
 use pgrx::pg_sys;
 
-/// Makes the commit or PREPARE of the transaction that is open, or the COMMIT PREPARED that it runs, at least as durable as
-/// `synchronous_commit = on` does, whatever the session says: on this server's disk, and on that of its synchronous standbys.
-/// It holds to the transaction's end, and may be called as late as before its commit.
+/// Makes the end of the current transaction (commit, PREPARE, COMMIT PREPARED) at least as durable as `synchronous_commit = on`:
+/// flushed on this server and its synchronous standbys.
 pub fn require() {
     // SAFETY: inside a transaction; PostgreSQL's own name and value of a setting that every user may set, both static strings.
     unsafe {

@@ -1,6 +1,4 @@
-//! Transactions of this process's own: for background workers, which run outside any.
-//!
-//! Everything that a worker does goes through [`run`] or [`guarded`], so that no ERROR ends it.
+//! Transactions of background workers. All work of a worker goes through [`run`] or [`guarded`], so that no ERROR ends it.
 
 pub mod durability;
 pub mod epoch;
@@ -13,8 +11,7 @@ use crate::pg::error::{Error, Result};
 use pgrx::{PgTryBuilder, pg_sys};
 use std::panic::AssertUnwindSafe;
 
-/// Runs `work` outside a transaction; an ERROR that it raises, or a panic, becomes an `Err`, and whatever transaction it
-/// left open is rolled back. A FATAL error ends the process as always.
+/// Runs `work` outside a transaction. An ERROR or a panic becomes an `Err`, and a transaction that is left open is rolled back.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // SAFETY: a backend-local pointer; restored below as every PG_CATCH does.
     let callbacks = unsafe { pg_sys::error_context_stack };
@@ -30,12 +27,8 @@ pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
-/// Runs `work` in a transaction that commits if it returns Ok, and rolls back otherwise. Its commit survives a crash, and a
-/// failover to a synchronous standby, whatever `synchronous_commit` says; it is READ COMMITTED, whatever
-/// `default_transaction_isolation` says.
-///
-/// # Errors
-/// What `work`, or the commit, returns or raises.
+/// Runs `work` in a READ COMMITTED transaction that commits if it returns Ok. The commit survives a crash, and a failover to a
+/// synchronous standby, whatever `synchronous_commit` says.
 pub fn run<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     guarded(|| {
         // SAFETY: outside a transaction; the snapshot is popped before the commit, and by the abort otherwise.

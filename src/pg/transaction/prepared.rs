@@ -1,40 +1,45 @@
-//! Watches COMMIT PREPARED and ROLLBACK PREPARED: whoever has parts of the transaction elsewhere ends them, too.
+//! Watches COMMIT PREPARED and ROLLBACK PREPARED, so that the other parts of the transaction are ended, too.
 
-use pgrx::{PgBox, pg_guard, pg_sys};
-use std::ffi::{CStr, c_char};
+use crate::pg::utility;
+use pgrx::{PgBox, pg_sys};
+use std::ffi::CStr;
 use std::sync::OnceLock;
 
-/// How a prepared transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// COMMIT PREPARED
     Committed,
-    /// ROLLBACK PREPARED
     RolledBack,
 }
 
-/// What is called around it, inside the transaction that the command itself is.
+/// Called inside the command's own transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
-    /// before it: names the transaction by a number, if it is of interest
+    /// returns a number for the transaction, if `after` is to be called
     pub before: fn(gid: &str) -> Option<u32>,
-    /// after it has succeeded; what is done then cannot undo it
+    /// after success; it cannot undo the command
     pub after: fn(transaction: u32, ended: Ended),
 }
 
-static WATCH: OnceLock<(Watch, pg_sys::ProcessUtility_hook_type)> = OnceLock::new();
+static WATCH: OnceLock<Watch> = OnceLock::new();
 
-/// Begins to watch; called from `_PG_init`.
+/// Called from `_PG_init`.
 pub fn watch(watch: Watch) {
-    // SAFETY: a backend has one thread; the hook that was there before is called by ours.
-    unsafe {
-        if WATCH.set((watch, pg_sys::ProcessUtility_hook)).is_ok() {
-            pg_sys::ProcessUtility_hook = Some(process_utility);
-        }
+    if WATCH.set(watch).is_ok() {
+        utility::watch(before_utility);
     }
 }
 
-/// What the statement is to end, if it is one of the two, and can succeed: they are refused in a transaction block.
+/// # Safety
+/// `statement` is what PostgreSQL is about to run.
+unsafe fn before_utility(statement: *mut pg_sys::PlannedStmt) -> Option<Box<dyn FnOnce()>> {
+    // SAFETY: promised by the caller.
+    let (ended, gid) = unsafe { ends(statement) }?;
+    let watch = WATCH.get()?;
+    let transaction = (watch.before)(&gid)?;
+    Some(Box::new(move || (watch.after)(transaction, ended)))
+}
+
+/// The statement's kind and its transaction, if it can succeed: PostgreSQL refuses it in a transaction block.
 ///
 /// # Safety
 /// `statement` is what PostgreSQL is about to run.
@@ -55,40 +60,5 @@ unsafe fn ends(statement: *mut pg_sys::PlannedStmt) -> Option<(Ended, String)> {
             return None;
         }
         Some((ended, CStr::from_ptr(command.gid).to_str().ok()?.to_owned()))
-    }
-}
-
-#[pg_guard]
-#[allow(clippy::too_many_arguments, reason = "PostgreSQL's own signature")]
-unsafe extern "C-unwind" fn process_utility(
-    statement: *mut pg_sys::PlannedStmt,
-    text: *const c_char,
-    keep_tree: bool,
-    context: pg_sys::ProcessUtilityContext::Type,
-    params: pg_sys::ParamListInfo,
-    environment: *mut pg_sys::QueryEnvironment,
-    destination: *mut pg_sys::DestReceiver,
-    completion: *mut pg_sys::QueryCompletion,
-) {
-    let Some((watch, next)) = WATCH.get() else { return };
-    // SAFETY: the arguments are PostgreSQL's, and passed on as they are.
-    unsafe {
-        let ended = ends(statement).and_then(|(ended, gid)| Some((ended, (watch.before)(&gid)?)));
-        match next {
-            Some(next) => next(statement, text, keep_tree, context, params, environment, destination, completion),
-            None => pg_sys::standard_ProcessUtility(
-                statement,
-                text,
-                keep_tree,
-                context,
-                params,
-                environment,
-                destination,
-                completion,
-            ),
-        }
-        if let Some((ended, transaction)) = ended {
-            (watch.after)(transaction, ended);
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Snapshots, pushed and popped.
+//! Snapshots, and what depends on them.
 
 use pgrx::pg_sys;
 
@@ -11,14 +11,14 @@ unsafe extern "C-unwind" {
 pub struct ActiveSnapshot(());
 
 impl ActiveSnapshot {
-    /// The newest snapshot, also under REPEATABLE READ. For metadata, never for a user's documents.
+    /// The newest snapshot, also under REPEATABLE READ: for metadata, never for documents.
     pub fn latest() -> Self {
         // SAFETY: called inside a transaction; popped on drop, or by the abort of the transaction.
         unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot()) };
         Self(())
     }
 
-    /// The snapshot that a new statement of this transaction would get.
+    /// The snapshot of a new statement.
     pub fn of_statement() -> Self {
         // SAFETY: as above. CommandCounterIncrement makes the transaction's own writes visible.
         unsafe {
@@ -31,7 +31,7 @@ impl ActiveSnapshot {
 
 impl Drop for ActiveSnapshot {
     fn drop(&mut self) {
-        // While an ERROR unwinds, PostgreSQL's abort processing pops what is left.
+        // After an ERROR, PostgreSQL's abort pops it.
         if !std::thread::panicking() {
             // SAFETY: pushed by the constructor, and snapshots nest.
             unsafe { pg_sys::PopActiveSnapshot() };
@@ -39,14 +39,12 @@ impl Drop for ActiveSnapshot {
     }
 }
 
-/// True if what this transaction reads is remembered, so that others cannot change it unnoticed: under SERIALIZABLE.
 pub fn is_serializable() -> bool {
     // SAFETY: reads a variable of this process.
     unsafe { pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 }
 }
 
-/// Called before another node is told to commit: afterwards the present transaction, if it has written nothing here, is not
-/// refused as one that cannot be serialized. May raise 40001.
+/// Called before another node commits: a transaction that has written nothing here cannot fail with 40001 afterwards. Raises 40001.
 pub fn check_serializable() {
     if is_serializable() {
         // SAFETY: in the pre-commit of a serializable transaction. What PostgreSQL does a little later itself, when it finds
@@ -55,20 +53,19 @@ pub fn check_serializable() {
     }
 }
 
-/// True if each statement of this transaction gets a new snapshot (READ COMMITTED).
+/// True under READ COMMITTED.
 pub fn per_statement() -> bool {
     // SAFETY: reads a backend-local variable.
     unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
-/// As long as it lives, who builds an index concurrently in this database does not wait for this process's snapshots.
+/// While it lives, concurrent index builds in this database do not wait for this process's snapshots.
 ///
-/// INVARIANT: its owner only waits, and then ends its statement without looking at any table of documents: an index may
-/// lack what only an older snapshot than it would show.
+/// Invariant: its owner only waits, and then ends its statement without reading documents, as an index may lack rows that only an
+/// older snapshot shows.
 pub struct IgnoredByIndexBuilds(());
 
 impl IgnoredByIndexBuilds {
-    /// Begins.
     #[must_use]
     pub fn new() -> Self {
         set_flags(|flags| flags | pg_sys::PROC_IN_SAFE_IC as u8);
@@ -84,7 +81,7 @@ impl Default for IgnoredByIndexBuilds {
 
 impl Drop for IgnoredByIndexBuilds {
     fn drop(&mut self) {
-        // The end of the transaction clears it, too, which is what follows an ERROR.
+        // After an ERROR, the end of the transaction clears it.
         if !std::thread::panicking() {
             set_flags(|flags| flags & !(pg_sys::PROC_IN_SAFE_IC as u8));
         }

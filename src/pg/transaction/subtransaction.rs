@@ -1,4 +1,4 @@
-//! Subtransactions of this extension's own: work that either happens or leaves nothing behind, whatever goes wrong in it.
+//! Subtransactions of this extension: work that has either all of its effects or none.
 
 use crate::pg::error::{Error, Result};
 use pgrx::{PgTryBuilder, pg_sys};
@@ -6,13 +6,13 @@ use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 
 thread_local! {
-    /// How many of the open subtransactions are ours.
+    /// The number of open subtransactions of [`attempt`].
     static OWN: Cell<i32> = const { Cell::new(0) };
-    /// The level of the transaction that the outermost of them was opened in, and whether that was in a block of the user's.
+    /// The nest level around the outermost of them, and whether it was in a transaction block of the user.
     static AROUND: Cell<(i32, bool)> = const { Cell::new((0, false)) };
 }
 
-/// True in a transaction block (BEGIN … COMMIT) or a subtransaction of the user's; those of [`attempt`] do not count.
+/// True in a transaction block (BEGIN … COMMIT) or subtransaction of the user, where a function cannot commit on its own.
 pub fn in_transaction_block() -> bool {
     // SAFETY: reads backend-local state.
     let (level, block) = unsafe { (pg_sys::GetCurrentTransactionNestLevel(), pg_sys::IsTransactionBlock()) };
@@ -20,7 +20,6 @@ pub fn in_transaction_block() -> bool {
     if OWN.get() > 0 && level == outer + OWN.get() { outer_block } else { level > 1 || block }
 }
 
-/// Counts one more while it lives, also when an ERROR unwinds.
 struct Counted;
 
 impl Counted {
@@ -41,10 +40,8 @@ impl Drop for Counted {
     }
 }
 
-/// Runs `work` in a subtransaction, which is rolled back if `work` answers an error; an ERROR that it raises, or a panic,
-/// becomes an `Err` too. A FATAL error ends the process as always.
-///
-/// Which errors the caller may go on from is its own matter: a cancelled statement, for one, must not.
+/// Runs `work` in a subtransaction, which is rolled back after an error. An ERROR or a panic becomes an `Err`. The caller must not go
+/// on after every error: a cancel must end the statement.
 pub fn attempt<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let _counted = Counted::new();
     // SAFETY: backend-local pointers, put back below as every caller of BeginInternalSubTransaction does.

@@ -1,4 +1,4 @@
-//! Commands that are no part of a transaction, such as `CREATE INDEX CONCURRENTLY`.
+//! Runs commands that PostgreSQL refuses inside a transaction, such as `CREATE INDEX CONCURRENTLY`.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction;
@@ -7,10 +7,7 @@ use pgrx::{PgList, pg_sys};
 use std::ffi::CString;
 use std::ptr::null_mut;
 
-/// Runs such a command as if a client had sent it. Called outside any transaction, in a background worker.
-///
-/// # Errors
-/// What it raises.
+/// Runs a command as if a client had sent it. Called outside any transaction, in a background worker.
 pub fn run(sql: &str) -> Result<()> {
     let text = CString::new(sql).map_err(|_| Error::new(Kind::InternalError, "a command with a zero byte"))?;
     // SAFETY: a context of this function's own, which no transaction's end frees.
