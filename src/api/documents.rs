@@ -131,7 +131,7 @@ fn insert_select(ns: &str, query: &str) -> RawJsonb {
         // The cast sees to it that what comes is jsonb, whatever the query has.
         let query = query.trim_end().trim_end_matches(';');
         let documents = format!("SELECT documents.doc::pg_catalog.jsonb FROM (\n{query}\n) AS documents (doc)");
-        let mut rows = spi::Cursor::open(&documents, &[])?;
+        let mut rows = spi::cursor::Cursor::open(&documents, &[])?;
         drop(snapshot);
         let mut inserted = 0;
         loop {

@@ -34,7 +34,7 @@ pub fn inspect(call: &InspectDocuments<'_>) -> Result<Json> {
     let (key, owned, most) = (&read_key(key)?, &ranges(owned), usize::try_from(most).unwrap_or(0));
     check_read(collection, Placement { token, version })?;
     let sql = format!("SELECT t.skey, t.id, t.doc::pg_catalog.jsonb FROM {} t", table::name(collection));
-    let mut rows = spi::Cursor::open(&sql, &[])?;
+    let mut rows = spi::cursor::Cursor::open(&sql, &[])?;
     let (mut documents, mut problems, mut found) = (0_i64, 0_i64, Vec::new());
     while let Some(row) = rows.next_row()? {
         let column = |column| row.get(column).unwrap_or_default();

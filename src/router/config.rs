@@ -64,7 +64,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Vec
         sql += &format!(" OFFSET {}", options.skip.min(i64::MAX as u64));
     }
     let _snapshot = ActiveSnapshot::of_statement();
-    Ok(vec![RowStream::Local(spi::Cursor::open(&sql, &borrowed(&params))?)])
+    Ok(vec![RowStream::Local(spi::cursor::Cursor::open(&sql, &borrowed(&params))?)])
 }
 
 /// Returns the distinct values of a field with their keys, in the order of the keys.
@@ -82,7 +82,7 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Vec<RowSt
         sql::distinct_values("d.doc", "$1", "$2")
     );
     let _snapshot = ActiveSnapshot::of_statement();
-    Ok(vec![RowStream::Local(spi::Cursor::open(&sql, &borrowed(&params))?)])
+    Ok(vec![RowStream::Local(spi::cursor::Cursor::open(&sql, &borrowed(&params))?)])
 }
 
 pub fn count(namespace: &str, query: &Query) -> Result<i64> {

@@ -55,7 +55,7 @@ pub struct Packed {
 
 /// The rows of one destination.
 pub enum RowStream {
-    Local(spi::Cursor),
+    Local(spi::cursor::Cursor),
     Rows(std::vec::IntoIter<spi::Row>),
     Remote(remote::Stream),
     /// the position of the next document

@@ -209,7 +209,7 @@ pub(super) fn stream<T: CatalogRow>(
     rest: &str,
     params: &[Param<'_>],
 ) -> Result<impl Iterator<Item = Result<T>> + use<T>> {
-    let mut rows = Some(spi::Cursor::open(&select::<T>(rest), params)?);
+    let mut rows = Some(spi::cursor::Cursor::open(&select::<T>(rest), params)?);
     Ok(std::iter::from_fn(move || {
         let row = rows.as_mut()?.next_row();
         let next =

@@ -4,8 +4,6 @@ pub mod cursor;
 pub mod param;
 pub mod quote;
 
-pub use cursor::Cursor;
-
 use crate::pg::datum::jsonb::detoasted_bytes;
 use crate::pg::error::{Error, Result};
 use crate::pg::security::search_path::{self, Pinned};

@@ -51,7 +51,7 @@ pub fn explain(collection: &Collection, destinations: &[Destination], statement:
 }
 
 fn cursor(sql: &str, params: &[Param<'_>]) -> Result<RowStream> {
-    spi::Cursor::open(sql, params).map(RowStream::Local)
+    spi::cursor::Cursor::open(sql, params).map(RowStream::Local)
 }
 
 fn read_with<'s>(
