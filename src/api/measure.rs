@@ -2,6 +2,7 @@
 
 use super::given;
 use crate::ownership::measure;
+use crate::protocol::measure::FindSplitPoints;
 use pgrx::prelude::*;
 
 /// Each chunk's documents and bytes, by the chunk's position (from 0) among the ascending lower bounds: counted in a
@@ -14,8 +15,7 @@ fn measure_chunks(
 ) -> TableIterator<'static, (name!(chunk, i32), name!(documents, i64), name!(bytes, i64))> {
     let sizes = measure::chunks(collection, &bounds.iter().flatten().collect::<Vec<_>>(), counted_mb)
         .unwrap_or_else(|e| e.raise());
-    let rows = sizes.into_iter().map(|(chunk, size)| (i32::try_from(chunk).unwrap_or(0), size.documents, size.bytes));
-    TableIterator::new(rows.collect::<Vec<_>>())
+    TableIterator::new(sizes.into_iter().map(|size| (size.chunk, size.documents, size.bytes)))
 }
 
 /// What statistics tell of these collections here: documents, null where nothing is known, and bytes of their tables.
@@ -49,5 +49,6 @@ fn split_points(
     documents: Option<i64>,
 ) -> SetOfIterator<'static, Vec<u8>> {
     given!(collection, lo, parts, documents);
-    SetOfIterator::new(measure::split_points(collection, lo, hi, parts, documents).unwrap_or_else(|e| e.raise()))
+    let call = FindSplitPoints { collection, lo, hi, parts, documents };
+    SetOfIterator::new(measure::split_points(&call).unwrap_or_else(|e| e.raise()))
 }

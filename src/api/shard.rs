@@ -167,7 +167,7 @@ fn put_document(
     doc: RawJsonb,
     after: RawJsonb,
 ) {
-    documents::put(collection, &Found::new(place, skey, id, &doc), &after).unwrap_or_else(|e| e.raise());
+    documents::replace(collection, &Found::new(place, skey, id, &doc), &after).unwrap_or_else(|e| e.raise());
 }
 
 /// True; an ERROR if the caller may not update documents of the collection. STABLE, so that it is asked once, first.
@@ -318,7 +318,7 @@ fn pack_part(
 /// A packed part that has arrived. Its documents are checked when they are loaded.
 #[pg_extern(schema = "docshard_internal", immutable, strict, parallel_safe)]
 fn decode_part(packed: &str) -> Vec<u8> {
-    clone_parts::receive(packed).unwrap_or_else(|e| e.raise())
+    clone_parts::decode(packed).unwrap_or_else(|e| e.raise())
 }
 
 /// Loads a batch of what a move has pulled, all of it in that range and with the keys that the shard key says, into the
@@ -336,7 +336,7 @@ fn load_batch(
 ) -> i64 {
     given!(migration, collection, batch, is_unique, lo, key);
     let batch = LoadBatch { migration, collection, batch, is_unique, lo, hi, key };
-    recipient_load::load(&batch).unwrap_or_else(|e| e.raise()).cast_signed()
+    recipient_load::load_batch(&batch).unwrap_or_else(|e| e.raise()).cast_signed()
 }
 
 /// Applies a batch of changes that a move has pulled, all of them in that range and with the keys that the shard key says;
@@ -351,20 +351,21 @@ fn apply_changes(
     key: Option<&str>,
 ) -> i64 {
     given!(migration, collection, batch, lo, key);
-    recipient_load::apply(&ApplyChanges { migration, collection, batch, lo, hi, key }).unwrap_or_else(|e| e.raise())
+    recipient_load::apply_changes(&ApplyChanges { migration, collection, batch, lo, hi, key })
+        .unwrap_or_else(|e| e.raise())
 }
 
 /// Notes, for a move, where the documents of a range are; returns how many.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn locate_range(migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>) -> i64 {
     given!(migration, collection, lo);
-    donor_delete::note(&LocateRange { migration, collection, lo, hi }).unwrap_or_else(|e| e.raise())
+    donor_delete::locate(&LocateRange { migration, collection, lo, hi }).unwrap_or_else(|e| e.raise())
 }
 
 /// Removes rows of a move's log that have been copied; false if the range's documents should be noted again.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn delete_copied_changes(migration: i64, applied: Vec<i64>) -> bool {
-    donor_delete::forget(migration, &applied).unwrap_or_else(|e| e.raise())
+    donor_delete::delete_copied_changes(migration, &applied).unwrap_or_else(|e| e.raise())
 }
 
 /// Removes the documents of a range that a move takes away, and from which writers are excluded; returns how many, and how
@@ -378,7 +379,7 @@ fn delete_range(
 ) -> TableIterator<'static, (name!(documents, i64), name!(micros, i64))> {
     given!(migration, collection, lo);
     let Deleted { documents, micros } =
-        donor_delete::remove(&DeleteRange { migration, collection, lo, hi }).unwrap_or_else(|e| e.raise());
+        donor_delete::delete(&DeleteRange { migration, collection, lo, hi }).unwrap_or_else(|e| e.raise());
     TableIterator::once((documents, micros))
 }
 

@@ -1,24 +1,24 @@
-//! What was measured before, for tables in which nothing has changed since.
+//! Keeps the measured sizes of chunks, for tables that have not changed since.
 
 use crate::catalog::sizes::{Chunk, Collection};
 use docshard_core::cluster::chunk_map::ShardId;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Measured anew after that time, whatever the statistics say.
-const OLD: Duration = Duration::from_secs(600);
+/// Sizes are measured again after that time, even if the statistics show no change.
+const MAX_AGE: Duration = Duration::from_secs(600);
 
 type Bounds = (Vec<u8>, Vec<u8>);
 
-/// A collection's table at a shard.
+/// The sizes of one collection's chunks at one shard.
 #[derive(Debug)]
 struct Table {
     at: Instant,
+    /// `sizes::activity` just before
     activity: i64,
     sizes: HashMap<Bounds, (u64, u64)>,
 }
 
-/// All tables that were measured.
 #[derive(Debug, Default)]
 pub(super) struct Measured(HashMap<(ShardId, i32), Table>);
 
@@ -27,13 +27,13 @@ fn bounds(chunk: &Chunk) -> Bounds {
 }
 
 impl Measured {
-    /// Fills in the sizes of a collection's chunks at a shard; false if they have to be measured.
+    /// Sets the sizes of a collection's chunks at a shard; false if they have to be measured.
     pub(super) fn fill(&self, collection: &mut Collection, shard: ShardId, activity: Option<i64>) -> bool {
         let table = self.0.get(&(shard, collection.id));
-        let Some(table) = table.filter(|table| Some(table.activity) == activity && table.at.elapsed() < OLD) else {
+        let Some(table) = table.filter(|table| Some(table.activity) == activity && table.at.elapsed() < MAX_AGE) else {
             return false;
         };
-        // Only documents that are counted where they are: a split or a move makes other chunks.
+        // All or none: a split or a move since has made other chunks.
         let here = || collection.chunks.iter().enumerate().filter(|(_, chunk)| chunk.shard == shard);
         let known: Option<Vec<_>> =
             here().map(|(at, chunk)| table.sizes.get(&bounds(chunk)).map(|size| (at, *size))).collect();
@@ -44,8 +44,7 @@ impl Measured {
         true
     }
 
-    /// Fills in what was measured last, however long ago, for a shard that cannot be asked; false if that is not known of
-    /// every chunk there.
+    /// Sets the last known sizes, however old, for a shard that does not answer; false if a chunk there has none.
     pub(super) fn fill_old(&self, collection: &mut Collection, shard: ShardId) -> bool {
         let table = self.0.get(&(shard, collection.id));
         let mut known = true;
@@ -58,7 +57,6 @@ impl Measured {
         known
     }
 
-    /// Remembers what was measured when the statistics were at `activity`.
     pub(super) fn keep(&mut self, collection: &Collection, shard: ShardId, activity: Option<i64>) {
         let Some(activity) = activity else { return };
         let chunks = collection.chunks.iter().filter(|chunk| chunk.shard == shard);
@@ -66,7 +64,7 @@ impl Measured {
         self.0.insert((shard, collection.id), Table { at: Instant::now(), activity, sizes });
     }
 
-    /// Forgets collections that are gone.
+    /// Removes collections that no longer exist.
     pub(super) fn retain(&mut self, collections: &[Collection]) {
         let ids: std::collections::HashSet<_> = collections.iter().map(|collection| collection.id).collect();
         self.0.retain(|(_, collection), _| ids.contains(collection));

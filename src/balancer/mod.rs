@@ -1,26 +1,25 @@
-//! The balancer's work, in a database's worker: measure, ask the policy (`docshard_core::cluster::balancer`), split, move.
+//! The balancer, in a database's worker: measures, asks the policy (`docshard_core::cluster::balancer`), splits and moves.
 //!
 //! # A round
-//! 1. Moves that somebody left unfinished are recovered, also while the balancer is off.
-//! 2. The catalog is read, and every shard measured where PostgreSQL's statistics tell of changes; a shard that fails rests, and takes no part meanwhile.
-//! 3. Splits. Where a chunk has only one key, it is marked jumbo. After splits the round ends, and the next begins.
-//! 4. Moves, of disjoint pairs of shards at the same time ([`moving`]). A chunk is counted exactly before it moves; if it is
-//!    not what it seemed, the policy is asked again. After each move the policy is asked again on what is known now, until it
-//!    has no more moves.
-//! 5. Where nothing is to be split or moved: tiny neighbours are merged, if they were tiny for long.
+//! 1. Unfinished moves are recovered, also while the balancer is off.
+//! 2. The catalog is read, and tables are measured that have changed by PostgreSQL's statistics. A shard that fails rests.
+//! 3. Splits. A chunk with only one key is marked jumbo. After splits the round ends.
+//! 4. Moves, of disjoint pairs of shards at the same time ([`moving`]), until the policy has no more. A chunk is measured exactly
+//!    before it moves; after that, and after each move, the policy is asked again.
+//! 5. If nothing is to be split or moved: neighbours that have been tiny for long are merged.
 //!
 //! Every step is a transaction of its own. INVARIANTS:
-//! * An error of a shard or of a collection makes that one rest, ever longer, and never stops the others; so does a shard that
-//!   does not answer (`remote::hung`). What a resting shard holds counts as it was measured last.
-//! * While steps run this process holds `Tag::Worker(STEP)`; it begins none while somebody holds
-//!   `Tag::Worker(STOP)`, nor while the balancer is off. So who takes STOP and then gets STEP knows that nothing moves.
+//! * After an error a shard or a collection rests ([`backoff`]), and never stops the others; so does a shard that does not answer
+//!   (`remote::hung`). The sizes of a resting shard's chunks are the last measured ones.
+//! * While steps run this process holds `Tag::Worker(STEP)`; it begins none while a session holds
+//!   `Tag::Worker(STOP)`, nor while the balancer is off. So a session that takes STOP and then gets STEP knows that nothing moves.
 //! * A chunk that was moved is pinned for [`PIN`], or until shards or zones change.
 
+mod backoff;
 mod compliance;
 pub mod control;
 mod measured;
 mod moving;
-mod rest;
 mod steps;
 mod view;
 
@@ -33,63 +32,61 @@ use crate::pg::{process, transaction};
 use crate::remote::hung;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::balancer_state;
+use backoff::Backoff;
 pub use compliance::collection_status;
 use control::STEP;
 use docshard_core::cluster::balancer::{self as policy, Cut};
 use docshard_core::cluster::chunk_map::ShardId;
 use measured::Measured;
-use rest::Rests;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
-use view::{Goal, Known, View};
+use view::{Exceptions, Goal, View};
 
-/// How long a chunk that was moved stays where it is.
+/// How long a moved chunk stays where it is.
 const PIN: Duration = Duration::from_secs(600);
-/// Measurements are taken anew after that time.
+/// How long the measurements of a round are used.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// What a round came to.
-#[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// there may be more to do at once
+    /// The next round should begin at once.
     pub again: bool,
-    /// something went wrong
     pub failed: bool,
-    /// how long to rest, where that is not as usual
+    /// How long to pause, if not for the usual interval.
     pub rest: Option<Duration>,
 }
 
-/// The balancer's memory from round to round; nothing of it must survive a restart.
+/// The balancer's state between rounds, which need not survive a restart.
 #[derive(Debug, Default)]
 pub struct Balancer {
-    shards: Rests<ShardId>,
-    /// do not answer this worker
+    shards: Backoff<ShardId>,
+    /// Shards that do not answer this worker.
     silent: HashSet<ShardId>,
-    collections: Rests<i32>,
+    collections: Backoff<i32>,
     pinned: HashMap<(i32, Vec<u8>), Instant>,
     goal: Goal,
     paused_until: Option<Instant>,
     measured: Measured,
+    /// Since when chunks have been tiny.
     tiny: HashMap<(i32, Vec<u8>), Instant>,
-    /// who rests, as it was shown last
+    /// The resting shards and collections, for `balancer_status()`.
     resting: serde_json::Value,
     failed: bool,
-    /// this round has looked at all that it works on
-    looked: bool,
+    /// This round has planned by a complete view.
+    is_complete: bool,
 }
 
 impl Balancer {
-    /// One round. Called outside any transaction; raises nothing.
+    /// Runs one round, outside any transaction. Raises nothing.
     pub fn round(&mut self) -> Outcome {
-        (self.failed, self.looked) = (false, false);
-        self.tell_of_silence();
+        (self.failed, self.is_complete) = (false, false);
+        self.report_silence();
         let again = self.work().unwrap_or_else(|error| {
             self.note(&error, "");
             false
         });
-        self.tell_of_silence();
-        let resting = self.all_who_rest();
-        let well = self.looked && !self.failed && resting.as_array().is_none_or(Vec::is_empty);
+        self.report_silence();
+        let resting = self.all_resting();
+        let well = self.is_complete && !self.failed && resting.as_array().is_none_or(Vec::is_empty);
         if let Err(error) = transaction::run(|| balancer_state::set_round(again, &resting, well)) {
             pgrx::log!("docshard balancer: {}", error.message);
         }
@@ -110,14 +107,13 @@ impl Balancer {
         self.paused_until = None;
         self.pinned.retain(|_, since| since.elapsed() < PIN);
         let mut view = transaction::run(View::load)?;
-        // Where there is another goal, what was moved for the last one may have to move again.
         let goal = view.goal();
         if self.goal != goal {
             self.pinned.clear();
             self.goal = goal;
         }
         if view.shards.len() < 2 || view.collections.is_empty() {
-            (self.looked, self.resting) = (true, serde_json::Value::Null);
+            (self.is_complete, self.resting) = (true, serde_json::Value::Null);
             return Ok(false);
         }
         self.measure(&mut view);
@@ -129,12 +125,12 @@ impl Balancer {
         } else {
             self.balance(&mut view, plan.moves)
         };
-        self.resting = self.who_rests(&view);
-        self.looked = done.is_ok();
+        self.resting = self.resting_after_errors(&view);
+        self.is_complete = done.is_ok();
         done
     }
 
-    /// Merges those of the chunks that were tiny for a while. True if there were some.
+    /// Merges those chunks that have been tiny for `merge_delay_s`. True if there were some.
     fn merge(&mut self, view: &View, merges: &[policy::Merge]) -> Result<bool> {
         let delay = transaction::run(|| settings::integer("merge_delay_s"))?;
         let delay = Duration::from_secs(delay.unsigned_abs());
@@ -142,9 +138,9 @@ impl Balancer {
         let mut done = false;
         for merge in merges {
             let collection = &view.collections[merge.collection];
-            // What could not be measured is not tiny.
+            // The size of a resting shard's chunk is not known.
             let chunks = &collection.chunks[merge.chunks.clone()];
-            if chunks.iter().any(|chunk| self.rests(&chunk.shard)) || self.collections.rests(&collection.id) {
+            if chunks.iter().any(|chunk| self.is_resting(&chunk.shard)) || self.collections.is_resting(&collection.id) {
                 continue;
             }
             let mut since = |chunk: &sizes::Chunk| {
@@ -171,53 +167,54 @@ impl Balancer {
         Ok(done)
     }
 
-    /// Tells `balancer_status()` of shards that do not answer any more, or do again, whoever in this worker has noticed.
-    fn tell_of_silence(&mut self) {
+    /// Reports in `balancer_status()` which shards have stopped or resumed answering this worker.
+    fn report_silence(&mut self) {
         for change in hung::changes() {
             let alarm = format!("shard \"{}\" does not answer: ", change.shard);
-            let told = transaction::run(|| match &change.error {
+            let stored = transaction::run(|| match &change.error {
                 Some(why) => balancer_state::set_error(&format!("{alarm}{why}")),
                 None => balancer_state::clear_error(&alarm),
             });
-            if let Err(error) = told {
+            if let Err(error) = stored {
                 pgrx::log!("docshard balancer: {}", error.message);
             }
         }
     }
 
-    /// The shards that do not answer this worker, and then what else is left alone.
-    fn all_who_rest(&self) -> serde_json::Value {
+    /// The shards that do not answer this worker, followed by the other resting shards and collections.
+    fn all_resting(&self) -> serde_json::Value {
         let silent = hung::silent();
-        let is_told = |entry: &&serde_json::Value| {
+        let is_other = |entry: &&serde_json::Value| {
             entry["shard"].as_str().is_none_or(|shard| silent.iter().all(|(silent, _)| silent != shard))
         };
-        let others = self.resting.as_array().into_iter().flatten().filter(is_told).cloned();
+        let others = self.resting.as_array().into_iter().flatten().filter(is_other).cloned();
         let silent = silent.iter().map(|(shard, why)| serde_json::json!({"shard": shard, "error": why}));
         silent.chain(others).collect()
     }
 
-    /// True if the shard is left alone, as it does not answer, or after another error.
-    fn rests(&self, shard: &ShardId) -> bool {
-        self.silent.contains(shard) || self.shards.rests(shard)
+    /// True if the shard does not answer, or rests after an error.
+    fn is_resting(&self, shard: &ShardId) -> bool {
+        self.silent.contains(shard) || self.shards.is_resting(shard)
     }
 
-    /// Looks which shards do not answer this worker.
-    fn look_for_silence(&mut self, view: &View) {
+    /// Determines which shards do not answer this worker.
+    fn find_silent(&mut self, view: &View) {
         self.silent = view.shards.iter().filter(|shard| hung::is_silent(&shard.name)).map(|shard| shard.id).collect();
     }
 
-    /// The shards and collections that are left alone after an error, and why.
-    fn who_rests(&self, view: &View) -> serde_json::Value {
-        let shards = view.shards.iter().filter(|shard| self.shards.rests(&shard.id));
-        let shards = shards.map(|shard| serde_json::json!({"shard": shard.name, "error": self.shards.why(&shard.id)}));
-        let collections = view.collections.iter().filter(|collection| self.collections.rests(&collection.id));
+    /// The shards and collections that rest after an error.
+    fn resting_after_errors(&self, view: &View) -> serde_json::Value {
+        let shards = view.shards.iter().filter(|shard| self.shards.is_resting(&shard.id));
+        let shards =
+            shards.map(|shard| serde_json::json!({"shard": shard.name, "error": self.shards.error(&shard.id)}));
+        let collections = view.collections.iter().filter(|collection| self.collections.is_resting(&collection.id));
         let collections = collections.map(|collection| {
-            serde_json::json!({"namespace": collection.namespace, "error": self.collections.why(&collection.id)})
+            serde_json::json!({"namespace": collection.namespace, "error": self.collections.error(&collection.id)})
         });
         shards.chain(collections).collect()
     }
 
-    /// How long to pause after a move of so many bytes that took so long.
+    /// The pause after a move of so many bytes that took so long.
     fn pause(bytes: u64, took: Duration) -> Result<Duration> {
         transaction::run(|| {
             let rate = settings::integer("throttle_mb_per_s")?.unsigned_abs() << 20;
@@ -227,25 +224,24 @@ impl Balancer {
         })
     }
 
-    /// Measures what has changed, at all shards at once; where that fails, one by one, so that it shows who failed.
+    /// Measures what has changed, at all shards at once; if that fails, one by one, to find the shard that failed.
     fn measure(&mut self, view: &mut View) {
         self.measured.retain(&view.collections);
         let ids: Vec<i32> = view.collections.iter().map(|collection| collection.id).collect();
         let awake = |balancer: &Self| -> Vec<_> {
-            view.shards.iter().filter(|shard| !balancer.rests(&shard.id)).cloned().collect()
+            view.shards.iter().filter(|shard| !balancer.is_resting(&shard.id)).cloned().collect()
         };
-        // Asked before measuring: what is written in between counts as a change next time.
-        self.look_for_silence(view);
+        // Read before measuring, so that what is written in between counts as a change next time.
+        self.find_silent(view);
         let activity = transaction::run(|| sizes::activity(&awake(self), &ids)).unwrap_or_default();
-        self.look_for_silence(view);
+        self.find_silent(view);
         for collection in &mut view.collections {
-            let mut due: Vec<_> = view.shards.iter().filter(|shard| !self.rests(&shard.id)).cloned().collect();
+            let mut due: Vec<_> = view.shards.iter().filter(|shard| !self.is_resting(&shard.id)).cloned().collect();
             due.retain(|shard| {
                 let now = activity.get(&(shard.id, collection.id)).copied();
                 collection.chunks.iter().any(|chunk| chunk.shard == shard.id)
                     && !self.measured.fill(collection, shard.id, now)
             });
-            // Also where nobody is due there may be a shard that rests, below.
             let at_once = due.is_empty()
                 || transaction::run(|| sizes::measure_at_once(&due, collection, COUNTED_OFTEN_MB)).is_ok();
             for shard in due {
@@ -269,9 +265,8 @@ impl Balancer {
                     self.measured.keep(collection, shard.id, now);
                 }
             }
-            // A shard that cannot be asked is not empty: what it had last counts. Where that is not known, nobody can tell
-            // what would be even.
-            for shard in view.shards.iter().filter(|shard| self.rests(&shard.id)) {
+            // Without a size of a resting shard's chunks, evenness cannot be judged.
+            for shard in view.shards.iter().filter(|shard| self.is_resting(&shard.id)) {
                 if !self.measured.fill_old(collection, shard.id) {
                     collection.balance = false;
                 }
@@ -279,11 +274,11 @@ impl Balancer {
         }
     }
 
-    /// The cluster as the policy sees it, with the shards that take part in a move already.
+    /// The cluster for the policy; `busy` shards take part in a move.
     fn describe(&self, view: &View, busy: &dyn Fn(ShardId) -> bool) -> policy::Cluster {
-        view.describe(&Known {
-            unavailable: &|shard| busy(shard) || self.rests(&shard),
-            resting: &|collection| self.collections.rests(&collection),
+        view.describe(&Exceptions {
+            unavailable: &|shard| busy(shard) || self.is_resting(&shard),
+            resting: &|collection| self.collections.is_resting(&collection),
             pinned: &|collection, min| self.pinned.contains_key(&(collection, min.to_vec())),
         })
     }
@@ -293,7 +288,7 @@ impl Balancer {
         for split in splits {
             let collection = &view.collections[split.collection];
             let chunk = &collection.chunks[split.chunk];
-            if self.collections.rests(&collection.id) || self.rests(&chunk.shard) {
+            if self.collections.is_resting(&collection.id) || self.is_resting(&chunk.shard) {
                 continue;
             }
             let Some(_step) = Step::begin() else { return false };
@@ -321,7 +316,7 @@ impl Balancer {
 
     /// Writes an error into the server's log and into `balancer_status()`.
     fn note(&mut self, error: &Error, what: &str) {
-        // That a shard does not answer is told already.
+        // Logged when it was noticed.
         if hung::is_known(error) {
             return;
         }
@@ -339,14 +334,14 @@ fn is_connection_lost(error: &Error) -> bool {
     error.sqlstate.starts_with(b"08") || error.sqlstate.starts_with(b"57P")
 }
 
-/// A split or a move under way.
+/// The lock of a split or a move under way.
 struct Step;
 
 impl Step {
-    /// None if the balancer is off, or somebody wants it to stop.
+    /// None if the balancer is off, or is to stop.
     fn begin() -> Option<Self> {
         let on = transaction::run(control::may_work).unwrap_or(false);
-        // Who looks whether a step is under way holds the lock for a moment.
+        // `lock::is_free` in another session holds the lock for a moment.
         let mut tries = 0;
         while !lock::try_acquire_for_session(Tag::Worker(STEP), Mode::Exclusive) {
             tries += 1;
@@ -356,7 +351,7 @@ impl Step {
             process::sleep(Duration::from_millis(10));
         }
         let step = on.then_some(Self)?;
-        control::stop_is_not_wanted().then_some(step)
+        (!control::is_stop_wanted()).then_some(step)
     }
 }
 

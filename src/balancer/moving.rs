@@ -1,17 +1,16 @@
-//! Moves, several at a time: each but a lone one in a background worker of its own, between two shards that take part in no
-//! other.
+//! Runs several moves at a time, each between two shards that take part in no other, in a background worker of its own; a
+//! single move runs in the balancer's process.
 //!
-//! The policy is asked again whenever a move has ended, on what is known then; shards with a move under way take no part.
-//! So as long as there is something to do for two shards, they do not wait for others. How many moves there are at a time is
-//! limited by the setting `parallel_moves`, by half of the server's background workers, and by those that are free.
+//! The policy is asked again whenever a move has ended, without the shards of those still under way. So two shards with work
+//! to do never wait for others. The number of parallel moves is limited by the setting `parallel_moves`, by half of the
+//! server's background workers, and by those that are free.
 //!
-//! INVARIANT: all moves together are given no more than `throttle_mb_per_s`: those that begin share what those under way
-//! have left.
+//! INVARIANT: all moves together get at most `throttle_mb_per_s`: those that begin share what those under way do not use.
 
 use super::{Balancer, FRESH, Step, control, is_connection_lost, steps};
 use crate::balancer::view::View;
 use crate::catalog::{settings, sizes};
-use crate::migration::{self, MoveRequest, MoveResult};
+use crate::migration::{self, MoveResult};
 use crate::pg::error::{Error, Result};
 use crate::pg::process::job::Jobs;
 use crate::pg::{process, transaction};
@@ -20,174 +19,172 @@ use docshard_core::cluster::chunk_map::ShardId;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// SQLSTATE of a background worker that is not to be had.
+/// SQLSTATE `out_of_memory`: no background worker is free.
 const NO_WORKER: [u8; 5] = *b"53200";
-/// SQLSTATE of a move that meets another operation on the collection.
+/// SQLSTATE `object_in_use`: another operation on the collection is under way.
 const CONFLICT: [u8; 5] = *b"55006";
-/// SQLSTATE of a move that somebody has aborted.
+/// SQLSTATE `query_canceled`: the move was aborted on request.
 const CANCELLED: [u8; 5] = *b"57014";
 
-/// A move under way.
-struct Flight {
+struct RunningMove {
     collection: i32,
     namespace: String,
     min: Vec<u8>,
     max: Vec<u8>,
     from: ShardId,
     to: ShardId,
-    /// at most so many bytes a second; 0 is no limit
+    /// The limit in bytes a second; 0 is none.
     rate: u64,
     began: Instant,
     _step: Step,
 }
 
-/// What one stretch of moving has come to.
-struct Stretch {
-    flights: Jobs<Flight>,
-    /// so many moves at a time
+/// The moves of one round.
+struct Batch {
+    running: Jobs<RunningMove>,
+    /// The largest number of parallel moves.
     limit: usize,
-    /// for all together, in bytes a second; 0 is no limit
+    /// The limit of all together in bytes a second; 0 is none.
     throttle: u64,
-    /// chunks whose sizes are known exactly
+    /// Chunks that were measured exactly, by collection and lower bound.
     exact: HashSet<(i32, Vec<u8>)>,
-    /// no other move is to begin
+    /// No other move begins.
     ending: bool,
-    /// a chunk was moved
     moved: bool,
 }
 
-impl Stretch {
+impl Batch {
     fn new() -> Result<Self> {
         let [limit, throttle] = transaction::run(|| {
             Ok([settings::integer("parallel_moves")?, settings::integer("throttle_mb_per_s")?].map(i64::unsigned_abs))
         })?;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(process::max_workers() / 2).max(1);
         let throttle = throttle << 20;
-        Ok(Self { flights: Jobs::default(), limit, throttle, exact: HashSet::new(), ending: false, moved: false })
+        Ok(Self { running: Jobs::default(), limit, throttle, exact: HashSet::new(), ending: false, moved: false })
     }
 
     fn is_busy(&self, shard: ShardId) -> bool {
-        self.flights.iter().any(|flight| [flight.from, flight.to].contains(&shard))
+        self.running.iter().any(|running_move| [running_move.from, running_move.to].contains(&shard))
     }
 
-    /// What each of so many moves that begin may copy, in bytes a second; None if those under way use it all.
+    /// The rate of each of so many moves that begin; None if those under way use all of it.
     fn share(&self, moves: usize) -> Option<u64> {
         if self.throttle == 0 {
             return Some(0);
         }
-        let used: u64 = self.flights.iter().map(|flight| flight.rate).sum();
+        let used: u64 = self.running.iter().map(|running_move| running_move.rate).sum();
         Some(self.throttle.saturating_sub(used) / moves.max(1) as u64).filter(|rate| *rate > 0)
     }
 
     fn show(&self, view: &View, more: &policy::Move) {
         let name = |id| view.shards.iter().find(|shard| shard.id == id).map_or("?", |shard| shard.name.as_str());
-        let said = |namespace: &str, from, to| format!("of {namespace} from {} to {}", name(from), name(to));
-        let mut all: Vec<_> = self.flights.iter().map(|f| said(&f.namespace, f.from, f.to)).collect();
-        all.push(said(&view.collections[more.collection].namespace, more.from, more.to));
+        let describe = |namespace: &str, from, to| format!("of {namespace} from {} to {}", name(from), name(to));
+        let mut all: Vec<_> = self.running.iter().map(|f| describe(&f.namespace, f.from, f.to)).collect();
+        all.push(describe(&view.collections[more.collection].namespace, more.from, more.to));
         let what = if all.len() == 1 { "moving a chunk" } else { "moving chunks" };
         control::show(&format!("{what} {}", all.join(", ")));
     }
 }
 
 impl Balancer {
-    /// Moves until the policy is content, somebody wants it to stop, or it is time to look at everything again. True if
+    /// Moves until the policy has no more moves, the balancer is to stop, or everything has to be measured again. True if
     /// anything moved.
     pub(super) fn balance(&mut self, view: &mut View, mut moves: Vec<policy::Move>) -> Result<bool> {
         let mut measured = Instant::now();
-        let mut stretch = Stretch::new()?;
+        let mut batch = Batch::new()?;
         loop {
-            let surprised = self.begin_some(view, &mut stretch, &moves);
-            let ended = self.await_some(view, &mut stretch);
-            if stretch.flights.is_empty() && (stretch.ending || !(surprised || ended) || measured.elapsed() >= FRESH) {
-                return Ok(stretch.moved);
+            let replan = self.begin_some(view, &mut batch, &moves);
+            let ended = self.await_some(view, &mut batch);
+            if batch.running.is_empty() && (batch.ending || !(replan || ended) || measured.elapsed() >= FRESH) {
+                return Ok(batch.moved);
             }
             moves = Vec::new();
-            if stretch.ending {
+            if batch.ending {
                 continue;
             }
             if measured.elapsed() >= FRESH {
-                // While some move for long, others go on with what is true now.
+                // Long moves must not make the others work with old sizes.
                 match transaction::run(View::load) {
                     Ok(now) => *view = now,
                     Err(error) => {
                         self.note(&error, "");
-                        stretch.ending = true;
+                        batch.ending = true;
                         continue;
                     }
                 }
                 self.measure(view);
                 measured = Instant::now();
-                stretch.exact.clear();
+                batch.exact.clear();
             }
-            moves = policy::plan(&self.describe(view, &|shard| stretch.is_busy(shard))).moves;
+            moves = policy::plan(&self.describe(view, &|shard| batch.is_busy(shard))).moves;
         }
     }
 
-    /// Begins as many of the moves as may be. True if something was found out, or done, after which the policy may think
-    /// otherwise.
-    fn begin_some(&mut self, view: &mut View, stretch: &mut Stretch, moves: &[policy::Move]) -> bool {
-        let mut surprised = false;
-        let planned = moves.len().min(stretch.limit.saturating_sub(stretch.flights.len()));
-        let Some(rate) = stretch.share(planned) else { return false };
+    /// Begins as many of the moves as are allowed. True if the policy has to be asked again, as something has changed.
+    fn begin_some(&mut self, view: &mut View, batch: &mut Batch, moves: &[policy::Move]) -> bool {
+        let mut replan = false;
+        let planned = moves.len().min(batch.limit.saturating_sub(batch.running.len()));
+        let Some(rate) = batch.share(planned) else { return false };
         for step in moves {
             let collection = &view.collections[step.collection];
-            let resting = [step.from, step.to].iter().any(|shard| self.rests(shard));
-            if resting || self.collections.rests(&collection.id) {
+            let resting = [step.from, step.to].iter().any(|shard| self.is_resting(shard));
+            if resting || self.collections.is_resting(&collection.id) {
                 continue;
             }
-            if stretch.ending || stretch.flights.len() >= stretch.limit {
-                return surprised;
+            if batch.ending || batch.running.len() >= batch.limit {
+                return replan;
             }
             let Some(guard) = Step::begin() else {
-                stretch.ending = true;
-                return surprised;
+                batch.ending = true;
+                return replan;
             };
             let name = (collection.id, collection.chunks[step.chunks.start].min.clone());
-            if step.reason == Reason::Evenness && stretch.exact.insert(name) {
+            if step.reason == Reason::Evenness && batch.exact.insert(name) {
                 match steps::confirm(view, step) {
                     Ok(None) => {}
                     Ok(Some((documents, bytes))) => {
                         let chunk = &mut view.collections[step.collection].chunks[step.chunks.start];
                         (chunk.documents, chunk.bytes) = (documents, bytes);
-                        surprised = true;
+                        replan = true;
                         continue;
                     }
                     Err(error) => {
-                        self.move_failed(view, &Self::flight(view, step, rate, guard), &error);
+                        self.move_failed(view, &Self::running_move(view, step, rate, guard), &error);
                         continue;
                     }
                 }
             }
-            stretch.show(view, step);
+            batch.show(view, step);
             let request = steps::request(view, step, rate);
-            let flight = Self::flight(view, step, rate, guard);
-            // A lone move needs no other process.
-            if planned == 1 && stretch.flights.is_empty() {
-                self.run_here(view, stretch, &request, flight);
+            let running_move = Self::running_move(view, step, rate, guard);
+            if planned == 1 && batch.running.is_empty() {
+                let result = migration::run(&request);
+                self.move_ended(view, batch, &running_move, result);
                 return true;
             }
-            let started = transaction::guarded(|| migration::jobs::start_move(&mut stretch.flights, &request, flight));
+            let started =
+                transaction::guarded(|| migration::jobs::start_move(&mut batch.running, &request, running_move));
             if let Err(error) = started {
                 if error.sqlstate != NO_WORKER {
                     self.note(&error, "moving chunks: ");
-                    stretch.ending = true;
-                } else if stretch.flights.is_empty() {
-                    stretch.limit = 1;
-                    // Again, now alone.
+                    batch.ending = true;
+                } else if batch.running.is_empty() {
+                    // Planned again, the move runs in this process.
+                    batch.limit = 1;
                     return true;
                 } else {
-                    stretch.limit = stretch.flights.len();
+                    batch.limit = batch.running.len();
                 }
-                return surprised;
+                return replan;
             }
         }
-        surprised
+        replan
     }
 
-    fn flight(view: &View, step: &policy::Move, rate: u64, guard: Step) -> Flight {
+    fn running_move(view: &View, step: &policy::Move, rate: u64, guard: Step) -> RunningMove {
         let collection = &view.collections[step.collection];
         let (min, max) = steps::bounds(view, step);
-        Flight {
+        RunningMove {
             collection: collection.id,
             namespace: collection.namespace.clone(),
             min,
@@ -200,17 +197,12 @@ impl Balancer {
         }
     }
 
-    fn run_here(&mut self, view: &mut View, stretch: &mut Stretch, request: &MoveRequest, flight: Flight) {
-        let outcome = migration::run(request);
-        self.landed(view, stretch, &flight, outcome);
-    }
-
-    /// Waits until a move has ended; true if one has. Who cancels this process ends its moves.
-    fn await_some(&mut self, view: &mut View, stretch: &mut Stretch) -> bool {
+    /// Waits until a move has ended; true if one has. A cancel of this process ends its moves.
+    fn await_some(&mut self, view: &mut View, batch: &mut Batch) -> bool {
         let mut stopped = false;
-        while !stretch.flights.is_empty() {
+        while !batch.running.is_empty() {
             let ended = transaction::guarded(|| {
-                let ended = stretch.flights.ended()?;
+                let ended = batch.running.ended()?;
                 if ended.is_empty() {
                     process::sleep(Duration::from_secs(1));
                 }
@@ -219,17 +211,17 @@ impl Balancer {
             match ended {
                 Ok(ended) if ended.is_empty() => {}
                 Ok(ended) => {
-                    for (flight, answer) in ended {
-                        let outcome = answer.map(|answer| migration::jobs::outcome(&answer));
-                        self.landed(view, stretch, &flight, outcome);
+                    for (running_move, answer) in ended {
+                        let outcome = answer.and_then(|answer| migration::jobs::result(&answer));
+                        self.move_ended(view, batch, &running_move, outcome);
                     }
                     return true;
                 }
                 Err(error) => {
                     self.note(&error, "moving chunks: ");
-                    stretch.ending = true;
+                    batch.ending = true;
                     if !stopped {
-                        stretch.flights.stop();
+                        batch.running.stop();
                         stopped = true;
                     }
                 }
@@ -238,58 +230,65 @@ impl Balancer {
         false
     }
 
-    /// Notes what became of a move.
-    fn landed(&mut self, view: &mut View, stretch: &mut Stretch, flight: &Flight, outcome: Result<MoveResult>) {
+    fn move_ended(
+        &mut self,
+        view: &mut View,
+        batch: &mut Batch,
+        running_move: &RunningMove,
+        outcome: Result<MoveResult>,
+    ) {
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(error) => return self.move_failed(view, flight, &error),
+            Err(error) => return self.move_failed(view, running_move, &error),
         };
-        stretch.moved = true;
-        self.collections.succeeded(&flight.collection);
-        self.shards.succeeded(&flight.from);
-        self.shards.succeeded(&flight.to);
-        // The view may have been read again since the move began.
-        let collection = view.collections.iter_mut().find(|collection| collection.id == flight.collection);
-        let is_moved = |chunk: &&mut sizes::Chunk| chunk.min >= flight.min && chunk.max <= flight.max;
+        batch.moved = true;
+        self.collections.succeeded(&running_move.collection);
+        self.shards.succeeded(&running_move.from);
+        self.shards.succeeded(&running_move.to);
+        // The view may have been loaded again since the move began.
+        let collection = view.collections.iter_mut().find(|collection| collection.id == running_move.collection);
+        let is_moved = |chunk: &&mut sizes::Chunk| chunk.min >= running_move.min && chunk.max <= running_move.max;
         for chunk in collection.into_iter().flat_map(|collection| collection.chunks.iter_mut()).filter(is_moved) {
-            self.pinned.insert((flight.collection, chunk.min.clone()), Instant::now());
-            if chunk.shard == flight.from {
-                chunk.shard = flight.to;
+            self.pinned.insert((running_move.collection, chunk.min.clone()), Instant::now());
+            if chunk.shard == running_move.from {
+                chunk.shard = running_move.to;
             }
         }
-        match Self::pause(u64::try_from(outcome.bytes).unwrap_or(0), flight.began.elapsed()) {
+        match Self::pause(u64::try_from(outcome.bytes).unwrap_or(0), running_move.began.elapsed()) {
             Ok(pause) if pause.is_zero() => {}
             Ok(pause) => {
                 self.paused_until = self.paused_until.max(Some(Instant::now() + pause));
-                stretch.ending = true;
+                batch.ending = true;
             }
             Err(error) => self.note(&error, ""),
         }
     }
 
-    /// Lets the shard rest that could not be reached, or else the collection.
-    fn move_failed(&mut self, view: &mut View, flight: &Flight, error: &Error) {
+    /// Makes the shard rest that could not be reached, or else the collection.
+    fn move_failed(&mut self, view: &mut View, running_move: &RunningMove, error: &Error) {
         let names = |shard: &&std::rc::Rc<crate::catalog::model::Shard>| {
-            [flight.from, flight.to].contains(&shard.id)
+            [running_move.from, running_move.to].contains(&shard.id)
                 && error.context.as_deref() == Some(&format!("shard \"{}\"", shard.name))
         };
-        let what = format!("moving a chunk of {}: ", flight.namespace);
+        let what = format!("moving a chunk of {}: ", running_move.namespace);
         if error.sqlstate == CONFLICT {
             pgrx::log!("docshard balancer: {what}{}", error.message);
-            return self.collections.gave_way(flight.collection, &error.message);
+            return self.collections.gave_way(running_move.collection, &error.message);
         }
         if error.sqlstate == CANCELLED {
-            self.collections.gave_way(flight.collection, &error.message);
+            self.collections.gave_way(running_move.collection, &error.message);
             return self.note(error, &what);
         }
-        // What was tried often enough rests by itself, and nobody has to rest with it.
+        // If the range rests, as its move was given up, its collection need not.
         match transaction::run(|| view.read_resting()) {
-            Ok(()) if view.rests(flight.collection, &flight.min, &flight.max) => return self.note(error, &what),
+            Ok(()) if view.is_resting(running_move.collection, &running_move.min, &running_move.max) => {
+                return self.note(error, &what);
+            }
             _ => {}
         }
         match view.shards.iter().find(names).filter(|_| is_connection_lost(error)) {
             Some(shard) => self.shards.failed(shard.id, &error.message),
-            None => self.collections.failed(flight.collection, &error.message),
+            None => self.collections.failed(running_move.collection, &error.message),
         }
         self.note(error, &what);
     }

@@ -1,4 +1,4 @@
-//! One split, one move.
+//! Splits, merges, and the requests of moves.
 
 use super::control;
 use super::view::View;
@@ -10,13 +10,12 @@ use crate::migration::MoveRequest;
 use crate::pg::error::Result;
 use crate::pg::transaction;
 use crate::store;
-use docshard_core::cluster::balancer as policy;
-use docshard_core::cluster::balancer::Reason;
+use docshard_core::cluster::balancer::{self as policy, Reason};
 use docshard_core::cluster::chunk_map::Chunk as MapChunk;
 use docshard_core::values::key::KeyPattern;
 use serde_json::json;
 
-/// Cuts a chunk at keys that its shard proposes; where there are none, marks it jumbo.
+/// Splits a chunk at keys that its shard proposes; marks it jumbo if there are none.
 pub(super) fn split(shard: &Shard, collection: &Collection, chunk: &Chunk, parts: usize) -> Result<()> {
     control::show(&format!("splitting a chunk of {}", collection.namespace));
     let points = transaction::run(|| sizes::split_points(shard, collection, chunk, parts))?;
@@ -24,20 +23,19 @@ pub(super) fn split(shard: &Shard, collection: &Collection, chunk: &Chunk, parts
         if points.is_empty() {
             return mark_jumbo(collection, chunk);
         }
-        chunks::split(locked, &collection.namespace, pattern, &points).map(|_| ())
+        chunks::split(locked, &collection.namespace, pattern, &points).map(drop)
     })
 }
 
-/// Cuts a chunk at the bounds of the zones that it touches.
+/// Splits a chunk at the bounds of the zones that it overlaps.
 pub(super) fn split_at_zones(collection: &Collection, chunk: &Chunk) -> Result<()> {
     control::show(&format!("splitting a chunk of {} at the bounds of zones", collection.namespace));
     with_locked(collection, chunk, |locked, pattern| {
         let points = zones::of(&collection.namespace)?.cuts(&chunk.min, &chunk.max);
-        chunks::split(locked, &collection.namespace, pattern, &points).map(|_| ())
+        chunks::split(locked, &collection.namespace, pattern, &points).map(drop)
     })
 }
 
-/// Merges neighbours.
 pub(super) fn merge(collection: &Collection, run: &[Chunk]) -> Result<()> {
     let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
     control::show(&format!("merging chunks of {}", collection.namespace));
@@ -45,12 +43,11 @@ pub(super) fn merge(collection: &Collection, run: &[Chunk]) -> Result<()> {
         if zones::of(&collection.namespace)?.straddles(&first.min, &last.max) {
             return Ok(());
         }
-        chunks::merge(locked, &collection.namespace, pattern, &first.min, &last.max).map(|_| ())
+        chunks::merge(locked, &collection.namespace, pattern, &first.min, &last.max).map(drop)
     })
 }
 
-/// Changes a chunk under its collection's lock, unless somebody else did so in the meantime: then the next round looks
-/// again.
+/// Changes a chunk under its collection's lock, unless it was changed meanwhile.
 fn with_locked(
     collection: &Collection,
     chunk: &Chunk,
@@ -76,7 +73,7 @@ fn mark_jumbo(collection: &Collection, chunk: &Chunk) -> Result<()> {
     change::touch(collection.id)
 }
 
-/// Counts the chunk; its documents and bytes if the estimate was off by more than a fifth.
+/// Measures the chunk exactly; returns its documents and bytes if the estimate was off by more than a fifth.
 pub(super) fn confirm(view: &View, step: &policy::Move) -> Result<Option<(u64, u64)>> {
     let collection = &view.collections[step.collection];
     let chunk = &collection.chunks[step.chunks.start];
@@ -85,14 +82,13 @@ pub(super) fn confirm(view: &View, step: &policy::Move) -> Result<Option<(u64, u
     Ok((chunk.bytes.abs_diff(bytes) > chunk.bytes / 5 + 64 * 1024).then_some((documents, bytes)))
 }
 
-/// The bounds of what moves: a chunk's, or those of several neighbours together.
+/// The common bounds of the chunks that move.
 pub(super) fn bounds(view: &View, step: &policy::Move) -> (Vec<u8>, Vec<u8>) {
     let chunks = &view.collections[step.collection].chunks[step.chunks.clone()];
     let (first, last) = (&chunks[0], &chunks[chunks.len() - 1]);
     (first.min.clone(), last.max.clone())
 }
 
-/// What is to be moved, at most so many bytes a second; 0 is no limit.
 pub(super) fn request(view: &View, step: &policy::Move, bytes_per_second: u64) -> MoveRequest {
     let collection = &view.collections[step.collection];
     let (min, max) = bounds(view, step);

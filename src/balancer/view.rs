@@ -1,4 +1,4 @@
-//! What one round works on: shards, collections and zones as the catalog has them, measured.
+//! The balancer's view of the cluster in one round: shards, collections and zones from the catalog, with measured sizes.
 
 use crate::catalog::model::Shard;
 use crate::catalog::sizes::{self, Collection};
@@ -14,20 +14,19 @@ use std::rc::Rc;
 
 const MB: u64 = 1 << 20;
 
-/// The catalog's part.
 pub(super) struct View {
     pub(super) shards: Vec<Rc<Shard>>,
     pub(super) collections: Vec<Collection>,
     chunk_size_mb: u64,
     zones: HashMap<String, ZoneMap>,
     zones_of_shards: HashMap<ShardId, Vec<String>>,
-    /// take part in a move that somebody else began
+    /// Shards of moves that others began.
     in_move: HashSet<ShardId>,
-    /// what is not to be moved for now
+    /// Ranges that are not moved for a while, as moves of them have failed.
     resting: Vec<Range>,
 }
 
-/// What moves work towards: shards, and which zones are where.
+/// What determines where chunks belong. Chunks that were moved for an earlier goal may have to move again.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Goal {
     shards: Vec<(ShardId, bool, Option<i32>)>,
@@ -35,13 +34,12 @@ pub(super) struct Goal {
     zones_of_shards: HashMap<ShardId, Vec<String>>,
 }
 
-/// What the catalog doesn't know.
-pub(super) struct Known<'a> {
-    /// the shard cannot take part now
+/// What the policy must leave alone for reasons that the catalog does not have.
+pub(super) struct Exceptions<'a> {
     pub(super) unavailable: &'a dyn Fn(ShardId) -> bool,
-    /// nothing is to be done for the collection now
+    /// By the collection.
     pub(super) resting: &'a dyn Fn(i32) -> bool,
-    /// the chunk of the collection was moved lately
+    /// By the collection and the chunk's lower bound.
     pub(super) pinned: &'a dyn Fn(i32, &[u8]) -> bool,
 }
 
@@ -60,16 +58,15 @@ impl View {
         })
     }
 
-    /// Reads anew which ranges are not to be moved for now.
     pub(super) fn read_resting(&mut self) -> Result<()> {
         self.resting = migration::resting_ranges()?;
         Ok(())
     }
 
-    /// True if a part of the range is not to be moved for now.
-    pub(super) fn rests(&self, collection: i32, min: &[u8], max: &[u8]) -> bool {
-        let meets = |range: &Range| min < range.max.as_slice() && range.min.as_slice() < max;
-        self.resting.iter().any(|range| range.collection == collection && meets(range))
+    /// True if a part of the range is not moved for a while.
+    pub(super) fn is_resting(&self, collection: i32, min: &[u8], max: &[u8]) -> bool {
+        let overlaps = |range: &Range| min < range.max.as_slice() && range.min.as_slice() < max;
+        self.resting.iter().any(|range| range.collection == collection && overlaps(range))
     }
 
     pub(super) fn goal(&self) -> Goal {
@@ -80,8 +77,8 @@ impl View {
         }
     }
 
-    /// The cluster as the policy sees it; shards, collections and chunks keep their positions.
-    pub(super) fn describe(&self, known: &Known<'_>) -> policy::Cluster {
+    /// The cluster for the policy; shards, collections and chunks keep their positions.
+    pub(super) fn describe(&self, except: &Exceptions<'_>) -> policy::Cluster {
         let mut numbers = HashMap::new();
         let mut number = |zone: &str| {
             let next = numbers.len() as policy::ZoneId;
@@ -92,7 +89,7 @@ impl View {
             id: shard.id,
             draining: shard.draining,
             max_bytes: shard.max_size_mb.map(|mb| u64::from(mb.unsigned_abs()) * MB),
-            unavailable: self.in_move.contains(&shard.id) || (known.unavailable)(shard.id),
+            unavailable: self.in_move.contains(&shard.id) || (except.unavailable)(shard.id),
             zones: self.zones_of_shards.get(&shard.id).unwrap_or(&none).iter().map(|zone| number(zone)).collect(),
         });
         let shards = shards.collect();
@@ -105,15 +102,15 @@ impl View {
                 zone: zones.and_then(|zones| zones.covering(&chunk.min, &chunk.max)).map(|range| number(&range.zone)),
                 straddles: zones.is_some_and(|zones| zones.straddles(&chunk.min, &chunk.max)),
                 jumbo: chunk.jumbo,
-                pinned: (known.pinned)(collection.id, &chunk.min),
-                resting: self.rests(collection.id, &chunk.min, &chunk.max),
+                pinned: (except.pinned)(collection.id, &chunk.min),
+                resting: self.is_resting(collection.id, &chunk.min, &chunk.max),
             };
-            // One that rests is shown without chunks: nothing is to be done there.
-            let rests = (known.resting)(collection.id);
+            // A resting collection is described without chunks, so that nothing is planned for it.
+            let is_resting = (except.resting)(collection.id);
             policy::Collection {
                 chunk_size: collection.chunk_size_mb.map_or(self.chunk_size_mb, |mb| u64::from(mb.unsigned_abs())) * MB,
                 balance: collection.balance,
-                chunks: if rests { Vec::new() } else { collection.chunks.iter().map(&mut chunk).collect() },
+                chunks: if is_resting { Vec::new() } else { collection.chunks.iter().map(&mut chunk).collect() },
             }
         });
         policy::Cluster { shards, collections: collections.collect() }

@@ -1,7 +1,7 @@
-//! Ending a move on request.
+//! Aborts a move on request.
 //!
-//! INVARIANT: whether a move ends here or there is decided by the same compare-and-set as ever. So a request that comes
-//! before the decision aborts, one that comes after it waits for the move to complete, and nobody has to be asked.
+//! INVARIANT: an abort competes with the move's decision by the same compare-and-set. A request that comes before the decision
+//! aborts the move, one that comes after it waits for its completion.
 
 use super::record;
 use super::settle::settle;
@@ -11,29 +11,27 @@ use crate::pg::{process, transaction};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::migrations::{Standing, standing};
 use docshard_core::cluster::migration::{Outcome, State};
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// How long to wait for the end of a move that is decided or aborted before a second look is taken at who cleans up.
-const GLANCE_MS: i64 = 20;
-/// After so long it is left to others to clean up.
+/// How often the state of a move that is decided or aborted is read.
+const POLL_MS: i64 = 20;
+/// After so long cleaning up is left to recovery.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What became of a move that was to be aborted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Aborted {
-    /// this request has ended it
+    /// By this request.
     pub now: bool,
-    /// the chunk went to its new owner, as it was too late; otherwise it stays where it was
+    /// The request came too late: the chunk went to its new owner.
     pub moved: bool,
-    /// something is still to be cleaned, as a shard cannot be reached
+    /// Something is still to be cleaned up, as a shard cannot be reached.
     pub unfinished: bool,
 }
 
-/// Ends a move if it is not decided, and waits until nothing is left of it; if it is decided, waits for its completion.
+/// Aborts a move if it is not decided, and waits until it is cleaned up; if it is decided, waits for its completion.
 /// Runs outside any transaction.
-///
-/// # Errors
-/// `NoMatchingDocument` if there is no such move.
 pub fn abort(id: i64) -> Result<Aborted> {
     let now = transaction::run(|| {
         record::require(id)?;
@@ -44,7 +42,7 @@ pub fn abort(id: i64) -> Result<Aborted> {
         Ok(aborted)
     })?;
     if now {
-        interrupt_coordinator(id)?;
+        transaction::run(|| interrupt_coordinator(id))?;
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -53,7 +51,7 @@ pub fn abort(id: i64) -> Result<Aborted> {
         if state == State::Done || Instant::now() >= deadline {
             return Ok(Aborted { now, moved, unfinished: state != State::Done });
         }
-        // Nobody works on it: the coordinator has gone, or could not reach a shard.
+        // No process works on it: the coordinator has gone, or could not reach a shard.
         let tag = Tag::Coordinator(id);
         if lock::try_acquire_for_session(tag, Mode::Exclusive) {
             let settled = settle(id);
@@ -65,17 +63,12 @@ pub fn abort(id: i64) -> Result<Aborted> {
             }
             continue;
         }
-        sleep_ms(GLANCE_MS);
+        sleep_ms(POLL_MS);
     }
 }
 
-/// Wakes the coordinator from whatever it waits for. It finds its move aborted, and cleans up.
-fn interrupt_coordinator(id: i64) -> Result<()> {
-    transaction::run(|| interrupt(id))
-}
-
-/// The same, in the caller's transaction.
-pub(super) fn interrupt(id: i64) -> Result<()> {
+/// Interrupts the coordinator's wait, in the caller's transaction. It finds its move aborted, and cleans up.
+pub(super) fn interrupt_coordinator(id: i64) -> Result<()> {
     for (_, pid) in lock::holding_processes(Tag::Coordinator(id))? {
         if let Some(pid) = pid {
             process::cancel(pid);

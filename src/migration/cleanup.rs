@@ -3,8 +3,7 @@
 
 use super::names;
 use super::record::{self, Record};
-use super::shard::Remote;
-use super::sides::{Sides, is_prepared, rollback_prepared};
+use super::shard::{RECOVERY, Remote, Sides};
 use crate::catalog::cluster::cluster_id;
 use crate::catalog::model::Place;
 use crate::catalog::{cache, cluster};
@@ -21,12 +20,12 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 thread_local! {
-    /// Prepared transactions of other routers' moves that were reported to the log.
+    /// The prepared transactions of other routers' moves that were logged.
     static REPORTED: RefCell<HashSet<String>> = RefCell::default();
 }
 
-/// Removes what an attempt left on its shards; one that cannot be reached does not keep the other from being cleaned, and one
-/// that was removed as lost is not cleaned.
+/// Removes what a move left on its shards. If one cannot be reached the other is cleaned nevertheless; one that was removed as
+/// lost is skipped.
 pub(super) fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<()> {
     let shards = transaction::run(cache::shards)?;
     let donor = transaction::guarded(|| {
@@ -35,10 +34,10 @@ pub(super) fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<
         }
         let shard = sides.donor(record)?;
         end_attempt(shard, record, cluster, &names::donor_gid(cluster, record.id))?;
-        // A writer that saw the capture may log more until it ends; that is left to the sweep.
+        // A writer that saw the capture may log more until it ends, which the sweep deletes.
         delete_captures(shard, record.id)
     });
-    // It would end below, too, but not in order.
+    // Closed in order, not by being dropped.
     if let Some(puller) = sides.puller.take() {
         let _ = transaction::guarded(|| {
             puller.leave();
@@ -66,7 +65,7 @@ fn delete_captures(donor: &mut Remote, migration: i64) -> Result<()> {
         .try_for_each(|sql| donor.query(&sql, &[Param::Int8(migration)]).map(drop))
 }
 
-/// Ends the attempt's sessions on a shard, so that none prepares any more, and rolls back what one has prepared.
+/// Ends the move's sessions on a shard, so that none prepares any more, and rolls back what one has prepared.
 fn end_attempt(shard: &mut Remote, record: &Record, cluster: i64, gid: &str) -> Result<()> {
     let mut application = names::application(cluster, record.id);
     if fault::is_off("end_sessions") {
@@ -85,14 +84,14 @@ fn end_attempt(shard: &mut Remote, record: &Record, cluster: i64, gid: &str) -> 
             format!("sessions of migration {} on shard \"{}\" do not end", record.id, shard.name),
         ));
     }
-    if record.state == State::Aborted && is_prepared(shard, gid)? {
-        rollback_prepared(shard, gid)?;
+    if record.state == State::Aborted && shard.is_prepared(gid)? {
+        shard.rollback_prepared(gid)?;
     }
     Ok(())
 }
 
-/// Drops the table that an aborted attempt made, unless the catalog knows of it. Under the collection's lock, so that no
-/// other attempt makes it at the same time.
+/// Drops the table that an aborted move created, unless it is in the catalog. Under the collection's lock, so that no other
+/// move creates it at the same time.
 fn drop_unplaced(recipient: &mut Remote, record: &Record) -> Result<()> {
     if record.state != State::Aborted {
         return Ok(());
@@ -105,10 +104,9 @@ fn drop_unplaced(recipient: &mut Remote, record: &Record) -> Result<()> {
     Ok(())
 }
 
-/// Removes from every shard what belongs to moves that are over: prepared transactions, captures, and tables of their own. There
-/// is nothing of the kind unless a coordinator was paused for so long that it was taken for dead (a router that failed
-/// over, say), and went on afterwards. Shards that cannot be reached are left out; returns how many. Runs outside any
-/// transaction.
+/// Removes from every shard what belongs to moves that are over: prepared transactions, captures, and their own tables. They
+/// exist only if a coordinator was paused until it was taken for dead, perhaps by a failover of the router, and then continued.
+/// Returns how many shards could not be swept. Runs outside any transaction.
 pub fn sweep() -> Result<usize> {
     let shards = transaction::run(cache::shards)?;
     let mut left = 0;
@@ -118,7 +116,7 @@ pub fn sweep() -> Result<usize> {
                 return Ok(());
             }
             let cluster = transaction::run(cluster_id)?;
-            let mut session = transaction::run(|| Remote::open(shard, "docshard recovery"))?;
+            let mut session = transaction::run(|| Remote::open(shard, RECOVERY))?;
             sweep_shard(&mut session, cluster)
         });
         left += usize::from(swept.is_err());
@@ -127,7 +125,7 @@ pub fn sweep() -> Result<usize> {
 }
 
 /// INVARIANT: looks at the shard first and at the catalog afterwards. A move's row is durable before it touches a shard,
-/// so what was seen and has no row, or one that is over, is nobody's.
+/// so what has no row, or one that is over, belongs to no running move.
 fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
     let prefix = names::gid_prefix(cluster);
     let prepared: Vec<(String, i64)> = shard
@@ -163,7 +161,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
             continue;
         }
         if !transaction::run(|| record::is_own(*id))? {
-            // Of a router that this one has replaced, which may have decided it: all of it stays.
+            // By a router that this one has replaced, which may have decided it: everything of this move stays.
             if REPORTED.with_borrow_mut(|reported| reported.insert(gid.clone())) {
                 pgrx::log!(
                     "docshard: prepared transaction {gid} at shard \"{}\" is of a move by a router that this one has \
@@ -174,7 +172,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
             alive.insert(*id);
             continue;
         }
-        rollback_prepared(shard, gid)?;
+        shard.rollback_prepared(gid)?;
     }
     for id in captures.iter().filter(|id| !alive.contains(id)) {
         delete_captures(shard, *id)?;

@@ -1,10 +1,11 @@
 //! The coordinator of a move: takes it through all its steps, which are listed in the header of [`super`].
 
+use super::attempt::Attempt;
 use super::copy::{Copy, HandOver};
-use super::record::{self, Record};
+use super::record;
 use super::register::{self, Registered};
 use super::request::{MoveRequest, MoveResult};
-use super::sides::Sides;
+use super::shard::Sides;
 use super::{donor, pieces, recipient, recovery, settle, stall};
 use crate::catalog::cluster::cluster_id;
 use crate::catalog::settings;
@@ -18,11 +19,11 @@ use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
 use std::time::{Duration, Instant};
 
-/// After so many hand-overs in which the donor did not remove the documents in time, the chunk is split.
-const SLOW_REMOVALS: i32 = 2;
+/// After so many hand-overs in which the donor did not delete the documents in time, the chunk is split.
+const MAX_SLOW_DELETES: i32 = 2;
 
-/// Moves a chunk; or several neighbours of one owner, whose bounds the request has. Runs in a background worker, outside any
-/// transaction; whatever interrupts its waits must raise an ERROR, or end the process (then [`recovery::recover`] cleans up).
+/// Moves a chunk, or several neighbours of one owner: the request has their common bounds. Runs in a background worker, outside
+/// any transaction; an interrupt of its waits must raise an ERROR, or end the process (then [`recovery::recover`] cleans up).
 /// A chunk that cannot be handed over within `docshard.max_write_stall` is split, and its parts move one after the other.
 ///
 /// # Errors
@@ -31,151 +32,133 @@ const SLOW_REMOVALS: i32 = 2;
 /// over in time), and what the shards answer. After an error the chunk is where it was, unless the move was decided: then
 /// recovery completes it.
 pub fn run(request: &MoveRequest) -> Result<MoveResult> {
-    match run_whole(request, true)? {
-        Ended::Moved(outcome) => Ok(outcome),
-        Ended::TooLarge(pieces) => match pieces::split(request, pieces)? {
-            Some(parts) => MoveResult::of_all(&parts, "parts of the chunk", run_undivided).map(|(sum, _)| sum),
-            None => run_undivided(request),
-        },
-    }
-}
-
-/// As [`run`], whatever is expected of the chunk's size.
-fn run_undivided(request: &MoveRequest) -> Result<MoveResult> {
-    match run_whole(request, false)? {
-        Ended::Moved(outcome) => Ok(outcome),
-        Ended::TooLarge(_) => Err(Error::new(Kind::InternalError, "a chunk that cannot be split was to be split")),
-    }
+    let pieces = match run_once(request, true)? {
+        Ended::Decided(result) => return Ok(result),
+        Ended::TooLarge { pieces, .. } => pieces,
+    };
+    let parts = pieces::split(request, pieces)?.unwrap_or_else(|| vec![request.clone()]);
+    let run = |part: &MoveRequest| match run_once(part, false)? {
+        Ended::Decided(result) => Ok(result),
+        Ended::TooLarge { .. } => Err(Error::new(Kind::InternalError, "a chunk that cannot be split was to be split")),
+    };
+    MoveResult::of_all(&parts, "parts of the chunk", run).map(|(sum, _)| sum)
 }
 
 /// How an attempt ended.
-enum Ended {
-    Moved(MoveResult),
-    /// nothing has changed: it should be split into so many pieces
-    TooLarge(usize),
-}
-
-fn run_whole(request: &MoveRequest, may_split: bool) -> Result<Ended> {
-    let began = Instant::now();
-    recovery::recover_collection(&request.namespace)?;
-    let prepared = register::look(request)?;
-    let Some(prepared) = prepared else {
-        return Ok(Ended::Moved(MoveResult::default()));
-    };
-    let registered = register::register(request, prepared)?;
-    let id = registered.record.id;
-    let result = transaction::guarded(|| attempt(registered, request.bytes_per_second, may_split));
-    let result = match result {
-        Ok(Attempted::Decided(decided)) => transaction::guarded(|| finish(*decided)).map(Some),
-        Ok(Attempted::TooLarge { documents, pieces }) => {
-            take_back(id, stall::is_split_first(documents));
-            lock::release_for_session(Tag::Coordinator(id), Mode::Exclusive);
-            return Ok(Ended::TooLarge(pieces));
-        }
-        Err(cause) => Err(take_back(id, cause)),
-    };
-    lock::release_for_session(Tag::Coordinator(id), Mode::Exclusive);
-    let (documents, bytes) = result?.unwrap_or_default();
-    let millis = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
-    Ok(Ended::Moved(MoveResult { moved: true, documents, bytes, millis }))
-}
-
-/// A move whose decision is in the catalog, with the sessions that prepared it.
-struct Decided {
-    record: Record,
-    sides: Sides,
-}
-
-/// What came of steps 2 to 7.
-enum Attempted {
-    Decided(Box<Decided>),
-    /// so many documents should not be handed over at once
+enum Ended<T> {
+    Decided(T),
+    /// Nothing has changed: about so many documents should be split into so many pieces.
     TooLarge {
         documents: i64,
         pieces: usize,
     },
 }
 
+fn run_once(request: &MoveRequest, may_split: bool) -> Result<Ended<MoveResult>> {
+    let began = Instant::now();
+    recovery::recover_collection(&request.namespace)?;
+    let Some(checked) = register::check(request)? else {
+        return Ok(Ended::Decided(MoveResult::default()));
+    };
+    let registered = register::register(request, checked)?;
+    let id = registered.attempt.record.id;
+    let ended = match transaction::guarded(|| copy_and_decide(registered, request.bytes_per_second, may_split)) {
+        Ok(Ended::Decided(decided)) => transaction::guarded(|| finish(decided)).map(Ended::Decided),
+        Ok(Ended::TooLarge { documents, pieces }) => {
+            take_back(id, stall::is_split_first(documents));
+            Ok(Ended::TooLarge { documents, pieces })
+        }
+        Err(cause) => Err(take_back(id, cause)),
+    };
+    lock::release_for_session(Tag::Coordinator(id), Mode::Exclusive);
+    Ok(match ended? {
+        Ended::TooLarge { documents, pieces } => Ended::TooLarge { documents, pieces },
+        Ended::Decided((documents, bytes)) => {
+            let millis = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
+            Ended::Decided(MoveResult { moved: true, documents, bytes, millis })
+        }
+    })
+}
+
 /// Steps 2 to 7. On an error the sessions are dropped, which rolls back what they have open.
-fn attempt(registered: Registered, bytes_per_second: u64, may_split: bool) -> Result<Attempted> {
-    let Registered { record, end, mut donor, mut recipient, mut puller, index_on_id, place, application } = registered;
-    let id = record.id;
-    for session in [&mut donor, &mut recipient, &mut puller] {
+fn copy_and_decide(registered: Registered, bytes_per_second: u64, may_split: bool) -> Result<Ended<Attempt>> {
+    let Registered { mut attempt, index_on_id, place, application } = registered;
+    let id = attempt.record.id;
+    for session in [&mut attempt.donor, &mut attempt.recipient, &mut attempt.puller] {
         fault::point("move.registering")?;
         session.execute(&format!("SET application_name = {}", quote_literal(&application)))?;
     }
     // What S writes is staging, of no use after a crash.
-    puller.execute("SET synchronous_commit = off")?;
+    attempt.puller.execute("SET synchronous_commit = off")?;
     let step = |name: &str| transaction::run(|| record::note_step(id, name));
 
     fault::point("move.registered")?;
     step("preparing the recipient")?;
-    let end = end.as_deref();
-    let rows = recipient::batch_rows(donor::size_of_documents(&mut donor, &record, end)?);
-    let estimated = donor::estimate(&mut donor, &record, end)?;
-    donor::check_version(&mut donor, &record, record.donor_version)?;
-    donor::start_dividing(&mut donor, &record, end, rows)?;
+    let rows = recipient::part_rows(attempt.sample_document_size()?);
+    let estimated = attempt.estimate_documents()?;
+    donor::check_version(&mut attempt.donor, &attempt.record, attempt.record.donor_version)?;
+    attempt.start_dividing(rows)?;
     if place {
-        recipient::place(&mut recipient, &record, index_on_id)?;
-        register::placed(&record)?;
+        attempt.place(index_on_id)?;
+        register::placed(&attempt.record)?;
     }
     fault::point("move.placed")?;
-    donor::check_version(&mut recipient, &record, record.recipient_version)?;
-    recipient::prepare_staging(&mut puller, &record, &donor.server, rows)?;
-    let unique = recipient::has_unique_index(&record)?;
-    let parts = donor::finish_dividing(&mut donor)?;
+    donor::check_version(&mut attempt.recipient, &attempt.record, attempt.record.recipient_version)?;
+    attempt.prepare_staging(rows)?;
+    let parts = attempt.finish_dividing()?;
     fault::point("move.staged")?;
     // All parts but the last have as many documents.
-    let counted = (parts - 1).max(0) * rows;
-    if let Some(pieces) = transaction::run(|| stall::pieces(record.donor, counted))?.filter(|_| may_split) {
-        return Ok(Attempted::TooLarge { documents: counted, pieces });
+    let documents = (parts - 1).max(0) * rows;
+    let pieces = transaction::run(|| stall::pieces(attempt.record.donor, documents))?;
+    if let Some(pieces) = pieces.filter(|_| may_split) {
+        return Ok(Ended::TooLarge { documents, pieces });
     }
 
-    transaction::run(|| {
+    let patience = transaction::run(|| {
         record::set_estimate(id, estimated)?;
-        record::note_step(id, "waiting for writers")
+        record::note_step(id, "waiting for writers")?;
+        settings::integer("move_wait_ms")
     })?;
-    let patience = transaction::run(|| settings::integer("move_wait_ms"))?;
     let patience = Duration::from_millis(u64::try_from(patience).unwrap_or(0));
-    donor::begin_capture(&mut donor, &record, end)?;
+    attempt.begin_capture()?;
     fault::point("move.captured")?;
-    donor::wait_for_writers(&mut donor, &record, Instant::now() + patience)?;
+    attempt.wait_for_writers(Instant::now() + patience)?;
     fault::point("move.writers_gone")?;
 
     step("cloning")?;
-    let mut copy = Copy::new(&record, end, &mut donor, &mut recipient, &mut puller, parts, unique)?;
-    // T's session has nothing else to do meanwhile: most of the work is writing pages into the WAL, and done once.
-    donor::start_noting(copy.donor, &record, end)?;
+    let mut copy = Copy::new(attempt, parts)?;
+    // T's session is idle meanwhile. Most of the work is writing pages into the WAL, which is done once.
+    copy.attempt.start_locating()?;
     copy.clone_range(bytes_per_second)?;
     fault::point("move.cloned")?;
     step("catching up")?;
-    donor::finish_noting(copy.donor)?;
+    copy.attempt.finish_locating()?;
 
     let cluster = transaction::run(cluster_id)?;
     let limit = stall::limit();
-    let (mut attempts, mut slow_removals) = (0, 0);
+    let (mut attempts, mut slow_deletes) = (0, 0);
     let (frozen, micros) = loop {
-        let close = copy.catch_up(limit)? && {
-            copy.note_leaving()?;
+        let is_close = copy.catch_up(limit)? && {
+            copy.locate()?;
             copy.catch_up(limit)?
         };
-        if close {
-            copy.note_now()?;
+        if is_close {
+            transaction::run(|| copy.store_progress())?;
             fault::point("move.caught_up")?;
             step("handing over")?;
             if copy.exclude_writers(Instant::now() + patience, limit)? {
                 let frozen = Instant::now();
                 match copy.hand_over(frozen, limit, cluster)? {
                     HandOver::Prepared { micros } => break (frozen, micros),
-                    HandOver::Late { removing } => slow_removals += i32::from(removing),
+                    HandOver::TimedOut { in_delete } => slow_deletes += i32::from(in_delete),
                 }
             }
         }
         attempts += 1;
         transaction::run(|| record::note_attempt(id, attempts))?;
         fault::point("move.resumed")?;
-        if slow_removals == SLOW_REMOVALS && may_split && copy.documents > 1 {
-            return Ok(Attempted::TooLarge { documents: copy.documents, pieces: 4 });
+        if slow_deletes == MAX_SLOW_DELETES && may_split && copy.documents > 1 {
+            return Ok(Ended::TooLarge { documents: copy.documents, pieces: 4 });
         }
         if attempts >= record::MAX_ATTEMPTS {
             return Err(stall::gave_up());
@@ -183,27 +166,27 @@ fn attempt(registered: Registered, bytes_per_second: u64, may_split: bool) -> Re
         sleep_ms((20 * i64::from(attempts)).min(500));
     };
 
-    let (documents, bytes) = (copy.documents, copy.bytes);
-    let decided = transaction::run(|| {
-        copy.note_size()?;
+    let is_decided = transaction::run(|| {
+        copy.store_progress()?;
         record::set_stall(id, i64::try_from(frozen.elapsed().as_millis()).unwrap_or(i64::MAX), micros)?;
         job::check_wanted()?;
         record::advance(id, State::Running, State::Committed)
     })?;
-    if !decided {
+    if !is_decided {
         return Err(record::interrupted());
     }
     fault::point("move.decided")?;
-    let record = Record { state: State::Committed, documents, bytes, ..record };
-    let sides = Sides { donor: Some(donor), recipient: Some(recipient), puller: Some(puller) };
-    Ok(Attempted::Decided(Box::new(Decided { record, sides })))
+    let Copy { mut attempt, documents, bytes, .. } = copy;
+    let record = &mut attempt.record;
+    (record.state, record.documents, record.bytes) = (State::Committed, documents, bytes);
+    Ok(Ended::Decided(attempt))
 }
 
-/// Step 8, with some patience: the decision stands, so everybody who reads waits for it.
-fn finish(decided: Decided) -> Result<(i64, i64)> {
-    let Decided { record, sides } = decided;
+/// Step 8, with some patience: the decision stands, so all readers and writers wait for it.
+fn finish(decided: Attempt) -> Result<(i64, i64)> {
+    let Attempt { record, donor, recipient, puller, .. } = decided;
     let result = (record.documents, record.bytes);
-    let mut sides = sides;
+    let mut sides = Sides { donor: Some(donor), recipient: Some(recipient), puller: Some(puller) };
     let mut failed = match transaction::guarded(|| settle::finish_prepared(&record, &mut sides)) {
         Ok(()) => return Ok(result),
         Err(error) => error,
@@ -223,7 +206,7 @@ fn finish(decided: Decided) -> Result<(i64, i64)> {
     Err(failed.with_hint("The move is decided and will be completed as soon as both shards can be reached."))
 }
 
-/// Takes the attempt back, and returns the cause.
+/// Aborts the attempt and cleans up; returns the cause.
 fn take_back(id: i64, cause: Error) -> Error {
     let aborted = transaction::run(|| {
         record::note_error(id, &cause)?;
@@ -233,11 +216,11 @@ fn take_back(id: i64, cause: Error) -> Error {
         }
         Ok(aborted)
     });
-    // What cannot be cleaned now is cleaned by recovery.
+    // Recovery cleans up what cannot be cleaned up now.
     if aborted.is_ok() && transaction::guarded(|| fault::point("move.aborted")).is_ok() {
         let _ = settle::settle(id);
     }
-    // Somebody else had aborted it, and then interrupted this process, or taken it for dead.
-    let by_somebody_else = matches!(aborted, Ok(false)) && settle::clean_late(id).unwrap_or(false);
-    if by_somebody_else { record::interrupted() } else { cause }
+    // Another process may have aborted the move and then interrupted this one, or taken it for dead.
+    let by_another = matches!(aborted, Ok(false)) && settle::clean_late(id).unwrap_or(false);
+    if by_another { record::interrupted() } else { cause }
 }

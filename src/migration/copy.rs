@@ -1,19 +1,20 @@
 //! Copying a range while others write to it: the clone, and rounds that catch up with what changed meanwhile.
 //!
-//! S pulls and commits into the staging table, part by part; R loads one while S pulls the next. No batch and no
+//! S pulls and commits into the staging table, part by part; R loads one while S pulls the next. No part and no
 //! round holds a snapshot on the donor for longer than it reads.
 //!
 //! INVARIANT: after a round, R holds the range as the donor had it in the round's snapshot: what was read before and
 //! changed since has its key in the log, as the log began before the first read. Each round reads log and documents in
-//! one statement, and forgets exactly the log's rows that it has applied. So a round with all writers excluded makes R
+//! one statement, and deletes exactly the log's rows that it has applied. So a round with all writers excluded makes R
 //! equal to the donor.
 
-use super::donor;
+use super::attempt::Attempt;
+use super::donor::{self, Writers};
 use super::names;
-use super::recipient::{self, Expected};
-use super::record::{self, Record};
+use super::recipient;
+use super::record;
 use super::shard::Remote;
-use super::sides;
+use crate::catalog::cache;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
@@ -21,104 +22,95 @@ use crate::pg::transaction;
 use crate::protocol::Call;
 use crate::protocol::migration::ApplyChanges;
 use crate::remote::Row;
-use std::collections::BTreeMap;
+use crate::store::indexes;
 use std::time::{Duration, Instant};
 
-/// A round of so few keys may be run with writers excluded, if it is quick enough.
+/// A round of fewer keys may be run with writers excluded, if it is quick enough.
 const SMALL_ROUND: usize = 1000;
-/// So many rows of the log are copied at once, so that a round's documents take little memory and their transaction is short.
-const LARGEST_ROUND: usize = 10_000;
-/// After so many rounds it is taken for granted that they do not become smaller.
-const MANY_ROUNDS: i32 = 10;
-/// So many full rounds are enough: writers are quicker.
-const MOST_ROUNDS: i32 = 1000;
-/// How often progress is noted in the catalog.
-const NOTE: Duration = Duration::from_millis(500);
+/// The log rows of one round, so that its documents take little memory and its transaction is short.
+const MAX_ROUND: usize = 10_000;
+/// After so many rounds that did not become smaller, catching up is given up.
+const MAX_ROUNDS: i32 = 10;
+/// After so many full rounds writers are taken to be quicker than the copy.
+const MAX_FULL_ROUNDS: i32 = 1000;
+/// How often progress is written to the catalog.
+const PROGRESS: Duration = Duration::from_millis(500);
 
 /// A copy under way.
-pub(super) struct Copy<'a> {
-    record: &'a Record,
-    end: Option<&'a [u8]>,
-    /// T, as long as it has not begun
-    pub(super) donor: &'a mut Remote,
-    /// R
-    pub(super) recipient: &'a mut Remote,
-    /// S
-    puller: &'a mut Remote,
-    /// how many parts the range has
+pub(super) struct Copy {
+    pub(super) attempt: Attempt,
     parts: i64,
-    /// the recipient's table has a unique index beside its primary key
-    unique: bool,
-    expected: Expected<'a>,
-    /// what the donor must say of itself
-    sender: String,
+    /// The recipient's table has a unique index beside its primary key.
+    is_unique: bool,
+    /// The shard key's text, with which the recipient checks each document.
+    key: String,
+    expected_donor: String,
     batch: i32,
     rounds: i32,
-    /// the rows of the log in the last round, and how long that took
+    /// The log rows of the last round, and how long it took.
     lag: usize,
     took: Duration,
-    /// what the donor has noted of the range's documents is of use
-    noted_well: bool,
-    /// documents that R holds, and the bytes that came for them
+    /// The donor knows where the range's documents are.
+    is_located: bool,
+    /// What R holds, and the bytes that were pulled for it.
     pub(super) documents: i64,
     pub(super) bytes: i64,
-    noted: Instant,
+    progress_at: Instant,
 }
 
-impl<'a> Copy<'a> {
-    pub(super) fn new(
-        record: &'a Record,
-        end: Option<&'a [u8]>,
-        donor: &'a mut Remote,
-        recipient: &'a mut Remote,
-        puller: &'a mut Remote,
-        parts: i64,
-        unique: bool,
-    ) -> Result<Self> {
-        let noted = Instant::now();
-        let expected = Expected::of(record, end)?;
-        let sender = recipient::expected_donor(record)?;
+/// How a hand-over ended.
+pub(super) enum HandOver {
+    Prepared {
+        /// How long the donor took to delete the range.
+        micros: i64,
+    },
+    /// Writers would have waited for too long.
+    TimedOut {
+        /// The donor had not yet deleted the range.
+        in_delete: bool,
+    },
+}
+
+impl Copy {
+    pub(super) fn new(attempt: Attempt, parts: i64) -> Result<Self> {
+        let record = &attempt.record;
+        let (key, is_unique) = transaction::run(|| {
+            let key = cache::get(&record.namespace)?.key.to_json().to_string();
+            Ok((key, indexes::has_unique(record.collection)?))
+        })?;
+        let expected_donor = recipient::expected_donor(record)?;
         Ok(Self {
-            record,
-            end,
-            donor,
-            recipient,
-            puller,
+            attempt,
             parts,
-            unique,
-            expected,
-            sender,
+            is_unique,
+            key,
+            expected_donor,
             batch: 0,
             rounds: 0,
             lag: 0,
             took: Duration::ZERO,
-            noted_well: true,
+            is_located: true,
             documents: 0,
             bytes: 0,
-            noted,
+            progress_at: Instant::now(),
         })
     }
 
-    fn note(&mut self) -> Result<()> {
-        if self.noted.elapsed() < NOTE {
+    fn note_progress(&mut self) -> Result<()> {
+        if self.progress_at.elapsed() < PROGRESS {
             return Ok(());
         }
-        self.noted = Instant::now();
-        self.note_now()
+        self.progress_at = Instant::now();
+        transaction::run(|| self.store_progress())
     }
 
-    /// Notes in the catalog how far it is.
-    pub(super) fn note_now(&self) -> Result<()> {
-        transaction::run(|| self.note_size())
-    }
-
-    /// As [`Copy::note_now`], in the caller's transaction.
-    pub(super) fn note_size(&self) -> Result<()> {
+    /// Writes the progress to the catalog, in the caller's transaction.
+    pub(super) fn store_progress(&self) -> Result<()> {
         let lag = i64::try_from(self.lag).unwrap_or(i64::MAX);
-        record::set_progress(self.record.id, self.documents, self.bytes, self.rounds, lag)
+        record::set_progress(self.attempt.record.id, self.documents, self.bytes, self.rounds, lag)
     }
 
-    /// Waits for as long as the copy is quicker than that; 0 is no limit.
+    /// Sleeps until the average rate is down to so many bytes a second; 0 is no limit.
     fn throttle(&self, began: Instant, bytes_per_second: u64) {
         if bytes_per_second > 0 {
             let due = Duration::from_secs_f64(self.bytes as f64 / bytes_per_second as f64);
@@ -132,19 +124,19 @@ impl<'a> Copy<'a> {
     /// Copies the whole range once, at most so many bytes a second on average; 0 is no limit.
     pub(super) fn clone_range(&mut self, bytes_per_second: u64) -> Result<()> {
         let began = Instant::now();
-        recipient::begin_load(self.recipient, self.record, self.end)?;
+        self.attempt.begin_load()?;
         let parts = i32::try_from(self.parts).unwrap_or(i32::MAX);
-        recipient::start_pull(self.puller, self.record, &self.sender, 1)?;
+        self.attempt.start_pull(&self.expected_donor, 1)?;
         for part in 1..=parts {
-            let pulled = recipient::finish_pull(self.puller)?;
+            let pulled = self.attempt.finish_pull()?;
             self.batch = part;
             if part < parts {
-                recipient::start_pull(self.puller, self.record, &self.sender, part + 1)?;
+                self.attempt.start_pull(&self.expected_donor, part + 1)?;
             }
             if pulled.documents > 0 {
-                self.documents += recipient::load(self.recipient, &self.expected, part, pulled.documents, self.unique)?;
+                self.documents += self.attempt.load(&self.key, part, pulled.documents, self.is_unique)?;
                 self.bytes += pulled.bytes;
-                self.note()?;
+                self.note_progress()?;
                 fault::point("move.cloning")?;
                 self.throttle(began, bytes_per_second);
             }
@@ -152,57 +144,57 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// Copies what has changed since the last round, or the clone: all of it, or as much as is copied at once. Some of the
-    /// log must not be applied without the rest where unique values may have changed places.
+    /// Copies what has changed since the last round, or since the clone: at most [`MAX_ROUND`] changes, but all where unique
+    /// values may have changed places.
     fn round(&mut self) -> Result<()> {
         let began = Instant::now();
-        let most = (!self.unique).then_some(LARGEST_ROUND);
-        let (applied, _) = self.apply_changes(most, None)?;
+        let (applied, _) = self.apply_changes((!self.is_unique).then_some(MAX_ROUND), None)?;
         fault::point("move.applied")?;
         self.forget(&applied)?;
         (self.lag, self.took) = (applied.len(), began.elapsed());
-        self.note()
+        self.note_progress()
     }
 
     fn forget(&mut self, applied: &[i64]) -> Result<()> {
-        self.noted_well &= donor::forget_changes(self.donor, self.record, applied)?;
+        self.is_located &= self.attempt.forget_changes(applied)?;
         self.rounds += 1;
         Ok(())
     }
 
-    /// Reads the log with the present documents, at most so many rows of it, and applies it; returns the numbers of the
-    /// log's rows. If that is not over by the deadline, writers are let go on, and the rest is done without excluding
-    /// them; then the answer is also false.
-    fn apply_changes(&mut self, most: Option<usize>, deadline: Option<Instant>) -> Result<(Vec<i64>, bool)> {
+    /// Reads at most so many rows of the log with the present documents, and applies them; returns the rows' numbers. If that
+    /// has not finished by the deadline, the writers are released first; then the answer is also false.
+    fn apply_changes(&mut self, limit: Option<usize>, deadline: Option<Instant>) -> Result<(Vec<i64>, bool)> {
         self.batch += 1;
+        self.attempt.start_changes(&self.expected_donor, self.batch, limit)?;
         let mut in_time = true;
-        let Self { record, donor, recipient, puller, expected, sender, batch, .. } = self;
-        let mut finish = |session: &mut Remote| -> Result<Vec<Row>> {
+        let migration = self.attempt.record.id;
+        let mut finish = |session: &mut Remote, donor: &mut Remote| -> Result<Vec<Row>> {
             if let Some(deadline) = deadline.filter(|_| in_time) {
                 if let Some(rows) = session.poll(donor::milliseconds_until(deadline))? {
                     return Ok(rows);
                 }
                 in_time = false;
-                donor::resume_writers(donor, record)?;
+                donor::resume_writers(donor, migration)?;
             }
             session.finish()
         };
-        recipient::start_changes(puller, record, sender, *batch, most)?;
-        let applied = recipient::pulled_changes(&finish(puller)?);
+        let pulled = finish(&mut self.attempt.puller, &mut self.attempt.donor)?;
+        let applied: Vec<i64> = pulled.iter().filter_map(|row| row.i64(0)).collect();
         fault::point("move.pulled")?;
         if !applied.is_empty() {
-            recipient::start_applying(recipient, expected, *batch)?;
-            self.documents += ApplyChanges::decode(&finish(recipient)?)?;
+            self.attempt.start_applying(&self.key, self.batch)?;
+            let answer = finish(&mut self.attempt.recipient, &mut self.attempt.donor)?;
+            self.documents += ApplyChanges::decode(&answer)?;
         }
         Ok((applied, in_time))
     }
 
-    /// Notes where the range's documents are, as late as can be, so that T removes them quickly and the comparison of counts
-    /// also tells of documents that came without being captured.
-    pub(super) fn note_leaving(&mut self) -> Result<()> {
-        donor::start_noting(self.donor, self.record, self.end)?;
-        donor::finish_noting(self.donor)?;
-        self.noted_well = true;
+    /// Locates the range's documents as late as possible, so that T deletes them quickly, and the comparison of counts also
+    /// detects documents that came without being captured.
+    pub(super) fn locate(&mut self) -> Result<()> {
+        self.attempt.start_locating()?;
+        self.attempt.finish_locating()?;
+        self.is_located = true;
         Ok(())
     }
 
@@ -215,8 +207,8 @@ impl<'a> Copy<'a> {
         }
     }
 
-    /// Rounds until one is so small that it could be run with writers excluded for at most `limit`; false if rounds do not
-    /// become smaller.
+    /// Runs rounds until one is so small that it could be run with writers excluded for at most `limit`; false if rounds do
+    /// not become smaller.
     pub(super) fn catch_up(&mut self, limit: Option<Duration>) -> Result<bool> {
         let mut least = usize::MAX;
         let mut rounds = 0;
@@ -226,32 +218,32 @@ impl<'a> Copy<'a> {
             if self.is_small(limit) {
                 return Ok(true);
             }
-            // A full round says nothing of what was left.
-            if self.unique || self.lag < LARGEST_ROUND {
-                if rounds >= MANY_ROUNDS && self.lag >= least {
+            // A full round does not tell how many changes remain.
+            if self.is_unique || self.lag < MAX_ROUND {
+                if rounds >= MAX_ROUNDS && self.lag >= least {
                     return Ok(false);
                 }
                 least = least.min(self.lag);
-            } else if rounds >= MOST_ROUNDS {
+            } else if rounds >= MAX_FULL_ROUNDS {
                 return Ok(false);
             }
         }
     }
 
-    /// Begins T and excludes all writers to the range. Who queues for that makes later writers queue behind it, so it is
-    /// tried only while no writer is there that was there before, and given up soon; changes are copied meanwhile. False
+    /// Begins T and excludes all writers to the range. A transaction that queues for that blocks later writers, so it is
+    /// tried only once all writers of the last look have ended, and given up soon; changes are copied meanwhile. False
     /// if these become too many.
     pub(super) fn exclude_writers(&mut self, deadline: Instant, limit: Option<Duration>) -> Result<bool> {
-        let mut before: BTreeMap<String, Option<i32>> = BTreeMap::new();
+        let mut before = Writers::new();
         let mut pause = 5;
         loop {
-            let now = donor::writers_to_range(self.donor, self.record)?;
-            let stay = now.keys().any(|name| before.contains_key(name));
-            if !stay && donor::try_freeze(self.donor, self.record)? {
+            let now = self.attempt.range_writers()?;
+            let some_stay = now.keys().any(|name| before.contains_key(name));
+            if !some_stay && self.attempt.try_exclude_writers()? {
                 return Ok(true);
             }
             if Instant::now() >= deadline {
-                return Err(donor::gave_up(self.donor, &now));
+                return Err(self.attempt.blocked_by(&now));
             }
             before = now;
             sleep_ms(pause);
@@ -259,61 +251,42 @@ impl<'a> Copy<'a> {
             if !self.catch_up(limit)? {
                 return Ok(false);
             }
-            if !self.noted_well {
-                self.note_leaving()?;
+            if !self.is_located {
+                self.locate()?;
             }
         }
     }
 
-    /// The hand-over up to where both shards have prepared, with writers excluded since `frozen`. False if that takes more
-    /// than `limit`: then writers go on, T is rolled back, and R holds the range as of some moment since, as it does after
+    /// The hand-over up to where both shards have prepared, with writers excluded since `frozen`. If that takes more
+    /// than `limit`, writers are released, T is rolled back, and R holds the range as of some moment since, as it does after
     /// any round. Only what is done before R prepares is limited.
     pub(super) fn hand_over(&mut self, frozen: Instant, limit: Option<Duration>, cluster: i64) -> Result<HandOver> {
         let deadline = limit.map(|limit| frozen + limit);
         let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        let record = self.record;
         fault::point("move.frozen")?;
-        donor::start_delete(self.donor, record, self.end)?;
+        self.attempt.start_delete()?;
         fault::point("move.deleting")?;
         let (applied, in_time) = self.apply_changes(None, deadline)?;
         fault::point("move.last_round")?;
         if !in_time {
             self.forget(&applied)?;
-            return Ok(HandOver::Late { removing: false });
+            return Ok(HandOver::TimedOut { in_delete: false });
         }
-        let removed = donor::finish_delete(self.donor, deadline)?;
-        let late = match &removed {
-            None => true,
-            Some(removed) => {
-                donor::hand_over(self.donor, record, removed, self.documents)?;
-                is_late()
-            }
-        };
-        if late {
-            donor::resume_writers(self.donor, record)?;
+        let deleted = self.attempt.finish_delete(deadline)?;
+        if let Some(deleted) = &deleted {
+            self.attempt.hand_over(deleted.documents, self.documents)?;
+        }
+        let Some(deleted) = deleted.as_ref().filter(|_| !is_late()) else {
+            donor::resume_writers(&mut self.attempt.donor, self.attempt.record.id)?;
             self.forget(&applied)?;
-            return Ok(HandOver::Late { removing: removed.is_none() });
-        }
-        donor::set_version(self.recipient, record, record.recipient_version)?;
-        sides::prepare(self.recipient, &names::recipient_gid(cluster, record.id))?;
+            return Ok(HandOver::TimedOut { in_delete: deleted.is_none() });
+        };
+        let Attempt { record, donor, recipient, .. } = &mut self.attempt;
+        donor::set_version(recipient, record, record.recipient_version)?;
+        recipient.prepare(&names::recipient_gid(cluster, record.id))?;
         fault::point("move.recipient_prepared")?;
-        sides::prepare(self.donor, &names::donor_gid(cluster, record.id))?;
+        donor.prepare(&names::donor_gid(cluster, record.id))?;
         fault::point("move.prepared")?;
-        Ok(HandOver::Prepared { micros: removed.map_or(0, |removed| removed.micros) })
+        Ok(HandOver::Prepared { micros: deleted.micros })
     }
-}
-
-/// How a hand-over ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HandOver {
-    /// both shards have prepared
-    Prepared {
-        /// how long the donor took to remove the range's documents
-        micros: i64,
-    },
-    /// writers would have waited for too long
-    Late {
-        /// the donor had not yet removed the range's documents
-        removing: bool,
-    },
 }

@@ -1,8 +1,9 @@
-//! What happens on the donor: capture, forgetting what was captured, exclusion of writers, hand-over.
+//! What happens on the donor: capture, exclusion of writers, hand-over.
 //!
-//! INVARIANT: from `try_freeze` to the end of T no transaction writes to the range. Those that began before the capture
-//! row was visible held the collection's lock then, and have been waited for; the others share the migration's lock.
+//! INVARIANT: from `try_exclude_writers` to the end of T no transaction writes to the range. Those that began before the
+//! capture row was visible held the collection's lock then, and have been waited for; the others share the migration's lock.
 
+use super::attempt::Attempt;
 use super::record::Record;
 use super::shard::Remote;
 use crate::ownership::table;
@@ -13,7 +14,7 @@ use crate::pg::spi::param::Param;
 use crate::protocol::Call;
 use crate::protocol::migration::{
     CollectionWriters, DeleteCopiedChanges, DeleteRange, Deleted, DivideRange, ExcludeRangeWriters, LocateRange,
-    RangeWriters, ReleaseRangeWriters,
+    LockHolder, RangeWriters, ReleaseRangeWriters,
 };
 use crate::storage::lock::{self, Mode, Tag, acquire};
 use crate::storage::rows::capture;
@@ -21,237 +22,220 @@ use docshard_core::error::Kind;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// SQLSTATE of a lock that was not to be had in time.
+/// SQLSTATE `lock_not_available`.
 const LOCK_NOT_AVAILABLE: [u8; 5] = *b"55P03";
 
-/// Parts of a range that no shard has as many documents for.
-const MOST_PARTS: i64 = 1 << 40;
+/// The largest number of parts that is believed.
+const MAX_PARTS: i64 = 1 << 40;
 
 /// How long T queues for the migration's lock before it steps back, in milliseconds: below PostgreSQL's
 /// `deadlock_timeout`, and short, as writers queue behind it.
 const QUEUE_MS: i64 = 100;
 
+/// Transactions that hold a lock, by name; with the process, unless the transaction is prepared.
+pub(super) type Writers = BTreeMap<String, Option<i32>>;
+
 /// Excludes all writers to a migration's range on this shard until the transaction ends; the transaction's own writes
 /// are not captured.
 pub fn exclude_range_writers(migration: i64) {
     acquire(Tag::Migration(migration), Mode::Exclusive);
-    // Nothing depends on it: whom this holds up is told a little later what it is told anyway.
+    // Only tells the excluded writers when to give up waiting, so nothing depends on getting it.
     let _ = lock::try_acquire_for_session(Tag::HandOver(migration), Mode::Exclusive);
     capture::bypass();
 }
 
-/// Lets those writers know of the hand-over whom it excluded; in the session that did.
+/// Tells the writers that this session has excluded that the hand-over is over.
 pub fn release_range_writers(migration: i64) {
     lock::release_for_session(Tag::HandOver(migration), Mode::Exclusive);
 }
 
-/// The condition of the range on a collection's table; `$1` is its lower bound, `$2` its upper, if there is one.
-pub(super) fn range(end: Option<&[u8]>) -> &'static str {
-    if end.is_some() { "skey >= $1 AND skey < $2" } else { "skey >= $1" }
-}
-
-/// The values of [`range`].
-pub(super) fn range_params<'a>(record: &'a Record, end: Option<&'a [u8]>) -> Vec<Param<'a>> {
-    std::iter::once(record.min.as_slice()).chain(end).map(Param::Bytea).collect()
-}
-
-/// The length of the largest of some documents of the range, as they travel.
-pub(super) fn size_of_documents(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<i64> {
-    let sql = format!(
-        "SELECT max(octet_length(doc::text))::int8 FROM (SELECT doc FROM {} WHERE {} LIMIT 100) AS sample",
-        table::name(record.collection),
-        range(end)
-    );
-    Ok(donor.number(&sql, &range_params(record, end))?.unwrap_or(1))
-}
-
-/// How many documents the donor's planner expects in the range.
-pub(super) fn estimate(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<i64> {
-    let sql = format!("EXPLAIN (FORMAT json) SELECT FROM {} WHERE {}", table::name(record.collection), range(end));
-    let rows = donor.query(&sql, &range_params(record, end))?;
-    let plan = rows.first().and_then(|row| serde_json::from_str::<serde_json::Value>(row.text(0)?).ok());
-    Ok(plan.and_then(|plan| plan[0]["Plan"]["Plan Rows"].as_i64()).unwrap_or(0))
-}
-
-/// Begins to divide the range into parts of so many documents, each to be pulled at once; [`finish_dividing`] waits for it.
-pub(super) fn start_dividing(donor: &mut Remote, record: &Record, end: Option<&[u8]>, documents: i64) -> Result<()> {
-    let call = DivideRange { migration: record.id, collection: record.collection, lo: &record.min, hi: end, documents };
-    call.start(donor)
-}
-
-/// How many parts there are, numbered from 1.
-pub(super) fn finish_dividing(donor: &mut Remote) -> Result<i64> {
-    let parts = DivideRange::decode(&donor.finish()?)?;
-    match parts {
-        0..=MOST_PARTS => Ok(parts),
-        _ => Err(Error::new(Kind::InternalError, format!("malformed answer to divide_range: {parts} parts"))),
+impl Attempt {
+    /// The length in bytes of the longest of a hundred documents of the range, as text.
+    pub(super) fn sample_document_size(&mut self) -> Result<i64> {
+        let (range, params) = table::range(&self.record.min, self.end.as_deref());
+        let table = table::name(self.record.collection);
+        let sql = format!(
+            "SELECT max(octet_length(doc::text))::int8 FROM (SELECT doc FROM {table} WHERE {range} LIMIT 100) AS sample"
+        );
+        Ok(self.donor.number(&sql, &params)?.unwrap_or(1))
     }
-}
 
-/// Tells writers to the range of the move: committed at once.
-pub(super) fn begin_capture(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
-    donor.query(
-        "INSERT INTO docshard_data.capture (collection_id, migration_id, min, max) VALUES ($1, $2, $3, $4::bytea)",
-        &[Param::Int4(record.collection), Param::Int8(record.id), Param::Bytea(&record.min), Param::OptBytea(end)],
-    )?;
-    Ok(())
-}
+    /// How many documents the donor's planner expects in the range.
+    pub(super) fn estimate_documents(&mut self) -> Result<i64> {
+        let (range, params) = table::range(&self.record.min, self.end.as_deref());
+        let sql = format!("EXPLAIN (FORMAT json) SELECT FROM {} WHERE {range}", table::name(self.record.collection));
+        let rows = self.donor.query(&sql, &params)?;
+        let plan = rows.first().and_then(|row| serde_json::from_str::<serde_json::Value>(row.text(0)?).ok());
+        Ok(plan.and_then(|plan| plan[0]["Plan"]["Plan Rows"].as_i64()).unwrap_or(0))
+    }
 
-/// Who holds the collection's lock: a transaction's name, and its process unless it is prepared.
-fn writers(donor: &mut Remote, record: &Record) -> Result<BTreeMap<String, Option<i32>>> {
-    let holders = CollectionWriters { collection: record.collection }.call(donor)?;
-    Ok(holders.into_iter().map(|writer| (writer.holder, writer.pid)).collect())
-}
+    /// Starts to divide the range into parts of so many documents, each to be pulled at once.
+    pub(super) fn start_dividing(&mut self, documents: i64) -> Result<()> {
+        let Record { id: migration, collection, ref min, .. } = self.record;
+        DivideRange { migration, collection, lo: min, hi: self.end.as_deref(), documents }.start(&mut self.donor)
+    }
 
-/// As [`writers`], those that share the migration's lock.
-pub(super) fn writers_to_range(donor: &mut Remote, record: &Record) -> Result<BTreeMap<String, Option<i32>>> {
-    let holders = RangeWriters { migration: record.id }.call(donor)?;
-    Ok(holders.into_iter().map(|writer| (writer.holder, writer.pid)).collect())
-}
+    /// Waits for the division; returns the number of parts, which are numbered from 1.
+    pub(super) fn finish_dividing(&mut self) -> Result<i64> {
+        let parts = DivideRange::decode(&self.donor.finish()?)?;
+        match parts {
+            0..=MAX_PARTS => Ok(parts),
+            _ => Err(Error::new(Kind::InternalError, format!("malformed answer to divide_range: {parts} parts"))),
+        }
+    }
 
-fn name_all(writers: &BTreeMap<String, Option<i32>>) -> String {
-    let names: Vec<_> = writers
-        .iter()
-        .map(|(name, pid)| match pid {
+    /// Commits the capture row: transactions that begin to write from now on share the migration's lock.
+    pub(super) fn begin_capture(&mut self) -> Result<()> {
+        let Record { id, collection, ref min, .. } = self.record;
+        let sql =
+            "INSERT INTO docshard_data.capture (collection_id, migration_id, min, max) VALUES ($1, $2, $3, $4::bytea)";
+        let end = Param::OptBytea(self.end.as_deref());
+        self.donor.query(sql, &[Param::Int4(collection), Param::Int8(id), Param::Bytea(min), end]).map(drop)
+    }
+
+    /// Waits for the transactions that hold the collection's lock now, including prepared ones; those that come later have
+    /// seen the capture row. Nobody waits for this.
+    pub(super) fn wait_for_writers(&mut self, deadline: Instant) -> Result<()> {
+        if fault::is_off("wait_for_writers") {
+            return Ok(());
+        }
+        let writers = CollectionWriters { collection: self.record.collection };
+        let mut waited_for = by_name(writers.call(&mut self.donor)?);
+        while !waited_for.is_empty() {
+            if Instant::now() >= deadline {
+                return Err(self.blocked_by(&waited_for));
+            }
+            sleep_ms(20);
+            let now = by_name(writers.call(&mut self.donor)?);
+            waited_for.retain(|name, _| now.contains_key(name));
+        }
+        Ok(())
+    }
+
+    /// The transactions that write to the range.
+    pub(super) fn range_writers(&mut self) -> Result<Writers> {
+        Ok(by_name(RangeWriters { migration: self.record.id }.call(&mut self.donor)?))
+    }
+
+    /// The error of a move that gives up waiting for these writers.
+    pub(super) fn blocked_by(&self, writers: &Writers) -> Error {
+        let describe = |(name, pid): (&String, &Option<i32>)| match pid {
             Some(pid) => format!("process {pid}"),
             None => format!("prepared transaction {name}"),
-        })
-        .collect();
-    names.join(", ")
-}
-
-/// The error of a move that writers keep from its end.
-pub(super) fn gave_up(donor: &Remote, writers: &BTreeMap<String, Option<i32>>) -> Error {
-    let whom = name_all(writers);
-    Error::new(
-        Kind::LockTimeout,
-        format!("gave up waiting for transactions that write to the collection on shard \"{}\": {whom}", donor.name),
-    )
-    .with_hint("Let them end, or raise the setting move_wait_ms, and move the chunk again.")
-}
-
-/// Waits for the transactions that hold the collection's lock now, prepared ones included; those that come later have
-/// seen the capture row. Nobody waits for this.
-pub(super) fn wait_for_writers(donor: &mut Remote, record: &Record, deadline: Instant) -> Result<()> {
-    if fault::is_off("wait_for_writers") {
-        return Ok(());
+        };
+        let whom = writers.iter().map(describe).collect::<Vec<_>>().join(", ");
+        let shard = &self.donor.name;
+        Error::new(
+            Kind::LockTimeout,
+            format!("gave up waiting for transactions that write to the collection on shard \"{shard}\": {whom}"),
+        )
+        .with_hint("Let them end, or raise the setting move_wait_ms, and move the chunk again.")
     }
-    let mut waited_for = writers(donor, record)?;
-    while !waited_for.is_empty() {
-        if Instant::now() >= deadline {
-            return Err(gave_up(donor, &waited_for));
+
+    /// Deletes copied rows of the log: exactly these, as others may have been committed since with lower numbers. False if
+    /// the range's documents should be located again.
+    pub(super) fn forget_changes(&mut self, applied: &[i64]) -> Result<bool> {
+        let migration = self.record.id;
+        if fault::is_off("exact_log") {
+            let last = applied.iter().copied().max().unwrap_or(0);
+            let sql = "DELETE FROM docshard_data.capture_log WHERE migration_id = $1 AND seq <= $2";
+            self.donor.query(sql, &[Param::Int8(migration), Param::Int8(last)])?;
+            return Ok(true);
         }
-        sleep_ms(20);
-        let now = writers(donor, record)?;
-        waited_for.retain(|name, _| now.contains_key(name));
+        Ok(applied.is_empty() || DeleteCopiedChanges { migration, applied }.call(&mut self.donor)?)
     }
-    Ok(())
-}
 
-/// Forgets rows of the log that have been copied: exactly these, as others may have been committed since with lower
-/// numbers. False if the range's documents should be noted again.
-pub(super) fn forget_changes(donor: &mut Remote, record: &Record, applied: &[i64]) -> Result<bool> {
-    if fault::is_off("exact_log") {
-        let last = applied.iter().copied().max().unwrap_or(0);
-        donor.query(
-            "DELETE FROM docshard_data.capture_log WHERE migration_id = $1 AND seq <= $2",
-            &[Param::Int8(record.id), Param::Int8(last)],
+    /// Starts to locate the range's documents, so that T can delete them quickly. From then on [`Attempt::forget_changes`]
+    /// must be called in the same session.
+    pub(super) fn start_locating(&mut self) -> Result<()> {
+        if fault::is_off("exact_log") {
+            return Ok(());
+        }
+        let Record { id: migration, collection, ref min, .. } = self.record;
+        LocateRange { migration, collection, lo: min, hi: self.end.as_deref() }.start(&mut self.donor)
+    }
+
+    /// Waits for what [`Attempt::start_locating`] started.
+    pub(super) fn finish_locating(&mut self) -> Result<()> {
+        if fault::is_off("exact_log") {
+            return Ok(());
+        }
+        LocateRange::decode(&self.donor.finish()?).map(drop)
+    }
+
+    /// Begins T and takes the migration's lock exclusively, queueing only briefly; false if that was too short.
+    pub(super) fn try_exclude_writers(&mut self) -> Result<bool> {
+        let donor = &mut self.donor;
+        donor.execute(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {QUEUE_MS}"))?;
+        match (ExcludeRangeWriters { migration: self.record.id }.call(donor)) {
+            Ok(()) => donor
+                .execute(
+                    // The planner has no statistics of a log that is being filled; the index is always right.
+                    "SET LOCAL lock_timeout = '10s'; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
+                     SET LOCAL enable_seqscan = off",
+                )
+                .map(|()| true),
+            Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => donor.execute("ROLLBACK").map(|()| false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// In T: starts to delete the range.
+    pub(super) fn start_delete(&mut self) -> Result<()> {
+        let Record { id: migration, collection, ref min, .. } = self.record;
+        DeleteRange { migration, collection, lo: min, hi: self.end.as_deref() }.start(&mut self.donor)
+    }
+
+    /// In T: waits for the deletion until the deadline, if there is one; None if it has not finished by then.
+    pub(super) fn finish_delete(&mut self, deadline: Option<Instant>) -> Result<Option<Deleted>> {
+        let rows = match deadline {
+            Some(deadline) => self.donor.poll(milliseconds_until(deadline))?,
+            None => Some(self.donor.finish()?),
+        };
+        rows.map(|rows| DeleteRange::decode(&rows)).transpose()
+    }
+
+    /// In T: compares the number of deleted documents with the number that arrived, advances the version, deletes the capture
+    /// and its log. A missing capture means that changes were missed: whoever deleted it takes the move for dead.
+    pub(super) fn hand_over(&mut self, deleted: i64, arrived: i64) -> Result<()> {
+        if deleted != arrived && !fault::is_off("count") {
+            return Err(Error::new(
+                Kind::OperationFailed,
+                format!("{arrived} documents arrived but {deleted} were to leave; nothing was changed"),
+            ));
+        }
+        let Self { record, donor, .. } = self;
+        set_version(donor, record, record.donor_version)?;
+        let captures = donor.query(
+            "DELETE FROM docshard_data.capture WHERE collection_id = $1 AND migration_id = $2 RETURNING 1",
+            &[Param::Int4(record.collection), Param::Int8(record.id)],
         )?;
-    } else if !applied.is_empty() {
-        return DeleteCopiedChanges { migration: record.id, applied }.call(donor);
-    }
-    Ok(true)
-}
-
-/// Begins to find out where the range's documents are, so that T removes them quickly; [`finish_noting`] waits for it. From
-/// then on [`forget_changes`] must be called in the same session.
-pub(super) fn start_noting(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
-    if fault::is_off("exact_log") {
-        return Ok(());
-    }
-    LocateRange { migration: record.id, collection: record.collection, lo: &record.min, hi: end }.start(donor)
-}
-
-/// Waits for what [`start_noting`] began.
-pub(super) fn finish_noting(donor: &mut Remote) -> Result<()> {
-    if fault::is_off("exact_log") {
-        return Ok(());
-    }
-    LocateRange::decode(&donor.finish()?).map(drop)
-}
-
-/// Begins T and takes the migration's lock exclusively, queueing only briefly; false if that was too short.
-pub(super) fn try_freeze(donor: &mut Remote, record: &Record) -> Result<bool> {
-    donor.execute(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {QUEUE_MS}"))?;
-    match (ExcludeRangeWriters { migration: record.id }.call(donor)) {
-        Ok(()) => donor
-            .execute(
-                // Nothing is known to the planner of a log that is being filled; the index is always right.
-                "SET LOCAL lock_timeout = '10s'; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
-                 SET LOCAL enable_seqscan = off",
+        if captures.len() != 1 {
+            return Err(Error::new(
+                Kind::OperationFailed,
+                format!("shard \"{}\" does not capture the range any more; nothing was changed", donor.name),
             )
-            .map(|()| true),
-        Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => donor.execute("ROLLBACK").map(|()| false),
-        Err(error) => Err(error),
+            .with_hint("Does another router work on this cluster's shards?"));
+        }
+        let sql = "DELETE FROM docshard_data.capture_log WHERE migration_id = $1";
+        donor.query(sql, &[Param::Int8(record.id)]).map(drop)
     }
 }
 
-/// Rolls T back, whatever it is at, and lets the writers go on whom [`try_freeze`] has excluded. What the session has noted
-/// of the range stays.
-pub(super) fn resume_writers(donor: &mut Remote, record: &Record) -> Result<()> {
+fn by_name(holders: Vec<LockHolder>) -> Writers {
+    holders.into_iter().map(|writer| (writer.holder, writer.pid)).collect()
+}
+
+/// Rolls T back, whatever it is doing, and releases the excluded writers. The session keeps the located documents.
+pub(super) fn resume_writers(donor: &mut Remote, migration: i64) -> Result<()> {
     donor.cancel();
     donor.execute("ROLLBACK")?;
-    tell_writers(donor, record)
+    ReleaseRangeWriters { migration }.call(donor)
 }
 
-/// After the flip: tells writers, whom [`try_freeze`] has excluded. The session's end does so, too.
-pub(super) fn tell_writers(donor: &mut Remote, record: &Record) -> Result<()> {
-    ReleaseRangeWriters { migration: record.id }.call(donor)
-}
-
-/// In T: begins to delete the range, without waiting for it.
-pub(super) fn start_delete(donor: &mut Remote, record: &Record, end: Option<&[u8]>) -> Result<()> {
-    DeleteRange { migration: record.id, collection: record.collection, lo: &record.min, hi: end }.start(donor)
-}
-
-/// In T: waits for the delete until the deadline, if there is one; None if it is not over by then.
-pub(super) fn finish_delete(donor: &mut Remote, deadline: Option<Instant>) -> Result<Option<Deleted>> {
-    let rows = match deadline {
-        Some(deadline) => donor.poll(milliseconds_until(deadline))?,
-        None => Some(donor.finish()?),
-    };
-    rows.map(|rows| DeleteRange::decode(&rows)).transpose()
-}
-
-/// How long a wait may last that ends at a deadline.
+/// The time left before a deadline.
 pub(super) fn milliseconds_until(deadline: Instant) -> i64 {
     i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(i64::MAX)
-}
-
-/// In T: compares what was removed with what arrived, advances the version, forgets the capture and its log. Without its capture the
-/// move has not seen all changes: whoever took that away takes the move for dead.
-pub(super) fn hand_over(donor: &mut Remote, record: &Record, removed: &Deleted, documents: i64) -> Result<()> {
-    let deleted = removed.documents;
-    if deleted != documents && !fault::is_off("count") {
-        return Err(Error::new(
-            Kind::OperationFailed,
-            format!("{documents} documents arrived but {deleted} were to leave; nothing was changed"),
-        ));
-    }
-    set_version(donor, record, record.donor_version)?;
-    let captures = donor.query(
-        "DELETE FROM docshard_data.capture WHERE collection_id = $1 AND migration_id = $2 RETURNING 1",
-        &[Param::Int4(record.collection), Param::Int8(record.id)],
-    )?;
-    if captures.len() != 1 {
-        return Err(Error::new(
-            Kind::OperationFailed,
-            format!("shard \"{}\" does not capture the range any more; nothing was changed", donor.name),
-        )
-        .with_hint("Does another router work on this cluster's shards?"));
-    }
-    donor.query("DELETE FROM docshard_data.capture_log WHERE migration_id = $1", &[Param::Int8(record.id)])?;
-    Ok(())
 }
 
 /// Compares and sets a shard's placement version, in the session's transaction.
@@ -261,19 +245,15 @@ pub(super) fn set_version(shard: &mut Remote, record: &Record, before: i64) -> R
          RETURNING 1",
         &[Param::Int4(record.collection), Param::Int8(record.token), Param::Int8(before), Param::Int8(record.version)],
     )?;
-    if set.len() == 1 { Ok(()) } else { Err(disagreement(shard, record, before)) }
+    if set.len() == 1 { Ok(()) } else { Err(version_differs(shard, record, before)) }
 }
 
-/// Makes sure, before anything is copied, that a shard is where the catalog says.
+/// Checks, before anything is copied, that a shard is at the version that the catalog has.
 pub(super) fn check_version(shard: &mut Remote, record: &Record, version: i64) -> Result<()> {
-    let here = shard.number(
-        "SELECT version FROM docshard_data.placement WHERE collection_id = $1 AND token = $2",
-        &[Param::Int4(record.collection), Param::Int8(record.token)],
-    )?;
-    if here == Some(version) { Ok(()) } else { Err(disagreement(shard, record, version)) }
+    if shard.version(record)? == Some(version) { Ok(()) } else { Err(version_differs(shard, record, version)) }
 }
 
-fn disagreement(shard: &Remote, record: &Record, version: i64) -> Error {
+fn version_differs(shard: &Remote, record: &Record, version: i64) -> Error {
     Error::new(
         Kind::OperationFailed,
         format!("shard \"{}\" is not at version {version} of {}, as the catalog says", shard.name, record.namespace),

@@ -1,8 +1,8 @@
-//! The map as decided moves are about to make it. The catalog's own follows both shards' commits by one of its own, which
-//! waits for a disk; who was told meanwhile that its map is stale need not wait for that.
+//! The chunk map as decided moves will change it. The catalog's map changes by a commit of its own, after those of both shards,
+//! which waits for a disk; a router with a stale map need not wait for that.
 //!
-//! INVARIANT: nothing relies on such a map. As with any other, a shard that is not at the version that it assumes refuses
-//! the statement; and the recipient is at the version of a move only since both of its parts have been committed.
+//! INVARIANT: nothing relies on such a map. As with any other, a shard that is not at the assumed version refuses the statement;
+//! and the recipient is at the version of a move only once both of its parts are committed.
 
 use super::record;
 use crate::catalog::model::Collection;
@@ -11,18 +11,18 @@ use crate::storage::lock::{self, Tag};
 use crate::store::migrations::Decided;
 use std::rc::Rc;
 
-/// A map that the catalog does not have yet.
+/// A chunk map that the catalog does not have yet.
 pub struct Foreseen {
-    /// the collection with that map; its revision is that of the map in the catalog
+    /// The collection with that map, and with the revision of the map in the catalog.
     pub collection: Rc<Collection>,
-    /// a move that it foresees was decided so long ago that its process is perhaps gone
+    /// One of the moves was decided so long ago that its coordinator is perhaps gone.
     pub is_late: bool,
     moves: Vec<i64>,
 }
 
 impl Foreseen {
-    /// What a collection will be when the moves are over that are decided; None if there are none, or it is not what they
-    /// were decided for. Runs in the caller's transaction.
+    /// The collection after its decided moves; None if there are none, or they are of another state of it. Runs in the caller's
+    /// transaction.
     pub fn of(collection: &Collection) -> Result<Option<Self>> {
         let decided = record::decided(collection.id)?;
         let mut foreseen: Option<Collection> = None;
@@ -37,7 +37,7 @@ impl Foreseen {
         }))
     }
 
-    /// True if somebody is about to commit what is prepared at the shards: until then they will refuse this map.
+    /// True if a process is committing what the shards have prepared: until then they refuse this map.
     pub fn is_being_settled(&self) -> bool {
         self.moves.iter().any(|id| lock::is_excluded(Tag::Settling(*id)))
     }

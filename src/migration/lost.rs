@@ -1,17 +1,16 @@
-//! Removing a shard that is lost for good, with all that it had.
+//! Removes a shard that is lost for good, with all its documents.
 //!
-//! Its moves end first. One that is not decided is aborted. One that is decided is brought to the end that saves the documents,
-//! if the other side still has them: what the donor has prepared and not committed is rolled back, so that the range stays
-//! there; what the recipient has prepared is committed. Then the ranges that are left on the lost shard go to others, empty.
+//! Its moves end first. One that is not decided is aborted. One that is decided ends so that the documents are saved, if the
+//! other side still has them: if the donor has prepared and not committed, it rolls back and keeps the range; if the recipient
+//! has prepared, it commits. Then the remaining ranges of the lost shard go to other shards, empty.
 //!
-//! What is done at the shards of decided moves is not undone if the caller's transaction fails; the same call again goes on
+//! What is done at the shards of decided moves is not undone if the caller's transaction fails; the same call again continues
 //! from there.
 
 use super::names;
 use super::record::{self, Record};
 use super::settle::flip;
-use super::shard::Remote;
-use super::sides::{commit_prepared, part, rollback_prepared};
+use super::shard::{RECOVERY, Remote};
 use crate::catalog::cluster::cluster_id;
 use crate::catalog::lost;
 use crate::catalog::model::{Place, Shard};
@@ -26,7 +25,7 @@ use docshard_core::cluster::migration::{Part, State};
 use docshard_core::error::Kind;
 use serde_json::{Value as Json, json};
 
-/// Tells what would be lost with a shard, with a token to confirm it.
+/// Reports what would be lost with a shard, with a token that confirms the removal.
 ///
 /// # Errors
 /// `ShardNotFound`; `IllegalOperation` for the router's own, the last one, or one that answers.
@@ -80,8 +79,7 @@ fn check_lost(shard: &Shard) -> Result<()> {
             .with_hint("docshard.remove_shard('local') drains it."));
     };
     let answer = Session::open(oid).and_then(|mut session| session.query("SELECT shard FROM docshard_data.node", &[]));
-    let answers = answer.is_ok_and(|rows| rows.first().and_then(|row| row.text(0)) == Some(&shard.name));
-    if answers {
+    if answer.is_ok_and(|rows| rows.first().and_then(|row| row.text(0)) == Some(&shard.name)) {
         return Err(Error::new(Kind::IllegalOperation, format!("shard \"{}\" is not lost: it answers", shard.name))
             .with_hint("docshard.remove_shard(name) drains it."));
     }
@@ -93,14 +91,14 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
     for record in record::unfinished()?.into_iter().filter(|record| record.collection == collection) {
         let concerns = record.donor == lost.id || record.recipient == lost.id;
         match record.state {
-            // Its coordinator finds that out when it decides.
+            // The coordinator's decision fails then.
             State::Running => {
                 let why = Error::new(Kind::Interrupted, format!("shard \"{}\" was removed as lost", lost.name));
                 record::note_error(record.id, &why)?;
                 if !record::advance(record.id, State::Running, State::Aborted)? {
                     return Err(still_moving(&record));
                 }
-                super::abort::interrupt(record.id)?;
+                super::abort::interrupt_coordinator(record.id)?;
             }
             State::Committed if concerns => {
                 let tag = Tag::Coordinator(record.id);
@@ -112,7 +110,7 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
                 saved?;
             }
             State::Committed => return Err(still_moving(&record)),
-            // Only cleaning is left, which leaves out a shard that is gone.
+            // Only cleaning remains, which skips a removed shard.
             State::Moved | State::Aborted | State::Done => {}
         }
     }
@@ -127,7 +125,7 @@ fn still_moving(record: &Record) -> Error {
     .with_hint("Run it again in a moment.")
 }
 
-/// Ends a move that is decided, of which one side is lost.
+/// Ends a decided move of which one side is lost.
 fn save(record: &Record, lost: &Shard) -> Result<()> {
     let cluster = cluster_id()?;
     let donor_is_lost = record.donor == lost.id;
@@ -136,18 +134,18 @@ fn save(record: &Record, lost: &Shard) -> Result<()> {
     } else {
         (record.donor, names::donor_gid(cluster, record.id))
     };
-    let mut other = Remote::open(&*cache::shard(other)?, "docshard recovery")?;
-    match (part(&mut other, record, &gid)?, donor_is_lost) {
+    let mut other = Remote::open(&*cache::shard(other)?, RECOVERY)?;
+    match (other.part(record, &gid)?, donor_is_lost) {
         // The recipient has the documents.
         (Part::Prepared, true) => {
-            commit_prepared(&mut other, &gid)?;
+            other.commit_prepared(&gid)?;
             flip(record)
         }
-        // The recipient has them, or had them: the range is its.
+        // The recipient has them, or had them: it owns the range.
         (Part::Committed, _) => flip(record),
-        // The donor has them still.
+        // The donor still has them.
         (Part::Prepared, false) => {
-            rollback_prepared(&mut other, &gid)?;
+            other.rollback_prepared(&gid)?;
             record::give_up(record.id)
         }
         (Part::Nothing, _) => record::give_up(record.id),

@@ -2,40 +2,41 @@
 //!
 //! # Sessions
 //! *T* hands over (donor), *S* pulls (recipient, through postgres_fdw, so documents cross the network once), *R* loads
-//! (recipient). A transaction that touched postgres_fdw can't be prepared, hence S beside R.
+//! (recipient). S is separate from R as a transaction that used postgres_fdw can't be prepared.
 //!
 //! # Steps
-//! 1. [`register`]: the attempt, *running*, durable before any side effect; its coordinator holds a lock on it.
+//! 1. [`register`]: the catalog row, *running*, durable before any side effect; the coordinator holds a lock on it.
 //! 2. The recipient gets the collection's table and indexes, and foreign tables over what the donor packs and captures.
 //!    Meanwhile the donor divides the range into parts.
-//! 3. Capture: the donor commits a capture row. From now on writers to the range share the migration's lock. Then wait,
-//!    by watching, for the transactions that held the collection's lock before.
-//! 4. Clone: S pulls into a staging table, part by part ([`crate::ownership::parts`]). R loads from there, in one transaction that nobody sees.
-//!    Meanwhile the row trigger, [`crate::storage::rows::capture`], logs the keys that change in the range; and T's session
-//!    writes the pages of the documents that it is to delete into the WAL ([`crate::ownership::leaving`]).
+//! 3. Capture: the donor commits a capture row. From now on writers to the range share the migration's lock. Then the
+//!    coordinator polls until the transactions that held the collection's lock before have ended.
+//! 4. Clone: S pulls into a staging table, part by part ([`crate::ownership::clone_parts`]). R loads from there, in one
+//!    uncommitted transaction. Meanwhile the row trigger, [`crate::storage::rows::capture`], logs the keys that change in the
+//!    range, and T's session locates the documents that it will delete ([`crate::ownership::donor_delete`]).
 //! 5. Catch up: S pulls the logged keys with their present documents, R applies them by key; again and again, until a round
 //!    is small.
-//! 6. Hand over: T takes the migration's lock exclusively, which it asks for only while nobody stays in the way: now
-//!    writers to the range wait, reads go on. A last round; T deletes the range, compares and sets the donor's version, and
-//!    deletes capture and log. T's deleted count must equal R's. If that takes longer than `docshard.max_write_stall`
-//!    ([`stall`]), T is rolled back, writers go on, and 5 comes again. R advances the recipient's version. Both prepare.
+//! 6. Hand over: T takes the migration's lock exclusively, when no writer holds it for long: now writers to the range wait,
+//!    reads continue. A last round; T deletes the range, compares and sets the donor's version, and deletes capture and log.
+//!    T's deleted count must equal R's. If that takes longer than `docshard.max_write_stall` ([`stall`]), T is rolled back,
+//!    writers continue, and 5 is repeated. R advances the recipient's version. Both prepare.
 //! 7. Decide: one catalog commit, *running → committed*, compared and set.
-//! 8. [`settle`]: T commits, then R, then the map flips (*moved*), then what is left is dropped (*done*).
+//! 8. [`settle`]: T commits, then R, then the map changes (*moved*), then what the move left is dropped (*done*).
 //!
-//! Writers to the range wait from 6 until the map flips, other writers never. One that stays in a transaction after it
-//! wrote to the range postpones 6, and so ends the move after `move_wait_ms`; it is never cut.
+//! Writers to the range wait from 6 until the map changes, other writers never. A transaction that stays open after it
+//! wrote to the range postpones 6, and so ends the move after `move_wait_ms`; it is never cancelled.
 //!
 //! # Invariants (of ownership)
 //! 1. Rows and version change in the same commit, on each shard: T's delete with the donor's version, R's insert with
 //!    the recipient's.
-//! 2. T commits before R, and both before the map changes, so a statement with the old map is told that it is stale, by
-//!    T's version, before the recipient can take a write; and one with the new map finds both shards at its version.
+//! 2. T commits before R, and both before the map changes, so a statement with the old map is stale by T's version before the
+//!    recipient can take a write; and one with the new map finds both shards at its version.
 //! 3. Before the decision nothing is committed on a shard but the capture and its log, the staging tables and perhaps an empty
-//!    table: an abort changes no document. After it nobody aborts.
-//! 4. Versions are given out under the collection's lock, and never again, even if the attempt aborts.
+//!    table: an abort changes no document. After the decision a move cannot be aborted.
+//! 4. Versions are assigned under the collection's lock, and never reused, even if the move aborts.
 //! 5. A coordinator that vanished, at any step, is replaced by [`recovery`], which follows the catalog's decision.
 
 mod abort;
+mod attempt;
 mod cleanup;
 mod coordinator;
 mod copy;
@@ -54,7 +55,6 @@ mod register;
 mod request;
 mod settle;
 pub mod shard;
-mod sides;
 mod stall;
 
 pub use cleanup::sweep;
@@ -64,7 +64,7 @@ pub use median::median;
 pub use record::{busy_shards, resting_ranges, running_of_balancer, undecided};
 pub use request::{MoveRequest, MoveResult, RangeRequest};
 
-/// Makes the settings and the jobs known; called from `_PG_init`.
+/// Called from `_PG_init`.
 pub fn init() {
     stall::init();
     jobs::init();

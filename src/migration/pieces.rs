@@ -1,5 +1,5 @@
-//! Moving a chunk in pieces, as handing it over at once would keep writers waiting for too long: the chunk is split, and
-//! its parts move one after the other. A part that fails leaves those before it where they are.
+//! Splits a chunk that cannot be handed over at once, as writers would wait for too long. Its parts then move one after the
+//! other. A part that fails leaves those before it where they are.
 
 use super::request::MoveRequest;
 use crate::catalog::sizes::{self, Chunk, Collection};
@@ -8,17 +8,16 @@ use crate::pg::error::Result;
 use crate::pg::transaction;
 
 /// Splits a chunk that is to move into about so many pieces; returns their moves, or None if the chunk cannot be split.
-///
-/// # Errors
-/// Those of the shard, and of [`chunks::lock`].
 pub(super) fn split(request: &MoveRequest, pieces: usize) -> Result<Option<Vec<MoveRequest>>> {
-    let found = transaction::run(|| {
-        let all = sizes::collections(true)?;
-        let collection = all.into_iter().find(|collection| collection.namespace == request.namespace);
-        let Some(collection) = collection else { return Ok(None) };
-        points(&collection, request, pieces)
+    let points = transaction::run(|| {
+        let Some(collection) = collection(&request.namespace)? else { return Ok(Vec::new()) };
+        let is_it = |chunk: &&Chunk| chunk.min == request.min && chunk.max == request.max;
+        let chunk = collection.chunks.iter().find(is_it);
+        chunk.map_or(Ok(Vec::new()), |chunk| points(&collection, chunk, |_| pieces))
     })?;
-    let Some(points) = found.filter(|points| !points.is_empty()) else { return Ok(None) };
+    if points.is_empty() {
+        return Ok(None);
+    }
     transaction::run(|| {
         let (locked, pattern) = chunks::lock(&request.namespace)?;
         chunks::split(&locked, &request.namespace, &pattern, &points).map(drop)
@@ -29,11 +28,17 @@ pub(super) fn split(request: &MoveRequest, pieces: usize) -> Result<Option<Vec<M
     Ok(Some(starts.zip(ends).map(part).collect()))
 }
 
-fn points(collection: &Collection, request: &MoveRequest, pieces: usize) -> Result<Option<Vec<Vec<u8>>>> {
-    let is_whole = |chunk: &&Chunk| chunk.min == request.min && chunk.max == request.max;
-    let Some(chunk) = collection.chunks.iter().find(is_whole) else { return Ok(None) };
-    let shard = cache::shard(chunk.shard)?;
-    let (documents, bytes) = sizes::measure_exactly(&shard, collection, chunk)?;
-    let chunk = Chunk { documents, bytes, ..chunk.clone() };
-    sizes::split_points(&shard, collection, &chunk, pieces).map(Some)
+/// A sharded collection with its chunks.
+pub(super) fn collection(namespace: &str) -> Result<Option<Collection>> {
+    Ok(sizes::collections(true)?.into_iter().find(|collection| collection.namespace == namespace))
+}
+
+/// Keys that cut a part of a chunk into about equal pieces, whose number follows from its exact bytes; none for one piece.
+pub(super) fn points(collection: &Collection, part: &Chunk, pieces: impl FnOnce(u64) -> usize) -> Result<Vec<Vec<u8>>> {
+    let shard = cache::shard(part.shard)?;
+    let (documents, bytes) = sizes::measure_exactly(&shard, collection, part)?;
+    match pieces(bytes) {
+        ..2 => Ok(Vec::new()),
+        pieces => sizes::split_points(&shard, collection, &Chunk { documents, bytes, ..part.clone() }, pieces),
+    }
 }

@@ -1,27 +1,24 @@
-//! Moving a range of keys: chunks are split at its bounds, and each part that is elsewhere is moved.
+//! Moves a range of keys: chunks are split at its bounds, and each part that is elsewhere is moved.
 //!
-//! Every move decides for itself. One that fails leaves those before it where they are: the error says how far it came.
+//! Each move is decided separately. One that fails leaves those before it where they are; its error says how many there were.
 
 use super::coordinator::run;
 use super::request::{MoveRequest, MoveResult, RangeRequest};
-use super::{recovery, register};
-use crate::catalog::sizes::{self, Chunk, Collection};
-use crate::catalog::{cache, chunks, settings};
+use super::{pieces, recovery, register};
+use crate::catalog::sizes::{Chunk, Collection};
+use crate::catalog::{chunks, settings};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction;
 use docshard_core::error::Kind;
 
-/// Moves all parts of a range that are not there yet; returns what became of all together, and how many moves that were.
-/// Runs as [`run`] does.
-///
-/// # Errors
-/// `BadValue` if the range is empty, or has no end at all; otherwise as [`run`].
+/// Moves all parts of a range that are elsewhere; returns the sum of the results, and how many moves that were. Runs as
+/// [`run`] does.
 pub fn run_range(request: &RangeRequest) -> Result<(MoveResult, usize)> {
     recovery::recover_collection(&request.namespace)?;
     let (collection, min, max) = transaction::run(|| bounds(request))?;
-    let meet = |chunk: &&Chunk| chunk.shard != request.to && chunk.min < max && min < chunk.max;
-    let elsewhere: Vec<&Chunk> = collection.chunks.iter().filter(meet).collect();
-    let of = |min: &[u8], max: &[u8]| MoveRequest {
+    let must_move = |chunk: &&Chunk| chunk.shard != request.to && chunk.min < max && min < chunk.max;
+    let elsewhere: Vec<&Chunk> = collection.chunks.iter().filter(must_move).collect();
+    let request_of = |min: &[u8], max: &[u8]| MoveRequest {
         namespace: request.namespace.clone(),
         min: min.to_vec(),
         max: max.to_vec(),
@@ -38,29 +35,28 @@ pub fn run_range(request: &RangeRequest) -> Result<(MoveResult, usize)> {
     if !cuts.is_empty() {
         // Nothing is split for a move that is impossible.
         for chunk in &elsewhere {
-            register::look(&of(&chunk.min, &chunk.max))?;
+            register::check(&request_of(&chunk.min, &chunk.max))?;
         }
         transaction::run(|| {
             let (locked, pattern) = chunks::lock(&request.namespace)?;
-            let is_bound = |cut: &Vec<u8>| -> Result<bool> { Ok(chunks::containing(locked.id, cut)?.min == *cut) };
             let mut missing = Vec::new();
-            for cut in &cuts {
-                if !is_bound(cut)? {
-                    missing.push(cut.clone());
+            for cut in cuts {
+                if chunks::containing(locked.id, &cut)?.min != cut {
+                    missing.push(cut);
                 }
             }
-            chunks::split(&locked, &request.namespace, &pattern, &missing).map(|_| ())
+            chunks::split(&locked, &request.namespace, &pattern, &missing).map(drop)
         })?;
     }
-    let parts: Vec<_> = elsewhere.iter().map(|chunk| of((&chunk.min).max(&min), (&chunk.max).min(&max))).collect();
+    let parts: Vec<_> =
+        elsewhere.iter().map(|chunk| request_of((&chunk.min).max(&min), (&chunk.max).min(&max))).collect();
     MoveResult::of_all(&parts, "chunks of the range", run)
 }
 
 /// The collection with its chunks, and the range's bounds.
 fn bounds(request: &RangeRequest) -> Result<(Collection, Vec<u8>, Vec<u8>)> {
     let gone = || Error::new(Kind::NamespaceNotFound, format!("ns not found: {}", request.namespace));
-    let all = sizes::collections(true)?;
-    let collection = all.into_iter().find(|collection| collection.namespace == request.namespace).ok_or_else(gone)?;
+    let collection = pieces::collection(&request.namespace)?.ok_or_else(gone)?;
     let (min, max) = match (&request.min, &request.max) {
         (Some(min), Some(max)) => (min.clone(), max.clone()),
         (Some(min), None) => (min.clone(), end_from(&collection, min)?),
@@ -78,7 +74,7 @@ fn bounds(request: &RangeRequest) -> Result<(Collection, Vec<u8>, Vec<u8>)> {
     Ok((collection, min, max))
 }
 
-/// Where a range ends that begins at `min` and holds about as much as a chunk should have.
+/// The upper bound of a range from `min` on that has about the size of a chunk.
 fn end_from(collection: &Collection, min: &[u8]) -> Result<Vec<u8>> {
     let Some(chunk) = collection.chunks.iter().rev().find(|chunk| chunk.min.as_slice() <= min) else {
         return Ok(collection.key.max_bound());
@@ -87,7 +83,7 @@ fn end_from(collection: &Collection, min: &[u8]) -> Result<Vec<u8>> {
     Ok(cuts(collection, &part)?.first().cloned().unwrap_or(part.max))
 }
 
-/// Where a range begins that ends at `max` and holds about as much as a chunk should have.
+/// The lower bound of a range below `max` that has about the size of a chunk.
 fn start_below(collection: &Collection, max: &[u8]) -> Result<Vec<u8>> {
     let Some(chunk) = collection.chunks.iter().rev().find(|chunk| chunk.min.as_slice() < max) else {
         return Ok(collection.key.min_bound());
@@ -96,7 +92,7 @@ fn start_below(collection: &Collection, max: &[u8]) -> Result<Vec<u8>> {
     Ok(cuts(collection, &part)?.last().cloned().unwrap_or(part.min))
 }
 
-/// Keys that cut a part of a chunk into parts of about the chunk size; none if it is not larger.
+/// Keys that cut a part of a chunk into pieces of about the chunk size; none if it is not larger.
 fn cuts(collection: &Collection, part: &Chunk) -> Result<Vec<Vec<u8>>> {
     if part.min >= part.max {
         return Ok(Vec::new());
@@ -106,12 +102,5 @@ fn cuts(collection: &Collection, part: &Chunk) -> Result<Vec<Vec<u8>>> {
         None => settings::integer("chunk_size_mb")?,
     };
     let size = size.unsigned_abs().max(1) << 20;
-    let shard = cache::shard(part.shard)?;
-    let (documents, bytes) = sizes::measure_exactly(&shard, collection, part)?;
-    if bytes <= size {
-        return Ok(Vec::new());
-    }
-    let parts = usize::try_from(bytes.div_ceil(size)).unwrap_or(usize::MAX);
-    let part = Chunk { documents, bytes, ..part.clone() };
-    sizes::split_points(&shard, collection, &part, parts)
+    pieces::points(collection, part, |bytes| usize::try_from(bytes.div_ceil(size)).unwrap_or(usize::MAX))
 }

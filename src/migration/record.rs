@@ -1,4 +1,4 @@
-//! The row of a move: what the move makes of [`crate::store::migrations`], and the names that it leaves on shards.
+//! The catalog row of a move, with the rules that [`crate::store::migrations`] does not have.
 
 use crate::catalog::{cache, change, cluster};
 use crate::pg::error::{Error, Result};
@@ -12,29 +12,25 @@ use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
 use serde_json::json;
 
-/// How often a hand-over is tried.
+/// The hand-overs that are tried before a move is aborted.
 pub const MAX_ATTEMPTS: i32 = 20;
-/// Moves with fewer documents do not tell how fast a donor removes them.
+/// Moves with fewer documents say little about a donor's delete rate.
 const MIN_MEASURED: i64 = 1000;
-/// How many of a donor's moves are averaged.
+/// The delete rate is the average of so many moves.
 const MEASURED_MOVES: i64 = 10;
 
-/// The ranges whose moves were given up after [`MAX_ATTEMPTS`] attempts, less than an hour ago: the balancer leaves them
-/// alone for a while.
+/// The ranges whose moves were given up after [`MAX_ATTEMPTS`] hand-overs, less than an hour ago: the balancer skips them.
 pub fn resting_ranges() -> Result<Vec<Range>> {
     migrations::recently_given_up(MAX_ATTEMPTS)
 }
 
-/// True if a move of that number is this router's, or the catalog knows it. Numbers begin with the epoch of the router: see
+/// True if a move of that number is this router's, or is in the catalog. Numbers begin with the epoch of the router: see
 /// `catalog::takeover`.
 pub fn is_own(id: i64) -> Result<bool> {
     Ok(id >= cluster::first_number(cluster::coordinator()?.epoch) || migrations::exists(id)?)
 }
 
-/// Makes sure that a move exists, which a user named.
-///
-/// # Errors
-/// `NoMatchingDocument` if there is none.
+/// Refuses a user's number that is no move's.
 pub fn require(id: i64) -> Result<()> {
     if migrations::exists(id)? {
         return Ok(());
@@ -43,40 +39,30 @@ pub fn require(id: i64) -> Result<()> {
         .with_hint("The view docshard.migrations shows them."))
 }
 
-/// Makes sure that a move has not been aborted.
-///
-/// # Errors
-/// `Interrupted` if it does not run any more.
 pub fn require_running(id: i64) -> Result<()> {
     if standing(id)?.state == State::Running { Ok(()) } else { Err(interrupted()) }
 }
 
-/// Notes how far a running move is.
-///
-/// # Errors
-/// `Interrupted` if it does not run any more.
+/// Begins the next step of a running move.
 pub fn note_step(id: i64, step: &str) -> Result<()> {
     if begin_step(id, step)? { Ok(()) } else { Err(interrupted()) }
 }
 
-/// Notes that a hand-over was given up, for the so-manieth time: the move catches up again.
-///
-/// # Errors
-/// `Interrupted` if it does not run any more.
+/// Stores how many hand-overs were given up; the move catches up again.
 pub fn note_attempt(id: i64, attempts: i32) -> Result<()> {
     set_attempts(id, attempts)?;
     note_step(id, "catching up")
 }
 
-/// How many documents a millisecond a donor has removed in its last moves; None if nothing is known.
-pub fn removal_rate(donor: ShardId) -> Result<Option<f64>> {
+/// How many documents a millisecond a donor has deleted in its last moves; None without such moves.
+pub fn delete_rate(donor: ShardId) -> Result<Option<f64>> {
     let removals = last_removals(donor, MIN_MEASURED, MEASURED_MOVES)?;
     let documents: i64 = removals.iter().map(|removal| removal.documents).sum();
     let millis: i64 = removals.iter().map(|removal| removal.millis).sum();
     Ok((!removals.is_empty()).then(|| documents as f64 / millis.max(1) as f64))
 }
 
-/// Writes into the changelog why a move has ended that was tried for as often as it may be. Before the abort is committed.
+/// Logs in the changelog why a move was given up after [`MAX_ATTEMPTS`] hand-overs; before the abort is committed.
 pub fn log_if_given_up(id: i64, cause: &Error) -> Result<()> {
     let summary = migrations::summary(id)?;
     if summary.attempts < MAX_ATTEMPTS {
@@ -96,7 +82,7 @@ pub fn log_if_given_up(id: i64, cause: &Error) -> Result<()> {
     change::log("moveChunk.error", Some(&record.namespace), &details)
 }
 
-/// Notes what went wrong. The first error of an attempt stays: it is the cause.
+/// Stores an error, unless one is stored: the first one is the cause.
 pub fn note_error(id: i64, error: &Error) -> Result<()> {
     match &error.context {
         Some(context) => set_error(id, &format!("{} ({context})", error.message)),
@@ -104,7 +90,7 @@ pub fn note_error(id: i64, error: &Error) -> Result<()> {
     }
 }
 
-/// The error of a move that `abort` ended.
+/// The error of a move that was aborted.
 pub(super) fn interrupted() -> Error {
     Error::new(Kind::Interrupted, "the move was aborted on request")
         .with_hint("By docshard.abort_migration(), by docshard.stop_balancer() that had waited for it long enough, or by a change of the collection's indexes or chunks that had waited for the balancer for a second.")

@@ -2,44 +2,36 @@
 
 use crate::pg::error::Result;
 use docshard_core::cluster::chunk_map::ShardId;
+use serde::{Deserialize, Serialize};
 
 /// A chunk that is to be moved; or several neighbours of one owner, by their common bounds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MoveRequest {
-    /// the collection
     pub namespace: String,
-    /// the chunk's lower bound
     pub min: Vec<u8>,
-    /// the chunk's upper bound
     pub max: Vec<u8>,
-    /// the new owner
     pub to: ShardId,
-    /// also a chunk that is marked jumbo
+    /// Also moves a chunk that is marked jumbo.
     pub force_jumbo: bool,
-    /// copy at most so many bytes a second on average; 0: no limit
+    /// The average copy rate is limited to this; 0 is no limit.
     pub bytes_per_second: u64,
-    /// who wants it, for the changelog: `manual`, `balancer`, `draining` …
+    /// For the changelog: `manual`, `balancer`, `draining` …
     pub reason: String,
 }
 
-/// What was moved.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveResult {
-    /// false if the chunk was there already
+    /// False if the chunk was there already.
     pub moved: bool,
-    /// documents
     pub documents: i64,
-    /// their bytes, as stored
+    /// As stored.
     pub bytes: i64,
-    /// how long it took, in milliseconds
     pub millis: i64,
 }
 
 impl MoveResult {
-    /// Runs moves one after the other, and adds up their results. The error of one says how many of `what` had been moved before.
-    ///
-    /// # Errors
-    /// Those of `run`.
+    /// Runs moves one after the other; returns the sum of their results, and how many have moved something. The error of one
+    /// says how many of `what` had been moved before.
     pub(super) fn of_all(
         moves: &[MoveRequest],
         what: &str,
@@ -62,16 +54,14 @@ impl MoveResult {
 }
 
 /// A range of keys that is to be moved.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RangeRequest {
-    /// the collection
     pub namespace: String,
-    /// the least key inside; None: as much as a chunk should have below `max`, within its chunk
+    /// The inclusive lower bound; None: as much as a chunk should have below `max`, within its chunk.
     pub min: Option<Vec<u8>>,
-    /// the least key above; None: as much as a chunk should have from `min` on, within its chunk
+    /// The exclusive upper bound; None: as much as a chunk should have from `min` on, within its chunk.
     pub max: Option<Vec<u8>>,
-    /// the new owner
     pub to: ShardId,
-    /// also chunks that are marked jumbo
+    /// Also moves chunks that are marked jumbo.
     pub force_jumbo: bool,
 }

@@ -1,38 +1,39 @@
-//! The end of a move: committing on both shards and flipping the map, or rolling back.
+//! The end of a move: commits on both shards and changes the map, or rolls back.
 //!
-//! Everything here may be repeated, by whoever holds the coordinator's lock, from any state in which the attempt was
-//! left. `core::migration::next_action` says what comes next.
+//! Every step may be repeated, by the holder of the coordinator's lock, from any state in which the move was left:
+//! `core::cluster::migration::next_action` returns the next one.
 
 use super::cleanup::clean;
-use super::donor;
 use super::names;
 use super::record::{self, Record};
-use super::sides::{Sides, commit_prepared, part};
+use super::shard::Sides;
 use crate::catalog::change;
 use crate::catalog::cluster::cluster_id;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::transaction;
+use crate::protocol::Call;
+use crate::protocol::migration::ReleaseRangeWriters;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{chunks, migrations, placements};
 use docshard_core::cluster::migration::{Action, Outcome, Part, State, next_action};
 use docshard_core::error::Kind;
 use serde_json::json;
 
-/// The quick way to the end for the coordinator, whose own sessions have just prepared both parts.
+/// Ends the move by the coordinator's own sessions, which have just prepared both parts.
 pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> {
-    // So that who finds the donor changed knows when to ask the recipient; nothing depends on it.
+    // Tells sessions that find the donor changed when to ask the recipient; nothing depends on it.
     let settling = Tag::Settling(record.id);
-    let is_told = lock::try_acquire_for_session(settling, Mode::Exclusive);
+    let is_locked = lock::try_acquire_for_session(settling, Mode::Exclusive);
     let committed = transaction::guarded(|| commit_both(record, sides));
-    if is_told {
+    if is_locked {
         lock::release_for_session(settling, Mode::Exclusive);
     }
     committed?;
     fault::point("move.recipient_committed")?;
     transaction::run(|| flip(record))?;
     fault::point("move.flipped")?;
-    transaction::guarded(|| donor::tell_writers(sides.donor(record)?, record))?;
+    transaction::guarded(|| ReleaseRangeWriters { migration: record.id }.call(sides.donor(record)?))?;
     settle_by(record.id, sides)
 }
 
@@ -40,49 +41,44 @@ pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> 
 fn commit_both(record: &Record, sides: &mut Sides) -> Result<()> {
     let cluster = transaction::run(cluster_id)?;
     if fault::is_off("donor_first") {
-        let recipient = sides.recipient(record)?;
-        commit_prepared(recipient, &names::recipient_gid(cluster, record.id))?;
+        sides.recipient(record)?.commit_prepared(&names::recipient_gid(cluster, record.id))?;
         fault::point("move.recipient_first")?;
     }
-    commit_prepared(sides.donor(record)?, &names::donor_gid(cluster, record.id))?;
+    sides.donor(record)?.commit_prepared(&names::donor_gid(cluster, record.id))?;
     fault::point("move.donor_committed")?;
-    commit_prepared(sides.recipient(record)?, &names::recipient_gid(cluster, record.id))
+    sides.recipient(record)?.commit_prepared(&names::recipient_gid(cluster, record.id))
 }
 
-/// Brings an attempt to its end, from whatever state. Whoever calls holds the coordinator's lock.
-///
-/// # Errors
-/// What the shards answer, an unreachable one above all: then it is to be called again later.
+/// Brings a move to its end, from any state. The caller holds the coordinator's lock. After an error, such as of an unreachable
+/// shard, it may be called again.
 pub(super) fn settle(id: i64) -> Result<()> {
     settle_by(id, &mut Sides::default())
 }
 
-/// The same, by these sessions.
 fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
     let cluster = transaction::run(cluster_id)?;
     let (donor_gid, recipient_gid) = (names::donor_gid(cluster, id), names::recipient_gid(cluster, id));
     loop {
         let record = transaction::run(|| record::load(id))?;
-        let (donor, recipient) = if record.state == State::Committed {
+        let mut parts = (Part::Nothing, Part::Nothing);
+        if record.state == State::Committed {
             transaction::guarded(|| {
-                let donor = part(sides.donor(&record)?, &record, &donor_gid)?;
-                let recipient = part(sides.recipient(&record)?, &record, &recipient_gid)?;
-                Ok((donor, recipient))
-            })?
-        } else {
-            (Part::Nothing, Part::Nothing)
-        };
+                parts.0 = sides.donor(&record)?.part(&record, &donor_gid)?;
+                parts.1 = sides.recipient(&record)?.part(&record, &recipient_gid)?;
+                Ok(())
+            })?;
+        }
         fault::point("recover.step")?;
-        match next_action(record.state, donor, recipient) {
+        match next_action(record.state, parts.0, parts.1) {
             Action::Abort => transaction::run(|| {
                 let vanished = Error::new(Kind::OperationFailed, "the process that moved the chunk vanished");
                 record::note_error(id, &vanished)?;
                 record::advance(id, State::Running, State::Aborted)
             })
             .map(drop)?,
-            Action::CommitDonor => transaction::guarded(|| commit_prepared(sides.donor(&record)?, &donor_gid))?,
+            Action::CommitDonor => transaction::guarded(|| sides.donor(&record)?.commit_prepared(&donor_gid))?,
             Action::CommitRecipient => {
-                transaction::guarded(|| commit_prepared(sides.recipient(&record)?, &recipient_gid))?
+                transaction::guarded(|| sides.recipient(&record)?.commit_prepared(&recipient_gid))?
             }
             Action::Flip => transaction::run(|| flip(&record))?,
             Action::Clean => {
@@ -90,14 +86,14 @@ fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
                 fault::point("move.cleaned")?;
                 transaction::run(|| record::advance(id, record.state, State::Done))?;
             }
-            Action::Lost => return Err(lost(&record, donor)),
+            Action::Lost => return Err(lost(&record, parts.0)),
             Action::Nothing => return Ok(()),
         }
     }
 }
 
-/// Cleans once more after an attempt that somebody else has taken back, because its coordinator seemed dead: which then
-/// went on, and may even have prepared. False if it was not taken back.
+/// Cleans up again after a move that another process has aborted because its coordinator seemed dead, but which then continued
+/// and may even have prepared. False if it was not aborted.
 pub(super) fn clean_late(id: i64) -> Result<bool> {
     let (record, cluster) = transaction::run(|| Ok((record::load(id)?, cluster_id()?)))?;
     let standing = transaction::run(|| migrations::standing(id))?;
@@ -117,7 +113,7 @@ fn lost(record: &Record, donor: Part) -> Error {
     .with_hint("Was the prepared transaction rolled back by hand, or the shard restored from a backup?")
 }
 
-/// The map's change: chunk, placements of both shards, changelog, *moved*; one transaction.
+/// Changes the map, in one transaction: chunk, placements of both shards, changelog, *moved*.
 pub(super) fn flip(record: &Record) -> Result<()> {
     let collection = change::lock(&record.namespace)?;
     if !record::advance(record.id, State::Committed, State::Moved)? {

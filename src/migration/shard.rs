@@ -1,5 +1,6 @@
-//! Sessions of a move on its shards, the router's own database included: all are reached over libpq alike.
+//! A move's sessions on shards. All shards are reached over libpq, including the router's own database.
 
+use super::record::Record;
 use crate::catalog::cache;
 use crate::catalog::model::{Place, Shard};
 use crate::pg::error::{Error, Result};
@@ -10,37 +11,41 @@ use crate::pg::transaction;
 use crate::protocol::Connection;
 use crate::remote::{Row, Session};
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::migration::Part;
 use docshard_core::error::Kind;
 
 /// The foreign server through which the router, and other shards, reach the router's own database.
 pub const LOCAL_SERVER: &str = "docshard_local";
 
-/// A session on a shard.
-#[derive(Debug)]
-pub struct Remote {
-    /// the shard's name
-    pub name: String,
-    /// the foreign server's name, the same on the router and on all other shards
-    pub server: String,
-    session: Session,
-}
+/// The application name of sessions that complete or clean up moves. Cleaning ends all sessions that have the move's own
+/// application name.
+pub(super) const RECOVERY: &str = "docshard recovery";
 
-/// What every session of a move wants, whatever the role or the database says.
+/// SQLSTATE `undefined_object`: there is no such prepared transaction.
+const UNDEFINED_OBJECT: [u8; 5] = *b"42704";
+
+/// The settings of every session, whatever the role or the database has.
 const SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; \
     SET client_connection_check_interval = '2s'; SET default_transaction_isolation = 'read committed'; \
     SET default_transaction_read_only = off; SET default_transaction_deferrable = off; SET row_security = off";
 
+/// A session on a shard. Errors name the shard.
+#[derive(Debug)]
+pub struct Remote {
+    pub name: String,
+    /// The foreign server, which has the same name on the router and on all other shards.
+    pub server: String,
+    session: Session,
+}
+
 impl Remote {
-    /// Opens a session on a shard, as the service role. Called inside a transaction.
-    ///
-    /// # Errors
-    /// `HostUnreachable` and its relatives.
+    /// Opens a session as the service role. Called inside a transaction.
     pub fn open(shard: &Shard, application: &str) -> Result<Self> {
         let (server, oid) = match (shard.place, &shard.server) {
-            (Place::Remote(oid), Some(server)) => (server.clone(), oid),
+            (Place::Remote(oid), Some(server)) => (server.as_str(), oid),
             _ => {
-                let oid = foreign_server_oid(LOCAL_SERVER).ok_or_else(|| {
+                let missing = || {
                     Error::new(
                         Kind::OperationFailed,
                         format!(
@@ -49,15 +54,14 @@ impl Remote {
                         ),
                     )
                     .with_hint("docshard.add_shard makes it when the first other shard is added.")
-                })?;
-                (LOCAL_SERVER.to_owned(), oid)
+                };
+                (LOCAL_SERVER, foreign_server_oid(LOCAL_SERVER).ok_or_else(missing)?)
             }
         };
-        let named =
-            |e: Error| if e.context.is_some() { e } else { e.with_context(format!("shard \"{}\"", shard.name)) };
-        let mut session = Session::open(oid).map_err(named)?;
-        session.execute(&format!("{SETTINGS}; SET application_name = {}", quote_literal(application)))?;
-        Ok(Self { name: shard.name.clone(), server, session })
+        let session = Session::open(oid).map_err(|error| name_shard(error, &shard.name))?;
+        let mut opened = Self { name: shard.name.clone(), server: server.to_owned(), session };
+        opened.execute(&format!("{SETTINGS}; SET application_name = {}", quote_literal(application)))?;
+        Ok(opened)
     }
 
     /// Statements here may wait for the other's shard.
@@ -65,67 +69,93 @@ impl Remote {
         self.session.waits_also_for(&other.session);
     }
 
-    /// One statement and all its rows.
-    ///
-    /// # Errors
-    /// The shard's, naming it.
     pub fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
-        self.session.query(sql, params).map_err(|e| self.named(e))
+        self.run(|session| session.query(sql, params))
     }
 
-    /// SQL without answer.
-    ///
-    /// # Errors
-    /// As [`Remote::query`].
+    /// Runs statements that return nothing.
     pub fn execute(&mut self, sql: &str) -> Result<()> {
-        self.session.execute(sql).map_err(|e| self.named(e))
+        self.run(|session| session.execute(sql))
     }
 
     /// The first column of the only row, an int8; None if there is no row, or it is null.
-    ///
-    /// # Errors
-    /// As [`Remote::query`].
     pub fn number(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Option<i64>> {
         Ok(self.query(sql, params)?.first().and_then(|row| row.i64(0)))
     }
 
-    /// Sends one statement without waiting for its answer, for which [`Remote::finish`] asks.
-    ///
-    /// # Errors
-    /// As [`Remote::query`].
+    /// Sends a statement; [`Remote::finish`] or [`Remote::poll`] waits for its answer.
     pub fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
-        self.session.start(sql, params).map_err(|e| self.named(e))
+        self.run(|session| session.start(sql, params))
     }
 
-    /// Waits for the answer of what [`Remote::start`] sent.
-    ///
-    /// # Errors
-    /// As [`Remote::query`].
+    /// Waits for the answer.
     pub fn finish(&mut self) -> Result<Vec<Row>> {
-        self.session.poll_finish(-1).map(Option::unwrap_or_default).map_err(|e| self.named(e))
+        self.poll(-1).map(Option::unwrap_or_default)
     }
 
-    /// As [`Remote::finish`], for at most so many milliseconds; None if the answer is not there yet.
-    ///
-    /// # Errors
-    /// As [`Remote::query`].
+    /// Waits for the answer for at most so many milliseconds; None if it is not there yet.
     pub fn poll(&mut self, milliseconds: i64) -> Result<Option<Vec<Row>>> {
-        self.session.poll_finish(milliseconds).map_err(|e| self.named(e))
+        self.run(|session| session.poll_finish(milliseconds))
     }
 
-    /// Cancels what [`Remote::start`] sent, if it has not been answered, and throws the answer away.
+    /// Cancels a started statement that has not been answered, and discards the answer.
     pub fn cancel(&mut self) {
         self.session.cancel();
     }
 
-    /// The session has read at another shard, and ends.
+    /// Closes a session that has read from another shard.
     pub fn leave(mut self) {
         self.session.close_foreign();
     }
 
-    fn named(&self, error: Error) -> Error {
-        if error.context.is_some() { error } else { error.with_context(format!("shard \"{}\"", self.name)) }
+    /// Prepares the session's transaction, and checks that it is: PREPARE rolls a failed one back without an error.
+    pub(super) fn prepare(&mut self, gid: &str) -> Result<()> {
+        self.execute(&format!("PREPARE TRANSACTION {}", quote_literal(gid)))?;
+        if self.is_prepared(gid)? {
+            return Ok(());
+        }
+        Err(Error::new(Kind::OperationFailed, format!("shard \"{}\" did not prepare its part of the move", self.name)))
     }
+
+    pub(super) fn is_prepared(&mut self, gid: &str) -> Result<bool> {
+        let sql = "SELECT 1 FROM pg_catalog.pg_prepared_xacts WHERE gid = $1 AND database = current_database()";
+        Ok(!self.query(sql, &[Param::Text(gid)])?.is_empty())
+    }
+
+    /// Commits a prepared transaction, unless it is gone: somebody else may have committed it.
+    pub(super) fn commit_prepared(&mut self, gid: &str) -> Result<()> {
+        match self.execute(&format!("COMMIT PREPARED {}", quote_literal(gid))) {
+            Err(error) if error.sqlstate == UNDEFINED_OBJECT => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(super) fn rollback_prepared(&mut self, gid: &str) -> Result<()> {
+        self.execute(&format!("ROLLBACK PREPARED {}", quote_literal(gid)))
+    }
+
+    /// The shard's placement version of the move's collection.
+    pub(super) fn version(&mut self, record: &Record) -> Result<Option<i64>> {
+        let sql = "SELECT version FROM docshard_data.placement WHERE collection_id = $1 AND token = $2";
+        self.number(sql, &[Param::Int4(record.collection), Param::Int8(record.token)])
+    }
+
+    /// What the shard has done of a committed move.
+    pub(super) fn part(&mut self, record: &Record, gid: &str) -> Result<Part> {
+        if self.is_prepared(gid)? {
+            return Ok(Part::Prepared);
+        }
+        let is_committed = self.version(record)?.is_some_and(|version| version >= record.version);
+        Ok(if is_committed { Part::Committed } else { Part::Nothing })
+    }
+
+    fn run<T>(&mut self, run: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+        run(&mut self.session).map_err(|error| name_shard(error, &self.name))
+    }
+}
+
+fn name_shard(error: Error, shard: &str) -> Error {
+    if error.context.is_some() { error } else { error.with_context(format!("shard \"{shard}\"")) }
 }
 
 impl Connection for Remote {
@@ -140,10 +170,33 @@ impl Connection for Remote {
     }
 }
 
-/// Opens a session of a move, in a transaction of its own.
-///
-/// # Errors
-/// As [`Remote::open`]; `ShardNotFound`.
+/// Opens a session, in a transaction of its own.
 pub fn connect(shard: ShardId, application: &str) -> Result<Remote> {
     transaction::run(|| Remote::open(&*cache::shard(shard)?, application))
+}
+
+/// Sessions on both shards of a move, opened when they are needed.
+#[derive(Default)]
+pub(super) struct Sides {
+    pub(super) donor: Option<Remote>,
+    pub(super) recipient: Option<Remote>,
+    /// S, which has read from the donor
+    pub(super) puller: Option<Remote>,
+}
+
+impl Sides {
+    pub(super) fn donor(&mut self, record: &Record) -> Result<&mut Remote> {
+        open_once(&mut self.donor, record.donor)
+    }
+
+    pub(super) fn recipient(&mut self, record: &Record) -> Result<&mut Remote> {
+        open_once(&mut self.recipient, record.recipient)
+    }
+}
+
+fn open_once(side: &mut Option<Remote>, shard: ShardId) -> Result<&mut Remote> {
+    match side {
+        Some(session) => Ok(session),
+        None => Ok(side.insert(connect(shard, RECOVERY)?)),
+    }
 }

@@ -1,7 +1,7 @@
-//! How long a move may keep writers waiting: the setting `docshard.max_write_stall`, and what is expected of a chunk.
+//! How long a move may block writers: the setting `docshard.max_write_stall`.
 //!
-//! Most of that time the donor removes the range's documents, so a chunk with more documents than it can remove in time is
-//! split before it moves ([`super::pieces`]). How many that are is estimated from the donor's last moves.
+//! Most of that time the donor deletes the range's documents, so a chunk with more documents than it can delete in time is
+//! split before it moves ([`super::pieces`]). The delete rate is estimated from the donor's last moves.
 
 use super::record::{self, MAX_ATTEMPTS};
 use crate::pg::error::{Error, Result};
@@ -10,15 +10,14 @@ use docshard_core::error::Kind;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::time::Duration;
 
-/// So many documents a millisecond a donor is taken to remove of which nothing is known.
+/// The delete rate that is assumed of a donor without moves.
 const DOCUMENTS_PER_MS: f64 = 400.0;
-/// Fewer documents are never split for that.
-const FEWEST: i64 = 2_000;
+/// Chunks with fewer documents are not split.
+const MIN_DOCUMENTS: i64 = 2_000;
 
 /// In milliseconds; 0: no limit.
 static MAX_WRITE_STALL: GucSetting<i32> = GucSetting::<i32>::new(500);
 
-/// Defines the setting; called from `_PG_init`.
 pub fn init() {
     GucRegistry::define_int_guc(
         c"docshard.max_write_stall",
@@ -32,7 +31,6 @@ pub fn init() {
     );
 }
 
-/// The limit, if there is one.
 pub fn limit() -> Option<Duration> {
     u64::try_from(MAX_WRITE_STALL.get()).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
 }
@@ -40,18 +38,17 @@ pub fn limit() -> Option<Duration> {
 /// Into how many pieces a chunk of so many documents should be split before it moves; None if it need not be. Runs in the
 /// caller's transaction.
 pub fn pieces(donor: ShardId, documents: i64) -> Result<Option<usize>> {
-    let Some(limit) = limit().filter(|_| documents >= FEWEST) else { return Ok(None) };
-    let rate = record::removal_rate(donor)?.filter(|rate| *rate > 0.0).unwrap_or(DOCUMENTS_PER_MS);
+    let Some(limit) = limit().filter(|_| documents >= MIN_DOCUMENTS) else { return Ok(None) };
+    let rate = record::delete_rate(donor)?.filter(|rate| *rate > 0.0).unwrap_or(DOCUMENTS_PER_MS);
     let (expected, limit) = (documents as f64 / rate, limit.as_secs_f64() * 1000.0);
-    // Other things have to be done in that time, too, and the next time may be slower than the last.
+    // The hand-over does more than deleting, and the rate varies.
     if expected <= limit * 0.6 {
         return Ok(None);
     }
-    let most = usize::try_from(documents / (FEWEST / 2)).unwrap_or(usize::MAX);
+    let most = usize::try_from(documents / (MIN_DOCUMENTS / 2)).unwrap_or(usize::MAX);
     Ok(Some(((expected / (limit * 0.4)).ceil() as usize).clamp(2, most.max(2))))
 }
 
-/// The error of a move that is given up for good.
 pub fn gave_up() -> Error {
     let limit = MAX_WRITE_STALL.get();
     Error::new(
@@ -65,7 +62,6 @@ pub fn gave_up() -> Error {
     )
 }
 
-/// The error of a move that ends as its chunk is split first.
 pub fn is_split_first(documents: i64) -> Error {
     Error::new(
         Kind::OperationFailed,

@@ -40,11 +40,11 @@ pub fn status() -> Result<Json> {
     let mut status = json!({
         "mode": if state.enabled { "full" } else { "off" },
         "inBalancerRound": state.in_step,
-        "action": state.action,
-        "lastRound": state.last_round,
-        "lastError": state.last_error,
-        "lastErrorAt": state.last_error_at,
-        "resting": state.resting,
+        "action": state.stored.action,
+        "lastRound": state.stored.last_round,
+        "lastError": state.stored.last_error,
+        "lastErrorAt": state.stored.last_error_at,
+        "resting": state.stored.resting,
         "preloaded": hint.is_none(),
         "ok": 1,
     });

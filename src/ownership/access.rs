@@ -203,17 +203,11 @@ pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
 }
 
 /// Gives the service role a new password, by its verifier. Runs as the extension's owner.
-///
-/// # Errors
-/// `NotYetInitialized`; `BadValue` for what is no verifier.
 pub fn set_service_password(verifier: &str) -> Result<()> {
     credentials::set_password(&required_service_role()?, verifier)
 }
 
 /// Makes an application role, so that the router can act for it. Runs as the extension's owner.
-///
-/// # Errors
-/// `IllegalOperation` for a role that is there and too powerful.
 pub fn create_role(role: &str) -> Result<()> {
     let (name, service) = (quote_ident(role), required_service_role()?);
     // The service role becomes a member: of nobody's but an application's, whatever the router asks for.
@@ -281,9 +275,6 @@ pub fn set_access(access: &SetAccess<'_>) -> Result<()> {
 }
 
 /// The verifier of the password with which this shard logs in at others to pull documents. Runs as the extension's owner.
-///
-/// # Errors
-/// `NotYetInitialized`.
 pub fn puller_verifier() -> Result<String> {
     credentials::scram_verifier(&pull_password()?)
 }
@@ -323,9 +314,6 @@ pub fn connect_shard(server: &str, options: &[(String, String)], puller: &str) -
 
 /// Gives a server that leads to another shard another address; who logs in there stays. Runs as the extension's owner. `any`: the
 /// caller may use files of this server, too.
-///
-/// # Errors
-/// `ShardNotFound` if there is no such server; `BadValue` for names or options that a router has no reason to ask for.
 pub fn set_address(server: &str, options: &[(String, String)], any: bool) -> Result<()> {
     check_prefix(server)?;
     if let Some((option, _)) = options.iter().find(|(option, _)| !any && !SERVER_OPTIONS.contains(&option.as_str())) {
@@ -355,9 +343,6 @@ pub fn set_address(server: &str, options: &[(String, String)], any: bool) -> Res
 }
 
 /// Lets this shard log in at a server as `puller`. Runs as the extension's owner.
-///
-/// # Errors
-/// As [`connect_shard`].
 pub fn map_puller(server: &str, puller: &str) -> Result<()> {
     check_prefix(server)?;
     check_prefix(puller)?;
@@ -369,9 +354,6 @@ pub fn map_puller(server: &str, puller: &str) -> Result<()> {
 }
 
 /// Lets another shard log in here, as `puller`, and read what is moved to it. Runs as the extension's owner.
-///
-/// # Errors
-/// As [`connect_shard`].
 pub fn accept_puller(puller: &str, verifier: &str) -> Result<()> {
     check_prefix(puller)?;
     let name = quote_ident(puller);
@@ -392,9 +374,6 @@ pub fn accept_puller(puller: &str, verifier: &str) -> Result<()> {
 
 /// Refuses who may read neither the collection's table nor, as a shard to which they move, the documents of that range: from
 /// `lo` up to `hi`, of which none is the end.
-///
-/// # Errors
-/// `Unauthorized`; `NamespaceNotFound` if the collection has no table here.
 pub fn require_captured(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
     if permission::may_read(table::oid(collection)?)
         || captures(collection)?.iter().any(|capture| capture.covers(lo, hi))
@@ -405,9 +384,6 @@ pub fn require_captured(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result
 }
 
 /// Forgets another shard: its server here, and the role by which it logged in. Runs as the extension's owner.
-///
-/// # Errors
-/// `BadValue` for names that are none of a router's.
 pub fn disconnect_shard(server: &str, puller: &str) -> Result<()> {
     check_prefix(server)?;
     check_prefix(puller)?;

@@ -1,10 +1,10 @@
-//! A range that a move copies, in parts: the donor divides it, and packs the documents of a part into one value, which is
-//! what travels and is staged. A value a document would cost more than the document does: text there and back, a row in
-//! the staging table and its index.
+//! The parts of a range that a move copies: the donor divides the range, and packs the documents of a part into one value, which
+//! is transferred and staged. One value a document would cost more than the document itself: conversion to text and back, a row
+//! in the staging table and its index.
 //!
-//! A packed value is, for each document in the order of the keys: the lengths of `skey`, `id` and `doc`, 4 bytes each,
-//! little-endian, and these. It travels in base64: postgres_fdw speaks text, and PostgreSQL's own text of a bytea is half as
-//! long again and takes many times as long to write and read.
+//! A packed value has for each document, in the order of the keys: the lengths of `skey`, `id` and `doc`, 4 bytes each,
+//! little-endian, followed by these. It is transferred in base64, as postgres_fdw uses text: PostgreSQL's own text of a bytea
+//! is 1.5 times as long and takes many times as long to write and read.
 //!
 //! INVARIANT: the parts of a range, each from a key up to the next one's, are the whole range, whatever is written to it
 //! after it was divided.
@@ -21,11 +21,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use docshard_core::error::Kind;
 
-/// Bytes of documents that are packed into one value, if they are not one document's: a part that has grown since it was
-/// divided becomes several.
-const MOST_BYTES: usize = 8 << 20;
+/// A part that has grown beyond this since the range was divided is packed into several values.
+const MAX_BYTES: usize = 8 << 20;
 
-/// Divides the range of a move into parts of so many documents; returns how many parts.
+/// Divides a range into parts of so many documents; returns the number of parts.
 pub fn divide(range: &DivideRange<'_>) -> Result<i64> {
     let &DivideRange { migration, collection, lo, hi, documents } = range;
     let mut begins: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
@@ -58,11 +57,8 @@ pub fn divide(range: &DivideRange<'_>) -> Result<i64> {
     Ok(i64::try_from(inserted.processed).unwrap_or(i64::MAX))
 }
 
-/// Calls `each` with the rows of a range, in the order of their keys and the active snapshot, until it says false; false
-/// if it did.
-///
-/// # Errors
-/// `InternalError` if there is no such table.
+/// Calls `each` with the rows of a range, in the order of their keys and by the active snapshot, until it returns false; then
+/// the result is also false.
 pub(super) fn visit(
     collection: i32,
     lo: &[u8],
@@ -83,8 +79,8 @@ pub(super) fn visit(
     Ok(!stopped)
 }
 
-/// The documents from one key up to the next part's, in the active snapshot: packed, with how many they are. No `id` is
-/// before all of a shard key's; no next key is the end.
+/// The packed documents from one key up to the next part's, and their number, by the active snapshot. Without an `id` the part
+/// starts at the shard key's first document; without a next key it ends with the table.
 pub fn pack(
     collection: i32,
     (skey, id): (&[u8], Option<&[u8]>),
@@ -93,7 +89,7 @@ pub fn pack(
     allocator::keep_large_blocks();
     let (relation, index) = table::oids(collection)?;
     let mut packed: Vec<(i64, Vec<u8>)> = vec![(0, Vec::new())];
-    let mut take = |columns: Columns<'_>| {
+    let mut pack_one = |columns: Columns<'_>| {
         let (documents, bytes) = packed.last_mut().expect("there is one");
         let start = bytes.len();
         bytes.extend([0; 12]);
@@ -104,7 +100,6 @@ pub fn pack(
             bytes[start + 4 * column..][..4].copy_from_slice(&length);
             end = bytes.len();
         }
-        // The next part's.
         let length =
             |column: usize| u32::from_le_bytes(bytes[start + 4 * column..][..4].try_into().expect("4 bytes")) as usize;
         let (here_skey, rest) = bytes[start + 12..].split_at(length(0));
@@ -117,47 +112,40 @@ pub fn pack(
             return false;
         }
         *documents += 1;
-        if bytes.len() >= MOST_BYTES {
+        if bytes.len() >= MAX_BYTES {
             packed.push((0, Vec::new()));
         }
         true
     };
     let rest = match id {
-        Some(id) => scan::by_key(relation, index, &[Bound::Is(skey), Bound::From(id)], &mut take),
+        Some(id) => scan::by_key(relation, index, &[Bound::Is(skey), Bound::From(id)], &mut pack_one),
         None => true,
     };
     if rest {
         let from = if id.is_some() { Bound::Above(skey) } else { Bound::From(skey) };
-        scan::by_key(relation, index, &[from], &mut take);
+        scan::by_key(relation, index, &[from], &mut pack_one);
     }
     packed.retain(|(documents, _)| *documents > 0);
     Ok(packed.into_iter().map(|(documents, bytes)| (documents, STANDARD_NO_PAD.encode(bytes))).collect())
 }
 
-/// A packed value as it was before it travelled. Its documents are checked when they are loaded: see [`super::recipient_load`].
-///
-/// # Errors
-/// `BadValue` if it is none.
-pub fn receive(text: &str) -> Result<Vec<u8>> {
+/// Decodes a transferred part. Its documents are checked when they are loaded: see [`super::recipient_load`].
+pub fn decode(text: &str) -> Result<Vec<u8>> {
     allocator::keep_large_blocks();
-    let packed = STANDARD_NO_PAD.decode(text).map_err(|_| cut_off())?;
+    let packed = STANDARD_NO_PAD.decode(text).map_err(|_| truncated())?;
     unpack(&packed)?;
     Ok(packed)
 }
 
-fn cut_off() -> Error {
-    Error::new(Kind::BadValue, "documents arrived cut off")
+fn truncated() -> Error {
+    Error::new(Kind::BadValue, "malformed packed documents: truncated")
 }
 
-/// The documents of a packed value.
-///
-/// # Errors
-/// `BadValue` if it is none.
 pub fn unpack(packed: &[u8]) -> Result<Vec<Row<'_>>> {
     let mut rows = Vec::new();
     let mut rest = packed;
     while !rest.is_empty() {
-        let (row, after) = first(rest).ok_or_else(cut_off)?;
+        let (row, after) = first(rest).ok_or_else(truncated)?;
         rows.push(row);
         rest = after;
     }
@@ -181,7 +169,7 @@ mod tests {
     use pgrx::pg_test;
 
     #[pg_test]
-    fn what_is_cut_off_is_no_packed_value() {
+    fn a_truncated_value_is_refused() {
         let mut packed = Vec::new();
         for (skey, id, doc) in [("a", "1", "document"), ("", "22", "")] {
             for part in [skey, id, doc] {

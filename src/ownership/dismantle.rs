@@ -1,7 +1,6 @@
-//! Makes this database one that belongs to no cluster: its documents are dropped, and everything is forgotten that tied it to
-//! a router and to other shards.
+//! Takes this database out of its cluster: drops its documents, and all that ties it to a router and to other shards.
 //!
-//! A router asks its shards for that; where the router is gone, an administrator does it at the shard.
+//! A router asks its shards for that; if the router is gone, an administrator calls it at the shard.
 
 use super::{access, leftovers, node, table};
 use crate::pg::error::Result;
@@ -11,11 +10,7 @@ use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::quote_ident;
 use crate::storage::SCHEMA;
 
-/// Drops all documents, and what ties this database to a cluster; runs as the extension's owner. `service`: the role goes, too,
-/// as which the router worked here, which it cannot ask for itself.
-///
-/// # Errors
-/// 55P03 if a transaction uses a table, one that is prepared perhaps.
+/// Runs as the extension's owner. With `service` the router's service role is dropped, too, which the router cannot request.
 pub fn dismantle(service: bool) -> Result<()> {
     let placed = spi::query("SELECT collection_id FROM docshard_data.placement ORDER BY collection_id", &[])?;
     for row in &placed {
@@ -41,7 +36,7 @@ pub fn dismantle(service: bool) -> Result<()> {
     Ok(())
 }
 
-/// Drops what moves and dropped collections have left.
+/// Drops the tables that moves and dropped collections have left.
 fn drop_leftovers() -> Result<()> {
     let left = spi::query(
         "SELECT c.relname, c.relkind = 'f' FROM pg_catalog.pg_class c \

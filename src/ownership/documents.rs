@@ -1,10 +1,9 @@
-//! Inserting documents, and changing or finding one, in one call with the checks that every write or read needs.
+//! Inserts documents, and changes or finds one, in one call that includes the version check.
 //!
-//! Elsewhere `lock_and_check` is a statement of its own, so that the statement after it has a snapshot that is younger
-//! than the lock. Here the same holds inside one statement:
-//! * an insert looks at no snapshot at all (unique indexes look at what is there now), and comes after the lock;
-//! * a change takes a new snapshot after the lock. Under REPEATABLE READ there is only the one, and `lock_and_check` has
-//!   held that to the version too.
+//! Elsewhere `lock_and_check` is a statement of its own, so that the next statement's snapshot is taken after the lock. Here:
+//! * an insert uses no snapshot (unique indexes see the newest rows), and comes after the lock;
+//! * a change takes a new snapshot after the lock. Under REPEATABLE READ there is only one, of which `lock_and_check` has
+//!   checked the version too.
 
 use super::placement::{Placement, check_read};
 use super::stored::document;
@@ -26,7 +25,7 @@ use docshard_core::values::document::element::Element;
 use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::encode::encode;
 
-/// Adds a document to what [`insert`] takes: skey, id and jsonb's bytes, each after its length.
+/// Appends a document to the argument of [`insert`]: skey, id and jsonb's bytes, each after its length.
 pub fn pack(into: &mut Vec<u8>, row: &Row<'_>) {
     for part in [row.skey, row.id, row.doc] {
         into.extend_from_slice(&u32::try_from(part.len()).expect("shorter than a document may be").to_be_bytes());
@@ -44,7 +43,7 @@ fn unpack(mut bytes: &[u8]) -> Result<Vec<Row<'_>>> {
     let mut rows = Vec::new();
     while !bytes.is_empty() {
         let row = || Some(Row { skey: part(&mut bytes)?, id: part(&mut bytes)?, doc: part(&mut bytes)? });
-        let row = { row }().ok_or_else(|| Error::new(Kind::BadValue, "these bytes are no documents: cut off"))?;
+        let row = { row }().ok_or_else(|| Error::new(Kind::BadValue, "malformed packed documents: truncated"))?;
         raw::validate(row.doc)?;
         normalise::check_stored(row.doc)?;
         rows.push(row);
@@ -52,10 +51,10 @@ fn unpack(mut bytes: &[u8]) -> Result<Vec<Row<'_>>> {
     Ok(rows)
 }
 
-/// Inserts documents that were [packed](pack); answers how many.
+/// Inserts documents that were [packed](pack); returns their number.
 ///
 /// # Errors
-/// Those of `lock_and_check`; `BadValue` for bytes that are no documents; a key that is taken is PostgreSQL's 23505.
+/// Those of `lock_and_check`; `BadValue` for malformed bytes; 23505 for a key that exists.
 pub fn insert(call: &InsertDocuments<'_>) -> Result<u64> {
     let &InsertDocuments { collection, token, version, ref documents } = call;
     let rows = unpack(documents)?;
@@ -68,10 +67,7 @@ pub fn insert(call: &InsertDocuments<'_>) -> Result<u64> {
     Ok(rows.len() as u64)
 }
 
-/// The unique index, beside the primary key, that would keep a row out: see `Writer::taken`.
-///
-/// # Errors
-/// `NamespaceNotFound` if the collection has no table here; `BadValue` for bytes that are no document.
+/// The unique index, beside the primary key, that would refuse a row: see `Writer::taken`.
 pub fn taken(collection: i32, row: &Row<'_>) -> Result<Option<Taken>> {
     raw::validate(row.doc)?;
     let mut writer = table::writer(collection, Purpose::Insert)?;
@@ -80,11 +76,7 @@ pub fn taken(collection: i32, row: &Row<'_>) -> Result<Option<Taken>> {
     Ok(taken)
 }
 
-/// The first document of a shard key, and of an `_id` if one is given, that matches a filter, if one is given; jsonb's bytes. In
-/// the active snapshot, a statement's, which is held to the version.
-///
-/// # Errors
-/// `STALE`; those of the filter; `NamespaceNotFound` if the collection has no table here.
+/// Returns the first document of a key that matches the filter. The statement's snapshot is checked for the version.
 pub fn find_one(call: &FindDocument<'_>) -> Result<Option<Vec<u8>>> {
     let &FindDocument { collection, token, version, ref skey, ref id, ref filter } = call;
     let (skey, id, filter) = (&**skey, id.as_deref(), filter.as_deref());
@@ -117,7 +109,6 @@ pub fn find_one(call: &FindDocument<'_>) -> Result<Option<Vec<u8>>> {
     Ok(rows.first().map(|row| row.bytes(0)))
 }
 
-/// Parses the filter that came with a key, if one did: where the key tells all, there is none.
 fn read_filter(text: Option<&str>) -> Result<Option<Filter>> {
     text.map(|text| Ok(Filter::read(&json::parse(text)?)?)).transpose()
 }
@@ -126,11 +117,10 @@ fn matches(filter: Option<&Filter>, doc: &[u8]) -> Result<bool> {
     filter.map_or(Ok(true), |filter| Ok(filter.evaluate(document(doc)?)?))
 }
 
-/// Updates one document of a shard key, and of an `_id` if one is given, that matches; tells whether it changed. None: there
-/// is no such document.
+/// Updates one document of a key that matches the filter; returns whether it changed, None if there is no such document.
 ///
 /// # Errors
-/// Those of `lock_and_check` and of the update; `WriteConflict` (40001) under REPEATABLE READ; PostgreSQL's 23505.
+/// Those of `lock_and_check` and of the update; `WriteConflict` (40001) under REPEATABLE READ; 23505.
 pub fn update_one(call: &UpdateDocument<'_>) -> Result<Option<bool>> {
     let &UpdateDocument { collection, token, version, ref skey, ref id, ref filter, ref update, ref fixed } = call;
     let (filter, update) = (read_filter(filter.as_deref())?, read_update(update)?);
@@ -142,13 +132,9 @@ pub fn update_one(call: &UpdateDocument<'_>) -> Result<Option<bool>> {
     })
 }
 
-/// Gives a row, which the running statement has found and locked, another document. Any role that may write the collection
-/// may call it with whatever it likes, so the document is checked as the table's domain would.
-///
-/// # Errors
-/// What [`normalise::check_stored`] refuses; `ImmutableField` for another `_id`; `NamespaceNotFound` if the collection has no
-/// table here; PostgreSQL's 23505.
-pub fn put(collection: i32, found: &Found, after: &RawJsonb) -> Result<()> {
+/// Replaces the document of a row that the running statement has found and locked. Any role that may write to the collection
+/// can call this, so the document is checked as the table's domain would.
+pub fn replace(collection: i32, found: &Found, after: &RawJsonb) -> Result<()> {
     normalise::check_stored(after.bytes())?;
     let mut id = Vec::with_capacity(found.id().len());
     encode(&document(after.bytes())?.get("_id").map_or(Element::Null, Element::of), &mut id);
@@ -156,16 +142,13 @@ pub fn put(collection: i32, found: &Found, after: &RawJsonb) -> Result<()> {
         return Err(Error::new(Kind::ImmutableField, "the _id of a document cannot be changed"));
     }
     let mut writer = table::writer(collection, Purpose::Update)?;
-    // If that is none any more, something that this statement has set off was quicker: as for PostgreSQL's own UPDATE, that stays.
+    // If a trigger of this statement has changed the row already, that change stays, as in PostgreSQL's own UPDATE.
     writer.change_found(found, |_| Ok(Some((Change::Update(after.bytes().to_vec()), ()))))?;
     writer.finish();
     Ok(())
 }
 
-/// Deletes one document of a shard key, and of an `_id` if one is given, that matches; tells whether there was one.
-///
-/// # Errors
-/// Those of `lock_and_check`; `WriteConflict` (40001) under REPEATABLE READ.
+/// Deletes one document of a key that matches the filter; returns whether there was one.
 pub fn delete_one(call: &DeleteDocument<'_>) -> Result<bool> {
     let &DeleteDocument { collection, token, version, ref skey, ref id, ref filter } = call;
     let (key, filter) = ((&**skey, id.as_deref()), read_filter(filter.as_deref())?);
@@ -175,7 +158,7 @@ pub fn delete_one(call: &DeleteDocument<'_>) -> Result<bool> {
     Ok(done.is_some())
 }
 
-/// Does with one document of a key what `accept` answers for it, and tells what it tells. None: it took none.
+/// Applies to one document of a key the change that `accept` returns for it; None if it accepted none.
 fn change_one<T>(
     collection: i32,
     assumed: Placement,

@@ -1,12 +1,11 @@
-//! What a node tells of itself to whoever watches the cluster.
+//! A node's report to `docshard.health`.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::spi;
-use docshard_core::error::Kind;
 
-/// Versions, timeline, standbys, transactions in doubt and free connections, as a JSON object. Runs as the extension's owner.
+/// Returns versions, timeline, standbys, transactions in doubt and free connections, as JSON. Runs as the extension's owner.
 pub fn of_this_node() -> Result<String> {
-    // The timeline is that of insertion: the last checkpoint's is the old one after a promotion.
+    // The timeline of the insert position: after a promotion that of the last checkpoint is the old one.
     let rows = spi::query(
         "SELECT json_build_object( \
             'version', (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
@@ -26,6 +25,5 @@ pub fn of_this_node() -> Result<String> {
                FROM pg_catalog.pg_stat_replication WHERE state <> 'backup') AS r",
         &[],
     )?;
-    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "the node tells nothing of itself"))?;
-    Ok(row.text(0).to_owned())
+    Ok(rows[0].text(0).to_owned())
 }

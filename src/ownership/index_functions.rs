@@ -1,5 +1,4 @@
-//! What the functions that indexes are made of (`api::index`) answer for a document, for those who write rows: they need not
-//! call them.
+//! The SQL functions in index expressions (`api::index`), as writers of rows evaluate them: without a call through SQL.
 
 use super::stored::document;
 use crate::pg::datum::json;
@@ -12,35 +11,30 @@ use docshard_core::values::document::raw;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// How many indexes a session keeps parsed. Every statement that writes a row asks for each of its table's, several times.
-const MOST_KEPT: usize = 64;
+/// How many parsed indexes a session caches. A statement that writes a row uses each of its table's several times.
+const MAX_CACHED: usize = 64;
 
 thread_local! {
-    /// By their text.
-    static KEPT: RefCell<RecentlyUsed<String, Rc<IndexKeys>, MOST_KEPT>> = const { RefCell::new(RecentlyUsed::NONE) };
+    static CACHE: RefCell<RecentlyUsed<String, Rc<IndexKeys>, MAX_CACHED>> = const { RefCell::new(RecentlyUsed::NONE) };
 }
 
-/// The index whose keys are given, parsed if it is none of the last ones.
-///
-/// # Errors
-/// For keys that `IndexKeys::read` refuses.
+/// Parses an index's keys, unless they are cached.
 pub fn parsed(keys: &str) -> Result<Rc<IndexKeys>> {
-    if let Some(index) = KEPT.with_borrow(|kept| kept.find(|text| text == keys)) {
+    if let Some(index) = CACHE.with_borrow(|cache| cache.find(|text| text == keys)) {
         return Ok(index);
     }
     let index = Rc::new(IndexKeys::read(&json::parse(keys)?)?);
-    KEPT.with_borrow_mut(|kept| kept.keep(keys.to_owned(), Rc::clone(&index)));
+    CACHE.with_borrow_mut(|cache| cache.keep(keys.to_owned(), Rc::clone(&index)));
     Ok(index)
 }
 
-/// A function that is told an index's keys.
-struct OfIndex {
+/// A function whose text argument is an index's keys.
+struct IndexFunction {
     index: Rc<IndexKeys>,
-    part: Part,
+    output: Output,
 }
 
-/// What it answers.
-enum Part {
+enum Output {
     Key(usize),
     Check,
     Types,
@@ -49,45 +43,45 @@ enum Part {
     HasEntries,
 }
 
-/// The function of that name, with that text and number beside the document; None for others, and for what they refuse.
+/// The function of that name, with these arguments beside the document; None if there is none, or it refuses them.
 pub(super) fn function(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn Function>> {
-    let part = match (name, number) {
+    let output = match (name, number) {
         ("matches", None) => return Some(Box::new(Filter::read(&json::parse(text).ok()?).ok()?)),
-        ("index_key", Some(column)) => Part::Key(usize::try_from(column).ok()?),
-        ("check_index_key", None) => Part::Check,
-        ("index_types", None) => Part::Types,
-        ("unique_keys", None) => Part::UniqueKeys,
-        ("index_entries", None) => Part::Entries,
-        ("has_index_entries", None) => Part::HasEntries,
+        ("index_key", Some(column)) => Output::Key(usize::try_from(column).ok()?),
+        ("check_index_key", None) => Output::Check,
+        ("index_types", None) => Output::Types,
+        ("unique_keys", None) => Output::UniqueKeys,
+        ("index_entries", None) => Output::Entries,
+        ("has_index_entries", None) => Output::HasEntries,
         _ => return None,
     };
-    Some(Box::new(OfIndex { index: parsed(text).ok()?, part }))
+    Some(Box::new(IndexFunction { index: parsed(text).ok()?, output }))
 }
 
-impl OfIndex {
-    fn of(&self, document: raw::RawObject<'_>) -> Result<Answer> {
+impl IndexFunction {
+    fn evaluate(&self, document: raw::RawObject<'_>) -> Result<Answer> {
         let index = &self.index;
-        Ok(match self.part {
-            Part::Key(column) => Answer::Bytes(index.key(document, column)),
-            Part::Check => {
+        Ok(match self.output {
+            Output::Key(column) => Answer::Bytes(index.key(document, column)),
+            Output::Check => {
                 index.check(document)?;
                 Answer::Bytes(Vec::new())
             }
-            Part::Types => Answer::Bytes(index.types(document)),
-            Part::UniqueKeys => Answer::Bytes(unique::pack(&index.unique_keys(document)?)),
-            Part::Entries => Answer::BytesArray(index.entries(document)?),
-            Part::HasEntries => Answer::Bool(index.is_apart(document)),
+            Output::Types => Answer::Bytes(index.types(document)),
+            Output::UniqueKeys => Answer::Bytes(unique::pack(&index.unique_keys(document)?)),
+            Output::Entries => Answer::BytesArray(index.entries(document)?),
+            Output::HasEntries => Answer::Bool(index.is_apart(document)),
         })
     }
 }
 
-impl Function for OfIndex {
+impl Function for IndexFunction {
     fn answer(&self, doc: &[u8]) -> Answer {
-        document(doc).and_then(|document| self.of(document)).unwrap_or_else(|e| e.raise())
+        document(doc).and_then(|document| self.evaluate(document)).unwrap_or_else(|e| e.raise())
     }
 
     fn sees_same(&self, one: &[u8], other: &[u8]) -> bool {
-        are(one, other, |one, other| self.index.sees_same(one, other))
+        both(one, other, |one, other| self.index.sees_same(one, other))
     }
 }
 
@@ -98,12 +92,12 @@ impl Function for Filter {
     }
 
     fn sees_same(&self, one: &[u8], other: &[u8]) -> bool {
-        are(one, other, |one, other| self.sees_same(one, other))
+        both(one, other, |one, other| self.sees_same(one, other))
     }
 }
 
-/// True if both are documents of which that holds.
-fn are(one: &[u8], other: &[u8], holds: impl Fn(raw::RawObject<'_>, raw::RawObject<'_>) -> bool) -> bool {
+/// True if both are documents for which `holds` is true.
+fn both(one: &[u8], other: &[u8], holds: impl Fn(raw::RawObject<'_>, raw::RawObject<'_>) -> bool) -> bool {
     raw::document(one).zip(raw::document(other)).is_some_and(|(one, other)| holds(one, other))
 }
 

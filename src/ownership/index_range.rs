@@ -1,9 +1,7 @@
-//! Finding few documents by one index, in one call with the check that every read needs: without plan and executor, which
-//! take longer than such a search, and with one value as the answer, which takes less than a row for each.
+//! Fast path for small result sets: scans a range of one index directly, as planner and executor take longer than such a scan,
+//! and returns all documents as one packed value, which is cheaper than a row for each. [`find`] says when it declines.
 //!
-//! What turns out to be something else is left to PostgreSQL: see [`find`].
-//!
-//! The answer is what is told of each document, in the order that was asked for, and the key that it comes by, packed
+//! The value has the projection of each document, in the requested order, with its sort key
 //! ([`docshard_core::values::document::packed`]).
 
 use super::placement::{Placement, check_read};
@@ -21,19 +19,18 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BinaryHeap;
 
-/// Documents that are looked at for an order that the index does not have.
-const MOST_SEEN: usize = 1_000;
-/// Bytes of documents that are looked at.
-const MOST_BYTES: usize = 4 << 20;
+/// The largest number of documents that are sorted, if the index is not in the requested order.
+const MAX_SORTED: usize = 1_000;
+/// The largest number of bytes of documents that are read.
+const MAX_BYTES: usize = 4 << 20;
 
-/// The first documents, packed, in the active snapshot, a statement's, which is held to the version. None, which says
-/// nothing of what there is: the executor has to look. That is so if there is no such index that may be used, or documents
-/// have entries beside it; if there is more to tell, or to look at, than few documents; if row-level security hides rows;
-/// and under SERIALIZABLE, which wants it remembered that there are no entries.
+/// Returns the first documents, packed, by the statement's snapshot, whose version is checked. None if the fast path declines, so
+/// that the executor has to find the documents: if the index is missing or unusable, or documents have entries beside its
+/// b-tree; if there are too many documents or bytes; if row-level security hides rows; and under SERIALIZABLE, which requires
+/// predicate locks.
 ///
 /// # Errors
-/// `STALE`; those of the parsers; `NamespaceNotFound` if the collection has no table here; PostgreSQL's own error (42501)
-/// without the privilege to read the table.
+/// `STALE`; those of the parsers; `NamespaceNotFound` without a table here; 42501 without the privilege to read it.
 pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
     let &FindByIndexRange { collection, token, version, ref lo, ref hi, ref search } = call;
     let search = IndexRangeSearch::parse(search)?;
@@ -41,7 +38,7 @@ pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
     if snapshot::is_serializable() {
         return Ok(None);
     }
-    // Who drops the table or an index of it waits from here on, or was quicker: then there is no such relation any more.
+    // From here on a drop of the table or of an index waits; an earlier one shows in the lookups.
     lock::keep_relation(table::oid(collection)?);
     let Ok((table, _)) = table::oids(collection) else { return Ok(None) };
     let index = table::index_oids(search.index).filter(|(_, entries)| gin::is_empty(*entries));
@@ -55,17 +52,17 @@ pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
         .transpose()?;
     let (most_seen, most) = match search.all {
         true => (search.most, usize::MAX),
-        false => (MOST_SEEN, search.most),
+        false => (MAX_SORTED, search.most),
     };
-    let mut found = Found::new(most, search.in_order, search.keyed);
+    let mut first = FirstDocuments::new(most, search.in_order, search.keyed);
     let (mut seen, mut bytes) = (0, 0);
-    let (few, failed) = (Cell::new(true), Cell::new(None));
+    let (is_small, failed) = (Cell::new(true), Cell::new(None));
     let mut take = |doc: &[u8]| -> Result<bool> {
         let key = match &sort {
             Some(sort) => Cow::from(sort.key_of(document(doc)?)),
             None => Cow::default(),
         };
-        found.take(&key, || match &projection {
+        first.take(&key, || match &projection {
             None => Ok(Cow::from(doc)),
             Some(projection) => Ok(Cow::from(projection.apply(document(doc)?)?)),
         })
@@ -76,8 +73,8 @@ pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
         let doc = row.slice(table::DOC);
         seen += 1;
         bytes += doc.len();
-        if bytes > MOST_BYTES || seen > most_seen {
-            few.set(false);
+        if bytes > MAX_BYTES || seen > most_seen {
+            is_small.set(false);
             return false;
         }
         take(doc).unwrap_or_else(|error| {
@@ -88,7 +85,7 @@ pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
     if let Some(error) = failed.take() {
         return Err(error);
     }
-    Ok(visited.filter(|_| few.get()).and_then(|_| found.packed()))
+    Ok(visited.filter(|_| is_small.get()).and_then(|_| first.packed()))
 }
 
 fn bounds<'a>(keys: &[(&'a [u8], &'a [u8])]) -> Vec<(usize, Bound<'a>)> {
@@ -105,46 +102,45 @@ fn bounds<'a>(keys: &[(&'a [u8], &'a [u8])]) -> Vec<(usize, Bound<'a>)> {
 }
 
 /// The first documents so far.
-struct Found {
-    most: usize,
+struct FirstDocuments {
+    limit: usize,
     keyed: bool,
-    /// those that came in order
     packer: Packer,
     count: usize,
-    /// key and what is told of those that did not, the last of them on top; None: they come in order
-    first: Option<BinaryHeap<(Vec<u8>, Vec<u8>)>>,
+    /// Keys and projected documents that are to be sorted; None if they come in order.
+    sorting: Option<BinaryHeap<(Vec<u8>, Vec<u8>)>>,
 }
 
-impl Found {
-    fn new(most: usize, in_order: bool, keyed: bool) -> Self {
-        Self { most, keyed, packer: Packer::default(), count: 0, first: (!in_order).then(BinaryHeap::new) }
+impl FirstDocuments {
+    fn new(limit: usize, in_order: bool, keyed: bool) -> Self {
+        Self { limit, keyed, packer: Packer::default(), count: 0, sorting: (!in_order).then(BinaryHeap::new) }
     }
 
-    /// Takes a document, if it is one of the first; true if there can be others.
-    fn take<'a>(&mut self, key: &[u8], told: impl FnOnce() -> Result<Cow<'a, [u8]>>) -> Result<bool> {
-        let Some(first) = &mut self.first else {
-            self.put(key, &told()?);
+    /// Adds a document, if it is one of the first; false if no other can be.
+    fn take<'a>(&mut self, key: &[u8], project: impl FnOnce() -> Result<Cow<'a, [u8]>>) -> Result<bool> {
+        let Some(sorting) = &mut self.sorting else {
+            self.put(key, &project()?);
             self.count += 1;
-            return Ok(self.count < self.most);
+            return Ok(self.count < self.limit);
         };
-        if first.len() == self.most {
-            if first.peek().is_none_or(|(last, _)| last.as_slice() <= key) {
+        if sorting.len() == self.limit {
+            if sorting.peek().is_none_or(|(last, _)| last.as_slice() <= key) {
                 return Ok(true);
             }
-            first.pop();
+            sorting.pop();
         }
-        first.push((key.to_vec(), told()?.into_owned()));
+        sorting.push((key.to_vec(), project()?.into_owned()));
         Ok(true)
     }
 
-    fn put(&mut self, key: &[u8], told: &[u8]) {
-        self.packer.put(if self.keyed { key } else { &[] }, told);
+    fn put(&mut self, key: &[u8], document: &[u8]) {
+        self.packer.put(if self.keyed { key } else { &[] }, document);
     }
 
-    /// None: it is more than a router would take.
+    /// None if it is larger than a router accepts.
     fn packed(mut self) -> Option<Vec<u8>> {
-        for (key, told) in self.first.take().map(BinaryHeap::into_sorted_vec).unwrap_or_default() {
-            self.put(&key, &told);
+        for (key, document) in self.sorting.take().map(BinaryHeap::into_sorted_vec).unwrap_or_default() {
+            self.put(&key, &document);
         }
         self.packer.into_bytes()
     }
@@ -163,10 +159,10 @@ mod tests {
     }
 
     #[pg_test]
-    fn the_first_by_key_are_kept_and_come_in_order() {
+    fn the_first_by_key_are_sorted() {
         let keys: Vec<u8> = (0..200).map(|n| (n * 37 % 101) as u8).collect();
         for most in [1, 7, 300] {
-            let mut found = Found::new(most, false, true);
+            let mut found = FirstDocuments::new(most, false, true);
             for key in &keys {
                 assert!(found.take(&[*key], || Ok(vec![!key, 1].into())).unwrap());
             }
@@ -179,8 +175,8 @@ mod tests {
     }
 
     #[pg_test]
-    fn what_comes_in_order_stays_in_it() {
-        let mut found = Found::new(3, true, true);
+    fn documents_in_order_are_limited() {
+        let mut found = FirstDocuments::new(3, true, true);
         let more: Vec<bool> = (0..3).map(|n| found.take(&[9 - n], || Ok(vec![n].into())).unwrap()).collect();
         assert_eq!(more, [true, true, false]);
         let expected = [(vec![9], vec![0]), (vec![8], vec![1]), (vec![7], vec![2])];
@@ -188,8 +184,8 @@ mod tests {
     }
 
     #[pg_test]
-    fn keys_that_nobody_asked_for_only_sort() {
-        let mut found = Found::new(2, false, false);
+    fn without_keyed_no_keys_are_packed() {
+        let mut found = FirstDocuments::new(2, false, false);
         for key in [3, 1, 2] {
             found.take(&[key], || Ok(vec![key].into())).unwrap();
         }
@@ -199,7 +195,7 @@ mod tests {
     #[pg_test]
     fn bounds_are_of_their_columns() {
         let keys: [(&[u8], &[u8]); 4] = [(b"a", b"a"), (b"", b""), (b"b", b""), (b"c", b"d")];
-        let told = format!("{:?}", bounds(&keys));
-        assert_eq!(told, "[(0, Is([97])), (2, From([98])), (3, From([99])), (3, Below([100]))]");
+        let bounds = format!("{:?}", super::bounds(&keys));
+        assert_eq!(bounds, "[(0, Is([97])), (2, From([98])), (3, From([99])), (3, Below([100]))]");
     }
 }

@@ -1,6 +1,6 @@
-//! Inspecting all documents of a collection on this shard: whether each is one, is stored by its own keys, and belongs here.
+//! Inspects all documents of a collection on this shard: whether each is valid, is stored under its own keys, and belongs here.
 //!
-//! The executor reads the table row by row, so memory does not grow with it, and a cancel is served.
+//! The executor reads the table row by row, so memory does not grow with it, and it can be cancelled.
 
 use super::placement::{Placement, check_read};
 use super::recipient_load::read_key;
@@ -18,17 +18,13 @@ use serde_json::{Value as Json, json};
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// What is wrong with a row.
 struct Problem {
     name: &'static str,
     details: String,
 }
 
-/// Reads every document in the active snapshot, a statement's, which is held to the version; answers how many there are, how
-/// many have a problem, and the first `most` of these, as JSON.
-///
-/// # Errors
-/// `STALE`; PostgreSQL's own error (42501) without the privilege to read the table.
+/// Reads every document by the statement's snapshot, whose version is checked; returns the number of documents, the number with
+/// a problem, and the first `most` of these.
 pub fn inspect(call: &InspectDocuments<'_>) -> Result<Json> {
     let &InspectDocuments { collection, token, version, ref key, ref owned, most } = call;
     let (key, owned, most) = (&read_key(key)?, &ranges(owned), usize::try_from(most).unwrap_or(0));
@@ -55,7 +51,7 @@ pub fn inspect(call: &InspectDocuments<'_>) -> Result<Json> {
     Ok(json!({"documents": documents, "problems": problems, "found": found}))
 }
 
-/// Ranges, each a lower bound and an upper one, which an empty one is not.
+/// Ranges from pairs of bounds; an empty upper bound is none.
 fn ranges(bounds: &[Cow<'_, [u8]>]) -> KeyRanges {
     let range = |pair: &[Cow<'_, [u8]>]| KeyRange {
         lo: pair[0].to_vec(),
@@ -64,7 +60,7 @@ fn ranges(bounds: &[Cow<'_, [u8]>]) -> KeyRanges {
     KeyRanges::new(bounds.chunks_exact(2).map(range).collect())
 }
 
-/// The first problem of a row; what comes later may be its consequence.
+/// The first problem of a row; others may be its consequence.
 fn problem(skey: &[u8], id: &[u8], doc: &[u8], key: &KeyPattern, owned: &KeyRanges) -> Option<Problem> {
     let problem = |name, details: String| Some(Problem { name, details });
     if let Err(error) = raw::validate(doc) {
@@ -95,7 +91,7 @@ fn problem(skey: &[u8], id: &[u8], doc: &[u8], key: &KeyPattern, owned: &KeyRang
     problem("outsideOwnedRanges", "no chunk of this shard has the document's shard key".to_owned())
 }
 
-/// The `_id` of the document if it can be read, or else of its key.
+/// The `_id` of the document if it can be read, otherwise that of its key.
 fn shown_id(id: &[u8], doc: &[u8]) -> Json {
     let of_document = || {
         raw::validate(doc).ok()?;

@@ -1,14 +1,19 @@
-//! What a move leaves on its shards until it is cleaned, listed here and nowhere else: rows in the capture tables of the donor,
-//! and tables of its own on the recipient.
+//! What a move leaves on its shards until it is cleaned up: rows in the capture tables of the donor, and tables of its own on the
+//! recipient. They are listed only here.
 
-/// The tables that hold a donor's captures, each with the columns `migration_id` and `collection_id`.
+/// The donor's tables, each with the columns `migration_id` and `collection_id`.
 const CAPTURE_TABLES: [&str; 3] = ["capture", "capture_log", "capture_parts"];
 
-/// What the names of a move's own tables end with: the foreign tables over what the donor says of itself, over what it packs and
-/// over what it captures; and the table of what has arrived.
-const MOVE_TABLES: [&str; 4] = ["identity", "source", "changes", "staging"];
+/// The foreign table over what the donor reports of itself.
+pub const IDENTITY: &str = "identity";
+/// The foreign table over the donor's packed parts.
+pub const SOURCE: &str = "source";
+/// The foreign table over the donor's captured changes.
+pub const CHANGES: &str = "changes";
+/// The table of what has arrived.
+pub const STAGING: &str = "staging";
 
-/// The statements that delete from every capture table what a condition holds of.
+/// The statements that delete the rows of every capture table that meet a condition.
 pub fn delete_captures(condition: &str) -> impl Iterator<Item = String> {
     CAPTURE_TABLES.iter().map(move |table| format!("DELETE FROM docshard_data.{table} WHERE {condition}"))
 }
@@ -20,40 +25,16 @@ pub fn captured_moves() -> String {
 
 /// A regular expression for the names of all moves' own tables.
 pub fn move_tables() -> String {
-    format!("m[0-9]{{1,18}}_({})", MOVE_TABLES.join("|"))
+    format!("m[0-9]{{1,18}}_({})", [IDENTITY, SOURCE, CHANGES, STAGING].join("|"))
 }
 
-/// The foreign table over what the donor says of itself.
-pub fn identity(migration: i64) -> String {
-    table(migration, 0)
-}
-
-/// The foreign table over what the donor packs.
-pub fn source(migration: i64) -> String {
-    table(migration, 1)
-}
-
-/// The foreign table over what is captured at the donor.
-pub fn changes(migration: i64) -> String {
-    table(migration, 2)
-}
-
-/// The table of documents that have arrived.
-pub fn staging(migration: i64) -> String {
-    table(migration, 3)
-}
-
-fn table(migration: i64, at: usize) -> String {
-    format!("docshard_data.m{migration}_{}", MOVE_TABLES[at])
+/// A table of a move's own on the recipient.
+pub fn table(migration: i64, name: &str) -> String {
+    format!("docshard_data.m{migration}_{name}")
 }
 
 /// The statements that drop a move's own tables.
 pub fn drop_tables(migration: i64) -> String {
-    format!(
-        "DROP FOREIGN TABLE IF EXISTS {}, {}, {}; DROP TABLE IF EXISTS {}",
-        identity(migration),
-        source(migration),
-        changes(migration),
-        staging(migration)
-    )
+    let foreign = [IDENTITY, SOURCE, CHANGES].map(|name| table(migration, name)).join(", ");
+    format!("DROP FOREIGN TABLE IF EXISTS {foreign}; DROP TABLE IF EXISTS {}", table(migration, STAGING))
 }

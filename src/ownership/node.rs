@@ -1,4 +1,4 @@
-//! What a shard has recorded of itself: the row of `docshard_data.node`, and how routers are answered.
+//! The identity of this shard: the row of `docshard_data.node`, and the answers to routers and other shards.
 //!
 //! The router's own database has no row: it is the shard `local` of its own cluster.
 
@@ -10,10 +10,10 @@ use crate::store;
 use docshard_core::cluster::handshake::{Donor, Hello, LOCAL, Member, Node, Position, Welcome};
 use docshard_core::error::Kind;
 
-/// What is recorded, as the newest snapshot has it, and where this server is.
+/// The recorded identity, by the newest snapshot, with this server's timeline.
 pub fn find() -> Result<Node> {
     let _snapshot = ActiveSnapshot::latest();
-    // Whoever asks may read neither table.
+    // The caller may have no right to read the tables.
     let (own, marks) = user::as_extension_owner(|| {
         let own = store::cluster::read_coordinator()?;
         Ok((own, spi::read("SELECT cluster_id, shard, epoch, counter FROM docshard_data.node", &[])?))
@@ -33,32 +33,25 @@ pub fn find() -> Result<Node> {
     })
 }
 
-/// Answers a router, whose statements write or only read.
-///
-/// # Errors
-/// 08004 for whatever [`Node::answer`] refuses.
+/// Answers a router's hello; an error is 08004.
 pub fn answer(hello: &Hello, writes: bool) -> Result<Welcome> {
     let node = find()?;
     let protocol = node.answer(hello, writes).map_err(refused)?;
     Ok(Welcome { position: node.position, recovery: wal::in_recovery(), protocol })
 }
 
-/// What this shard says to another one that pulls documents.
+/// What this shard reports to another one that pulls documents.
 pub fn as_donor() -> Result<Donor> {
     let node = find()?;
     Ok(Donor { member: node.member, position: node.position })
 }
 
-/// Compares what a donor says with what the router expects.
-///
-/// # Errors
-/// 08004 for another shard, and an older copy.
+/// Refuses (08004) a donor that is another shard than the router expects, or an older copy.
 pub fn check_donor(found: &str, expected: &str) -> Result<()> {
     let (found, expected): (Donor, Donor) = (found.parse()?, expected.parse()?);
     expected.require(&found).map_err(refused)
 }
 
-/// A refusal, with the SQLSTATE that says so.
 fn refused(error: docshard_core::error::Error) -> Error {
     let kind = error.kind;
     let error = Error::from(error);
@@ -66,9 +59,6 @@ fn refused(error: docshard_core::error::Error) -> Error {
 }
 
 /// The router's service role at this shard; None before a router was accepted.
-///
-/// # Errors
-/// Internal ones; PostgreSQL's 42501 for anybody but the extension's owner.
 pub fn service_role() -> Result<Option<String>> {
     let rows = spi::query(
         "SELECT r.rolname FROM docshard_data.service s JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) s.role",

@@ -1,4 +1,4 @@
-//! The version at which this shard is, read without SPI.
+//! The version of each collection on this shard, read without SPI.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
@@ -12,9 +12,9 @@ use std::cell::RefCell;
 /// A collection's row in `docshard_data.placement`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// tells this collection from another of the same number
+    /// Distinguishes this collection from another of the same number.
     pub token: i64,
-    /// the last change of ownership that touched this shard
+    /// The last change of this shard's ownership.
     pub version: i64,
 }
 
@@ -24,22 +24,17 @@ impl Placement {
     }
 }
 
-/// Of how many collections this process remembers where their rows are.
-const MOST_SPOTS: usize = 16;
+/// How many rows' places this process remembers.
+const MAX_SPOTS: usize = 16;
 
 thread_local! {
-    /// Where the rows of collections were last.
-    static SPOTS: RefCell<RecentlyUsed<i32, Spot, MOST_SPOTS>> = const { RefCell::new(RecentlyUsed::NONE) };
+    static SPOTS: RefCell<RecentlyUsed<i32, Spot, MAX_SPOTS>> = const { RefCell::new(RecentlyUsed::NONE) };
 }
 
-/// This shard's placement of a collection; None if it has none.
-///
-/// # Errors
-/// `InternalError` if the extension's tables are missing.
 pub fn placement(collection: i32, look: Look) -> Result<Option<Placement>> {
     let mut found = None;
     if let Some(spot) = SPOTS.with_borrow(|spots| spots.find(|of| *of == collection)) {
-        // A collection has one row in any snapshot, so if this is one of its, it is that.
+        // A collection has at most one row in any snapshot.
         at_spot(spot, look, |row| found = (row.i32(0) == collection).then(|| Placement::read(&row)));
         if found.is_some() {
             return Ok(found);
@@ -53,10 +48,7 @@ pub fn placement(collection: i32, look: Look) -> Result<Option<Placement>> {
     Ok(found)
 }
 
-/// Holds a statement that reads to the version that the router assumed, in the statement's own snapshot.
-///
-/// # Errors
-/// As [`check`].
+/// Checks the version for a statement that reads, by the statement's own snapshot.
 pub fn check_read(collection: i32, assumed: Placement) -> Result<()> {
     fault::point("read.checking")?;
     check(collection, assumed, Look::Active)

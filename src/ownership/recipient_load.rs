@@ -1,7 +1,7 @@
-//! Documents that a move has pulled into its staging table, and later those that changed meanwhile, are put into the
-//! collection's, without executor, plan and trigger, as inserts of many documents are: see [`super::documents`].
+//! Loads the documents that a move has pulled into its staging table, and applies later changes, without executor, plan and
+//! trigger. Nothing is captured: the caller's transaction is the move's own, see `capture::bypass`.
 //!
-//! Nothing is taken on trust, neither from the donor nor from the staging table: see [`Expected::check`].
+//! Neither the donor nor the staging table is trusted: see [`Expected::check`].
 
 use super::stored::document;
 use super::{clone_parts, table};
@@ -25,23 +25,19 @@ use pgrx::pg_sys::Oid;
 use std::collections::HashSet;
 use std::ffi::CString;
 
-/// What may arrive: the documents of a move.
-pub struct Expected<'a> {
-    /// the least key of its range
-    pub lo: &'a [u8],
-    /// the least key above; None: no upper end
-    pub hi: Option<&'a [u8]>,
-    /// the collection's shard key
-    pub key: &'a KeyPattern,
+/// What the documents of a move are checked against.
+struct Expected<'a> {
+    lo: &'a [u8],
+    hi: Option<&'a [u8]>,
+    key: &'a KeyPattern,
 }
 
 impl Expected<'_> {
     /// Checks a row before it is stored, or before its key is used to remove one.
     ///
     /// # Errors
-    /// `OperationFailed` for a key outside of the range, and for keys that are not those of the document; what
-    /// [`normalise::check_stored`] refuses. The document's bytes are a jsonb value's.
-    pub fn check(&self, skey: &[u8], id: &[u8], doc: Option<&[u8]>) -> Result<()> {
+    /// `OperationFailed` for a key outside the range, or that is not the document's; those of [`normalise::check_stored`].
+    fn check(&self, skey: &[u8], id: &[u8], doc: Option<&[u8]>) -> Result<()> {
         if skey < self.lo || self.hi.is_some_and(|hi| skey >= hi) {
             return Err(refused("a key outside of the range that is moved", id));
         }
@@ -57,7 +53,7 @@ impl Expected<'_> {
     }
 }
 
-/// The shard key of a collection by its text; `{}` is an unsharded one's.
+/// Parses a shard key; `{}` is that of an unsharded collection.
 pub fn read_key(text: &str) -> Result<KeyPattern> {
     let json = json::parse(text)?;
     if json.as_object().is_some_and(serde_json::Map::is_empty) {
@@ -72,15 +68,13 @@ fn refused(what: &str, id: &[u8]) -> Error {
         .with_hint("docshard.check_collection(ns) finds all documents that are not stored by their keys.")
 }
 
-/// The column of a staging table with packed documents: batch, seq, skey, id, doc, documents, packed.
-const PACKED: usize = 6;
-
-/// The columns of a staging table with a change: its key, and the document, null if there is none now.
+/// Columns of a staging table. In the row of a change, DOC is null if the document was deleted.
 const SKEY: usize = 2;
 const ID: usize = 3;
 const DOC: usize = 4;
-/// So many bytes of documents are held at most, and inserted at once.
-const MOST_BYTES: usize = 4 << 20;
+const PACKED: usize = 6;
+/// Changed documents are inserted in batches of this many bytes.
+const BATCH_BYTES: usize = 4 << 20;
 
 /// A migration's staging table, and its index on the batch.
 fn staging(migration: i64) -> Result<(Oid, Oid)> {
@@ -94,15 +88,10 @@ fn staging(migration: i64) -> Result<(Oid, Oid)> {
     Ok((staging, index))
 }
 
-/// Makes the documents of a batch of changes what they are on the donor; returns how many there are more than before. By
-/// their keys: to the planner a table that is being filled may look empty, whatever it holds. First all go and then all
-/// come, as unique values may have changed places.
-///
-/// Nothing is captured, as in [`load`].
-///
-/// # Errors
-/// As [`load`].
-pub fn apply(changes: &ApplyChanges<'_>) -> Result<i64> {
+/// Applies a batch of changes; returns by how many documents the table has grown. First all are deleted and then inserted, as
+/// unique values may have changed places. Documents are found by their keys: to the planner a table that is being filled may
+/// seem empty.
+pub fn apply_changes(changes: &ApplyChanges<'_>) -> Result<i64> {
     let &ApplyChanges { migration, collection, batch, lo, hi, key } = changes;
     let expected = Expected { lo, hi, key: &read_key(key)? };
     let (staging, index) = staging(migration)?;
@@ -111,16 +100,16 @@ pub fn apply(changes: &ApplyChanges<'_>) -> Result<i64> {
     keys.sort_unstable();
     keys.dedup();
     let (_, primary) = table::oids(collection)?;
-    let (mut gone, mut come) = (0, 0);
+    let (mut deleted, mut inserted) = (0, 0);
     let mut writer = table::writer(collection, Purpose::Delete)?;
     for (skey, id) in &keys {
         expected.check(skey, id, None)?;
         let found = writer.change_one(primary, skey, Some(id), |_| Ok(Some((Change::Delete, ()))))?;
-        gone += i64::from(found.is_some());
+        deleted += i64::from(found.is_some());
     }
     writer.finish();
     let mut writer = table::writer(collection, Purpose::Insert)?;
-    let mut expect: HashSet<(Vec<u8>, Vec<u8>)> = keys.into_iter().collect();
+    let mut pending: HashSet<(Vec<u8>, Vec<u8>)> = keys.into_iter().collect();
     let mut held: Vec<(Vec<u8>, Vec<u8>, Vec<u8>)> = Vec::new();
     let mut bytes = 0;
     let mut flush = |held: &mut Vec<(Vec<u8>, Vec<u8>, Vec<u8>)>| -> Result<()> {
@@ -131,7 +120,7 @@ pub fn apply(changes: &ApplyChanges<'_>) -> Result<i64> {
         if !rows.is_empty() {
             writer.insert(&rows)?;
         }
-        come += i64::try_from(rows.len()).unwrap_or(i64::MAX);
+        inserted += i64::try_from(rows.len()).unwrap_or(i64::MAX);
         held.clear();
         Ok(())
     };
@@ -139,13 +128,13 @@ pub fn apply(changes: &ApplyChanges<'_>) -> Result<i64> {
     by_int4(staging, index, batch, Look::Active, |row| {
         let Some(((skey, id), doc)) = row.bytes(SKEY).zip(row.bytes(ID)).zip(row.bytes(DOC)) else { return };
         let key = (skey, id);
-        // A key that changed several times is in the log as often, always with the document of the round's snapshot.
-        if flushed.is_err() || !expect.remove(&key) {
+        // A key that changed several times is in the log as often, each time with the same document.
+        if flushed.is_err() || !pending.remove(&key) {
             return;
         }
         bytes += doc.len();
         held.push((key.0, key.1, doc));
-        if bytes >= MOST_BYTES {
+        if bytes >= BATCH_BYTES {
             bytes = 0;
             flushed = flush(&mut held);
         }
@@ -153,18 +142,11 @@ pub fn apply(changes: &ApplyChanges<'_>) -> Result<i64> {
     flushed?;
     flush(&mut held)?;
     writer.finish();
-    Ok(come - gone)
+    Ok(inserted - deleted)
 }
 
-/// Loads a batch of a migration's staging table; returns how many documents that were. With `is_unique`, one that a
-/// unique index keeps out is left out.
-///
-/// Nothing is captured: the caller's transaction is the move's own, [`capture::bypass`](crate::storage::rows::capture::bypass).
-///
-/// # Errors
-/// `InternalError` if there is no such table; `BadValue` for bytes that are no documents; those of [`Expected::check`]; a key
-/// that is taken is PostgreSQL's 23505.
-pub fn load(loading: &LoadBatch<'_>) -> Result<u64> {
+/// Loads a batch of packed documents; returns their number. With `is_unique`, documents that a unique index refuses are left out.
+pub fn load_batch(loading: &LoadBatch<'_>) -> Result<u64> {
     let &LoadBatch { migration, collection, batch, is_unique, lo, hi, key } = loading;
     let expected = Expected { lo, hi, key: &read_key(key)? };
     let (staging, index) = staging(migration)?;
@@ -186,12 +168,12 @@ pub fn load(loading: &LoadBatch<'_>) -> Result<u64> {
         return all_at_once();
     }
     match attempt(all_at_once) {
-        Err(error) if &error.sqlstate == UNIQUE_VIOLATION => one_by_one(collection, &rows),
+        Err(error) if &error.sqlstate == UNIQUE_VIOLATION => load_one_by_one(collection, &rows),
         loaded => loaded,
     }
 }
 
-fn one_by_one(collection: i32, rows: &[Row<'_>]) -> Result<u64> {
+fn load_one_by_one(collection: i32, rows: &[Row<'_>]) -> Result<u64> {
     let mut writer = table::writer(collection, Purpose::Insert)?;
     let mut loaded = 0;
     for row in rows {

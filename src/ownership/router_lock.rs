@@ -1,19 +1,19 @@
-//! The lock that the cluster's router holds on this shard, in a session that lasts: see `docshard_core::cluster::router_lock`.
+//! The lock that the cluster's router holds on this shard, in one long session: see `docshard_core::cluster::router_lock`.
 
 use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::storage::lock::{self, Mode, Tag};
 
-/// Takes the lock for this session; None if it has it, or else who has. A holder that has said nothing for so many milliseconds is
-/// ended, so that the lock is free soon.
+/// Takes the lock for this session; returns the holder if that fails. A holder that has been silent for so many milliseconds is
+/// terminated.
 pub fn hold(silence_ms: i64) -> Result<Option<String>> {
     if lock::is_held(Tag::Router, Mode::Exclusive) || lock::try_acquire_for_session(Tag::Router, Mode::Exclusive) {
         return Ok(None);
     }
     let mut holder = None;
     for pid in lock::holding_processes(Tag::Router)?.into_iter().filter_map(|(_, pid)| pid) {
-        // What it did last tells how long it has been silent; where PostgreSQL keeps no account of that, it never is.
+        // Without PostgreSQL's `track_activities` no holder is taken for silent.
         let rows = spi::query(
             "SELECT coalesce((extract(epoch FROM pg_catalog.clock_timestamp() - greatest(query_start, state_change)) \
                  * 1000)::int8, 0), \

@@ -1,4 +1,4 @@
-//! A collection's table on this shard: made and dropped together with its placement row.
+//! A collection's table on this shard, which is created and dropped together with its placement.
 
 use super::{index_functions, leftovers, node};
 use crate::pg::datum::jsonb::RawJsonb;
@@ -21,34 +21,23 @@ use docshard_core::query::index::IndexKeys;
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, CString};
 
-/// What the functions in the tables' indexes are.
 const OWNER: Owner = Owner { schema: c"docshard_internal", function: index_functions::function };
 
 /// Opens a collection's table for writing.
-///
-/// # Errors
-/// `NamespaceNotFound` if the collection has no table here; those of [`Writer::open`].
 pub(super) fn writer(collection: i32, purpose: Purpose) -> Result<Writer> {
     Writer::open(collection, oid(collection)?, purpose, &OWNER)
 }
 
-/// The document of that key, in the active snapshot.
-///
-/// # Errors
-/// `NamespaceNotFound` if the collection has no table here.
+/// Returns the document of a key, by the active snapshot.
 pub fn document(collection: i32, skey: &[u8], id: &[u8]) -> Result<Option<RawJsonb>> {
     let (table, index) = oids(collection)?;
     Ok(document_by_key(table, index, [skey, id]))
 }
 
-/// How many documents there are, in the active snapshot.
-///
-/// # Errors
-/// `NamespaceNotFound` if the collection has no table here.
+/// Counts all documents, by the active snapshot.
 pub fn count(collection: i32) -> Result<u64> {
     let (table, primary) = oids(collection)?;
-    // The smaller one, where there is a choice. A row's `id` never changes, so a snapshot that is older than the index finds
-    // every row by it, too.
+    // The smaller index, if there are two. A row's `id` never changes, so a snapshot older than the index finds every row by it.
     if let Some(count) = counting::rows(table, relation(collection, c"_id").unwrap_or(primary)) {
         return Ok(count);
     }
@@ -56,13 +45,10 @@ pub fn count(collection: i32) -> Result<u64> {
     Ok(rows.first().map_or(0, |row| row.i64(0).unsigned_abs()))
 }
 
-/// The position of the document among the table's columns, from 0: see [`create`].
+/// The document's column, from 0: see [`create`].
 pub(super) const DOC: usize = 2;
 
-/// How many documents match a filter, in the active snapshot.
-///
-/// # Errors
-/// As [`count`]; those of the filter.
+/// Counts the documents that match a filter, by the active snapshot.
 pub fn count_matching(collection: i32, filter: &str) -> Result<u64> {
     if let Some(count) = matching::rows(oid(collection)?, DOC as i32 + 1, filter)? {
         return Ok(count);
@@ -82,23 +68,17 @@ fn relation(collection: i32, suffix: &'static CStr) -> Result<Oid> {
         .ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("collection {collection} has no table here")))
 }
 
-/// The table.
-///
-/// # Errors
-/// `NamespaceNotFound` if the collection has none here.
+/// The table; `NamespaceNotFound` if there is none here.
 pub fn oid(collection: i32) -> Result<Oid> {
     relation(collection, c"")
 }
 
 /// The table and its primary key's index.
-///
-/// # Errors
-/// As [`oid`].
 pub fn oids(collection: i32) -> Result<(Oid, Oid)> {
     Ok((oid(collection)?, relation(collection, c"_pkey")?))
 }
 
-/// The b-tree of a secondary index and the entries beside it; None if it has not both.
+/// The b-tree of a secondary index and the entries beside it; None unless it has both.
 pub fn index_oids(index: i32) -> Option<(Oid, Oid)> {
     let relation = |kind, name: fn(i32) -> String| {
         lookup_cache::relation((index, kind), || {
@@ -118,11 +98,17 @@ pub fn name(collection: i32) -> String {
     format!("docshard_data.c{collection}")
 }
 
-/// Makes the table, empty, and places it at a version. `id_index` asks for an index on `id`, needed where the shard key
-/// is not in the order of `_id`. Does nothing but move the version if it is there already.
+/// The condition of the keys in `[lo, hi)` on a collection's table, and its parameters `$1`, `$2`; None means no upper end.
+pub fn range<'a>(lo: &'a [u8], hi: Option<&'a [u8]>) -> (&'static str, Vec<Param<'a>>) {
+    let condition = if hi.is_some() { "skey >= $1 AND skey < $2" } else { "skey >= $1" };
+    (condition, std::iter::once(lo).chain(hi).map(Param::Bytea).collect())
+}
+
+/// Creates the table, empty, at a version; with an index on `id` if the shard key is not in the order of `_id`. Only sets the
+/// version if the table exists already.
 ///
 /// # Errors
-/// `NamespaceExists` if the table is another collection's, which its token tells; PostgreSQL raises what DDL raises.
+/// `NamespaceExists` if the table is another collection's, by its token; those of DDL.
 pub fn create(table: &CreateTable) -> Result<()> {
     let &CreateTable { collection, token, version, id_index } = table;
     let table = name(collection);
@@ -137,7 +123,7 @@ pub fn create(table: &CreateTable) -> Result<()> {
          ALTER TABLE {table} ENABLE ALWAYS TRIGGER capture",
             qualified("capture_change")
         ))?;
-        // Sessions of moves and of index builds change it, as the service role.
+        // Moves and index builds alter it as the service role.
         if server::is_superuser()
             && let Some(service) = node::service_role()?
         {
@@ -153,8 +139,8 @@ pub fn create(table: &CreateTable) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a table that is there already, with documents of another collection of the same number: one that a router has made
-/// which knew more collections than this one, as it was restored from an older backup.
+/// Refuses an existing table of another collection with the same number. It was created before the router's catalog was restored
+/// from an older backup.
 fn refuse_foreign(collection: i32, token: i64) -> Result<()> {
     let rows =
         spi::query("SELECT token FROM docshard_data.placement WHERE collection_id = $1", &[Param::Int4(collection)])?;
@@ -168,10 +154,7 @@ fn refuse_foreign(collection: i32, token: i64) -> Result<()> {
     .with_hint("Was the router restored from an older backup? The same statement again takes another number."))
 }
 
-/// Makes or drops the index on `id`.
-///
-/// # Errors
-/// As [`create`].
+/// Creates or drops the index on `id`.
 pub fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
     match (has_relation(&format!("c{collection}_id")), wanted) {
         (false, true) => spi::run_script(&format!("CREATE INDEX c{collection}_id ON {} (id)", name(collection))),
@@ -180,18 +163,18 @@ pub fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
     }
 }
 
-/// True if there is a relation of that name. Asked before IF [NOT] EXISTS, which would send the client a NOTICE.
+/// True if there is a relation of that name. Used instead of IF [NOT] EXISTS, which sends the client a NOTICE.
 pub fn has_relation(relation: &str) -> bool {
     let relation = CString::new(relation).expect("a name without a zero byte");
     relation_oid(SCHEMA, &relation).is_some()
 }
 
-/// The name of a secondary index's entries, where they stand beside a b-tree: see `docshard_core::query::index`.
+/// The name of a secondary index's entries beside its b-tree: see `docshard_core::query::index`.
 pub fn entries_name(index: i32) -> String {
     format!("i{index}_entries")
 }
 
-/// The name of what makes a secondary index unique: see `docshard_core::query::index::unique`.
+/// The name of the relation that makes a secondary index unique: see `docshard_core::query::index::unique`.
 pub fn unique_name(index: i32) -> String {
     format!("i{index}_unique")
 }
@@ -201,17 +184,17 @@ pub fn possible_relations(index: i32) -> [String; 3] {
     [index_name(index), entries_name(index), unique_name(index)]
 }
 
-/// The names of those that it has, with such keys.
+/// The names of the relations of an index with these keys.
 pub fn relations(index: i32, keys: &IndexKeys, unique: bool) -> Vec<String> {
     let entries = (keys.has_tree() && keys.has_entries()).then(|| entries_name(index));
     let unique = unique.then(|| unique_name(index));
     std::iter::once(index_name(index)).chain(entries).chain(unique).collect()
 }
 
-/// Makes a secondary index, if it is not there; of the documents that match `partial`, a filter, or of all.
+/// Creates a secondary index, unless it exists; of the documents that match the filter `partial`, or of all.
 ///
 /// # Errors
-/// As [`create`]; a unique index over equal keys is PostgreSQL's 23505; `CannotIndexParallelArrays`.
+/// 23505 for a unique index over equal keys; `CannotIndexParallelArrays`; those of DDL.
 pub fn create_index(index: &CreateIndex<'_>) -> Result<()> {
     if has_relation(&index_name(index.index)) {
         return Ok(());
@@ -220,10 +203,7 @@ pub fn create_index(index: &CreateIndex<'_>) -> Result<()> {
     spi::run_script(&statements.join("; "))
 }
 
-/// The statements that make a secondary index of a collection; `how` is `CONCURRENTLY` or nothing.
-///
-/// # Errors
-/// Those of [`IndexKeys::read`].
+/// The statements that create a secondary index; `how` is `CONCURRENTLY` or nothing.
 pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<String>> {
     let &CreateIndex { collection, index, keys: definition, is_unique, partial } = create;
     let keys = IndexKeys::read(&crate::pg::datum::json::parse(definition)?)?;
@@ -239,50 +219,46 @@ pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<Strin
     if keys.has_types() {
         columns.push(sql::index_types("doc", &definition));
     }
-    // What `router::plan::conditions` says word for word, so that the planner knows that the index holds all that it needs.
-    let held = partial.map(|filter| sql::matches("doc", format_args!("{}::text", quote_literal(filter))));
+    // The same text as in `router::plan::conditions`, so that the planner matches a query with the index's predicate.
+    let predicate = partial.map(|filter| sql::matches("doc", format_args!("{}::text", quote_literal(filter))));
     let table = name(collection);
-    let holding = |conditions: &[String]| match conditions {
+    let where_clause = |conditions: &[String]| match conditions {
         [] => String::new(),
         conditions => format!(" WHERE {}", conditions.join(" AND ")),
     };
-    let held: Vec<String> = held.into_iter().collect();
+    let predicate = Vec::from_iter(predicate);
     let mut script = Vec::new();
     if is_unique {
-        // First, as it is the one that documents may keep from being built.
+        // First, as it is the one that may fail because of the documents.
         script.push(format!(
             "CREATE INDEX {how} {} ON {table} USING docshard_unique ({} {}){}",
             unique_name(index),
             sql::unique_keys("doc", &definition),
             qualified("unique_ops"),
-            holding(&held)
+            where_clause(&predicate)
         ));
     }
     if keys.has_tree() {
         let (name, columns) = (index_name(index), columns.join(", "));
-        script.push(format!("CREATE INDEX {how} {name} ON {table} ({columns}){}", holding(&held)));
+        script.push(format!("CREATE INDEX {how} {name} ON {table} ({columns}){}", where_clause(&predicate)));
     }
     let apart = sql::has_index_entries("doc", &definition);
     if keys.has_entries() {
-        let (name, held) = match keys.has_tree() {
-            true => (entries_name(index), [vec![apart], held].concat()),
-            false => (index_name(index), held),
+        let (name, predicate) = match keys.has_tree() {
+            true => (entries_name(index), [vec![apart], predicate].concat()),
+            false => (index_name(index), predicate),
         };
-        // Entries that wait in a list would be read by every search.
+        // Every search would read the pending list.
         script.push(format!(
             "CREATE INDEX {how} {name} ON {table} USING gin ({} {}) WITH (fastupdate = off){}",
             sql::index_entries("doc", &definition),
             qualified("entry_ops"),
-            holding(&held)
+            where_clause(&predicate)
         ));
     }
     Ok(script)
 }
 
-/// Drops a secondary index, if it is there.
-///
-/// # Errors
-/// As [`create`].
 pub fn drop_index(index: i32) -> Result<()> {
     for relation in possible_relations(index) {
         if has_relation(&relation) {
@@ -298,10 +274,7 @@ pub fn index_of(relation: &str) -> Option<i32> {
     index.split_once('_').map_or(index, |(index, _)| index).parse().ok()
 }
 
-/// Drops the table and its placement; does nothing if they are not there.
-///
-/// # Errors
-/// As [`create`].
+/// Drops the table and its placement, if they exist.
 pub fn drop(collection: i32) -> Result<()> {
     if has_relation(&format!("c{collection}")) {
         drop_guard::unguarded(|| spi::run_script(&format!("DROP TABLE {}", name(collection))))?;

@@ -1,21 +1,17 @@
-//! What a write does first, as a statement of its own before the statement that writes.
+//! The locks and checks before a write, as a statement of its own before the statement that writes:
 //!
-//! 1. The collection's lock, shared. A move waits for the holders that were there when it began to capture.
-//! 2. The captures that meet the range, with the newest snapshot; and where there is one, that migration's lock, shared. A
-//!    hand-over holds it exclusively, so who gets it either comes before the hand-over or sees its version.
-//! 3. The version, with the newest snapshot.
+//! 1. The collection's lock, shared. A move waits for those who held it when it began to capture.
+//! 2. By the newest snapshot, the captures that overlap the range; and the lock of each one's migration, shared. A hand-over
+//!    holds it exclusively, so a transaction that gets it either comes before the hand-over or sees its version.
+//! 3. The version, by the newest snapshot.
 //!
-//! The version comes last: a capture that is not there is either yet to come, and then its move waits for this
-//! transaction, or its hand-over is over, and then the version tells. In the other order a hand-over between the two looks
-//! would go unnoticed. So after this no hand-over can pass the transaction, whatever snapshots its statements take.
+//! The version comes last. A capture that was not seen in 2 either comes later, and then its move waits for this transaction, or
+//! its hand-over is over, and then the version has changed. In the other order a hand-over between the two would be missed. So
+//! after this no hand-over of the range can happen before the transaction ends, whatever snapshots its statements use.
 //!
-//! The captures are also noted for the row trigger, [`capture`], which so need not look again.
-//!
-//! Locks are taken only for a user who may write to the collection: any role may call this, and whoever holds them keeps moves
-//! and index builds from their end.
-//!
-//! Locks are never named by chunk, so a split or a merge changes nothing here. They are held to the end of the
-//! transaction, prepared ones included.
+//! The captures are also kept for the row trigger, [`capture`]. Locks are taken only for a user who may write to the
+//! collection, as they block moves and index builds. They have no chunk in their names, so that splits and merges do not matter,
+//! and are held to the end of the transaction, including prepared ones.
 
 use super::placement::{Placement, check};
 use super::table;
@@ -32,10 +28,10 @@ use docshard_core::error::Kind;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-/// How long an excluded writer waits for the end of a decided move before it tells its router.
-const LONGEST_STAND_BY: Duration = Duration::from_millis(100);
+/// How long an excluded writer waits for the end of a decided move before its router gets a stale error.
+const MAX_STAND_BY: Duration = Duration::from_millis(100);
 
-/// What the last call found in order, as long as its locks are held.
+/// What the last call has checked. It holds as long as its locks are held.
 struct Checked {
     epoch: Epoch,
     collection: i32,
@@ -58,12 +54,11 @@ thread_local! {
 
 /// Takes the locks that a write to `[lo, hi)` needs (None: no bound), and checks the version under them.
 ///
-/// A router that is a shard itself comes here twice: before its statement, where a stale map is an answer, and in it, where
-/// it would be an ERROR. The second time nothing is left to do: no hand-over of the range can have passed the locks, and
-/// other ranges do not matter.
+/// A router that is a shard itself calls this twice: before its statement, where it can handle a stale map, and in it, where
+/// that would be an ERROR. The second call returns at once, as the first one's locks are still held.
 ///
 /// # Errors
-/// `STALE`; PostgreSQL's own (42501) for a user who may not write to it; `WriteConflict` (40001) if the transaction's snapshot is older than the version.
+/// `STALE`; 42501 for a user who may not write; `WriteConflict` (40001) if the transaction's snapshot is older than the version.
 pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi: Option<&[u8]>) -> Result<()> {
     if CHECKED.with_borrow(|checked| checked.as_ref().is_some_and(|c| c.covers(collection, assumed, lo, hi))) {
         return Ok(());
@@ -104,13 +99,13 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
     Ok(())
 }
 
-/// Raises PostgreSQL's own error (42501) if the user may not write to the collection. One that has no table here is stale.
+/// Raises 42501 if the user may not write to the collection. A collection without a table here is stale.
 fn permit(collection: i32, assumed: Placement) -> Result<()> {
     let table = match table::oid(collection) {
         Ok(table) => table,
         Err(_) => {
             check(collection, assumed, Look::Latest)?;
-            // It has come just now.
+            // Created since the lookup.
             table::oid(collection)?
         }
     };
@@ -118,12 +113,11 @@ fn permit(collection: i32, assumed: Placement) -> Result<()> {
     Ok(())
 }
 
-/// Waits a little for the end of a hand-over whose range this transaction wanted to write to. All whom it has excluded wake
-/// up when the donor's part is committed, with nowhere to go yet: the processors then belong to those who bring it to its end,
-/// and to readers.
+/// Waits briefly for the end of a hand-over that has excluded this transaction. All excluded writers wake up when the donor
+/// commits, before the map has changed: retrying at once would only take processor time from the move.
 fn stand_by(capture: &Capture) {
     let began = Instant::now();
-    while began.elapsed() < LONGEST_STAND_BY && is_excluded(Tag::HandOver(capture.migration)) {
+    while began.elapsed() < MAX_STAND_BY && is_excluded(Tag::HandOver(capture.migration)) {
         sleep_ms(2);
     }
 }
@@ -133,17 +127,14 @@ pub fn exclude_writers(collection: i32) {
     acquire(Tag::Collection(collection), Mode::Exclusive);
 }
 
-/// Lets the upserts of a collection that share a number come one after the other, until the transaction ends.
-///
-/// # Errors
-/// `NamespaceNotFound` if the collection has no table here; PostgreSQL's own (42501) for a user who may not write to it.
+/// Serializes the upserts of a collection that share a number, until the transaction ends.
 pub fn lock_upsert(collection: i32, number: i64) -> Result<()> {
     permission::require_any_write(table::oid(collection)?);
     acquire_upsert(collection, number);
     Ok(())
 }
 
-/// As [`lock_upsert`], for a user of whom it is known that he may.
+/// As [`lock_upsert`], for a user whose rights were checked.
 pub fn acquire_upsert(collection: i32, number: i64) {
     acquire(Tag::Upsert(collection, number), Mode::Exclusive);
 }

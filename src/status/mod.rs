@@ -156,12 +156,12 @@ fn write_head(
     let state = control::state()?;
     line!(out, "balancer");
     line!(out, "  enabled: {}", yes_no(state.enabled));
-    match (&state.action, worker::is_preloaded()) {
+    match (&state.stored.action, worker::is_preloaded()) {
         (_, false) => line!(out, "  running: no: docshard is not in shared_preload_libraries"),
         (Some(action), true) => line!(out, "  running: {action}"),
         (None, true) => line!(out, "  running: no"),
     }
-    if let (Some(error), Some(at)) = (&state.last_error, &state.last_error_at) {
+    if let (Some(error), Some(at)) = (&state.stored.last_error, &state.stored.last_error_at) {
         line!(out, "  last error: {error} ({at})");
     }
     Ok(())

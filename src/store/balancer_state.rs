@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 row! {
     /// What the balancer does.
+    #[derive(Default)]
     pub struct BalancerState from "balancer_state" {
         /// what it does now
         pub action: Option<String>,

@@ -23,9 +23,6 @@ thread_local! {
 
 /// Finishes what is left at every shard, each in a transaction of its own; called outside of any. Returns how many
 /// prepared transactions it finished.
-///
-/// # Errors
-/// The first shard's that failed; the others are done all the same.
 pub fn resolve_all() -> Result<u64> {
     let shards = transaction::run(|| {
         store::transactions::delete_of_removed_shards()?;

@@ -57,8 +57,6 @@ pub fn is_preloaded() -> bool {
     process::is_preloaded()
 }
 
-/// # Errors
-/// `IllegalOperation` if no worker can run, with what to do.
 pub fn require_preloaded() -> Result<()> {
     if is_preloaded() {
         return Ok(());

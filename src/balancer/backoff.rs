@@ -1,0 +1,55 @@
+//! Which shards or collections the balancer leaves alone after an error, and how long: twice as long after each, up to five
+//! minutes. By a monotonic clock.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+const SHORTEST: Duration = Duration::from_secs(5);
+const LONGEST: Duration = Duration::from_secs(300);
+
+#[derive(Debug)]
+struct Entry {
+    until: Instant,
+    length: Duration,
+    error: String,
+}
+
+#[derive(Debug)]
+pub(super) struct Backoff<K>(HashMap<K, Entry>);
+
+impl<K> Default for Backoff<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash> Backoff<K> {
+    pub(super) fn failed(&mut self, key: K, error: &str) {
+        let now = Instant::now();
+        let entry = self.0.entry(key).or_insert(Entry { until: now, length: SHORTEST / 2, error: String::new() });
+        entry.length = (entry.length * 2).min(LONGEST);
+        entry.until = now + entry.length;
+        error.clone_into(&mut entry.error);
+    }
+
+    /// Waits for the shortest time after a conflict with another operation, which is no failure.
+    pub(super) fn gave_way(&mut self, key: K, error: &str) {
+        let until = Instant::now() + SHORTEST;
+        let entry = self.0.entry(key).or_insert(Entry { until, length: SHORTEST / 2, error: error.to_owned() });
+        entry.until = entry.until.max(until);
+    }
+
+    pub(super) fn succeeded(&mut self, key: &K) {
+        self.0.remove(key);
+    }
+
+    pub(super) fn is_resting(&self, key: &K) -> bool {
+        self.0.get(key).is_some_and(|entry| Instant::now() < entry.until)
+    }
+
+    /// The last error since the last success.
+    pub(super) fn error(&self, key: &K) -> Option<&str> {
+        self.0.get(key).map(|entry| entry.error.as_str())
+    }
+}

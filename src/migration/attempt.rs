@@ -1,0 +1,17 @@
+//! An attempt to move a chunk: its catalog row, its range, and the sessions *T*, *S* and *R* that the header of [`super`]
+//! describes.
+
+use super::record::Record;
+use super::shard::Remote;
+
+pub(super) struct Attempt {
+    pub(super) record: Record,
+    /// The upper bound in statements for shards: None for the last chunk.
+    pub(super) end: Option<Vec<u8>>,
+    /// T
+    pub(super) donor: Remote,
+    /// R
+    pub(super) recipient: Remote,
+    /// S
+    pub(super) puller: Remote,
+}
