@@ -380,7 +380,7 @@ fn add_to_set() {
             add(json!({"$each": 1})),
             json!({}),
             Kind::TypeMismatch,
-            "The argument to $each in $addToSet must be an array but it was of type int",
+            "The argument to $each in $addToSet must be an array but it was of type: int",
         ),
         (add(json!({"$each": [], "x": 1})), json!({}), Kind::BadValue, "Found unexpected fields after $each"),
     ]);

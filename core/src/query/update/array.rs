@@ -4,7 +4,7 @@ use super::context::{Context, Outcome};
 use super::message::show;
 use super::storable::{stored, value};
 use crate::budget;
-use crate::error::{Kind, Result, bail, ensure, error};
+use crate::error::{Error, Kind, Result, bail, error};
 use crate::query::environment::Environment;
 use crate::query::filter::{Condition, Filter, is_of_documents};
 use crate::values::document::element::Element;
@@ -19,24 +19,16 @@ use serde_json::{Map, Value as Json};
 use std::cmp::Ordering;
 
 /// `$push`: elements put at a position, then the array sorted, then cut.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Push {
-    /// as jsonb
+    /// As jsonb.
     elements: Vec<Vec<u8>>,
-    /// from the start, or from the end if negative; None is the end
+    /// From the start, or from the end if negative; None is the end.
     position: Option<i64>,
-    sort: Option<ElementOrder>,
-    /// so many elements are kept, the last ones if negative
+    /// Dotted path, or an empty one for elements as a whole, and true for descending.
+    sort: Option<Vec<(String, bool)>>,
+    /// How many elements are kept, the last ones if negative.
     slice: Option<i64>,
-}
-
-/// How `$sort` orders elements.
-#[derive(Debug)]
-enum ElementOrder {
-    /// as a whole; true for descending
-    Whole(bool),
-    /// as documents: dotted path, and true for descending
-    Fields(Vec<(String, bool)>),
 }
 
 /// `$addToSet`.
@@ -62,25 +54,14 @@ pub(super) enum Pull {
 impl Push {
     /// Parses an element, or `{"$each": […], "$position": …, "$slice": …, "$sort": …}`.
     pub fn parse(argument: &Json) -> Result<Push> {
-        let Some((clauses, each)) = each_of(argument) else {
-            return Ok(Push { elements: vec![stored(argument)?], position: None, sort: None, slice: None });
-        };
-        let Json::Array(elements) = each else {
-            let found = value(each)?.type_name();
-            bail!(Kind::BadValue, "The argument to $each in $push must be an array but it was of type: {found}");
-        };
-        let mut push = Push {
-            elements: elements.iter().map(stored).collect::<Result<_>>()?,
-            position: None,
-            sort: None,
-            slice: None,
-        };
-        for (name, argument) in clauses {
+        let (elements, clauses) = elements_of(argument, "$push", Kind::BadValue)?;
+        let mut push = Push { elements, ..Push::default() };
+        for (name, argument) in clauses.into_iter().flatten() {
             match name.as_str() {
                 "$each" => {}
                 "$position" => push.position = Some(integer(name, argument)?),
                 "$slice" => push.slice = Some(integer(name, argument)?),
-                "$sort" => push.sort = Some(ElementOrder::parse(argument)?),
+                "$sort" => push.sort = Some(element_order(argument)?),
                 other => bail!(Kind::BadValue, "Unrecognized clause in $push: {other}"),
             }
         }
@@ -94,16 +75,10 @@ impl Push {
         existing: Option<RawValue<'a>>,
         context: &Context<'_>,
     ) -> Result<Outcome<'a>> {
-        let mut elements: Vec<RawValue<'a>> = match existing {
-            None => Vec::new(),
-            Some(RawValue::Array(array)) => array.iter().collect(),
-            Some(other) => bail!(
-                Kind::BadValue,
-                "The field '{name}' must be an array but is of type {} in document {{{}}}",
-                Element::of(other).type_name(),
-                context.shown_id()
-            ),
-        };
+        let mut elements = existing_elements(existing, |found| {
+            let id = context.shown_id();
+            error!(Kind::BadValue, "The field '{name}' must be an array but is of type {found} in document {{{id}}}")
+        })?;
         let at = match self.position {
             None => elements.len(),
             Some(position) => from_either_end(position, elements.len()),
@@ -111,7 +86,7 @@ impl Push {
         budget::steps(1 + elements.len() / 16);
         elements.splice(at..at, self.elements.iter().map(|bytes| raw::root(bytes)));
         if let Some(order) = &self.sort {
-            elements.sort_by(|a, b| order.compare(*a, *b, context.strings));
+            elements.sort_by(|a, b| compare_by(order, *a, *b, context.strings));
         }
         match self.slice {
             Some(slice) if slice < 0 => {
@@ -130,50 +105,67 @@ fn from_either_end(position: i64, length: usize) -> usize {
     if position < 0 { length.saturating_sub(distance) } else { distance.min(length) }
 }
 
-impl ElementOrder {
-    fn parse(argument: &Json) -> Result<ElementOrder> {
-        match argument {
-            Json::Object(fields) if !fields.keys().next().is_some_and(|name| name.starts_with('$')) => {
-                if fields.is_empty() {
-                    bail!(Kind::BadValue, "The $sort pattern is empty when it should be a set of fields.");
-                }
-                let fields = fields.iter().map(|(path, direction)| {
-                    ensure!(!path.is_empty(), Kind::BadValue, "The $sort field cannot be empty");
-                    if path.split('.').any(str::is_empty) {
-                        bail!(Kind::BadValue, "The $sort field is a dotted field but has an empty part: {path}");
-                    }
-                    Ok((path.clone(), is_descending(direction)?))
-                });
-                Ok(ElementOrder::Fields(fields.collect::<Result<_>>()?))
-            }
-            Json::Number(_) | Json::Object(_) => Ok(ElementOrder::Whole(is_descending(argument)?)),
-            _ => bail!(
-                Kind::BadValue,
-                "The $sort is invalid: use 1/-1 to sort the whole element, or {{field:1/-1}} to sort embedded fields"
-            ),
-        }
-    }
+/// Elements as jsonb, and the clauses of `$each` and beside it.
+type Given<'j> = (Vec<Vec<u8>>, Option<&'j Map<String, Json>>);
 
-    fn compare(&self, a: RawValue<'_>, b: RawValue<'_>, strings: Strings<'_>) -> Ordering {
-        let compare = |a: RawValue<'_>, b: RawValue<'_>, descending: bool| {
-            let order = compare_elements_with(&Element::of(a), &Element::of(b), strings);
-            if descending { order.reverse() } else { order }
-        };
-        match self {
-            ElementOrder::Whole(descending) => compare(a, b, *descending),
-            ElementOrder::Fields(fields) => {
-                let field = |value: RawValue<'_>, path: &str, other: RawValue<'_>, descending| {
-                    let at = |value| path::embedded(value).and_then(|document| path::at(document, path));
-                    compare(at(value).unwrap_or(RawValue::Null), at(other).unwrap_or(RawValue::Null), descending)
-                };
-                fields
-                    .iter()
-                    .map(|(path, descending)| field(a, path, b, *descending))
-                    .find(|order| order.is_ne())
-                    .unwrap_or(Ordering::Equal)
-            }
+/// The elements that an update's argument gives: one, or those of `$each`.
+fn elements_of<'j>(argument: &'j Json, operator: &str, no_array: Kind) -> Result<Given<'j>> {
+    let clauses = argument.as_object().filter(|clauses| clauses.contains_key("$each"));
+    match clauses.map(|clauses| &clauses["$each"]) {
+        None => Ok((vec![stored(argument)?], None)),
+        Some(Json::Array(elements)) => Ok((elements.iter().map(stored).collect::<Result<_>>()?, clauses)),
+        Some(each) => {
+            let found = value(each)?.type_name();
+            bail!(no_array, "The argument to $each in {operator} must be an array but it was of type: {found}")
         }
     }
+}
+
+/// The elements of the present array; none of a missing one. `refuse` is given the type of anything else.
+fn existing_elements<'a>(
+    existing: Option<RawValue<'a>>,
+    refuse: impl FnOnce(&'static str) -> Error,
+) -> Result<Vec<RawValue<'a>>> {
+    match existing {
+        None => Ok(Vec::new()),
+        Some(RawValue::Array(array)) => Ok(array.iter().collect()),
+        Some(other) => Err(refuse(Element::of(other).type_name())),
+    }
+}
+
+/// Parses `$sort`: 1 or -1, or `{path: 1 or -1, …}`.
+fn element_order(argument: &Json) -> Result<Vec<(String, bool)>> {
+    match argument {
+        Json::Object(fields) if !fields.keys().next().is_some_and(|name| name.starts_with('$')) => {
+            if fields.is_empty() {
+                bail!(Kind::BadValue, "The $sort pattern is empty when it should be a set of fields.");
+            }
+            let fields = fields.iter().map(|(path, direction)| {
+                if path.split('.').any(str::is_empty) {
+                    bail!(Kind::BadValue, "The $sort field is empty or has an empty part: '{path}'");
+                }
+                Ok((path.clone(), is_descending(direction)?))
+            });
+            fields.collect()
+        }
+        Json::Number(_) | Json::Object(_) => Ok(vec![(String::new(), is_descending(argument)?)]),
+        _ => bail!(
+            Kind::BadValue,
+            "The $sort is invalid: use 1/-1 to sort the whole element, or {{field:1/-1}} to sort embedded fields"
+        ),
+    }
+}
+
+fn compare_by(order: &[(String, bool)], a: RawValue<'_>, b: RawValue<'_>, strings: Strings<'_>) -> Ordering {
+    let mut orders = order.iter().map(|(path, descending)| {
+        let field = |value| match path.as_str() {
+            "" => value,
+            path => path::embedded(value).and_then(|document| path::at(document, path)).unwrap_or(RawValue::Null),
+        };
+        let order = compare(field(a), field(b), strings);
+        if *descending { order.reverse() } else { order }
+    });
+    orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
 fn is_descending(direction: &Json) -> Result<bool> {
@@ -199,49 +191,23 @@ fn integer(name: &str, argument: &Json) -> Result<i64> {
     })
 }
 
-/// The clauses of an argument that holds `$each`, and that.
-fn each_of(argument: &Json) -> Option<(&Map<String, Json>, &Json)> {
-    let Json::Object(clauses) = argument else { return None };
-    Some((clauses, clauses.get("$each")?))
-}
-
 impl AddToSet {
     /// Parses an element, or `{"$each": […]}`, in a statement's environment.
     pub fn parse(argument: &Json, environment: &Environment) -> Result<AddToSet> {
         let strings = environment.collator().map(|collator| &**collator);
-        let given = match each_of(argument) {
-            None => vec![stored(argument)?],
-            Some((clauses, each)) => {
-                if clauses.len() > 1 {
-                    bail!(Kind::BadValue, "Found unexpected fields after $each in $addToSet: {}", show(argument));
-                }
-                let Json::Array(elements) = each else {
-                    let found = value(each)?.type_name();
-                    bail!(
-                        Kind::TypeMismatch,
-                        "The argument to $each in $addToSet must be an array but it was of type {found}"
-                    );
-                };
-                elements.iter().map(stored).collect::<Result<_>>()?
-            }
-        };
-        let mut firsts: Vec<usize> = (0..given.len()).collect();
-        // Of equal ones the first comes first, and stays.
-        firsts.sort_by(|a, b| compare(raw::root(&given[*a]), raw::root(&given[*b]), strings));
-        firsts.dedup_by(|b, a| compare(raw::root(&given[*a]), raw::root(&given[*b]), strings).is_eq());
-        let mut is_first = vec![false; given.len()];
-        firsts.iter().for_each(|at| is_first[*at] = true);
-        let mut position = 0;
-        let positions: Vec<usize> = is_first
-            .iter()
-            .map(|is_first| {
-                position += usize::from(*is_first);
-                position - usize::from(*is_first)
-            })
-            .collect();
-        let order = firsts.into_iter().map(|at| positions[at]).collect();
-        let elements = given.into_iter().zip(is_first).filter_map(|(element, is_first)| is_first.then_some(element));
-        Ok(AddToSet { elements: elements.collect(), order })
+        let (mut given, clauses) = elements_of(argument, "$addToSet", Kind::TypeMismatch)?;
+        if clauses.is_some_and(|clauses| clauses.len() > 1) {
+            bail!(Kind::BadValue, "Found unexpected fields after $each in $addToSet: {}", show(argument));
+        }
+        let mut order: Vec<usize> = (0..given.len()).collect();
+        // The sort is stable: of equal elements the first stays.
+        order.sort_by(|a, b| compare(raw::root(&given[*a]), raw::root(&given[*b]), strings));
+        order.dedup_by(|b, a| compare(raw::root(&given[*a]), raw::root(&given[*b]), strings).is_eq());
+        let mut kept = order.clone();
+        kept.sort_unstable();
+        let order = order.iter().map(|at| kept.partition_point(|other| other < at)).collect();
+        let elements = kept.iter().map(|at| std::mem::take(&mut given[*at])).collect();
+        Ok(AddToSet { elements, order })
     }
 
     /// The array with those elements that it lacked.
@@ -251,15 +217,12 @@ impl AddToSet {
         existing: Option<RawValue<'a>>,
         context: &Context<'_>,
     ) -> Result<Outcome<'a>> {
-        let mut elements: Vec<RawValue<'a>> = match existing {
-            None => Vec::new(),
-            Some(RawValue::Array(array)) => array.iter().collect(),
-            Some(other) => bail!(
+        let mut elements = existing_elements(existing, |found| {
+            error!(
                 Kind::BadValue,
-                "Cannot apply $addToSet to non-array field. Field named '{name}' has non-array type {}",
-                Element::of(other).type_name()
-            ),
-        };
+                "Cannot apply $addToSet to non-array field. Field named '{name}' has non-array type {found}"
+            )
+        })?;
         let new = |at: &usize| raw::root(&self.elements[*at]);
         let mut is_there = vec![false; self.elements.len()];
         let mut lacking = self.elements.len();
