@@ -142,7 +142,7 @@ fn element_order(argument: &Json) -> Result<Vec<(String, bool)>> {
             }
             let fields = fields.iter().map(|(path, direction)| {
                 if path.split('.').any(str::is_empty) {
-                    bail!(Kind::BadValue, "The $sort field is empty or has an empty part: '{path}'");
+                    bail!(Kind::BadValue, "The $sort field has an empty part: {path}");
                 }
                 Ok((path.clone(), is_descending(direction)?))
             });
