@@ -17,7 +17,7 @@ use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::documents::{DeleteDocument, FindDocument, InsertDocuments, UpdateDocument};
 use crate::protocol::sql;
-use crate::storage::rows::{Change, Found, Purpose, Row, Taken};
+use crate::storage::rows::{Change, Conflict, Found, Purpose, Row};
 use crate::storage::scan::{self, Bound};
 use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
@@ -68,10 +68,10 @@ pub fn insert(call: &InsertDocuments<'_>) -> Result<u64> {
 }
 
 /// The unique index, beside the primary key, that would refuse a row: see `Writer::taken`.
-pub fn taken(collection: i32, row: &Row<'_>) -> Result<Option<Taken>> {
+pub fn taken(collection: i32, row: &Row<'_>) -> Result<Option<Conflict>> {
     raw::validate(row.doc)?;
     let mut writer = table::writer(collection, Purpose::Insert)?;
-    let taken = writer.taken(row);
+    let taken = writer.conflict(row);
     writer.finish();
     Ok(taken)
 }

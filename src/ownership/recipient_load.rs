@@ -177,7 +177,7 @@ fn load_one_by_one(collection: i32, rows: &[Row<'_>]) -> Result<u64> {
     let mut writer = table::writer(collection, Purpose::Insert)?;
     let mut loaded = 0;
     for row in rows {
-        if writer.taken(row).is_none() {
+        if writer.conflict(row).is_none() {
             writer.insert(std::slice::from_ref(row))?;
             loaded += 1;
         }

@@ -1,13 +1,12 @@
 //! Index-only scans by expression indexes.
 //!
-//! An index over expressions of a column, such as a document's keys, has all that a statement needs if the statement looks at
-//! the column in those expressions alone. PostgreSQL's executor can read them from the index, but its planner asks for the
-//! column itself. So we look at the statement, and where it is such, tell the planner of a further column of the index: it
-//! decides, by costs, as for any index, and finds the expressions where they are.
+//! An index over expressions of a column covers a statement that uses the column only in those expressions. PostgreSQL's executor can
+//! read them from the index, but its planner requires the column itself. So for such statements the column is added to the planner's
+//! description of the index, and the planner decides by costs, as for any index.
 //!
-//! INVARIANT: an index is changed only if no plan can need the column elsewhere: the statement is a SELECT of one
-//! table, and nothing moves what its target list says behind another step. If that were wrong, planning would fail
-//! ("variable not found in subplan target list"); it would not answer wrongly.
+//! Invariant: an index is changed only if no plan can need the column elsewhere: the statement is a SELECT from one table, and its
+//! target list is computed in the scan. A violation makes planning fail ("variable not found in subplan target list"); it cannot cause
+//! wrong results.
 
 use pgrx::{PgList, pg_guard, pg_sys};
 use std::ffi::{CStr, c_int, c_void};
@@ -20,7 +19,7 @@ struct Hook {
 
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Begins to help the planner with the tables of a schema; called from `_PG_init`.
+/// Called from `_PG_init`, with the schema of the tables.
 pub fn init(schema: &'static CStr) {
     // SAFETY: a backend has one thread; the hook that was there before is called by ours.
     unsafe {
@@ -93,7 +92,7 @@ fn is_in(table: pg_sys::Oid, schema: &CStr) -> bool {
     }
 }
 
-/// True if the index gives back what it stores.
+/// True if the index can return what it stores.
 ///
 /// # Safety
 /// `index` is one that is being planned with.
@@ -102,15 +101,14 @@ unsafe fn has_tree(index: *mut pg_sys::IndexOptInfo) -> bool {
     unsafe { !(*index).canreturn.is_null() && (0..(*index).ncolumns).all(|at| *(*index).canreturn.offset(at as isize)) }
 }
 
-/// What of a statement is looked for elsewhere than in an index's expressions.
+/// The context of [`looks_elsewhere`].
 struct Search {
     index: *mut pg_sys::IndexOptInfo,
-    /// whole expressions of the index count as found there
+    /// expressions of the index need no column
     expressions: bool,
 }
 
-/// True if the statement looks at the table's columns in the index's expressions alone, and its target list stays where the
-/// table is read.
+/// True if the statement uses the table's columns only in the index's expressions, and computes its target list in the scan.
 ///
 /// # Safety
 /// `index` is one of the only relation of `root`.
@@ -132,7 +130,7 @@ unsafe fn is_all_of(index: *mut pg_sys::IndexOptInfo, root: *mut pg_sys::Planner
             || !(*parse).groupingSets.is_null()
             || !(*parse).distinctClause.is_null()
             || !(*parse).havingQual.is_null();
-        // Behind a sort what is dear is computed last, of columns; a whole expression of the index is not dear.
+        // Expensive targets are computed after a sort, from columns; a whole expression of the index is not expensive.
         let sorted = !(*parse).sortClause.is_null();
         PgList::<pg_sys::TargetEntry>::from_pg((*parse).targetList).iter_ptr().all(|entry| {
             let node: *mut pg_sys::Node = (*entry).expr.cast();
@@ -145,7 +143,7 @@ unsafe fn is_all_of(index: *mut pg_sys::IndexOptInfo, root: *mut pg_sys::Planner
     }
 }
 
-/// A walker: true for a column of the table that the index does not have as such.
+/// A walker that returns true for a column of the table that the index lacks.
 #[pg_guard]
 unsafe extern "C-unwind" fn looks_elsewhere(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
     // SAFETY: called by `is_all_of` and by PostgreSQL's walker, with a node or null and with the search.
@@ -168,7 +166,7 @@ unsafe extern "C-unwind" fn looks_elsewhere(node: *mut pg_sys::Node, context: *m
     }
 }
 
-/// True for an expression that the index stores, or the condition of all that it holds.
+/// True for an expression of the index, or its predicate.
 ///
 /// # Safety
 /// `index` is one that is being planned with, `node` a node.
@@ -181,7 +179,7 @@ unsafe fn is_expression_of(index: *mut pg_sys::IndexOptInfo, node: *mut pg_sys::
     }
 }
 
-/// Tells the planner that the index has the columns of its expressions, too, behind all others.
+/// Adds the columns of the index's expressions to its description.
 ///
 /// # Safety
 /// `index` is one that is being planned with.

@@ -1,14 +1,13 @@
-//! The parts of an inverted index's operator class that PostgreSQL calls with pointers of its own.
+//! Parts of a GIN operator class that PostgreSQL calls with its own pointers.
 //!
-//! The indexed value is `bytea[]`, some keys. What is searched for is `bytea[]` as well, ranges: `lo, hi, lo, hi, …`, each
-//! from `lo` up to but not including `hi`. A value is found if one of its keys lies in one of the ranges: for each of
-//! them PostgreSQL scans the keys from `lo` on until [`is_beyond`] says stop.
+//! An indexed value is a `bytea[]` of keys. A query is a `bytea[]` of half-open ranges, `lo, hi, lo, hi, …`, and matches a value with
+//! a key in a range: PostgreSQL scans the keys from `lo` until [`is_beyond`].
 
-use crate::pg::datum::jsonb::new_varlena;
+use crate::pg::datum::jsonb::{new_varlena, plain_bytes};
 use pgrx::datum::Internal;
 use pgrx::pg_sys;
 
-/// Where `extractQuery` leaves what it has found out; PostgreSQL's own variables.
+/// The variables of PostgreSQL for the results of `extractQuery`.
 pub struct Search {
     /// `int32 *nkeys`
     pub count: Internal,
@@ -22,10 +21,9 @@ fn pointer<T>(internal: Internal) -> *mut T {
     internal.unwrap().map_or(std::ptr::null_mut(), |datum| datum.cast_mut_ptr())
 }
 
-/// Says that these ranges are searched for; answers the array of the keys that the scans start with.
+/// Returns the array of the keys at which the scans start.
 ///
-/// INVARIANT: PostgreSQL calls `extractQuery` with pointers to variables of its own; memory is allocated in the context
-/// that it has chosen, which lives as long as the search.
+/// Invariant: PostgreSQL calls `extractQuery` with pointers to its variables, in a memory context that lives as long as the search.
 #[must_use]
 pub fn search(ranges: &[(&[u8], &[u8])], search: Search) -> Internal {
     // SAFETY: see the invariant; each array is as long as there are ranges, and is filled before PostgreSQL sees it.
@@ -46,9 +44,8 @@ pub fn search(ranges: &[(&[u8], &[u8])], search: Search) -> Internal {
     }
 }
 
-/// True if there is nothing in an inverted index whose entries never wait in a list, and so no row that a snapshot shows: an
-/// entry is there before its transaction commits, and goes when no snapshot shows the row any more. False also as long as
-/// some snapshots cannot rely on the index.
+/// True if an index without `fastupdate` is empty, so that no snapshot shows a row: an entry exists from before the commit until no
+/// snapshot shows the row. False if the index is not valid for all snapshots.
 pub fn is_empty(index: pg_sys::Oid) -> bool {
     const ROOT: pg_sys::BlockNumber = 1;
     // SAFETY: the index exists (the caller looked it up in this transaction); its root's buffer is pinned and locked while it
@@ -69,17 +66,17 @@ pub fn is_empty(index: pg_sys::Oid) -> bool {
     }
 }
 
-/// True if the key lies beyond the range that is being scanned; `extra` is what [`search`] has left for it.
+/// True if the key lies beyond the scanned range; `extra` comes from [`search`].
 #[must_use]
 pub fn is_beyond(key: &[u8], extra: Internal) -> bool {
     let hi: *mut pg_sys::varlena = pointer(extra);
     // SAFETY: `search` made it for this very range, and it lives as long as the search.
-    key >= unsafe { std::slice::from_raw_parts(pgrx::vardata_any(hi).cast::<u8>(), pgrx::varsize_any_exhdr(hi)) }
+    key >= unsafe { plain_bytes(hi) }
 }
 
-/// True if one of the scans has met the value; says that the value itself need not be looked at again.
+/// True if one of the scans has found the value, which needs no recheck.
 ///
-/// INVARIANT: PostgreSQL calls `consistent` with an array of as many answers as there are keys, and a variable for ours.
+/// Invariant: PostgreSQL calls `consistent` with an array of a result for each key, and a variable for the recheck.
 #[must_use]
 pub fn is_met(met: Internal, keys: i32, recheck: Internal) -> bool {
     // SAFETY: see the invariant.

@@ -1,28 +1,12 @@
-//! docshard's own heavyweight locks, held to the end of the transaction and kept by PREPARE TRANSACTION.
+//! docshard's heavyweight locks. Unless said otherwise they are held to the end of the transaction, and survive PREPARE TRANSACTION.
 //!
-//! They are advisory locks of a class (`locktag_field4`) that no SQL function reaches, so they never meet a user's.
+//! They are advisory locks with classes (`locktag_field4`) that SQL functions cannot take, so they never conflict with a user's.
 
 use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use pgrx::pg_sys;
 
-const CLASS_COLLECTION: u16 = 0xD0C1;
-const CLASS_MIGRATION: u16 = 0xD0C2;
-const CLASS_TRANSACTION: u16 = 0xD0C3;
-const CLASS_WORKER: u16 = 0xD0C4;
-const CLASS_COORDINATOR: u16 = 0xD0C5;
-const CLASS_UPSERT: u16 = 0xD0C6;
-const CLASS_HELPER: u16 = 0xD0C7;
-const CLASS_BUILDER: u16 = 0xD0C8;
-const CLASS_SETTLING: u16 = 0xD0C9;
-const CLASS_HAND_OVER: u16 = 0xD0CA;
-const CLASS_VICTIM: u16 = 0xD0CB;
-const CLASS_DEFINITION: u16 = 0xD0CC;
-const CLASS_ROUTER: u16 = 0xD0CD;
-const CLASS_KEPT: u16 = 0xD0CE;
-
-/// What is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// a collection on this shard: writers share it
@@ -31,59 +15,56 @@ pub enum Tag {
     Migration(i64),
     /// a distributed transaction of this router, from its first PREPARE to its end
     Transaction(i64),
-    /// a role in this database: 1 its worker, 3 the balancer while it splits or moves, 4 who wants it to stop (shared),
-    /// 5 who looks for deadlocks, 6 who has somebody do that, 7 who changes passwords, 8 its keeper, 9 the keeper while no
-    /// shard's lock is another router's
+    /// a role in this database: 1 its worker, 3 the balancer while it splits or moves, 4 who wants it to stop (shared), 5 the deadlock
+    /// detector, 6 who requests that, 7 a change of passwords, 8 the keeper, 9 the keeper while a shard's lock is another router's
     Worker(i32),
-    /// who works on a migration, on the router: the process that moves the chunk, or one that recovers
+    /// the process that works on a migration, on the router: its coordinator, or its recovery
     Coordinator(i64),
-    /// upserts to a collection that look for the same, on a shard; of the number half of the bits count
+    /// upserts of the same document, on a shard; 32 bits of the hash count
     Upsert(i32, i64),
-    /// who starts a worker that is to complete a migration
+    /// the process that starts a worker to complete a migration
     Helper(i64),
-    /// who builds an index, on the router, or clears away what is left of it
+    /// the process that builds an index, on the router, or removes a failed build
     Builder(i32),
-    /// who commits both parts of a decided migration, on the router, while the second is not yet committed
+    /// on the router, while one part of a decided migration may be committed and the other not
     Settling(i64),
-    /// a hand-over, on the donor, held by its session from the exclusion of writers until the map says who owns the range
+    /// a hand-over: the donor's session holds it from the exclusion of writers until the map names the new owner
     HandOver(i64),
-    /// a process of this router that is to end a deadlock, held by who found that
+    /// a process of this router that is to end a deadlock: the detector holds it
     Victim(i32),
-    /// a collection's indexes and chunks' bounds, on the router: who changes them excludes moves that register, which share it
+    /// a collection's indexes and chunk bounds, on the router: their changes exclude moves that register, which share it
     Definition(i32),
     /// the cluster's router, on each of its shards
     Router,
-    /// a shard whose lock this router has: held by the router's keeper
+    /// a shard whose lock `Router` this router has: its keeper holds it
     Kept(i32),
 }
 
-/// How strongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// with others of its kind
     Shared,
-    /// alone
     Exclusive,
 }
 
 impl Tag {
-    /// PostgreSQL's lock tag.
-    pub fn locktag(self) -> pg_sys::LOCKTAG {
+    fn locktag(self) -> pg_sys::LOCKTAG {
+        let wide = |class: u16, id: i64| (class, (id >> 32) as u32, id as u32);
+        let narrow = |class: u16, id: i32| (class, 0, id as u32);
         let (class, high, low) = match self {
-            Tag::Collection(id) => (CLASS_COLLECTION, 0, id as u32),
-            Tag::Migration(id) => (CLASS_MIGRATION, (id >> 32) as u32, id as u32),
-            Tag::Transaction(id) => (CLASS_TRANSACTION, (id >> 32) as u32, id as u32),
-            Tag::Worker(role) => (CLASS_WORKER, 0, role as u32),
-            Tag::Coordinator(id) => (CLASS_COORDINATOR, (id >> 32) as u32, id as u32),
-            Tag::Upsert(collection, number) => (CLASS_UPSERT, collection as u32, number as u32),
-            Tag::Helper(id) => (CLASS_HELPER, (id >> 32) as u32, id as u32),
-            Tag::Builder(id) => (CLASS_BUILDER, 0, id as u32),
-            Tag::Settling(id) => (CLASS_SETTLING, (id >> 32) as u32, id as u32),
-            Tag::HandOver(id) => (CLASS_HAND_OVER, (id >> 32) as u32, id as u32),
-            Tag::Victim(pid) => (CLASS_VICTIM, 0, pid as u32),
-            Tag::Definition(id) => (CLASS_DEFINITION, 0, id as u32),
-            Tag::Router => (CLASS_ROUTER, 0, 0),
-            Tag::Kept(shard) => (CLASS_KEPT, 0, shard as u32),
+            Tag::Collection(id) => narrow(0xD0C1, id),
+            Tag::Migration(id) => wide(0xD0C2, id),
+            Tag::Transaction(id) => wide(0xD0C3, id),
+            Tag::Worker(role) => narrow(0xD0C4, role),
+            Tag::Coordinator(id) => wide(0xD0C5, id),
+            Tag::Upsert(collection, hash) => (0xD0C6, collection as u32, hash as u32),
+            Tag::Helper(id) => wide(0xD0C7, id),
+            Tag::Builder(id) => narrow(0xD0C8, id),
+            Tag::Settling(id) => wide(0xD0C9, id),
+            Tag::HandOver(id) => wide(0xD0CA, id),
+            Tag::Victim(pid) => narrow(0xD0CB, pid),
+            Tag::Definition(id) => narrow(0xD0CC, id),
+            Tag::Router => narrow(0xD0CD, 0),
+            Tag::Kept(shard) => narrow(0xD0CE, shard),
         };
         pg_sys::LOCKTAG {
             // SAFETY: MyDatabaseId is set once at the backend's start.
@@ -104,27 +85,26 @@ const fn lockmode(mode: Mode) -> pg_sys::LOCKMODE {
     }
 }
 
-/// Waits for the lock; obeys cancel, `lock_timeout` and the deadlock detector.
+/// Waits; serves interrupts, `lock_timeout` and PostgreSQL's deadlock detector.
 pub fn acquire(tag: Tag, mode: Mode) {
     let locktag = tag.locktag();
     // SAFETY: a well-formed tag; transaction-scoped, so PostgreSQL releases it.
     unsafe { pg_sys::LockAcquire(&locktag, lockmode(mode), false, false) };
 }
 
-/// Keeps a table as it is until the transaction ends: nobody drops it meanwhile.
+/// Prevents the drop of a table until the transaction ends.
 pub fn keep_relation(relation: pg_sys::Oid) {
-    // SAFETY: waits as every reader does; transaction-scoped. If the relation is gone, what opens it next says so.
+    // SAFETY: transaction-scoped. If the relation is gone, opening it reports that.
     unsafe { pg_sys::LockRelationOid(relation, pg_sys::AccessShareLock as pg_sys::LOCKMODE) };
 }
 
-/// True if this process holds the lock in that mode.
 pub fn is_held(tag: Tag, mode: Mode) -> bool {
     let locktag = tag.locktag();
     // SAFETY: a well-formed tag; looks at this process's own locks.
     unsafe { pg_sys::LockHeldByMe(&locktag, lockmode(mode)) }
 }
 
-/// Takes the lock if nobody stands in the way; tells whether it did.
+/// Takes the lock if that is possible at once.
 pub fn try_acquire(tag: Tag, mode: Mode) -> bool {
     let locktag = tag.locktag();
     // SAFETY: as above.
@@ -132,14 +112,14 @@ pub fn try_acquire(tag: Tag, mode: Mode) -> bool {
     result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
 }
 
-/// Gives back what [`try_acquire`] took, before the end of the transaction. To be called in the same subtransaction.
+/// Releases a lock of [`try_acquire`], in the same subtransaction.
 pub fn release(tag: Tag, mode: Mode) {
     let locktag = tag.locktag();
     // SAFETY: transaction-scoped; releasing what is not held is a warning.
     unsafe { pg_sys::LockRelease(&locktag, lockmode(mode), false) };
 }
 
-/// As [`try_acquire`], kept until the process ends, beyond transactions.
+/// As [`try_acquire`], until the process ends.
 pub fn try_acquire_for_session(tag: Tag, mode: Mode) -> bool {
     let locktag = tag.locktag();
     // SAFETY: session-scoped; released at process exit.
@@ -147,17 +127,16 @@ pub fn try_acquire_for_session(tag: Tag, mode: Mode) -> bool {
     result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
 }
 
-/// Gives back what [`try_acquire_for_session`] took.
 pub fn release_for_session(tag: Tag, mode: Mode) {
     let locktag = tag.locktag();
     // SAFETY: session-scoped; releasing what is not held is a warning.
     unsafe { pg_sys::LockRelease(&locktag, lockmode(mode), true) };
 }
 
-/// True if nobody holds the lock in any mode, this process included.
+/// True if nobody holds the lock, this process included.
 pub fn is_free(tag: Tag) -> bool {
     let locktag = tag.locktag();
-    // SAFETY: a lock that this process holds itself would be granted again, so that is asked first.
+    // SAFETY: PostgreSQL would grant a lock again that this process holds.
     if unsafe {
         pg_sys::LockHeldByMe(&locktag, lockmode(Mode::Exclusive))
             || pg_sys::LockHeldByMe(&locktag, lockmode(Mode::Shared))
@@ -171,8 +150,7 @@ pub fn is_free(tag: Tag) -> bool {
     free
 }
 
-/// True if another process holds the lock exclusively. Who asks stands in nobody's way but for a moment in that of one who
-/// wants it so.
+/// True if another process holds the lock exclusively. Takes it shared for a moment.
 pub fn is_excluded(tag: Tag) -> bool {
     let free = try_acquire(tag, Mode::Shared);
     if free {
@@ -181,11 +159,10 @@ pub fn is_excluded(tag: Tag) -> bool {
     !free
 }
 
-/// Who holds the lock now in whatever mode, as `pg_locks` shows it: the transaction's name, and its process unless it is
-/// prepared.
+/// The holders of the lock in `pg_locks`: virtual transaction, and process id unless it is prepared.
 pub fn holding_processes(tag: Tag) -> Result<Vec<(String, Option<i32>)>> {
     let tag = tag.locktag();
-    // The view shows the lock's class as a signed number.
+    // The view shows objsubid as a signed number.
     let rows = spi::query(
         "SELECT virtualtransaction, pid FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted \
          AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \

@@ -1,13 +1,11 @@
-//! How many rows of a table hold a document that matches a filter, without the executor, by as many processes as
-//! PostgreSQL's planner would take.
-//!
-//! A filter that no index serves looks at every document, and of what that takes the executor's part is the larger one:
-//! handing on each row, calling a function for it, counting it.
+//! Counts the documents that match a filter by a sequential scan without the executor, with as many parallel workers as PostgreSQL's
+//! planner would use. The executor would take most of the time: it passes on each row, calls a function, and counts.
 
 use super::counting::heap_getnextslot;
+use crate::pg::datum::json;
 use crate::pg::datum::jsonb::{is_plain, plain_bytes};
 use crate::pg::error::{Error, Result};
-use crate::pg::{datum::json, security::permission};
+use crate::storage::open_readable;
 use docshard_core::query::filter::Filter;
 use docshard_core::values::document::raw;
 use pgrx::{pg_guard, pg_sys};
@@ -24,41 +22,28 @@ unsafe extern "C-unwind" {
     fn pfree(pointer: *mut c_void);
 }
 
-/// What the processes of one count share; the filter's text follows it.
+/// The shared state of the processes of one count. The filter's text follows it.
 #[repr(C)]
 struct Shared {
     table: pg_sys::Oid,
-    /// the position of the documents among the table's columns
+    /// the attribute number of the documents
     column: c_int,
-    /// of the filter's text, in bytes
     text_length: usize,
     /// by the workers
     counted: AtomicU64,
 }
 
-/// Keys of the shared memory's table of contents.
+// Keys of the shared memory's table of contents.
 const SHARED: u64 = 1;
 const SCAN: u64 = 2;
 
-/// Counts the rows that the active snapshot shows to the present user and whose document, in the column of that position,
-/// matches the filter of this text.
-///
-/// None if row-level security hides rows from this user, which the executor is for. PostgreSQL's own error (42501) without
-/// the privilege to read the table.
-///
-/// # Errors
-/// Those of [`Filter::read`] and [`Filter::evaluate`].
+/// Counts the visible rows whose document, in that column, matches a filter. For the current user: see [`open_readable`].
 pub fn rows(table: pg_sys::Oid, column: c_int, text: &str) -> Result<Option<u64>> {
     let filter = read(text)?;
     // SAFETY: the table, a heap with a jsonb column there, exists (the caller looked it up in this transaction); all that
     // is opened is closed here, or by PostgreSQL's abort if an ERROR unwinds.
     unsafe {
-        let rel = pg_sys::table_open(table, pg_sys::AccessShareLock as c_int);
-        permission::require(rel, pg_sys::ACL_SELECT);
-        if permission::hides_rows(rel) {
-            pg_sys::table_close(rel, pg_sys::AccessShareLock as c_int);
-            return Ok(None);
-        }
+        let Some(rel) = open_readable(table) else { return Ok(None) };
         let count = match workers(rel) {
             0 => {
                 let scan = pg_sys::table_beginscan(rel, pg_sys::GetActiveSnapshot(), 0, null_mut());
@@ -75,7 +60,7 @@ fn read(text: &str) -> Result<Filter> {
     Ok(Filter::read(&json::parse(text)?)?)
 }
 
-/// How many processes beside this one PostgreSQL's planner would have read the table, by its size and the settings.
+/// The number of workers that PostgreSQL's planner would use.
 ///
 /// # Safety
 /// The relation is open.
@@ -95,9 +80,7 @@ unsafe fn workers(rel: pg_sys::Relation) -> c_int {
     }
 }
 
-/// Has workers read a part of the table, and reads one here.
-///
-/// INVARIANT: what an ERROR or an early return leaves of it, the abort of the transaction, which follows, ends.
+/// Scans the table together with workers. After an ERROR or an early return the transaction's abort cleans up.
 ///
 /// # Safety
 /// As [`search`]; the filter is that of the text.
@@ -140,7 +123,7 @@ unsafe fn with_workers(
     }
 }
 
-/// Where a worker starts, in the leader's transaction and with its snapshot.
+/// The workers' entry point, in the leader's transaction and with its snapshot.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn docshard_match_in_parallel(_segment: *mut pg_sys::dsm_segment, toc: *mut pg_sys::shm_toc) {
@@ -161,14 +144,14 @@ pub extern "C-unwind" fn docshard_match_in_parallel(_segment: *mut pg_sys::dsm_s
     searched.unwrap_or_else(|error| error.raise());
 }
 
-/// Asks for the row after the next of the scan's page, so that it is in the processor's cache when its turn comes: rows are
-/// looked at faster than memory answers.
+/// Prefetches the row after the next one of the scan's page into the processor's cache, as rows are evaluated faster than memory is
+/// read.
 ///
 /// # Safety
 /// The scan is one of a heap, and has just yielded a row.
 #[inline]
 unsafe fn fetch_ahead(scan: pg_sys::HeapScanDesc) {
-    /// Bytes that come from memory at once.
+    /// The size of a cache line.
     const LINE: usize = 64;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: promised by the caller: the page is pinned, and the positions are those of rows on it. Nothing is read.
@@ -188,13 +171,12 @@ unsafe fn fetch_ahead(scan: pg_sys::HeapScanDesc) {
     }
 }
 
-/// What ended a search before its end.
 enum End {
     Error(Error),
     Panic(Box<dyn Any + Send>),
 }
 
-/// Counts what matches of what a scan yields, and ends the scan.
+/// Counts the matching rows of a scan, and ends the scan.
 ///
 /// # Safety
 /// The table is open, the scan is one of it, and it has a jsonb column there that is never null.

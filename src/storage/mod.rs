@@ -1,7 +1,5 @@
-//! Collections' documents as PostgreSQL stores them: rows, scans, indexes and access methods, locks; what goes round the
-//! executor because it is on a hot path.
-//!
-//! It knows tables and their columns, not shards, chunks or routers.
+//! Collections' tables: rows, scans, indexes and access methods, locks. Hot paths bypass PostgreSQL's executor. It knows no shards,
+//! chunks or routers.
 #![allow(unsafe_code)]
 
 pub mod counting;
@@ -16,20 +14,18 @@ mod unique;
 
 use crate::pg::error::{Error, Result};
 use crate::pg::object::lookup_cache;
+use crate::pg::security::permission;
 use crate::pg::server::relation_oid;
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// The schema of all collections' tables, and of what a node knows of them.
+/// The schema of collections' tables, and of docshard's own tables on every node.
 pub const SCHEMA: &CStr = c"docshard_data";
 
-/// A table of docshard's own in that schema, with an index or a sequence of it.
-///
-/// # Errors
-/// `InternalError` if they are missing.
+/// A table of docshard's own, and an index or a sequence of it.
 pub fn own_table(table: &'static CStr, index: &'static CStr) -> Result<(pg_sys::Oid, pg_sys::Oid)> {
-    // They belong to no collection, whose numbers begin with 1.
+    // Numbers of collections begin with 1.
     let oid = |name: &'static CStr| lookup_cache::relation((0, name), || relation_oid(SCHEMA, name));
     oid(table)
         .zip(oid(index))
@@ -39,4 +35,22 @@ pub fn own_table(table: &'static CStr, index: &'static CStr) -> Result<(pg_sys::
 /// The collection of a table's name, without schema.
 pub fn collection_of(table: &str) -> Option<i32> {
     table.strip_prefix('c')?.parse().ok()
+}
+
+/// Opens a table that the current user reads; None if row-level security applies, which the executor is for. Raises PostgreSQL's
+/// error (42501) without the privilege.
+///
+/// # Safety
+/// The table exists.
+unsafe fn open_readable(table: pg_sys::Oid) -> Option<pg_sys::Relation> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let rel = pg_sys::table_open(table, pg_sys::AccessShareLock as i32);
+        permission::require(rel, pg_sys::ACL_SELECT);
+        if permission::hides_rows(rel) {
+            pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+            return None;
+        }
+        Some(rel)
+    }
 }

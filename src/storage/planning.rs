@@ -1,27 +1,25 @@
-//! Steering PostgreSQL's planner: a statement may say in its WHERE which of a table's indexes it is to be run with.
+//! Planner hints: a statement names in its WHERE the index that PostgreSQL's planner must use.
 //!
-//! `docshard_internal.by_index(name)` is true for every row; what it says is read while the statement is planned. First
-//! all other indexes are hidden from the planner, then all ways to read the table that use none are taken away. If the
-//! index serves no condition, all of it is read. An answer never depends on this: what cannot be obeyed (the index is not
-//! there, or holds some rows only and the planner does not know that they are enough) is planned as if nothing was said.
+//! `docshard_internal.by_index(name)` is true for every row. During planning all other indexes are hidden from the planner, and then
+//! all paths without an index are removed. If the index serves no condition, all of it is read. A hint that cannot be obeyed is
+//! ignored: there is no such index, or it is partial and the planner cannot prove its condition.
 //!
-//! A statement also calls `docshard_internal.steers()`, a constant: who computes it while planning loads this library,
-//! and so these hooks, before the first table is looked at.
+//! A statement also calls `docshard_internal.steers()`, a constant, whose evaluation during planning loads this library with its hooks.
 
 use crate::protocol::sql;
 use pgrx::{FromDatum, PgList, pg_guard, pg_sys};
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
-/// Says nothing but that an index must be used where one can be.
+/// Any index, but no path without one.
 pub const ANY: &str = "*";
-/// No index is to be used.
+/// No index.
 pub const NONE: &str = "";
 
-/// Says which of a table's indexes, by their names, a mark means.
+/// True if a hint means the index of that name.
 pub type Choice = fn(mark: &str, index: &str) -> bool;
 
-/// A condition that is always true, and has this library loaded before the statement's tables are looked at.
+/// A condition that is always true and loads this library.
 pub fn loads() -> String {
     sql::steers()
 }
@@ -34,7 +32,7 @@ struct Hooks {
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
 
-/// Begins to steer; called from `_PG_init`.
+/// Called from `_PG_init`.
 pub fn init(choice: Choice) {
     // SAFETY: a backend has one thread; the hooks that were there before are called by ours.
     unsafe {
@@ -47,7 +45,7 @@ pub fn init(choice: Choice) {
     }
 }
 
-/// Hides the indexes that the statement does not want.
+/// Hides all indexes but those of the hint.
 #[pg_guard]
 unsafe extern "C-unwind" fn choose_indexes(
     root: *mut pg_sys::PlannerInfo,
@@ -77,7 +75,7 @@ unsafe extern "C-unwind" fn choose_indexes(
     }
 }
 
-/// Takes away the ways to read the table that use no index, where the statement wants one.
+/// Removes paths without an index, if there is a hint.
 #[pg_guard]
 unsafe extern "C-unwind" fn choose_paths(
     root: *mut pg_sys::PlannerInfo,
@@ -86,7 +84,7 @@ unsafe extern "C-unwind" fn choose_paths(
     entry: *mut pg_sys::RangeTblEntry,
 ) {
     let Some(hooks) = HOOKS.get() else { return };
-    // SAFETY: as above. The paths that were found so far are kept aside, untouched, and put back if there are no others.
+    // SAFETY: as above. The previous paths are restored if there are no others.
     unsafe {
         if let Some(next) = hooks.pathlist {
             next(root, rel, number, entry);
@@ -112,7 +110,7 @@ unsafe extern "C-unwind" fn choose_paths(
     }
 }
 
-/// Reading all of an index.
+/// The path that reads all of an index.
 ///
 /// # Safety
 /// The index is one of a relation that is being planned.
@@ -123,7 +121,7 @@ unsafe fn whole(root: *mut pg_sys::PlannerInfo, index: *mut pg_sys::IndexOptInfo
     unsafe { pg_sys::create_index_path(root, index, none, none, none, none, forward, false, none.cast(), 1.0, false) }
 }
 
-/// What the statement says, among the conditions of its WHERE that are joined by AND.
+/// The statement's hint, among the AND-ed conditions of its WHERE.
 ///
 /// # Safety
 /// `root` is a planner's state.

@@ -1,7 +1,7 @@
-//! Reading and writing single rows of docshard's own tables without SPI: for checks on hot paths, and inside triggers.
+//! Reads and writes rows of docshard's tables without SPI: on hot paths, and inside triggers.
 
-use crate::pg::datum::jsonb::{RawJsonb, new_varlena};
-use crate::pg::security::permission;
+use crate::pg::datum::jsonb::{RawJsonb, detoasted_bytes, new_varlena};
+use crate::storage::open_readable;
 use pgrx::pg_sys;
 
 // Not in pgrx's bindings; called with a guard, so that an ERROR unwinds.
@@ -17,65 +17,65 @@ pub struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// An int4 column.
     pub fn i32(&self, column: usize) -> i32 {
         self.values[column].value() as i32
     }
-    /// An int8 column.
     pub fn i64(&self, column: usize) -> i64 {
         self.values[column].value() as i64
     }
-    /// The bytes of a bytea column, or of a jsonb one; a null has none.
+    /// The bytes of a bytea or jsonb column; none for null.
     pub fn slice(&self, column: usize) -> &[u8] {
         if self.nulls[column] {
             return &[];
         }
-        // SAFETY: a non-null bytea or jsonb datum is a varlena that lives as long as the row; what has to be detoasted is in
-        // the present memory context, which outlives it.
-        unsafe {
-            let packed = pg_sys::pg_detoast_datum_packed(self.values[column].cast_mut_ptr());
-            std::slice::from_raw_parts(pgrx::vardata_any(packed).cast::<u8>(), pgrx::varsize_any_exhdr(packed))
-        }
+        // SAFETY: a non-null varlena that lives as long as the row; the current memory context outlives the row, too.
+        unsafe { detoasted_bytes(self.values[column]) }
     }
-    /// A bytea column, owned; None for null.
+    /// A bytea column; None for null.
     pub fn bytes(&self, column: usize) -> Option<Vec<u8>> {
-        (!self.nulls[column]).then(|| {
-            let mut bytes = Vec::new();
-            self.append(column, &mut bytes);
-            bytes
-        })
+        (!self.nulls[column]).then(|| self.slice(column).to_vec())
     }
-    /// Where the row is, as `tidsend` writes it: block and line.
+    pub fn append(&self, column: usize, to: &mut Vec<u8>) {
+        to.extend_from_slice(self.slice(column));
+    }
+    /// Block and line, in the format of `tidsend`.
     pub fn place(&self) -> [u8; 6] {
         let pg_sys::BlockIdData { bi_hi, bi_lo } = self.place.ip_blkid;
         let [[a, b], [c, d], [e, f]] = [bi_hi, bi_lo, self.place.ip_posid].map(u16::to_be_bytes);
         [a, b, c, d, e, f]
     }
-    /// Adds the bytes of a bytea column, or of a jsonb one, to others; a null has none.
-    pub fn append(&self, column: usize, to: &mut Vec<u8>) {
-        to.extend_from_slice(self.slice(column));
-    }
 }
 
-/// Which snapshot to look with.
+/// The snapshot to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// the one that is active: a statement's own
     Active,
-    /// the newest there is
     Latest,
 }
 
-/// Calls `visit` with each visible row of `relation` whose first column, the first of `index`, equals `key`.
+impl Look {
+    /// # Safety
+    /// In a transaction; what `read` does with the snapshot ends before it returns.
+    unsafe fn with_snapshot(self, read: impl FnOnce(pg_sys::Snapshot)) {
+        // SAFETY: promised by the caller; the latest snapshot is registered while it is in use.
+        unsafe {
+            match self {
+                Self::Active => read(pg_sys::GetActiveSnapshot()),
+                Self::Latest => {
+                    let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetLatestSnapshot());
+                    read(snapshot);
+                    pg_sys::UnregisterSnapshot(snapshot);
+                }
+            }
+        }
+    }
+}
+
+/// Calls `visit` with each visible row whose first column, the first one of the index, equals the key.
 pub fn by_int4(relation: pg_sys::Oid, index: pg_sys::Oid, key: i32, look: Look, mut visit: impl FnMut(Columns<'_>)) {
-    // SAFETY: the relation and its index exist (the caller looked them up in this transaction); the latest snapshot is
-    // registered while it is in use.
+    // SAFETY: the relation and its index exist (the caller looked them up in this transaction).
     unsafe {
         let rel = pg_sys::table_open(relation, pg_sys::AccessShareLock as i32);
-        let snapshot = match look {
-            Look::Active => pg_sys::GetActiveSnapshot(),
-            Look::Latest => pg_sys::RegisterSnapshot(pg_sys::GetLatestSnapshot()),
-        };
         let mut scan_key: pg_sys::ScanKeyData = std::mem::zeroed();
         pg_sys::ScanKeyInit(
             &mut scan_key,
@@ -84,10 +84,13 @@ pub fn by_int4(relation: pg_sys::Oid, index: pg_sys::Oid, key: i32, look: Look, 
             pg_sys::Oid::from(pg_sys::F_INT4EQ),
             pg_sys::Datum::from(key),
         );
-        // A single page is quicker read than searched for, and none that a visible row could be in need not be: there are
-        // such tables, of captures above all, which every write asks. What the snapshot shows was there before it.
-        let blocks = pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM);
-        if blocks > 0 {
+        // A single page is read without the index, and an empty table not at all: every write reads the table of captures. The size
+        // is read after the snapshot was taken, so visible rows are in counted blocks.
+        look.with_snapshot(|snapshot| {
+            let blocks = pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM);
+            if blocks == 0 {
+                return;
+            }
             let scan = pg_sys::systable_beginscan(rel, index, blocks > 1, snapshot, 1, &mut scan_key);
             loop {
                 let tuple = pg_sys::systable_getnext(scan);
@@ -97,15 +100,12 @@ pub fn by_int4(relation: pg_sys::Oid, index: pg_sys::Oid, key: i32, look: Look, 
                 visit_tuple(rel, tuple, &mut visit);
             }
             pg_sys::systable_endscan(scan);
-        }
-        if look == Look::Latest {
-            pg_sys::UnregisterSnapshot(snapshot);
-        }
+        });
         pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
     }
 }
 
-/// Where [`by_int4`] found a row once. It may have gone since, and another one come.
+/// Where [`by_int4`] has found a row, which may have been replaced since.
 #[derive(Clone, Copy)]
 pub struct Spot {
     relation: pg_sys::Oid,
@@ -113,17 +113,15 @@ pub struct Spot {
 }
 
 impl Spot {
-    /// The place of a row of this relation.
     pub fn of(relation: pg_sys::Oid, row: &Columns<'_>) -> Self {
         Self { relation, place: row.place }
     }
 }
 
-/// Calls `visit` with the row that is at the spot, if the snapshot shows one: much cheaper than a search. Which row that is,
-/// only its columns tell.
+/// Calls `visit` with the visible row at the spot, if there is one, without a search. It need not be the row that was found there.
 pub fn at_spot(spot: Spot, look: Look, visit: impl FnOnce(Columns<'_>)) {
-    // SAFETY: as in `by_int4`. The relation may be gone, and may have become shorter; a line that holds no tuple is no row.
-    // The buffer is pinned while the tuple is looked at.
+    // SAFETY: as in `by_int4`. The relation may be gone or shorter; heap_fetch checks the line. The buffer is pinned while the tuple
+    // is in use.
     unsafe {
         let rel = pg_sys::try_table_open(spot.relation, pg_sys::AccessShareLock as i32);
         if rel.is_null() {
@@ -131,32 +129,27 @@ pub fn at_spot(spot: Spot, look: Look, visit: impl FnOnce(Columns<'_>)) {
         }
         let block = pgrx::itemptr::item_pointer_get_block_number_no_check(spot.place);
         if has_block(rel, block) {
-            let snapshot = match look {
-                Look::Active => pg_sys::GetActiveSnapshot(),
-                Look::Latest => pg_sys::RegisterSnapshot(pg_sys::GetLatestSnapshot()),
-            };
-            let mut tuple = pg_sys::HeapTupleData { t_self: spot.place, ..Default::default() };
-            let mut buffer = 0;
-            if pg_sys::heap_fetch(rel, snapshot, &mut tuple, &mut buffer, false) {
-                visit_tuple(rel, &mut tuple, visit);
-                pg_sys::ReleaseBuffer(buffer);
-            }
-            if look == Look::Latest {
-                pg_sys::UnregisterSnapshot(snapshot);
-            }
+            look.with_snapshot(|snapshot| {
+                let mut tuple = pg_sys::HeapTupleData { t_self: spot.place, ..Default::default() };
+                let mut buffer = 0;
+                if pg_sys::heap_fetch(rel, snapshot, &mut tuple, &mut buffer, false) {
+                    visit_tuple(rel, &mut tuple, visit);
+                    pg_sys::ReleaseBuffer(buffer);
+                }
+            });
         }
         pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
     }
 }
 
-/// True if the relation has a block of that number.
+/// True if the relation has that block.
 ///
 /// # Safety
 /// The relation is open and locked.
 pub(super) unsafe fn has_block(rel: pg_sys::Relation, block: pg_sys::BlockNumber) -> bool {
     const MAIN: pg_sys::ForkNumber::Type = pg_sys::ForkNumber::MAIN_FORKNUM;
-    // SAFETY: promised by the caller. How many blocks there were when this process last asked is as good as asking: they become
-    // fewer only under a lock that excludes ours, and who then gets ours has been told to forget it.
+    // SAFETY: promised by the caller. A cached size is valid: a relation is truncated only under a lock that excludes ours, and with
+    // an invalidation.
     unsafe {
         let storage = (*rel).rd_smgr;
         let known =
@@ -167,8 +160,12 @@ pub(super) unsafe fn has_block(rel: pg_sys::Relation, block: pg_sys::BlockNumber
 }
 
 /// # Safety
-/// The tuple is one of the open relation, and stays where it is meanwhile.
-unsafe fn visit_tuple(rel: pg_sys::Relation, tuple: pg_sys::HeapTuple, visit: impl FnOnce(Columns<'_>)) {
+/// The tuple is one of the open relation, and stays in place.
+pub(super) unsafe fn visit_tuple<T>(
+    rel: pg_sys::Relation,
+    tuple: pg_sys::HeapTuple,
+    visit: impl FnOnce(Columns<'_>) -> T,
+) -> T {
     // SAFETY: promised by the caller; at most 8 columns are deformed into arrays of that size.
     unsafe {
         let columns = (*(*rel).rd_att).natts as usize;
@@ -176,34 +173,31 @@ unsafe fn visit_tuple(rel: pg_sys::Relation, tuple: pg_sys::HeapTuple, visit: im
         let mut values = [pg_sys::Datum::from(0); 8];
         let mut nulls = [false; 8];
         pg_sys::heap_deform_tuple(tuple, (*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
-        visit(Columns { values: &values[..columns], nulls: &nulls[..columns], place: (*tuple).t_self });
+        visit(Columns { values: &values[..columns], nulls: &nulls[..columns], place: (*tuple).t_self })
     }
 }
 
-/// What a column of an index must be.
+/// A condition of an index column.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound<'a> {
-    /// equal to it
+    /// `=`
     Is(&'a [u8]),
-    /// equal or greater
+    /// `>=`
     From(&'a [u8]),
-    /// greater
+    /// `>`
     Above(&'a [u8]),
-    /// less
+    /// `<`
     Below(&'a [u8]),
 }
 
-/// Which way an index is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// in its order
     Forward,
-    /// the last first
     Backward,
 }
 
-/// Calls `visit` with each row of `relation` that the active snapshot shows and whose first columns, those of `index`, all
-/// of them bytea, are as said; in the order of the index, until `visit` says false. False if it did.
+/// Calls `visit` with each row that is visible in the active snapshot and fulfils the bounds of the index's first columns, all bytea,
+/// in the order of the index, until `visit` returns false. False if it did.
 pub fn by_key(
     relation: pg_sys::Oid,
     index: pg_sys::Oid,
@@ -214,8 +208,7 @@ pub fn by_key(
     scan_by_keys(relation, index, keys, Direction::Forward, false, visit).unwrap_or(true)
 }
 
-/// As [`by_key`], for the present user. None, and nothing was visited, if row-level security hides rows, which the executor is
-/// for. PostgreSQL's own error (42501) without the privilege to read the table.
+/// As [`by_key`], with the rights of the current user: see [`open_readable`].
 pub fn user_by_key(
     relation: pg_sys::Oid,
     index: pg_sys::Oid,
@@ -226,9 +219,8 @@ pub fn user_by_key(
     scan_by_keys(relation, index, keys, Direction::Forward, true, visit)
 }
 
-/// As [`user_by_key`], by any b-tree; each bound is one of the column of that number, which counts from 0. None also if it is
-/// none of the relation's, or a column is not there or not bytea, or the planner might not use it: as long as it is not valid,
-/// or some snapshots cannot rely on it.
+/// As [`user_by_key`], by any b-tree of the relation, with bounds of bytea columns by their positions. None also if there is no such
+/// index or column, or the planner might not use the index: it is not valid, or not for all snapshots.
 pub fn user_in_order(
     relation: pg_sys::Oid,
     index: pg_sys::Oid,
@@ -276,14 +268,8 @@ fn scan_by_keys(
     // SAFETY: the relation and its index exist (the caller looked them up in this transaction), and the keys are of bytea
     // columns that it has; an ordered scan of a b-tree takes any of these operators.
     unsafe {
-        let rel = pg_sys::table_open(relation, pg_sys::AccessShareLock as i32);
-        if as_user {
-            permission::require(rel, pg_sys::ACL_SELECT);
-            if permission::hides_rows(rel) {
-                pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
-                return None;
-            }
-        }
+        let lock = pg_sys::AccessShareLock as i32;
+        let rel = if as_user { open_readable(relation)? } else { pg_sys::table_open(relation, lock) };
         let index_rel = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
         let slot = pg_sys::table_slot_create(rel, std::ptr::null_mut());
         let scan = pg_sys::index_beginscan(rel, index_rel, pg_sys::GetActiveSnapshot(), keys.len() as i32, 0);
@@ -307,8 +293,7 @@ fn scan_by_keys(
     }
 }
 
-/// What an index over bytea columns is searched for, a bound for each of its first columns; as many keys as there are bounds.
-/// They live in the present memory context.
+/// The scan keys of an index's first columns, all bytea, in the current memory context; as many as there are bounds.
 pub(super) fn scan_keys(bounds: &[Bound<'_>]) -> [pg_sys::ScanKeyData; 2] {
     // SAFETY: zeros are an empty key.
     let mut keys: [pg_sys::ScanKeyData; 2] = unsafe { std::mem::zeroed() };
@@ -319,7 +304,6 @@ pub(super) fn scan_keys(bounds: &[Bound<'_>]) -> [pg_sys::ScanKeyData; 2] {
     keys
 }
 
-/// A bound of a bytea column of an index, which counts from 0.
 fn scan_key(column: usize, bound: Bound<'_>) -> pg_sys::ScanKeyData {
     let (strategy, function, key) = match bound {
         Bound::Is(key) => (pg_sys::BTEqualStrategyNumber, pg_sys::F_BYTEAEQ, key),
@@ -336,28 +320,23 @@ fn scan_key(column: usize, bound: Bound<'_>) -> pg_sys::ScanKeyData {
     }
 }
 
-/// The third column, a jsonb, of the row whose first two, the columns of `index`, equal the keys; in the active snapshot.
+/// The document of the row with these keys, in the active snapshot.
 pub fn document_by_key(relation: pg_sys::Oid, index: pg_sys::Oid, keys: [&[u8]; 2]) -> Option<RawJsonb> {
     let mut found = None;
     by_key(relation, index, &keys.map(Bound::Is), |row| {
-        let mut bytes = Vec::new();
-        row.append(2, &mut bytes);
-        found = Some(RawJsonb::from_bytes(&bytes));
+        found = Some(RawJsonb::from_bytes(row.slice(2)));
         false
     });
     found
 }
 
-/// A value of a row to be written.
+/// A column of a row to be written.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'a> {
-    /// an int4
     Int4(i32),
-    /// an int8
     Int8(i64),
-    /// an int8: the sequence's next
+    /// of a sequence
     Next(pg_sys::Oid),
-    /// a bytea
     Bytea(&'a [u8]),
 }
 
@@ -366,7 +345,7 @@ fn next_value(sequence: pg_sys::Oid) -> i64 {
     unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| nextval_internal(sequence, false)) }
 }
 
-/// Writes a row of these columns, and its entries in plain indexes. Asks for nobody's privileges and fires no trigger.
+/// Inserts a row and its index entries, without privilege checks and triggers.
 pub(super) fn insert(relation: pg_sys::Oid, row: &[Value<'_>]) {
     // SAFETY: the relation exists and has these columns; the lock on it is kept to the end of the transaction, as every
     // writer's is.

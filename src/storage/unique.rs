@@ -1,18 +1,14 @@
-//! An access method of PostgreSQL for indexes that hold several keys of a row, each of which no other row may have.
+//! An index access method for unique indexes with several keys for each row.
 //!
-//! It is PostgreSQL's b-tree, whose pages, WAL and vacuum it uses as they are. What differs: the indexed value is a bytea of
-//! packed keys ([`docshard_core::query::index::unique`]), each of which becomes an entry of the b-tree, and each entry is checked to be
-//! the only one. No query is planned with such an index, as the value it is over never stands in one; who wants to know
-//! whether a key is taken looks it up as in a b-tree.
+//! It uses the pages, WAL and vacuum of PostgreSQL's b-tree. The indexed value is a bytea of packed keys
+//! ([`docshard_core::query::index::unique`]), each of which becomes an entry that must be unique. No query is planned with such an
+//! index, as queries do not contain the packed value. PostgreSQL does not know that it is unique: that would concern the whole value,
+//! and `INSERT … ON CONFLICT` supports only its own b-trees.
 //!
-//! PostgreSQL itself does not know that the index is unique: to it that would be a property of the whole value, and it
-//! knows how to `INSERT … ON CONFLICT` with its own b-trees only.
-//!
-//! INVARIANT: for each row that the index holds there is one entry for each of its keys, all pointing at that row's chain of
-//! versions. Of two transactions that enter one key the second waits for the first, in the b-tree; the keys of a row are
-//! entered in order, so that two rows with several common keys do not wait for each other.
+//! Invariant: each row has one entry for each of its keys, which points to its HOT chain. Of two transactions that insert one key, the
+//! second waits for the first in the b-tree. The keys of a row are inserted in order, so that rows with common keys do not deadlock.
 
-use crate::pg::datum::jsonb::new_varlena;
+use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
 use crate::pg::error::Error;
 use docshard_core::error::Kind;
 use docshard_core::query::index::unique::unpack;
@@ -21,7 +17,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-/// The access method's name.
+/// Of the access method.
 const NAME: &CStr = c"docshard_unique";
 
 // Not in pgrx's bindings; called with a guard, so that an ERROR unwinds.
@@ -29,10 +25,9 @@ unsafe extern "C-unwind" {
     fn _bt_initmetapage(page: pg_sys::Page, root: pg_sys::BlockNumber, level: u32, all_equal_image: bool);
 }
 
-/// PostgreSQL's b-tree.
 fn b_tree() -> &'static pg_sys::IndexAmRoutine {
     static B_TREE: OnceLock<pg_sys::IndexAmRoutine> = OnceLock::new();
-    // SAFETY: the b-tree is part of PostgreSQL; what is answered is copied.
+    // SAFETY: the b-tree is part of PostgreSQL; the result is copied.
     B_TREE.get_or_init(|| unsafe { *pg_sys::GetIndexAmRoutineByAmId(pg_sys::BTREE_AM_OID, false) })
 }
 
@@ -43,12 +38,11 @@ pub extern "C" fn pg_finfo_docshard_unique_handler() -> *const pg_sys::Pg_finfo_
     &V1
 }
 
-/// Describes the access method.
 #[unsafe(no_mangle)]
 #[pg_guard]
 pub extern "C-unwind" fn docshard_unique_handler(_fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
     let routine = pg_sys::IndexAmRoutine {
-        // A row may have several entries, so nothing is ever planned that reads the index in its order or as a whole.
+        // A row may have several entries, so no plan may read the index in its order or as a whole.
         amcanorder: false,
         amoptionalkey: false,
         amgetbitmap: None,
@@ -83,16 +77,13 @@ unsafe extern "C-unwind" fn validate(_class: pg_sys::Oid) -> bool {
 /// # Safety
 /// The datum is a bytea that is not null, and outlives what is returned.
 pub(super) unsafe fn keys_in<'a>(value: pg_sys::Datum) -> Vec<&'a [u8]> {
-    // SAFETY: promised by the caller; what has to be detoasted is in PostgreSQL's memory, which outlives the row.
-    let packed = unsafe {
-        let packed = pg_sys::pg_detoast_datum_packed(value.cast_mut_ptr());
-        std::slice::from_raw_parts(pgrx::vardata_any(packed).cast::<u8>(), pgrx::varsize_any_exhdr(packed))
-    };
+    // SAFETY: promised by the caller.
+    let packed = unsafe { detoasted_bytes(value) };
     let malformed = || Error::new(Kind::InternalError, "a value of a unique index is no packed keys");
     unpack(packed).unwrap_or_else(|| malformed().raise())
 }
 
-/// What entering keys takes.
+/// Inserts keys.
 struct Entering {
     index: pg_sys::Relation,
     table: pg_sys::Relation,
@@ -101,7 +92,7 @@ struct Entering {
 }
 
 impl Entering {
-    /// Enters a key of the row at a place. A key that is taken is PostgreSQL's 23505, unless the row is `gone` already.
+    /// Inserts a key of the row at a place. A duplicate raises 23505, unless the row is dead (`gone`).
     ///
     /// # Safety
     /// The relations are open, the index is one of this method's.
@@ -146,11 +137,11 @@ unsafe extern "C-unwind" fn insert(
     }
 }
 
-/// Keys that a build has come across and not yet entered. In order they go into the b-tree much faster.
+/// Keys that a build has not yet inserted. Inserting them in order is much faster.
 struct Pending {
     entering: Entering,
     keys: Vec<(Vec<u8>, pg_sys::ItemPointerData, bool)>,
-    /// how much memory they take, and how much they may
+    /// the memory that they take
     bytes: usize,
     limit: usize,
     entered: f64,
@@ -171,7 +162,7 @@ impl Pending {
     }
 }
 
-/// What a pending key takes beside its bytes.
+/// The memory that a pending key takes in addition to its bytes.
 const PENDING_BYTES: usize = 64;
 
 #[pg_guard]
@@ -233,8 +224,7 @@ unsafe extern "C-unwind" fn build(
 /// The index is open and has no pages.
 unsafe fn begin(index: pg_sys::Relation) {
     const NO_ROOT: pg_sys::BlockNumber = 0;
-    // SAFETY: promised by the caller; a critical section surrounds what WAL asks it for. Nothing in it raises, short of a
-    // PANIC.
+    // SAFETY: promised by the caller; WAL is written in a critical section, in which nothing raises.
     unsafe {
         let fork = pg_sys::ForkNumber::MAIN_FORKNUM;
         let mode = pg_sys::ReadBufferMode::RBM_NORMAL;
@@ -242,7 +232,7 @@ unsafe fn begin(index: pg_sys::Relation) {
         pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_EXCLUSIVE as c_int);
         let page = pg_sys::BufferGetPage(buffer);
         pg_sys::CritSectionCount += 1;
-        // Equal keys are the same bytes, so equal ones, of versions of a row, may share a place.
+        // Equal keys have the same bytes, so deduplication is safe.
         pg_sys::ffi::pg_guard_ffi_boundary(|| _bt_initmetapage(page, NO_ROOT, 0, true));
         pg_sys::MarkBufferDirty(buffer);
         if needs_wal(index) {
@@ -253,7 +243,7 @@ unsafe fn begin(index: pg_sys::Relation) {
     }
 }
 
-/// PostgreSQL's `RelationNeedsWAL`: without archive or standbys, a file that this transaction makes is synced instead.
+/// PostgreSQL's `RelationNeedsWAL`: with `wal_level = minimal`, a file of this transaction is synced instead.
 ///
 /// # Safety
 /// The relation is open.

@@ -1,10 +1,11 @@
-//! Deleting many rows of a table by their places, which were found beforehand: without executor, plan and triggers.
+//! Deletes many rows by their places (block and line), without executor and triggers.
 //!
-//! Deleting needs no work in indexes, so what a row costs is a look at it and a line of WAL; the first change of a page
-//! after a checkpoint also logs the whole page, which [`log_pages`] does ahead.
+//! Each row costs a visibility check and a WAL record. The first change of a page after a checkpoint logs the whole page, which
+//! [`log_pages`] does in advance.
 
 use super::capture;
 use crate::pg::error::Result;
+use crate::storage::scan::visit_tuple;
 use pgrx::pg_sys;
 use std::ffi::c_int;
 
@@ -17,10 +18,10 @@ unsafe extern "C-unwind" {
     ) -> bool;
 }
 
-/// A row's place: block and line, as `tidsend` writes them.
+/// The length of a place.
 pub const PLACE_BYTES: usize = 6;
 
-/// Where a table's rows are, as `tidsend` of each, one behind the other.
+/// Places of rows, in the format of `tidsend`.
 #[derive(Clone, Copy, Debug)]
 pub struct Places<'a>(pub &'a [u8]);
 
@@ -31,8 +32,7 @@ impl Places<'_> {
     }
 }
 
-/// True if rows of the table may be deleted by [`delete`]: it is a heap, and nobody else's trigger wants to know of a
-/// deleted row.
+/// True if [`delete`] may be used: the table is a heap without rules and triggers other than docshard's.
 pub fn is_plain(table: pg_sys::Oid) -> bool {
     // SAFETY: the table exists, and is open while it is looked at.
     unsafe {
@@ -46,13 +46,8 @@ pub fn is_plain(table: pg_sys::Oid) -> bool {
     }
 }
 
-/// Deletes the rows at these places that the active snapshot sees and whose first column, a bytea, is wanted; returns how
-/// many. The place of a row that is gone may have another one since: that is why `wanted` is asked.
-///
-/// The caller has excluded everybody who might change such a row. Fires no trigger, and captures as one would.
-///
-/// # Errors
-/// Those of [`capture`].
+/// Deletes the visible rows at these places whose shard key is wanted, as a place may have got another row; returns the count. The
+/// caller has excluded other writers. Captures as the trigger does.
 pub fn delete(collection: i32, table: pg_sys::Oid, places: Places<'_>, wanted: impl Fn(&[u8]) -> bool) -> Result<u64> {
     let captured = capture::is_captured(collection)?;
     let mut deleted = 0;
@@ -62,7 +57,6 @@ pub fn delete(collection: i32, table: pg_sys::Oid, places: Places<'_>, wanted: i
     // long as one of its tuples is in use: such a tuple, which the snapshot sees, is neither pruned nor moved.
     unsafe {
         let rel = pg_sys::table_open(table, pg_sys::RowExclusiveLock as i32);
-        assert!((*(*rel).rd_att).natts <= 8, "a table of docshard's own");
         let blocks = pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM);
         let snapshot = pg_sys::GetActiveSnapshot();
         let command = pg_sys::GetCurrentCommandId(true);
@@ -78,11 +72,11 @@ pub fn delete(collection: i32, table: pg_sys::Oid, places: Places<'_>, wanted: i
             pgrx::check_for_interrupts!();
             let buffer = pg_sys::ReadBuffer(rel, block);
             for mut tuple in visible(rel, buffer, block, &lines, snapshot) {
-                if !wanted(column(rel, &mut tuple, 0)) {
-                    continue;
-                }
-                if captured {
-                    let (skey, id) = (column(rel, &mut tuple, 0).to_vec(), column(rel, &mut tuple, 1).to_vec());
+                let key = visit_tuple(rel, &mut tuple, |row| {
+                    wanted(row.slice(0)).then(|| row.bytes(0).zip(row.bytes(1)).filter(|_| captured))
+                });
+                let Some(key) = key else { continue };
+                if let Some((skey, id)) = key {
                     capture::log_key(collection, &skey, &id)?;
                 }
                 let mut failure = pg_sys::TM_FailureData::default();
@@ -98,7 +92,7 @@ pub fn delete(collection: i32, table: pg_sys::Oid, places: Places<'_>, wanted: i
     Ok(deleted)
 }
 
-/// Those of a page's tuples that the snapshot sees. They are where they are in the page.
+/// The visible tuples of a page, which stay in place.
 ///
 /// # Safety
 /// The buffer holds that block of the table and is pinned, for as long as the tuples are used.
@@ -109,7 +103,6 @@ unsafe fn visible(
     lines: &[u16],
     snapshot: pg_sys::Snapshot,
 ) -> Vec<pg_sys::HeapTupleData> {
-    /// What `ItemIdIsNormal` compares.
     const LP_NORMAL: u32 = 1;
     // SAFETY: promised by the caller; the page is locked while its lines are looked at, and whether a line has a tuple is
     // looked at first. What raises, of which there is hardly anything, unwinds from the boundary with the lock, which
@@ -143,23 +136,8 @@ unsafe fn visible(
     }
 }
 
-/// A column of a tuple of the table, a bytea that is not null.
-///
-/// # Safety
-/// The tuple is valid for as long as what this returns is used. At most 8 columns.
-unsafe fn column(rel: pg_sys::Relation, tuple: &mut pg_sys::HeapTupleData, at: usize) -> &[u8] {
-    // SAFETY: promised by the caller; what has to be detoasted is in PostgreSQL's memory, which outlives the tuple.
-    unsafe {
-        let mut values = [pg_sys::Datum::from(0); 8];
-        let mut nulls = [false; 8];
-        pg_sys::heap_deform_tuple(tuple, (*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
-        let key = pg_sys::pg_detoast_datum_packed(values[at].cast_mut_ptr());
-        std::slice::from_raw_parts(pgrx::vardata_any(key).cast::<u8>(), pgrx::varsize_any_exhdr(key))
-    }
-}
-
-/// Writes those of the pages at these places into the WAL whose next change would do so, and waits for the disk: so the
-/// changes that follow before the next checkpoint are short. Changes nothing, and holds up nobody.
+/// Writes the pages of these places whose next change would log them as a whole into the WAL, and flushes it, so that the deletes need
+/// little WAL. Changes nothing.
 pub fn log_pages(table: pg_sys::Oid, places: Places<'_>) {
     // SAFETY: the table is open; each buffer is pinned and locked exclusively while its page is looked at and logged, and
     // unlocked afterwards; a critical section surrounds what WAL asks it for, and nothing in it raises.

@@ -1,12 +1,11 @@
-//! Changing rows that a scan has found.
+//! Updates and deletes of rows that a scan has found.
 //!
-//! As PostgreSQL's own statements do, a change is tried at the version that the scan saw. Only if another transaction has
-//! changed that meanwhile is the newest version locked, and looked at again: to lock every row first would double the
-//! work, and its WAL.
+//! As in PostgreSQL's own statements, the version that the scan saw is changed. Only if another transaction has changed it meanwhile,
+//! the newest version is locked and checked again: to lock every row first would double the work, and its WAL.
 
 use super::row::{DOC, Purpose, fill};
 use super::writer::Writer;
-use crate::pg::datum::jsonb::{RawJsonb, new_varlena};
+use crate::pg::datum::jsonb::{RawJsonb, detoasted_bytes, new_varlena};
 use crate::pg::error::{Error, Result};
 use crate::storage::scan::{Bound, has_block, scan_keys};
 use docshard_core::error::Kind;
@@ -14,33 +13,28 @@ use pgrx::{FromDatum, IntoDatum, pg_sys};
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-/// What becomes of a row.
 #[derive(Debug)]
 pub enum Change {
-    /// it stays as it is
     Nothing,
-    /// it gets this document: jsonb's bytes
+    /// the new document: jsonb's bytes
     Update(Vec<u8>),
-    /// it goes away
     Delete,
 }
 
-/// A row as a scan of the running statement has found it: its place, and what is in its columns, which stays where it is
-/// while the row is changed.
+/// A row that a scan of the running statement has found. The values of the columns stay in place while the row is changed.
 #[derive(Clone, Copy)]
 pub struct Found {
     place: pg_sys::ItemPointerData,
     pub(super) columns: [pg_sys::Datum; DOC + 1],
-    /// only somebody says so, who calls with what he likes
-    said: bool,
+    /// a caller of an SQL function has given it, and it may be false
+    unverified: bool,
 }
 
 impl Found {
-    /// The row at a place of the table, and what is in its columns, as a caller says; good as long as the document and the
-    /// present memory context.
+    /// A row that a caller of an SQL function has given; valid as long as the document and the current memory context.
     pub fn new(place: pg_sys::ItemPointerData, skey: &[u8], id: &[u8], doc: &RawJsonb) -> Self {
         let doc = doc.into_datum().expect("a document is not null");
-        Self { place, columns: [new_varlena(skey).into(), new_varlena(id).into(), doc], said: true }
+        Self { place, columns: [new_varlena(skey).into(), new_varlena(id).into(), doc], unverified: true }
     }
 
     /// # Safety
@@ -50,30 +44,24 @@ impl Found {
         unsafe {
             pg_sys::slot_getallattrs(slot);
             let columns = std::array::from_fn(|column| *(*slot).tts_values.add(column));
-            Self { place: (*slot).tts_tid, columns, said: false }
+            Self { place: (*slot).tts_tid, columns, unverified: false }
         }
     }
 
-    /// The shard key.
     pub fn skey(&self) -> &[u8] {
         self.bytes(0)
     }
 
-    /// The `_id`.
     pub fn id(&self) -> &[u8] {
         self.bytes(1)
     }
 
     fn bytes(&self, column: usize) -> &[u8] {
-        // SAFETY: the column is a bytea that is not null, and stays where it is; what is detoasted is in PostgreSQL's
-        // memory.
-        unsafe {
-            let packed = pg_sys::pg_detoast_datum_packed(self.columns[column].cast_mut_ptr());
-            std::slice::from_raw_parts(pgrx::vardata_any(packed).cast(), pgrx::varsize_any_exhdr(packed))
-        }
+        // SAFETY: the column is a bytea that is not null, and stays in place.
+        unsafe { detoasted_bytes(self.columns[column]) }
     }
 
-    /// The same, its document neither compressed nor elsewhere, so that it is made so once.
+    /// The same row with a detoasted document, which is then detoasted once.
     pub(super) fn plain(&self) -> Self {
         let mut columns = self.columns;
         columns[DOC] = self.document().into_datum().expect("a document is not null");
@@ -89,31 +77,24 @@ impl Found {
     }
 }
 
-/// What came of trying to change the version that was found.
+/// The result of a change of the version that was found.
 enum Tried {
     Done,
-    /// by this very statement, behind the scan's back, it has been changed already
+    /// this statement has already changed it
     Gone,
-    /// another transaction has changed it, or triggers ask for its newest version
+    /// the newest version must be locked: another transaction has changed it, or there are triggers
     Locking,
 }
 
-/// What was there when a row was to be locked.
+/// The version of a row that was locked.
 enum Locked {
-    /// the very version that was found
     AsFound,
-    /// a newer one
     Newer,
-    /// nothing any more
     Gone,
 }
 
 impl Writer {
-    /// Finds a row of these keys that the active snapshot shows and `accept` takes, and does with its newest version what
-    /// `accept` says; tells what. None: there is none.
-    ///
-    /// # Errors
-    /// Those of [`Writer::change_found`].
+    /// Changes the first visible row of these keys that `accept` takes, as [`Writer::change_found`] does.
     pub fn change_one<T>(
         &mut self,
         index: pg_sys::Oid,
@@ -146,34 +127,31 @@ impl Writer {
         }
     }
 
-    /// Does with the row what `accept` says about its document; tells what. None: `accept` does not take it, or it is gone.
+    /// Changes the row as `accept` decides for its document, and returns what `accept` adds. None: `accept` declines, or the row is gone.
     ///
-    /// It waits for a transaction that is changing the row and then looks at what became of it: `accept` is asked again.
-    /// Under REPEATABLE READ that is a serialization failure (40001). What stays as it is is not locked.
-    ///
-    /// # Errors
-    /// What `accept` answers; `WriteConflict`.
+    /// Waits for a transaction that is changing the row, and calls `accept` again for the newest version; under REPEATABLE READ that
+    /// is a `WriteConflict` (40001). A row that does not change is not locked.
     pub fn change_found<T>(
         &mut self,
         found: &Found,
         mut accept: impl FnMut(&[u8]) -> Result<Option<(Change, T)>>,
     ) -> Result<Option<T>> {
         let found = found.plain();
-        let Some((change, told)) = accept(found.document().bytes())? else { return Ok(None) };
-        let there = if found.said { self.at_place_of(&found) } else { Some(found) };
-        let Some(found) = &there else { return Ok(None) };
-        let decision = match self.attempt(found, &change)? {
-            Tried::Done => Some((change, told)),
+        let Some(accepted) = accept(found.document().bytes())? else { return Ok(None) };
+        let verified = if found.unverified { self.verify(&found) } else { Some(found) };
+        let Some(found) = &verified else { return Ok(None) };
+        let decision = match self.attempt(found, &accepted.0)? {
+            Tried::Done => Some(accepted),
             Tried::Gone => None,
             Tried::Locking => {
                 let [_, locked, _] = self.spare();
                 let decision = match self.lock(found, locked)? {
                     Locked::Gone => None,
-                    Locked::AsFound => Some((change, told)),
+                    Locked::AsFound => Some(accepted),
                     Locked::Newer => {
                         // SAFETY: the slot holds the row that was locked, and is not used otherwise before the row is written.
                         let newer = unsafe { Found::in_slot(locked) };
-                        // What has been waited for may have made another row of it.
+                        // The other transaction may have changed the keys.
                         let same = newer.skey() == found.skey() && newer.id() == found.id();
                         if same { accept(newer.document().bytes())? } else { None }
                     }
@@ -184,21 +162,20 @@ impl Writer {
                 decision
             }
         };
-        let Some((change, told)) = decision else { return Ok(None) };
+        let Some((change, result)) = decision else { return Ok(None) };
         if !matches!(change, Change::Nothing) {
             self.capture(std::iter::once_with(|| (found.skey(), found.id())))?;
         }
-        Ok(Some(told))
+        Ok(Some(result))
     }
 
-    /// What really is at the place where a caller says that a row is; None if that is no row of its keys. To change a place that
-    /// holds none, or to take what another row's indexes hold for this one's, would be the end of the table.
-    fn at_place_of(&mut self, found: &Found) -> Option<Found> {
+    /// The row at the place that a caller has given; None if it is not a row of these keys. Changing a place without a row, or a row
+    /// whose index entries are others, would corrupt the table.
+    fn verify(&mut self, found: &Found) -> Option<Found> {
         let [seen, ..] = self.spare();
-        // SAFETY: see the type's invariants; PostgreSQL looks whether the place holds a row. Which of its versions that is, the
-        // change itself will find out.
+        // SAFETY: see the type's invariants; PostgreSQL checks that the place has a row. The change checks its version.
         let row = unsafe {
-            // To read a block beyond the table's end is an error at best, and the last of all numbers would make it longer.
+            // Reading a block beyond the end of the table raises an error, and InvalidBlockNumber would extend it.
             let block = pgrx::itemptr::item_pointer_get_block_number_no_check(found.place);
             if found.place.ip_posid == 0 || !has_block(self.rel, block) {
                 return None;
@@ -209,7 +186,7 @@ impl Writer {
         row.filter(|row| (row.skey(), row.id()) == (found.skey(), found.id()))
     }
 
-    /// The slots for changes, made when they are first asked for.
+    /// The slots for changes.
     pub(super) fn spare(&mut self) -> [*mut pg_sys::TupleTableSlot; 3] {
         if let Some(spare) = self.spare {
             return spare;
@@ -219,7 +196,6 @@ impl Writer {
         spare
     }
 
-    /// Tries to change the version that was found.
     fn attempt(&mut self, found: &Found, change: &Change) -> Result<Tried> {
         if matches!(change, Change::Nothing) {
             return Ok(Tried::Done);
@@ -228,8 +204,7 @@ impl Writer {
             return Ok(Tried::Locking);
         }
         let [.., new] = self.spare();
-        // SAFETY: see the type's invariants; the values that the new row shares with the old one stay where they are. What
-        // `new_varlena` allocates is copied into the table's tuple before this returns.
+        // SAFETY: see the type's invariants; the values that the new row shares with the old one stay in place.
         unsafe {
             let mut failure: pg_sys::TM_FailureData = std::mem::zeroed();
             let mut place = found.place;
@@ -281,7 +256,7 @@ impl Writer {
             use pg_sys::TM_Result as R;
             match result {
                 R::TM_Ok => Ok(Tried::Done),
-                // Invisible: the place that a caller named holds what another transaction is still writing, or has taken back.
+                // Invisible: the place of an unverified row holds one that was inserted by an aborted or a running transaction.
                 R::TM_SelfModified | R::TM_Invisible => Ok(Tried::Gone),
                 R::TM_Updated | R::TM_Deleted => Ok(Tried::Locking),
                 _ => Err(Error::new(Kind::InternalError, format!("unexpected answer {result} to a change of a row"))),
@@ -289,7 +264,7 @@ impl Writer {
         }
     }
 
-    /// Locks the newest version of the row and puts it into `locked`.
+    /// Locks the newest version of the row and stores it in `locked`.
     fn lock(&self, found: &Found, locked: *mut pg_sys::TupleTableSlot) -> Result<Locked> {
         // SAFETY: see the type's invariants; the slot is of the table's kind.
         unsafe {
@@ -319,7 +294,7 @@ impl Writer {
                     let newer = !pg_sys::ItemPointerEquals(&mut place, &raw mut (*locked).tts_tid);
                     Ok(if newer { Locked::Newer } else { Locked::AsFound })
                 }
-                // By this very transaction, behind the scan's back.
+                // Changed by this statement.
                 R::TM_SelfModified | R::TM_Invisible => Ok(Locked::Gone),
                 R::TM_Deleted if !one_snapshot => Ok(Locked::Gone),
                 R::TM_Updated | R::TM_Deleted => {
@@ -333,8 +308,8 @@ impl Writer {
     /// Changes a row that this transaction has locked.
     fn apply(&mut self, locked: *mut pg_sys::TupleTableSlot, change: &Change) {
         let [.., new] = self.spare();
-        // SAFETY: see the type's invariants; the row in `locked` is locked by this transaction. The new row's values
-        // are the old one's, which stay while the slot does.
+        // SAFETY: see the type's invariants; the row in `locked` is locked by this transaction. The new row shares the old one's
+        // values, which stay as long as the slot.
         unsafe {
             let mut recheck: pg_sys::EPQState = std::mem::zeroed();
             pg_sys::EvalPlanQualInit(&mut recheck, self.estate, null_mut(), null_mut(), -1);
@@ -348,7 +323,7 @@ impl Writer {
                     let mut columns = old.columns;
                     columns[DOC] = new_varlena(doc).into();
                     fill(new, columns);
-                    // A trigger might make another row of it.
+                    // A trigger may change the row.
                     let unmentioned = if self.fires { None } else { self.unmentioned(&old, new, doc) };
                     pg_sys::ExecSimpleRelationUpdate(self.info, self.estate, &mut recheck, locked, new);
                     drop(unmentioned);

@@ -1,12 +1,14 @@
-//! Updates that no index notices.
+//! Heap-only updates beside expression indexes.
 //!
-//! PostgreSQL spares an updated row new entries in the indexes, and leaves the old version to be pruned by whoever reads the
-//! page next, if no column has changed that an index mentions (a heap-only tuple). Every secondary index of a collection
-//! mentions the document, so by that rule every update would write to all of them. But what has to stay the same is only
-//! what the indexes hold of a row: their keys and, where they are partial, whether they hold it. That is looked at here.
+//! PostgreSQL writes no index entries for an update if no index mentions a changed column (a heap-only tuple). All secondary indexes of a
+//! collection mention the document, so every update would write to all of them. It suffices that their entries stay the same: their
+//! keys and, in a partial index, whether there is an entry. That is compared here; then [`Unmentioned`] removes the document from the
+//! relation's cached set of indexed columns for one update.
 //!
-//! INVARIANT: all versions in a chain of heap-only tuples have the same keys in every index. PostgreSQL's own guard of it is
-//! the set of columns that indexes mention, which [`Unmentioned`] replaces for one update.
+//! It is safe as all versions in a HOT chain then have equal entries in every index. An index that is being built, or is not valid,
+//! prevents it. CREATE INDEX CONCURRENTLY waits for transactions that opened the table before they knew the index, as the table's lock
+//! is held to the end of the transaction. If the relation's description was rebuilt during the comparison, there may be a new index, and
+//! PostgreSQL decides. `tests/tests/heap_only_updates.rs` checks this with amcheck.
 
 use super::changing::Found;
 use super::index::{Held, Index};
@@ -20,13 +22,13 @@ unsafe extern "C-unwind" {
     fn datum_image_eq(one: pg_sys::Datum, other: pg_sys::Datum, by_value: bool, length: c_int) -> bool;
 }
 
-/// The document's number in a set of columns.
+/// The document in a set of columns.
 const MEMBER: c_int = DOC as c_int + 1 - pg_sys::FirstLowInvalidHeapAttributeNumber;
 
-/// While it lives, the document counts as a column of the table that no index mentions.
+/// While it lives, the document is not in the relation's set of indexed columns.
 pub(super) struct Unmentioned {
     rel: pg_sys::Relation,
-    /// without the document; PostgreSQL's, as what it stands for
+    /// the set without the document, owned by the relation
     columns: *mut pg_sys::Bitmapset,
     before: *mut pg_sys::Bitmapset,
 }
@@ -35,8 +37,8 @@ impl Unmentioned {
     /// # Safety
     /// The table stays open and locked while this lives, and is updated only to rows for which the invariant holds.
     unsafe fn new(rel: pg_sys::Relation) -> Self {
-        // SAFETY: promised by the caller; the relation has its set, as `is_mentioned` has asked for it. The set lives where the
-        // relation's own does, so that PostgreSQL may free it with the relation's description.
+        // SAFETY: promised by the caller; the relation has its set, as `is_mentioned` has requested it. The replacement is allocated like
+        // the original, as PostgreSQL may free it with the relation's description.
         unsafe {
             let context = pg_sys::MemoryContextSwitchTo(pg_sys::CacheMemoryContext);
             let columns = pg_sys::bms_del_member(pg_sys::bms_copy((*rel).rd_indexattr), MEMBER);
@@ -49,8 +51,8 @@ impl Unmentioned {
 
 impl Drop for Unmentioned {
     fn drop(&mut self) {
-        // SAFETY: the table is open, also if an ERROR unwinds. If its description was made anew meanwhile, which frees what is
-        // replaced here, there is nothing to put back.
+        // SAFETY: the table is open, also while an ERROR unwinds. A rebuild of its description has freed the replacement; then there is
+        // nothing to restore.
         unsafe {
             if (*self.rel).rd_indexattr == self.columns {
                 (*self.rel).rd_indexattr = self.before;
@@ -62,7 +64,7 @@ impl Drop for Unmentioned {
     }
 }
 
-/// True if an index mentions the document, and PostgreSQL remembers which columns they mention.
+/// True if an index mentions the document. Afterwards the relation has its set of indexed columns.
 ///
 /// # Safety
 /// The table is open.
@@ -78,8 +80,8 @@ unsafe fn is_mentioned(rel: pg_sys::Relation) -> bool {
 }
 
 impl Writer {
-    /// If indexes mention documents, and yet an update of the old row to one with this document, which is in the slot, leaves
-    /// what they hold as it is: what the update is to be done under.
+    /// A guard for an update of the old row to the new one, which has this document, if indexes mention the document and yet no index
+    /// entry changes.
     ///
     /// # Safety
     /// The old row is one of the table, and is updated at once to that in the slot, or not at all.
@@ -94,7 +96,7 @@ impl Writer {
         unsafe { (is_mentioned(self.rel) && self.keeps_keys(old, new)).then(|| Unmentioned::new(self.rel)) }
     }
 
-    /// True if both rows are the same to all indexes.
+    /// True if both rows have the same entries in all indexes.
     ///
     /// # Safety
     /// As [`Writer::unmentioned`].
@@ -113,7 +115,7 @@ impl Writer {
             pg_sys::ExecClearTuple(slot);
             pg_sys::MemoryContextSwitchTo(former);
             self.reset_row();
-            // Unless what was asked has let in the news of other indexes.
+            // Functions of indexes may have processed invalidations.
             keeps && !(*self.rel).rd_indexattr.is_null()
         }
     }
@@ -125,7 +127,7 @@ impl Writer {
         // each that is none of the table's.
         unsafe {
             let info = index.info;
-            // One that is being made, or was not finished, need not take the old document: its functions may refuse it.
+            // The functions of an index that is being built may raise an error for the old document.
             if !(*(*index.rel).rd_index).indisvalid {
                 return false;
             }

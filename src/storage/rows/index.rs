@@ -1,5 +1,5 @@
-//! What an index holds of a row. PostgreSQL's executor would tell, but prepares an index's expressions anew for each
-//! statement; where they are functions that the table's owner knows, we ask it.
+//! Computes the index entries of a row. PostgreSQL's executor prepares an index's expressions for each statement; expressions that are
+//! functions of the [`Owner`] are computed without it.
 
 use super::owner::{Answer, Function, Owner};
 use super::row::DOC;
@@ -10,31 +10,31 @@ use std::cell::RefCell;
 use std::ffi::CStr;
 use std::rc::Rc;
 
-/// The values of an index's columns for one row.
+/// Values and nulls of an index's columns.
 pub(super) type Values = ([pg_sys::Datum; pg_sys::INDEX_MAX_KEYS as usize], [bool; pg_sys::INDEX_MAX_KEYS as usize]);
 
-/// A row, and the bytes of the document in it.
+/// A row in a slot, and the bytes of its document.
 #[derive(Clone, Copy)]
 pub(super) struct Held<'a> {
     pub(super) slot: *mut pg_sys::TupleTableSlot,
     pub(super) doc: &'a [u8],
 }
 
-/// An index of a table that is open for writing, as of then; closed with the table.
+/// An open index of a table that is open for writing.
 pub(super) struct Index {
     pub(super) rel: pg_sys::Relation,
     pub(super) info: *mut pg_sys::IndexInfo,
-    known: Option<Rc<Functions>>,
+    functions: Option<Rc<Functions>>,
 }
 
-/// An index's columns and its conditions, if all of them are the owner's functions.
+/// The columns and conditions of an index, all of which are functions of the owner.
 struct Functions {
     columns: Vec<Box<dyn Function>>,
     conditions: Vec<Box<dyn Function>>,
 }
 
 thread_local! {
-    /// By the index's OID: an index's expressions never change.
+    /// By the index's OID. An index's expressions never change.
     static FUNCTIONS: RefCell<LookupCache<u32, Option<Rc<Functions>>>> = const { RefCell::new(LookupCache::NONE) };
 }
 
@@ -43,12 +43,12 @@ impl Index {
     /// The index and its info are of a table that is open, and stay so as long as this is used.
     pub(super) unsafe fn new(rel: pg_sys::Relation, info: *mut pg_sys::IndexInfo, owner: &Owner) -> Self {
         // SAFETY: promised by the caller.
-        let known = unsafe {
+        let functions = unsafe {
             let has_expressions = !(*info).ii_Expressions.is_null();
             let look_up = || Some(Functions::of(info, owner).map(Rc::new));
             has_expressions.then(|| FUNCTIONS.with(|known| LookupCache::get(known, (*rel).rd_id.to_u32(), look_up)))
         };
-        Self { rel, info, known: known.flatten().flatten() }
+        Self { rel, info, functions: functions.flatten().flatten() }
     }
 
     /// True if new rows get entries.
@@ -57,13 +57,16 @@ impl Index {
         unsafe { (*self.info).ii_ReadyForInserts }
     }
 
-    /// True if it holds the row: all rows, unless it is partial.
+    /// True if the row gets an entry; false only for a partial index.
     ///
     /// # Safety
     /// The row is of the table; the executor's state is the writer's, and the current memory context that of a row.
     pub(super) unsafe fn holds(&self, row: Held<'_>, estate: *mut pg_sys::EState) -> bool {
-        if let Some(known) = &self.known {
-            return known.conditions.iter().all(|condition| matches!(condition.answer(row.doc), Answer::Bool(true)));
+        if let Some(functions) = &self.functions {
+            return functions
+                .conditions
+                .iter()
+                .all(|condition| matches!(condition.answer(row.doc), Answer::Bool(true)));
         }
         let info = self.info;
         // SAFETY: promised by the caller; the prepared predicate lives as long as the state, as the executor keeps it.
@@ -90,9 +93,9 @@ impl Index {
     pub(super) unsafe fn values(&self, row: Held<'_>, estate: *mut pg_sys::EState) -> Values {
         let mut values = [pg_sys::Datum::from(0); pg_sys::INDEX_MAX_KEYS as usize];
         let mut nulls = [true; pg_sys::INDEX_MAX_KEYS as usize];
-        match &self.known {
-            Some(known) => {
-                for (at, column) in known.columns.iter().enumerate() {
+        match &self.functions {
+            Some(functions) => {
+                for (at, column) in functions.columns.iter().enumerate() {
                     (values[at], nulls[at]) = (datum(column.answer(row.doc)), false);
                 }
             }
@@ -105,11 +108,10 @@ impl Index {
         (values, nulls)
     }
 
-    /// True if it holds the same of both documents, as far as a glance tells.
+    /// True if both documents get the same entry, or none; may be false if only the values would tell.
     pub(super) fn sees_same(&self, one: &[u8], other: &[u8]) -> bool {
-        self.known
-            .as_ref()
-            .is_some_and(|known| known.columns.iter().chain(&known.conditions).all(|f| f.sees_same(one, other)))
+        let same = |all: &Rc<Functions>| all.columns.iter().chain(&all.conditions).all(|f| f.sees_same(one, other));
+        self.functions.as_ref().is_some_and(same)
     }
 }
 
@@ -132,7 +134,7 @@ impl Functions {
     }
 }
 
-/// The owner's function that an expression calls with the document.
+/// The owner's function that an expression calls.
 ///
 /// # Safety
 /// It is an expression over a row of the owner's table.
@@ -177,7 +179,7 @@ unsafe fn is_document(mut node: *mut pg_sys::Node) -> bool {
     }
 }
 
-/// The value of a constant of that type.
+/// The value of a constant, unless it is null or of another type.
 ///
 /// # Safety
 /// As [`is_document`].

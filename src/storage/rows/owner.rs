@@ -1,35 +1,29 @@
-//! What the owner of a table knows of it beyond what PostgreSQL does.
+//! The layer above that knows what the functions of index expressions compute.
 
 use std::ffi::CStr;
 
-/// The owner of the tables that rows are written to. There is one.
 pub struct Owner {
-    /// the schema of its functions
+    /// of the functions
     pub schema: &'static CStr,
-    /// its immutable functions, which are called with a document, a text and perhaps a number; None for any that it does not
-    /// know
+    /// finds an immutable function that takes a document, a text and perhaps a number
     pub function: LookUp,
 }
 
-/// Finds a function by its name and by what it is called with beside the document.
 type LookUp = fn(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn Function>>;
 
-/// What a function does, without PostgreSQL's executor.
+/// A function that is computed without PostgreSQL's executor.
 pub trait Function {
-    /// What it answers for a document: jsonb's bytes. Raises what it raises.
+    /// The result for a document (jsonb's bytes). Raises what the function raises.
     fn answer(&self, doc: &[u8]) -> Answer;
 
-    /// True if that is the same for both documents. False also if only the answers could tell.
+    /// True if the results for both documents are the same; may be false if only the results would tell.
     fn sees_same(&self, one: &[u8], other: &[u8]) -> bool;
 }
 
-/// A function's answer; none is null.
+/// A function's result, which is never null.
 #[derive(Debug)]
 pub enum Answer {
-    /// boolean
     Bool(bool),
-    /// bytea
     Bytes(Vec<u8>),
-    /// bytea[]
     BytesArray(Vec<Vec<u8>>),
 }

@@ -1,20 +1,17 @@
-//! A row of a collection's table: its columns, and what is done to it.
+//! Rows of a collection's table.
 
 use crate::pg::datum::jsonb::new_varlena;
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// The position of the document among the columns.
+/// The position of the column doc.
 pub(super) const DOC: usize = 2;
 
-/// What is done to the table: which privileges it takes, and how PostgreSQL calls it.
+/// The command that a writer executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// new rows
     Insert,
-    /// other documents in rows that are there
     Update,
-    /// rows go away
     Delete,
 }
 
@@ -36,33 +33,24 @@ impl Purpose {
     }
 }
 
-/// A row to be inserted; `doc` is jsonb's bytes, which the caller has checked.
+/// A row to be inserted.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
-    /// the shard key, encoded
+    /// encoded
     pub skey: &'a [u8],
-    /// the `_id`, encoded
+    /// encoded
     pub id: &'a [u8],
-    /// the document
+    /// jsonb's bytes, which the caller has checked
     pub doc: &'a [u8],
 }
 
 /// # Safety
 /// The slot is of a table with the columns skey, id and doc.
 pub(super) unsafe fn store(slot: *mut pg_sys::TupleTableSlot, row: &Row<'_>) {
-    // SAFETY: promised by the caller; the values are copied into PostgreSQL's memory.
-    unsafe {
-        pg_sys::ExecClearTuple(slot);
-        for (column, value) in [row.skey, row.id, row.doc].into_iter().enumerate() {
-            *(*slot).tts_values.add(column) = pg_sys::Datum::from(new_varlena(value));
-            *(*slot).tts_isnull.add(column) = false;
-        }
-        pg_sys::ExecStoreVirtualTuple(slot);
-    }
+    // SAFETY: promised by the caller; the values are copied into the current memory context.
+    unsafe { fill(slot, [row.skey, row.id, row.doc].map(|value| new_varlena(value).into())) };
 }
 
-/// Makes a row of these columns.
-///
 /// # Safety
 /// The slot is of a collection's table; the datums are of its columns' types, and stay while the slot is in use.
 pub(super) unsafe fn fill(slot: *mut pg_sys::TupleTableSlot, columns: [pg_sys::Datum; DOC + 1]) {

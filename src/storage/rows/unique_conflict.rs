@@ -1,4 +1,4 @@
-//! Whether a row could be inserted, as far as unique indexes beside the primary key are concerned.
+//! Checks before an insert whether unique indexes other than the primary key have a conflicting row.
 
 use super::changing::Found;
 use super::index::Held;
@@ -10,21 +10,19 @@ use pgrx::pg_sys;
 use std::ffi::CStr;
 use std::ptr::null_mut;
 
-/// A key of a row that another row has.
+/// A key that another row has in a unique index.
 #[derive(Debug)]
-pub struct Taken {
-    /// the name of the unique index
+pub struct Conflict {
     pub index: String,
-    /// the key in it
     pub key: Vec<u8>,
 }
 
 impl Writer {
-    /// The first key of the row, in a unique index, that a row of another shard key or `_id` has; None if there is none.
+    /// The first key of the row that a row of another shard key or `_id` has in a unique index.
     ///
-    /// It looks at what is there now, not at a snapshot, and waits for transactions that are writing or removing such a row.
-    /// Afterwards somebody else may be quicker: inserting the row is PostgreSQL's 23505 then.
-    pub fn taken(&mut self, row: &Row<'_>) -> Option<Taken> {
+    /// It checks the current state, not a snapshot, and waits for transactions that insert or delete such a row. A concurrent insert
+    /// may still win; then inserting the row raises 23505.
+    pub fn conflict(&mut self, row: &Row<'_>) -> Option<Conflict> {
         let [met, _, offered] = self.spare();
         // SAFETY: see the type's invariants; as in `insert_by_index`. The slots are of the table's kind.
         unsafe {
@@ -32,28 +30,28 @@ impl Writer {
             let context = pg_sys::MakePerTupleExprContext(self.estate);
             let former = pg_sys::MemoryContextSwitchTo((*context).ecxt_per_tuple_memory);
             let held = Held { slot: offered, doc: row.doc };
-            let taken = self.indexes.iter().filter(|index| index.is_ready()).find_map(|index| {
+            let conflict = self.indexes.iter().filter(|index| index.is_ready()).find_map(|index| {
                 if !unique::is_unique(index.rel) || !index.holds(held, self.estate) {
                     return None;
                 }
                 let (values, _) = index.values(held, self.estate);
                 let keys = unique::keys_in(values[0]);
-                let key = keys.into_iter().find(|key| self.is_taken(index.rel, key, row, met))?;
+                let key = keys.into_iter().find(|key| self.conflicts(index.rel, key, row, met))?;
                 let name = CStr::from_ptr((*(*index.rel).rd_rel).relname.data.as_ptr());
-                Some(Taken { index: name.to_string_lossy().into_owned(), key: key.to_vec() })
+                Some(Conflict { index: name.to_string_lossy().into_owned(), key: key.to_vec() })
             });
             pg_sys::ExecClearTuple(offered);
             pg_sys::MemoryContextSwitchTo(former);
             self.reset_row();
-            taken
+            conflict
         }
     }
 
-    /// True if another row than this has the key.
+    /// True if another row has the key.
     ///
     /// # Safety
     /// The index is one of the table's, a unique one; the slot is of the table's kind.
-    unsafe fn is_taken(
+    unsafe fn conflicts(
         &self,
         index: pg_sys::Relation,
         key: &[u8],
@@ -62,8 +60,8 @@ impl Writer {
     ) -> bool {
         loop {
             let (mut met, mut waits_for) = (false, None);
-            // SAFETY: promised by the caller; the b-tree's keys are bytea. The snapshot lives as long as the scan, which leaves
-            // there whom it has met: who is writing the row, or removing it.
+            // SAFETY: promised by the caller; the b-tree's keys are bytea. The snapshot lives as long as the scan, which stores the
+            // transaction that is inserting or deleting the row in it.
             unsafe {
                 let mut dirty =
                     pg_sys::SnapshotData { snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY, ..Default::default() };

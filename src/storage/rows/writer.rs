@@ -1,10 +1,11 @@
-//! Inserting rows into a collection's table, and what all writing has in common. [`super::changing`] changes rows that are there.
+//! Opens a collection's table for writing, and inserts rows. [`super::changing`] updates and deletes.
 
 use super::capture;
 use super::index::{Held, Index, Values};
 use super::owner::Owner;
 use super::row::{DOC, Purpose, Row, store};
 use super::trigger;
+use crate::pg::datum::jsonb::detoasted_bytes;
 use crate::pg::error::{Error, Result};
 use crate::pg::security::permission;
 use docshard_core::error::Kind;
@@ -13,36 +14,32 @@ use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
 use std::rc::Rc;
 
-/// Rows that are written to the table at once, as COPY does it, before their index entries are made.
+/// Rows that are written to the table at once, as COPY does, before their index entries.
 const CHUNK: usize = 1000;
+
 /// A table that is open for writing.
 ///
-/// INVARIANTS of the pointers: they are PostgreSQL's own objects, made by `open` and alive until `finish`; an ERROR in
-/// between unwinds past the writer, which has no drop, and PostgreSQL's abort gives everything back.
+/// Invariant: the pointers are PostgreSQL's objects, which `open` has created, and live until `finish`. After an ERROR PostgreSQL's
+/// abort releases everything; the writer has no drop.
 pub struct Writer {
     collection: i32,
     pub(super) rel: pg_sys::Relation,
     pub(super) estate: *mut pg_sys::EState,
     pub(super) info: *mut pg_sys::ResultRelInfo,
-    /// it has triggers that are fired, the one that captures changes among them
+    /// triggers are fired, including the one that captures
     pub(super) fires: bool,
     pub(super) purpose: Purpose,
-    /// the table's indexes; of one from which rows go away, none
+    /// none for deletes
     pub(super) indexes: Rc<[Index]>,
-    /// slots that changes use, one after the other: for the version that is there, the one that is locked, and the one that is
-    /// written
+    /// slots for changes: the existing version, the locked one, the new one
     pub(super) spare: Option<[*mut pg_sys::TupleTableSlot; 3]>,
-    /// the slot of an old row while it is compared with the new one
+    /// the slot of an old row for the comparison with the new one
     pub(super) compared: Option<*mut pg_sys::TupleTableSlot>,
 }
 
 impl Writer {
-    /// Opens a collection's table for the present user. The trigger that captures changes is not fired if it is the table's
-    /// only one: then the writer does that itself.
-    ///
-    /// # Errors
-    /// `InternalError` for a table that is none of docshard's or has row-level security; PostgreSQL's own for missing
-    /// privileges and read-only transactions.
+    /// Opens a collection's table for the current user. If the trigger that captures is the only one, it is not fired, and the writer
+    /// captures. Raises PostgreSQL's errors for missing privileges and read-only transactions.
     pub fn open(collection: i32, table: pg_sys::Oid, purpose: Purpose, owner: &Owner) -> Result<Self> {
         // SAFETY: the table exists (the caller looked it up in this transaction); each node is allocated by PostgreSQL
         // with its tag, as makeNode does; the lock is kept to the end of the transaction, as every writer's is.
@@ -60,7 +57,7 @@ impl Writer {
             (*entry).relkind = (*(*rel).rd_rel).relkind;
             (*entry).rellockmode = pg_sys::RowExclusiveLock as c_int;
             if purpose == Purpose::Update {
-                // Tells indexes over other columns that their keys have not changed.
+                // Indexes over other columns learn that their keys have not changed.
                 let column = DOC as c_int + 1 - pg_sys::FirstLowInvalidHeapAttributeNumber;
                 (*entry).updatedCols = pg_sys::bms_add_member(null_mut(), column);
             }
@@ -100,7 +97,7 @@ impl Writer {
         }
     }
 
-    /// Captures changes of the rows of these keys (skey, id), unless the table's trigger does. Every change passes here.
+    /// Captures changes of the rows of these keys (skey, id), unless the trigger does. Called for every change.
     pub(super) fn capture<'k>(&self, keys: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Result<()> {
         if self.fires { Ok(()) } else { capture::changed(self.collection, keys) }
     }
@@ -116,8 +113,7 @@ impl Writer {
         }
     }
 
-    /// Many of them. Their description of the table is a copy that nobody counts the references to, which would be a
-    /// good part of the cost of so many slots.
+    /// Many slots, with one copy of the table's description, as counting references to the original is a good part of their cost.
     fn slots(&mut self, count: usize) -> Vec<*mut pg_sys::TupleTableSlot> {
         // SAFETY: see the type's invariants; the description lives as long as the slots, in the state's context.
         unsafe {
@@ -131,19 +127,13 @@ impl Writer {
         }
     }
 
-    /// Inserts the rows. A key that is taken, here or among them, is PostgreSQL's 23505.
-    ///
-    /// # Errors
-    /// Those of [`capture`].
+    /// Inserts the rows. Duplicate keys raise 23505.
     pub fn insert(&mut self, rows: &[Row<'_>]) -> Result<()> {
         self.insert_by(CHUNK, rows)
     }
 
-    /// As [`Writer::insert`], with the index entries of so many rows made at once. The more there are, the closer
-    /// neighbours are in an index of another order; their rows are held in memory meanwhile.
-    ///
-    /// # Errors
-    /// As [`Writer::insert`].
+    /// As [`Writer::insert`]; the index entries of so many rows are inserted together. Larger chunks access indexes of another order more
+    /// locally, and take more memory.
     pub fn insert_by(&mut self, chunk: usize, rows: &[Row<'_>]) -> Result<()> {
         self.store_all(chunk, rows);
         self.capture(rows.iter().map(|row| (row.skey, row.id)))
@@ -205,15 +195,14 @@ impl Writer {
         }
     }
 
-    /// Makes the rows' index entries, an index at a time, each in the order of its keys, so that neighbours find its
-    /// pages at hand: most of the work of loading rows is looking for the places of their index entries. False: there is
-    /// an index that takes more than that, and nothing was done.
+    /// Inserts the rows' index entries, an index at a time and in the order of its keys, so that its pages stay in the cache: most of the
+    /// work of loading rows is the search in indexes. Does nothing and returns false if an index has an exclusion constraint or is
+    /// deferrable.
     ///
     /// # Safety
     /// The rows are in the table.
     unsafe fn insert_by_index(&mut self, rows: &[Held<'_>]) -> bool {
-        // SAFETY: see the type's invariants. The keys live in the context of a row, which is reset once all of an index's
-        // are used.
+        // SAFETY: see the type's invariants. The keys live in the context of a row, which is reset after each index.
         unsafe {
             let simple =
                 |index: &Index| (*index.info).ii_ExclusionOps.is_null() && (*(*index.rel).rd_index).indimmediate;
@@ -253,7 +242,7 @@ impl Writer {
         }
     }
 
-    /// Forgets what evaluating index expressions for a row has allocated.
+    /// Frees the memory of index expressions for a row.
     pub(super) fn reset_row(&mut self) {
         // SAFETY: see the type's invariants; the context is made on demand and may be absent.
         unsafe {
@@ -264,7 +253,7 @@ impl Writer {
         }
     }
 
-    /// Fires the triggers and closes the table; its lock stays to the end of the transaction.
+    /// Fires the triggers and closes the table. Its lock is kept to the end of the transaction.
     pub fn finish(self) {
         // SAFETY: see the type's invariants; nothing of it is used afterwards.
         unsafe {
@@ -284,15 +273,15 @@ impl Writer {
     }
 }
 
-/// An index entry that is to be made.
+/// An index entry to be inserted.
 struct Entry {
     slot: *mut pg_sys::TupleTableSlot,
-    /// one a column, in PostgreSQL's memory, as are the keys
+    /// for each column, in PostgreSQL's memory, as are the keys
     values: *mut pg_sys::Datum,
     nulls: *mut bool,
-    /// how the first key begins, so that most comparisons look no further
+    /// the start of the first key, which decides most comparisons
     prefix: u64,
-    /// the first columns, as far as they are bytea: any order is right, this one is fast
+    /// the first columns that are bytea; the order matters for speed only
     keys: [(*const u8, usize); 2],
 }
 
@@ -302,7 +291,7 @@ impl Entry {
     unsafe fn new(index: &Index, row: Held<'_>, estate: *mut pg_sys::EState) -> Self {
         // SAFETY: promised by the caller; an index has at least one column.
         unsafe {
-            // Only as much as there are columns: entries that are far apart in memory cost more than anything else here.
+            // Compact, as memory accesses dominate here.
             let count = (*index.info).ii_NumIndexAttrs as usize;
             let (found, absent): Values = index.values(row, estate);
             let values: *mut pg_sys::Datum = pg_sys::palloc0(count * (size_of::<pg_sys::Datum>() + 1)).cast();
@@ -316,8 +305,8 @@ impl Entry {
             );
             for (at, key) in keys.iter_mut().enumerate().take(columns.len()) {
                 if columns[at].atttypid == pg_sys::BYTEAOID && !*nulls.add(at) {
-                    let value = pg_sys::pg_detoast_datum_packed((*values.add(at)).cast_mut_ptr());
-                    *key = (pgrx::vardata_any(value).cast(), pgrx::varsize_any_exhdr(value));
+                    let value = detoasted_bytes(*values.add(at));
+                    *key = (value.as_ptr(), value.len());
                 }
             }
             let mut prefix = [0; 8];
@@ -333,10 +322,7 @@ impl Entry {
     }
 }
 
-/// Raises what [`Writer::open`] would, for a statement that may find nothing to write to.
-///
-/// # Errors
-/// As [`Writer::open`].
+/// Checks what [`Writer::open`] checks, for a statement that may find nothing to write.
 pub fn check_permission(table: pg_sys::Oid, purpose: Purpose) -> Result<()> {
     // SAFETY: the table exists (the caller looked it up in this transaction), and is open while it is looked at.
     unsafe {
@@ -357,7 +343,7 @@ unsafe fn permit(rel: pg_sys::Relation, purpose: Purpose) -> Result<()> {
         if permission::hides_rows(rel) {
             return Err(Error::new(
                 Kind::IllegalOperation,
-                "a collection's table has row-level security, which docshard does not know",
+                "a collection's table has row-level security, which docshard does not support",
             ));
         }
         if (*(*rel).rd_rel).relkind as u8 != pg_sys::RELKIND_RELATION || (*(*rel).rd_att).natts as usize != DOC + 1 {
