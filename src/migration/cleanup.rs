@@ -128,18 +128,9 @@ pub fn sweep() -> Result<usize> {
 /// so what has no row, or one that is over, belongs to no running move.
 fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
     let prefix = names::gid_prefix(cluster);
-    let prepared: Vec<(String, i64)> = shard
-        .query(
-            "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE starts_with(gid, $1) AND database = current_database()",
-            &[Param::Text(&prefix)],
-        )?
-        .iter()
-        .filter_map(|row| {
-            let gid = row.text(0)?;
-            let id = gid.strip_prefix(&prefix)?.split('_').next()?.parse().ok()?;
-            Some((gid.to_owned(), id))
-        })
-        .collect();
+    let number = |gid: &str| gid.strip_prefix(&prefix)?.split('_').next()?.parse::<i64>().ok();
+    let names = shard.prepared_names(&prefix)?;
+    let prepared: Vec<(&str, i64)> = names.iter().filter_map(|gid| Some((gid.as_str(), number(gid)?))).collect();
     let captures: Vec<i64> =
         shard.query(&leftovers::captured_moves(), &[])?.iter().filter_map(|row| row.i64(0)).collect();
     let tables: Vec<(String, String, i64)> = shard
@@ -156,20 +147,20 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
     }
     let mut alive: HashSet<i64> =
         transaction::run(|| Ok(record::unfinished()?.into_iter().map(|record| record.id).collect()))?;
-    for (gid, id) in &prepared {
-        if alive.contains(id) {
+    for (gid, id) in prepared {
+        if alive.contains(&id) {
             continue;
         }
-        if !transaction::run(|| record::is_own(*id))? {
+        if !transaction::run(|| record::is_own(id))? {
             // By a router that this one has replaced, which may have decided it: everything of this move stays.
-            if REPORTED.with_borrow_mut(|reported| reported.insert(gid.clone())) {
+            if REPORTED.with_borrow_mut(|reported| reported.insert(gid.to_owned())) {
                 pgrx::log!(
                     "docshard: prepared transaction {gid} at shard \"{}\" is of a move by a router that this one has \
                      replaced; an administrator has to end it",
                     shard.name
                 );
             }
-            alive.insert(*id);
+            alive.insert(id);
             continue;
         }
         shard.rollback_prepared(gid)?;

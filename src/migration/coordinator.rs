@@ -3,10 +3,9 @@
 use super::attempt::Attempt;
 use super::copy::{Copy, HandOver};
 use super::record;
-use super::register::{self, Registered};
 use super::request::{MoveRequest, MoveResult};
 use super::shard::Sides;
-use super::{donor, pieces, recipient, recovery, settle, stall};
+use super::{donor, names, pieces, recipient, recovery, register, settle, stall};
 use crate::catalog::cluster::cluster_id;
 use crate::catalog::settings;
 use crate::pg::error::{Error, Result};
@@ -60,9 +59,9 @@ fn run_once(request: &MoveRequest, may_split: bool) -> Result<Ended<MoveResult>>
     let Some(checked) = register::check(request)? else {
         return Ok(Ended::Decided(MoveResult::default()));
     };
-    let registered = register::register(request, checked)?;
-    let id = registered.attempt.record.id;
-    let ended = match transaction::guarded(|| copy_and_decide(registered, request.bytes_per_second, may_split)) {
+    let attempt = register::register(request, checked)?;
+    let id = attempt.record.id;
+    let ended = match transaction::guarded(|| copy_and_decide(attempt, request.bytes_per_second, may_split)) {
         Ok(Ended::Decided(decided)) => transaction::guarded(|| finish(decided)).map(Ended::Decided),
         Ok(Ended::TooLarge { documents, pieces }) => {
             take_back(id, stall::is_split_first(documents));
@@ -81,12 +80,14 @@ fn run_once(request: &MoveRequest, may_split: bool) -> Result<Ended<MoveResult>>
 }
 
 /// Steps 2 to 7. On an error the sessions are dropped, which rolls back what they have open.
-fn copy_and_decide(registered: Registered, bytes_per_second: u64, may_split: bool) -> Result<Ended<Attempt>> {
-    let Registered { mut attempt, index_on_id, place, application } = registered;
+fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool) -> Result<Ended<Attempt>> {
     let id = attempt.record.id;
+    let cluster = transaction::run(cluster_id)?;
+    // Cleaning finds the sessions by this name.
+    let application = quote_literal(&names::application(cluster, id));
     for session in [&mut attempt.donor, &mut attempt.recipient, &mut attempt.puller] {
         fault::point("move.registering")?;
-        session.execute(&format!("SET application_name = {}", quote_literal(&application)))?;
+        session.execute(&format!("SET application_name = {application}"))?;
     }
     // What S writes is staging, of no use after a crash.
     attempt.puller.execute("SET synchronous_commit = off")?;
@@ -98,10 +99,7 @@ fn copy_and_decide(registered: Registered, bytes_per_second: u64, may_split: boo
     let estimated = attempt.estimate_documents()?;
     donor::check_version(&mut attempt.donor, &attempt.record, attempt.record.donor_version)?;
     attempt.start_dividing(rows)?;
-    if place {
-        attempt.place(index_on_id)?;
-        register::placed(&attempt.record)?;
-    }
+    attempt.place()?;
     fault::point("move.placed")?;
     donor::check_version(&mut attempt.recipient, &attempt.record, attempt.record.recipient_version)?;
     attempt.prepare_staging(rows)?;
@@ -134,7 +132,6 @@ fn copy_and_decide(registered: Registered, bytes_per_second: u64, may_split: boo
     step("catching up")?;
     copy.attempt.finish_locating()?;
 
-    let cluster = transaction::run(cluster_id)?;
     let limit = stall::limit();
     let (mut attempts, mut slow_deletes) = (0, 0);
     let (frozen, micros) = loop {

@@ -4,8 +4,8 @@
 //! version together.
 
 use super::attempt::Attempt;
-use super::record::Record;
-use crate::catalog::{access, cache, contacts};
+use super::record::{self, Record};
+use crate::catalog::{access, cache, change, contacts};
 use crate::ownership::leftovers::{self, CHANGES, IDENTITY, SOURCE, STAGING};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
@@ -15,6 +15,7 @@ use crate::pg::transaction;
 use crate::protocol::migration::{ApplyChanges, BypassCapture, LoadBatch};
 use crate::protocol::table::CreateTable;
 use crate::protocol::{Call, sql};
+use crate::store::placements;
 use docshard_core::error::Kind;
 
 /// How many bytes of documents make a part, which is pulled, held by postgres_fdw and loaded at once: little enough to stay
@@ -33,23 +34,34 @@ pub(super) struct Pulled {
 }
 
 impl Attempt {
-    /// Creates the collection's table, empty, with its indexes.
-    pub(super) fn place(&mut self, id_index: bool) -> Result<()> {
+    /// Creates the collection's table, empty, with its indexes, and inserts its placement into the catalog, unless the recipient
+    /// has it. Before the placement is there only the move's row tells of the table, which an abort then drops.
+    pub(super) fn place(&mut self) -> Result<()> {
         let Self { record, recipient, .. } = self;
+        // No index is created or dropped while a move is registered.
+        let collection = transaction::run(|| cache::get(&record.namespace))?;
+        if collection.placements.contains_key(&record.recipient) {
+            return Ok(());
+        }
         // Grants cannot change between reading them and applying them to the new table.
         transaction::run(|| {
-            let Record { collection, token, recipient_version: version, .. } = *record;
-            access::for_new_table(&record.namespace, collection, |access| {
-                CreateTable { collection, token, version, id_index }.call(recipient)?;
+            let Record { collection: id, token, recipient_version: version, .. } = *record;
+            let create = CreateTable { collection: id, token, version, id_index: !collection.key.is_in_order_of_id() };
+            access::for_new_table(&record.namespace, id, |access| {
+                create.call(recipient)?;
                 access.call(recipient)
             })
         })?;
-        // No index is created or dropped while a move is registered.
-        let collection = transaction::run(|| cache::get(&record.namespace))?;
         for index in &collection.indexes {
             index.creation(record.collection).call(recipient)?;
         }
-        Ok(())
+        transaction::run(|| {
+            let locked = change::lock(&record.namespace)?;
+            // The collection's indexes may have changed since if the move was aborted.
+            record::require_running(record.id)?;
+            placements::insert(locked.id, record.recipient, record.recipient_version)?;
+            change::touch(locked.id)
+        })
     }
 
     /// Creates the foreign tables over the donor's table and over its captured changes, and the staging table; and reads from

@@ -1,7 +1,6 @@
 //! The beginning of a move: checks whether it is possible, and inserts its durable row before any side effect.
 
 use super::attempt::Attempt;
-use super::names;
 use super::record::{self, Record};
 use super::request::MoveRequest;
 use super::shard::Remote;
@@ -31,17 +30,6 @@ pub(super) struct Checked {
     donor: Remote,
     recipient: Remote,
     puller: Remote,
-}
-
-/// A registered move.
-pub(super) struct Registered {
-    pub(super) attempt: Attempt,
-    /// The collection's tables have an index on `id`.
-    pub(super) index_on_id: bool,
-    /// The recipient has no table of the collection yet.
-    pub(super) place: bool,
-    /// The application name of the sessions, by which cleaning finds them.
-    pub(super) application: String,
 }
 
 fn illegal(message: String, hint: &str) -> Error {
@@ -205,12 +193,15 @@ fn check_node(shard: &mut Remote, cluster: i64) -> Result<()> {
 }
 
 /// Inserts the row and takes the coordinator's lock, which is held until this process ends or releases it.
-pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Registered> {
+pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Attempt> {
     let mut locked = None;
     let deadline = Instant::now() + if request.reason == "manual" { PATIENCE } else { Duration::ZERO };
-    let entered = loop {
+    loop {
         match transaction::run(|| enter(request, checked.donor_id, &mut locked)) {
-            Ok(Some(entered)) => break entered,
+            Ok(Some((record, end))) => {
+                let Checked { donor, recipient, puller, .. } = checked;
+                return Ok(Attempt { record, end, donor, recipient, puller });
+            }
             Ok(None) if Instant::now() >= deadline => {
                 let message = format!("indexes or chunks of {} are being changed", request.namespace);
                 return Err(conflict(message, "Move the chunk again when that is over."));
@@ -226,25 +217,12 @@ pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Regist
                 return Err(error);
             }
         }
-    };
-    let Entered { record, end, index_on_id, place, cluster } = entered;
-    let application = names::application(cluster, record.id);
-    let Checked { donor, recipient, puller, .. } = checked;
-    Ok(Registered { attempt: Attempt { record, end, donor, recipient, puller }, index_on_id, place, application })
+    }
 }
 
-/// What [`enter`] has read and written.
-struct Entered {
-    record: Record,
-    end: Option<Vec<u8>>,
-    index_on_id: bool,
-    place: bool,
-    cluster: i64,
-}
-
-/// Inserts the row, under the lock of the collection's row; `locked` gets the move's number when its lock is taken. None while
-/// the collection's indexes or chunks are being changed.
-fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Result<Option<Entered>> {
+/// Inserts the row, under the lock of the collection's row; returns it with the range's end on shards. `locked` gets the move's
+/// number when its lock is taken. None while the collection's indexes or chunks are being changed.
+fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Result<Option<(Record, Option<Vec<u8>>)>> {
     // The caller may itself hold a lock, and cannot be told to wait for this process.
     spi::query("SELECT set_config('lock_timeout', '10s', true)", &[])?;
     let collection = change::lock(&request.namespace)?;
@@ -270,12 +248,10 @@ fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Res
             "Wait until it has ended; the view docshard.migrations shows it.",
         ));
     }
-    let pattern = crate::store::collections::pattern(collection.key.as_ref())?;
-    let placed_at = placements::version(collection.id, request.to)?;
     let donor_version = placements::version(collection.id, donor)?
         .ok_or_else(|| Error::new(Kind::InternalError, "the owner of a chunk has no placement"))?;
     // A recipient without the table is first placed at a version of its own, then moved to the next.
-    let recipient_version = match placed_at {
+    let recipient_version = match placements::version(collection.id, request.to)? {
         Some(version) => version,
         None => change::next_version(collection.id)?,
     };
@@ -302,19 +278,7 @@ fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Res
         bytes: 0,
     };
     record::insert(&record, &request.reason)?;
+    let pattern = crate::store::collections::pattern(collection.key.as_ref())?;
     let end = (request.max != pattern.max_bound()).then(|| request.max.clone());
-    let index_on_id = !pattern.is_in_order_of_id();
-    Ok(Some(Entered { record, end, index_on_id, place: placed_at.is_none(), cluster: cluster_id()? }))
-}
-
-/// Inserts the recipient's placement of the collection, which is empty. Before that only the move's row tells of its table,
-/// which an abort then drops.
-pub(super) fn placed(record: &Record) -> Result<()> {
-    transaction::run(|| {
-        let collection = change::lock(&record.namespace)?;
-        // Whoever aborted the move may have changed the collection's indexes since.
-        record::require_running(record.id)?;
-        placements::insert(collection.id, record.recipient, record.recipient_version)?;
-        change::touch(collection.id)
-    })
+    Ok(Some((record, end)))
 }

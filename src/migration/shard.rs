@@ -21,9 +21,6 @@ pub const LOCAL_SERVER: &str = "docshard_local";
 /// application name.
 pub(super) const RECOVERY: &str = "docshard recovery";
 
-/// SQLSTATE `undefined_object`: there is no such prepared transaction.
-const UNDEFINED_OBJECT: [u8; 5] = *b"42704";
-
 /// The settings of every session, whatever the role or the database has.
 const SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; \
@@ -122,16 +119,16 @@ impl Remote {
         Ok(!self.query(sql, &[Param::Text(gid)])?.is_empty())
     }
 
-    /// Commits a prepared transaction, unless it is gone: somebody else may have committed it.
     pub(super) fn commit_prepared(&mut self, gid: &str) -> Result<()> {
-        match self.execute(&format!("COMMIT PREPARED {}", quote_literal(gid))) {
-            Err(error) if error.sqlstate == UNDEFINED_OBJECT => Ok(()),
-            other => other,
-        }
+        self.run(|session| session.end_prepared(gid, true))
     }
 
     pub(super) fn rollback_prepared(&mut self, gid: &str) -> Result<()> {
-        self.execute(&format!("ROLLBACK PREPARED {}", quote_literal(gid)))
+        self.run(|session| session.end_prepared(gid, false))
+    }
+
+    pub(super) fn prepared_names(&mut self, prefix: &str) -> Result<Vec<String>> {
+        self.run(|session| session.prepared_names(prefix))
     }
 
     /// The shard's placement version of the move's collection.

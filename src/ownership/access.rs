@@ -1,8 +1,8 @@
-//! Who may do what on this shard: the router's service role, the application roles that it acts for, and the roles by
+//! Roles and rights on this shard: the router's service role, the application roles that it acts for, and the roles by
 //! which other shards read what is moved to them.
 //!
-//! The service role is no superuser. What it may not do itself (make roles, servers and user mappings) it asks these
-//! functions for, which run as the extension's owner and take only what a router has reason to ask for.
+//! The service role is no superuser. These functions create roles, servers and user mappings for it: they run as the extension's
+//! owner, and accept only what a router needs.
 //!
 //! | role | logs in | may |
 //! |---|---|---|
@@ -26,14 +26,14 @@ use crate::storage::rows::capture::captures;
 use crate::store;
 use docshard_core::error::Kind;
 
-/// What the names of servers and roles begin with that routers make.
+/// The prefix of the servers and roles that routers create.
 pub const PREFIX: &str = "docshard_";
 
-/// The comment of application roles that were made here, and so may be dropped.
-const MADE_HERE: &str = "docshard: application role";
+/// The comment of application roles that were created here, and so may be dropped.
+const CREATED_HERE: &str = "docshard: application role";
 
-/// What a server's options may say when a router asks for it: where it is, and how to get there. Not files that this
-/// server's own user could read, and nobody else.
+/// The server options that a router may set: the address, and how to connect. No names of this server's files, which only its
+/// own user may read.
 pub const SERVER_OPTIONS: &[&str] = &[
     "host",
     "hostaddr",
@@ -58,13 +58,13 @@ pub const SERVER_OPTIONS: &[&str] = &[
     "fetch_size",
 ];
 
-/// What an address consists of: given anew, all of it is replaced. Other options of a server stay unless they are given.
+/// The options of an address, which are replaced together. Other options are kept unless they are given.
 pub const ADDRESS: &[&str] = &["host", "hostaddr", "port", "target_session_attrs"];
 
-/// How many seconds a shard may try to reach a host, unless the server says otherwise: nothing interrupts that.
+/// The default `connect_timeout` of a shard's servers, in seconds: nothing interrupts connecting.
 const CONNECT_TIMEOUT_S: &str = "10";
 
-/// Groups of PostgreSQL's whose members may do more than any application should be able to lend.
+/// Predefined roles with rights that no application role may have.
 const POWERFUL: &[&str] = &[
     "pg_execute_server_program",
     "pg_read_server_files",
@@ -77,12 +77,12 @@ fn refuse(message: String) -> Error {
     Error::new(Kind::IllegalOperation, message)
 }
 
-/// The comment of pullers: whose they are. Databases of one server share its roles, and may belong to several clusters.
+/// The comment of a cluster's pullers. Databases of one server share its roles, and may belong to several clusters.
 fn puller_mark(service: &str) -> String {
     format!("docshard: pulls documents for {}", cluster_of(service))
 }
 
-/// What the names of a cluster's service roles begin with; the whole name of one that an administrator made.
+/// The common prefix of a cluster's service roles; the whole name of one that an administrator created.
 fn cluster_of(service: &str) -> &str {
     match service.rsplit_once("_s") {
         Some((cluster, shard)) if service.starts_with(PREFIX) && shard.bytes().all(|c| c.is_ascii_digit()) => cluster,
@@ -114,14 +114,13 @@ fn check_prefix(name: &str) -> Result<()> {
     Err(Error::new(Kind::BadValue, format!("\"{name}\" does not begin with {PREFIX}")))
 }
 
-/// True if there is a role of that name.
 fn has_role(role: &str) -> Result<bool> {
     let sql = "SELECT FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name";
     Ok(!spi::query(sql, &[Param::Text(role)])?.is_empty())
 }
 
-/// Refuses a role that may do what nobody should be able to do by way of a router, itself or as a member of others, directly or
-/// not: who may become the one may become those, too.
+/// Refuses a role with rights that nobody must get through a router; its own ones, or those of the roles that it is a direct or
+/// indirect member of.
 fn refuse_powerful(role: &str) -> Result<()> {
     let rows = spi::query(
         "SELECT FROM pg_catalog.pg_roles r CROSS JOIN pg_catalog.pg_roles m \
@@ -147,10 +146,10 @@ fn required_service_role() -> Result<String> {
     })
 }
 
-/// Lets a router work here as a role, which is made if it is missing; with a password, given by its verifier.
+/// Makes a role the router's service role here, and creates it if it is missing; the verifier is that of its password.
 ///
 /// # Errors
-/// `Unauthorized` for anybody but a superuser; `IllegalOperation` for a role that is too powerful.
+/// `Unauthorized` except for a superuser; `IllegalOperation` for a role that is too powerful.
 pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
     if !server::is_superuser() {
         return Err(Error::new(Kind::Unauthorized, "only a superuser may let a router work on this database"));
@@ -159,14 +158,12 @@ pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
     if has_role(role)? {
         refuse_powerful(role)?;
     } else {
-        spi::run_script(&format!(
-            "CREATE ROLE {name} LOGIN NOINHERIT; COMMENT ON ROLE {name} IS 'docshard: service role of a router'"
-        ))?;
+        create_commented(role, "LOGIN NOINHERIT", "docshard: service role of a router")?;
     }
     if let Some(verifier) = verifier {
         credentials::set_password(role, verifier)?;
     }
-    // What the router sends are documents, and verifiers of passwords: no log should hold them.
+    // The router's parameters are documents and verifiers of passwords, which must not be logged.
     spi::run_script(&format!(
         "ALTER ROLE {name} SET log_parameter_max_length = 0; ALTER ROLE {name} SET log_parameter_max_length_on_error = 0; \
          GRANT USAGE ON SCHEMA docshard, docshard_internal, docshard_catalog TO {name}; \
@@ -193,34 +190,45 @@ pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
     for table in &tables {
         spi::run_script(&format!("ALTER TABLE docshard_data.{} OWNER TO {name}", quote_ident(table.text(0))))?;
     }
-    // What a router had here before, which has taken this shard out.
+    // The service role of a router that has removed this shard.
     if let Some(before) = before.filter(|before| before != role && before.starts_with(PREFIX)) {
-        let before = quote_ident(&before);
-        drop_guard::unguarded(|| spi::run_script(&format!("DROP OWNED BY {before}")))?;
-        let _ = subtransaction::attempt(|| spi::run_script(&format!("DROP ROLE {before}")));
+        drop_with_rights(&before)?;
     }
     Ok(())
 }
 
-/// Gives the service role a new password, by its verifier. Runs as the extension's owner.
+fn create_commented(role: &str, attributes: &str, comment: &str) -> Result<()> {
+    let (name, comment) = (quote_ident(role), quote_literal(comment));
+    spi::run_script(&format!("CREATE ROLE {name} {attributes}; COMMENT ON ROLE {name} IS {comment}"))
+}
+
+/// Drops what a role owns in this database, its rights here, and the role, unless another database of this server needs it.
+fn drop_with_rights(role: &str) -> Result<()> {
+    drop_guard::unguarded(|| spi::run_script(&format!("DROP OWNED BY {}", quote_ident(role))))?;
+    try_drop_role(role);
+    Ok(())
+}
+
+fn try_drop_role(role: &str) {
+    let _ = subtransaction::attempt(|| spi::run_script(&format!("DROP ROLE {}", quote_ident(role))));
+}
+
+/// Sets the service role's password, by its verifier. Runs as the extension's owner.
 pub fn set_service_password(verifier: &str) -> Result<()> {
     credentials::set_password(&required_service_role()?, verifier)
 }
 
-/// Makes an application role, so that the router can act for it. Runs as the extension's owner.
+/// Creates an application role, unless it exists, and lets the router act for it. Runs as the extension's owner.
 pub fn create_role(role: &str) -> Result<()> {
     let (name, service) = (quote_ident(role), required_service_role()?);
-    // The service role becomes a member: of nobody's but an application's, whatever the router asks for.
+    // The service role becomes a member, which it may be of application roles only.
     if role.starts_with(PREFIX) || role.starts_with("pg_") {
         return Err(refuse(format!("role \"{role}\" is not an application's")));
     }
     if has_role(role)? {
         refuse_powerful(role)?;
     } else {
-        spi::run_script(&format!(
-            "CREATE ROLE {name} NOLOGIN; COMMENT ON ROLE {name} IS {}",
-            quote_literal(MADE_HERE)
-        ))?;
+        create_commented(role, "NOLOGIN", CREATED_HERE)?;
     }
     spi::run_script(&format!(
         "GRANT USAGE ON SCHEMA docshard, docshard_internal, docshard_data TO {name}; GRANT {name} TO {}",
@@ -228,8 +236,8 @@ pub fn create_role(role: &str) -> Result<()> {
     ))
 }
 
-/// The router does not act for the role any more; it is dropped if it was made for that and nothing else depends on it. Runs
-/// as the extension's owner, after what it could do with tables was revoked.
+/// Ends the router's membership in an application role, and drops the role if it was created here and nothing depends on it.
+/// Runs as the extension's owner, after the role's rights on tables were revoked.
 pub fn drop_role(role: &str) -> Result<()> {
     if !has_role(role)? {
         return Ok(());
@@ -239,20 +247,19 @@ pub fn drop_role(role: &str) -> Result<()> {
         "REVOKE USAGE ON SCHEMA docshard, docshard_internal, docshard_data FROM {name}; REVOKE {name} FROM {}",
         quote_ident(&service)
     ))?;
-    let made = spi::query(
+    let created = spi::query(
         "SELECT FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name AND NOT rolcanlogin \
          AND pg_catalog.shobj_description(oid, 'pg_authid') OPERATOR(pg_catalog.=) $2",
-        &[Param::Text(role), Param::Text(MADE_HERE)],
+        &[Param::Text(role), Param::Text(CREATED_HERE)],
     )?;
-    if !made.is_empty() {
-        // Another database of this server may need it still.
-        let _ = subtransaction::attempt(|| spi::run_script(&format!("DROP ROLE {name}")));
+    if !created.is_empty() {
+        try_drop_role(role);
     }
     Ok(())
 }
 
-/// What roles may do with a collection's table, if it is here: read it, write it, or (`others`) nothing. What a role may do that
-/// is not named stays as it is.
+/// Sets the rights of roles on a collection's table, if it is here: readers, writers, and `others` without rights. Rights of
+/// roles that are not named stay.
 pub fn set_access(access: &SetAccess<'_>) -> Result<()> {
     let &SetAccess { collection, readers, writers, others } = access;
     if !table::has_relation(&format!("c{collection}")) {
@@ -274,12 +281,12 @@ pub fn set_access(access: &SetAccess<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The verifier of the password with which this shard logs in at others to pull documents. Runs as the extension's owner.
+/// The verifier of this shard's password as a puller at other shards. Runs as the extension's owner.
 pub fn puller_verifier() -> Result<String> {
     credentials::scram_verifier(&pull_password()?)
 }
 
-/// That password. It is made here, and never leaves this shard but by SCRAM.
+/// The password. It is created here, and leaves this shard only by SCRAM.
 fn pull_password() -> Result<String> {
     required_service_role()?;
     let rows = spi::query("SELECT secret FROM docshard_data.service", &[])?;
@@ -291,16 +298,14 @@ fn pull_password() -> Result<String> {
     Ok(secret)
 }
 
-/// Makes the server that leads to another shard, in place of one of that name, and lets this shard log in there as `puller`.
-/// Runs as the extension's owner.
+/// Creates or replaces the foreign server of another shard, at which this shard logs in as `puller`. Runs as the extension's
+/// owner.
 ///
 /// # Errors
-/// `BadValue` for names or options that a router has no reason to ask for.
+/// `BadValue` for names or options that a router does not need.
 pub fn connect_shard(server: &str, options: &[(String, String)], puller: &str) -> Result<()> {
     check_prefix(server)?;
-    if let Some((option, _)) = options.iter().find(|(option, _)| !SERVER_OPTIONS.contains(&option.as_str())) {
-        return Err(Error::new(Kind::BadValue, format!("a shard's server cannot have the option \"{option}\"")));
-    }
+    check_options(options)?;
     let name = quote_ident(server);
     let options: Vec<String> =
         options.iter().map(|(option, value)| format!("{} {}", quote_ident(option), quote_literal(value))).collect();
@@ -312,12 +317,12 @@ pub fn connect_shard(server: &str, options: &[(String, String)], puller: &str) -
     map_puller(server, puller)
 }
 
-/// Gives a server that leads to another shard another address; who logs in there stays. Runs as the extension's owner. `any`: the
-/// caller may use files of this server, too.
+/// Changes the address of another shard's foreign server; the user mapping stays. Runs as the extension's owner. With `any` all
+/// options are allowed.
 pub fn set_address(server: &str, options: &[(String, String)], any: bool) -> Result<()> {
     check_prefix(server)?;
-    if let Some((option, _)) = options.iter().find(|(option, _)| !any && !SERVER_OPTIONS.contains(&option.as_str())) {
-        return Err(Error::new(Kind::BadValue, format!("a shard's server cannot have the option \"{option}\"")));
+    if !any {
+        check_options(options)?;
     }
     if server::foreign_server_oid(server).is_none() {
         return Err(Error::new(Kind::ShardNotFound, format!("foreign server \"{server}\" does not exist")));
@@ -342,7 +347,16 @@ pub fn set_address(server: &str, options: &[(String, String)], any: bool) -> Res
     spi::run_script(&format!("ALTER SERVER {} OPTIONS ({})", quote_ident(server), changes.join(", ")))
 }
 
-/// Lets this shard log in at a server as `puller`. Runs as the extension's owner.
+fn check_options(options: &[(String, String)]) -> Result<()> {
+    match options.iter().find(|(option, _)| !SERVER_OPTIONS.contains(&option.as_str())) {
+        None => Ok(()),
+        Some((option, _)) => {
+            Err(Error::new(Kind::BadValue, format!("a shard's server cannot have the option \"{option}\"")))
+        }
+    }
+}
+
+/// Creates the user mapping by which this shard logs in at a server as `puller`. Runs as the extension's owner.
 pub fn map_puller(server: &str, puller: &str) -> Result<()> {
     check_prefix(server)?;
     check_prefix(puller)?;
@@ -353,15 +367,14 @@ pub fn map_puller(server: &str, puller: &str) -> Result<()> {
     credentials::set_user_mapping(server, &service, &login)
 }
 
-/// Lets another shard log in here, as `puller`, and read what is moved to it. Runs as the extension's owner.
+/// Creates the role `puller` by which another shard logs in here and reads what is moved to it. Runs as the extension's owner.
 pub fn accept_puller(puller: &str, verifier: &str) -> Result<()> {
     check_prefix(puller)?;
     let name = quote_ident(puller);
     if has_role(puller)? {
         check_puller(puller)?;
     } else {
-        let mark = quote_literal(&puller_mark(&required_service_role()?));
-        spi::run_script(&format!("CREATE ROLE {name} LOGIN NOINHERIT; COMMENT ON ROLE {name} IS {mark}"))?;
+        create_commented(puller, "LOGIN NOINHERIT", &puller_mark(&required_service_role()?))?;
     }
     credentials::set_password(puller, verifier)?;
     spi::run_script(&format!(
@@ -372,8 +385,7 @@ pub fn accept_puller(puller: &str, verifier: &str) -> Result<()> {
     ))
 }
 
-/// Refuses who may read neither the collection's table nor, as a shard to which they move, the documents of that range: from
-/// `lo` up to `hi`, of which none is the end.
+/// Refuses a user who may neither read the collection's table, nor pull the range `[lo, hi)` because it is captured.
 pub fn require_captured(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
     if permission::may_read(table::oid(collection)?)
         || captures(collection)?.iter().any(|capture| capture.covers(lo, hi))
@@ -383,7 +395,7 @@ pub fn require_captured(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result
     Err(Error::new(Kind::Unauthorized, format!("permission denied for documents of collection {collection}")))
 }
 
-/// Forgets another shard: its server here, and the role by which it logged in. Runs as the extension's owner.
+/// Drops another shard's server here, and the role by which it logged in. Runs as the extension's owner.
 pub fn disconnect_shard(server: &str, puller: &str) -> Result<()> {
     check_prefix(server)?;
     check_prefix(puller)?;
@@ -391,24 +403,20 @@ pub fn disconnect_shard(server: &str, puller: &str) -> Result<()> {
     drop_puller(puller)
 }
 
-/// Takes a puller's privileges away, and the role, unless another database of this server needs it.
 fn drop_puller(puller: &str) -> Result<()> {
     if !has_role(puller)? {
         return Ok(());
     }
     check_puller(puller)?;
-    let name = quote_ident(puller);
-    spi::run_script(&format!("DROP OWNED BY {name}"))?;
-    let _ = subtransaction::attempt(|| spi::run_script(&format!("DROP ROLE {name}")));
-    Ok(())
+    drop_with_rights(puller)
 }
 
-/// Drops a foreign server, with its user mappings; nothing if there is none.
+/// Drops a foreign server with its user mappings, if it exists.
 pub fn drop_server(server: &str) -> Result<()> {
     if server::foreign_server_oid(server).is_none() {
         return Ok(());
     }
-    // One by one, as CASCADE would tell of each.
+    // One by one, as CASCADE would send a NOTICE for each.
     let mapped = spi::query(
         "SELECT usename FROM pg_catalog.pg_user_mappings WHERE srvname OPERATOR(pg_catalog.=) $1::pg_catalog.name",
         &[Param::Text(server)],
@@ -421,8 +429,8 @@ pub fn drop_server(server: &str) -> Result<()> {
     drop_guard::unguarded(|| spi::run_script(&format!("DROP SERVER {server} CASCADE")))
 }
 
-/// Forgets the router's cluster: its mark, the other shards, and the password with which this one logged in there. The service
-/// role stays, so that the router can come again. Runs as the extension's owner.
+/// Deletes what belongs to the cluster: its mark, the other shards' servers and roles, and this shard's password there. The
+/// service role stays, so that the router can return. Runs as the extension's owner.
 pub fn leave_cluster() -> Result<()> {
     let servers = spi::query(
         "SELECT srvname FROM pg_catalog.pg_foreign_server \
@@ -447,16 +455,14 @@ pub fn leave_cluster() -> Result<()> {
     Ok(())
 }
 
-/// Does without the service role. One that a router made goes, unless another database of this server has something of it; one
-/// that an administrator made stays, without what it had here. Runs as a superuser.
+/// Drops the service role if a router created it, unless another database of this server needs it; one that an administrator
+/// created loses its rights here. Runs as a superuser.
 pub(super) fn forget_service_role(role: &str) -> Result<()> {
     spi::execute("DELETE FROM docshard_data.service", &[])?;
-    let name = quote_ident(role);
     if role.starts_with(PREFIX) {
-        drop_guard::unguarded(|| spi::run_script(&format!("DROP OWNED BY {name}")))?;
-        let _ = subtransaction::attempt(|| spi::run_script(&format!("DROP ROLE {name}")));
-        return Ok(());
+        return drop_with_rights(role);
     }
+    let name = quote_ident(role);
     spi::run_script(&format!(
         "REVOKE ALL ON SCHEMA docshard, docshard_internal, docshard_catalog, docshard_data FROM {name}; \
          REVOKE ALL ON ALL TABLES IN SCHEMA docshard, docshard_catalog, docshard_data FROM {name}; \

@@ -8,6 +8,7 @@ use super::param::{Encoded, Param, c_string};
 use super::row::Row;
 use super::wire::{Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
+use crate::pg::spi::quote::quote_literal;
 use crate::protocol::node::SayHello;
 use crate::protocol::{Call, Connection};
 use crate::remote::refusal::REFUSED_CONNECTION;
@@ -20,6 +21,9 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Lock timeout for missed statements.
 const CATCH_UP_MS: u32 = 2_000;
+
+/// SQLSTATE `undefined_object`.
+const UNDEFINED_OBJECT: [u8; 5] = *b"42704";
 
 const LOCK_NOT_AVAILABLE: [u8; 5] = *b"55P03";
 
@@ -143,6 +147,23 @@ impl Session {
         self.poll_finish(milliseconds)?.ok_or_else(|| {
             Error::new(Kind::HostUnreachable, format!("shard \"{}\" does not answer", self.wire.shard()))
         })
+    }
+
+    /// The prepared transactions of this database whose names begin with a prefix.
+    pub fn prepared_names(&mut self, prefix: &str) -> Result<Vec<String>> {
+        let sql = "SELECT gid FROM pg_catalog.pg_prepared_xacts \
+                   WHERE database = pg_catalog.current_database() AND pg_catalog.starts_with(gid, $1)";
+        let rows = self.query(sql, &[Param::Text(prefix)])?;
+        Ok(rows.iter().filter_map(|row| row.text(0).map(str::to_owned)).collect())
+    }
+
+    /// Commits or rolls back a prepared transaction, unless another process has ended it.
+    pub fn end_prepared(&mut self, gid: &str, commits: bool) -> Result<()> {
+        let verb = if commits { "COMMIT" } else { "ROLLBACK" };
+        match self.execute(&format!("{verb} PREPARED {}", quote_literal(gid))) {
+            Err(error) if error.sqlstate == UNDEFINED_OBJECT => Ok(()),
+            other => other,
+        }
     }
 
     /// Runs SQL text, any number of statements.

@@ -1,4 +1,4 @@
-//! The router as the coordinator of transactions over several shards: the lock, the rows that decide, and their end.
+//! The router as the coordinator of transactions over several shards: takes the lock, writes and deletes the decisions.
 
 use super::deadlock;
 use crate::catalog::cluster;
@@ -13,35 +13,33 @@ use crate::store;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 
-/// Decides for the transactions of this backend.
 pub(super) struct Router;
 
 thread_local! {
-    /// Decisions that this backend's shards have carried out, whose rows can go.
+    /// Transactions that have ended at their shards, whose rows can be deleted.
     static FINISHED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// More than that are left to the worker.
-const MOST_FINISHED: usize = 1000;
+/// The rows of more transactions are left to the worker.
+const MAX_FINISHED: usize = 1000;
 
 impl Coordinator for Router {
     fn token(&self) -> Result<String> {
         let transaction = server::transaction_id();
         lock::acquire(Tag::Transaction(transaction.into()), Mode::Exclusive);
-        // The local pre-commit calls, and has no snapshot; nor has the session's user any business in the catalog, where functions
-        // that run as their owner did the writing.
+        // Called at the local pre-commit, without a snapshot; and the session's user has no rights in the catalog.
         let _snapshot = ActiveSnapshot::latest();
         Ok(user::as_extension_owner(cluster::coordinator)?.token(transaction))
     }
 
     fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()> {
         fault::point("decide.prepared")?;
-        // No shard may be told what a crash, or a failover here, would make undecided.
+        // A shard must not commit what a crash or a failover here would undo.
         durability::require();
-        // Rows that a prepared transaction has deleted would be in the way of whoever wants to remove them.
+        // Rows that a client's prepared transaction has deleted would block their deletion by others.
         let finished = if at_once { FINISHED.take() } else { Vec::new() };
         let finished: Vec<&str> = finished.iter().map(String::as_str).collect();
-        // remove_shard may have dropped a server in this transaction. Its prepared part could not be ended there later.
+        // remove_shard may have dropped a server in this transaction.
         let names: Vec<String> = gids
             .iter()
             .map(|(server, _)| server::foreign_server_name(*server).unwrap_or_else(|| format!("dropped {server}")))
@@ -62,14 +60,14 @@ impl Coordinator for Router {
 
     fn finished(&self, gids: &[(Oid, String)]) {
         FINISHED.with_borrow_mut(|finished| {
-            if finished.len() < MOST_FINISHED {
+            if finished.len() < MAX_FINISHED {
                 finished.extend(gids.iter().map(|(_, gid)| gid.clone()));
             }
         });
     }
 }
 
-/// The decided transactions of a server, as they are now.
+/// The decided transactions of a server, by the newest snapshot.
 pub(super) fn decisions(server: &str) -> Result<Vec<String>> {
     let _snapshot = ActiveSnapshot::latest();
     store::transactions::read_of_server(server)

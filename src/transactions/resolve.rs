@@ -1,10 +1,10 @@
-//! Finishing transactions whose originator is gone.
+//! Ends prepared transactions whose originator is gone.
 
 use super::decision::decisions;
 use crate::catalog::model::{Place, Shard};
 use crate::catalog::nodes::read_on;
 use crate::catalog::{cache, cluster};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::spi::param::Param;
 use crate::pg::transaction;
 use crate::remote::Session;
@@ -14,15 +14,14 @@ use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::Origin;
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::rc::Rc;
 
 thread_local! {
-    /// Transactions of other routers of which the log has been told.
-    static TOLD: RefCell<HashSet<(ShardId, String)>> = RefCell::default();
+    /// The transactions of other routers that were logged.
+    static LOGGED: RefCell<HashSet<(ShardId, String)>> = RefCell::default();
 }
 
-/// Finishes what is left at every shard, each in a transaction of its own; called outside of any. Returns how many
-/// prepared transactions it finished.
+/// Ends what is left at every shard, each in a transaction of its own; called outside any transaction. Returns how many
+/// prepared transactions were ended, or the error of the first shard that failed, after all others.
 pub fn resolve_all() -> Result<u64> {
     let shards = transaction::run(|| {
         store::transactions::delete_of_removed_shards()?;
@@ -34,16 +33,14 @@ pub fn resolve_all() -> Result<u64> {
     for shard in shards.into_iter().filter(|shard| shard.place != Place::Local) {
         match transaction::run(|| resolve(&shard)) {
             Ok(done) => outcome = outcome.map(|sum: u64| sum + done),
-            Err(error) if outcome.is_ok() => outcome = Err(named(&shard, error)),
+            Err(mut error) if outcome.is_ok() => {
+                error.message = format!("resolving transactions at shard \"{}\": {}", shard.name, error.message);
+                outcome = Err(error);
+            }
             Err(_) => {}
         }
     }
     outcome
-}
-
-fn named(shard: &Rc<Shard>, mut error: Error) -> Error {
-    error.message = format!("resolving transactions at shard \"{}\": {}", shard.name, error.message);
-    error
 }
 
 fn resolve(shard: &Shard) -> Result<u64> {
@@ -52,7 +49,7 @@ fn resolve(shard: &Shard) -> Result<u64> {
         return Ok(0);
     }
     let coordinator = cluster::coordinator()?;
-    // First the decisions, then what the shard has: see the module's invariants.
+    // First the decisions, then the shard's prepared transactions: see the module's invariants.
     let decided = decisions(server_name)?;
     let rows = read_on(
         shard,
@@ -82,32 +79,26 @@ fn resolve(shard: &Shard) -> Result<u64> {
     let mut session = None;
     let mut done = 0;
     for (gid, origin) in left {
-        let verb = match origin {
-            _ if decided.iter().any(|decided| decided == gid) => "COMMIT",
-            Origin::Own(_) => "ROLLBACK",
-            Origin::Other => {
-                tell_of(shard, gid);
-                continue;
-            }
-        };
+        let commits = decided.iter().any(|decided| decided == gid);
+        if !commits && matches!(origin, Origin::Other) {
+            log_other(shard, gid);
+            continue;
+        }
         let session = match &mut session {
             Some(session) => session,
             none => none.insert(Session::open(server)?),
         };
-        session.execute(&format!("{verb} PREPARED '{}'", gid.replace('\'', "''")))?;
-        pgrx::log!(
-            "docshard: {} prepared transaction {gid} at shard \"{}\"",
-            if verb == "COMMIT" { "committed" } else { "rolled back" },
-            shard.name
-        );
+        session.end_prepared(gid, commits)?;
+        let done_to = if commits { "committed" } else { "rolled back" };
+        pgrx::log!("docshard: {done_to} prepared transaction {gid} at shard \"{}\"", shard.name);
         done += 1;
     }
     Ok(done)
 }
 
-/// Tells the log, once a process, of a transaction that an administrator has to end.
-fn tell_of(shard: &Shard, gid: &str) {
-    if TOLD.with_borrow_mut(|told| told.insert((shard.id, gid.to_owned()))) {
+/// Logs, once a process, a transaction that an administrator has to end.
+fn log_other(shard: &Shard, gid: &str) {
+    if LOGGED.with_borrow_mut(|logged| logged.insert((shard.id, gid.to_owned()))) {
         pgrx::log!(
             "docshard: prepared transaction {gid} at shard \"{}\" is of a router that this one has replaced; whether it was to \
              be committed is not known here, so an administrator has to end it",

@@ -1,4 +1,4 @@
-//! A database's worker.
+//! The worker of one database.
 
 use super::expiry::Expiry;
 use super::own_process::{FREE, KEEPER_KIND, WORKER, enter, report};
@@ -18,26 +18,35 @@ use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-/// How often it looks whether its database is being dropped: DROP DATABASE waits for five seconds.
-const GLANCE: Duration = Duration::from_secs(1);
-/// How often transactions are resolved, and shards swept for what dead moves left there; more often if
-/// rounds are.
-const RESOLVE: Duration = Duration::from_secs(10);
-/// How often shards are asked how many documents they have.
-const ASK: Duration = Duration::from_secs(60);
-/// The longest rest after rounds that failed.
+/// How often it checks whether its database is being dropped: DROP DATABASE waits for five seconds.
+const POLL: Duration = Duration::from_secs(1);
+/// How often the [`DUTIES`] are done, unless rounds are more frequent.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the sizes of collections are stored.
+const COUNT_INTERVAL: Duration = Duration::from_secs(60);
+/// The longest pause after failed rounds.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
-/// While it is not known whether this is the router, it looks again after so long.
+/// How often it checks whether this is the router, until that is known.
 const UNSURE: Duration = Duration::from_millis(100);
 
-/// How long it waits for a lock. Whoever may write to a collection may lock its table, for as long as he likes; the worker's other
-/// duties do not wait for him.
+/// The lock timeout. A user who may write to a collection can lock its table for any time, which must not stop the worker.
 const LOCK_PATIENCE: &CStr = c"2s";
 
-/// Runs until SIGTERM, or until the database gives nothing more to do.
+type Duty = (&'static str, fn() -> Result<()>);
+
+/// What is done regularly, beside balancing; with the prefix of its errors.
+const DUTIES: [Duty; 5] = [
+    ("", || transactions::resolve_all().map(drop)),
+    ("", || migration::sweep().map(drop)),
+    ("dropping what was dropped meanwhile: ", pending_drops::finish),
+    ("changing passwords: ", rotation::finish),
+    ("", || indexing::sweep().map(drop)),
+];
+
+/// Runs until SIGTERM, or until nothing is left to do in the database.
 pub(super) fn run(database: Oid) {
-    match transaction::run(|| Ok(has_work()? && prepare())) {
+    match transaction::run(|| Ok(has_work()? && lock::try_acquire_for_session(WORKER, Mode::Exclusive))) {
         Ok(true) => {}
         Ok(false) => return,
         Err(error) => {
@@ -62,11 +71,6 @@ fn has_work() -> Result<bool> {
         || store::indexes::exist_expiring()?)
 }
 
-/// Takes the worker's lock; false if another worker is there.
-fn prepare() -> bool {
-    lock::try_acquire_for_session(WORKER, Mode::Exclusive)
-}
-
 fn serve(database: Oid) {
     hung::become_worker();
     limit_lock_waits(LOCK_PATIENCE);
@@ -76,8 +80,8 @@ fn serve(database: Oid) {
     let mut prune = history::Prune::default();
     let mut failures = 0;
     let mut resolved: Option<Instant> = None;
-    let mut asked: Option<Instant> = None;
-    let (mut said, mut keeper) = (None, Keeper::default());
+    let mut counted: Option<Instant> = None;
+    let (mut logged, mut keeper) = (None, Keeper::default());
     while !process::is_being_dropped(database) {
         let wakes = process::wakes();
         match transaction::run(has_work) {
@@ -85,39 +89,26 @@ fn serve(database: Oid) {
             Ok(false) => return,
             Err(error) => pgrx::log!("docshard worker: {}", error.message),
         }
-        if !may_act(database, &mut said, &mut keeper) {
-            pause(database, if said.is_some() { GLANCE } else { UNSURE }, wakes);
+        if !may_act(database, &mut logged, &mut keeper) {
+            let pause = if logged.is_some() { POLL } else { UNSURE };
+            rest_until(database, Instant::now() + pause, wakes, || {});
             continue;
         }
-        // First of all: an old copy of the router is found by that.
+        // First, as it detects that this is an old copy of the router.
         pulse.beat();
-        if !may_act(database, &mut said, &mut keeper) {
+        if !may_act(database, &mut logged, &mut keeper) {
             continue;
         }
         let interval = transaction::run(|| settings::integer("balancer_interval_ms")).unwrap_or(10_000);
         let interval = Duration::from_millis(u64::try_from(interval).unwrap_or(10_000));
-        if resolved.is_none_or(|at| at.elapsed() >= interval.min(RESOLVE)) {
+        if resolved.is_none_or(|at| at.elapsed() >= interval.min(RESOLVE_INTERVAL)) {
             process::show_activity(Some("docshard: resolving transactions"));
-            if let Err(error) = transactions::resolve_all() {
-                report(&error, "");
+            for (what, duty) in DUTIES {
+                duty().unwrap_or_else(|error| report(&error, what));
             }
-            if let Err(error) = migration::sweep() {
-                report(&error, "");
-            }
-            if let Err(error) = pending_drops::finish() {
-                report(&error, "dropping what was dropped meanwhile: ");
-            }
-            if let Err(error) = rotation::finish() {
-                report(&error, "changing passwords: ");
-            }
-            if let Err(error) = indexing::sweep() {
-                report(&error, "");
-            }
-            if asked.is_none_or(|at| at.elapsed() >= ASK) {
-                if let Err(error) = last_sizes::note_all() {
-                    report(&error, "");
-                }
-                asked = Some(Instant::now());
+            if counted.is_none_or(|at| at.elapsed() >= COUNT_INTERVAL) {
+                last_sizes::note_all().unwrap_or_else(|error| report(&error, ""));
+                counted = Some(Instant::now());
             }
             resolved = Some(Instant::now());
         }
@@ -135,16 +126,21 @@ fn serve(database: Oid) {
         }
         let rest = (interval * 2_u32.pow(failures.min(6))).min(LONGEST_REST.max(interval));
         let rest = outcome.rest.map_or(rest, |pause| if failures == 0 { pause } else { rest.max(pause) });
-        rest_until(database, expiry.due().min(Instant::now() + rest), wakes, &mut pulse);
+        rest_until(database, expiry.due().min(Instant::now() + rest), wakes, || {
+            // A copy of the router must not count.
+            if is_free() {
+                pulse.beat();
+            }
+        });
         if process::wakes() != wakes {
             expiry.hasten();
         }
     }
 }
 
-/// True if this database is the router of its cluster, alone or with a keeper that knows of no other one. `said` is what the log has
-/// been told of it.
-fn may_act(database: Oid, said: &mut Option<String>, keeper: &mut Keeper) -> bool {
+/// True if this database is its cluster's router, without other shards or with a keeper that has found no other router. `logged`
+/// is the last reason against it that was logged.
+fn may_act(database: Oid, logged: &mut Option<String>, keeper: &mut Keeper) -> bool {
     let look = || Ok((cluster::standing()?, is_alone()?));
     let (why, alone) = match transaction::run(look) {
         Ok((Standing::Router, alone)) => (None, alone),
@@ -154,12 +150,12 @@ fn may_act(database: Oid, said: &mut Option<String>, keeper: &mut Keeper) -> boo
         Err(error) => (Some(error.message), false),
     };
     let is_router = why.is_none();
-    if *said != why {
+    if *logged != why {
         match &why {
             Some(why) => pgrx::log!("docshard worker: {why}"),
             None => pgrx::log!("docshard worker: this database is its cluster's router"),
         }
-        *said = why;
+        *logged = why;
     }
     if !is_router || alone {
         return is_router;
@@ -172,56 +168,39 @@ fn is_alone() -> Result<bool> {
     Ok(cache::shards()?.values().all(|shard| shard.place == Place::Local))
 }
 
-/// True if the keeper knows of no other router.
+/// True if the keeper has found no other router.
 fn is_free() -> bool {
     transaction::run(|| Ok(lock::is_excluded(FREE))).unwrap_or(false)
 }
 
-/// Sleeps for so long, until somebody wakes the workers, or until the database is being dropped.
-fn pause(database: Oid, time: Duration, wakes: u32) {
-    let then = Instant::now() + time;
+/// Sleeps until then, until the workers are woken, or until the database is being dropped; calls `meanwhile` now and then.
+fn rest_until(database: Oid, then: Instant, wakes: u32, mut meanwhile: impl FnMut()) {
     loop {
         let left = then.saturating_duration_since(Instant::now());
         if left.is_zero() || process::wakes() != wakes || process::is_being_dropped(database) {
             return;
         }
-        process::sleep(left.min(GLANCE));
+        process::sleep(left.min(POLL));
+        meanwhile();
     }
 }
 
-/// The worker's keeper.
 #[derive(Default)]
 struct Keeper {
     started: Option<Started>,
-    /// when the last one was started
     at: Option<Instant>,
 }
 
 impl Keeper {
-    /// Makes sure that one runs.
+    /// Starts the keeper's process, unless it runs.
     fn ensure(&mut self, database: Oid) {
-        if self.started.as_ref().is_some_and(Started::is_alive) || self.at.is_some_and(|at| at.elapsed() < GLANCE) {
+        if self.started.as_ref().is_some_and(Started::is_alive) || self.at.is_some_and(|at| at.elapsed() < POLL) {
             return;
         }
         self.at = Some(Instant::now());
         self.started = Started::new("docshard keeper", KEEPER_KIND, database);
         if self.started.is_none() {
             pgrx::log!("docshard worker: no keeper for this database: max_worker_processes is used up");
-        }
-    }
-}
-
-/// Sleeps until then, until somebody wakes the workers, or until the database is being dropped; counts at shards meanwhile.
-fn rest_until(database: Oid, then: Instant, wakes: u32, pulse: &mut Pulse) {
-    loop {
-        let left = then.saturating_duration_since(Instant::now());
-        if left.is_zero() || process::wakes() != wakes || process::is_being_dropped(database) {
-            return;
-        }
-        process::sleep(left.min(GLANCE));
-        // A copy of the router must not count.
-        if is_free() {
-            pulse.beat();
         }
     }
 }

@@ -1,10 +1,9 @@
-//! Deleting what has expired: documents whose field, indexed with `expireAfterSeconds`, holds a date that long ago.
+//! Deletes expired documents: those whose field, indexed with `expireAfterSeconds`, has a date that long ago.
 //!
-//! Each index is served by one delete in a transaction of its own, routed as a user's `delete_many` would be. As in MongoDB, of
-//! several dates in an array the earliest counts, and documents without a date there never expire.
+//! Each index gets one delete in a transaction of its own, routed like a user's `delete_many`. As in MongoDB, the earliest date
+//! in an array counts, and documents without a date never expire.
 //!
-//! The worker has other duties, among them to end the very transactions that a delete may wait for. So each delete has a
-//! deadline, and more time at the next try.
+//! The worker also ends the transactions that a delete may wait for. So each delete has a deadline, which grows with each failure.
 
 use super::own_process::report;
 use crate::catalog::settings;
@@ -14,19 +13,16 @@ use crate::pg::{process, spi, transaction};
 use crate::remote::hung;
 use crate::router::query::Query;
 use crate::router::{change, options};
-use crate::store;
-use serde_json::{Value as Json, json};
+use crate::store::indexes::{self, Expiring};
+use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// How long a delete may take at first, and at most, in milliseconds.
+/// The time limit of a delete at first and at most, in milliseconds.
 const PATIENCE: std::ops::RangeInclusive<i64> = 10_000..=3_600_000;
 
-/// When expired documents are deleted.
-#[derive(Debug)]
 pub(super) struct Expiry {
-    /// until then nothing need be done
     due: Option<Instant>,
-    /// how long a delete may take, in milliseconds
+    /// The time limit of a delete, in milliseconds.
     patience: i64,
 }
 
@@ -36,27 +32,14 @@ impl Default for Expiry {
     }
 }
 
-/// An index that documents expire by.
-struct Expiring {
-    namespace: String,
-    name: String,
-    path: String,
-    /// the filter of a partial index: only what it holds expires
-    partial: Option<Json>,
-    /// what it compares strings by
-    collation: Json,
-    /// documents with an earlier date, or that very one, have expired; milliseconds since 1970
-    until: i64,
-}
-
 impl Expiry {
-    /// Deletes what has expired, if it is time. Errors go to the log; the next round tries again.
+    /// Deletes what has expired, if that is due. Errors are logged; the next round tries again.
     pub(super) fn round(&mut self) {
         if self.due.is_some_and(|due| due > Instant::now()) {
             return;
         }
         let interval = transaction::run(|| settings::integer("ttl_interval_s")).unwrap_or(60);
-        match transaction::run(expiring) {
+        match transaction::run(indexes::expiring) {
             Ok(indexes) => {
                 let mut failed = false;
                 for index in &indexes {
@@ -75,39 +58,28 @@ impl Expiry {
         self.due = Some(Instant::now() + Duration::from_secs(u64::try_from(interval).unwrap_or(60)));
     }
 
-    /// When the next round is due.
     pub(super) fn due(&self) -> Instant {
         self.due.unwrap_or_else(Instant::now)
     }
 
-    /// The next round comes at once: an index may be new, or the interval another.
+    /// Makes the next round due: there may be a new index, or a new interval.
     pub(super) fn hasten(&mut self) {
         self.due = None;
     }
 }
 
-fn expiring() -> Result<Vec<Expiring>> {
-    let index = |index: store::indexes::Expiring| Expiring {
-        namespace: index.namespace,
-        name: index.name,
-        path: index.path,
-        until: index.until,
-        partial: index.partial_filter,
-        collation: index.collation.unwrap_or_else(|| json!({"locale": "simple"})),
-    };
-    Ok(store::indexes::expiring()?.into_iter().map(index).collect())
-}
-
 fn delete(index: &Expiring, patience: i64) -> Result<()> {
     let _deadline = Deadline::after(patience);
     let expired = json!({&index.path: {"$lte": {"$date": {"$numberLong": index.until.to_string()}}}});
-    let filter = match &index.partial {
+    let filter = match &index.partial_filter {
         Some(partial) => json!({"$and": [partial, expired]}),
         None => expired,
     };
-    // The index may be hidden, and then nothing serves the filter.
+    // If the index is hidden, the delete scans the table.
     spi::query("SELECT pg_catalog.set_config('docshard.notablescan', 'off', true)", &[])?;
-    let setting = options::setting(&index.namespace, Some(&index.collation), None, &[])?;
+    let simple = json!({"locale": "simple"});
+    let collation = index.collation.as_ref().unwrap_or(&simple);
+    let setting = options::setting(&index.namespace, Some(collation), None, &[])?;
     change::delete(&index.namespace, &Query::of(&filter, &filter.to_string(), setting.as_ref())?, true)?;
     Ok(())
 }

@@ -1,11 +1,10 @@
-//! A database's keeper: holds the router's lock on every shard, in a session of its own to each, and lets these hear of itself.
+//! A database's keeper: holds the router's lock on every shard, in a session of its own to each, and repeats that regularly.
 //!
-//! A process of its own, as the worker may be busy for long. It tells the worker by locks here: [`Tag::Kept`] for each shard whose
-//! lock it has, and [`FREE`] while no shard's lock is another router's. If one stays another's, this database is a copy of the
-//! router's: it notes that for good, and ends. See `docshard_core::cluster::router_lock`.
+//! It is a process of its own, as the worker may be busy for long. It informs the worker by local locks: [`Tag::Kept`] for each
+//! shard whose lock it holds, and [`FREE`] while no shard's lock is held by another router. If another router keeps one, this
+//! database is a copy of the router: the keeper stores that, and ends. See `docshard_core::cluster::router_lock`.
 //!
-//! INVARIANT: no shard keeps it from the others for longer than a connection may take ([`CONNECT_S`]), once a round: statements are
-//! sent, and their answers are looked for.
+//! INVARIANT: a shard delays the others only by connecting ([`CONNECT_S`]), once a round: answers are polled.
 
 use super::own_process::{FREE, WORKER, enter};
 use crate::catalog::{cache, cluster, contacts, takeover};
@@ -24,10 +23,10 @@ use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Held by the keeper: there is one a database.
+/// Held by the keeper, so that a database has only one.
 pub(super) const KEEPER: Tag = Tag::Worker(8);
 
-/// How often a shard hears of the router.
+/// How often a shard is asked for the lock.
 const BEAT: Duration = Duration::from_secs(1);
 
 /// How long a round waits for answers, in milliseconds.
@@ -42,17 +41,16 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// How long an answer may be outstanding before the session is given up.
 const LOST: Duration = Duration::from_secs(10);
 
-/// What its sessions want, whatever the role or the database says.
+/// The settings of its sessions, whatever the role or the database has.
 const SETTINGS: &str = "SELECT pg_catalog.set_config(name, value, false) FROM (VALUES ('statement_timeout', '0'), \
     ('lock_timeout', '5s'), ('idle_session_timeout', '0'), ('application_name', 'docshard keeper')) AS s (name, value)";
 
-/// Seconds that connecting to a host may take.
+/// The connection timeout of a host, in seconds.
 const CONNECT_S: u32 = 3;
 
 /// The setting `docshard.router_lock_timeout`, in milliseconds.
 static PATIENCE: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 
-/// Registers its setting; called from `_PG_init`.
 pub(super) fn init() {
     GucRegistry::define_int_guc(
         c"docshard.router_lock_timeout",
@@ -70,32 +68,29 @@ fn patience() -> Duration {
     Duration::from_millis(u64::try_from(PATIENCE.get()).unwrap_or(30_000))
 }
 
-/// What the keeper has of a shard.
 #[derive(Default)]
 struct Kept {
     name: String,
     server: Oid,
-    /// how it is reached
+    /// Of the server and the user mapping.
     options: Vec<(String, String)>,
     claim: Claim,
     session: Option<Session>,
-    /// a statement is unanswered since then
+    /// When a statement was sent that has not been answered.
     asked: Option<Instant>,
-    /// after a failure: not before then
+    /// After a failure, the time of the next attempt.
     due: Option<Instant>,
-    /// what the log has been told of it
-    said: String,
-    /// this process holds [`Tag::Kept`]
-    is_told: bool,
+    logged: String,
+    /// This process holds [`Tag::Kept`].
+    is_kept: bool,
 }
 
 type Shards = BTreeMap<ShardId, Kept>;
 
 /// Why a round is the last one.
 enum End {
-    /// another database is the router: why, and the epoch of this one
+    /// Another database is the router: the reason, and the epoch of this one.
     Copy(String, i64),
-    /// there is nothing to keep
     Idle,
 }
 
@@ -105,13 +100,13 @@ pub(super) fn run(database: Oid) {
     if !matches!(transaction::run(mine), Ok(true)) {
         return;
     }
-    let (began, mut shards, mut is_free, mut said) = (Instant::now(), Shards::new(), false, String::new());
+    let (began, mut shards, mut is_free, mut logged) = (Instant::now(), Shards::new(), false, String::new());
     while !process::is_being_dropped(database) {
         match round(&mut shards, began) {
             Ok(None) => {}
             Ok(Some(End::Idle)) => return,
             Ok(Some(End::Copy(reason, epoch))) => return become_copy(&reason, epoch),
-            Err(error) => say(&mut said, &error.message),
+            Err(error) => log_once(&mut logged, &error.message),
         }
         let free = !shards.values().any(|kept| kept.claim.is_in_the_way());
         is_free = hold(FREE, is_free, free);
@@ -120,10 +115,10 @@ pub(super) fn run(database: Oid) {
     }
 }
 
-fn say(said: &mut String, what: &str) {
-    if said != what {
-        pgrx::log!("docshard keeper: {what}");
-        what.clone_into(said);
+fn log_once(logged: &mut String, message: &str) {
+    if logged != message {
+        pgrx::log!("docshard keeper: {message}");
+        message.clone_into(logged);
     }
 }
 
@@ -131,15 +126,15 @@ fn become_copy(reason: &str, epoch: i64) {
     match transaction::run(|| cluster::become_copy(reason, epoch)) {
         Ok(false) => {}
         Ok(true) => pgrx::log!("docshard keeper: this database is a copy of its cluster's router: {reason}"),
-        // The next keeper finds the same.
+        // The next keeper tries again.
         Err(error) => pgrx::log!("docshard keeper: {}", error.message),
     }
 }
 
-/// Takes or gives back a lock that this process holds or not; true if it holds it then.
+/// Takes or releases a lock; returns whether this process holds it then.
 fn hold(tag: Tag, is_held: bool, wanted: bool) -> bool {
     match (is_held, wanted) {
-        // Who looks whether it is held may be in the way; the next round tries again.
+        // Fails while another process tests the lock; the next round tries again.
         (false, true) => lock::try_acquire_for_session(tag, Mode::Exclusive),
         (true, false) => {
             lock::release_for_session(tag, Mode::Exclusive);
@@ -150,7 +145,7 @@ fn hold(tag: Tag, is_held: bool, wanted: bool) -> bool {
 }
 
 fn round(shards: &mut Shards, began: Instant) -> Result<Option<End>> {
-    let Some(router) = transaction::run(|| look(shards))? else { return Ok(Some(End::Idle)) };
+    let Some(router) = transaction::run(|| update(shards))? else { return Ok(Some(End::Idle)) };
     if let Some(end) = connect_one(shards, router) {
         return Ok(Some(end));
     }
@@ -169,20 +164,20 @@ fn round(shards: &mut Shards, began: Instant) -> Result<Option<End>> {
             let reason = format!("another one holds the router's lock on shard \"{}\": {holder}", kept.name);
             return Ok(Some(End::Copy(reason, router.epoch)));
         }
-        kept.is_told = hold(Tag::Kept(shard), kept.is_told, kept.claim.is_held());
+        kept.is_kept = hold(Tag::Kept(shard), kept.is_kept, kept.claim.is_held());
     }
     Ok(None)
 }
 
-/// Brings what is kept up to date with the catalog; None if there is nothing to keep.
-fn look(shards: &mut Shards) -> Result<Option<Coordinator>> {
+/// Updates the list of shards from the catalog; None if there are none.
+fn update(shards: &mut Shards) -> Result<Option<Coordinator>> {
     if !lock::is_excluded(WORKER) || cluster::standing()? != Standing::Router {
         return Ok(None);
     }
     let known = cache::shards()?;
     shards.retain(|id, kept| {
         let stays = known.get(id).is_some_and(|shard| shard.place.server() == Some(kept.server));
-        kept.is_told = hold(Tag::Kept(*id), kept.is_told, kept.is_told && stays);
+        kept.is_kept = hold(Tag::Kept(*id), kept.is_kept, kept.is_kept && stays);
         stays
     });
     for (&id, shard) in known.iter() {
@@ -191,14 +186,14 @@ fn look(shards: &mut Shards) -> Result<Option<Coordinator>> {
         options.extend(remote::mapping_options(server)?.into_iter().filter(|(option, _)| option != "password"));
         let kept = shards.entry(id).or_default();
         if kept.options != options {
-            kept.is_told = hold(Tag::Kept(id), kept.is_told, false);
+            kept.is_kept = hold(Tag::Kept(id), kept.is_kept, false);
             *kept = Kept { name: shard.name.clone(), server, options, ..Kept::default() };
         }
     }
     Ok(if shards.is_empty() { None } else { Some(cluster::coordinator()?) })
 }
 
-/// Opens one session that is missing, if its time has come.
+/// Opens one missing session, if one is due.
 fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<End> {
     let now = Instant::now();
     let is_due = |kept: &Kept| kept.session.is_none() && kept.due.is_none_or(|due| due <= now);
@@ -207,7 +202,7 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<End> {
         let mut session = Session::open_ungreeted(kept.server, CONNECT_S)?;
         let epoch = takeover::epoch_at(&mut session, &kept.name, router.cluster)?;
         session.query_within(SETTINGS, &[], FIRST_ANSWER_MS)?;
-        // The lock of a primary that was replaced keeps no copy of the router from the present one.
+        // The lock of a replaced primary does not protect the present one.
         if let Some(old) = contacts::refusal(&mut session, shard, &kept.name, FIRST_ANSWER_MS)? {
             session.reject();
             return Err(old);
@@ -232,14 +227,14 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<End> {
             None
         }
         Err(error) => {
-            say(&mut kept.said, &error.message);
+            log_once(&mut kept.logged, &error.message);
             lose(kept);
             None
         }
     }
 }
 
-/// The session is given up for a while.
+/// Closes the session, which is opened again later.
 fn lose(kept: &mut Kept) -> Answer {
     kept.session = None;
     kept.asked = None;
@@ -247,7 +242,7 @@ fn lose(kept: &mut Kept) -> Answer {
     Answer::Unreachable
 }
 
-/// Asks for the lock; the shard hears of this router by that.
+/// Asks for the lock, which also shows the shard that this router is alive.
 fn ask(kept: &mut Kept) {
     let (Some(session), None) = (&mut kept.session, kept.asked) else { return };
     let silence = i64::try_from(patience().mul_f64(SILENCE).as_millis()).unwrap_or(i64::MAX);
@@ -258,7 +253,7 @@ fn ask(kept: &mut Kept) {
     }
 }
 
-/// What the shard answers within so many milliseconds; None if that is not known yet.
+/// The shard's answer within so many milliseconds; None if it is not there yet.
 fn answer_of(kept: &mut Kept, milliseconds: i64) -> Option<Answer> {
     let (Some(session), Some(asked)) = (&mut kept.session, kept.asked) else {
         return Some(Answer::Unreachable);

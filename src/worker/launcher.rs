@@ -1,4 +1,4 @@
-//! The launcher: looks at every database, one after the other, at growing intervals.
+//! The launcher: starts a worker in every database, one after the other, at growing intervals.
 
 use super::own_process::WORKER_KIND;
 use crate::pg::process::{self, Started};
@@ -6,13 +6,13 @@ use pgrx::pg_sys::Oid;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// The first rest after a worker has ended; doubled up to [`LONGEST_REST`].
+/// The interval after a worker has ended; doubled up to [`LONGEST_REST`].
 const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
-/// A worker that lived that long did something: the next rest is short again.
+/// After a worker that lived that long the next interval is short again.
 const LONG_LIFE: Duration = Duration::from_secs(60);
-/// A look that takes longer no longer holds up the other databases.
-const LOOK: Duration = Duration::from_secs(10);
+/// A worker that is still deciding whether it has work delays other databases for at most so long.
+const MAX_DECISION: Duration = Duration::from_secs(10);
 
 struct Database {
     worker: Option<Started>,
@@ -39,24 +39,24 @@ pub(super) fn run() {
             listed = Some(now);
             known.retain(|database, _| list.iter().any(|(oid, _)| oid == database));
         }
-        let looking = review(&mut known, now, woken);
-        if !looking {
+        let is_deciding = review(&mut known, now, woken);
+        if !is_deciding {
             start_next(&mut known, &list, now);
         }
         process::sleep(rest(&known, &list, now));
     }
 }
 
-/// Notes which workers have ended; true while one is having its first look.
+/// Updates which workers have ended; true while one is deciding whether it has work.
 fn review(known: &mut HashMap<Oid, Database>, now: Instant, woken: bool) -> bool {
-    let mut looking = false;
+    let mut is_deciding = false;
     for (&oid, database) in known {
         if woken {
             database.rest = FIRST_REST;
         }
         match &database.worker {
             Some(worker) if worker.is_alive() => {
-                looking |= process::resident(oid).is_none() && now < database.started + LOOK;
+                is_deciding |= process::resident(oid).is_none() && now < database.started + MAX_DECISION;
             }
             Some(_) => {
                 database.worker = None;
@@ -71,7 +71,7 @@ fn review(known: &mut HashMap<Oid, Database>, now: Instant, woken: bool) -> bool
             None => {}
         }
     }
-    looking
+    is_deciding
 }
 
 fn start_next(known: &mut HashMap<Oid, Database>, list: &[(Oid, String)], now: Instant) {
@@ -88,14 +88,14 @@ fn start_next(known: &mut HashMap<Oid, Database>, list: &[(Oid, String)], now: I
     entry.started = now;
 }
 
-/// Until the next database is due. The launcher is woken when a worker ends.
+/// The time until the next database is due. The end of a worker wakes the launcher.
 fn rest(known: &HashMap<Oid, Database>, list: &[(Oid, String)], now: Instant) -> Duration {
     if list.iter().any(|(oid, _)| !known.contains_key(oid)) {
         return Duration::from_millis(100);
     }
     let waiting = known.iter().filter_map(|(&oid, database)| match &database.worker {
         None => Some(database.due),
-        // Its first look ends by entering the board, of which the launcher is not told.
+        // The launcher is not woken when a worker has decided.
         Some(_) if process::resident(oid).is_none() => Some(now + Duration::from_millis(200)),
         Some(_) => None,
     });

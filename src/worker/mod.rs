@@ -1,15 +1,14 @@
 //! The background workers: a launcher a server, and one worker for each database that is a router.
 //!
-//! * The *launcher* has no database. It looks at each database now and then: a worker is started there, and ends at
-//!   once where there is nothing to do. The rests between two looks double up to a minute; `add_shard` and
-//!   `start_balancer` wake the launcher.
-//! * A *database's worker* stays while its database is a router with other shards, has documents that expire, or has
-//!   something unfinished. It
-//!   starts the database's *keeper*, by whose locks it knows that this database is its cluster's router; then it
-//!   counts at each shard, resolves transactions, recovers migrations, deletes what has expired and balances. It leaves for DROP DATABASE.
+//! * The *launcher* has no database. It starts a worker in each database now and then, which ends at once if it has no work. The
+//!   intervals double up to a minute; `add_shard` and `start_balancer` wake the launcher.
+//! * A *worker* stays while its database is a router with other shards, has documents that expire, or has something unfinished.
+//!   It starts the database's *keeper*, by whose locks it knows that this database is its cluster's router; then it advances
+//!   each shard's counter, resolves transactions, recovers migrations, deletes what has expired and balances. It ends for DROP
+//!   DATABASE.
 //!
-//! INVARIANT: at most one worker a database, by the session lock `Tag::Worker(1)`. A worker lives on after every error;
-//! only SIGTERM or a crash ends it, and the launcher starts it again.
+//! INVARIANT: at most one worker a database, by the session lock `Tag::Worker(1)`. A worker survives every error; after SIGTERM
+//! or a crash the launcher starts it again.
 
 mod database;
 mod expiry;
@@ -24,15 +23,13 @@ use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::time::Duration;
 
-/// Prepared transactions that a preloaded server allows unless its configuration says something: a chunk's move needs
-/// one on each side, a multi-shard transaction one a shard.
+/// The default of a preloaded server: a chunk's move needs one on each side, a multi-shard transaction one a shard.
 const MAX_PREPARED: &std::ffi::CStr = c"64";
 
-/// Background workers that a preloaded server allows unless its configuration says something: PostgreSQL's own default, and room
-/// for the launcher, and a worker and a keeper for each of a few databases.
+/// The default of a preloaded server: PostgreSQL's own, and room for the launcher, and a worker and a keeper of a few databases.
 const MAX_WORKERS: &std::ffi::CStr = c"16";
 
-/// Called from `_PG_init`: in `shared_preload_libraries`, prepares everything that needs it.
+/// Called from `_PG_init`.
 pub fn init() {
     keeper::init();
     if !process::is_preloading() {
@@ -52,11 +49,12 @@ fn main(database: Option<pg_sys::Oid>, kind: &str) {
     }
 }
 
-/// True if docshard is in `shared_preload_libraries`, so that workers run.
+/// True if docshard is in `shared_preload_libraries`, which workers need.
 pub fn is_preloaded() -> bool {
     process::is_preloaded()
 }
 
+/// Refuses (`IllegalOperation`) a server without workers.
 pub fn require_preloaded() -> Result<()> {
     if is_preloaded() {
         return Ok(());
@@ -65,7 +63,7 @@ pub fn require_preloaded() -> Result<()> {
         .with_hint("Add docshard to shared_preload_libraries and restart the server."))
 }
 
-/// Wakes the worker of this database when the present transaction has committed; harmless where none runs.
+/// Wakes the workers when the present transaction has committed.
 pub fn wake_at_commit() {
     process::wake_at_commit();
 }

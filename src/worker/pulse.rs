@@ -1,8 +1,7 @@
-//! Advances each shard's counter, by which an old copy of a shard is told: see `catalog::contacts`.
+//! Advances each shard's counter, by which an old copy of a shard is recognised: see `catalog::contacts`.
 //!
-//! A shard that hangs keeps no other one waiting: its answer is looked for at each [`Pulse::beat`]. Between two advances a
-//! copy cannot be told from its original; what is written meanwhile is what a restore, or a failover to an asynchronous
-//! standby, may lose unnoticed.
+//! A shard that hangs does not delay others: its answer is polled at each [`Pulse::beat`]. A copy that was made since the last
+//! advance is not recognised, so a restore, or a failover to an asynchronous standby, may lose what was written since.
 
 use crate::catalog::cache;
 use crate::catalog::contacts::{self, Visit};
@@ -16,29 +15,26 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// The worker's sessions at shards for that.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     shards: HashMap<ShardId, Beat>,
 }
 
-/// The setting that says how often a counter is advanced.
 const INTERVAL: &str = "shard_count_interval_ms";
 
 #[derive(Debug, Default)]
 struct Beat {
     session: Option<Box<Session>>,
-    /// the value that the shard is committing
+    /// The value that the shard is committing.
     advancing: Option<i64>,
-    /// the value that it has committed last, in this session
+    /// The value that it has committed last, in this session.
     counter: i64,
     began: Option<Instant>,
-    /// the last message about this shard that went to the log
-    said: Option<String>,
+    logged: Option<String>,
 }
 
 impl Pulse {
-    /// Takes the answers that are there, and advances the counters whose time has come.
+    /// Reads the answers that have come, and starts to advance the counters that are due.
     pub(super) fn beat(&mut self) {
         let (shards, interval) = match transaction::run(|| Ok((cache::shards()?, settings::integer(INTERVAL)?))) {
             Ok((shards, interval)) => (shards, Duration::from_millis(u64::try_from(interval).unwrap_or(0))),
@@ -56,25 +52,25 @@ impl Pulse {
 
 impl Beat {
     fn beat(&mut self, shard: &Rc<Shard>, interval: Duration) {
-        let said = match self.step(shard, interval) {
+        let message = match self.step(shard, interval) {
             Ok(None) => return,
             Ok(Some(refused)) => refused,
             Err(error) if hung::is_known(&error) => String::new(),
             Err(error) => format!("counting at shard \"{}\": {}", shard.name, error.message),
         };
         (self.session, self.advancing) = (None, None);
-        if !said.is_empty() && self.said.as_ref() != Some(&said) {
-            pgrx::log!("docshard worker: {said}");
-            self.said = Some(said);
+        if !message.is_empty() && self.logged.as_ref() != Some(&message) {
+            pgrx::log!("docshard worker: {message}");
+            self.logged = Some(message);
         }
     }
 
-    /// None: all is well, or under way; otherwise why the shard is refused.
+    /// Returns why the shard is refused, if it is.
     fn step(&mut self, shard: &Rc<Shard>, interval: Duration) -> Result<Option<String>> {
         if let (Some(session), Some(counter)) = (&mut self.session, self.advancing) {
             let Some(rows) = transaction::guarded(|| session.poll_finish(0))? else { return Ok(None) };
             transaction::run(|| contacts::note_advanced(shard, counter, &rows))?;
-            (self.advancing, self.counter, self.said) = (None, counter, None);
+            (self.advancing, self.counter, self.logged) = (None, counter, None);
         }
         if self.began.is_some_and(|began| began.elapsed() < interval) {
             return Ok(None);
