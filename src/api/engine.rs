@@ -1,4 +1,5 @@
-//! The document engine as SQL functions: what the statements that routers send to shards are made of.
+//! The document engine as SQL functions, of which the statements that routers send to shards are made. `protocol::sql`
+//! declares and describes them.
 
 use super::run;
 use crate::pg::datum::json::parse as json;
@@ -25,7 +26,6 @@ pub(super) fn document(doc: &RawJsonb) -> Result<raw::RawObject<'_>> {
     raw::document(doc.bytes()).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))
 }
 
-/// True if the document matches the filter.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 10, requires = ["schemas"])]
 fn matches(doc: RawJsonb, filter: &str, fcinfo: pg_sys::FunctionCallInfo) -> bool {
     run(|| {
@@ -34,7 +34,6 @@ fn matches(doc: RawJsonb, filter: &str, fcinfo: pg_sys::FunctionCallInfo) -> boo
     })
 }
 
-/// The document with the projected fields alone.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 50, requires = ["schemas"])]
 fn project(doc: RawJsonb, projection: &str, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
     run(|| {
@@ -44,7 +43,6 @@ fn project(doc: RawJsonb, projection: &str, fcinfo: pg_sys::FunctionCallInfo) ->
     })
 }
 
-/// The key that the document sorts by.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn sort_key(doc: RawJsonb, sort: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     run(|| {
@@ -53,7 +51,6 @@ fn sort_key(doc: RawJsonb, sort: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<
     })
 }
 
-/// What the document sorts by in one field of a sort, as an index stores it.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn sort_field_key(doc: RawJsonb, sort: &str, field: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     run(|| {
@@ -62,7 +59,6 @@ fn sort_field_key(doc: RawJsonb, sort: &str, field: i32, fcinfo: pg_sys::Functio
     })
 }
 
-/// The document's shard key.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn shard_key(doc: RawJsonb, pattern: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     run(|| {
@@ -71,7 +67,6 @@ fn shard_key(doc: RawJsonb, pattern: &str, fcinfo: pg_sys::FunctionCallInfo) -> 
     })
 }
 
-/// The updated document; null if nothing changes. An ERROR if a `fixed` path would change.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn apply_update(
     doc: RawJsonb,
@@ -86,53 +81,46 @@ fn apply_update(
     })
 }
 
-/// True if the documents differ at one of the paths, which are a shard key's.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn moves(before: RawJsonb, after: RawJsonb, paths: Array<'_, &str>) -> bool {
     let paths: Vec<String> = paths.iter().flatten().map(str::to_owned).collect();
-    let run = || -> Result<bool> { Ok(update::moves(document(&before)?, document(&after)?, &paths)) };
-    run().unwrap_or_else(|e| e.raise())
+    run(|| Ok(update::moves(document(&before)?, document(&after)?, &paths)))
 }
 
 thread_local! {
-    /// The setting of the distinct that ran last, and its text: it is the same for every document.
-    static LAST_SETTING: RefCell<(String, Environment)> = RefCell::new((String::new(), Environment::default()));
+    /// The last environment of `distinct_values`, with its text: it is the same for all documents of a statement.
+    static LAST_ENVIRONMENT: RefCell<(String, Environment)> = RefCell::new((String::new(), Environment::default()));
 }
 
-/// The values that a field of the document has: the key by which equal ones are known, and jsonb's bytes. `setting` is the
-/// statement's, empty if it has none.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 10, requires = ["schemas"])]
 fn distinct_values(
     doc: RawJsonb,
     field: &str,
     setting: &str,
 ) -> TableIterator<'static, (name!(key, Vec<u8>), name!(value, Vec<u8>))> {
-    let run = || -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        LAST_SETTING.with_borrow_mut(|(text, last)| {
+    TableIterator::new(run(|| {
+        LAST_ENVIRONMENT.with_borrow_mut(|(text, last)| {
             if text != setting {
                 *last = if setting.is_empty() { Environment::default() } else { Environment::parse(&json(setting)?)? };
                 setting.clone_into(text);
             }
             Ok(Distinct::parse(field, last)?.values(document(&doc)?)?)
         })
-    };
-    TableIterator::new(run().unwrap_or_else(|e| e.raise()))
+    }))
 }
 
-/// jsonb as its own bytes: how documents travel, without a detour through text.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
 fn pack(doc: RawJsonb) -> Vec<u8> {
     doc.bytes().to_vec()
 }
 
-/// jsonb from its own bytes, which are checked: damaged ones are an ERROR.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn unpack(bytes: &[u8]) -> RawJsonb {
     raw::validate(bytes).unwrap_or_else(|e| Error::from(e).raise());
     RawJsonb::from_bytes(bytes)
 }
 
-/// The check of the domain `docshard.document`: true, or an ERROR that says what is wrong.
+/// The check of the domain `docshard.document`.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn is_document(doc: RawJsonb) -> bool {
     normalise::check_stored(doc.bytes()).unwrap_or_else(|e| Error::from(e).raise());

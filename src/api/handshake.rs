@@ -1,12 +1,11 @@
 //! What routers and other shards ask a shard first.
 
+use super::{given, run};
 use crate::ownership::node;
-use crate::pg::error::Result;
 use crate::protocol::node::{Greeted, SayHello};
 use pgrx::prelude::*;
 
-/// The first statement of every connection of a router, in front of its others in one pipeline: an ERROR unless this is the
-/// shard that is meant, as far as the router knows it to have come. A negative timeline is not compared. See
+/// The first statement of every connection of a router, pipelined with the next one. See
 /// `docshard_core::cluster::handshake`.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, strict, requires = ["catalog"])]
 #[allow(clippy::too_many_arguments, reason = "an SQL function has no structures")]
@@ -40,19 +39,16 @@ fn hello(
     TableIterator::once((timeline, counter, recovery, protocol))
 }
 
-/// Which shard this is and how far it has come, for another one that pulls documents.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
 fn identity() -> String {
-    let run = || -> Result<String> { Ok(node::as_donor()?.to_string()) };
-    run().unwrap_or_else(|e| e.raise())
+    run(|| Ok(node::as_donor()?.to_string()))
 }
 
-/// True if a donor says that it is the one that is expected; otherwise an ERROR. STABLE and of no column, so that the
-/// statement asks before it pulls anything.
+/// STABLE and without columns, so that the statement asks before it pulls anything.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
 fn check_donor(found: Option<&str>, expected: Option<&str>) -> bool {
-    let run = || node::check_donor(super::required(found, "found")?, super::required(expected, "expected")?);
-    run().unwrap_or_else(|e| e.raise());
+    given!(found, expected);
+    run(|| node::check_donor(found, expected));
     true
 }
 

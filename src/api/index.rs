@@ -1,6 +1,8 @@
-//! What indexes are made of: the functions of their keys, and the operator class of entries.
+//! The functions in the definitions of indexes, which `protocol::sql` declares and describes, and the operator class of
+//! entries.
 
 use super::engine::document;
+use super::run;
 use crate::ownership::index_functions::parsed;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::memory::call_state::compiled;
@@ -12,19 +14,17 @@ use pgrx::prelude::*;
 
 type Result<T> = crate::pg::error::Result<T>;
 
-/// Calls `run` with the index whose keys are given.
-fn with_index<T>(fcinfo: pg_sys::FunctionCallInfo, keys: &str, run: impl FnOnce(&IndexKeys) -> Result<T>) -> T {
-    compiled(fcinfo, keys, parsed).and_then(|index| run(index)).unwrap_or_else(|e| e.raise())
+/// Calls `work` with the parsed keys of an index.
+fn with_index<T>(fcinfo: pg_sys::FunctionCallInfo, keys: &str, work: impl FnOnce(&IndexKeys) -> Result<T>) -> T {
+    run(|| compiled(fcinfo, keys, parsed).and_then(|index| work(index)))
 }
 
-/// What one column of an index stores of the document; `keys` are the index's.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
 fn index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     with_index(fcinfo, keys, |index| Ok(index.key(document(&doc)?, usize::try_from(position).unwrap_or(0))))
 }
 
-/// Nothing; an ERROR if the index does not take the document. A column of its own, so that searches, which may look at
-/// documents that the index does not hold, never ask.
+/// A column of its own, as searches may look at documents that the index does not contain and must not fail.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
 fn check_index_key(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     with_index(fcinfo, keys, |index| {
@@ -33,38 +33,31 @@ fn check_index_key(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) 
     })
 }
 
-/// The document's keys in a unique index, one for each element of its array, packed.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
 fn unique_keys(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     with_index(fcinfo, keys, |index| Ok(unique::pack(&index.unique_keys(document(&doc)?)?)))
 }
 
-/// What the document's keys in an index leave open of its values.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
 fn index_types(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     with_index(fcinfo, keys, |index| Ok(index.types(document(&doc)?)))
 }
 
-/// The document that columns and types of an index were made of, as far as they tell.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
 fn restored(keys: &str, types: &[u8], columns: VariadicArray<'_, &[u8]>, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
     with_index(fcinfo, keys, |index| Ok(RawJsonb::from_bytes(&index.restored(columns.iter().flatten(), types)?)))
 }
 
-/// True if the document's keys in an index are entries: it has arrays, or values that are too long for columns.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
 fn has_index_entries(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> bool {
     with_index(fcinfo, keys, |index| Ok(index.is_apart(document(&doc)?)))
 }
 
-/// The first of the document's keys in an index that lies between these, of which the second is excluded; null if none does.
-/// All are whole, and in the index's order.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
 fn key_within(doc: RawJsonb, keys: &str, lo: &[u8], hi: &[u8], fcinfo: pg_sys::FunctionCallInfo) -> Option<Vec<u8>> {
     with_index(fcinfo, keys, |index| Ok(index.first_key_within(document(&doc)?, lo, hi).map(|(key, _)| key)))
 }
 
-/// A field of that key.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
 fn key_field_within(
     doc: RawJsonb,
@@ -80,7 +73,6 @@ fn key_field_within(
     })
 }
 
-/// The document's entries in an index, one for each element of its array.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 50, requires = ["schemas"])]
 fn index_entries(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<Vec<u8>> {
     with_index(fcinfo, keys, |index| Ok(index.entries(document(&doc)?)?))
@@ -92,7 +84,7 @@ fn pairs<'r>(ranges: &'r Array<'_, &[u8]>) -> Vec<(&'r [u8], &'r [u8])> {
     flat.chunks_exact(2).map(|range| (range[0], range[1])).collect()
 }
 
-/// True if one of the entries lies in one of the ranges, which are `lo, hi, lo, hi, …`, `hi` excluded.
+/// True if an entry is in one of the ranges, which are `lo, hi, lo, hi, …` with `hi` excluded.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 10, requires = ["schemas"])]
 fn entries_meet(entries: Array<'_, &[u8]>, ranges: Array<'_, &[u8]>) -> bool {
     let mut ranges = pairs(&ranges);

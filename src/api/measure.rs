@@ -1,12 +1,10 @@
-//! What the balancer asks at a shard, and who looks at the cluster.
+//! The sizes of what a shard has. `protocol::measure` declares and describes these functions.
 
 use super::given;
 use crate::ownership::measure;
 use crate::protocol::measure::FindSplitPoints;
 use pgrx::prelude::*;
 
-/// Each chunk's documents and bytes, by the chunk's position (from 0) among the ascending lower bounds: counted in a
-/// table of at most so many MiB, else estimated.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
 fn measure_chunks(
     collection: i32,
@@ -18,7 +16,6 @@ fn measure_chunks(
     TableIterator::new(sizes.into_iter().map(|size| (size.chunk, size.documents, size.bytes)))
 }
 
-/// What statistics tell of these collections here: documents, null where nothing is known, and bytes of their tables.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
 fn estimate_sizes(
     collections: Vec<i32>,
@@ -27,7 +24,6 @@ fn estimate_sizes(
     TableIterator::new(found.into_iter().map(|one| (one.collection, one.documents, one.bytes)))
 }
 
-/// The exact documents and bytes of `[lo, hi)`; null means no upper end.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
 fn measure_range(
     collection: Option<i32>,
@@ -39,7 +35,6 @@ fn measure_range(
     TableIterator::once((size.documents, size.bytes))
 }
 
-/// Keys that cut `[lo, hi)` into about `parts` equal parts; none if there are not two different keys.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
 fn split_points(
     collection: Option<i32>,

@@ -1,40 +1,41 @@
-//! The face: every SQL function, thin.
+//! Every SQL function: it unpacks its arguments, calls what does the work, and returns the result or raises the error.
+//!
+//! * [`administration`], [`reads`], [`writes`], [`status`]: schema `docshard`, for users.
+//! * [`handshake`], [`shard`], [`shard_access`], [`measure`]: what routers and other shards call on a shard.
+//! * [`engine`], [`index`]: the document engine, of which statements and indexes are made.
 
-pub mod balancer;
-pub mod bulk_write;
-pub mod chunks;
-pub mod cluster;
-pub mod collections;
-pub mod command;
-pub mod documents;
+pub mod administration;
 pub mod engine;
-pub mod find_and_modify;
 pub mod handshake;
 pub mod index;
-pub mod inspect;
 pub mod measure;
-pub mod settings;
+pub mod reads;
 pub mod shard;
 pub mod shard_access;
 pub mod status;
-pub mod zones;
+pub mod writes;
 
 use crate::operation::arguments::{Arguments, Form};
 use crate::operation::table::Operation;
 use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
 
-/// What a function answers; an error is raised.
 fn run<T>(work: impl FnOnce() -> Result<T>) -> T {
     work().unwrap_or_else(|e| e.raise())
 }
 
-/// The JSON that a function answers; an error is raised.
-fn answer(work: impl FnOnce() -> Result<serde_json::Value>) -> Json {
-    Json(run(work).to_string())
+/// Declares SQL functions of schema `docshard` that return JSON: `name(arguments) => result;`.
+macro_rules! json_functions {
+    ($($name:ident($($arguments:tt)*) => $result:expr;)*) => {$(
+        #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+        fn $name($($arguments)*) -> Json {
+            Json($crate::api::run(|| $result).to_string())
+        }
+    )*};
 }
+use json_functions;
 
-/// Calls `work` with the options of an operation.
+/// Calls `work` with the checked options of an operation.
 fn with_options<T>(
     options: &Json,
     operation: &'static Operation,
@@ -46,13 +47,13 @@ fn with_options<T>(
     work(&options)
 }
 
-/// The value of an argument that must not be null, in a function that takes null for another argument, so that it is
-/// called with nulls at all. (PostgreSQL answers null for every other function that is given a null.)
+/// PostgreSQL does not call a function with a null unless the function accepts one for some argument. Such a function
+/// refuses null for its other arguments.
 fn required<T>(argument: Option<T>, name: &str) -> Result<T> {
     argument.ok_or_else(|| Error::null(format!("argument \"{name}\" must not be null")))
 }
 
-/// The values of arguments that must not be null, in such a function, as variables of the same names.
+/// Redefines arguments that are required as variables of the same names.
 macro_rules! given {
     ($($argument:ident),+) => {
         $(let $argument = $crate::api::required($argument, stringify!($argument)).unwrap_or_else(|e| e.raise());)+

@@ -1,20 +1,24 @@
-//! The cluster at a glance, and the views.
+//! SQL functions that report on the cluster, and the views.
+
+#![allow(clippy::type_complexity, reason = "the columns of SQL functions")]
 
 use super::{given, run, with_options};
 use crate::catalog::cluster::check_router;
-use crate::catalog::settings;
+use crate::catalog::{cache, namespace, settings};
+use crate::indexing::progress::{self, Progress};
 use crate::operation::table;
 use crate::ownership::health;
 use crate::pg::datum::json::{self, Json};
-use crate::pg::error::{Error, Result};
-use crate::status;
+use crate::pg::error::Error;
+use crate::router::index_stats::{self, IndexStats};
+use crate::status::{self, health::Health};
+use crate::store;
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyPattern;
 use pgrx::prelude::*;
+use serde_json::json;
 use std::time::Duration;
 
-/// The cluster as text: shards, balancer, databases, collections, and their chunks; all of these with `verbose`. Options: count,
-/// which has documents and bytes counted at the shards; else they are estimated from statistics.
 #[pg_extern(name = "status", volatile, parallel_unsafe, requires = ["catalog"])]
 fn cluster_status(verbose: default!(bool, "false"), options: default!(Json, "'{}'")) -> String {
     run(|| {
@@ -23,10 +27,7 @@ fn cluster_status(verbose: default!(bool, "false"), options: default!(Json, "'{}
     })
 }
 
-/// How a collection's documents and bytes are spread over the shards, one row a shard, estimated from statistics. Options: count,
-/// which has them counted at the shards. What a shard that cannot be reached has is null.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-#[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn get_shard_distribution(
     ns: &str,
     options: default!(Json, "'{}'"),
@@ -41,20 +42,16 @@ fn get_shard_distribution(
         name!(estimated, bool),
     ),
 > {
-    let run = || -> Result<(Vec<status::Part>, bool)> {
+    let (rows, estimated) = run(|| {
         check_router()?;
         let count = with_options(&options, &table::GET_SHARD_DISTRIBUTION, |options| Ok(options.flag("count")))?;
         Ok((status::distribution(ns, count)?, !count))
-    };
-    let (rows, estimated) = run().unwrap_or_else(|e| e.raise());
+    });
     let row = move |row: status::Part| (row.shard, row.chunks, row.documents, row.bytes, row.percent, estimated);
     TableIterator::new(rows.into_iter().map(row))
 }
 
-/// How each shard is: a row a shard, all of them asked at once and for at most so many milliseconds. The view docshard.health
-/// shows it.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-#[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn shard_health(
     timeout_ms: default!(i32, "2500"),
 ) -> TableIterator<
@@ -76,43 +73,42 @@ fn shard_health(
         name!(error, Option<String>),
     ),
 > {
-    let run = || -> Result<Vec<status::health::Health>> {
+    let health = run(|| {
         check_router()?;
         let limit = u64::try_from(timeout_ms).ok().filter(|ms| (1..=60_000).contains(ms)).ok_or_else(|| {
             Error::new(Kind::BadValue, format!("timeout_ms is a number from 1 to 60000, not {timeout_ms}"))
         })?;
         status::health::of_shards(Duration::from_millis(limit))
-    };
-    let rows = run().unwrap_or_else(|e| e.raise());
-    TableIterator::new(rows.into_iter().map(|row| {
-        let (reachable, error) = (row.error.is_none(), row.error);
-        let node = row.node.unwrap_or_default();
+    });
+    TableIterator::new(health.into_iter().map(|Health { shard, latency_ms, node, last_contact, error }| {
+        let text = |name: &str| node[name].as_str().map(str::to_owned);
+        let number = |name: &str| node[name].as_i64();
         (
-            row.shard,
-            reachable,
-            row.latency_ms,
-            node.version,
-            node.postgresql,
-            node.timeline,
-            node.standbys,
-            node.sync_standbys,
-            node.lag_bytes,
-            node.replication.map(Json),
-            node.oldest_in_doubt_s,
-            node.free_connections,
-            row.last_contact,
+            shard,
+            error.is_none(),
+            latency_ms,
+            text("version"),
+            text("postgresql"),
+            number("timeline").and_then(|timeline| timeline.try_into().ok()),
+            number("standbys"),
+            number("syncStandbys"),
+            number("lagBytes"),
+            node["replication"].is_array().then(|| Json(node["replication"].to_string())),
+            node["oldestInDoubt"].as_f64(),
+            number("freeConnections"),
+            last_contact,
             error,
         )
     }))
 }
 
-/// What a node tells of itself, as JSON. It runs as the extension's owner, as others are shown less.
+/// It runs as the owner of the extension, as other roles see less.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn node_health() -> String {
     health::of_this_node().unwrap_or_else(|e| e.raise())
 }
 
-/// A chunk's bound as a readable key document; the pattern of an unsharded collection is null.
+/// The pattern of an unsharded collection is null.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, requires = ["schemas"])]
 fn bound_json(pattern: Option<&str>, bound: Option<&[u8]>) -> Json {
     given!(bound);
@@ -125,7 +121,6 @@ fn bound_json(pattern: Option<&str>, bound: Option<&[u8]>) -> Json {
     })
 }
 
-/// Every setting: what the view docshard.settings shows.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
 fn list_settings() -> TableIterator<
     'static,
@@ -137,6 +132,121 @@ fn list_settings() -> TableIterator<
     }))
 }
 
+#[pg_extern(stable, parallel_unsafe, requires = ["catalog"])]
+fn list_shards() -> TableIterator<
+    'static,
+    (
+        name!(name, String),
+        name!(server, Option<String>),
+        name!(state, String),
+        name!(max_size_mb, Option<i32>),
+        name!(chunks, i64),
+        name!(databases, i64),
+    ),
+> {
+    let shards = run(store::shards::listed);
+    let rows = shards.into_iter().map(|shard| {
+        let state = if shard.draining { "draining" } else { "active" };
+        (shard.name, shard.server, state.to_owned(), shard.max_size_mb, shard.chunks, shard.databases)
+    });
+    TableIterator::new(rows)
+}
+
+#[pg_extern(stable, parallel_unsafe, requires = ["catalog"])]
+fn list_indexes(
+    ns: &str,
+) -> TableIterator<
+    'static,
+    (
+        name!(name, String),
+        name!(keys, Json),
+        name!(is_unique, bool),
+        name!(is_hidden, bool),
+        name!(expire_after_s, Option<i64>),
+        name!(is_sparse, bool),
+        name!(partial_filter, Option<Json>),
+        name!(collation, Option<Json>),
+        name!(wildcard_projection, Option<Json>),
+    ),
+> {
+    TableIterator::new(run(|| {
+        namespace::split(ns)?;
+        let collection = cache::get(ns)?;
+        let of_id = Json(json!({"_id": 1}).to_string());
+        let mut rows =
+            vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None, false, None, None, None)];
+        rows.extend(collection.key_index().map(|keys| {
+            let pattern = Json(collection.key.to_json().to_string());
+            (keys.default_name(), pattern, false, false, None, false, None, None, None)
+        }));
+        rows.extend(collection.indexes.iter().map(|index| {
+            let keys = Json(index.keys_json.clone());
+            let partial = index.partial_filter().map(|text| Json(text.to_owned()));
+            let collation = index.collation().map(|collator| Json(collator.definition().to_string()));
+            let projection = index.wildcard_projection.as_ref().map(|json| Json(json.to_string()));
+            let name = index.name.clone();
+            let (unique, hidden, sparse) = (index.unique, index.hidden, index.sparse);
+            (name, keys, unique, hidden, index.expire_after_s, sparse, partial, collation, projection)
+        }));
+        Ok(rows)
+    }))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn index_stats(
+    ns: &str,
+) -> TableIterator<
+    'static,
+    (
+        name!(shard, String),
+        name!(name, String),
+        name!(keys, Json),
+        name!(accesses, i64),
+        name!(bytes, i64),
+        name!(since, Option<TimestampWithTimeZone>),
+    ),
+> {
+    TableIterator::new(run(|| {
+        namespace::split(ns)?;
+        check_router()?;
+        let row = |index: IndexStats| {
+            let since = index.since.and_then(|since| TimestampWithTimeZone::try_from(since).ok());
+            (index.shard, index.name, Json(index.keys_json), index.accesses, index.bytes, since)
+        };
+        Ok(index_stats::of(ns)?.into_iter().map(row).collect::<Vec<_>>())
+    }))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn list_index_builds() -> TableIterator<
+    'static,
+    (
+        name!(namespace, String),
+        name!(name, String),
+        name!(keys, Json),
+        name!(shard, String),
+        name!(phase, String),
+        name!(blocks_done, i64),
+        name!(blocks_total, i64),
+        name!(documents_done, i64),
+        name!(documents_total, i64),
+        name!(waits_for, Option<i32>),
+        name!(started_at, Option<TimestampWithTimeZone>),
+    ),
+> {
+    TableIterator::new(run(|| {
+        check_router()?;
+        let row = |build: Progress| {
+            let since = TimestampWithTimeZone::try_from(build.since).ok();
+            let Progress { namespace, name, keys_json, shard, phase, blocks, tuples, waits_for, .. } = build;
+            let (keys, (blocks, all), (documents, total)) = (Json(keys_json), blocks, tuples);
+            (namespace, name, keys, shard, phase, blocks, all, documents, total, waits_for, since)
+        };
+        Ok(progress::of_all()?.into_iter().map(row).collect::<Vec<_>>())
+    }))
+}
+
+extension_sql_file!("../../sql/index_usage.sql", name = "index_usage", requires = [index_stats]);
 extension_sql_file!(
     "../../sql/views.sql",
     name = "views",

@@ -3,7 +3,7 @@
 use super::reply::{Node, Reply};
 use super::request::Request;
 use crate::catalog::change;
-use crate::operation::chunks::{self, MoveRange, Which, bounds};
+use crate::operation::chunks::{self, ChunkSelector, MoveRange, bounds};
 use crate::operation::{balancer, shards, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
@@ -45,9 +45,9 @@ pub fn split(request: &Request<'_>) -> Result<Reply> {
     let which = match request.fields.get("bounds") {
         Some(given) => {
             let (min, max) = bounds(given)?;
-            Which::Bounds(min, max)
+            ChunkSelector::Bounds(min, max)
         }
-        None => Which::Find(request.source("find")),
+        None => ChunkSelector::Find(request.source("find")),
     };
     request.answer(&table::SPLIT_FIND, || chunks::split(ns, which))
 }

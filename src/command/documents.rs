@@ -59,15 +59,14 @@ pub fn distinct(request: &Request<'_>) -> Result<Reply> {
 
 pub fn find_and_modify(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::FIND_AND_MODIFY)?;
-    let found = FindAndModify::of_specification(&request.fields).run(&request.namespace()?)?;
-    let n = i64::from(found.matched || found.upserted.is_some());
+    let (document, result) = FindAndModify::of_specification(&request.fields).run(&request.namespace()?)?;
+    let updated_existing = result.matched > 0;
+    let n = i64::from(updated_existing || result.upserted.is_some());
     let mut last = vec![("n", Node::Value(integer(n)))];
     if !request.fields.flag("remove") {
-        last.push(("updatedExisting", Node::Value(Value::Bool(found.matched))));
+        last.push(("updatedExisting", Node::Value(Value::Bool(updated_existing))));
     }
-    if let Some(id) = found.upserted {
-        last.push(("upserted", Node::Value(id)));
-    }
-    let value = found.document.map_or(Node::Value(Value::Null), Node::Document);
+    last.extend(result.upserted.map(|id| ("upserted", Node::Value(id))));
+    let value = document.map_or(Node::Value(Value::Null), Node::Document);
     Ok(Reply::ok().with("lastErrorObject", Node::Object(last)).with("value", value))
 }

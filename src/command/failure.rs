@@ -1,7 +1,7 @@
 //! Errors as answers.
 
 use super::reply::{Node, Reply, integer};
-use crate::operation::errors::{code, is_ours};
+use crate::operation::errors::{code, is_ours, write_error};
 use crate::pg::error::Error;
 use crate::pg::{server, transaction::snapshot};
 use crate::router::insert::WriteError;
@@ -45,17 +45,9 @@ pub fn shaped(error: &Error) -> Reply {
 
 pub fn write_errors(errors: &[WriteError]) -> Node {
     let shown = errors.iter().map(|failed| {
-        let (code, name) = code(&failed.error);
-        let mut fields = vec![
-            ("index".to_owned(), integer(failed.index as i64)),
-            ("code".to_owned(), integer(code)),
-            ("codeName".to_owned(), Value::String(name.into_owned())),
-            ("errmsg".to_owned(), Value::String(failed.error.message.clone())),
-        ];
-        fields.extend(failed.error.duplicate_fields());
-        if let Some(hint) = &failed.error.hint {
-            fields.push(("hint".to_owned(), Value::String(hint.clone())));
-        }
+        let mut fields = write_error(failed);
+        fields.push(("codeName".to_owned(), Value::String(code(&failed.error).1.into_owned())));
+        fields.extend(failed.error.hint.clone().map(|hint| ("hint".to_owned(), Value::String(hint))));
         Value::Object(fields)
     });
     Node::Value(Value::Array(shown.collect()))

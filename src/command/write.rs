@@ -5,9 +5,9 @@ use super::reply::{Node, Reply, integer};
 use super::request::Request;
 use crate::catalog::namespace::check_writable;
 use crate::operation::arguments::{Arguments, Fields, Form, number};
-use crate::operation::source::{Shared, Source};
+use crate::operation::source::Source;
 use crate::operation::table::{self, Operation};
-use crate::operation::writing::{self, Delete, Update, each, insert_each};
+use crate::operation::writing::{self, DocumentWrite, each};
 use crate::pg::error::{Error, Result};
 use crate::router::insert::WriteError;
 use docshard_core::error::Kind;
@@ -50,37 +50,15 @@ fn finish(mut reply: Reply, errors: &[WriteError]) -> Reply {
 pub fn insert(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::INSERT_MANY)?;
     let (namespace, documents) = batch(request, "documents")?;
-    let ordered = request.fields.flag("ordered");
-    let mut errors = Vec::new();
-    let mut storable = Vec::with_capacity(documents.len());
-    let mut positions = Vec::with_capacity(documents.len());
-    for (index, json) in documents.iter().enumerate() {
+    let documents = documents.iter().enumerate().map(|(index, json)| {
         if !json.is_object() {
             let message = format!("BSON field 'insert.documents.{index}' is the wrong type, expected type 'object'");
             return Err(Error::new(Kind::TypeMismatch, message));
         }
-        match writing::storable(json) {
-            Ok(document) => {
-                storable.push(document);
-                positions.push(index);
-            }
-            Err(error) => {
-                errors.push(WriteError { index, error });
-                if ordered {
-                    break;
-                }
-            }
-        }
-    }
-    let mut failed = Vec::new();
-    let inserted = insert_each(&namespace, &storable, ordered, &mut failed)?;
-    // In an ordered batch an insert that fails comes before any document that cannot be parsed.
-    if ordered && !failed.is_empty() {
-        errors.clear();
-    }
-    errors.extend(failed.into_iter().map(|(at, error)| WriteError { index: positions[at], error }));
-    errors.sort_by_key(|failed| failed.index);
-    Ok(finish(Reply::ok().with("n", integer(inserted)), &errors))
+        Ok(writing::storable(json))
+    });
+    let (ids, errors) = writing::insert_batch(&namespace, documents, request.fields.flag("ordered"))?;
+    Ok(finish(Reply::ok().with("n", integer(ids.len() as i64)), &errors))
 }
 
 pub fn update(request: &Request<'_>) -> Result<Reply> {
@@ -100,8 +78,8 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
     let errors = each(&operations, request.fields.flag("ordered"), |index, operation| {
         operation.check_conflicts(table::UPDATE_CONFLICTS)?;
         let source = |name| Source::of(operation.get(name));
-        let update = Update::of(source("filter"), source("update"), Style::Either, operation, variables);
-        let done = update.of_many(operation.flag("multi")).run(&namespace)?;
+        let (update, many) = ((source("update"), Style::Either), operation.flag("multi"));
+        let done = DocumentWrite::of(source("filter"), Some(update), many, operation, variables).run(&namespace)?;
         matched += done.matched;
         modified += done.modified;
         upserted.extend(
@@ -136,8 +114,8 @@ pub fn delete(request: &Request<'_>) -> Result<Reply> {
                 return Err(Error::new(Kind::FailedToParse, message));
             }
         };
-        let (filter, shared) = (Source::of(operation.get("filter")), Shared::of(operation, variables));
-        deleted += Delete { filter, many, shared }.run(&namespace)?;
+        let filter = Source::of(operation.get("filter"));
+        deleted += DocumentWrite::of(filter, None, many, operation, variables).run(&namespace)?.matched;
         Ok(())
     })?;
     Ok(finish(Reply::ok().with("n", integer(deleted)), &errors))

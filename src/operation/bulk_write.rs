@@ -3,9 +3,9 @@
 
 use super::arguments::{Arguments, Form};
 use super::errors::is_of_one_operation;
-use super::source::{Shared, Source};
+use super::source::Source;
 use super::table::BULK_OPERATIONS;
-use super::writing::{Delete, Update, each, storable};
+use super::writing::{DocumentWrite, each, storable};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::subtransaction::attempt;
 use crate::router::insert::{self, WriteError};
@@ -15,14 +15,13 @@ use docshard_core::values::document::value::Value;
 use serde_json::Value as Json;
 
 #[derive(Debug)]
-pub enum Write<'a> {
+pub enum BulkOperation<'a> {
     Insert(&'a Json),
-    Update(Update<'a>),
-    Delete(Delete<'a>),
+    Write(DocumentWrite<'a>),
 }
 
-impl<'a> Write<'a> {
-    /// Parses an operation such as `{"insertOne": {"document": …}}`. Its arguments are parsed when it runs.
+impl<'a> BulkOperation<'a> {
+    /// Parses an operation such as `{"insertOne": {"document": …}}`. Filters and updates are parsed when it runs.
     pub fn parse(index: usize, json: &'a Json, variables: Option<&'a Json>) -> Result<Self> {
         let malformed = |message: String| Error::new(Kind::FailedToParse, format!("operation {index}: {message}"));
         let names = || BULK_OPERATIONS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
@@ -31,25 +30,19 @@ impl<'a> Write<'a> {
         else {
             return Err(malformed(format!("it must be an object with one field, named one of {}", names())));
         };
-        let Some((name, known)) = BULK_OPERATIONS.iter().find(|(name, _)| name == given) else {
+        let Some((name, declared)) = BULK_OPERATIONS.iter().find(|(name, _)| name == given) else {
             return Err(
                 malformed(format!("unknown operation \"{given}\"")).with_hint(format!("Known are: {}.", names()))
             );
         };
-        let arguments = Arguments::parse(arguments, Form::Operation(index, name), known)?;
-        let source = |name| Source::of(arguments.get(name));
-        let many = name.ends_with("Many");
-        Ok(match *name {
-            "insertOne" => Write::Insert(arguments.get("document").unwrap_or(&Json::Null)),
-            "deleteOne" | "deleteMany" => {
-                Write::Delete(Delete { filter: source("filter"), many, shared: Shared::of(&arguments, variables) })
-            }
-            name => {
-                let style = if name == "replaceOne" { Style::Replacement } else { Style::Operators };
-                let update = Update::of(source("filter"), source("update"), style, &arguments, variables);
-                Write::Update(update.of_many(many))
-            }
-        })
+        let arguments = Arguments::parse(arguments, Form::Operation(index, name), declared)?;
+        if *name == "insertOne" {
+            return Ok(Self::Insert(arguments.get("document").unwrap_or(&Json::Null)));
+        }
+        let style = if *name == "replaceOne" { Style::Replacement } else { Style::Operators };
+        let update = (!name.starts_with("delete")).then(|| (Source::of(arguments.get("update")), style));
+        let filter = Source::of(arguments.get("filter"));
+        Ok(Self::Write(DocumentWrite::of(filter, update, name.ends_with("Many"), &arguments, variables)))
     }
 }
 
@@ -65,11 +58,11 @@ pub struct Totals {
 }
 
 /// Runs writes in their order; if `ordered`, the first failure is the last.
-pub fn run(namespace: &str, writes: &[Write<'_>], ordered: bool) -> Result<Totals> {
+pub fn run(namespace: &str, writes: &[BulkOperation<'_>], ordered: bool) -> Result<Totals> {
     let mut totals = Totals::default();
     let mut next = 0;
     while next < writes.len() && (!ordered || totals.errors.is_empty()) {
-        let inserts = writes[next..].iter().take_while(|write| matches!(write, Write::Insert(_))).count();
+        let inserts = writes[next..].iter().take_while(|write| matches!(write, BulkOperation::Insert(_))).count();
         let some = &writes[next..next + inserts.max(1)];
         if inserts < 2 || !totals.insert_together(namespace, next, some)? {
             let errors = each(some, ordered, |at, write| totals.run(namespace, next + at, write))?;
@@ -81,16 +74,19 @@ pub fn run(namespace: &str, writes: &[Write<'_>], ordered: bool) -> Result<Total
 }
 
 impl Totals {
-    fn run(&mut self, namespace: &str, index: usize, write: &Write<'_>) -> Result<()> {
+    fn run(&mut self, namespace: &str, index: usize, write: &BulkOperation<'_>) -> Result<()> {
         match write {
-            Write::Insert(document) => {
+            BulkOperation::Insert(document) => {
                 let inserted = insert::insert_all(namespace, vec![storable(document)?])?;
                 self.inserted.extend(inserted.into_iter().map(|document| (index.to_string(), document.id)));
             }
-            Write::Delete(delete) => self.deleted += delete.run(namespace)?,
-            Write::Update(update) => {
-                let done = update.run(namespace)?;
-                self.matched += done.matched;
+            BulkOperation::Write(write) => {
+                let done = write.run(namespace)?;
+                if write.update.is_none() {
+                    self.deleted += done.matched;
+                } else {
+                    self.matched += done.matched;
+                }
                 self.modified += done.modified;
                 self.upserted.extend(done.upserted.map(|id| (index.to_string(), id)));
             }
@@ -100,10 +96,10 @@ impl Totals {
 
     /// Runs consecutive inserts, of which the first has position `first`, as one statement; false if they must run one
     /// by one.
-    fn insert_together(&mut self, namespace: &str, first: usize, inserts: &[Write<'_>]) -> Result<bool> {
+    fn insert_together(&mut self, namespace: &str, first: usize, inserts: &[BulkOperation<'_>]) -> Result<bool> {
         let inserted = attempt(|| {
             let documents = inserts.iter().filter_map(|write| match write {
-                Write::Insert(document) => Some(storable(document)),
+                BulkOperation::Insert(document) => Some(storable(document)),
                 _ => None,
             });
             insert::insert_all(namespace, documents.collect::<Result<Vec<_>>>()?)

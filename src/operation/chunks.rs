@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 /// How a request identifies a chunk.
 #[derive(Clone, Copy, Debug)]
-pub enum Which<'a> {
+pub enum ChunkSelector<'a> {
     /// by a document in its range
     Find(Source<'a>),
     Bounds(&'a Json, &'a Json),
@@ -65,12 +65,12 @@ pub fn split_at(ns: &str, middle: Source<'_>) -> Result<Json> {
 }
 
 /// Splits a chunk at the median of its keys.
-pub fn split(ns: &str, which: Which<'_>) -> Result<Json> {
+pub fn split(ns: &str, which: ChunkSelector<'_>) -> Result<Json> {
     check(ns)?;
     let (locked, pattern) = chunks::lock(ns)?;
     let chunk = match which {
-        Which::Find(find) => chunks::containing(locked.id, &key_of(&pattern, find)?)?,
-        Which::Bounds(min, max) => {
+        ChunkSelector::Find(find) => chunks::containing(locked.id, &key_of(&pattern, find)?)?,
+        ChunkSelector::Bounds(min, max) => {
             let (min, max) = (pattern.bound_from_json(min)?, pattern.bound_from_json(max)?);
             let chunk = chunks::containing(locked.id, &min)?;
             if (&chunk.min, &chunk.max) != (&min, &max) {

@@ -1,6 +1,7 @@
 //! Administration of collections and their indexes.
 
-use super::arguments::Arguments;
+use super::arguments::{Arguments, Form};
+use super::table::{CREATE_INDEXES, Operation};
 use crate::catalog::cluster::check_may_change;
 use crate::catalog::index_options::{self, IndexOptions};
 use crate::catalog::index_removal;
@@ -70,6 +71,26 @@ pub fn create_indexes(ns: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result
         Ok(name)
     };
     wanted.iter().map(create).collect()
+}
+
+/// Each element of `indexes` is `{"key": {"from": 1}, …}`, with the options beside the key.
+pub fn create_indexes_of(ns: &str, indexes: &Json) -> Result<Vec<String>> {
+    check_may_change()?;
+    let Json::Array(indexes) = indexes else {
+        return Err(Error::new(Kind::TypeMismatch, "indexes must be an array, such as [{\"key\": {\"from\": 1}}]"));
+    };
+    if indexes.is_empty() {
+        return Err(Error::new(Kind::BadValue, "Must specify at least one index to create"));
+    }
+    namespace::split(ns)?;
+    let Operation { function, options, conflicts } = &CREATE_INDEXES;
+    let read = |index| -> Result<_> {
+        let given = Arguments::parse(index, Form::Options(function), options)?;
+        given.check_conflicts(conflicts)?;
+        let keys = given.get("key").map(ToString::to_string).unwrap_or_default();
+        Ok((keys, index_options(ns, &given)?))
+    };
+    create_indexes(ns, &indexes.iter().map(read).collect::<Result<Vec<_>>>()?)
 }
 
 /// Drops indexes by a name, an array of names, keys, or `"*"` for all but the one on `_id`.

@@ -1,7 +1,10 @@
 //! Errors of operations in MongoDB's terms.
 
 use crate::pg::error::Error;
+use crate::router::insert::WriteError;
 use docshard_core::error::Kind;
+use docshard_core::values::document::number::Number;
+use docshard_core::values::document::value::Value;
 use std::borrow::Cow;
 
 /// MongoDB's code and name, which are in the DETAIL of docshard's errors.
@@ -48,4 +51,16 @@ pub fn is_of_one_operation(error: &Error) -> bool {
         && state != b"42501"
         && state != b"55P03"
         && code(error).0 != i64::from(Kind::IllegalOperation.code())
+}
+
+/// The fields of an element of `writeErrors`.
+pub fn write_error(failed: &WriteError) -> Vec<(String, Value)> {
+    let number = |n| Value::Number(Number::Int(n));
+    let mut fields = vec![
+        ("index".to_owned(), number(failed.index as i64)),
+        ("code".to_owned(), number(code(&failed.error).0)),
+        ("errmsg".to_owned(), Value::String(failed.error.message.clone())),
+    ];
+    fields.extend(failed.error.duplicate_fields());
+    fields
 }

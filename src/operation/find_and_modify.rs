@@ -1,70 +1,78 @@
-//! Changing or deleting one document and answering with it.
+//! Changing or deleting one document and returning it.
 
 use super::arguments::Arguments;
-use super::source::{self, Shared, Source};
-use super::writing::modification;
-use crate::pg::error::Result;
-use crate::router::find_and_modify::{self as router, Found};
+use super::source::Source;
+use super::writing::DocumentWrite;
+use crate::pg::datum::json;
+use crate::pg::error::{Error, Result};
+use crate::router::modification::WriteResult;
+use crate::router::options::parsed_setting;
+use crate::router::query::Query;
+use docshard_core::error::Kind;
+use docshard_core::query::envelope;
+use docshard_core::query::projection::Projection;
 use docshard_core::query::update::Style;
+use docshard_core::values::document::raw;
 use serde_json::Value as Json;
 
-/// A change, or the deletion, of the first document that matches.
 #[derive(Debug)]
 pub struct FindAndModify<'a> {
-    /// which document
-    pub filter: Source<'a>,
-    /// what is done to it, and what that may be; None: it is deleted
-    pub update: Option<(Source<'a>, Style)>,
-    /// insert a document if none matched
-    pub upsert: bool,
-    /// the conditions that `$[identifier]` names
-    pub array_filters: Option<&'a Json>,
-    /// the first in this order
-    pub sort: Option<&'a Json>,
-    /// which fields are answered
-    pub projection: Option<&'a Json>,
-    /// it is answered as it has become, not as it was
-    pub new: bool,
-    /// the rest
-    pub shared: Shared<'a>,
+    write: DocumentWrite<'a>,
+    projection: Option<&'a Json>,
+    /// a changed document is returned as it is, not as it was
+    new: bool,
 }
 
 impl<'a> FindAndModify<'a> {
-    /// What arguments ask for. `returnDocument` is the drivers' word, `new` the shell's.
+    /// Drivers say `returnDocument`, the shell says `new`.
     pub fn of(filter: Source<'a>, update: Option<(Source<'a>, Style)>, arguments: &Arguments<'a>) -> Self {
         Self {
-            filter,
-            update,
-            upsert: arguments.flag("upsert"),
-            array_filters: arguments.get("arrayFilters"),
-            sort: arguments.get("sort"),
+            write: DocumentWrite::of(filter, update, false, arguments, None),
             projection: arguments.get("projection"),
             new: arguments.text("returnDocument").map_or_else(|| arguments.flag("new"), |state| state == "after"),
-            shared: Shared::of(arguments, None),
         }
     }
 
-    /// What a specification asks for that holds filter and update too.
+    /// Filter and update are among the arguments.
     pub fn of_specification(arguments: &Arguments<'a>) -> Self {
         let update = arguments.get("update").map(|update| (Source::Value(update), Style::Either));
         Self::of(Source::of(arguments.get("filter")), update, arguments)
     }
 
-    /// Does it.
-    pub fn run(&self, namespace: &str) -> Result<Found> {
-        let query = self.shared.query(namespace, self.filter, self.projection)?;
-        let modification =
-            self.update.map(|(update, style)| modification(update, style, self.array_filters, &query)).transpose()?;
-        router::find_and_modify(
-            namespace,
-            &router::FindAndModify {
-                query: &query,
-                modification: modification.as_deref(),
-                sort: source::sort(self.sort, query.setting.as_ref())?,
-                projection: router::projection(self.projection, &query)?,
-                new: self.new,
-                upsert: self.upsert,
-            },
-        )
+    /// Returns the projected document, if one matched, and what was done. An upsert has no document as it was.
+    pub fn run(&self, namespace: &str) -> Result<(Option<Vec<u8>>, WriteResult)> {
+        let query = self.write.shared.query(namespace, self.write.filter, self.projection)?;
+        let projection = projection(self.projection, &query)?;
+        let after = self.new && self.write.update.is_some();
+        // The update may remove the array element that the filter matched.
+        if after && projection.as_ref().is_some_and(Projection::is_positional) {
+            let message = "cannot use a positional projection and return the new document";
+            return Err(Error::new(Kind::BadValue, message));
+        }
+        let mut result = self.write.run_on(namespace, &query, true)?;
+        let document = if after { result.after.take() } else { result.before.take() };
+        let document = match (document, projection) {
+            (Some(document), Some(projection)) => {
+                let object = raw::document(&document)
+                    .ok_or_else(|| Error::new(Kind::InternalError, "a shard returned a value that is no document"))?;
+                Some(projection.apply(object)?)
+            }
+            (document, _) => document,
+        };
+        Ok((document, result))
     }
+}
+
+/// None if whole documents are returned.
+fn projection(json: Option<&Json>, query: &Query) -> Result<Option<Projection>> {
+    let Some(json) = json else { return Ok(None) };
+    let parsed = Projection::parse_in(json, &parsed_setting(query.setting.as_ref())?)?;
+    if parsed.is_identity() {
+        return Ok(None);
+    }
+    if !parsed.is_positional() {
+        return Ok(Some(parsed));
+    }
+    let text = envelope::wrap(&json.to_string(), query.setting.as_ref(), Some(&query.text));
+    Ok(Some(Projection::read(&json::parse(&text)?)?))
 }

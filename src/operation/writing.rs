@@ -9,15 +9,16 @@ use super::errors::is_of_one_operation;
 use super::source::{self, Shared, Source};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::subtransaction::attempt;
-use crate::router::change::{self, Change, Updated};
 use crate::router::insert::{self, Storable, WriteError};
-use crate::router::modification::Modification;
+use crate::router::modification::{Modification, Write, WriteResult};
 use crate::router::query::Query;
+use crate::router::write;
 use docshard_core::error::Kind;
 use docshard_core::query::update::Style;
-use docshard_core::values::document::{ext_json, write};
+use docshard_core::values::document::ext_json;
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::write as jsonb;
 use serde_json::Value as Json;
-use std::rc::Rc;
 
 /// MongoDB's limit.
 pub const MAX_BATCH: usize = 100_000;
@@ -53,30 +54,57 @@ pub fn each<T>(
 }
 
 pub fn storable(json: &Json) -> Result<Storable> {
-    Storable::new(&write::value(&ext_json::from_json(json)?)?)
+    Storable::new(&jsonb::value(&ext_json::from_json(json)?)?)
 }
 
-/// Inserts documents and returns how many were inserted. Failures are added to `failed` with their positions; if
-/// `ordered`, the first ends the batch.
-pub fn insert_each(
+/// Inserts the documents of a batch. Returns the `_id`s of those that were inserted, and the failures by position.
+pub fn insert_batch(
     namespace: &str,
-    documents: &[Storable],
+    documents: impl Iterator<Item = Result<Result<Storable>>>,
     ordered: bool,
-    failed: &mut Vec<(usize, Error)>,
-) -> Result<i64> {
-    put(namespace, documents, 0, ordered, failed)
+) -> Result<(Vec<Value>, Vec<WriteError>)> {
+    let (mut storable, mut positions, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, document) in documents.enumerate() {
+        match document? {
+            Ok(document) => {
+                storable.push(document);
+                positions.push(index);
+            }
+            Err(error) => {
+                errors.push(WriteError { index, error });
+                if ordered {
+                    break;
+                }
+            }
+        }
+    }
+    let mut failed = Vec::new();
+    insert_each(namespace, &storable, 0, ordered, &mut failed)?;
+    failed.sort_unstable_by_key(|failed| failed.index);
+    if let Some(first) = failed.first().filter(|_| ordered) {
+        // It comes before the document that could not be read.
+        errors.clear();
+        storable.truncate(first.index);
+    }
+    let inserted = storable.into_iter().enumerate();
+    let inserted = inserted.filter(|(at, _)| failed.binary_search_by_key(at, |failed| failed.index).is_err());
+    let ids = inserted.map(|(_, document)| document.id).collect();
+    errors.extend(failed.into_iter().map(|failed| WriteError { index: positions[failed.index], ..failed }));
+    errors.sort_unstable_by_key(|failed| failed.index);
+    Ok((ids, errors))
 }
 
-/// Like [`insert_each`]; `start` is the position of the first document in the batch.
-fn put(
+/// Inserts documents, of which the first has position `start`, and adds those that are refused to `failed`. If `ordered`,
+/// the first failure ends the batch. Fails if an error concerns the whole batch.
+fn insert_each(
     namespace: &str,
     documents: &[Storable],
     start: usize,
     ordered: bool,
-    failed: &mut Vec<(usize, Error)>,
-) -> Result<i64> {
+    failed: &mut Vec<WriteError>,
+) -> Result<()> {
     if documents.is_empty() {
-        return Ok(0);
+        return Ok(());
     }
     let mut refused = Vec::new();
     let done = attempt(|| {
@@ -89,60 +117,59 @@ fn put(
     });
     match done {
         Ok(()) => {
-            let inserted = documents.len() - refused.len();
-            failed.extend(refused.into_iter().map(|refused| (start + refused.index, refused.error)));
-            Ok(inserted as i64)
+            failed.extend(refused.into_iter().map(|refused| WriteError { index: start + refused.index, ..refused }));
+            Ok(())
         }
         Err(error) if !is_of_one_operation(&error) => Err(error),
         Err(error) if documents.len() == 1 => {
-            failed.push((start, error));
-            Ok(0)
+            failed.push(WriteError { index: start, error });
+            Ok(())
         }
         Err(error) => {
             if let Some(first) = refused.iter().map(|refused| refused.index).min() {
-                let inserted = put(namespace, &documents[..first], start, ordered, failed)?;
+                insert_each(namespace, &documents[..first], start, ordered, failed)?;
                 if failed.is_empty() {
-                    failed.push((start + first, error));
+                    failed.push(WriteError { index: start + first, error });
                 }
-                return Ok(inserted);
+                return Ok(());
             }
             let (left, right) = documents.split_at(documents.len() / 2);
-            let mut inserted = put(namespace, left, start, ordered, failed)?;
-            if !ordered || failed.is_empty() {
-                inserted += put(namespace, right, start + left.len(), ordered, failed)?;
+            insert_each(namespace, left, start, ordered, failed)?;
+            if ordered && !failed.is_empty() {
+                return Ok(());
             }
-            Ok(inserted)
+            insert_each(namespace, right, start + left.len(), ordered, failed)
         }
     }
 }
 
-/// An update of one or many documents, or the replacement of one.
+/// An update, a replacement or a deletion, of one or many documents.
 #[derive(Debug)]
-pub struct Update<'a> {
+pub struct DocumentWrite<'a> {
     pub filter: Source<'a>,
-    pub update: Source<'a>,
-    pub style: Style,
+    /// the update, and the forms that it may have; None: documents are deleted
+    pub update: Option<(Source<'a>, Style)>,
     pub many: bool,
     pub upsert: bool,
     pub array_filters: Option<&'a Json>,
+    /// for one document: the first in this order
     pub sort: Option<&'a Json>,
     pub shared: Shared<'a>,
 }
 
-impl<'a> Update<'a> {
-    /// The update that arguments ask for, of one document; `variables` are a batch's.
+impl<'a> DocumentWrite<'a> {
+    /// A write of one document, or of `many`; `variables` are those of its batch.
     pub fn of(
         filter: Source<'a>,
-        update: Source<'a>,
-        style: Style,
+        update: Option<(Source<'a>, Style)>,
+        many: bool,
         arguments: &Arguments<'a>,
         variables: Option<&'a Json>,
     ) -> Self {
         Self {
             filter,
             update,
-            style,
-            many: false,
+            many,
             upsert: arguments.flag("upsert"),
             array_filters: arguments.get("arrayFilters"),
             sort: arguments.get("sort"),
@@ -150,47 +177,23 @@ impl<'a> Update<'a> {
         }
     }
 
-    #[must_use]
-    pub fn of_many(self, many: bool) -> Self {
-        Self { many, ..self }
+    pub fn run(&self, namespace: &str) -> Result<WriteResult> {
+        self.run_on(namespace, &self.shared.query(namespace, self.filter, None)?, false)
     }
 
-    pub fn run(&self, namespace: &str) -> Result<Updated> {
-        let query = self.shared.query(namespace, self.filter, None)?;
-        let modification = modification(self.update, self.style, self.array_filters, &query)?;
-        if self.many && modification.update.is_replacement() {
+    /// Writes the documents that `query`, made of the filter, finds; with `images` one document is returned.
+    pub fn run_on(&self, namespace: &str, query: &Query, images: bool) -> Result<WriteResult> {
+        let parse = |(update, style): (Source<'_>, Style)| {
+            Modification::parse(&update.text(), || update.value(), style, self.array_filters, query)
+        };
+        let modification = self.update.map(parse).transpose()?;
+        let modification = modification.as_deref();
+        if self.many && modification.is_some_and(|modification| modification.update.is_replacement()) {
             let message = "multi update is not supported for replacement-style update";
             return Err(Error::new(Kind::FailedToParse, message));
         }
-        let change = Change {
-            query: &query,
-            modification: &modification,
-            many: self.many,
-            upsert: self.upsert,
-            sort: source::sort(self.sort, query.setting.as_ref())?,
-        };
-        change::update(namespace, &change)
-    }
-}
-
-pub fn modification(
-    update: Source<'_>,
-    style: Style,
-    array_filters: Option<&Json>,
-    query: &Query,
-) -> Result<Rc<Modification>> {
-    Modification::parse(&update.text(), || update.value(), style, array_filters, query)
-}
-
-#[derive(Debug)]
-pub struct Delete<'a> {
-    pub filter: Source<'a>,
-    pub many: bool,
-    pub shared: Shared<'a>,
-}
-
-impl Delete<'_> {
-    pub fn run(&self, namespace: &str) -> Result<i64> {
-        change::delete(namespace, &self.shared.query(namespace, self.filter, None)?, self.many)
+        let upsert = self.upsert && modification.is_some();
+        let sort = source::sort(self.sort, query.setting.as_ref())?;
+        write::write(namespace, &Write { query, modification, many: self.many, upsert, sort, images })
     }
 }

@@ -1,15 +1,15 @@
 //! Finding, updating and deleting one document by its whole key, as most statements of an application do: of the filter's text
-//! nothing is made but the key. What that answers is what [`super::read`] and [`super::change`] would.
+//! nothing is made but the key. What that answers is what [`super::read`] and [`super::write`] would.
 //!
 //! Everything here is None where the filter is not seen to say just a key, or something else is asked than that way is for.
 
-use super::change::{self, Updated};
 use super::destination::{self, Destination};
 use super::execute;
 use super::fresh_map::with_fresh_map;
-use super::modification::Modification;
+use super::modification::{Modification, WriteResult};
 use super::plan::document_key::DocumentKey;
 use super::plan::select;
+use super::write;
 use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::catalog::{cache, duplicate};
@@ -26,14 +26,14 @@ pub fn find_one(namespace: &str, filter: &str) -> Result<Option<Option<RawJsonb>
 }
 
 /// Applies an update by operators that does not touch the shard key and whose parsed form the session has cached.
-pub fn update_one(namespace: &str, filter: &str, update: &str) -> Result<Option<Updated>> {
+pub fn update_one(namespace: &str, filter: &str, update: &str) -> Result<Option<WriteResult>> {
     let Some(modification) = Modification::kept(update, Style::Operators) else { return Ok(None) };
     with_key(namespace, filter, |collection, destination, key| {
-        if change::touches_key(collection, &modification) {
+        if write::touches_key(collection, &modification) {
             return Ok(None);
         }
         check_writable(namespace)?;
-        change::update_by_key(collection, &[destination], &modification, key, true)
+        write::update_by_key(collection, &[destination], &modification, key, true)
             .map(Some)
             .map_err(|error| duplicate::translate(collection, error))
     })
@@ -41,10 +41,10 @@ pub fn update_one(namespace: &str, filter: &str, update: &str) -> Result<Option<
 }
 
 /// Deletes the document and returns how many were deleted.
-pub fn delete_one(namespace: &str, filter: &str) -> Result<Option<i64>> {
+pub fn delete_one(namespace: &str, filter: &str) -> Result<Option<WriteResult>> {
     with_key(namespace, filter, |collection, destination, key| {
         check_writable(namespace)?;
-        change::delete_by_key(collection, &[destination], key)
+        write::delete_by_key(collection, &[destination], key)
     })
 }
 

@@ -9,8 +9,8 @@
 //! * [`fresh_map`]: runs an operation again with a newer map when a shard answered that the map was stale.
 //! * [`dispatch`]: sends statements, takes locks, checks versions.
 //! * [`plan`]: targets, access path and SQL of a read. [`execute`]: runs it.
-//! * [`insert`]; [`write_target`]: the shards, and the document, that a write goes to; [`upsert`], [`single_write`], [`change`],
-//!   [`find_and_modify`]: writes. [`config`]: the catalog as a database.
+//! * [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`]: writes of other kinds, and the search for what they
+//!   write. [`config`]: the catalog as a database.
 //! * [`read`], [`distinct`], [`measure`], [`inspect`], [`index_stats`]: reads. [`by_key`]: reads and writes of one document whose
 //!   filter is a key, of which nothing else is parsed.
 //! * [`explain`], with [`explain_bounds`], and [`explain_stages`]: PostgreSQL's plans in MongoDB's words.
@@ -19,7 +19,6 @@
 //! voids the answers of all; no row is handed out before every target has confirmed; a write first locks and checks.
 
 pub mod by_key;
-pub mod change;
 pub mod config;
 pub mod destination;
 pub mod dispatch;
@@ -28,11 +27,11 @@ pub mod execute;
 pub mod explain;
 mod explain_bounds;
 mod explain_stages;
-pub mod find_and_modify;
 pub mod fresh_map;
 pub mod index_stats;
 pub mod insert;
 pub mod inspect;
+pub mod locked_write;
 pub mod measure;
 pub mod merged_rows;
 pub mod modification;
@@ -42,7 +41,7 @@ pub mod plan;
 pub mod query;
 pub mod read;
 pub mod rows;
-pub mod single_write;
 pub mod statement;
 pub mod upsert;
+pub mod write;
 pub mod write_target;

@@ -2,10 +2,11 @@
 
 use super::options;
 use super::query::Query;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::memory::recently_used::RecentlyUsed;
-use docshard_core::error::Kind;
+use docshard_core::query::sort::Sort;
 use docshard_core::query::update::{Compiled, Instruction, Style, Update};
+use docshard_core::values::document::value::Value;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -68,14 +69,31 @@ impl Modification {
     }
 }
 
-/// How often a write looks for its document again if that changed between being found and being written. Many clients
-/// may compete for the first of the same documents, and each gets one in turn.
-pub(super) const ATTEMPTS: usize = 1000;
+/// A write to the documents that a query finds.
+#[derive(Debug)]
+pub struct Write<'a> {
+    pub query: &'a Query,
+    /// None: documents are deleted
+    pub modification: Option<&'a Modification>,
+    /// all that match, or one
+    pub many: bool,
+    /// insert a document if none matches
+    pub upsert: bool,
+    /// for a write of one document: the first in this order, with its text
+    pub sort: Option<(Sort, String)>,
+    /// for a write of one document: return it as it was and as it is
+    pub images: bool,
+}
 
-pub(super) fn contention(namespace: &str) -> Error {
-    Error::new(
-        Kind::WriteConflict,
-        format!("{namespace}: the document changed again and again while it was being written"),
-    )
-    .with_hint("Run the statement again.")
+#[derive(Debug, Default)]
+pub struct WriteResult {
+    /// documents that matched, which a deletion has deleted
+    pub matched: i64,
+    pub modified: i64,
+    /// jsonb of the document as it was, if [`Write::images`]
+    pub before: Option<Vec<u8>>,
+    /// jsonb of the document as it is, if [`Write::images`], and of an inserted one
+    pub after: Option<Vec<u8>>,
+    /// the `_id` of the inserted document
+    pub upserted: Option<Value>,
 }

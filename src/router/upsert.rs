@@ -1,14 +1,13 @@
 //! The insert of an upsert whose filter matched nothing.
 //!
-//! Two upserts of one filter at a time must not both insert. Where the filter gives the `_id`, the primary key sees to
-//! that. Otherwise the second waits for the first: the shard holds a lock that the values which the filter demands
-//! choose, to the end of the transaction, and looks once more under it before it inserts. MongoDB asks for a unique
-//! index instead.
+//! Two concurrent upserts with one filter must not both insert. If the filter gives the `_id`, the primary key prevents
+//! that. Otherwise they share a lock, whose number depends on the values in the filter: the shard takes it until the end of
+//! the transaction, and looks once more before it inserts. (MongoDB asks for a unique index instead.)
 //!
-//! Where the filter does not give the shard key, documents that match, and the new one, may be at different shards. Then the
-//! router holds the lock, and asks all shards once more under it.
+//! If the filter does not give the shard key, matching documents and the new one may belong to different shards. Then the
+//! router holds the lock, and asks all shards once more.
 
-use super::destination::{self, Destination};
+use super::destination;
 use super::dispatch::writing::{self, LockRange};
 use super::insert::{self, Storable};
 use super::plan::conditions::Conditions;
@@ -20,69 +19,54 @@ use crate::catalog::duplicate;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
 use crate::protocol::sql;
-use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::query::update::Update;
 use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::encode::{encode_value, hash_encoded};
-use docshard_core::values::key::{KeyRange, KeyRanges};
 
-/// The outcome of an upsert's insert.
-#[derive(Debug)]
-pub enum Upserted {
-    Inserted(Box<Storable>),
-    /// there is a document to update after all
-    Matched,
-    /// the document's key is a duplicate, of one that does not match or that was inserted just now
-    Collided(Box<Storable>),
-}
-
-/// Inserts what an update makes of a filter, unless a document matches the filter by now.
-pub fn insert(collection: &Collection, query: &Query, update: &Update) -> Result<Upserted> {
-    let made = update.upsert(&query.filter)?;
-    raw::document(&made).and_then(|document| document.get("_id")).map_or(Ok(()), normalise::check_id)?;
-    let document = Box::new(Storable::new(&made)?);
-    let skey = document.shard_key(collection)?;
-    let keys = KeyRanges::new(vec![KeyRange::point(&skey)]);
-    let destinations = destination::destinations(collection, &keys)?;
-    let mut range = LockRange::of(&keys);
-    if !collection.key.is_unsharded() && query.keys(collection).as_point().is_none() {
-        writing::lock_upsert_here(collection, lock_number(collection, query)?)?;
-        if write_target::matches_anywhere(collection, query)? {
-            return Ok(Upserted::Matched);
-        }
-        return put(collection, query, document, &skey, &destinations, &range, false);
-    }
-    let by_id = query.filter.equality_of("_id").is_some();
-    range.upsert = (!by_id).then(|| lock_number(collection, query)).transpose()?;
-    // The update may have changed the shard key, so that the new document belongs to a shard that cannot have matching
-    // ones.
-    let here: Vec<ShardId> = destinations.iter().map(|d| d.shard.id).collect();
-    let looks = Search::new(collection, query)?.destinations()?.iter().all(|d| here.contains(&d.shard.id));
-    put(collection, query, document, &skey, &destinations, &range, looks)
-}
-
-/// Inserts the document; with `looks`, only if no document on its shard matches the filter.
-fn put(
+/// Inserts what an update makes of a filter. None: try again, as a document matches the filter by now, or as the new
+/// document's key is a duplicate for the first time; the second time that is an error.
+pub fn insert(
     collection: &Collection,
     query: &Query,
-    document: Box<Storable>,
-    skey: &[u8],
-    destinations: &[Destination],
-    range: &LockRange,
-    looks: bool,
-) -> Result<Upserted> {
-    let statement = statement(collection, query, &document, skey, looks)?;
-    let written = writing::write(collection, destinations, range, |_| &statement)
+    update: &Update,
+    collisions: &mut u32,
+) -> Result<Option<Storable>> {
+    let made = update.upsert(&query.filter)?;
+    raw::document(&made).and_then(|document| document.get("_id")).map_or(Ok(()), normalise::check_id)?;
+    let document = Storable::new(&made)?;
+    let skey = document.shard_key(collection)?;
+    let destination = destination::destination_of(collection, &skey)?;
+    let mut range = LockRange::of_key(&skey);
+    let looks = if collection.key.is_unsharded() || query.keys(collection).as_point().is_some() {
+        let by_id = query.filter.equality_of("_id").is_some();
+        range.upsert = (!by_id).then(|| lock_number(collection, query)).transpose()?;
+        // The update may have changed the shard key, so that the new document belongs to a shard that cannot have matching
+        // ones.
+        Search::new(collection, query)?.destinations()?.iter().all(|d| d.shard.id == destination.shard.id)
+    } else {
+        writing::lock_upsert_here(collection, lock_number(collection, query)?)?;
+        if write_target::matches_anywhere(collection, query)? {
+            return Ok(None);
+        }
+        false
+    };
+    let statement = statement(collection, query, &document, &skey, looks)?;
+    let written = writing::write(collection, &[destination], &range, |_| &statement)
         .map_err(|error| duplicate::translate(collection, error))?;
     let row = written.iter().flat_map(|written| &written.rows).next();
-    Ok(match row.map(|row| (row.i64(0), row.i64(1))) {
-        Some((0, 0)) | None => Upserted::Collided(document),
-        Some((0, _)) => Upserted::Matched,
-        Some(_) => Upserted::Inserted(document),
-    })
+    match row.map(|row| (row.i64(0), row.i64(1))) {
+        Some((0, 0)) | None if *collisions > 0 => Err(insert::refused(collection, &document)?),
+        Some((0, 0)) | None => {
+            *collisions += 1;
+            Ok(None)
+        }
+        Some((0, _)) => Ok(None),
+        Some(_) => Ok(Some(document)),
+    }
 }
 
-/// Returns how many documents were inserted, and how many matched the filter (one at most).
+/// Returns how many documents were inserted, and how many matched the filter, one at most. With `looks` the document is
+/// inserted only if none matches.
 fn statement(
     collection: &Collection,
     query: &Query,

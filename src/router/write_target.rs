@@ -10,6 +10,7 @@ use super::destination::{self, Destination};
 use super::dispatch::writing::LockRange;
 use super::execute;
 use super::insert::Storable;
+use super::modification::Write;
 use super::options::FindOptions;
 use super::order::column_order;
 use super::plan::conditions::Conditions;
@@ -27,17 +28,6 @@ use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
 use docshard_core::values::document::raw;
 use serde_json::Value as Json;
-
-#[derive(Debug)]
-pub struct TargetSearch<'a> {
-    pub query: &'a Query,
-    pub many: bool,
-    pub upsert: bool,
-    /// for a write of one document: the first in this order
-    pub sort: Option<&'a (Sort, String)>,
-    /// how many candidates changed before they could be written
-    pub misses: usize,
-}
 
 #[derive(Debug)]
 pub struct WriteTarget<'a> {
@@ -109,23 +99,24 @@ impl<'a> WriteTarget<'a> {
     }
 }
 
-/// Finds the target of a write; None if no document can match.
-pub fn find<'a>(collection: &'a Collection, wanted: &TargetSearch<'a>) -> Result<Option<WriteTarget<'a>>> {
-    let search = Search::new(collection, wanted.query)?;
-    if wanted.many && wanted.upsert && !collection.key.is_unsharded() && search.keys.as_point().is_none() {
+/// Finds the target of a write; None if no document can match. `misses`: how many candidates changed before they could be
+/// written.
+pub fn find<'a>(collection: &'a Collection, write: &Write<'a>, misses: usize) -> Result<Option<WriteTarget<'a>>> {
+    let search = Search::new(collection, write.query)?;
+    if write.many && write.upsert && !collection.key.is_unsharded() && search.keys.as_point().is_none() {
         return Err(untargeted_upsert(collection));
     }
     let destinations = search.destinations()?;
-    if wanted.many || destinations.len() < 2 {
+    if write.many || destinations.len() < 2 {
         return Ok(WriteTarget::by_filter(search, destinations));
     }
-    let target = match wanted.sort {
+    let target = match &write.sort {
         Some(sort) => first_candidate(search, sort),
-        None if wanted.misses == 0 => any_candidate(search),
-        None => any_shard(search, wanted.misses),
+        None if misses == 0 => any_candidate(search),
+        None => any_shard(search, misses),
     }?;
     if target.is_some() {
-        fault::point("aim.found")?;
+        fault::point("write_target.found")?;
     }
     Ok(target)
 }

@@ -11,8 +11,9 @@ use crate::pg::error::Result;
 use crate::pg::process::timeout::Deadline;
 use crate::pg::{process, spi, transaction};
 use crate::remote::hung;
+use crate::router::modification::Write;
 use crate::router::query::Query;
-use crate::router::{change, options};
+use crate::router::{options, write};
 use crate::store::indexes::{self, Expiring};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -80,6 +81,7 @@ fn delete(index: &Expiring, patience: i64) -> Result<()> {
     let simple = json!({"locale": "simple"});
     let collation = index.collation.as_ref().unwrap_or(&simple);
     let setting = options::setting(&index.namespace, Some(collation), None, &[])?;
-    change::delete(&index.namespace, &Query::of(&filter, &filter.to_string(), setting.as_ref())?, true)?;
-    Ok(())
+    let query = &Query::of(&filter, &filter.to_string(), setting.as_ref())?;
+    let write = Write { query, modification: None, many: true, upsert: false, sort: None, images: false };
+    write::write(&index.namespace, &write).map(drop)
 }

@@ -34,9 +34,9 @@ fn set(moving: &Moving, id: i64, fields: &Value) {
 }
 
 fn held(moving: &Moving, write: &str) -> Pending<Value> {
-    moving.cluster.router.arm("aim.found", Fault::Pause);
+    moving.cluster.router.arm("write_target.found", Fault::Pause);
     let pending = moving.spawn_value::<Value>(format!("SELECT coalesce({write}, 'null')"));
-    moving.cluster.router.await_fault("aim.found");
+    moving.cluster.router.await_fault("write_target.found");
     pending
 }
 
@@ -57,7 +57,7 @@ fn a_candidate_that_moves_or_changes_before_it_is_written() {
         if !is_delete {
             let pending = held(&moving, &write);
             moving.start_move(["shard1", "shard0"][round % 2]).join().unwrap().expect("a move");
-            router.release("aim.found");
+            router.release("write_target.found");
             assert!(hit(&pending.join().unwrap().unwrap_or_else(|e| panic!("{write}: {e:?}"))), "{write}");
             expected += 1;
             assert_eq!(sum(&moving.cluster), expected, "{write}");
@@ -66,7 +66,7 @@ fn a_candidate_that_moves_or_changes_before_it_is_written() {
         let pending = held(&moving, &write);
         set(&moving, 150, &json!({"tag": "sought"}));
         set(&moving, 10, &json!({"tag": ""}));
-        router.release("aim.found");
+        router.release("write_target.found");
         assert!(hit(&pending.join().unwrap().unwrap_or_else(|e| panic!("{write}: {e:?}"))), "{write}");
         if is_delete {
             let left = format!(
@@ -80,7 +80,7 @@ fn a_candidate_that_moves_or_changes_before_it_is_written() {
         // Nothing matches any more.
         let pending = held(&moving, &write);
         set(&moving, 150, &json!({"tag": ""}));
-        router.release("aim.found");
+        router.release("write_target.found");
         let answer = pending.join().unwrap().unwrap_or_else(|e| panic!("{write}: {e:?}"));
         assert!(!hit(&answer), "{write}: {answer}");
         assert_eq!(sum(&moving.cluster), expected, "{write}");
@@ -98,12 +98,12 @@ fn a_candidate_that_loses_its_place_in_the_order_before_it_is_written() {
     );
     let pending = held(&moving, &write);
     set(&moving, 10, &json!({"place": 3}));
-    router.release("aim.found");
+    router.release("write_target.found");
     assert_eq!(pending.join().unwrap().expect("a write")["place"], 2);
     // What has nothing to do with the order is no reason to look again.
     let pending = held(&moving, &write);
     set(&moving, 150, &json!({"other": 3}));
     set(&moving, 10, &json!({"place": 1}));
-    router.release("aim.found");
+    router.release("write_target.found");
     assert_eq!(pending.join().unwrap().expect("a write")["place"], 2);
 }

@@ -1,138 +1,40 @@
-//! Writing one document and telling what it was before and after.
+//! Writes that lock one document first, and return it as it was and as it is.
 //!
-//! The shard locks the document, applies the update, and writes the result in one statement. A document whose shard key
-//! changes is not written there: the shard answers what it has become, still locked, and the document is inserted at
-//! its new place and then deleted at the old one, all in the caller's transaction. Writes to the old key hold its
-//! locks from the first statement on and those of the new key from the insert on, so neither range is handed over
-//! meanwhile. The insert comes first: a stale map is noticed there before anything was written, and the whole write can
-//! be run again.
+//! The shard locks the document, applies the update, and stores the result in one statement. A document whose shard key
+//! changes is not stored there: the shard returns its new form, still locked, and the router inserts it at its new place
+//! and then deletes it at the old one, all in the caller's transaction. Writes to the old key hold its locks from the first
+//! statement on, and those of the new key from the insert on, so neither range can be handed over meanwhile. The insert
+//! comes first: it notices a stale map before anything has been written, so that the whole write can run again.
 
 use super::destination::Destination;
 use super::dispatch::writing;
-use super::fresh_map::with_fresh_map;
 use super::insert::{self, Storable};
-use super::modification::{ATTEMPTS, Modification, contention};
+use super::modification::{Modification, Write, WriteResult};
 use super::order::column_order;
 use super::plan::conditions::Conditions;
 use super::plan::divided_scan;
 use super::plan::select::order_by;
-use super::query::Query;
 use super::rows::ShardRow;
 use super::statement::{Parameter, Statement, first_params};
-use super::upsert::{self, Upserted};
-use super::write_target::{self, TargetSearch, WriteTarget};
+use super::write_target::WriteTarget;
+use crate::catalog::duplicate;
 use crate::catalog::model::Collection;
-use crate::catalog::namespace::check_writable;
-use crate::catalog::{collections, duplicate};
 use crate::pg::error::{Error, Result};
 use crate::protocol::sql;
 use docshard_core::error::Kind;
-use docshard_core::query::sort::Sort;
 use docshard_core::values::document::raw;
-use docshard_core::values::document::value::Value;
 
-/// A write to the first document that matches.
-#[derive(Debug)]
-pub struct OneWrite<'a> {
-    /// which document
-    pub query: &'a Query,
-    /// the first in this order, and its text; None: any
-    pub sort: Option<&'a (Sort, String)>,
-    /// what is done to it; None: it is deleted
-    pub modification: Option<&'a Modification>,
-    /// insert a document if none matched
-    pub upsert: bool,
-    /// true if the answer is to have the documents
-    pub images: bool,
-}
-
-/// What the write did.
-#[derive(Debug, Default)]
-pub struct OneWritten {
-    /// a document matched
-    pub matched: bool,
-    /// it changed
-    pub modified: bool,
-    /// jsonb of the document as it was, if asked for
-    pub before: Option<Vec<u8>>,
-    /// jsonb of the document as it is, if asked for; inserted ones too
-    pub after: Option<Vec<u8>>,
-    /// the `_id` of the inserted document
-    pub upserted: Option<Value>,
-}
-
-/// Writes to one document.
-pub fn write(namespace: &str, write: &OneWrite<'_>) -> Result<OneWritten> {
-    check_writable(namespace)?;
-    if write.upsert {
-        write.query.filter.check_upsert()?;
-    }
-    let mut collisions = 0;
-    for misses in 0..ATTEMPTS {
-        let done = with_fresh_map(namespace, |collection| {
-            let collection = match collection {
-                Some(collection) => collection,
-                None if write.upsert => collections::create_implicitly(namespace)?,
-                None => return Ok(Some(OneWritten::default())),
-            };
-            write_once(&collection, write, misses, &mut collisions)
-                .map_err(|error| duplicate::translate(&collection, error))
-        })?;
-        if let Some(written) = done {
-            return Ok(written);
+/// Writes the document; the result is empty if there is none.
+pub fn write(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<WriteResult> {
+    let collection = target.search.collection;
+    let statement = statement(write, target)?;
+    let written = writing::write(collection, &target.destinations, &target.lock_range(), |_| &statement)?;
+    for (written, destination) in written.iter().zip(&target.destinations) {
+        if let Some(row) = written.rows.first() {
+            return finish(collection, row, destination, write);
         }
     }
-    Err(contention(namespace))
-}
-
-/// One attempt. None: the document was changed by others meanwhile, or one was inserted; the caller tries again.
-fn write_once(
-    collection: &Collection,
-    write: &OneWrite<'_>,
-    misses: usize,
-    collisions: &mut u32,
-) -> Result<Option<OneWritten>> {
-    let wanted = TargetSearch { query: write.query, many: false, upsert: write.upsert, sort: write.sort, misses };
-    if let Some(target) = write_target::find(collection, &wanted)? {
-        let statement = statement(write, &target)?;
-        let range = target.lock_range();
-        let written = writing::write(collection, &target.destinations, &range, |_| &statement)?;
-        let found = written.iter().zip(&target.destinations).find_map(|(w, d)| w.rows.first().map(|row| (row, d)));
-        if let Some((row, destination)) = found {
-            return taken(collection, row, destination, write).map(Some);
-        }
-        if target.has_candidate() {
-            return Ok(None);
-        }
-    }
-    let Some(modification) = write.modification.filter(|_| write.upsert) else {
-        return Ok(Some(OneWritten::default()));
-    };
-    upsert_once(collection, write.query, modification, collisions).map(|inserted| {
-        inserted.map(|document| OneWritten {
-            after: Some(document.bytes),
-            upserted: Some(document.id),
-            ..OneWritten::default()
-        })
-    })
-}
-
-/// One attempt to insert what the update makes of the filter; None: try again. What collides twice is a duplicate.
-pub fn upsert_once(
-    collection: &Collection,
-    query: &Query,
-    modification: &Modification,
-    collisions: &mut u32,
-) -> Result<Option<Storable>> {
-    match upsert::insert(collection, query, &modification.update)? {
-        Upserted::Inserted(document) => Ok(Some(*document)),
-        Upserted::Matched => Ok(None),
-        Upserted::Collided(_) if *collisions == 0 => {
-            *collisions += 1;
-            Ok(None)
-        }
-        Upserted::Collided(document) => Err(insert::refused(collection, &document)?),
-    }
+    Ok(WriteResult::default())
 }
 
 /// Columns of the answer.
@@ -144,13 +46,13 @@ const MODIFIED: usize = 4;
 const MOVES: usize = 5;
 
 /// Finds and locks the document: the common table `matched`, of one row or none.
-fn matched(write: &OneWrite<'_>, target: &WriteTarget<'_>) -> Result<(String, Conditions)> {
+fn matched(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<(String, Conditions)> {
     if let Some(found) = matched_in_order(write, target) {
         return Ok(found);
     }
     let collection = target.search.collection;
     let mut conditions = target.conditions()?;
-    let order = match write.sort.filter(|_| target.is_by_filter()) {
+    let order = match write.sort.as_ref().filter(|_| target.is_by_filter()) {
         Some(sort) => order_by(collection, &write.query.filter, sort, &mut conditions),
         None => String::new(),
     };
@@ -164,8 +66,8 @@ fn matched(write: &OneWrite<'_>, target: &WriteTarget<'_>) -> Result<(String, Co
 
 /// As [`matched`], by an index that has the documents in the order of the sort, so that those which wait behind the first
 /// are not looked at. Locks the first of either part of it, in the same order always, and takes one.
-fn matched_in_order(write: &OneWrite<'_>, target: &WriteTarget<'_>) -> Option<(String, Conditions)> {
-    let (sort, text) = write.sort.filter(|_| target.is_by_filter())?;
+fn matched_in_order(write: &Write<'_>, target: &WriteTarget<'_>) -> Option<(String, Conditions)> {
+    let (sort, text) = write.sort.as_ref().filter(|_| target.is_by_filter())?;
     let collection = target.search.collection;
     if column_order(collection, target.search.filter(), sort).is_some() {
         return None;
@@ -201,7 +103,7 @@ fn matched_in_order(write: &OneWrite<'_>, target: &WriteTarget<'_>) -> Option<(S
 }
 
 /// Locks and changes the document; answers one row, or none.
-fn statement(write: &OneWrite<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
+fn statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
     let (matched, mut conditions) = matched(write, target)?;
     let collection = target.search.collection;
     let table = collection.table();
@@ -246,12 +148,12 @@ fn moves(collection: &Collection, modification: &Modification, conditions: &mut 
 }
 
 /// What the shard answered about the document, which is moved if its shard key has changed.
-fn taken(
+fn finish(
     collection: &Collection,
     row: &ShardRow,
     destination: &Destination,
-    write: &OneWrite<'_>,
-) -> Result<OneWritten> {
+    write: &Write<'_>,
+) -> Result<WriteResult> {
     let bytes = |column| -> Result<Option<Vec<u8>>> {
         let Some(bytes) = row.get(column) else { return Ok(None) };
         if row.is_foreign() {
@@ -267,9 +169,9 @@ fn taken(
     }
     let images = write.images;
     let unchanged = after.is_none() && write.modification.is_some();
-    Ok(OneWritten {
-        matched: true,
-        modified: row.i64(MODIFIED) != 0,
+    Ok(WriteResult {
+        matched: 1,
+        modified: row.i64(MODIFIED).clamp(0, 1),
         after: if unchanged { before.clone() } else { after }.filter(|_| images),
         before,
         upserted: None,

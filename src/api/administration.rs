@@ -1,0 +1,137 @@
+//! Administration: a row for each SQL function, with its arguments and the operation whose result it returns as JSON.
+//!
+//! An argument is an `Option` in functions that accept null for another argument: PostgreSQL does not call other functions
+//! with nulls.
+
+use super::{json_functions, required, run, with_options};
+use crate::catalog::cluster::check_may_change;
+use crate::catalog::shards::names::LOCAL;
+use crate::catalog::{addresses, index_removal};
+use crate::command;
+use crate::migration::jobs;
+use crate::operation::chunks::{self, ChunkSelector, MoveRange};
+use crate::operation::source::Source::Text;
+use crate::operation::{balancer, cluster, collections, inspect, shards, table};
+use crate::pg::client::sole_call;
+use crate::pg::datum::json::Json;
+use crate::pg::datum::jsonb::RawJsonb;
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+use serde_json::json;
+
+json_functions! {
+    // Collections and indexes.
+    create_collection(ns: &str, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::CREATE_COLLECTION, |options| collections::create(ns, options));
+    shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::SHARD_COLLECTION, |options| collections::shard(ns, &key.parse()?, options));
+    drop_index(ns: &str, name: &str) => index_removal::drop(ns, name).map(|()| json!({"ok": 1}));
+    drop_indexes(ns: &str, indexes: default!(Json, "'\"*\"'")) => collections::drop_indexes(ns, &indexes.parse()?);
+    check_collection(ns: &str, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::CHECK_COLLECTION, |options| inspect::check_collection(ns, options));
+
+    // Chunks.
+    split_at(ns: &str, middle: Json) => chunks::split_at(ns, Text(&middle.0));
+    split_find(ns: &str, find: Json) => chunks::split(ns, ChunkSelector::Find(Text(&find.0)));
+    clear_jumbo_flag(ns: &str, find: Json) => chunks::clear_jumbo_flag(ns, Text(&find.0));
+    merge_chunks(ns: &str, bounds: Json) => chunks::merge(ns, Text(&bounds.0));
+    move_chunk(ns: &str, find: Json, to: &str, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::MOVE_CHUNK, |options| {
+            chunks::move_chunk(ns, Text(&find.0), to, options.flag("forceJumbo"))
+        });
+    move_range(
+        ns: Option<&str>, min: Option<Json>, max: Option<Json>, to: Option<&str>, options: default!(Option<Json>, "'{}'")
+    ) => {
+        let (ns, to, options) = (required(ns, "ns")?, required(to, "to")?, required(options, "options")?);
+        let (min, max) = (min.map(|min| min.parse()).transpose()?, max.map(|max| max.parse()).transpose()?);
+        with_options(&options, &table::MOVE_RANGE, |options| {
+            let force_jumbo = options.flag("forceJumbo");
+            MoveRange { min: min.as_ref(), max: max.as_ref(), to, force_jumbo }.run(ns)
+        })
+    };
+    abort_migration(migration: i64) => chunks::abort_migration(migration);
+
+    // Shards and databases.
+    add_shard(conn: &str, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::ADD_SHARD, |options| shards::add(conn, options));
+    remove_shard(name: &str, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::REMOVE_SHARD, |options| shards::remove(name, options));
+    accept_shard(name: &str) => cluster::accept_shard(name);
+    set_shard_address(name: &str, conn: &str) => cluster::set_address(name, || addresses::set_shard(name, conn));
+    set_local_address(conn: &str) => cluster::set_address(LOCAL, || addresses::set_local(conn));
+    enable_sharding(db: Option<&str>, primary: default!(Option<&str>, "NULL")) =>
+        shards::enable_sharding(required(db, "db")?, primary);
+    drop_database(db: &str) => shards::drop_database(db);
+    move_primary(db: &str, to: &str) => shards::move_primary(db, to);
+
+    // The cluster.
+    take_over_cluster() => cluster::take_over();
+    dismantle(confirm: default!(Option<&str>, "NULL"), options: default!(Option<Json>, "'{}'")) =>
+        with_options(&required(options, "options")?, &table::DISMANTLE, |options| cluster::dismantle(confirm, options));
+    grant_access(role: &str, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::GRANT_ACCESS, |options| cluster::grant_access(role, options));
+    revoke_access(role: &str, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::REVOKE_ACCESS, |options| cluster::revoke_access(role, options));
+    rotate_service_password() => cluster::rotate_service_password();
+    set_setting(name: Option<&str>, value: Option<&str>) => cluster::set_setting(required(name, "name")?, value);
+
+    // Zones.
+    add_shard_to_zone(shard: &str, zone: &str) => shards::add_to_zone(shard, zone);
+    remove_shard_from_zone(shard: &str, zone: &str) => shards::remove_from_zone(shard, zone);
+    update_zone_key_range(ns: Option<&str>, min: Option<Json>, max: Option<Json>, zone: Option<&str>) => {
+        let (min, max) = (required(min, "min"), required(max, "max"));
+        shards::update_zone_range(required(ns, "ns")?, &min?.parse()?, &max?.parse()?, zone)
+    };
+
+    // The balancer.
+    start_balancer() => balancer::start();
+    stop_balancer(timeout_ms: default!(i64, "60000")) => balancer::stop(timeout_ms);
+    balancer_status() => balancer::status();
+    balancer_collection_status(ns: &str) => balancer::collection_status(ns);
+    enable_balancing(ns: &str) => balancer::set_balancing(ns, true);
+    disable_balancing(ns: &str) => balancer::set_balancing(ns, false);
+    configure_collection_balancing(ns: &str, options: Json) =>
+        with_options(&options, &table::CONFIGURE_COLLECTION_BALANCING, |options| balancer::configure(ns, options));
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn drop_collection(ns: &str) -> bool {
+    run(|| crate::catalog::collections::drop(ns))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> String {
+    let _call = sole_call::Call::of(fcinfo);
+    run(|| {
+        with_options(&options, &table::CREATE_INDEX, |options| {
+            let wanted = [(keys.0, collections::index_options(ns, options)?)];
+            Ok(collections::create_indexes(ns, &wanted)?.into_iter().next().unwrap_or_default())
+        })
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn create_indexes(ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> Vec<String> {
+    let _call = sole_call::Call::of(fcinfo);
+    run(|| collections::create_indexes_of(ns, &indexes.parse()?))
+}
+
+#[pg_extern(name = "abort_migration", volatile, parallel_unsafe, requires = ["catalog"])]
+fn abort_migration_of(ns: &str) -> Json {
+    Json(run(|| chunks::abort_migrations_of(ns)).to_string())
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn recover_moves() -> i64 {
+    run(|| check_may_change().and_then(|()| jobs::recover_and_wait()))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn run_command(db: &str, command: Json, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
+    // Other commands are more than what one call of the router's does.
+    let _call = command::builds_indexes(&command).then(|| sole_call::Call::of(fcinfo));
+    match command::run(db, &command) {
+        Ok(answer) => RawJsonb::from_bytes(&answer),
+        Err(error) => error.raise(),
+    }
+}

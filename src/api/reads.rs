@@ -1,0 +1,104 @@
+//! SQL functions that read documents; docs/sql-reference.md describes them.
+
+use super::{run, with_options};
+use crate::catalog::namespace;
+use crate::operation::reading::{self, Count};
+use crate::operation::source::{Shared, Source};
+use crate::operation::table::{self, Operation};
+use crate::pg::client::text_output;
+use crate::pg::datum::json::Json;
+use crate::pg::datum::jsonb::RawJsonb;
+use crate::pg::error::Result;
+use crate::router::explain::{self as explaining, Explained, Verbosity};
+use crate::router::{by_key, execute, read};
+use pgrx::prelude::*;
+
+fn find_documents(
+    ns: &str,
+    filter: &Json,
+    options: &Json,
+    operation: &'static Operation,
+) -> Result<execute::Documents> {
+    namespace::split(ns)?;
+    let options = reading::find_options_of_call(ns, &options.0, operation)?;
+    reading::find(ns, Source::Text(&filter.0), &options)
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn find(
+    ns: &str,
+    filter: default!(Json, "'{}'"),
+    options: default!(Json, "'{}'"),
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> SetOfIterator<'static, RawJsonb> {
+    text_output::take_over(fcinfo);
+    let mut documents = run(|| find_documents(ns, &filter, &options, &table::FIND));
+    SetOfIterator::new(std::iter::from_fn(move || run(|| documents.next_document())))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn find_one(
+    ns: &str,
+    filter: default!(Json, "'{}'"),
+    options: default!(Json, "'{}'"),
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> Option<RawJsonb> {
+    text_output::take_over(fcinfo);
+    run(|| {
+        if options.0 == "{}"
+            && let Some(found) = by_key::find_one(ns, &filter.0)?
+        {
+            return Ok(found);
+        }
+        find_documents(ns, &filter, &options, &table::FIND_ONE)?.next_document()
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn count_documents(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> i64 {
+    run(|| {
+        namespace::split(ns)?;
+        with_options(&options, &table::COUNT, |options| Count::of_options(Source::Text(&filter.0), options)?.run(ns))
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn distinct(
+    ns: &str,
+    field: &str,
+    filter: default!(Json, "'{}'"),
+    options: default!(Json, "'{}'"),
+) -> SetOfIterator<'static, RawJsonb> {
+    let mut values = run(|| {
+        namespace::split(ns)?;
+        with_options(&options, &table::DISTINCT, |options| {
+            reading::distinct(ns, field, Source::Text(&filter.0), &Shared::of(options, None))
+        })
+    });
+    SetOfIterator::new(std::iter::from_fn(move || run(|| values.next_value())))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn estimated_document_count(ns: &str) -> i64 {
+    run(|| {
+        namespace::split(ns)?;
+        read::estimated_count(ns)
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn explain(
+    ns: &str,
+    filter: default!(Json, "'{}'"),
+    options: default!(Json, "'{}'"),
+    verbosity: default!(&str, "'queryPlanner'"),
+) -> Json {
+    run(|| {
+        let verbosity = Verbosity::parse(verbosity)?;
+        namespace::split(ns)?;
+        let options = reading::find_options_of_call(ns, &options.0, &table::EXPLAIN)?;
+        let query = reading::find_query(Source::Text(&filter.0), &options)?;
+        let explained = explaining::explain(ns, &query, Explained::Find(&options), verbosity)?;
+        Ok(Json(explaining::pretty(&explained)))
+    })
+}

@@ -1,0 +1,280 @@
+//! SQL functions that write documents; docs/sql-reference.md describes them.
+
+use super::{run, with_options};
+use crate::catalog::namespace;
+use crate::operation::bulk_write::{self, BulkOperation};
+use crate::operation::errors::write_error;
+use crate::operation::find_and_modify::FindAndModify;
+use crate::operation::source::Source;
+use crate::operation::table::{self, Operation};
+use crate::operation::writing::{self, DocumentWrite};
+use crate::pg::client::sole_call;
+use crate::pg::datum::json::Json;
+use crate::pg::datum::jsonb::RawJsonb;
+use crate::pg::error::{Error, Result};
+use crate::pg::spi;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::router::by_key;
+use crate::router::insert::{self, Storable, WriteError};
+use crate::router::modification::WriteResult;
+use docshard_core::error::Kind;
+use docshard_core::query::update::Style;
+use docshard_core::values::document::number::Number;
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::write::{self, Part};
+use pgrx::prelude::*;
+
+/// The result document that MongoDB's drivers return.
+fn result<'n>(fields: impl IntoIterator<Item = (&'n str, Value)>) -> Result<RawJsonb> {
+    let all = std::iter::once(("acknowledged", Value::Bool(true))).chain(fields);
+    let parts = all.map(|(name, value)| (name.into(), Part::Owned(value))).collect();
+    Ok(RawJsonb::from_bytes(&write::document(&Part::Object(parts))?))
+}
+
+fn number(n: i64) -> Value {
+    Value::Number(Number::Int(n))
+}
+
+fn write_errors(errors: &[WriteError]) -> Option<(&'static str, Value)> {
+    let elements = errors.iter().map(|failed| Value::Object(write_error(failed)));
+    (!errors.is_empty()).then(|| ("writeErrors", Value::Array(elements.collect())))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn insert_one(ns: &str, doc: RawJsonb, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
+    let _call = sole_call::Call::of(fcinfo);
+    run(|| {
+        if options.0 != "{}" {
+            with_options(&options, &table::INSERT_ONE, |_| Ok(()))?;
+        }
+        let mut document = Some(Storable::new(doc.bytes())?);
+        let inserted = insert::insert(ns, &mut || Ok(document.take()))?;
+        let id = inserted.into_iter().next().map_or(Value::Null, |document| document.id);
+        result([("insertedId", id)])
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json, "'{}'")) -> RawJsonb {
+    run(|| {
+        let ordered = with_options(&options, &table::INSERT_MANY, |options| Ok(options.flag("ordered")))?;
+        if docs.is_empty() {
+            writing::check_size(0)?;
+        }
+        let mut docs = docs.iter().enumerate().map(|(index, doc)| -> Result<(usize, RawJsonb)> {
+            Ok((index, doc.ok_or_else(|| Error::null(format!("document {index} is null")))?))
+        });
+        if !ordered {
+            let documents = docs.map(|doc| doc.map(|(_, doc)| Storable::new(doc.bytes())));
+            let (ids, errors) = writing::insert_batch(ns, documents, false)?;
+            let fields = [("insertedCount", number(ids.len() as i64)), ("insertedIds", Value::Array(ids))];
+            return result(fields.into_iter().chain(write_errors(&errors)));
+        }
+        let documents = insert::insert(ns, &mut || {
+            let Some((index, doc)) = docs.next().transpose()? else { return Ok(None) };
+            Storable::new(doc.bytes())
+                .map(Some)
+                .map_err(|e| Error { message: format!("document {index}: {}", e.message), ..e })
+        })?;
+        let inserted = documents.len() as i64;
+        let ids = documents.into_iter().map(|document| document.id).collect();
+        result([("insertedCount", number(inserted)), ("insertedIds", Value::Array(ids))])
+    })
+}
+
+/// Inserts the first column of a query, in batches, so that memory stays flat.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn insert_select(ns: &str, query: &str) -> RawJsonb {
+    const BATCH: usize = 2000;
+    run(|| {
+        namespace::split(ns)?;
+        let snapshot = ActiveSnapshot::of_statement();
+        // The cast sees to it that what comes is jsonb, whatever the query has.
+        let query = query.trim_end().trim_end_matches(';');
+        let documents = format!("SELECT documents.doc::pg_catalog.jsonb FROM (\n{query}\n) AS documents (doc)");
+        let mut rows = spi::cursor::Cursor::open(&documents, &[])?;
+        drop(snapshot);
+        let mut inserted = 0;
+        loop {
+            // All of a batch is read before the first of it is sent, as the query may send things to shards itself.
+            let mut batch = Vec::new();
+            while batch.len() < BATCH
+                && let Some(row) = rows.next_row()?
+            {
+                batch.push(row);
+            }
+            if batch.is_empty() {
+                return result([("insertedCount", number(inserted))]);
+            }
+            let mut batch = batch.into_iter();
+            let documents = insert::insert(ns, &mut || {
+                let Some(row) = batch.next() else { return Ok(None) };
+                let bytes = row.get(0).ok_or_else(|| Error::null("a document is null"))?;
+                Storable::new(bytes).map(Some)
+            })?;
+            inserted += documents.len() as i64;
+        }
+    })
+}
+
+fn run_update(
+    ns: &str,
+    filter: &Json,
+    update: (&Json, Style),
+    many: bool,
+    options: &Json,
+    operation: &'static Operation,
+) -> Result<RawJsonb> {
+    namespace::split(ns)?;
+    let (filter, update) = (Source::Text(&filter.0), (Source::Text(&update.0.0), update.1));
+    update_result(with_options(options, operation, |options| {
+        DocumentWrite::of(filter, Some(update), many, options, None).run(ns)
+    })?)
+}
+
+fn update_result(WriteResult { matched, modified, upserted, .. }: WriteResult) -> Result<RawJsonb> {
+    result([
+        ("matchedCount", number(matched)),
+        ("modifiedCount", number(modified)),
+        ("upsertedCount", number(upserted.is_some().into())),
+        ("upsertedId", upserted.unwrap_or(Value::Null)),
+    ])
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn update_one(
+    ns: &str,
+    filter: Json,
+    update: Json,
+    options: default!(Json, "'{}'"),
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> RawJsonb {
+    let _call = sole_call::Call::of(fcinfo);
+    run(|| {
+        if options.0 == "{}"
+            && let Some(updated) = by_key::update_one(ns, &filter.0, &update.0)?
+        {
+            return update_result(updated);
+        }
+        run_update(ns, &filter, (&update, Style::Operators), false, &options, &table::UPDATE_ONE)
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn update_many(ns: &str, filter: Json, update: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+    run(|| run_update(ns, &filter, (&update, Style::Operators), true, &options, &table::UPDATE_MANY))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn replace_one(
+    ns: &str,
+    filter: Json,
+    replacement: Json,
+    options: default!(Json, "'{}'"),
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> RawJsonb {
+    let _call = sole_call::Call::of(fcinfo);
+    run(|| run_update(ns, &filter, (&replacement, Style::Replacement), false, &options, &table::REPLACE_ONE))
+}
+
+fn run_delete(ns: &str, filter: &Json, many: bool, options: &Json, operation: &'static Operation) -> Result<RawJsonb> {
+    namespace::split(ns)?;
+    let filter = Source::Text(&filter.0);
+    delete_result(with_options(options, operation, |options| {
+        DocumentWrite::of(filter, None, many, options, None).run(ns)
+    })?)
+}
+
+fn delete_result(deleted: WriteResult) -> Result<RawJsonb> {
+    result([("deletedCount", number(deleted.matched))])
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn delete_one(ns: &str, filter: Json, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
+    let _call = sole_call::Call::of(fcinfo);
+    run(|| {
+        if options.0 == "{}"
+            && let Some(deleted) = by_key::delete_one(ns, &filter.0)?
+        {
+            return delete_result(deleted);
+        }
+        run_delete(ns, &filter, false, &options, &table::DELETE_ONE)
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn delete_many(ns: &str, filter: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+    run(|| run_delete(ns, &filter, true, &options, &table::DELETE_MANY))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn bulk_write(ns: &str, operations: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+    run(|| {
+        namespace::split(ns)?;
+        with_options(&options, &table::BULK_WRITE, |options| {
+            let json = operations.parse()?;
+            let serde_json::Value::Array(operations) = &json else {
+                return Err(Error::new(Kind::TypeMismatch, "operations of bulk_write must be an array"));
+            };
+            writing::check_size(operations.len())?;
+            let parse = |(index, json)| BulkOperation::parse(index, json, options.get("let"));
+            let writes = operations.iter().enumerate().map(parse).collect::<Result<Vec<_>>>()?;
+            let totals = bulk_write::run(ns, &writes, options.flag("ordered"))?;
+            let fields = [
+                ("insertedCount", number(totals.inserted.len() as i64)),
+                ("insertedIds", Value::Object(totals.inserted)),
+                ("matchedCount", number(totals.matched)),
+                ("modifiedCount", number(totals.modified)),
+                ("deletedCount", number(totals.deleted)),
+                ("upsertedCount", number(totals.upserted.len() as i64)),
+                ("upsertedIds", Value::Object(totals.upserted)),
+            ];
+            result(fields.into_iter().chain(write_errors(&totals.errors)))
+        })
+    })
+}
+
+fn returned(operation: FindAndModify<'_>, ns: &str) -> Result<Option<RawJsonb>> {
+    Ok(operation.run(ns)?.0.map(|document| RawJsonb::from_bytes(&document)))
+}
+
+/// Runs one of the drivers' functions; without an `update` the document is deleted.
+fn find_one_and(
+    ns: &str,
+    filter: &Json,
+    update: Option<(&Json, Style)>,
+    options: &Json,
+    operation: &'static Operation,
+) -> Result<Option<RawJsonb>> {
+    namespace::split(ns)?;
+    let (filter, update) = (Source::Text(&filter.0), update.map(|(text, style)| (Source::Text(&text.0), style)));
+    with_options(options, operation, |options| returned(FindAndModify::of(filter, update, options), ns))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn find_one_and_update(ns: &str, filter: Json, update: Json, options: default!(Json, "'{}'")) -> Option<RawJsonb> {
+    run(|| find_one_and(ns, &filter, Some((&update, Style::Operators)), &options, &table::FIND_ONE_AND_UPDATE))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn find_one_and_replace(
+    ns: &str,
+    filter: Json,
+    replacement: Json,
+    options: default!(Json, "'{}'"),
+) -> Option<RawJsonb> {
+    run(|| find_one_and(ns, &filter, Some((&replacement, Style::Replacement)), &options, &table::FIND_ONE_AND_REPLACE))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn find_one_and_delete(ns: &str, filter: Json, options: default!(Json, "'{}'")) -> Option<RawJsonb> {
+    run(|| find_one_and(ns, &filter, None, &options, &table::FIND_ONE_AND_DELETE))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn find_and_modify(ns: &str, spec: Json) -> Option<RawJsonb> {
+    run(|| {
+        namespace::split(ns)?;
+        with_options(&spec, &table::FIND_AND_MODIFY, |spec| returned(FindAndModify::of_specification(spec), ns))
+    })
+}

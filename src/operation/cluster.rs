@@ -1,0 +1,123 @@
+//! Administration of the router and its shards: taking over, access of roles, passwords, addresses, taking apart.
+
+use super::arguments::Arguments;
+use crate::catalog::cluster::{check_may_change, check_router};
+use crate::catalog::dismantle::{self, Scope};
+use crate::catalog::grants::EVERYTHING;
+use crate::catalog::{access, addresses, contacts, rotation, settings, takeover};
+use crate::pg::error::{Error, Result};
+use crate::pg::process;
+use crate::pg::server;
+use crate::worker;
+use docshard_core::error::Kind;
+use serde_json::{Value as Json, json};
+
+/// Makes this database the router of its cluster; shards then refuse the previous router. Returns the shards that could not
+/// be reached, and the transactions that another router has left prepared on shards.
+pub fn take_over() -> Result<Json> {
+    let taken = takeover::take_over()?;
+    worker::wake_at_commit();
+    let mut answer = json!({"epoch": taken.epoch});
+    for (name, field, pairs) in
+        [("unreachable", "error", taken.unreachable), ("preparedTransactions", "gid", taken.left)]
+    {
+        if !pairs.is_empty() {
+            answer[name] = pairs.into_iter().map(|(shard, value)| json!({"shard": shard, field: value})).collect();
+        }
+    }
+    answer["ok"] = 1.into();
+    Ok(answer)
+}
+
+/// Without `confirm`, returns what would be lost, and what to confirm with.
+pub fn dismantle(confirm: Option<&str>, options: &Arguments<'_>) -> Result<Json> {
+    let scope = Scope { shards: options.flag("shards"), skip_unreachable: options.flag("skipUnreachable") };
+    dismantle::dismantle(confirm, scope)
+}
+
+/// Accepts the present state of a shard that is refused, or that was promoted without all acknowledged writes.
+pub fn accept_shard(name: &str) -> Result<Json> {
+    check_router()?;
+    let accepted = contacts::accept(name)?;
+    worker::wake_at_commit();
+    let mut answer = json!({"shardAccepted": name, "ok": 1});
+    for field in ["lostFrom", "lostTo"] {
+        if let Some(value) = accepted.get(field) {
+            answer[field] = value.clone();
+        }
+    }
+    Ok(answer)
+}
+
+/// The databases and collections that an option names: one, or an array.
+fn resources<'a>(options: &Arguments<'a>, name: &str) -> Result<Vec<&'a str>> {
+    let wrong = || Error::new(Kind::TypeMismatch, format!("{name} must be a name, or an array of names"));
+    match options.get(name) {
+        None => Ok(Vec::new()),
+        Some(Json::String(one)) => Ok(vec![one]),
+        Some(Json::Array(several)) => several.iter().map(|one| one.as_str().ok_or_else(wrong)).collect(),
+        Some(_) => Err(wrong()),
+    }
+}
+
+/// Without options, everything may be written.
+pub fn grant_access(role: &str, options: &Arguments<'_>) -> Result<Json> {
+    check_may_change()?;
+    let (read, mut write) = (resources(options, "read")?, resources(options, "write")?);
+    if options.get("read").is_none() && options.get("write").is_none() {
+        write.push(EVERYTHING);
+    }
+    access::grant(role, &read, &write)?;
+    Ok(json!({"ok": 1}))
+}
+
+/// What may be written stays readable after `write` is revoked. Without options everything is revoked, and the role can be
+/// dropped.
+pub fn revoke_access(role: &str, options: &Arguments<'_>) -> Result<Json> {
+    check_may_change()?;
+    access::revoke(role, &resources(options, "read")?, &resources(options, "write")?)?;
+    Ok(json!({"ok": 1}))
+}
+
+fn refuse_in_block(what: &str) -> Result<()> {
+    if server::in_transaction_block() {
+        let message = format!("{what} cannot be changed inside a transaction block");
+        return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
+    }
+    Ok(())
+}
+
+/// Gives the role as which this router logs in on shards a new password. The same call again reaches the shards that were
+/// out of reach.
+pub fn rotate_service_password() -> Result<Json> {
+    check_may_change()?;
+    refuse_in_block("the service role's password")?;
+    let pending = rotation::rotate_and_wait()?;
+    let pending: Vec<_> =
+        pending.as_array().into_iter().flatten().map(|one| json!({"server": one[0], "error": one[1]})).collect();
+    Ok(if pending.is_empty() { json!({"ok": 1}) } else { json!({"pending": pending, "ok": 1}) })
+}
+
+/// Changes a shard's address on all nodes, outside this transaction. The same call again reaches the shards that were out of
+/// reach.
+pub fn set_address(name: &str, change: impl FnOnce() -> Result<addresses::Changed>) -> Result<Json> {
+    check_router()?;
+    refuse_in_block("an address")?;
+    let changed = change()?;
+    worker::wake_at_commit();
+    let pending = changed.pending.iter().map(|(shard, error)| json!({"shard": shard, "error": error.trim()}));
+    let mut answer = json!({"shard": name, "host": changed.host});
+    if !changed.pending.is_empty() {
+        answer["pending"] = pending.collect();
+    }
+    answer["ok"] = 1.into();
+    Ok(answer)
+}
+
+/// None goes back to the default.
+pub fn set_setting(name: &str, value: Option<&str>) -> Result<Json> {
+    check_may_change()?;
+    settings::set(name, value)?;
+    process::wake_at_commit();
+    Ok(json!({"name": name, "value": value, "ok": 1}))
+}

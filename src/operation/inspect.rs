@@ -1,0 +1,23 @@
+//! Checking that a collection is in order.
+
+use super::arguments::Arguments;
+use crate::catalog::cluster::check_router;
+use crate::catalog::namespace;
+use crate::pg::error::{Error, Result};
+use crate::router;
+use docshard_core::error::Kind;
+use serde_json::Value as Json;
+
+/// The most problems of each shard that are reported, by default.
+const LIMIT: i64 = 100;
+
+/// Reads every document on every shard: whether it is valid, has the right keys, and belongs to the shard.
+pub fn check_collection(ns: &str, options: &Arguments<'_>) -> Result<Json> {
+    check_router()?;
+    namespace::split(ns)?;
+    let limit = options.integer("limit")?.unwrap_or(LIMIT);
+    match usize::try_from(limit) {
+        Ok(limit @ 0..=10_000) => router::inspect::collection(ns, limit),
+        _ => Err(Error::new(Kind::BadValue, format!("limit is a number from 0 to 10000, not {limit}"))),
+    }
+}

@@ -1,0 +1,206 @@
+//! Updating, replacing and deleting.
+//!
+//! [`super::write_target`] finds the shards and, for a write of one document, the document. A document that has to be
+//! returned, or whose shard key may change, is written by [`super::locked_write`]. Otherwise a shard is sent the key of the
+//! document, which it then writes without PostgreSQL's planner, or a statement that finds the documents and writes them.
+
+use super::destination::Destination;
+use super::dispatch::writing::{self, LockRange};
+use super::fresh_map::with_fresh_map;
+use super::locked_write;
+use super::modification::{Modification, Write, WriteResult};
+use super::plan::document_key::DocumentKey;
+use super::statement::{Parameter, Statement};
+use super::upsert;
+use super::write_target::{self, WriteTarget};
+use crate::catalog::model::Collection;
+use crate::catalog::namespace::check_writable;
+use crate::catalog::{collections, duplicate};
+use crate::pg::error::{Error, Result};
+use crate::protocol::sql;
+use docshard_core::cluster::targeting;
+use docshard_core::error::Kind;
+
+/// How often a write looks for its document again if that changed between being found and being written. Many clients may
+/// compete for the first of the same documents, and each gets one in turn.
+const ATTEMPTS: usize = 1000;
+
+/// Runs a write. Concurrent writes to one document come one after the other; none is lost.
+pub fn write(namespace: &str, write: &Write<'_>) -> Result<WriteResult> {
+    check_writable(namespace)?;
+    if write.upsert {
+        write.query.filter.check_upsert()?;
+    }
+    let mut collisions = 0;
+    for misses in 0..ATTEMPTS {
+        let done = with_fresh_map(namespace, |collection| {
+            let collection = match collection {
+                Some(collection) => collection,
+                None if write.upsert => collections::create_implicitly(namespace)?,
+                None => return Ok(Some(WriteResult::default())),
+            };
+            write_once(&collection, write, misses, &mut collisions)
+                .map_err(|error| duplicate::translate(&collection, error))
+        })?;
+        if let Some(result) = done {
+            return Ok(result);
+        }
+    }
+    let message = format!("{namespace}: the document changed again and again while it was being written");
+    Err(Error::new(Kind::WriteConflict, message).with_hint("Run the statement again."))
+}
+
+/// One attempt; None if others changed the document meanwhile, or inserted one, so that another attempt is needed.
+fn write_once(
+    collection: &Collection,
+    write: &Write<'_>,
+    misses: usize,
+    collisions: &mut u32,
+) -> Result<Option<WriteResult>> {
+    if let Some(target) = write_target::find(collection, write, misses)? {
+        let result = if locks_document(collection, write) {
+            locked_write::write(write, &target)?
+        } else {
+            write_directly(collection, write, &target)?
+        };
+        if result.matched > 0 {
+            return Ok(Some(result));
+        }
+        if target.has_candidate() {
+            return Ok(None);
+        }
+    }
+    let Some(modification) = write.modification.filter(|_| write.upsert) else {
+        return Ok(Some(WriteResult::default()));
+    };
+    let inserted = upsert::insert(collection, write.query, &modification.update, collisions)?;
+    Ok(inserted.map(|document| WriteResult {
+        after: Some(document.bytes),
+        upserted: Some(document.id),
+        ..WriteResult::default()
+    }))
+}
+
+fn locks_document(collection: &Collection, write: &Write<'_>) -> bool {
+    let may_move = || write.modification.is_some_and(|modification| may_change_key(collection, write, modification));
+    write.images || !write.many && (write.sort.is_some() || may_move())
+}
+
+/// True if the update names a field of the shard key.
+pub(super) fn touches_key(collection: &Collection, modification: &Modification) -> bool {
+    collection.key.fields.iter().any(|(path, _)| modification.update.touches(path))
+}
+
+/// True if the update could give a document another shard key.
+fn may_change_key(collection: &Collection, write: &Write<'_>, modification: &Modification) -> bool {
+    if !touches_key(collection, modification) {
+        return false;
+    }
+    let stays = modification.update.replacement().is_some_and(|replacement| {
+        let old = targeting::exact_key(&collection.key, &write.query.filter);
+        old.is_some() && collection.key.key_of(replacement).ok() == old
+    });
+    !stays
+}
+
+fn write_directly(collection: &Collection, write: &Write<'_>, target: &WriteTarget<'_>) -> Result<WriteResult> {
+    let destinations = &target.destinations;
+    if let Some(key) = target.key().filter(|_| !write.many) {
+        return match write.modification {
+            Some(modification) => update_by_key(collection, destinations, modification, key, !write.upsert),
+            None => delete_by_key(collection, destinations, key),
+        };
+    }
+    let statement = match write.modification {
+        Some(modification) => update_statement(write, modification, target)?,
+        None => delete_statement(write, target)?,
+    };
+    let mut result = WriteResult::default();
+    for answer in writing::write(collection, destinations, &target.lock_range(), |_| &statement)? {
+        if write.modification.is_none() {
+            result.matched = result.matched.saturating_add_unsigned(answer.affected);
+        }
+        for row in &answer.rows {
+            result.matched += row.i64(0);
+            result.modified += row.i64(1);
+        }
+    }
+    Ok(result)
+}
+
+/// Updates the document of a key: see `ownership::documents`. `is_last`: see [`writing::write_checked`].
+pub(super) fn update_by_key(
+    collection: &Collection,
+    destinations: &[Destination],
+    modification: &Modification,
+    key: DocumentKey,
+    is_last: bool,
+) -> Result<WriteResult> {
+    let range = LockRange::of_key(&key.skey);
+    // The shard need not compare fields that the update does not name.
+    let touched = |(path, _): &&(String, _)| modification.update.touches(path);
+    let fixed = collection.key.fields.iter().filter(touched).map(|(path, _)| path.clone()).collect();
+    let call = key.update(collection, modification.text.clone(), fixed);
+    let written = write_by_key(collection, destinations, &range, is_last, call)?;
+    Ok(WriteResult { matched: written.min(1), modified: (written - 1).max(0), ..WriteResult::default() })
+}
+
+/// Deletes the document of a key: see `ownership::documents`.
+pub(super) fn delete_by_key(
+    collection: &Collection,
+    destinations: &[Destination],
+    key: DocumentKey,
+) -> Result<WriteResult> {
+    let range = LockRange::of_key(&key.skey);
+    let matched = write_by_key(collection, destinations, &range, true, key.delete(collection))?;
+    Ok(WriteResult { matched, ..WriteResult::default() })
+}
+
+/// Returns the number that the only shard which can have the document answers.
+fn write_by_key(
+    collection: &Collection,
+    destinations: &[Destination],
+    range: &LockRange,
+    is_last: bool,
+    call: impl Into<Statement>,
+) -> Result<i64> {
+    let statement = call.into();
+    let written = writing::write_checked(collection, destinations, range, is_last, |_| &statement)?;
+    Ok(written.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).sum())
+}
+
+/// Returns how many documents matched and how many changed. A single document is locked first, so that another one is
+/// found if it changes meanwhile.
+fn update_statement(write: &Write<'_>, modification: &Modification, target: &WriteTarget<'_>) -> Result<Statement> {
+    let collection = target.search.collection;
+    let mut conditions = target.conditions()?;
+    let filter = conditions.param(Parameter::Text(write.query.text.clone()));
+    let update = conditions.param(Parameter::Text(modification.text.clone()));
+    let fixed =
+        conditions.param(Parameter::TextArray(collection.key.fields.iter().map(|(path, _)| path.clone()).collect()));
+    let mut found = format!("{} t WHERE {}", collection.table(), conditions.sql());
+    if !write.many {
+        found = format!("(SELECT t.ctid, t.skey, t.id, t.doc FROM {found} LIMIT 1 FOR UPDATE) t");
+    }
+    let id = collection.id;
+    let sql = format!(
+        "SELECT done[1], done[2] FROM (SELECT {} AS done FROM {found}) w WHERE {}",
+        sql::update_found(id, "t.ctid", "t.skey", "t.id", "t.doc", filter, update, fixed),
+        sql::may_update(id)
+    );
+    Ok(conditions.into_statement(sql))
+}
+
+fn delete_statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
+    let conditions = target.conditions()?;
+    let (table, terms) = (target.search.collection.table(), conditions.sql());
+    let sql = if write.many {
+        format!("DELETE FROM {table} t WHERE {terms}")
+    } else {
+        format!(
+            "WITH matched AS MATERIALIZED (SELECT t.skey, t.id FROM {table} t WHERE {terms} LIMIT 1 FOR UPDATE) \
+             DELETE FROM {table} t USING matched WHERE t.skey = matched.skey AND t.id = matched.id"
+        )
+    };
+    Ok(conditions.into_statement(sql))
+}
