@@ -1,13 +1,11 @@
-//! Everything of this module that calls C: libpq, and the parts of the PostgreSQL server that the executor needs.
+//! The C functions of libpq and of the PostgreSQL server that this module uses. No other file of it has `unsafe`.
 //!
-//! The wrappers own what they wrap and free it on drop; none hands out a pointer. libpq is used in non-blocking mode
-//! only, and all waiting goes through PostgreSQL's wait events. Three invariants make it sound, and the SAFETY lines
-//! name them:
+//! Wrappers own what they wrap, free it on drop, and return no pointers. libpq is used in non-blocking mode, and all waiting uses
+//! PostgreSQL's wait events. The SAFETY lines refer to these invariants:
 //!
-//! - *owned*: the pointer was returned by libpq or PostgreSQL to this wrapper, is not null, and is freed only by its drop;
-//! - *main thread*: a backend runs its code on one thread, and these wrappers are neither `Send` nor `Sync`
-//!   (except [`Cancel`], which libpq allows on any thread);
-//! - *in a transaction*: catalog lookups are made by statements, so a transaction and a resource owner are there.
+//! - *owned*: libpq or PostgreSQL returned the pointer to this wrapper; it is not null, and only the wrapper's drop frees it;
+//! - *main thread*: a backend has one thread, and the wrappers are neither `Send` nor `Sync`, except [`Cancel`];
+//! - *in a transaction*: statements make catalog lookups, so there is a transaction and a resource owner.
 #![allow(unsafe_code)]
 
 mod backend;

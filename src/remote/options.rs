@@ -6,6 +6,7 @@
 use super::ffi;
 use crate::pg::error::{Error, Result};
 use crate::pg::security::user;
+use crate::pg::server;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::time::Duration;
@@ -71,7 +72,7 @@ pub(super) fn route(server: Oid) -> Result<Route> {
     let owner = user::extension_owner()?;
     let (oid, server) = (server, find(server)?);
     let Some(mapping) = ffi::mapping(oid, owner) else {
-        let owner = ffi::user_name(owner).unwrap_or_default();
+        let owner = server::user_name(owner);
         return Err(Error::new(
             Kind::UserNotFound,
             format!("user mapping not found for user \"{owner}\", server \"{}\"", server.name),

@@ -21,7 +21,7 @@ use super::settings::{MULTI_SHARD_COMMIT, MultiShardCommit};
 use super::wire::Limit;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::quote::quote_literal;
-use crate::pg::transaction::snapshot;
+use crate::pg::transaction::snapshot::{self, ActiveSnapshot};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::{Cell, RefCell};
@@ -116,7 +116,8 @@ fn decide(prepared: bool, at_once: bool) -> Result<()> {
     }
     let gids = gids(&BRANCHES.with_borrow(Vec::clone));
     let coordinator = coordinator().ok_or_else(no_coordinator)?;
-    ffi::with_snapshot(|| coordinator.decide(&gids, at_once))
+    let _snapshot = ActiveSnapshot::of_statement();
+    coordinator.decide(&gids, at_once)
 }
 
 fn committed() {

@@ -1,9 +1,8 @@
-//! Tells whether a call is all of a client's transaction: `SELECT f(…)`, sent outside of a transaction block.
+//! Detects that a call is all of a client's transaction: `SELECT f(…)` outside of a transaction block.
 //!
-//! Between such a call's return and the commit PostgreSQL only sends its result. So what the call wrote at another server may
-//! be committed there at once, which saves a round trip: nothing can fail any more and would have to be rolled back. The
-//! result must be short for that, so that it fits into memory which PostgreSQL's contexts have from their beginning, and the
-//! client's encoding must be the database's.
+//! Between such a call's return and the commit PostgreSQL only sends its result. So its writes at another server may be committed there
+//! at once, which saves a round trip, as nothing can fail any more: the result must be short, so that it fits into the initial blocks
+//! of PostgreSQL's memory contexts, and the client's encoding must be the database's.
 
 use pgrx::{PgList, pg_sys};
 use std::cell::Cell;
@@ -19,17 +18,15 @@ unsafe extern "C-unwind" {
     fn pq_peekbyte() -> c_int;
 }
 
-/// Largest value, in bytes, in the result of a call whose remote writes are committed before it returns: as text it is a few
-/// times as long, and PostgreSQL's contexts for it begin with 8 kB.
+/// The largest result of such a call, in bytes. As text it is a few times as long; memory contexts begin with 8 kB.
 pub const MAX_RESULT: usize = 256;
 
-/// A function's call, as long as it lives.
+/// A function's call, while it lives.
 pub struct Call {
     outer: bool,
 }
 
 impl Call {
-    /// Notes what the call of a function is that PostgreSQL has just made.
     #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "a function that PostgreSQL calls is given no other")]
     pub fn of(call: pg_sys::FunctionCallInfo) -> Self {
         // SAFETY: PostgreSQL made the call, and its caller's portal and plan outlive it.
@@ -43,20 +40,18 @@ impl Drop for Call {
     }
 }
 
-/// True inside a [`Call`] that is a whole transaction, as far as it goes itself: the caller knows whether the call will do
-/// more.
+/// True inside a [`Call`] that is all of the client's transaction.
 pub fn is_whole_transaction() -> bool {
     IS_SOLE.get()
 }
 
-/// True inside a [`Call`] that is a whole transaction, if a short answer reaches the client as it is, with nothing in it that
-/// the client's encoding may have no letters for.
+/// As [`is_whole_transaction`], if the result needs no conversion to the client's encoding.
 pub fn may_commit_first() -> bool {
     // SAFETY: numbers of this session.
     is_whole_transaction() && unsafe { pg_sys::pg_get_client_encoding() == pg_sys::GetDatabaseEncoding() }
 }
 
-/// True if the client's statement is nothing but this call, and its transaction nothing but the statement.
+/// True if the call is all of the client's statement, and the statement all of its transaction.
 ///
 /// # Safety
 /// `call` is the one that runs.
@@ -72,7 +67,7 @@ unsafe fn is_sole(call: pg_sys::FunctionCallInfo) -> bool {
         {
             return false;
         }
-        // Names are given to the client's cursors, and by PostgreSQL to what it runs within a client's statement.
+        // The client's cursors have names, and so have portals that PostgreSQL runs within a client's statement.
         if portal.name.is_null() || *portal.name != 0 {
             return false;
         }
@@ -89,19 +84,18 @@ unsafe fn is_sole(call: pg_sys::FunctionCallInfo) -> bool {
         if !is_only_target(plan, (*(*call).flinfo).fn_expr) {
             return false;
         }
-        // A query message has its transaction to itself. Messages of the extended protocol share one up to a Sync, which most
-        // often has come with them.
+        // A query message has a transaction of its own. Messages of the extended protocol share one up to a Sync, which usually
+        // arrives with them.
         !portal.visible || (pq_buffer_has_data() && pq_peekbyte() == c_int::from(b'S'))
     }
 }
 
-/// True if a call is the only thing that a plan computes.
+/// True if a call is the plan's only target.
 ///
 /// # Safety
 /// The plan is one that runs.
 pub(in crate::pg) unsafe fn is_only_target(plan: *mut pg_sys::Plan, called: *mut pg_sys::Node) -> bool {
-    // SAFETY: promised by the caller. The very node: another call of the same function, in the arguments of this one, has
-    // another.
+    // SAFETY: promised by the caller. The same node, not an equal one: the function may also be called in its own arguments.
     unsafe {
         let targets = PgList::<pg_sys::TargetEntry>::from_pg((*plan).targetlist);
         let is_all = targets.len() == 1 && targets.get_ptr(0).is_some_and(|target| (*target).expr.cast() == called);

@@ -1,9 +1,8 @@
-//! Documents as a client's rows. Where a client's statement is nothing but one call that returns jsonb, and the client wants
-//! text, the text is written here: several times as fast as `jsonb_out` does, which is a large part of what a router does for
-//! a find of more than a few documents.
+//! Sends documents as text to a client whose statement is a single call that returns jsonb. It is several times as fast as `jsonb_out`,
+//! which takes a large part of the router's time for a find of many documents.
 //!
-//! PostgreSQL's receiver of a statement's rows says itself which function is given them, and that one is exchanged. All else
-//! stays PostgreSQL's: what describes the columns, the message, its encoding, and every row that is not understood here.
+//! It replaces the function in PostgreSQL's receiver of the statement's rows. The description of the columns, the message format, its
+//! encoding, and rows that are not handled here remain PostgreSQL's.
 
 use crate::pg::client::sole_call;
 use crate::pg::datum::jsonb;
@@ -14,19 +13,19 @@ use std::ffi::{CStr, c_char, c_int};
 
 type Receive = unsafe extern "C-unwind" fn(*mut pg_sys::TupleTableSlot, *mut pg_sys::DestReceiver) -> bool;
 
-/// Behind a row's message type and length: how many columns there are, and the first one's length.
+/// The number of columns and the length of the first one, in a row's message.
 const HEADING: usize = 6;
 
-/// A buffer that has become larger is not kept.
+/// Larger buffers are freed.
 const MOST_KEPT: usize = 1 << 20;
 
 thread_local! {
-    /// PostgreSQL's own function.
+    /// PostgreSQL's function.
     static RECEIVE: Cell<Option<Receive>> = const { Cell::new(None) };
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Has what a function's call returns, which is jsonb, written to the client from here, if that is all the client gets.
+/// Called by a function that returns jsonb: replaces the receiver's function, if the results are all that the client gets.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "a function that PostgreSQL calls is given no other")]
 pub fn take_over(call: pg_sys::FunctionCallInfo) {
     // SAFETY: PostgreSQL made the call, and its caller's portal, plan and receiver outlive it.
@@ -42,7 +41,7 @@ pub fn take_over(call: pg_sys::FunctionCallInfo) {
     }
 }
 
-/// Who is given the rows of the client's statement, if they are the call's results and nothing else, as text.
+/// The receiver of the client's statement, if its rows are the call's results, as text.
 ///
 /// # Safety
 /// `call` is the one that runs.
@@ -81,7 +80,7 @@ unsafe fn is_one_jsonb(rows: pg_sys::TupleDesc) -> bool {
     unsafe { !rows.is_null() && (*rows).natts == 1 && (*(*rows).attrs.as_ptr()).atttypid == pg_sys::JSONBOID }
 }
 
-/// True if a scan's rows are what one function returns, as it returns it.
+/// True if a scan's rows are the unchanged results of the function.
 ///
 /// # Safety
 /// As [`receiver`].
@@ -101,19 +100,18 @@ unsafe fn is_only_function(scan: *mut pg_sys::FunctionScan, called: *mut pg_sys:
     }
 }
 
-/// Sends a row.
 #[pg_guard]
 unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, receiver: *mut pg_sys::DestReceiver) -> bool {
     // SAFETY: PostgreSQL calls this with a row of the statement that `take_over` was called in, and its receiver.
     unsafe { send(slot) || RECEIVE.get().is_some_and(|own| own(slot, receiver)) }
 }
 
-/// Sends a row of one jsonb; false, with nothing sent, if it is null, or not to be read as it lies.
+/// Sends a row of one jsonb; false, and nothing is sent, if it is null, compressed or external.
 ///
 /// # Safety
 /// As [`receive`].
 unsafe fn send(slot: *mut pg_sys::TupleTableSlot) -> bool {
-    // SAFETY: promised by the caller. The buffer is lent to the message until that is sent, and nothing else is done with it.
+    // SAFETY: promised by the caller. The message borrows the buffer until it is sent.
     unsafe {
         if (*slot).tts_nvalid < 1 {
             pg_sys::slot_getsomeattrs_int(slot, 1);
@@ -137,11 +135,11 @@ unsafe fn send(slot: *mut pg_sys::TupleTableSlot) -> bool {
     }
 }
 
-/// Puts the text behind the heading into the encoding that the client wants.
+/// Converts the text to the client's encoding.
 fn encode(row: &mut Vec<u8>) {
     let text = &row[HEADING..];
     let Ok(length) = c_int::try_from(text.len()) else { return };
-    // SAFETY: the text is as long as is said; what comes back is the text itself, or another that ends with a zero byte.
+    // SAFETY: the text has this length; the result is the text itself, or another one that ends with a zero byte.
     unsafe {
         let start: *const c_char = text.as_ptr().cast();
         let encoded = pg_sys::pg_server_to_client(start, length);
@@ -161,10 +159,10 @@ fn finish(row: &mut [u8]) -> bool {
         data: row.as_mut_ptr().cast(),
         len: all,
         maxlen: all,
-        // Where PostgreSQL keeps a message's type until it is sent.
+        // PostgreSQL keeps the message type here.
         cursor: c_int::from(b'D'),
     };
-    // SAFETY: the message is as long as is said, and only read.
+    // SAFETY: the message has this length, and is only read.
     unsafe { pg_sys::pq_endmessage_reuse(&mut message) };
     true
 }

@@ -1,5 +1,6 @@
 //! The extension in this database, read from PostgreSQL's catalogs without a statement, whose names could be resolved otherwise.
 
+use crate::pg::object::catalog;
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
@@ -12,23 +13,13 @@ pub struct Extension {
 /// None if the extension was not created. Inside a transaction.
 pub fn find() -> Option<Extension> {
     let mut found = None;
-    // SAFETY: a catalog scan of our own, ended here; each tuple is a FormData_pg_extension. An ERROR ends it with the
-    // transaction.
+    // SAFETY: in a transaction; the rows are FormData_pg_extension.
     unsafe {
-        let relation = pg_sys::table_open(pg_sys::ExtensionRelationId, pg_sys::AccessShareLock as i32);
-        let scan = pg_sys::table_beginscan_catalog(relation, 0, std::ptr::null_mut());
-        while found.is_none() {
-            let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
-            if tuple.is_null() {
-                break;
-            }
-            let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_extension>();
+        catalog::scan(pg_sys::ExtensionRelationId, |row: &pg_sys::FormData_pg_extension| {
             if CStr::from_ptr(row.extname.data.as_ptr()) == c"docshard" {
                 found = Some(Extension { oid: row.oid, owner: row.extowner });
             }
-        }
-        pg_sys::table_endscan(scan);
-        pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
+        });
     }
     found
 }

@@ -1,31 +1,30 @@
-//! Jobs: pieces of work that need transactions of their own, run in a background worker while a function call waits.
+//! Jobs: work that needs transactions of its own, executed by a background worker while a function call waits.
 //!
-//! 1. The caller puts the job's name and request into a shared memory segment and starts a worker, which needs no
-//!    preloading.
-//! 2. The worker becomes the extension's owner, runs the job outside any transaction, and puts its answer, or its error,
-//!    into the segment. Of the caller's session it has nothing: no user, no settings.
-//! 3. The caller waits for the worker's end, obeying cancel. If the caller's statement ends early, it marks the job as
-//!    abandoned, and the worker gets SIGTERM; what it waits for then raises an ERROR, so it can clean up. The signal comes
-//!    by way of the postmaster, some time later: before a step that cannot be undone a job asks [`check_wanted`].
+//! 1. The caller writes the job's name and request into a shared memory segment and starts a worker.
+//! 2. The worker becomes the extension's owner, runs the job outside any transaction, and writes its answer or error into the segment.
+//!    It inherits no user and no settings from the caller's session.
+//! 3. The caller waits for the worker's end, and serves interrupts. If its statement ends early, it marks the job as abandoned and has
+//!    the postmaster send SIGTERM, which raises an ERROR in the worker's next wait, so that it can clean up. As the signal arrives late,
+//!    a job calls [`check_wanted`] before a step that cannot be undone.
 
 use crate::pg::error::{DuplicateKey, Error, Result};
-use crate::pg::{security::search_path, security::user, transaction};
+use crate::pg::server::sleep_ms;
+use crate::pg::{process, security::search_path, security::user, transaction};
 use docshard_core::error::Kind;
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::value::Value as DocumentValue;
 use pgrx::{pg_guard, pg_sys};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
-use std::ffi::c_char;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A job: takes the request and returns the answer. It runs outside a transaction.
+/// Runs outside a transaction.
 pub type Job = fn(&Value) -> Result<Value>;
 
 static JOBS: Mutex<Vec<(&'static str, Job)>> = Mutex::new(Vec::new());
 
-/// Makes a job known under a name. Called from `_PG_init`.
+/// Called from `_PG_init`.
 pub fn register(name: &'static str, job: Job) {
     let mut jobs = JOBS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if !jobs.iter().any(|(known, _)| *known == name) {
@@ -33,23 +32,23 @@ pub fn register(name: &'static str, job: Job) {
     }
 }
 
-/// Room for an answer.
+/// The space for an answer.
 const ANSWER_BYTES: usize = 64 * 1024;
 
-/// The segment: this header, then `request` bytes, then room for [`ANSWER_BYTES`].
+/// The start of the segment. `request` bytes and [`ANSWER_BYTES`] follow.
 #[repr(C)]
 struct Header {
     database: pg_sys::Oid,
     request: u32,
-    /// 1 once the worker has mapped the segment
+    /// 1 when the worker has mapped the segment
     started: AtomicU32,
-    /// 1 once the caller's statement has ended before the job
+    /// 1 when the caller's statement has ended before the job
     abandoned: AtomicU32,
-    /// length of the answer; set last, 0 before
+    /// the length of the answer, which is set last
     answer: AtomicU32,
 }
 
-/// A mapped segment. Detached on drop.
+/// A mapped segment.
 struct Segment(*mut pg_sys::dsm_segment);
 
 impl Segment {
@@ -116,24 +115,26 @@ impl Drop for Segment {
     }
 }
 
-/// A worker that is told to stop when its starter goes away.
+/// A worker, which is stopped when this is dropped.
 struct Worker {
     handle: *mut pg_sys::BackgroundWorkerHandle,
     segment: Segment,
     ended: bool,
-    /// [`on_exit`] is registered
-    tied: bool,
 }
 
 impl Worker {
-    /// Ends the worker together with this process.
-    fn tie(&mut self) {
-        // SAFETY: taken back when this is dropped, in the order of a stack.
-        unsafe { pg_sys::before_shmem_exit(Some(on_exit), pg_sys::Datum::from(self.handle)) };
-        self.tied = true;
+    /// Stops the worker also when this process ends without unwinding, as by `pg_terminate_backend`.
+    fn stop_at_exit(&self) {
+        STOP_AT_EXIT.with_borrow_mut(|handles| {
+            let handles = handles.get_or_insert_with(|| {
+                // SAFETY: once a process; the list is all that it uses.
+                unsafe { pg_sys::before_shmem_exit(Some(stop_workers), pg_sys::Datum::from(0)) };
+                Vec::new()
+            });
+            handles.push(self.handle);
+        });
     }
 
-    /// True once the worker has ended.
     fn has_ended(&mut self) -> Result<bool> {
         let mut pid = 0;
         // SAFETY: the handle is of RegisterDynamicBackgroundWorker.
@@ -150,83 +151,56 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // SAFETY: as above; what `tie` registered last is taken back first.
-        unsafe {
-            if self.tied {
-                pg_sys::cancel_before_shmem_exit(Some(on_exit), pg_sys::Datum::from(self.handle));
-            }
-            if !self.ended {
-                self.segment.header().abandoned.store(1, Ordering::Release);
-                // Asks the postmaster to signal the worker, and does not wait.
-                pg_sys::TerminateBackgroundWorker(self.handle);
-            }
+        STOP_AT_EXIT
+            .with_borrow_mut(|handles| handles.iter_mut().for_each(|all| all.retain(|one| *one != self.handle)));
+        if !self.ended {
+            self.segment.header().abandoned.store(1, Ordering::Release);
+            // SAFETY: a valid handle; asks the postmaster to signal the worker, and does not wait.
+            unsafe { pg_sys::TerminateBackgroundWorker(self.handle) };
         }
     }
 }
 
-/// Ends the worker when this process ends without unwinding, as by `pg_terminate_backend`.
-#[pg_guard]
-unsafe extern "C-unwind" fn on_exit(_code: i32, handle: pg_sys::Datum) {
-    // SAFETY: the handle lives as long as the `Worker` that registered this, and cancels it when it is dropped.
-    unsafe { pg_sys::TerminateBackgroundWorker(handle.cast_mut_ptr()) };
+thread_local! {
+    /// The workers that [`stop_workers`] stops; None before that is registered.
+    static STOP_AT_EXIT: RefCell<Option<Vec<*mut pg_sys::BackgroundWorkerHandle>>> = const { RefCell::new(None) };
 }
 
-fn put(field: &mut [c_char], text: &str) {
-    for (to, from) in field.iter_mut().zip(text.bytes().take(95)) {
-        *to = from as c_char;
+#[pg_guard]
+unsafe extern "C-unwind" fn stop_workers(_code: i32, _argument: pg_sys::Datum) {
+    for handle in STOP_AT_EXIT.take().unwrap_or_default() {
+        // SAFETY: a handle is in the list as long as it is valid.
+        unsafe { pg_sys::TerminateBackgroundWorker(handle) };
     }
 }
+
+/// The longest name of a worker, in bytes.
+const MAX_TITLE: usize = 95;
 
 fn start(name: &str, title: &str, request: &Value) -> Result<Worker> {
     let segment = Segment::create(json!({"job": name, "request": request}).to_string().as_bytes())?;
-    let mut worker = pg_sys::BackgroundWorker {
-        bgw_flags: (pg_sys::BGWORKER_SHMEM_ACCESS | pg_sys::BGWORKER_BACKEND_DATABASE_CONNECTION) as i32,
-        bgw_start_time: pg_sys::BgWorkerStartTime::BgWorkerStart_RecoveryFinished,
-        bgw_restart_time: pg_sys::BGW_NEVER_RESTART,
-        ..Default::default()
-    };
-    put(&mut worker.bgw_name, title);
-    put(&mut worker.bgw_type, "docshard job");
-    put(&mut worker.bgw_library_name, "docshard");
-    put(&mut worker.bgw_function_name, "docshard_job_main");
-    let mut handle = std::ptr::null_mut();
-    // SAFETY: the structure is complete and copied; MyProcPid is this process, to be told of start and end.
-    let registered = unsafe {
-        worker.bgw_main_arg = pg_sys::Datum::from(pg_sys::dsm_segment_handle(segment.0));
-        worker.bgw_notify_pid = pg_sys::MyProcPid as pg_sys::pid_t;
-        pg_sys::RegisterDynamicBackgroundWorker(&mut worker, &mut handle)
-    };
-    if !registered {
-        return Err(Error::new(Kind::ExceededMemoryLimit, "no background worker is free")
-            .with_hint("Raise max_worker_processes."));
+    // SAFETY: the segment is mapped.
+    let segment_handle = unsafe { pg_sys::dsm_segment_handle(segment.0) };
+    let title = &title[..title.floor_char_boundary(MAX_TITLE)];
+    let builder = process::builder(title, "docshard job").set_function("docshard_job_main");
+    match process::start(builder.set_argument(Some(pg_sys::Datum::from(segment_handle)))) {
+        Some(handle) => Ok(Worker { handle, segment, ended: false }),
+        None => Err(Error::new(Kind::ExceededMemoryLimit, "no background worker is free")
+            .with_hint("Raise max_worker_processes.")),
     }
-    Ok(Worker { handle, segment, ended: false, tied: false })
 }
 
-/// Runs a job in a worker and waits for its answer.
-///
-/// # Errors
-/// The job's; `ExceededMemoryLimit` (53200) if no worker is free.
+/// Runs a job in a worker and waits for its answer; `ExceededMemoryLimit` (53200) if no worker is free.
 pub fn run(name: &str, title: &str, request: &Value) -> Result<Value> {
     let mut worker = start(name, title, request)?;
-    worker.tie();
+    worker.stop_at_exit();
     while !worker.has_ended()? {
-        // SAFETY: MyLatch belongs to this process; the postmaster sets it when the worker ends.
-        unsafe {
-            pg_sys::WaitLatch(
-                pg_sys::MyLatch,
-                (pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH) as i32,
-                1000,
-                pg_sys::PG_WAIT_EXTENSION,
-            );
-            pg_sys::ResetLatch(pg_sys::MyLatch);
-        }
-        pgrx::check_for_interrupts!();
+        // The postmaster sets the latch when the worker ends.
+        sleep_ms(1000);
     }
     answer_of(&worker.segment, title)
 }
 
-/// What a job that has ended answered.
 fn answer_of(segment: &Segment, title: &str) -> Result<Value> {
     let Some(answer) = segment.answer() else {
         return Err(Error::new(Kind::OperationFailed, format!("the background worker \"{title}\" ended unexpectedly"))
@@ -240,46 +214,19 @@ fn answer_of(segment: &Segment, title: &str) -> Result<Value> {
     }
 }
 
-/// Starts a job and waits until it `has_begun`, or has ended, but not for its answer.
-///
-/// # Errors
-/// As [`run`], but for the job's; those of `has_begun`, with which the job ends.
+/// Starts a job and waits until it `has_begun`, or has ended, but not for its answer. An error of `has_begun` stops the job.
 pub fn run_detached(name: &str, title: &str, request: &Value, has_begun: impl Fn() -> Result<bool>) -> Result<()> {
     let mut worker = start(name, title, request)?;
     // The segment must live until the worker has mapped it, or has ended.
     while !(worker.has_ended()? || worker.segment.header().started.load(Ordering::Acquire) == 1 && has_begun()?) {
-        crate::pg::server::sleep_ms(5);
+        sleep_ms(5);
     }
     worker.ended = true;
     Ok(())
 }
 
-thread_local! {
-    /// The workers of all [`Jobs`] of this process, for [`stop_jobs`]; None before that is registered.
-    static UNDER_WAY: RefCell<Option<Vec<*mut pg_sys::BackgroundWorkerHandle>>> = const { RefCell::new(None) };
-}
-
-/// Ends what is under way when this process ends without unwinding.
-#[pg_guard]
-unsafe extern "C-unwind" fn stop_jobs(_code: i32, _argument: pg_sys::Datum) {
-    for handle in UNDER_WAY.take().unwrap_or_default() {
-        // SAFETY: a handle is in the list for as long as it is valid.
-        unsafe { pg_sys::TerminateBackgroundWorker(handle) };
-    }
-}
-
-fn under_way(change: impl FnOnce(&mut Vec<*mut pg_sys::BackgroundWorkerHandle>)) {
-    UNDER_WAY.with_borrow_mut(|handles| {
-        change(handles.get_or_insert_with(|| {
-            // SAFETY: once a process, and never taken back; the process's own list is all that it looks at.
-            unsafe { pg_sys::before_shmem_exit(Some(stop_jobs), pg_sys::Datum::from(0)) };
-            Vec::new()
-        }));
-    });
-}
-
-/// Jobs that run at the same time, each with what it is to its starter; for processes that work outside transactions. Those
-/// that have not ended when this is dropped, or when the process ends, are told to stop.
+/// Concurrent jobs, each with a value of its starter, for processes that work outside transactions. They are stopped when this is
+/// dropped, or when the process ends.
 pub struct Jobs<T>(Vec<UnderWay<T>>);
 
 struct UnderWay<T> {
@@ -295,35 +242,29 @@ impl<T> Default for Jobs<T> {
 }
 
 impl<T> Jobs<T> {
-    /// Starts a job; `what` comes back with its answer.
-    ///
-    /// # Errors
-    /// `ExceededMemoryLimit` (53200) if no worker is free.
+    /// Starts a job; `what` is returned with its answer. `ExceededMemoryLimit` (53200) if no worker is free.
     pub fn start(&mut self, name: &str, title: &str, request: &Value, what: T) -> Result<()> {
         let worker = start(name, title, request)?;
-        // SAFETY: a mapped segment; from now on it stays mapped until it is dropped, whatever transactions end.
+        // SAFETY: a mapped segment, which now stays mapped until it is dropped, also at the end of a transaction.
         unsafe { pg_sys::dsm_pin_mapping(worker.segment.0) };
-        under_way(|handles| handles.push(worker.handle));
+        worker.stop_at_exit();
         self.0.push(UnderWay { what, title: title.to_owned(), worker });
         Ok(())
     }
 
-    /// What is under way.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(|job| &job.what)
     }
 
-    /// How many are under way.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if nothing is under way.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Tells all to stop; their ends are still to be awaited.
+    /// Asks all to stop, and does not wait.
     pub fn stop(&self) {
         for job in &self.0 {
             // SAFETY: a valid handle; the postmaster is asked to signal the worker.
@@ -331,10 +272,7 @@ impl<T> Jobs<T> {
         }
     }
 
-    /// Those that have ended since the last look, with their answers. The process's latch is set when one ends.
-    ///
-    /// # Errors
-    /// `InternalError` when the server is going down.
+    /// Those that have ended since the last call, with their answers. The process's latch is set when one ends.
     pub fn ended(&mut self) -> Result<Vec<(T, Result<Value>)>> {
         let mut ended = Vec::new();
         let mut at = 0;
@@ -344,24 +282,9 @@ impl<T> Jobs<T> {
                 continue;
             }
             let job = self.0.swap_remove(at);
-            job.forget();
             ended.push((job.what, answer_of(&job.worker.segment, &job.title)));
         }
         Ok(ended)
-    }
-}
-
-impl<T> UnderWay<T> {
-    /// Takes the worker off the list of those that are to be stopped.
-    fn forget(&self) {
-        under_way(|handles| handles.retain(|handle| *handle != self.worker.handle));
-    }
-}
-
-impl<T> Drop for Jobs<T> {
-    fn drop(&mut self) {
-        // Dropping a worker stops it.
-        self.0.iter().for_each(UnderWay::forget);
     }
 }
 
@@ -404,14 +327,11 @@ fn error_from_json(json: &Value) -> Error {
 }
 
 thread_local! {
-    /// The header of the job that this process runs, mapped until the process ends; null in others.
+    /// The header of the job that this process runs, mapped until the process ends; null in other processes.
     static OWN: Cell<*const Header> = const { Cell::new(std::ptr::null()) };
 }
 
-/// In a job: that its caller still waits for it. Always so in other processes.
-///
-/// # Errors
-/// `Interrupted` (57014) if the caller's statement has ended.
+/// `Interrupted` (57014) in a job whose caller's statement has ended.
 pub fn check_wanted() -> Result<()> {
     // SAFETY: null, or mapped.
     let abandoned = unsafe { OWN.get().as_ref() }.is_some_and(|own| own.abandoned.load(Ordering::Acquire) == 1);
@@ -434,23 +354,23 @@ fn work(segment: &Segment) -> Result<Value> {
 }
 
 unsafe extern "C-unwind" fn on_signal(signal: i32) {
-    // SAFETY: PostgreSQL's own handler of a query's cancel, which is made for this; it raises nothing.
+    // SAFETY: PostgreSQL's handler of a query's cancel; it raises nothing.
     unsafe { pg_sys::StatementCancelHandler(signal) };
 }
 
-/// Where a worker starts.
+/// The workers' entry point.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn docshard_job_main(argument: pg_sys::Datum) {
-    // SAFETY: called once, by PostgreSQL, in a new worker: signals are blocked until the handlers are there. SIGTERM
-    // becomes an ERROR at the next wait, not the end of the process, so that the job can clean up.
+    // SAFETY: called once, by PostgreSQL, in a new worker: signals are blocked until the handlers are set. SIGTERM raises an ERROR at
+    // the next wait and does not end the process, so that the job can clean up.
     let segment = unsafe {
         pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(on_signal));
         pg_sys::pqsignal(pg_sys::SIGINT as i32, Some(on_signal));
         pg_sys::BackgroundWorkerUnblockSignals();
         let segment = pg_sys::dsm_attach(argument.value() as pg_sys::dsm_handle);
         if segment.is_null() {
-            // The caller is gone already.
+            // The caller has ended.
             return;
         }
         Segment(segment)
@@ -458,7 +378,7 @@ pub extern "C-unwind" fn docshard_job_main(argument: pg_sys::Datum) {
     let header = segment.header();
     header.started.store(1, Ordering::Release);
     OWN.set(header);
-    // SAFETY: once, before anything else; without a role, so that no settings of one apply but the superuser's.
+    // SAFETY: once, before anything else; without a role, so that only the superuser's settings apply.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(header.database, pg_sys::InvalidOid, 0) };
     search_path::pin_for_process();
     let become_owner = || transaction::run(|| user::extension_owner().map(user::become_for_session));

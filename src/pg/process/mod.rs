@@ -1,12 +1,13 @@
-//! Background workers: registered, started, connected, put to sleep and woken.
+//! Background workers.
 //!
-//! One entry point serves them all, with the database's OID as its argument, 0 for the one without a database, and their kind
-//! as PostgreSQL's views show it. What it runs is set by [`define`] in the postmaster, before anything forks. A board in shared memory tells who is there.
+//! All have one entry point. Its argument is the database's OID, 0 for the worker without a database; their kind is the worker type that
+//! PostgreSQL's views show. [`define`] sets what it runs, in the postmaster.
 
 pub mod job;
 pub mod timeout;
 
 use crate::pg::error::Result;
+use crate::pg::object::catalog;
 use crate::pg::{security::search_path, transaction};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::prelude::*;
@@ -32,7 +33,7 @@ type Board = ([(u32, i32); SLOTS], (i32, u32));
 static BOARD: PgLwLock<Board> = unsafe { PgLwLock::new(c"docshard workers") };
 static MAIN: OnceLock<Main> = OnceLock::new();
 
-/// What workers run: of a database, or of none, and of which kind.
+/// What a worker runs.
 pub type Main = fn(database: Option<pg_sys::Oid>, kind: &str);
 static PRELOADED: AtomicBool = AtomicBool::new(false);
 
@@ -47,15 +48,14 @@ pub fn is_preloaded() -> bool {
     PRELOADED.load(Ordering::Relaxed)
 }
 
-/// Says what workers run, and asks for shared memory. In the postmaster only, while it preloads.
+/// Called in the postmaster while it preloads.
 pub fn define(main: Main) {
     MAIN.get_or_init(|| main);
     pgrx::pg_shmem_init!(BOARD);
     PRELOADED.store(true, Ordering::Relaxed);
 }
 
-/// Gives an integer setting of the server another default, while the postmaster preloads: what the configuration says
-/// stays.
+/// Changes the default of a setting of the server, while the postmaster preloads.
 pub fn set_default(name: &CStr, value: &CStr) {
     // SAFETY: two C strings; a dynamic default gives way to every other source.
     unsafe {
@@ -76,9 +76,20 @@ fn builder(name: &str, kind: &str) -> BackgroundWorkerBuilder {
         .enable_spi_access()
 }
 
-/// Registers the worker without a database: it starts with the server, and again after `restart` should it end.
+/// Registers the worker without a database, which starts with the server, and again after `restart`.
 pub fn register(name: &str, restart: Duration) {
     builder(name, name).set_restart_time(Some(restart)).load();
+}
+
+/// Starts a worker, of whose start and end this process is notified; None if the server has no room for it.
+fn start(builder: BackgroundWorkerBuilder) -> Option<*mut pg_sys::BackgroundWorkerHandle> {
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: reads a variable of this process; PostgreSQL copies the description.
+    let started = unsafe {
+        let mut worker = pg_sys::BackgroundWorker::from(&builder.set_notify_pid(pg_sys::MyProcPid));
+        pg_sys::RegisterDynamicBackgroundWorker(&mut worker, &mut handle)
+    };
+    started.then_some(handle)
 }
 
 /// A worker that was started.
@@ -86,22 +97,12 @@ pub fn register(name: &str, restart: Duration) {
 pub struct Started(*mut pg_sys::BackgroundWorkerHandle);
 
 impl Started {
-    /// Starts a worker for a database; None if the server has no room for it (`max_worker_processes`). This process is
-    /// woken when the worker starts and when it ends.
+    /// Starts a worker for a database; None if the server has no room for it. Called outside transactions, so that the handle lives as
+    /// long as this process.
     pub fn new(name: &str, kind: &str, database: pg_sys::Oid) -> Option<Self> {
-        // SAFETY: reads a variable of this process.
-        let me = unsafe { pg_sys::MyProcPid };
-        let builder = builder(name, kind).set_argument(database.into_datum()).set_notify_pid(me);
-        let mut worker = pg_sys::BackgroundWorker::from(&builder);
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: a complete description; the handle is allocated in the current memory context, which lives as long as
-        // this process where no transaction is open.
-        let started = unsafe { pg_sys::RegisterDynamicBackgroundWorker(&mut worker, &mut handle) };
-        // Lazily: without a worker there is no handle, and dropping one frees it.
-        started.then(|| Self(handle))
+        start(builder(name, kind).set_argument(database.into_datum())).map(Self)
     }
 
-    /// False once it has ended.
     pub fn is_alive(&self) -> bool {
         let mut pid = 0;
         // SAFETY: the handle came from PostgreSQL.
@@ -117,12 +118,12 @@ impl Drop for Started {
     }
 }
 
-/// Where every worker of this library starts.
+/// The workers' entry point.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn docshard_background_main(argument: pg_sys::Datum) {
     let database = pg_sys::Oid::from(argument.value() as u32);
-    // SAFETY: at a worker's start, as PostgreSQL's documentation asks. `die` is heeded at the next check for interrupts.
+    // SAFETY: at a worker's start, as PostgreSQL's documentation requires. `die` takes effect at the next check for interrupts.
     unsafe {
         pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(die));
         pg_sys::pqsignal(pg_sys::SIGHUP as i32, Some(SignalHandlerForConfigReload));
@@ -137,12 +138,11 @@ pub extern "C-unwind" fn docshard_background_main(argument: pg_sys::Datum) {
     }
 }
 
-/// Sleeps until the time is over or somebody wakes this process; obeys shutdown, and reads the configuration again
-/// when asked to.
+/// Sleeps until the time is over or the latch is set. Serves interrupts, and reloads the configuration if requested.
 pub fn sleep(time: Duration) {
     let milliseconds = i64::try_from(time.as_millis()).unwrap_or(i64::MAX).min(3_600_000);
     crate::pg::server::wait(milliseconds);
-    // SAFETY: PGC_SIGHUP is how a process reads its configuration again.
+    // SAFETY: as PostgreSQL's processes do.
     unsafe {
         if pg_sys::ConfigReloadPending != 0 {
             pg_sys::ConfigReloadPending = 0;
@@ -152,16 +152,15 @@ pub fn sleep(time: Duration) {
     pgrx::check_for_interrupts!();
 }
 
-/// How many background workers the server allows at a time, of all kinds.
+/// The setting `max_worker_processes`.
 pub fn max_workers() -> usize {
     // SAFETY: reads a variable that is set before any process is forked.
     usize::try_from(unsafe { pg_sys::max_worker_processes }).unwrap_or(0)
 }
 
-/// Cancels what a process of this server does, as a user's cancel would: what it waits for raises an ERROR.
+/// Cancels the statement of a process of this server, as a user's cancel does.
 pub fn cancel(pid: i32) {
-    // SAFETY: a signal to a process that is gone, or to one that has nothing to cancel, does nothing; whether it is one of
-    // this server's is asked first.
+    // SAFETY: only processes of this server are signalled; a cancel of nothing has no effect.
     unsafe {
         if !pg_sys::BackendPidGetProc(pid).is_null() {
             libc::kill(pid, libc::SIGINT);
@@ -169,7 +168,7 @@ pub fn cancel(pid: i32) {
     }
 }
 
-/// Shows in `pg_stat_activity` what this process does; None for nothing.
+/// Sets this process's query in `pg_stat_activity`; None: idle.
 pub fn show_activity(what: Option<&str>) {
     let text = std::ffi::CString::new(what.unwrap_or_default()).unwrap_or_default();
     let state = match what {
@@ -180,35 +179,24 @@ pub fn show_activity(what: Option<&str>) {
     unsafe { pg_sys::pgstat_report_activity(state, text.as_ptr()) };
 }
 
-/// The databases that can be connected to and are no templates.
+/// The databases that allow connections and are no templates.
 pub fn databases() -> Result<Vec<(pg_sys::Oid, String)>> {
     transaction::run(|| {
         let mut found = Vec::new();
-        // SAFETY: pg_database is a shared catalog, readable without a database; each tuple is a FormData_pg_database.
+        // SAFETY: pg_database is a shared catalog, readable without a database; its rows are FormData_pg_database.
         unsafe {
-            let rel = pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as i32);
-            let scan = pg_sys::table_beginscan_catalog(rel, 0, std::ptr::null_mut());
-            loop {
-                let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
-                if tuple.is_null() {
-                    break;
-                }
-                let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
+            catalog::scan(pg_sys::DatabaseRelationId, |row: &pg_sys::FormData_pg_database| {
                 if row.datallowconn && !row.datistemplate {
                     let name = CStr::from_ptr(row.datname.data.as_ptr()).to_string_lossy().into_owned();
                     found.push((row.oid, name));
                 }
-            }
-            if let Some(end) = (*(*rel).rd_tableam).scan_end {
-                end(scan);
-            }
-            pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+            });
         }
         Ok(found)
     })
 }
 
-/// True while somebody drops or renames the database: DROP DATABASE waits five seconds for others to leave.
+/// True while somebody drops or renames the database: DROP DATABASE waits five seconds for other sessions to end.
 pub fn is_being_dropped(database: pg_sys::Oid) -> bool {
     let tag = pg_sys::LOCKTAG {
         locktag_field1: 0,
@@ -218,7 +206,7 @@ pub fn is_being_dropped(database: pg_sys::Oid) -> bool {
         locktag_type: pg_sys::LockTagType::LOCKTAG_OBJECT as u8,
         locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
     };
-    // SAFETY: a well-formed tag; taken for the session, so without a transaction, and released at once.
+    // SAFETY: a well-formed tag; a session lock, which needs no transaction, is released at once.
     unsafe {
         let mode = pg_sys::AccessShareLock as i32;
         let free = pg_sys::LockAcquire(&tag, mode, true, true) != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL;

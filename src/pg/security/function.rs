@@ -1,8 +1,8 @@
-//! The rights of SQL functions, for work that does what one of them does without a statement that calls it.
+//! Runs code with the rights of an SQL function, without a statement that calls it.
 //!
-//! INVARIANT: nobody can do more this way than by `SELECT docshard.<function>(…)`. As PostgreSQL does for that statement, the
-//! caller's privileges are checked on the schema and on the function, and work runs as the function's definition says at this
-//! moment: as its owner if it is SECURITY DEFINER, with its settings, in a new snapshot.
+//! Invariant: it allows no more than `SELECT docshard.<function>(…)`. As PostgreSQL does for that statement, the caller's privileges on
+//! the schema and the function are checked, and the code runs as the function's current definition says: as its owner if it is SECURITY
+//! DEFINER, with its settings, in a new snapshot.
 
 use super::user::Restore;
 use crate::pg::error::{Error, Result};
@@ -11,26 +11,23 @@ use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::ffi::CString;
 
-/// A function that the present user may execute.
+/// A function that the current user may execute.
 pub struct Executable {
     owner: Option<pg_sys::Oid>,
     settings: *mut pg_sys::ArrayType,
 }
 
 impl Executable {
-    /// Looks up a function of schema `docshard`, as a statement of the present user would. A name that administrators have
-    /// given to functions of their own too means the extension's, which is in C.
-    ///
-    /// # Errors
-    /// `InternalError` if there is none. A lack of privileges is PostgreSQL's own ERROR (42501).
+    /// Looks up the C function of that name in schema `docshard`, as a statement of the current user does. Raises PostgreSQL's error (42501)
+    /// without privileges.
     pub fn find(name: &str) -> Result<Self> {
-        /// The number of the language C in every database.
+        /// The language C, in every database.
         const C: pg_sys::Oid = pg_sys::Oid::from_u32(13);
         let lost = || Error::new(Kind::InternalError, format!("there is no function docshard.{name}"));
         let (c_name, path) = (CString::new(name), CString::new(format!("docshard.{name}")));
         let (Ok(c_name), Ok(path)) = (c_name, path) else { return Err(lost()) };
-        // SAFETY: names of C strings that outlive the look-up, which checks the schema's privileges; functions are found in
-        // the system cache, and each row is copied from before it is given back. ERRORs pass through frames of C alone.
+        // SAFETY: the names outlive the look-up, which checks the schema's privileges; rows of the system cache are read before they
+        // are released. ERRORs pass through frames of C alone.
         unsafe {
             let names = pg_sys::stringToQualifiedNameList(path.as_ptr());
             let mut found = pg_sys::FuncnameGetCandidates(names, -1, std::ptr::null_mut(), false, false, false, true);
@@ -61,22 +58,19 @@ impl Executable {
         }
     }
 
-    /// Runs `work` as the function would.
-    ///
-    /// # Errors
-    /// What `work` answers.
+    /// Runs `work` as the function is run.
     pub fn run<T>(self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let _user = self.owner.map(Restore::after_becoming);
         let _settings = Settings::apply(self.settings);
         let _snapshot = ActiveSnapshot::of_statement();
         let answer = work()?;
-        // SAFETY: in a transaction. What comes next sees what was done, as after a statement.
+        // SAFETY: in a transaction. Makes the changes visible, as after a statement.
         unsafe { pg_sys::CommandCounterIncrement() };
         Ok(answer)
     }
 }
 
-/// A function's settings for as long as it lives.
+/// A function's settings, while it lives.
 struct Settings(i32);
 
 impl Settings {

@@ -1,23 +1,22 @@
-//! What names in docshard's own statements mean.
+//! The `search_path` of docshard's own statements.
 //!
-//! Whoever may create objects in a schema that is searched, be it only a temporary one, could otherwise have types,
-//! functions and operators found in place of PostgreSQL's, and have them run with the rights of whoever runs the statement.
-//! So every statement of this backend (see `spi`) is parsed with [`PATH`], and so are all that workers and jobs run.
-//! Relations are named with their schemas, which [`check`] makes sure of. The sessions at shards have the same setting.
+//! A user who may create objects in a searched schema, such as the temporary one, could otherwise replace PostgreSQL's types, functions
+//! and operators, which would run with the rights of whoever runs the statement. So all statements of this backend (`spi`), and of
+//! workers and jobs, are parsed with [`PATH`], as are those of sessions at shards. Relations must be qualified ([`check`]).
 
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use pgrx::{PgList, pg_guard, pg_sys};
 use std::ffi::{CStr, c_int, c_void};
 
-/// PostgreSQL's own names first: where the last schema is not given, it is searched before all others for relations and types.
+/// `pg_temp` is last, as otherwise it would be searched first for relations and types.
 const PATH: &CStr = c"pg_catalog, pg_temp";
 
-/// [`PATH`] for as long as it lives.
+/// [`PATH`], while it lives.
 pub struct Pinned(Option<c_int>);
 
 impl Pinned {
-    /// Sets it, if it is not what the session has.
+    /// Sets it unless the session has it.
     pub fn new() -> Self {
         // SAFETY: a setting's value, which PostgreSQL keeps; a setting of this level is undone by `drop`, or by the abort of
         // the transaction after an ERROR.
@@ -61,15 +60,15 @@ unsafe extern "C-unwind" {
     ) -> bool;
 }
 
-/// What a statement names without a schema.
+/// Unqualified names of a statement.
 #[derive(Default)]
 struct Unqualified {
     relations: Vec<String>,
-    /// names that it gives itself, by WITH
+    /// defined by WITH
     own: Vec<String>,
 }
 
-/// Looks at a node of a parsed statement, and at all below it.
+/// Visits a node of a parsed statement, and all below it.
 #[pg_guard]
 unsafe extern "C-unwind" fn visit(node: *mut pg_sys::Node, found: *mut c_void) -> bool {
     // SAFETY: PostgreSQL's nodes are as their tags say; `found` is what `check` gave.
@@ -97,14 +96,11 @@ unsafe extern "C-unwind" fn visit(node: *mut pg_sys::Node, found: *mut c_void) -
     }
 }
 
-/// Refuses a text of which a statement that reads or writes names a relation without its schema: it could be another one.
-///
-/// # Errors
-/// `InternalError`: docshard's own mistake.
+/// Refuses a text with an unqualified relation in a statement that reads or writes.
 pub fn check(sql: &CStr) -> Result<()> {
     let mut found = Unqualified::default();
-    // SAFETY: the parser's answer is a list of RawStmt, in the present memory context. What has a walker is walked, which only
-    // reads; an ERROR passes through frames of C alone.
+    // SAFETY: the parser returns a list of RawStmt in the current memory context. The walker only reads; an ERROR passes through frames
+    // of C alone.
     unsafe {
         let list = pg_sys::raw_parser(sql.as_ptr(), pg_sys::RawParseMode::RAW_PARSE_DEFAULT);
         for statement in PgList::<pg_sys::RawStmt>::from_pg(list).iter_ptr() {
@@ -131,7 +127,7 @@ pub fn check(sql: &CStr) -> Result<()> {
     }
 }
 
-/// Sets it for all that this process does, which serves no client, whatever ALTER DATABASE … SET says.
+/// Sets it for this process, which serves no client; overrides ALTER DATABASE … SET.
 pub fn pin_for_process() {
     // SAFETY: a setting that any user may change, by a value that PostgreSQL accepts.
     unsafe {

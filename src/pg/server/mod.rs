@@ -1,12 +1,12 @@
-//! Facts about this server and this database.
+//! Properties of this server, this database and this session.
 
 pub mod wal;
 
-use crate::pg::transaction::subtransaction;
+pub use crate::pg::transaction::subtransaction::in_transaction_block;
+
 use pgrx::pg_sys;
 use std::ffi::{CStr, CString};
 
-/// The OID of a relation by schema and name; None if there is none.
 pub fn relation_oid(schema: &CStr, name: &CStr) -> Option<pg_sys::Oid> {
     // SAFETY: syscache look-ups with missing_ok, inside a transaction.
     unsafe {
@@ -19,7 +19,6 @@ pub fn relation_oid(schema: &CStr, name: &CStr) -> Option<pg_sys::Oid> {
     }
 }
 
-/// The OID of a foreign server by name.
 pub fn foreign_server_oid(name: &str) -> Option<pg_sys::Oid> {
     let name = CString::new(name).ok()?;
     // SAFETY: a syscache look-up with missing_ok.
@@ -27,25 +26,24 @@ pub fn foreign_server_oid(name: &str) -> Option<pg_sys::Oid> {
     (oid != pg_sys::InvalidOid).then_some(oid)
 }
 
-/// This server's system identifier, which a standby has in common with its primary.
+/// A standby has that of its primary.
 pub fn system_identifier() -> u64 {
     // SAFETY: reads what every process has of pg_control from the server's start.
     unsafe { pg_sys::GetSystemIdentifier() }
 }
 
-/// The user that the present statement runs as.
 pub fn current_user() -> pg_sys::Oid {
     // SAFETY: reads backend-local state.
     unsafe { pg_sys::GetUserId() }
 }
 
-/// True if the present statement runs as a superuser.
+/// Of the current user.
 pub fn is_superuser() -> bool {
     // SAFETY: a cached look-up inside a transaction.
     unsafe { pg_sys::superuser() }
 }
 
-/// The name of a role; empty if it is gone.
+/// Empty if the role was dropped.
 pub fn user_name(user: pg_sys::Oid) -> String {
     // SAFETY: a syscache look-up inside a transaction; the name is palloc'd and copied.
     unsafe {
@@ -54,49 +52,40 @@ pub fn user_name(user: pg_sys::Oid) -> String {
     }
 }
 
-/// As [`outer_user_name`], by number.
+/// The session's role outside of functions that run as their owner.
 pub fn outer_user() -> pg_sys::Oid {
     // SAFETY: reads backend-local state.
     unsafe { pg_sys::GetOuterUserId() }
 }
 
-/// Who called: the session's role, outside of any function that runs as its owner.
 pub fn outer_user_name() -> String {
-    // SAFETY: reads backend-local state.
-    user_name(unsafe { pg_sys::GetOuterUserId() })
+    user_name(outer_user())
 }
 
-/// True if who called is a superuser.
 pub fn outer_user_is_superuser() -> bool {
-    // SAFETY: backend-local state, and a cached look-up inside a transaction.
-    unsafe { pg_sys::superuser_arg(pg_sys::GetOuterUserId()) }
+    // SAFETY: a cached look-up inside a transaction.
+    unsafe { pg_sys::superuser_arg(outer_user()) }
 }
 
-/// True if a role has another one's privileges without SET ROLE: it is that role, or inherits from it.
+/// True if it is the same role, or inherits from the other one.
 pub fn has_privileges_of(role: pg_sys::Oid, other: pg_sys::Oid) -> bool {
     // SAFETY: a cached look-up inside a transaction.
     unsafe { pg_sys::has_privs_of_role(role, other) }
 }
 
-/// True in a transaction block (BEGIN … COMMIT) or a subtransaction of the user's: where a function cannot commit on its
-/// own.
-pub fn in_transaction_block() -> bool {
-    subtransaction::in_transaction_block()
-}
-
-/// The setting `lock_timeout`, in milliseconds; 0 is no limit.
+/// 0: no limit.
 pub fn lock_timeout_ms() -> u64 {
     // SAFETY: reads a variable of this process.
     u64::try_from(unsafe { pg_sys::LockTimeout }).unwrap_or(0)
 }
 
-/// Sleeps, obeying cancel and shutdown.
+/// Serves interrupts. The latch ends it early.
 pub fn sleep_ms(milliseconds: i64) {
     wait(milliseconds);
     pgrx::check_for_interrupts!();
 }
 
-/// Waits until the time is over or this process's latch is set; looks at no interrupt.
+/// As [`sleep_ms`], without interrupts.
 pub(in crate::pg) fn wait(milliseconds: i64) {
     // SAFETY: MyLatch belongs to this process.
     unsafe {
@@ -110,7 +99,6 @@ pub(in crate::pg) fn wait(milliseconds: i64) {
     }
 }
 
-/// The name of a foreign server.
 pub fn foreign_server_name(server: pg_sys::Oid) -> Option<String> {
     // SAFETY: a syscache look-up with missing_ok; the name is palloc'd and copied.
     unsafe {
@@ -119,13 +107,13 @@ pub fn foreign_server_name(server: pg_sys::Oid) -> Option<String> {
     }
 }
 
-/// The present transaction's id, assigned if it has none yet.
+/// The transaction's id, which is assigned if there is none.
 pub fn transaction_id() -> u32 {
     // SAFETY: inside a transaction.
     unsafe { u32::from(pg_sys::GetTopTransactionId()) }
 }
 
-/// What tells the client's present statement from every other one of this process: a number of its transaction, and its time.
+/// Identifies the client's statement among all of this process: its transaction and its start.
 pub fn present_statement() -> (u32, i64) {
     // SAFETY: reads backend-local state; MyProc is set in every process that runs statements.
     unsafe { ((*pg_sys::MyProc).lxid, pg_sys::GetCurrentStatementStartTimestamp()) }

@@ -1,4 +1,4 @@
-//! Where this server is in its write-ahead log.
+//! The state of this server's write-ahead log.
 
 use pgrx::pg_sys;
 
@@ -8,8 +8,8 @@ pub fn in_recovery() -> bool {
     unsafe { pg_sys::RecoveryInProgress() }
 }
 
-/// The timeline of what is written now; on a standby, of what is replayed. A promotion raises it at once, which the control
-/// file shows only after the next checkpoint.
+/// The timeline that is written, or replayed on a standby. A promotion changes it at once, but the control file only at the next
+/// checkpoint.
 pub fn timeline() -> i64 {
     if !in_recovery() {
         // SAFETY: reads shared memory; recovery never begins again in a running server.

@@ -1,4 +1,4 @@
-//! Telling whether something noted in this process still holds: the same transaction, and nothing of it rolled back since.
+//! Validity of facts about a transaction: they hold in the same transaction until part of it is rolled back.
 
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -8,7 +8,7 @@ thread_local! {
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A stretch of a transaction in which no subtransaction is rolled back; with that, locks taken in it are still held.
+/// A part of a transaction without a rollback to a savepoint, so that locks that were taken in it are held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
     transaction: u32,
@@ -26,7 +26,6 @@ unsafe extern "C-unwind" fn on_subtransaction(
     }
 }
 
-/// The present one.
 pub fn now() -> Epoch {
     if !REGISTERED.get() {
         REGISTERED.set(true);
@@ -36,7 +35,7 @@ pub fn now() -> Epoch {
     Epoch { transaction: local_id(), rolled_back: ROLLED_BACK.get() }
 }
 
-/// The number of the present transaction among those of this process.
+/// The transaction's number in this process.
 pub fn local_id() -> u32 {
     // SAFETY: this process's own entry, which is there as long as the process.
     unsafe { (*pg_sys::MyProc).lxid }

@@ -59,12 +59,12 @@ impl Connection {
     }
 
     /// Called when the local transaction has ended. True if a write has committed by itself.
-    pub(in crate::remote) fn release(&mut self) -> bool {
+    pub fn release(&mut self) -> bool {
         self.deciding.take().is_some_and(|deciding| deciding.committed)
     }
 
     /// The error of a connection that was lost before the shard answered whether it commits.
-    pub(in crate::remote) fn in_doubt(&self) -> Error {
+    pub fn in_doubt(&self) -> Error {
         let message = format!("lost the connection to shard \"{}\" while it was committing", self.wire.shard());
         let detail = Some("Whether the transaction was committed is unknown.".into());
         Error { detail, ..Error::of_sqlstate(*b"08007", message) }

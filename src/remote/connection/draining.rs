@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 
 impl Connection {
     /// Reads the batch in flight to its end and discards its rows.
-    pub(in crate::remote) fn drain(&mut self, limit: Limit) -> Result<()> {
+    pub fn drain(&mut self, limit: Limit) -> Result<()> {
         if self.state.awaits_text() {
             return self.finish_text(None, limit);
         }
@@ -30,7 +30,7 @@ impl Connection {
     }
 
     /// Makes the connection free for another batch. Rows of a stream that is still read are kept, others discarded.
-    pub(in crate::remote) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         if !self.is_busy() {
             return;
         }
@@ -67,12 +67,12 @@ impl Connection {
     }
 
     /// A cancel request for the batch in flight, if there is one.
-    pub(in crate::remote) fn canceller(&self) -> Option<Cancel> {
+    pub fn canceller(&self) -> Option<Cancel> {
         if self.is_busy() { self.wire.pg.canceller() } else { None }
     }
 
     /// Reads and discards what arrives within a short time, which often is the end.
-    pub(in crate::remote) fn drain_briefly(&mut self, time: Duration) {
+    pub fn drain_briefly(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
         while !self.state.awaits_text() && Instant::now() < deadline {
             match self.next(Limit::Until(deadline)) {
@@ -83,7 +83,7 @@ impl Connection {
     }
 
     /// Awaits a cancel request and drains. Raises nothing.
-    pub(in crate::remote) fn stopped(&mut self, request: &Receiver<()>, deadline: Instant) {
+    pub fn stopped(&mut self, request: &Receiver<()>, deadline: Instant) {
         if ffi::await_cancel(request, deadline) {
             drop(self.drain(Limit::Until(deadline)));
         } else {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 impl Connection {
     /// Makes a transaction block of an implicit transaction.
-    pub(in crate::remote) fn make_block(&mut self) -> Result<()> {
+    pub fn make_block(&mut self) -> Result<()> {
         if !self.state.is_implicit() || self.state.is_broken() {
             return Ok(());
         }
@@ -22,20 +22,20 @@ impl Connection {
     }
 
     /// Sends the commit, to be followed by [`Connection::await_commit`].
-    pub(in crate::remote) fn send_commit(&mut self) -> Result<()> {
+    pub fn send_commit(&mut self) -> Result<()> {
         if self.state.is_implicit() { self.send_sync(&[]) } else { self.send_text("COMMIT") }
     }
 
     /// Sends PREPARE TRANSACTION. It and the next command survive a failover to a synchronous standby, whatever the shard's
     /// `synchronous_commit`.
-    pub(in crate::remote) fn send_prepare(&mut self, gid: &str) -> Result<()> {
+    pub fn send_prepare(&mut self, gid: &str) -> Result<()> {
         let text = self.session.durably(&format!("PREPARE TRANSACTION {}", quote_literal(gid)));
         self.send_text(&text)
     }
 
     /// Awaits the outcome of [`Connection::send_commit`]. A pending cancel undoes nothing, but limits the wait to [`PROMPT`];
     /// after that the outcome is unknown.
-    pub(in crate::remote) fn await_commit(&mut self) -> Result<()> {
+    pub fn await_commit(&mut self) -> Result<()> {
         let limit = match self.wire.ready(Limit::Outcome) {
             Ok(()) => Limit::Served,
             Err(Lost::Late) => Limit::Until(Instant::now() + PROMPT),
@@ -48,7 +48,7 @@ impl Connection {
     }
 
     /// Sends the rollback, to be followed by [`Connection::drain`].
-    pub(in crate::remote) fn send_rollback(&mut self) -> Result<()> {
+    pub fn send_rollback(&mut self) -> Result<()> {
         self.session.rolled_back();
         match (self.state.is_void(), self.state.is_implicit()) {
             (true, _) => Ok(()),
@@ -67,7 +67,7 @@ impl Connection {
     }
 
     /// Rolls the remote transaction back if the last batch is all it did, so that the request can be sent again.
-    pub(in crate::remote) fn undo(&mut self) {
+    pub fn undo(&mut self) {
         if !self.batch.fresh || self.state.depth() == 0 || self.is_busy() || self.state.is_broken() {
             return;
         }
@@ -79,13 +79,13 @@ impl Connection {
         }
     }
 
-    pub(in crate::remote) fn ended(&mut self) {
+    pub fn ended(&mut self) {
         self.session.committed();
         self.state.ended();
     }
 
     /// Called when the local subtransaction of this level commits: the next batch releases its savepoint.
-    pub(in crate::remote) fn commit_sub(&mut self, level: i32) {
+    pub fn commit_sub(&mut self, level: i32) {
         for step in &mut self.steps {
             if let Step::Open(depth) = *step
                 && depth >= level
@@ -97,7 +97,7 @@ impl Connection {
     }
 
     /// Sends the rollback of the subtransaction of this level, to be followed by [`Connection::finish_text`].
-    pub(in crate::remote) fn send_abort_sub(&mut self, level: i32) -> bool {
+    pub fn send_abort_sub(&mut self, level: i32) -> bool {
         self.session.rolled_back();
         self.state.abort_sub(level);
         self.send_text(&format!("ROLLBACK TO SAVEPOINT s{level}; RELEASE SAVEPOINT s{level}")).is_ok()

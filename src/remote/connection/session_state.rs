@@ -7,8 +7,8 @@
 //! Invariants: what was sent counts as confirmed; whatever undoes it calls [`SessionState::rolled_back`]. PostgreSQL undoes a `SET`
 //! with its transaction or savepoint, so after a rollback of a transaction that sent any, everything is sent again.
 
-use super::super::ffi;
 use super::super::param::Role;
+use crate::pg::server;
 use crate::pg::spi::quote::quote_ident;
 use std::ffi::CString;
 
@@ -16,7 +16,7 @@ use std::ffi::CString;
 pub(super) struct Settings {
     role: Role,
     /// milliseconds; 0: the shard's own setting
-    lock_timeout: i32,
+    lock_timeout: u64,
     /// commits are at least as durable as with `synchronous_commit = on`
     durable: bool,
 }
@@ -27,7 +27,7 @@ impl Settings {
 
     /// The settings that the next statement needs.
     fn wanted(role: Role) -> Self {
-        Self { role, lock_timeout: ffi::lock_timeout(), ..Self::DEFAULT }
+        Self { role, lock_timeout: server::lock_timeout_ms(), ..Self::DEFAULT }
     }
 }
 
@@ -72,8 +72,9 @@ impl SessionState {
                 Role::Service => "SET ROLE NONE".to_owned(),
                 // The shard refuses the name of a dropped role.
                 Role::Application(role) => {
-                    let name = ffi::user_name(role).unwrap_or_else(|| format!("dropped role {}", role.to_u32()));
-                    format!("SET ROLE {}", quote_ident(&name))
+                    let name = server::user_name(role);
+                    let dropped = || format!("dropped role {}", role.to_u32());
+                    format!("SET ROLE {}", quote_ident(&if name.is_empty() { dropped() } else { name }))
                 }
             });
         }

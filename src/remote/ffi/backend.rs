@@ -7,7 +7,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Copies a C string; None if null.
+/// A copy of a C string; None if null.
 ///
 /// # Safety
 /// `s` is null or a C string that lives during the call.
@@ -16,21 +16,20 @@ pub(super) unsafe fn text(s: *const c_char) -> Option<String> {
     (!s.is_null()).then(|| unsafe { CStr::from_ptr(s) }.to_string_lossy().into_owned())
 }
 
-/// Why a wait has ended.
+/// The end of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::remote) enum Woken {
+pub enum Woken {
     /// a socket is ready
     Sign,
-    /// none is; the time is over, or the latch was set
+    /// timeout, or the latch was set
     Silence,
-    /// the postmaster is gone, and there is no more waiting
+    /// the postmaster has died, and nothing can be awaited
     Orphaned,
 }
 
-/// Sockets to wait for, together with the backend's latch; the postmaster's death ends the process, unless it is in the middle
-/// of ending a transaction.
+/// Waits for sockets, the backend's latch and the postmaster's death.
 #[derive(Debug)]
-pub(in crate::remote) struct WaitSet {
+pub struct WaitSet {
     set: NonNull<pg_sys::WaitEventSet>,
     sockets: Vec<(c_int, u32)>,
 }
@@ -43,7 +42,7 @@ impl Drop for WaitSet {
 }
 
 impl WaitSet {
-    pub(in crate::remote) fn new(sockets: usize) -> Self {
+    pub fn new(sockets: usize) -> Self {
         // SAFETY: main thread; CreateWaitEventSet raises rather than return null, TopMemoryContext outlives the set.
         unsafe {
             let set = pg_sys::CreateWaitEventSet(pg_sys::TopMemoryContext, sockets as c_int + 2);
@@ -59,16 +58,16 @@ impl WaitSet {
         (u32::from(read) * pg_sys::WL_SOCKET_READABLE) | (u32::from(write) * pg_sys::WL_SOCKET_WRITEABLE)
     }
 
-    /// Adds a socket, to be waited for in at least one way; at most as many as the set was made for.
-    pub(in crate::remote) fn add(&mut self, socket: c_int, read: bool, write: bool) {
+    /// Adds one of the sockets.
+    pub fn add(&mut self, socket: c_int, read: bool, write: bool) {
         let mask = Self::mask(read, write);
         // SAFETY: owned, main thread; there is room, and PostgreSQL raises if there weren't.
         let position = unsafe { pg_sys::AddWaitEventToSet(self.set.as_ptr(), mask, socket, null_mut(), null_mut()) };
         self.sockets.push((position, mask));
     }
 
-    /// Changes what is waited for on the n-th socket.
-    pub(in crate::remote) fn set(&mut self, n: usize, read: bool, write: bool) {
+    /// Changes the events of the n-th socket.
+    pub fn set(&mut self, n: usize, read: bool, write: bool) {
         let mask = Self::mask(read, write);
         if let Some((position, now)) = self.sockets.get_mut(n).filter(|s| s.1 != mask) {
             *now = mask;
@@ -77,10 +76,9 @@ impl WaitSet {
         }
     }
 
-    /// Waits; negative is for ever. Resets the latch, so the caller must look at interrupts afterwards. A postmaster that is gone
-    /// ends the process; but the local transaction's outcome may be written already, and exiting aborts: so where interrupts
-    /// are held, the process goes on to the end of that, with [`Woken::Orphaned`].
-    pub(in crate::remote) fn wait(&mut self, timeout_ms: i64) -> Woken {
+    /// Waits; for ever if negative. Resets the latch, so the caller must check for interrupts. The postmaster's death ends the process,
+    /// unless interrupts are held: then the local transaction's outcome may be written already, and an exit would abort it.
+    pub fn wait(&mut self, timeout_ms: i64) -> Woken {
         let mut events = [pg_sys::WaitEvent::default(); 3];
         // SAFETY: owned, main thread; the array has three elements.
         unsafe {
@@ -109,42 +107,35 @@ impl WaitSet {
     }
 }
 
-/// Waits once for a socket that has no set of its own, such as while connecting.
-pub(in crate::remote) fn wait_socket(socket: c_int, read: bool, timeout_ms: i64) {
-    let events = pg_sys::WL_LATCH_SET
-        | pg_sys::WL_EXIT_ON_PM_DEATH
-        | pg_sys::WL_TIMEOUT
-        | if read { pg_sys::WL_SOCKET_READABLE } else { pg_sys::WL_SOCKET_WRITEABLE };
-    // SAFETY: main thread; MyLatch is set before any extension runs.
-    unsafe {
-        let wait_event = pg_sys::PG_WAIT_EXTENSION;
-        pg_sys::WaitLatchOrSocket(pg_sys::MyLatch, events as c_int, socket, timeout_ms.max(0), wait_event);
-        pg_sys::ResetLatch(pg_sys::MyLatch);
-    }
+/// Waits for a socket that has no set of its own.
+pub fn wait_socket(socket: c_int, read: bool, timeout_ms: i64) {
+    let mut set = WaitSet::new(1);
+    set.add(socket, read, !read);
+    set.wait(timeout_ms.max(0));
 }
 
-/// Which of these sockets are ready now: each is asked about reading, or else writing.
-pub(in crate::remote) fn ready(sockets: &[(c_int, bool)]) -> Vec<bool> {
+/// Which of these sockets are ready for reading, or else writing.
+pub fn ready(sockets: &[(c_int, bool)]) -> Vec<bool> {
     let wanted = |read: bool| if read { libc::POLLIN } else { libc::POLLOUT };
     let mut polled: Vec<libc::pollfd> =
         sockets.iter().map(|&(fd, read)| libc::pollfd { fd, events: wanted(read), revents: 0 }).collect();
     // SAFETY: the array has as many elements as said; a timeout of 0 does not wait.
     let found = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, 0) };
-    // Errors of a socket are for libpq to find.
+    // libpq reports errors of a socket.
     polled.iter().map(|one| found > 0 && one.revents != 0).collect()
 }
 
-/// Serves cancel, timeouts and shutdown; may unwind.
-pub(in crate::remote) fn check_for_interrupts() {
+/// May unwind.
+pub fn check_for_interrupts() {
     pgrx::check_for_interrupts!();
 }
 
-/// While it lives, a cancel request waits (a shutdown doesn't). PostgreSQL itself resets the count after an error.
+/// While it lives, a cancel is not served; a shutdown is. PostgreSQL resets the count after an error.
 #[derive(Debug)]
-pub(in crate::remote) struct HoldCancel(());
+pub struct HoldCancel(());
 
 impl HoldCancel {
-    pub(in crate::remote) fn new() -> Self {
+    pub fn new() -> Self {
         // SAFETY: main thread.
         unsafe { pg_sys::QueryCancelHoldoffCount += 1 };
         Self(())
@@ -158,15 +149,15 @@ impl Drop for HoldCancel {
     }
 }
 
-/// True if this process was asked to cancel, and has not served that.
-pub(in crate::remote) fn cancel_is_due() -> bool {
+/// True if a cancel is pending.
+pub fn cancel_is_due() -> bool {
     // SAFETY: main thread; a signal handler sets it.
     unsafe { (&raw const pg_sys::QueryCancelPending).read_volatile() != 0 }
 }
 
-/// An anonymous temporary file of PostgreSQL: counted by `temp_file_limit`, deleted when closed.
+/// A temporary file of PostgreSQL, which counts for `temp_file_limit` and is deleted when closed.
 #[derive(Debug)]
-pub(in crate::remote) struct TempFile(NonNull<pg_sys::BufFile>);
+pub struct TempFile(NonNull<pg_sys::BufFile>);
 
 impl Drop for TempFile {
     fn drop(&mut self) {
@@ -176,8 +167,8 @@ impl Drop for TempFile {
 }
 
 impl TempFile {
-    /// An empty file, which lives until its drop, whatever becomes of the transaction.
-    pub(in crate::remote) fn create() -> Self {
+    /// The file outlives the transaction.
+    pub fn create() -> Self {
         // SAFETY: main thread; BufFileCreateTemp raises rather than return null. The context is restored at once, and
         // PostgreSQL restores it itself after an error.
         unsafe {
@@ -189,55 +180,54 @@ impl TempFile {
         }
     }
 
-    pub(in crate::remote) fn write(&mut self, bytes: &[u8]) {
+    pub fn write(&mut self, bytes: &[u8]) {
         // SAFETY: owned, main thread; the bytes are only read.
         unsafe { pg_sys::BufFileWrite(self.0.as_ptr(), bytes.as_ptr().cast_mut().cast(), bytes.len()) }
     }
 
-    pub(in crate::remote) fn rewind(&mut self) -> bool {
+    pub fn rewind(&mut self) -> bool {
         // SAFETY: owned, main thread.
         unsafe { pg_sys::BufFileSeek(self.0.as_ptr(), 0, 0, libc::SEEK_SET) == 0 }
     }
 
     /// Fills the buffer; false at the end of the file.
-    pub(in crate::remote) fn read(&mut self, buffer: &mut [u8]) -> bool {
+    pub fn read(&mut self, buffer: &mut [u8]) -> bool {
         // SAFETY: owned, main thread; the buffer is as long as said.
         unsafe { pg_sys::BufFileRead(self.0.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) == buffer.len() }
     }
 }
 
 /// `work_mem` in bytes.
-pub(in crate::remote) fn work_mem() -> usize {
+pub fn work_mem() -> usize {
     // SAFETY: main thread.
     unsafe { usize::try_from(pg_sys::work_mem).unwrap_or(0) * 1024 }
 }
 
-/// What the local transaction is.
+/// Properties of the local transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::remote) struct Local {
+pub struct Local {
     /// 1 outside of subtransactions
-    pub(in crate::remote) level: i32,
+    pub level: i32,
     /// REPEATABLE READ or stricter
-    pub(in crate::remote) one_snapshot: bool,
-    pub(in crate::remote) serializable: bool,
-    pub(in crate::remote) read_only: bool,
-    /// of consequence only where it is serializable and only reads
-    pub(in crate::remote) deferrable: bool,
+    pub one_snapshot: bool,
+    pub serializable: bool,
+    pub read_only: bool,
+    /// matters only for a serializable transaction that is read-only
+    pub deferrable: bool,
 }
 
 impl Local {
     /// READ COMMITTED, not in a subtransaction.
-    pub(in crate::remote) const PLAIN: Self =
+    pub const PLAIN: Self =
         Self { level: 1, one_snapshot: false, serializable: false, read_only: false, deferrable: false };
 
-    /// True if a remote transaction that is begun without `BEGIN` is like it.
-    pub(in crate::remote) fn is_plain(self) -> bool {
+    /// True if a remote transaction without `BEGIN` has the same properties.
+    pub fn is_plain(self) -> bool {
         self.level == 1 && !self.one_snapshot && !self.read_only
     }
 }
 
-/// The local transaction's properties.
-pub(in crate::remote) fn local() -> Local {
+pub fn local() -> Local {
     // SAFETY: main thread.
     unsafe {
         Local {
@@ -251,81 +241,66 @@ pub(in crate::remote) fn local() -> Local {
 }
 
 /// True if the local transaction has written something.
-pub(in crate::remote) fn local_writes() -> bool {
+pub fn local_writes() -> bool {
     // SAFETY: main thread.
     unsafe { pg_sys::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId }
 }
 
-/// The local transaction's id with its epoch, assigned now if it has none.
-pub(in crate::remote) fn local_xid() -> u64 {
+/// The local transaction's id with its epoch, which is assigned if there is none.
+pub fn local_xid() -> u64 {
     // SAFETY: main thread, in a transaction.
     unsafe { pg_sys::GetTopFullTransactionId().value }
 }
 
-pub(in crate::remote) fn process_id() -> i32 {
+pub fn process_id() -> i32 {
     // SAFETY: main thread.
     unsafe { pg_sys::MyProcPid }
 }
 
-/// How long to wait for a lock before a deadlock is looked for.
-pub(in crate::remote) fn deadlock_timeout() -> Duration {
+/// The setting `deadlock_timeout`.
+pub fn deadlock_timeout() -> Duration {
     // SAFETY: main thread; PostgreSQL's setting, in milliseconds.
     Duration::from_millis(u64::try_from(unsafe { pg_sys::DeadlockTimeout }).unwrap_or(1000))
 }
 
-/// The session's setting, in milliseconds; 0 is none.
-pub(in crate::remote) fn lock_timeout() -> i32 {
-    // SAFETY: main thread.
-    unsafe { pg_sys::LockTimeout }
-}
-
-/// What PostgreSQL's log calls this session.
-pub(in crate::remote) fn session_id() -> String {
+/// The session id in PostgreSQL's log, `%c`.
+pub fn session_id() -> String {
     // SAFETY: main thread; set once, when the process begins.
     let (begun, pid) = unsafe { (pg_sys::MyStartTime, pg_sys::MyProcPid) };
     format!("{begun:x}.{pid:x}")
 }
 
-pub(in crate::remote) fn is_superuser(user: Oid) -> bool {
+pub fn is_superuser(user: Oid) -> bool {
     // SAFETY: main thread, in a transaction.
     unsafe { pg_sys::superuser_arg(user) }
 }
 
-pub(in crate::remote) fn database_encoding() -> String {
+pub fn database_encoding() -> String {
     // SAFETY: main thread; the name is a static string.
     unsafe { text(pg_sys::GetDatabaseEncodingName()) }.unwrap_or_default()
 }
 
-/// The name of a role; None if it is gone.
-pub(in crate::remote) fn user_name(user: Oid) -> Option<String> {
-    // SAFETY: main thread, in a transaction; the second argument asks for null instead of an error.
-    unsafe { text(pg_sys::GetUserNameFromId(user, true)) }
-}
-
-/// Looks at what other sessions have changed in the catalogs.
-pub(in crate::remote) fn accept_invalidations() {
+pub fn accept_invalidations() {
     // SAFETY: main thread, in a transaction.
     unsafe { pg_sys::AcceptInvalidationMessages() }
 }
 
-/// A foreign server.
 #[derive(Debug)]
-pub(in crate::remote) struct Server {
-    pub(in crate::remote) name: String,
-    pub(in crate::remote) options: Vec<(String, String)>,
-    /// its hash value in invalidation messages
-    pub(in crate::remote) hash: u32,
+pub struct Server {
+    pub name: String,
+    pub options: Vec<(String, String)>,
+    /// in invalidation messages
+    pub hash: u32,
 }
 
-/// A user's mapping at a server: their own or PUBLIC's.
+/// The mapping of a user or of PUBLIC.
 #[derive(Debug)]
-pub(in crate::remote) struct Mapping {
-    pub(in crate::remote) options: Vec<(String, String)>,
-    pub(in crate::remote) hash: u32,
+pub struct Mapping {
+    pub options: Vec<(String, String)>,
+    pub hash: u32,
 }
 
-/// Looks a server up; None if there is none.
-pub(in crate::remote) fn server(oid: Oid) -> Option<Server> {
+pub fn server(oid: Oid) -> Option<Server> {
     let cache = pg_sys::SysCacheIdentifier::FOREIGNSERVEROID as c_int;
     let zero = pg_sys::Datum::from(0);
     // SAFETY: main thread, in a transaction; FSV_MISSING_OK makes it null where there is none, and what it returns
@@ -341,8 +316,7 @@ pub(in crate::remote) fn server(oid: Oid) -> Option<Server> {
     }
 }
 
-/// Looks a user's mapping up; None if there is none.
-pub(in crate::remote) fn mapping(server: Oid, user: Oid) -> Option<Mapping> {
+pub fn mapping(server: Oid, user: Oid) -> Option<Mapping> {
     let by_user = pg_sys::SysCacheIdentifier::USERMAPPINGUSERSERVER as c_int;
     let by_id = pg_sys::SysCacheIdentifier::USERMAPPINGOID as c_int;
     let zero = pg_sys::Datum::from(0);
@@ -373,30 +347,29 @@ unsafe fn options(list: *mut pg_sys::List) -> Vec<(String, String)> {
     }
 }
 
-/// What the server tells about the local transaction.
+/// An event of the local transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::remote) enum Event {
-    /// may raise
+pub enum Event {
+    /// the handler may raise
     PreCommit,
-    /// may raise
+    /// the handler may raise
     PrePrepare,
     Committed,
     Prepared,
     Aborted,
-    /// a subtransaction, at this level, is about to commit
+    /// with the level
     PreCommitSub(i32),
-    /// a subtransaction, at this level, was aborted
+    /// with the level
     AbortedSub(i32),
 }
 
-/// What a syscache invalidation names: a server or a mapping, by hash value (0 is all of them).
+/// A syscache invalidation of a server or mapping, by hash value; 0 means all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::remote) enum Invalidated {
+pub enum Invalidated {
     Server(u32),
     Mapping(u32),
 }
 
-/// What is called back.
 type Handlers = (fn(Event), fn(Invalidated));
 
 static HANDLERS: OnceLock<Handlers> = OnceLock::new();
@@ -405,7 +378,7 @@ fn tell(event: Event) {
     let Some((handler, _)) = HANDLERS.get() else { return };
     match event {
         Event::PreCommit | Event::PrePrepare | Event::PreCommitSub(_) => handler(event),
-        // An error here would make PostgreSQL abort within an abort, or panic within a commit.
+        // An error would make PostgreSQL abort during an abort, or panic during a commit.
         _ => drop(std::panic::catch_unwind(|| handler(event))),
     }
 }
@@ -444,8 +417,8 @@ unsafe extern "C-unwind" fn on_invalidation(_arg: pg_sys::Datum, cache: c_int, h
     }
 }
 
-/// Registers the handlers for the life of this process; only the first call does.
-pub(in crate::remote) fn register(event: fn(Event), invalidated: fn(Invalidated)) {
+/// Registers the handlers, once in a process.
+pub fn register(event: fn(Event), invalidated: fn(Invalidated)) {
     if HANDLERS.set((event, invalidated)).is_err() {
         return;
     }
@@ -462,28 +435,17 @@ pub(in crate::remote) fn register(event: fn(Event), invalidated: fn(Invalidated)
 #[pg_guard]
 unsafe extern "C-unwind" fn on_exit(_code: c_int, _arg: pg_sys::Datum) {
     if let Some(handler) = AT_EXIT.get() {
-        // An error here would begin the exit anew.
+        // An error would restart the exit.
         drop(std::panic::catch_unwind(handler));
     }
 }
 
 static AT_EXIT: OnceLock<fn()> = OnceLock::new();
 
-/// Has `handler` run when this process exits in order, after all of PostgreSQL's own that need shared memory; only the first call
-/// does. It must not raise.
-pub(in crate::remote) fn at_exit(handler: fn()) {
+/// Registers a handler, once in a process, for its orderly exit, after PostgreSQL's handlers that need shared memory. It must not raise.
+pub fn at_exit(handler: fn()) {
     if AT_EXIT.set(handler).is_ok() {
         // SAFETY: main thread; the callback is a static function, and an extension library is never unloaded.
         unsafe { pg_sys::on_proc_exit(Some(on_exit), pg_sys::Datum::from(0)) };
     }
-}
-
-/// Runs `f` with a fresh snapshot, as statements at commit time need one.
-pub(in crate::remote) fn with_snapshot<T>(f: impl FnOnce() -> T) -> T {
-    // SAFETY: main thread, in a transaction; an error unwinds the stack of snapshots by itself.
-    unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot()) };
-    let value = f();
-    // SAFETY: pushed above.
-    unsafe { pg_sys::PopActiveSnapshot() };
-    value
 }

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-/// Fields of an error report, `PG_DIAG_*`.
+/// Fields of an error report.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::remote) enum Field {
+pub enum Field {
     Severity = pq_sys::PG_DIAG_SEVERITY_NONLOCALIZED as isize,
     Sqlstate = pq_sys::PG_DIAG_SQLSTATE as isize,
     Message = pq_sys::PG_DIAG_MESSAGE_PRIMARY as isize,
@@ -22,28 +22,25 @@ pub(in crate::remote) enum Field {
     Context = pq_sys::PG_DIAG_CONTEXT as isize,
 }
 
-/// What a result says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::remote) enum Status {
-    /// a command without rows is complete
+pub enum Status {
+    /// the end of a command without rows
     Command,
     /// all rows, or the end of the rows in single-row mode
     Rows,
-    /// one row in single-row mode
+    /// in single-row mode
     Row,
-    /// the pipeline's synchronisation point
+    /// a pipeline's synchronisation point
     Sync,
-    /// skipped after an error in the pipeline
+    /// after an error in the pipeline
     Skipped,
-    /// an error report
     Error,
-    /// COPY or something else that isn't used
+    /// such as COPY
     Unexpected,
 }
 
-/// A result of libpq.
 #[derive(Debug)]
-pub(in crate::remote) struct PgResult(NonNull<pq_sys::PGresult>);
+pub struct PgResult(NonNull<pq_sys::PGresult>);
 
 impl Drop for PgResult {
     fn drop(&mut self) {
@@ -53,7 +50,7 @@ impl Drop for PgResult {
 }
 
 impl PgResult {
-    pub(in crate::remote) fn status(&self) -> Status {
+    pub fn status(&self) -> Status {
         use pq_sys::ExecStatusType as S;
         // SAFETY: owned.
         match unsafe { pq_sys::PQresultStatus(self.0.as_ptr()) } {
@@ -67,18 +64,18 @@ impl PgResult {
         }
     }
 
-    pub(in crate::remote) fn rows(&self) -> c_int {
+    pub fn rows(&self) -> c_int {
         // SAFETY: owned.
         unsafe { pq_sys::PQntuples(self.0.as_ptr()) }
     }
 
-    pub(in crate::remote) fn columns(&self) -> c_int {
+    pub fn columns(&self) -> c_int {
         // SAFETY: owned.
         unsafe { pq_sys::PQnfields(self.0.as_ptr()) }
     }
 
-    /// A value; None is NULL, or a row or column that isn't there.
-    pub(in crate::remote) fn value(&self, row: c_int, column: usize) -> Option<&[u8]> {
+    /// None for NULL, or if there is no such row or column.
+    pub fn value(&self, row: c_int, column: usize) -> Option<&[u8]> {
         let column = c_int::try_from(column).ok()?;
         if row < 0 || row >= self.rows() || column >= self.columns() {
             return None;
@@ -95,68 +92,62 @@ impl PgResult {
         }
     }
 
-    /// The rows that the command tag names.
-    pub(in crate::remote) fn affected(&self) -> u64 {
+    /// The row count of the command tag.
+    pub fn affected(&self) -> u64 {
         // SAFETY: owned; the string belongs to the result.
         let text = unsafe { CStr::from_ptr(pq_sys::PQcmdTuples(self.0.as_ptr())) };
         text.to_str().ok().and_then(|s| s.parse().ok()).unwrap_or(0)
     }
 
-    /// True if the command tag is exactly this.
-    pub(in crate::remote) fn tag_is(&self, tag: &str) -> bool {
+    pub fn tag_is(&self, tag: &str) -> bool {
         // SAFETY: owned; the string belongs to the result.
         unsafe { CStr::from_ptr(pq_sys::PQcmdStatus(self.0.as_ptr())) }.to_bytes() == tag.as_bytes()
     }
 
-    /// A field of the error report.
-    pub(in crate::remote) fn field(&self, field: Field) -> Option<String> {
+    /// Of the error report.
+    pub fn field(&self, field: Field) -> Option<String> {
         // SAFETY: owned; the string belongs to the result, or is null.
         unsafe { text(pq_sys::PQresultErrorField(self.0.as_ptr(), field as c_int)) }
     }
 
-    /// True if the server closes the connection after this error.
-    pub(in crate::remote) fn is_fatal(&self) -> bool {
+    /// True if the server closes the connection after the error.
+    pub fn is_fatal(&self) -> bool {
         self.field(Field::Severity).is_some_and(|s| s != "ERROR")
     }
 
-    /// The whole message, for an error that libpq made itself.
-    pub(in crate::remote) fn message(&self) -> String {
+    /// The whole message, for libpq's own errors.
+    pub fn message(&self) -> String {
         // SAFETY: owned; the string belongs to the result.
         unsafe { text(pq_sys::PQresultErrorMessage(self.0.as_ptr())) }.unwrap_or_default().trim().to_owned()
     }
 }
 
-/// How far a connection attempt is.
+/// The state of a connection attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::remote) enum Poll {
-    /// wait until the socket is readable
+pub enum Poll {
+    /// waits for the socket to become readable
     Reading,
-    /// wait until the socket is writable
+    /// waits for the socket to become writable
     Writing,
-    /// connected
     Ready,
-    /// see the message
     Failed,
 }
 
-/// The remote transaction's state, as the last answer told.
+/// The remote transaction's state according to the last answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::remote) enum Xact {
-    /// outside a transaction
+pub enum Xact {
     Idle,
     /// a command is running
     Active,
-    /// in a transaction
     Open,
-    /// in a failed transaction
     Failed,
     /// the connection is bad
     Unknown,
 }
 
-/// A connection of libpq, with the wait-event set that belongs to its socket.
+/// A connection, and the wait-event set of its socket.
 #[derive(Debug)]
-pub(in crate::remote) struct PgConn {
+pub struct PgConn {
     conn: NonNull<pq_sys::PGconn>,
     wait: Option<WaitSet>,
 }
@@ -172,12 +163,39 @@ impl Drop for PgConn {
     }
 }
 
-/// Throws notices of shards away: libpq's own receiver would print them into the server's log.
+/// Discards notices of shards, which libpq would write into the server's log.
 unsafe extern "C" fn no_notice(_arg: *mut c_void, _result: *const pq_sys::PGresult) {}
 
+/// Functions of libpq without arguments that return an int, not 0 for true.
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident: $function:ident;)*) => {
+        impl PgConn {
+            $($(#[$doc])* pub fn $name(&mut self) -> bool {
+                // SAFETY: owned.
+                unsafe { pq_sys::$function(self.conn.as_ptr()) != 0 }
+            })*
+        }
+    };
+}
+
+calls! {
+    /// Reads what has arrived; false if the connection is lost.
+    consume: PQconsumeInput;
+    /// True if the next result has not arrived.
+    is_busy: PQisBusy;
+    enter_pipeline: PQenterPipelineMode;
+    exit_pipeline: PQexitPipelineMode;
+    sync: PQpipelineSync;
+    /// Requests the answers so far, without ending the pipeline.
+    request_flush: PQsendFlushRequest;
+    /// Returns the next command's rows one by one.
+    single_row_mode: PQsetSingleRowMode;
+    used_password: PQconnectionUsedPassword;
+}
+
 impl PgConn {
-    /// Begins to connect. None if memory or file descriptors are short, or an option contains NUL.
-    pub(in crate::remote) fn start(options: &[(String, String)]) -> Option<Self> {
+    /// Begins to connect. None without memory or file descriptors, or if an option contains NUL.
+    pub fn start(options: &[(String, String)]) -> Option<Self> {
         let c = |s: &String| CString::new(s.as_str()).ok();
         let keywords: Vec<CString> = options.iter().map(|o| c(&o.0)).collect::<Option<_>>()?;
         let values: Vec<CString> = options.iter().map(|o| c(&o.1)).collect::<Option<_>>()?;
@@ -191,7 +209,7 @@ impl PgConn {
             match NonNull::new(pq_sys::PQconnectStartParams(keywords_p.as_ptr(), values_p.as_ptr(), 0)) {
                 Some(conn) => {
                     pq_sys::PQsetNoticeReceiver(conn.as_ptr(), Some(no_notice), null_mut());
-                    // A login that is refused tells its SQLSTATE only so.
+                    // Only so the error of a refused login contains its SQLSTATE.
                     pq_sys::PQsetErrorVerbosity(conn.as_ptr(), pq_sys::PGVerbosity::PQERRORS_VERBOSE);
                     Some(Self { conn, wait: None })
                 }
@@ -203,8 +221,8 @@ impl PgConn {
         }
     }
 
-    /// Goes on connecting.
-    pub(in crate::remote) fn poll(&mut self) -> Poll {
+    /// Continues to connect.
+    pub fn poll(&mut self) -> Poll {
         use pq_sys::PostgresPollingStatusType as P;
         // SAFETY: owned.
         match unsafe { pq_sys::PQconnectPoll(self.conn.as_ptr()) } {
@@ -215,8 +233,8 @@ impl PgConn {
         }
     }
 
-    /// Called once after the connection is ready: non-blocking from here on, with a wait-event set of its own.
-    pub(in crate::remote) fn established(&mut self) -> bool {
+    /// Called when the connection is ready: makes it non-blocking.
+    pub fn established(&mut self) -> bool {
         // SAFETY: owned.
         let non_blocking = unsafe {
             pq_sys::PQsetErrorVerbosity(self.conn.as_ptr(), pq_sys::PGVerbosity::PQERRORS_DEFAULT);
@@ -228,34 +246,29 @@ impl PgConn {
         non_blocking
     }
 
-    /// A setting that the server reports by itself, as it was last reported.
-    pub(in crate::remote) fn reported(&self, name: &CStr) -> Option<String> {
+    /// A setting that the server reports by itself.
+    pub fn reported(&self, name: &CStr) -> Option<String> {
         // SAFETY: owned; the string belongs to the connection, or is null.
         unsafe { text(pq_sys::PQparameterStatus(self.conn.as_ptr(), name.as_ptr())) }
     }
 
-    pub(in crate::remote) fn socket(&self) -> c_int {
+    pub fn socket(&self) -> c_int {
         // SAFETY: owned.
         unsafe { pq_sys::PQsocket(self.conn.as_ptr()) }
     }
 
     /// False after the connection was lost.
-    pub(in crate::remote) fn is_good(&self) -> bool {
+    pub fn is_good(&self) -> bool {
         // SAFETY: owned.
         unsafe { pq_sys::PQstatus(self.conn.as_ptr()) != pq_sys::ConnStatusType::CONNECTION_BAD }
     }
 
-    pub(in crate::remote) fn message(&self) -> String {
+    pub fn message(&self) -> String {
         // SAFETY: owned; the string belongs to the connection and is copied.
         unsafe { text(pq_sys::PQerrorMessage(self.conn.as_ptr())) }.unwrap_or_default().trim().to_owned()
     }
 
-    pub(in crate::remote) fn used_password(&self) -> bool {
-        // SAFETY: owned.
-        unsafe { pq_sys::PQconnectionUsedPassword(self.conn.as_ptr()) != 0 }
-    }
-
-    pub(in crate::remote) fn xact(&self) -> Xact {
+    pub fn xact(&self) -> Xact {
         use pq_sys::PGTransactionStatusType as T;
         // SAFETY: owned.
         match unsafe { pq_sys::PQtransactionStatus(self.conn.as_ptr()) } {
@@ -267,16 +280,15 @@ impl PgConn {
         }
     }
 
-    /// While no answer is outstanding: true if the other side hasn't closed the connection. Costs one system call as
-    /// long as nothing has arrived.
-    pub(in crate::remote) fn is_open_and_quiet(&mut self) -> bool {
+    /// True if the server has not closed the connection, while no answer is outstanding. Takes one system call if nothing has arrived.
+    pub fn is_open_and_quiet(&mut self) -> bool {
         let mut byte = 0u8;
         // SAFETY: the buffer is one byte long, and MSG_PEEK leaves what arrived to libpq.
         let peeked =
             unsafe { libc::recv(self.socket(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
         match peeked {
             0 => false,
-            // The first reading takes what arrived, such as a farewell; the second finds the end behind it.
+            // The first read gets what has arrived, such as a FATAL error; the second one the end of the stream.
             1.. => self.consume() && (self.is_busy() || self.consume()) && self.is_good(),
             _ => matches!(
                 std::io::Error::last_os_error().kind(),
@@ -285,26 +297,14 @@ impl PgConn {
         }
     }
 
-    /// Reads what has arrived; false if the connection is lost.
-    pub(in crate::remote) fn consume(&mut self) -> bool {
-        // SAFETY: owned.
-        unsafe { pq_sys::PQconsumeInput(self.conn.as_ptr()) != 0 }
-    }
-
-    /// True if the next result hasn't arrived.
-    pub(in crate::remote) fn is_busy(&mut self) -> bool {
-        // SAFETY: owned.
-        unsafe { pq_sys::PQisBusy(self.conn.as_ptr()) != 0 }
-    }
-
-    /// The next result, None at a command's end. Doesn't block where `is_busy` is false and all is flushed.
-    pub(in crate::remote) fn result(&mut self) -> Option<PgResult> {
+    /// The next result; None at a command's end. Doesn't block if `is_busy` is false and everything is flushed.
+    pub fn result(&mut self) -> Option<PgResult> {
         // SAFETY: owned; the result becomes owned.
         NonNull::new(unsafe { pq_sys::PQgetResult(self.conn.as_ptr()) }).map(PgResult)
     }
 
-    /// Writes what the socket takes: true if everything, None if the connection is lost.
-    pub(in crate::remote) fn flush(&mut self) -> Option<bool> {
+    /// Writes what the socket accepts; true if that is everything, None if the connection is lost.
+    pub fn flush(&mut self) -> Option<bool> {
         // SAFETY: owned.
         match unsafe { pq_sys::PQflush(self.conn.as_ptr()) } {
             0 => Some(true),
@@ -313,41 +313,14 @@ impl PgConn {
         }
     }
 
-    pub(in crate::remote) fn enter_pipeline(&mut self) -> bool {
-        // SAFETY: owned.
-        unsafe { pq_sys::PQenterPipelineMode(self.conn.as_ptr()) != 0 }
-    }
-
-    pub(in crate::remote) fn exit_pipeline(&mut self) -> bool {
-        // SAFETY: owned.
-        unsafe { pq_sys::PQexitPipelineMode(self.conn.as_ptr()) != 0 }
-    }
-
-    pub(in crate::remote) fn sync(&mut self) -> bool {
-        // SAFETY: owned.
-        unsafe { pq_sys::PQpipelineSync(self.conn.as_ptr()) != 0 }
-    }
-
-    /// Asks the server to send what it has answered so far, without ending the pipeline.
-    pub(in crate::remote) fn request_flush(&mut self) -> bool {
-        // SAFETY: owned.
-        unsafe { pq_sys::PQsendFlushRequest(self.conn.as_ptr()) != 0 }
-    }
-
-    /// The command whose results come next gives them row by row.
-    pub(in crate::remote) fn single_row_mode(&mut self) -> bool {
-        // SAFETY: owned.
-        unsafe { pq_sys::PQsetSingleRowMode(self.conn.as_ptr()) != 0 }
-    }
-
-    /// Simple query protocol: any number of statements.
-    pub(in crate::remote) fn send_text(&mut self, sql: &CStr) -> bool {
+    /// By the simple query protocol: any number of statements.
+    pub fn send_text(&mut self, sql: &CStr) -> bool {
         // SAFETY: owned; libpq copies the text.
         unsafe { pq_sys::PQsendQuery(self.conn.as_ptr(), sql.as_ptr()) != 0 }
     }
 
-    /// One statement, unprepared, binary results.
-    pub(in crate::remote) fn send_params(&mut self, sql: &CStr, params: &Encoded) -> bool {
+    /// One unprepared statement, with binary results.
+    pub fn send_params(&mut self, sql: &CStr, params: &Encoded) -> bool {
         // SAFETY: owned; the arrays have `len` elements and their referents live during the call, which copies.
         unsafe {
             pq_sys::PQsendQueryParams(
@@ -363,7 +336,7 @@ impl PgConn {
         }
     }
 
-    pub(in crate::remote) fn send_prepare(&mut self, name: &CStr, sql: &CStr, types: &[pq_sys::Oid]) -> bool {
+    pub fn send_prepare(&mut self, name: &CStr, sql: &CStr, types: &[pq_sys::Oid]) -> bool {
         // SAFETY: owned; libpq copies everything.
         unsafe {
             pq_sys::PQsendPrepare(self.conn.as_ptr(), name.as_ptr(), sql.as_ptr(), types.len() as c_int, types.as_ptr())
@@ -371,7 +344,7 @@ impl PgConn {
         }
     }
 
-    pub(in crate::remote) fn send_prepared(&mut self, name: &CStr, params: &Encoded) -> bool {
+    pub fn send_prepared(&mut self, name: &CStr, params: &Encoded) -> bool {
         // SAFETY: owned; the arrays have `len` elements and their referents live during the call, which copies.
         unsafe {
             pq_sys::PQsendQueryPrepared(
@@ -386,27 +359,27 @@ impl PgConn {
         }
     }
 
-    /// Waits until the socket is readable, writable if `write`, the latch is set or the time is over, as [`WaitSet::wait`].
-    pub(in crate::remote) fn wait(&mut self, write: bool, timeout_ms: i64) -> Woken {
+    /// As [`WaitSet::wait`]: until the socket is readable, or writable if `write`.
+    pub fn wait(&mut self, write: bool, timeout_ms: i64) -> Woken {
         let Some(wait) = &mut self.wait else { return Woken::Sign };
         wait.set(0, true, write);
         wait.wait(timeout_ms)
     }
 
-    /// What it takes to cancel the connection's running statement; None if the connection is not open.
-    pub(in crate::remote) fn canceller(&self) -> Option<Cancel> {
+    /// A cancel request for the running statement; None if the connection is not open.
+    pub fn canceller(&self) -> Option<Cancel> {
         // SAFETY: owned.
         NonNull::new(unsafe { pq_sys::PQgetCancel(self.conn.as_ptr()) }).map(Cancel)
     }
 }
 
-/// How many cancel requests are under way, and how many may be.
+/// The number of unfinished cancel requests.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 const MAX_UNDER_WAY: usize = 16;
 
-/// A cancel request that is ready to be sent.
+/// A cancel request.
 #[derive(Debug)]
-pub(in crate::remote) struct Cancel(NonNull<pq_sys::PGcancel>);
+pub struct Cancel(NonNull<pq_sys::PGcancel>);
 
 // SAFETY: libpq documents PGcancel as usable from any thread, apart from its connection.
 unsafe impl Send for Cancel {}
@@ -419,11 +392,10 @@ impl Drop for Cancel {
 }
 
 impl Cancel {
-    /// Sends the request. PQcancel connects and waits without a bound, so a thread does it, with all signals blocked
-    /// (they are the backend's), which touches nothing but this object. The receiver learns when the request was taken.
-    /// A request that a stopped postmaster does not take stays under way; so there is a limit to them, beyond which none is
-    /// sent, and the connection is closed as if it had not been taken.
-    pub(in crate::remote) fn send(self) -> Receiver<()> {
+    /// Sends the request. PQcancel connects and waits without a time limit, so a thread does it, which uses only this object and blocks
+    /// all signals, as they are the backend's. The receiver is notified when the server has accepted the request. With a stopped
+    /// postmaster requests never finish, so beyond [`MAX_UNDER_WAY`] none is sent.
+    pub fn send(self) -> Receiver<()> {
         let (done, receiver) = channel();
         if UNDER_WAY.load(Ordering::Relaxed) >= MAX_UNDER_WAY {
             return receiver;
@@ -456,14 +428,13 @@ impl Cancel {
     }
 }
 
-/// Waits for a cancel request under way. False if it is still under way: it may then hit a later statement of the
-/// connection, which must not be used any more.
-pub(in crate::remote) fn await_cancel(request: &Receiver<()>, deadline: Instant) -> bool {
+/// Waits for a cancel request. If false, the connection must not be used any more, as the request may cancel a later statement.
+pub fn await_cancel(request: &Receiver<()>, deadline: Instant) -> bool {
     request.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok()
 }
 
-/// The keywords that libpq knows in connection strings, without those for debugging.
-pub(in crate::remote) fn libpq_keywords() -> &'static [String] {
+/// libpq's keywords in connection strings, except those for debugging.
+pub fn libpq_keywords() -> &'static [String] {
     static KEYWORDS: OnceLock<Vec<String>> = OnceLock::new();
     KEYWORDS.get_or_init(|| {
         // SAFETY: the array is libpq's, ends with a null keyword, and is freed once.
@@ -479,9 +450,8 @@ pub(in crate::remote) fn libpq_keywords() -> &'static [String] {
     })
 }
 
-/// The options that a libpq connection string or URI sets; None if it cannot be parsed (libpq's message isn't
-/// repeated, as it may quote a password).
-pub(in crate::remote) fn parse_conninfo(conninfo_text: &str) -> Option<Vec<(String, String)>> {
+/// The options of a connection string or URI; None if it cannot be parsed. libpq's message may contain a password.
+pub fn parse_conninfo(conninfo_text: &str) -> Option<Vec<(String, String)>> {
     let given = CString::new(conninfo_text).ok()?;
     let mut message = null_mut();
     // SAFETY: the array is libpq's, ends with a null keyword, and is freed once, as is the message.
