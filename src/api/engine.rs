@@ -1,5 +1,5 @@
-//! The document engine as SQL functions, of which the statements that routers send to shards are made. `protocol::sql`
-//! declares and describes them.
+//! The document engine as SQL functions. Routers use them in the statements that they send to shards. `protocol::sql` declares
+//! and describes them.
 
 use super::run;
 use crate::pg::datum::json::parse as json;

@@ -2,7 +2,7 @@
 //!
 //! * [`administration`], [`reads`], [`writes`], [`status`]: schema `docshard`, for users.
 //! * [`handshake`], [`shard`], [`shard_access`], [`measure`]: what routers and other shards call on a shard.
-//! * [`engine`], [`index`]: the document engine, of which statements and indexes are made.
+//! * [`engine`], [`index`]: the document engine, as functions for statements and index expressions.
 
 pub mod administration;
 pub mod engine;

@@ -1,4 +1,4 @@
-//! Who may use a shard: what its superuser calls, and what routers call, as `protocol::access` describes.
+//! Functions that control which roles may use a shard. The shard's superuser and its router call them; see `protocol::access`.
 //!
 //! All functions but `set_access` run as the extension's owner; only the service role may call them.
 

@@ -214,7 +214,7 @@ impl Balancer {
         shards.chain(collections).collect()
     }
 
-    /// The pause after a move of so many bytes that took so long.
+    /// The pause after a move: the setting `pause_ms`, or longer if copying `bytes` in `took` exceeded the rate limit.
     fn pause(bytes: u64, took: Duration) -> Result<Duration> {
         transaction::run(|| {
             let rate = settings::integer("throttle_mb_per_s")?.unsigned_abs() << 20;

@@ -67,7 +67,7 @@ impl Batch {
         self.running.iter().any(|running_move| [running_move.from, running_move.to].contains(&shard))
     }
 
-    /// The rate of each of so many moves that begin; None if those under way use all of it.
+    /// The rate limit for each of `moves` new moves, in bytes per second. None if running moves use the whole limit; 0: no limit.
     fn share(&self, moves: usize) -> Option<u64> {
         if self.throttle == 0 {
             return Some(0);

@@ -253,7 +253,7 @@ fn ask(kept: &mut Kept) {
     }
 }
 
-/// The shard's answer within so many milliseconds; None if it is not there yet.
+/// Waits up to `milliseconds` for the shard's answer. None if none has arrived and the shard still counts as reachable.
 fn answer_of(kept: &mut Kept, milliseconds: i64) -> Option<Answer> {
     let (Some(session), Some(asked)) = (&mut kept.session, kept.asked) else {
         return Some(Answer::Unreachable);

@@ -1,6 +1,7 @@
 //! The query language over one document: expressions, accumulators, filters, projections, sorts, stages, updates, index keys. It does not know
 //! that shards exist.
 
+pub(crate) mod direction;
 pub mod environment;
 pub(crate) mod fields;
 pub(crate) mod operand;

@@ -111,7 +111,9 @@ impl Modifier {
 }
 
 fn current_date(now: Option<i64>, timestamp: bool) -> Result<Value> {
-    let millis = now.ok_or_else(|| error!(Kind::InternalError, "an update with $currentDate was not told the time"))?;
+    let millis = now.ok_or_else(|| {
+        error!(Kind::InternalError, "$currentDate needs the statement's time, and the update has none")
+    })?;
     Ok(if timestamp {
         Value::Timestamp(u32::try_from(millis.div_euclid(1000)).unwrap_or(u32::MAX), 1)
     } else {
