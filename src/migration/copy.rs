@@ -71,6 +71,34 @@ pub(super) enum HandOver {
     },
 }
 
+/// The rounds of one attempt to catch up.
+struct Rounds {
+    limit: Option<Duration>,
+    count: i32,
+    least: usize,
+}
+
+impl Rounds {
+    /// After a round: true if one like it may be run with writers excluded, false if rounds do not become smaller, None if
+    /// another round is due.
+    fn after(&mut self, lag: usize, took: Duration, is_full: bool) -> Option<bool> {
+        self.count += 1;
+        // A hand-over does more than the last round.
+        let is_quick = lag == 0 || self.limit.is_none_or(|limit| took <= limit / 4);
+        if lag < SMALL_ROUND && is_quick {
+            return Some(true);
+        }
+        let gives_up = if is_full {
+            self.count >= MAX_FULL_ROUNDS
+        } else {
+            let is_smaller = lag < self.least;
+            self.least = self.least.min(lag);
+            self.count >= MAX_ROUNDS && !is_smaller
+        };
+        gives_up.then_some(false)
+    }
+}
+
 impl Copy {
     pub(super) fn new(attempt: Attempt, parts: i64) -> Result<Self> {
         let record = &attempt.record;
@@ -198,34 +226,16 @@ impl Copy {
         Ok(())
     }
 
-    /// True if a round like the last one may be run with writers excluded.
-    fn is_small(&self, limit: Option<Duration>) -> bool {
-        match limit {
-            // Other things have to be done in that time, too.
-            Some(limit) => self.lag == 0 || (self.lag < SMALL_ROUND && self.took <= limit / 4),
-            None => self.lag < SMALL_ROUND,
-        }
-    }
-
     /// Runs rounds until one is so small that it could be run with writers excluded for at most `limit`; false if rounds do
     /// not become smaller.
     pub(super) fn catch_up(&mut self, limit: Option<Duration>) -> Result<bool> {
-        let mut least = usize::MAX;
-        let mut rounds = 0;
+        let mut rounds = Rounds { limit, count: 0, least: usize::MAX };
         loop {
             self.round()?;
-            rounds += 1;
-            if self.is_small(limit) {
-                return Ok(true);
-            }
             // A full round does not tell how many changes remain.
-            if self.is_unique || self.lag < MAX_ROUND {
-                if rounds >= MAX_ROUNDS && self.lag >= least {
-                    return Ok(false);
-                }
-                least = least.min(self.lag);
-            } else if rounds >= MAX_FULL_ROUNDS {
-                return Ok(false);
+            let is_full = !self.is_unique && self.lag >= MAX_ROUND;
+            if let Some(is_close) = rounds.after(self.lag, self.took, is_full) {
+                return Ok(is_close);
             }
         }
     }
@@ -288,5 +298,44 @@ impl Copy {
         donor.prepare(&names::donor_gid(cluster, record.id))?;
         fault::point("move.prepared")?;
         Ok(HandOver::Prepared { micros: deleted.micros })
+    }
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use pgrx::pg_test;
+
+    const QUICK: Duration = Duration::from_millis(10);
+    const SLOW: Duration = Duration::from_millis(200);
+
+    fn rounds(limit: Option<Duration>) -> Rounds {
+        Rounds { limit, count: 0, least: usize::MAX }
+    }
+
+    #[pg_test]
+    fn a_round_is_close_enough_if_it_is_small_and_quick() {
+        let limit = Some(Duration::from_millis(500));
+        assert_eq!(rounds(limit).after(0, SLOW, false), Some(true));
+        assert_eq!(rounds(limit).after(999, QUICK, false), Some(true));
+        assert_eq!(rounds(limit).after(999, SLOW, false), None);
+        assert_eq!(rounds(limit).after(1000, QUICK, false), None);
+        assert_eq!(rounds(None).after(999, SLOW, false), Some(true));
+        assert_eq!(rounds(None).after(1000, QUICK, false), None);
+    }
+
+    #[pg_test]
+    fn catching_up_ends_when_rounds_do_not_become_smaller() {
+        let mut shrinking = rounds(None);
+        assert!((0..100).all(|n| shrinking.after(9000 - n, QUICK, false).is_none()));
+        assert_eq!(shrinking.after(9000, QUICK, false), Some(false));
+        let mut constant = rounds(None);
+        let ends: Vec<_> = (0..10).map(|_| constant.after(5000, QUICK, false)).collect();
+        assert_eq!(ends.iter().position(|end| *end == Some(false)), Some(9));
+        // Full rounds say nothing of that, up to a thousand of them.
+        let mut full = rounds(None);
+        assert!((1..1000).all(|_| full.after(MAX_ROUND, QUICK, true).is_none()));
+        assert_eq!(full.after(MAX_ROUND, QUICK, true), Some(false));
     }
 }

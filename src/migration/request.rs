@@ -65,3 +65,36 @@ pub struct RangeRequest {
     /// Also moves chunks that are marked jumbo.
     pub force_jumbo: bool,
 }
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use crate::pg::error::Error;
+    use docshard_core::error::Kind;
+    use pgrx::pg_test;
+
+    #[pg_test]
+    fn an_error_says_how_many_moves_came_before_it() {
+        let request = |to| MoveRequest {
+            namespace: "shop.items".to_owned(),
+            min: Vec::new(),
+            max: Vec::new(),
+            to,
+            force_jumbo: false,
+            bytes_per_second: 0,
+            reason: "manual".to_owned(),
+        };
+        // Shard 1 has its part already, shard 9 fails.
+        let run = |request: &MoveRequest| match request.to {
+            1 => Ok(MoveResult::default()),
+            9 => Err(Error::new(Kind::OperationFailed, "full")),
+            to => Ok(MoveResult { moved: true, documents: to.into(), bytes: 10, millis: 1 }),
+        };
+        let sum = MoveResult { moved: true, documents: 5, bytes: 20, millis: 2 };
+        assert_eq!(MoveResult::of_all(&[2, 1, 3].map(request), "parts", run).unwrap(), (sum, 2));
+        let error = MoveResult::of_all(&[2, 1, 9, 3].map(request), "parts", run).unwrap_err();
+        assert_eq!(error.context.as_deref(), Some("after 1 of 4 parts had been moved"));
+        assert_eq!(MoveResult::of_all(&[1, 9].map(request), "parts", run).unwrap_err().context, None);
+    }
+}

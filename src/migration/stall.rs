@@ -39,14 +39,19 @@ pub fn limit() -> Option<Duration> {
 /// caller's transaction.
 pub fn pieces(donor: ShardId, documents: i64) -> Result<Option<usize>> {
     let Some(limit) = limit().filter(|_| documents >= MIN_DOCUMENTS) else { return Ok(None) };
-    let rate = record::delete_rate(donor)?.filter(|rate| *rate > 0.0).unwrap_or(DOCUMENTS_PER_MS);
+    Ok(pieces_within(limit, documents, record::delete_rate(donor)?))
+}
+
+/// The pieces that can each be handed over within the limit; `rate` is in documents a millisecond.
+fn pieces_within(limit: Duration, documents: i64, rate: Option<f64>) -> Option<usize> {
+    let rate = rate.filter(|rate| *rate > 0.0).unwrap_or(DOCUMENTS_PER_MS);
     let (expected, limit) = (documents as f64 / rate, limit.as_secs_f64() * 1000.0);
     // The hand-over does more than deleting, and the rate varies.
     if expected <= limit * 0.6 {
-        return Ok(None);
+        return None;
     }
     let most = usize::try_from(documents / (MIN_DOCUMENTS / 2)).unwrap_or(usize::MAX);
-    Ok(Some(((expected / (limit * 0.4)).ceil() as usize).clamp(2, most.max(2))))
+    Some(((expected / (limit * 0.4)).ceil() as usize).clamp(2, most.max(2)))
 }
 
 pub fn gave_up() -> Error {
@@ -67,4 +72,24 @@ pub fn is_split_first(documents: i64) -> Error {
         Kind::OperationFailed,
         format!("the chunk has about {documents} documents, too many to be handed over at once, and is split first"),
     )
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use pgrx::pg_test;
+
+    #[pg_test]
+    fn a_chunk_is_split_if_its_deletion_would_take_most_of_the_limit() {
+        let limit = Duration::from_millis(500);
+        // 100 documents a millisecond: 30,000 take 300 ms, which is 60 % of the limit.
+        assert_eq!(pieces_within(limit, 30_000, Some(100.0)), None);
+        assert_eq!(pieces_within(limit, 30_100, Some(100.0)), Some(2));
+        assert_eq!(pieces_within(limit, 100_000, Some(100.0)), Some(5));
+        // A donor without a rate gets the usual one, and pieces do not become tiny.
+        assert_eq!(pieces_within(limit, 100_000, None), None);
+        assert_eq!(pieces_within(limit, 100_000, Some(0.0)), None);
+        assert_eq!(pieces_within(limit, 10_000, Some(0.001)), Some(10));
+    }
 }

@@ -38,3 +38,28 @@ pub fn drop_tables(migration: i64) -> String {
     let foreign = [IDENTITY, SOURCE, CHANGES].map(|name| table(migration, name)).join(", ");
     format!("DROP FOREIGN TABLE IF EXISTS {foreign}; DROP TABLE IF EXISTS {}", table(migration, STAGING))
 }
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use crate::pg::spi;
+    use crate::pg::spi::param::Param;
+    use pgrx::pg_test;
+
+    #[pg_test]
+    fn every_table_of_a_move_is_dropped_and_swept() {
+        for name in [IDENTITY, SOURCE, CHANGES, STAGING] {
+            let table = table(12, name);
+            assert!(drop_tables(12).contains(&table), "{table}");
+            let relation = table.strip_prefix("docshard_data.").unwrap();
+            let sql = "SELECT $1 ~ ('^' || $2 || '$')";
+            let is_swept =
+                |name: &str| spi::query(sql, &[Param::Text(name), Param::Text(&move_tables())]).unwrap()[0].bool(0);
+            assert!(is_swept(relation), "{relation}");
+            for other in ["c12", "m12_", "m_staging", "mx_staging", "m99999999999999999999_staging", "m12_staging_x"] {
+                assert!(!is_swept(other), "{other}");
+            }
+        }
+    }
+}

@@ -169,4 +169,31 @@ fn a_shard_that_answers_nonsense_is_refused() {
         let message = error.as_db_error().unwrap().message();
         assert_eq!(message, format!("malformed answer to divide_range: {parts} parts"));
     }
+    // Sizes that no chunk has, and of chunks that are not there.
+    shard.psql(
+        "CREATE OR REPLACE FUNCTION docshard_internal.measure_chunks(collection integer, bounds bytea[], counted_mb integer) \
+         RETURNS TABLE(chunk integer, documents bigint, bytes bigint) LANGUAGE sql STABLE AS $$ \
+         SELECT n, 9223372036854775807, 9223372036854775807 FROM generate_series(-1, 5) AS n UNION ALL \
+         SELECT 2147483647, -9223372036854775808, -9223372036854775808 $$",
+    );
+    let status: Value = cluster.router.value(&format!("SELECT docshard.balancer_collection_status('{NS}')::jsonb"));
+    assert_eq!(status["ok"], 1, "{status}");
+    // Names that no move has, and tables of others, do not keep the router from cleaning up.
+    let number: i64 = shard.value("SELECT cluster_id FROM docshard_data.node");
+    shard.psql(&format!(
+        "BEGIN; SELECT txid_current(); PREPARE TRANSACTION 'docshard_m_{number}_99999999999999999999_t'"
+    ));
+    let service: String = shard.value("SELECT role::text FROM docshard_data.service");
+    shard.psql(&format!(
+        "CREATE TABLE docshard_data.m6_staging (); CREATE TABLE docshard_data.m7_staging (); \
+         ALTER TABLE docshard_data.m7_staging OWNER TO {service}; CREATE TABLE docshard_data.m99999999999999999999_staging ()"
+    ));
+    assert_eq!(cluster.router.value::<i64>("SELECT docshard.recover_moves()"), 0);
+    let left: Vec<String> = shard.value(
+        "SELECT array_agg(relname::text ORDER BY relname) FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace \
+         AND relname ~ '^m[0-9]+_' AND relkind IN ('r', 'f')",
+    );
+    assert_eq!(left, ["m6_staging", "m99999999999999999999_staging"]);
+    assert_eq!(shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts"), 1);
+    shard.psql(&format!("ROLLBACK PREPARED 'docshard_m_{number}_99999999999999999999_t'"));
 }
