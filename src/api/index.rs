@@ -125,7 +125,7 @@ fn entries_compare(_lo: &[u8], key: &[u8], _strategy: i16, extra: Internal) -> i
 }
 
 /// `consistent` of the operator class.
-#[allow(clippy::too_many_arguments, reason = "PostgreSQL gives it so many")]
+#[allow(clippy::too_many_arguments, reason = "PostgreSQL defines the signature")]
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn entries_met(
     met: Internal,

@@ -12,7 +12,7 @@ const INTERVAL: Duration = Duration::from_secs(600);
 /// How many rows one statement deletes.
 const BATCH: i64 = 10_000;
 
-/// Deletes up to so many rows that are older than so many days; returns how many.
+/// Deletes rows older than the given number of days, at most a batch; returns their number.
 type DeleteOld = fn(i32, i64) -> Result<u64>;
 
 /// The settings, each with what deletes rows that are too old.

@@ -22,7 +22,7 @@ pub struct IndexOptions<'a> {
     pub unique: bool,
     /// searches do not use it
     pub hidden: bool,
-    /// its documents are deleted so many seconds after the date in its field
+    /// seconds between the date in its field and the deletion of the document
     pub expire_after_s: Option<i64>,
     /// it holds only documents that have at least one of its fields
     pub sparse: bool,

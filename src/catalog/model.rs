@@ -70,7 +70,7 @@ pub struct Index {
     pub sparse: bool,
     /// which documents it holds, also if it is sparse; None: all
     pub partial: Option<Rc<Partial>>,
-    /// its documents are deleted so many seconds after the date in its field
+    /// seconds between the date in its field and the deletion of the document
     pub expire_after_s: Option<i64>,
 }
 

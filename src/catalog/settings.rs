@@ -73,13 +73,13 @@ pub const SETTINGS: &[Setting] = &[
         name: "parallel_moves",
         default: "8",
         kind: SettingKind::Integer(1, 1000),
-        description: "the balancer moves at most so many chunks at a time, each between two shards of its own",
+        description: "largest number of concurrent moves by the balancer; moves share no shard",
     },
     Setting {
         name: "throttle_mb_per_s",
         default: "0",
         kind: SettingKind::Integer(0, 1_000_000),
-        description: "the balancer copies at most so many MiB a second on average, by all moves together; 0: no limit",
+        description: "largest average rate of copying by all moves of the balancer, in MiB per second; 0: no limit",
     },
     Setting {
         name: "pause_ms",
@@ -91,31 +91,31 @@ pub const SETTINGS: &[Setting] = &[
         name: "merge_delay_s",
         default: "3600",
         kind: SettingKind::Integer(0, 31_536_000),
-        description: "neighbouring chunks that were tiny for so many seconds are merged",
+        description: "seconds after which neighbouring chunks that stay very small are merged",
     },
     Setting {
         name: "ttl_interval_s",
         default: "60",
         kind: SettingKind::Integer(1, 86_400),
-        description: "documents that have expired (expireAfterSeconds) are deleted every so many seconds",
+        description: "interval at which expired documents (expireAfterSeconds) are deleted, in seconds",
     },
     Setting {
         name: "shard_count_interval_ms",
         default: "5000",
         kind: SettingKind::Integer(1000, 3_600_000),
-        description: "the worker counts at each shard every so many milliseconds; what was written since, a restore or a failover may lose unnoticed",
+        description: "interval at which the worker advances each shard's counter, in milliseconds; a restore or failover that loses only later writes is not detected",
     },
     Setting {
         name: "changelog_days",
         default: "365",
         kind: SettingKind::Integer(0, 36_500),
-        description: "entries of the changelog are kept for so many days; 0: for ever",
+        description: "days to keep entries of the changelog; 0: for ever",
     },
     Setting {
         name: "migrations_days",
         default: "90",
         kind: SettingKind::Integer(0, 36_500),
-        description: "moves that have ended are shown in docshard.migrations for so many days; 0: for ever",
+        description: "days to show ended moves in docshard.migrations; 0: for ever",
     },
 ];
 

@@ -186,7 +186,7 @@ pub fn measure_exactly(shard: &Shard, collection: &Collection, chunk: &Chunk) ->
     Ok((plausible(size.documents), plausible(size.bytes)))
 }
 
-/// Asks a shard for keys that cut a chunk into about so many equal parts; none if it has only one key.
+/// Asks a shard for keys that divide a chunk into about `parts` equal parts; none if it has only one key.
 pub fn split_points(shard: &Shard, collection: &Collection, chunk: &Chunk, parts: usize) -> Result<Vec<Vec<u8>>> {
     let find = FindSplitPoints {
         collection: collection.id,

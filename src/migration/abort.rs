@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// How often the state of a move that is decided or aborted is read.
 const POLL_MS: i64 = 20;
-/// After so long cleaning up is left to recovery.
+/// Time limit for cleaning up; the rest is left to recovery.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What became of a move that was to be aborted.

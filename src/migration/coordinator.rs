@@ -18,7 +18,7 @@ use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
 use std::time::{Duration, Instant};
 
-/// After so many hand-overs in which the donor did not delete the documents in time, the chunk is split.
+/// Number of hand-overs in which the donor fails to delete the documents in time before the chunk is split.
 const MAX_SLOW_DELETES: i32 = 2;
 
 /// Moves a chunk, or several neighbours of one owner: the request has their common bounds. Runs in a background worker, outside
@@ -46,7 +46,7 @@ pub fn run(request: &MoveRequest) -> Result<MoveResult> {
 /// How an attempt ended.
 enum Ended<T> {
     Decided(T),
-    /// Nothing has changed: about so many documents should be split into so many pieces.
+    /// Nothing has changed: the chunk should be split first. Its estimated number of documents, and the number of pieces.
     TooLarge {
         documents: i64,
         pieces: usize,

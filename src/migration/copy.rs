@@ -29,9 +29,9 @@ use std::time::{Duration, Instant};
 const SMALL_ROUND: usize = 1000;
 /// The log rows of one round, so that its documents take little memory and its transaction is short.
 const MAX_ROUND: usize = 10_000;
-/// After so many rounds that did not become smaller, catching up is given up.
+/// Number of rounds without progress after which catching up is given up.
 const MAX_ROUNDS: i32 = 10;
-/// After so many full rounds writers are taken to be quicker than the copy.
+/// Number of full rounds after which writers are considered faster than the copy.
 const MAX_FULL_ROUNDS: i32 = 1000;
 /// How often progress is written to the catalog.
 const PROGRESS: Duration = Duration::from_millis(500);
@@ -138,7 +138,7 @@ impl Copy {
         record::set_progress(self.attempt.record.id, self.documents, self.bytes, self.rounds, lag)
     }
 
-    /// Sleeps until the average rate is down to so many bytes a second; 0 is no limit.
+    /// Sleeps until the average rate does not exceed the limit; 0 is no limit.
     fn throttle(&self, began: Instant, bytes_per_second: u64) {
         if bytes_per_second > 0 {
             let due = Duration::from_secs_f64(self.bytes as f64 / bytes_per_second as f64);
@@ -149,7 +149,7 @@ impl Copy {
         }
     }
 
-    /// Copies the whole range once, at most so many bytes a second on average; 0 is no limit.
+    /// Copies the whole range once, with at most the given average rate; 0 is no limit.
     pub(super) fn clone_range(&mut self, bytes_per_second: u64) -> Result<()> {
         let began = Instant::now();
         self.attempt.begin_load()?;

@@ -69,7 +69,7 @@ impl Attempt {
         Ok(plan.and_then(|plan| plan[0]["Plan"]["Plan Rows"].as_i64()).unwrap_or(0))
     }
 
-    /// Starts to divide the range into parts of so many documents, each to be pulled at once.
+    /// Starts to divide the range into parts, each of which is pulled by one statement.
     pub(super) fn start_dividing(&mut self, documents: i64) -> Result<()> {
         let Record { id: migration, collection, ref min, .. } = self.record;
         DivideRange { migration, collection, lo: min, hi: self.end.as_deref(), documents }.start(&mut self.donor)

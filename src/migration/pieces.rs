@@ -7,7 +7,7 @@ use crate::catalog::{cache, chunks};
 use crate::pg::error::Result;
 use crate::pg::transaction;
 
-/// Splits a chunk that is to move into about so many pieces; returns their moves, or None if the chunk cannot be split.
+/// Splits a chunk that is to move into about `pieces` pieces; returns their moves, or None if the chunk cannot be split.
 pub(super) fn split(request: &MoveRequest, pieces: usize) -> Result<Option<Vec<MoveRequest>>> {
     let points = transaction::run(|| {
         let Some(collection) = collection(&request.namespace)? else { return Ok(Vec::new()) };

@@ -162,7 +162,7 @@ impl Attempt {
         ))
     }
 
-    /// S: starts to pull the log with the present documents, all of it or at most so many rows, as a batch of that number.
+    /// S: starts to pull the log with the present documents, all rows or at most `limit`, as the given batch.
     pub(super) fn start_changes(&mut self, expected_donor: &str, batch: i32, limit: Option<usize>) -> Result<()> {
         let Self { record, puller, .. } = self;
         let [changes, staging] = [CHANGES, STAGING].map(|name| leftovers::table(record.id, name));

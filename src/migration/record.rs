@@ -16,7 +16,7 @@ use serde_json::json;
 pub const MAX_ATTEMPTS: i32 = 20;
 /// Moves with fewer documents say little about a donor's delete rate.
 const MIN_MEASURED: i64 = 1000;
-/// The delete rate is the average of so many moves.
+/// Number of moves whose delete rate is averaged.
 const MEASURED_MOVES: i64 = 10;
 
 /// The ranges whose moves were given up after [`MAX_ATTEMPTS`] hand-overs, less than an hour ago: the balancer skips them.

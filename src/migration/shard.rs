@@ -90,7 +90,7 @@ impl Remote {
         self.poll(-1).map(Option::unwrap_or_default)
     }
 
-    /// Waits for the answer for at most so many milliseconds; None if it is not there yet.
+    /// Waits up to `milliseconds` for the answer; None if it has not arrived.
     pub fn poll(&mut self, milliseconds: i64) -> Result<Option<Vec<Row>>> {
         self.run(|session| session.poll_finish(milliseconds))
     }

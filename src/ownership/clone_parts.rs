@@ -24,7 +24,7 @@ use docshard_core::error::Kind;
 /// A part that has grown beyond this since the range was divided is packed into several values.
 const MAX_BYTES: usize = 8 << 20;
 
-/// Divides a range into parts of so many documents; returns the number of parts.
+/// Divides a range into parts of the given number of documents; returns the number of parts.
 pub fn divide(range: &DivideRange<'_>) -> Result<i64> {
     let &DivideRange { migration, collection, lo, hi, documents } = range;
     let mut begins: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();

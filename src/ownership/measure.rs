@@ -12,7 +12,7 @@ use crate::protocol::measure::{ChunkSize, Estimate, FindSplitPoints, RangeSize};
 /// The pages of a sample: about 30,000 rows of 500 bytes.
 const SAMPLED_PAGES: i64 = 2048;
 const PAGE_BYTES: i64 = 8192;
-/// Split points of ranges with more documents come from a sample of about so many.
+/// Approximate size of the sample from which split points of larger ranges are taken.
 const SORTED_DOCUMENTS: i64 = 300_000;
 
 /// In SQL, the bytes of a document: columns, row header and line pointer.
@@ -50,7 +50,7 @@ fn sample(wanted: i64, all: i64) -> (String, f64) {
     (format!("TABLESAMPLE SYSTEM ({}.{:02})", parts / 100, parts % 100), parts as f64 / 10_000.0)
 }
 
-/// Tables without statistics are counted if they have at most so many pages, each and all together.
+/// Tables without statistics are counted if neither one of them nor all together have more pages than this.
 const COUNTED_PAGES: (i64, i64) = (128, 1024);
 
 /// The sizes of these collections' tables by PostgreSQL's statistics; tables that are not here are left out, small ones that

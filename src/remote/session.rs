@@ -92,7 +92,7 @@ impl Session {
         handshake::accept(hello, &rows).map(drop)
     }
 
-    /// Connects without handshake, within so many seconds for each host.
+    /// Connects without handshake, with a timeout in seconds for each host.
     pub fn open_ungreeted(server: Oid, seconds: u32) -> Result<Session> {
         let brief = |route: &Route| options::with_connect_timeout(&durable(&route.options), seconds);
         Ok(Self::of(login::connect(server, brief)?.1, Some(server)))

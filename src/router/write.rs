@@ -46,7 +46,7 @@ pub fn write(namespace: &str, write: &Write<'_>) -> Result<WriteResult> {
             return Ok(result);
         }
     }
-    let message = format!("{namespace}: the document changed again and again while it was being written");
+    let message = format!("{namespace}: the document was changed concurrently too often");
     Err(Error::new(Kind::WriteConflict, message).with_hint("Run the statement again."))
 }
 

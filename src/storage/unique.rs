@@ -114,7 +114,7 @@ impl Entering {
 }
 
 #[pg_guard]
-#[allow(clippy::too_many_arguments, reason = "PostgreSQL gives it so many")]
+#[allow(clippy::too_many_arguments, reason = "PostgreSQL defines the signature")]
 unsafe extern "C-unwind" fn insert(
     index: pg_sys::Relation,
     values: *mut pg_sys::Datum,

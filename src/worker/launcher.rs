@@ -11,7 +11,7 @@ const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
 /// After a worker that lived that long the next interval is short again.
 const LONG_LIFE: Duration = Duration::from_secs(60);
-/// A worker that is still deciding whether it has work delays other databases for at most so long.
+/// Longest time for which a worker that is still deciding whether it has work delays other databases.
 const MAX_DECISION: Duration = Duration::from_secs(10);
 
 struct Database {

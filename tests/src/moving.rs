@@ -34,7 +34,7 @@ impl Moving {
         Self::with_chunk(documents / 2, documents - documents / 2)
     }
 
-    /// Starts the cluster with so many documents in the chunk that moves, and so many beside it.
+    /// Starts the cluster with the given numbers of documents inside and outside the chunk that moves.
     ///
     /// # Panics
     /// If that fails.

@@ -61,7 +61,7 @@ fn all_resolved(cluster: &Cluster) {
     });
 }
 
-/// Waits until so many of a node's sessions wait for its standby.
+/// Waits until the given number of a node's sessions wait for its standby.
 fn await_waiting(node: &Node, sessions: i64) {
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
     wait_until("commits wait for the standby", PATIENCE, || node.value::<i64>(sql) >= sessions);

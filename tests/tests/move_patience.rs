@@ -291,7 +291,7 @@ fn a_chunk_that_takes_too_long_to_remove_is_split_before_it_moves() {
     moving.check();
 }
 
-/// Drains a shard with so many empty chunks; returns how many moves that took, and how long.
+/// Drains a shard with the given number of empty chunks; returns the number of moves and their duration.
 fn drain_empty_chunks(chunks: i32) -> (i64, Duration) {
     let cluster = Cluster::start(2);
     let router = &cluster.router;

@@ -21,7 +21,7 @@ use std::rc::Rc;
 pub enum Removal {
     /// draining has begun
     Started,
-    /// so much is left
+    /// what remains on the shard
     Ongoing {
         /// chunks
         chunks: i64,

@@ -123,7 +123,7 @@ impl Writer {
     /// # Safety
     /// The rows are of the table, the index is one of its; the memory context is that of a row.
     unsafe fn keeps_key(&self, index: &Index, old: Held<'_>, new: Held<'_>) -> bool {
-        // SAFETY: promised by the caller; an index has at most so many columns as there is room for, and an expression for
+        // SAFETY: promised by the caller; the arrays have room for the columns of any index, and there is an expression for
         // each that is none of the table's.
         unsafe {
             let info = index.info;

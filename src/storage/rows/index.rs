@@ -99,7 +99,7 @@ impl Index {
                     (values[at], nulls[at]) = (datum(column.answer(row.doc)), false);
                 }
             }
-            // SAFETY: promised by the caller; an index has at most so many columns as there is room for.
+            // SAFETY: promised by the caller; the arrays have room for the columns of any index.
             None => unsafe {
                 (*pg_sys::MakePerTupleExprContext(estate)).ecxt_scantuple = row.slot;
                 pg_sys::FormIndexDatum(self.info, row.slot, estate, values.as_mut_ptr(), nulls.as_mut_ptr());
