@@ -22,6 +22,10 @@ use serde_json::{Map, Value as Json, json};
 /// The fields of a problem that a shard reports.
 const FIELDS: [&str; 5] = ["problem", "_id", "details", "skey", "id"];
 
+/// How often `_id`s that several documents seem to have are read again before they are reported. In the test that
+/// changes a document's shard key without a pause, one read in about 14 sees it twice.
+const DUPLICATE_REREADS: usize = 5;
+
 /// Checks a collection and returns a report with at most `most` problems of each shard.
 pub fn collection(namespace: &str, most: usize) -> Result<Json> {
     let report = with_fresh_map(namespace, |collection| {
@@ -93,14 +97,17 @@ fn duplicate_ids(collection: &Collection, destinations: &[Destination], most: us
     if collection.key.fields.iter().all(|(path, _)| path == "_id") {
         return Ok(Vec::new());
     }
-    let found = twice(collection, destinations, most, None)?;
-    if found.is_empty() {
-        return Ok(Vec::new());
+    let mut found = twice(collection, destinations, most, None)?;
+    // The shards are read one after another, so a document whose shard key changes meanwhile may be seen at its old and
+    // at its new place. A real duplicate is seen every time.
+    for _ in 0..DUPLICATE_REREADS {
+        if found.is_empty() {
+            break;
+        }
+        found = twice(collection, destinations, most, Some(&found))?;
     }
-    // A document whose shard key changed while the shards were read may have been seen twice, so these are read again.
-    let again = twice(collection, destinations, most, Some(&found))?;
     let shown = |id: Vec<u8>| decode(&id).map_or(Json::Null, |(id, _)| to_json(&id));
-    Ok(again.into_iter().map(shown).collect())
+    Ok(found.into_iter().map(shown).collect())
 }
 
 fn twice(
