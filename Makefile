@@ -1,12 +1,8 @@
-# What there is to do with docshard; the work is in .ci/ and docs/demo/. Needs Debian 12, or PostgreSQL 15 with
-# its server headers and PG_BINDIR=… to name its programs.
+# What there is to do with docshard; the work is in .ci/ and docs/demo/. Needs Debian 12 or newer, or PostgreSQL 15, 17 or 18
+# with its server headers. PG=18 chooses a version; PG_BINDIR=… or PG_CONFIG=… names an installation.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help all deps build install deb dist demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults test-upgrade test-deb test-parts test-part hook soak fuzz bench instructions clean
-# PGXN's client and PGXS's users name PostgreSQL by its pg_config.
-ifdef PG_CONFIG
-export PG_BINDIR := $(shell $(PG_CONFIG) --bindir)
-endif
+.PHONY: help all deps build install deb dist demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults test-upgrade test-deb test-all test-parts test-part hook soak fuzz bench instructions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,12 +10,12 @@ help: ## this list
 deps: ## install what is missing: Debian packages, cargo-pgrx 0.18.1
 	@.ci/deps
 
-build: deps ## build the extension, optimised, into target/package
+build: deps ## build the extension, optimised, into target/package/VERSION
 	@.ci/package
 
 all: build
 
-install: build ## build the extension and install it into the local PostgreSQL 15
+install: build ## build the extension and install it into the local PostgreSQL
 	@.ci/install
 
 deb: build ## a Debian package of the extension, in target/deb
@@ -75,6 +71,9 @@ test-upgrade: deps ## only the upgrades from earlier releases, which are built f
 
 test-deb: ## only the source archive and the Debian package, in a clean Debian; as root
 	@.ci/test_deb
+
+test-all: ## all tests with every supported version of PostgreSQL, each in a Debian that has it; as root
+	@.ci/test_all $(VERSIONS)
 
 soak: deps ## accidents while chunks move, then malformed arguments, for SECONDS=600 each; SEED=… repeats a run
 	@DOCSHARD_SOAK_SECONDS=$(or $(SECONDS),600) DOCSHARD_SEED=$(SEED) .ci/test soak

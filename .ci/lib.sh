@@ -1,14 +1,12 @@
 # Shared by the scripts of this folder and of docs/demo: where things are, and how PostgreSQL's programs are run.
-# Source it; it defines names and functions only.
+# Source it; it defines names and functions, and chooses the version of PostgreSQL.
 # shellcheck shell=bash disable=SC2034
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-pg_major=15
-pg_bindir=${PG_BINDIR:-/usr/lib/postgresql/$pg_major/bin}
+# The versions of PostgreSQL that docshard supports, the newest first.
+pg_supported=(18 17 15)
 cargo_pgrx_version=0.18.1
 rust_minimum=1.95
-# The lints see the code of all tests.
-lint_features=docshard/pg_test,docshard/fault_points,docshard-tests/fault_points
 
 # cargo-pgrx keeps its configuration in the project, so that a user's ~/.pgrx is never touched; and a cargo-pgrx of the
 # right version may have been put beside it. Cargo looks for subcommands in the order of PATH if its own folder is in it.
@@ -23,6 +21,51 @@ am_root() { [ "$(id -u)" = 0 ]; }
 die() {
   echo "$(basename "$0"): $*" >&2
   exit 1
+}
+
+supported() { [[ " ${pg_supported[*]} " == *" $1 "* ]]; }
+
+# True if apt can install a package.
+apt_offers() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'; }
+
+# The newest supported PostgreSQL that is installed with its server headers, or else that apt offers.
+newest_pg() {
+  local major
+  for major in "${pg_supported[@]}"; do
+    if [ -x "/usr/lib/postgresql/$major/bin/postgres" ] && [ -f "/usr/include/postgresql/$major/server/postgres.h" ]; then
+      echo "$major"
+      return
+    fi
+  done
+  for major in "${pg_supported[@]}"; do
+    if apt_offers "postgresql-server-dev-$major"; then
+      echo "$major"
+      return
+    fi
+  done
+}
+
+# Sets pg_major and pg_bindir: the installation that PG_CONFIG or PG_BINDIR names, the version PG, or the newest one. Without
+# any pg_major is empty: not every script needs it.
+choose_pg() {
+  if [ -n "${PG_CONFIG:-}" ]; then
+    pg_bindir=$("$PG_CONFIG" --bindir) || die "PG_CONFIG=$PG_CONFIG is no pg_config"
+  else
+    pg_bindir=${PG_BINDIR:-}
+  fi
+  if [ -n "$pg_bindir" ]; then
+    [ -x "$pg_bindir/pg_config" ] || die "there is no pg_config in $pg_bindir"
+    pg_major=$("$pg_bindir/pg_config" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
+    if [ -n "${PG:-}" ] && [ "$PG" != "$pg_major" ]; then die "$pg_bindir has PostgreSQL $pg_major, not PG=$PG"; fi
+  else
+    pg_major=${PG:-$(newest_pg)}
+    pg_bindir=/usr/lib/postgresql/$pg_major/bin
+  fi
+  if [ -n "$pg_major" ] && ! supported "$pg_major"; then
+    die "docshard does not support PostgreSQL $pg_major, only ${pg_supported[*]}"
+  fi
+  # What .ci/package builds for this version.
+  package_dir=$top/target/package/$pg_major
 }
 
 as_root() {
@@ -89,8 +132,16 @@ servers_folder() {
   echo "$folder"
 }
 
+# The lints, which see the code of all tests: lint [CARGO-OPTION…]
+lint() {
+  cargo clippy "$@" --workspace --all-targets --no-default-features \
+    --features "docshard/pg$pg_major,docshard/pg_test,docshard/fault_points,docshard-tests/fault_points" -- -D warnings
+}
+
 # Keeps how many seconds a part of the tests took, for `make test-parts`: took PART SECONDS
 took() {
   mkdir -p "$top/target/test-times"
   echo "$2" > "$top/target/test-times/$1"
 }
+
+choose_pg

@@ -1,7 +1,7 @@
 //! Starts real clusters for the tests: a router and some shards, each a PostgreSQL server of its own on a free loopback
 //! port, with docshard preloaded.
 //!
-//! The servers run from the private PostgreSQL installation that `.ci/pg_private` makes (or from `PG_BINDIR`), in which
+//! The servers run from the private PostgreSQL installation that `.ci/pg_private` makes, in which
 //! `make test-part` and `make test` install the extension. All files of a cluster are in one folder of the system's temporary
 //! folder. Servers are children of the test's process. They stop when their [`Cluster`] is dropped, and also when the process
 //! dies.
@@ -20,6 +20,7 @@ pub mod conformance;
 mod data;
 pub mod faults;
 pub mod history;
+mod installation;
 pub mod logins;
 pub mod moving;
 mod process;
@@ -29,6 +30,7 @@ mod release;
 pub use cluster::{Backup, Cluster, DiskClone, Node, Standby};
 pub use data::{docs, shared_data};
 pub use faults::Fault;
+pub use installation::Installation;
 pub use process::is_alive;
 pub use proxy::{Conditions, Proxy};
 pub use release::Release;

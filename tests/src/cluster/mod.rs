@@ -7,6 +7,7 @@ mod copies;
 mod data_directory;
 mod login;
 mod node;
+mod pg_upgrade;
 mod session;
 
 pub use self::copies::{Backup, DiskClone, Standby};
@@ -14,6 +15,7 @@ pub use self::node::Node;
 
 use self::authority::Authority;
 use self::data_directory::scratch_folder;
+use crate::installation::Installation;
 use crate::process::Watchdog;
 use crate::release::Release;
 use std::fs;
@@ -40,16 +42,25 @@ impl Cluster {
     /// Starts a router and that many shards, creates the extension, and adds the shards under their names. The router's own
     /// database stays a shard too, named `local`.
     pub fn start(shards: usize) -> Self {
-        let cluster = Self::servers(shards);
-        let mut client = cluster.router.client();
+        Self::servers(shards).connect()
+    }
+
+    /// As [`Cluster::start`], with these installations: the router's, and one for each shard.
+    pub fn start_on(router: &'static Installation, shards: &[&'static Installation]) -> Self {
+        Self::create(&[&[router], shards].concat(), &Release::present()).connect()
+    }
+
+    /// Creates the extension, and adds the shards.
+    fn connect(self) -> Self {
+        let mut client = self.router.client();
         client.batch_execute("CREATE EXTENSION docshard CASCADE").expect("the extension can be created");
-        for shard in &cluster.shards {
+        for shard in &self.shards {
             let options = serde_json::json!({"name": shard.name}).to_string();
             client
                 .execute("SELECT docshard.add_shard($1::text, $2::text::json)", &[&shard.url(), &options])
                 .unwrap_or_else(|e| panic!("add_shard of {}: {e:?}", shard.name));
         }
-        cluster
+        self
     }
 
     /// Starts a router and two shards with a collection of the database `test` on all three nodes: keys `k` below 100 are on
@@ -106,16 +117,29 @@ impl Cluster {
 
     /// As [`Cluster::servers`], with the library of an earlier release.
     pub fn servers_of_release(shards: usize, release: &Release) -> Self {
+        Self::create(&vec![Installation::private(); shards + 1], release)
+    }
+
+    /// Starts the servers, the router first, each from an installation of its own.
+    fn create(installations: &[&'static Installation], release: &Release) -> Self {
         let folder = scratch_folder();
         let watchdog = Watchdog::new(&folder);
-        let names = std::iter::once("router".to_owned()).chain((0..shards).map(|i| format!("shard{i}")));
+        let names = std::iter::once("router".to_owned()).chain((0..).map(|i| format!("shard{i}")));
         let mut nodes = thread::scope(|scope| {
-            let starting: Vec<_> = names.map(|name| scope.spawn(|| Node::create(&folder, name, release))).collect();
+            let folder = &folder;
+            let create = |(name, &installation)| scope.spawn(move || Node::create(folder, name, installation, release));
+            let starting: Vec<_> = names.zip(installations).map(create).collect();
             let nodes = starting.into_iter().map(|node| node.join().unwrap_or_else(|panic| resume_unwind(panic)));
             nodes.collect::<Vec<_>>().into_iter()
         });
         let router = nodes.next().expect("there is a router");
         Self { router, shards: nodes.collect(), folder, _watchdog: watchdog }
+    }
+
+    /// Starts another server, which is no shard yet, as the last one of `shards`.
+    pub fn add_server(&mut self, installation: &'static Installation) {
+        let name = format!("shard{}", self.shards.len());
+        self.shards.push(Node::create(&self.folder, name, installation, &Release::present()));
     }
 
     /// The node of that name.

@@ -2,7 +2,8 @@
 
 use super::PATIENCE;
 use super::data_directory::{init, set_new_system_identifier};
-use crate::process::{self, hand_over, pg_program};
+use crate::installation::Installation;
+use crate::process::{self, hand_over};
 use crate::release::Release;
 use crate::wait_until;
 use std::fs::{self, File};
@@ -24,19 +25,20 @@ pub struct Node {
     pub(super) password: Option<String>,
     /// The certificate of the authority, where the server requires TLS.
     pub(super) authority: Option<PathBuf>,
+    pub(super) installation: &'static Installation,
     pub(super) data: PathBuf,
     pub(super) process: Option<Child>,
 }
 
 impl Node {
     /// Creates a server and starts it on a free port.
-    pub(super) fn create(folder: &Path, name: String, release: &Release) -> Self {
+    pub(super) fn create(folder: &Path, name: String, installation: &'static Installation, release: &Release) -> Self {
         let home = folder.join(&name);
         fs::create_dir(&home).expect("a new folder");
         hand_over(&home);
         let data = home.join("data");
-        init(&data);
-        let mut node = Self { name, port: 0, password: None, authority: None, data, process: None };
+        init(installation, &data);
+        let mut node = Self { name, port: 0, password: None, authority: None, installation, data, process: None };
         node.configure(&format!("unix_socket_directories = '{}'", folder.display()));
         node.use_library(release);
         node.start_on_free_port();
@@ -145,7 +147,7 @@ impl Node {
     /// If it does not start again.
     pub fn change_system_identifier(&mut self) {
         self.stop();
-        set_new_system_identifier(&self.data);
+        set_new_system_identifier(self.installation, &self.data);
         self.start();
     }
 
@@ -169,7 +171,9 @@ impl Node {
     /// Starts the server; false if it ended instead of becoming ready.
     pub(super) fn try_start(&mut self) -> bool {
         let log = File::options().create(true).append(true).open(self.log_path()).expect("a log file");
-        let mut process = pg_program("postgres")
+        let mut process = self
+            .installation
+            .program("postgres")
             .arg("-D")
             .arg(&self.data)
             .arg("-p")

@@ -1,7 +1,7 @@
 //! Connections to a server, and PostgreSQL's programs that connect to it.
 
 use super::node::Node;
-use crate::process::{pg_program, run};
+use crate::process::run;
 use postgres::types::FromSqlOwned;
 use postgres::{Client, NoTls};
 use std::fs::{self, File};
@@ -81,7 +81,7 @@ impl Node {
     /// # Panics
     /// If the program fails.
     pub fn program(&self, name: &str, arguments: &[&str]) -> String {
-        let mut program = pg_program(name);
+        let mut program = self.installation.program(name);
         program.env("PGHOST", "127.0.0.1").env("PGPORT", self.port.to_string());
         program.env("PGUSER", "postgres").env("PGDATABASE", "postgres").args(arguments);
         program.envs(self.password.as_ref().map(|password| ("PGPASSWORD", password)));
@@ -106,7 +106,7 @@ impl Node {
         let (input, output) = (folder.join("script.sql"), folder.join("script.out"));
         fs::write(&input, script).expect("a script");
         let printed = File::create(&output).expect("a file for what psql prints");
-        let mut psql = pg_program("psql");
+        let mut psql = self.installation.program("psql");
         psql.args(["-X", "-q", "-P", "pager=off"]).args(options);
         psql.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres", "-d", database]);
         psql.envs(self.password.as_ref().map(|password| ("PGPASSWORD", password)));
@@ -123,7 +123,7 @@ impl Node {
     /// # Panics
     /// If pg_dump fails.
     pub fn dump(&self, database: &str) -> String {
-        let mut pg_dump = pg_program("pg_dump");
+        let mut pg_dump = self.installation.program("pg_dump");
         pg_dump.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres", database]);
         run(pg_dump)
     }

@@ -1,0 +1,28 @@
+# Clean Debians in folders, to test what this machine's own release has not. Sourced by root, after lib.sh.
+# shellcheck shell=bash disable=SC2034
+
+chroots=${CACHE:-$top/.chroots}
+mkdir -p "$chroots"
+chroots=$(cd "$chroots" && pwd)
+
+# This machine's own release. Debian's sid calls itself by the name of the next release: then SUITE names it.
+own_suite=${SUITE:-$(. /etc/os-release && echo "${VERSION_CODENAME:-}")}
+
+# Makes FOLDER a minimal Debian of the release SUITE, unless it exists: make_debian SUITE FOLDER
+make_debian() {
+  local suite=$1 folder=$2 mirror
+  [ ! -d "$folder" ] || return 0
+  mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' "Codename: $own_suite" | head -n 1)
+  [ -n "$mirror" ] || die "apt has no mirror of Debian $own_suite"
+  command -v debootstrap >/dev/null || apt-get install -y -q debootstrap
+  rm -rf "$folder.new"
+  debootstrap --variant=minbase "$suite" "$folder.new" "$mirror"
+  # The lists of a mirror that is a copy may have expired.
+  echo 'Acquire::Check-Valid-Until "false";' > "$folder.new/etc/apt/apt.conf.d/90docshard"
+  # Packages start no services here, and make no cluster on port 5432.
+  printf '#!/bin/sh\nexit 101\n' > "$folder.new/usr/sbin/policy-rc.d"
+  chmod +x "$folder.new/usr/sbin/policy-rc.d"
+  mkdir -p "$folder.new/etc/postgresql-common"
+  echo 'create_main_cluster = false' > "$folder.new/etc/postgresql-common/createcluster.conf"
+  mv "$folder.new" "$folder"
+}
