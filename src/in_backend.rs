@@ -1,4 +1,4 @@
-//! Tests inside a server process: what `docshard_core` reads and writes, held against PostgreSQL itself.
+//! Tests that run inside a server process and compare what `docshard_core` reads and writes with PostgreSQL itself.
 
 #[pgrx::pg_schema]
 mod tests {
@@ -11,7 +11,7 @@ mod tests {
     use pgrx::prelude::*;
     use serde_json::{Value as Json, json};
 
-    /// A small generator of random numbers (xorshift), so that a failure repeats.
+    /// A pseudo-random number generator (xorshift) with a fixed seed, so that a failure can be reproduced.
     struct Random(u64);
 
     impl Random {
@@ -57,13 +57,13 @@ mod tests {
         }
     }
 
-    /// PostgreSQL's own bytes of a jsonb.
+    /// Returns the bytes that PostgreSQL itself stores for a jsonb text.
     fn stored(text: &str) -> Vec<u8> {
         let rows = spi::query("SELECT $1::text::jsonb", &[Param::Text(text)]).unwrap();
         rows[0].bytes(0)
     }
 
-    /// The text of a jsonb's bytes.
+    /// SQL that turns a jsonb's bytes into text.
     fn unpacked() -> String {
         format!("SELECT {}::text", crate::protocol::sql::unpack("$1"))
     }
@@ -91,7 +91,7 @@ mod tests {
         for number in ["1e300", "-1.25e-300", "123456789012345678901234567890.5", "1e-16383", "1e131071"] {
             check(&format!("{{\"n\": {number}}}"));
         }
-        // Deeper than is printed here: PostgreSQL does.
+        // PostgreSQL prints documents that are nested more deeply than docshard allows.
         assert_eq!(printed(&stored(&format!("{}{}", "[".repeat(1000), "]".repeat(1000)))), None);
     }
 
@@ -106,14 +106,14 @@ mod tests {
             assert_eq!(read, ext_json::from_json(&json).unwrap(), "read of {json}");
             let copied = write::document(&write::Part::Raw(raw::root(&bytes))).unwrap();
             assert_eq!(copied, bytes, "copy of {json}");
-            // What is written is PostgreSQL's own form of what it prints.
+            // The written bytes are the ones that PostgreSQL makes of the printed text.
             let written = write::value(&read).unwrap();
             let printed = spi::query(&unpacked(), &[Param::Bytea(&written)]).unwrap();
             assert_eq!(stored(printed[0].text(0)), written, "write of {json}");
         }
     }
 
-    /// What the callers of the protocol say of each function is what the extension declares.
+    /// The signature that callers of each function use is the signature that the extension declares.
     #[pg_test]
     fn the_protocol_has_the_extensions_functions() {
         let signatures = crate::protocol::signatures();
@@ -148,7 +148,7 @@ mod tests {
         assert!(names.windows(2).all(|two| two[0] != two[1]) && names.len() > 60, "{names:?}");
     }
 
-    /// An answer is what was declared, or an error that names the call.
+    /// A malformed answer raises an error that names the call.
     #[pg_test]
     fn malformed_answers_are_refused() {
         use crate::protocol::measure::{EstimateSizes, MeasureRange};
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(found[0].text(0), "{\"_id\": 1, \"name\": \"pen\"}");
     }
 
-    /// Prepares more statements than are kept.
+    /// Prepares more statements than the cache keeps.
     #[pg_extern]
     fn prepares_many(from: i32) -> i32 {
         (0..600)
@@ -216,7 +216,7 @@ mod tests {
             .sum()
     }
 
-    /// A statement that is being run stays, whatever is prepared meanwhile.
+    /// The plan of a running statement is not evicted.
     #[pg_test]
     fn plans_in_use_stay() {
         let sql = "SELECT n, tests.prepares_many(n * 1000) FROM pg_catalog.generate_series(1, 4) AS n ORDER BY n";
@@ -227,7 +227,7 @@ mod tests {
                 [(1, 0), (2, 0), (3, 0), (4, 0)]
             );
         }
-        // A statement that ends by an error gives its plan back.
+        // A statement that ends with an error returns its plan to the cache.
         for n in 0..600 {
             let failing = format!("SELECT 1 / ($1 - {n})");
             let caught =
@@ -248,7 +248,7 @@ mod tests {
                 bytes[at] = random.below(256) as u8;
             }
             if raw::validate(&bytes).is_ok() {
-                // What is accepted, PostgreSQL itself can print.
+                // PostgreSQL can print every document that is accepted.
                 spi::query(&unpacked(), &[Param::Bytea(&bytes)]).unwrap();
             }
         }

@@ -1,8 +1,8 @@
 //! docshard: shards collections of jsonb documents over PostgreSQL nodes.
 //!
-//! Layers, each using only what stands above it: `docshard_core` (pure) · [`pg`], [`protocol`], [`storage`], [`remote`] (the edges, with
-//! all `unsafe`) · [`store`], [`ownership`], [`catalog`], [`router`], … (the cluster) · [`operation`] · [`command`],
-//! [`api`] (the faces).
+//! Layers, from the lowest to the highest; each uses only the ones before it: `docshard_core` (pure logic) · [`pg`],
+//! [`protocol`], [`storage`], [`remote`] (interfaces to PostgreSQL and libpq, with all `unsafe` code) · [`store`],
+//! [`ownership`], [`catalog`], [`router`], … (the cluster) · [`operation`] · [`command`], [`api`] (the interfaces for users).
 
 mod api;
 mod balancer;
@@ -39,7 +39,7 @@ pub extern "C-unwind" fn _PG_init() {
     pg::error::init();
     pg::memory::budget::init();
     pg::fault::init();
-    // How routers learn of a move: they repeat the statement.
+    // A shard raises this error whenever a router's chunk map is stale, and the router repeats the statement.
     pg::error::server_log::hide(remote::refusal::STALE);
     remote::init_gucs();
     router::plan::index_restriction::init();
@@ -67,7 +67,7 @@ mod docshard_internal {}
 #[cfg(any(test, feature = "pg_test"))]
 mod in_backend;
 
-/// What `cargo pgrx test` calls before it starts its server.
+/// `cargo pgrx test` calls these functions before it starts its server.
 #[cfg(test)]
 mod pg_test {
     /// Nothing to prepare.

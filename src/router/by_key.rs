@@ -1,7 +1,8 @@
-//! Finding, updating and deleting one document by its whole key, as most statements of an application do: of the filter's text
-//! nothing is made but the key. What that answers is what [`super::read`] and [`super::write`] would.
+//! Finds, updates or deletes one document whose whole key is in the filter. Most statements of an application do this, so this
+//! path parses nothing of the filter but the key. The results are the same as those of [`super::read`] and [`super::write`].
 //!
-//! Everything here is None where the filter is not seen to say just a key, or something else is asked than that way is for.
+//! Every function returns None if the filter is more than a key, or if the statement needs something that this path does not
+//! offer.
 
 use super::destination::{self, Destination};
 use super::execute;
@@ -48,7 +49,7 @@ pub fn delete_one(namespace: &str, filter: &str) -> Result<Option<WriteResult>> 
     })
 }
 
-/// Calls `run` with the key that the filter gives and with the shard that owns it.
+/// Calls `run` with the key in the filter and the shard that owns it.
 fn with_key<T>(
     namespace: &str,
     filter: &str,

@@ -1,4 +1,5 @@
-//! The distinct values of a field: each shard returns its own in order, and a value that several have is returned once.
+//! Returns the distinct values of a field. Each shard returns its own values in order; the router drops duplicates while it
+//! merges them.
 
 use super::config;
 use super::execute;

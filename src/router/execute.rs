@@ -20,7 +20,7 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// At most `left` rows of the streams, in any order.
+    /// Returns at most `left` rows of the streams, in any order.
     pub fn of_streams(streams: Vec<RowStream>, left: u64) -> Self {
         Self { rows: MergedRows::new(streams, Order::None), skip: 0, left }
     }

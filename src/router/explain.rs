@@ -1,5 +1,5 @@
-//! Shows the plan of a read: which shards and why, the access path, the statement each gets, and each shard's own plan; and,
-//! if it is run, what that took.
+//! Explains a read: its target shards and the reason for them, the access path, the statement sent to each shard, and each
+//! shard's own plan. If the read is executed, also rows and times.
 
 use super::dispatch::reading;
 use super::execute;
@@ -201,11 +201,11 @@ fn planned_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> 
     Ok(texts.into_iter().zip(trees).map(step).collect())
 }
 
-/// Explains a plan that bypasses PostgreSQL's planner; None if it was executed and a shard declined. Shards report only
-/// what they found, so as much is counted as examined; a count examines all documents.
+/// Explains a plan that bypasses PostgreSQL's planner; None if it was executed and a shard declined. Shards report only the
+/// documents that they return, so these are shown as examined; a count examines all documents.
 fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> Result<Option<Vec<Step>>> {
     let stages = direct_stages(collection, plan);
-    // A plan shows only to those who may read the collection.
+    // Only roles that may read the collection see a plan.
     grants::require(collection, Level::Read)?;
     if verbosity == Verbosity::Planned {
         let step = |_| Step { text: Vec::new(), stages: stages.clone(), run: None };
@@ -241,7 +241,7 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
     Ok(Some(steps))
 }
 
-/// Translates such an access path to MongoDB's stages.
+/// Translates a plan that bypasses PostgreSQL's planner to MongoDB's stages.
 fn direct_stages(collection: &Collection, plan: &Plan) -> Json {
     let fetch = |index: &str, backward: bool| {
         let mut scan = Map::from_iter([("stage".to_owned(), Json::from("IXSCAN"))]);

@@ -33,8 +33,7 @@ fn bound(collection: &Collection, range: &KeyRange) -> Json {
     Json::Object(shown)
 }
 
-/// Renders one bound: `at` a key, or `after` all keys with a common prefix. None where the range ends with all values
-/// of a type.
+/// Renders one bound: `at` a key, or `after` all keys with a common prefix. None for the end of the values of a type.
 fn end(collection: &Collection, bytes: &[u8], at: &str, after: &str) -> Option<(String, Json)> {
     if is_key(bytes) {
         return Some((at.to_owned(), collection.key.bound_to_json(bytes)));

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value as Json};
 use std::ops::Add;
 
-/// What executing a plan has read.
+/// The numbers of index entries and documents that the execution of a plan has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Examined {
     /// index entries
@@ -40,7 +40,7 @@ pub fn stages(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
         "Merge Append" => "SORT_MERGE",
         "Limit" if !is_unlimited(plan) => "LIMIT",
         "Aggregate" => "COUNT",
-        // A node that only passes rows on, most often after the check of the shard's version, has no stage.
+        // A node that only passes rows on has no stage. Usually it is the check of the shard's version.
         _ if inputs.len() == 1 => return inputs.into_iter().next().unwrap_or_default(),
         "Result" => "EOF",
         _ => {
@@ -76,7 +76,7 @@ pub fn stages(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
     Json::Object(stage)
 }
 
-/// Sums up what an executed plan has read. PostgreSQL does not count index entries whose document is known to be dead.
+/// Adds up what an executed plan has read. PostgreSQL does not count index entries that are marked as dead.
 pub fn examined(plan: &Json) -> Examined {
     inputs(plan).map(examined).fold(own(plan), Add::add)
 }
@@ -91,7 +91,7 @@ fn is_unlimited(plan: &Json) -> bool {
     inputs.iter().any(|input| input["Parent Relationship"] == "InitPlan")
 }
 
-/// The number of counted rows; for a sum of several counts, of all of them.
+/// The number of rows that an aggregate node has counted; for a sum of several counts, the total.
 fn counted_by(plan: &Json) -> u64 {
     let of = |input: &Json| match input["Node Type"].as_str() {
         Some("Append" | "Aggregate" | "Subquery Scan" | "Result") => counted_by(input),
@@ -119,7 +119,7 @@ fn scan(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
     Json::Object(stage)
 }
 
-/// What a node has read by itself, without its inputs.
+/// The numbers that a node has read by itself, without its inputs.
 fn own(plan: &Json) -> Examined {
     let read: u64 = ["Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck"]
         .iter()
@@ -134,7 +134,7 @@ fn own(plan: &Json) -> Examined {
     }
 }
 
-/// A number that PostgreSQL reports as the average of all loops.
+/// Returns a number that PostgreSQL reports as the average over all loops.
 fn counted(plan: &Json, field: &str) -> u64 {
     let average = plan[field].as_f64().unwrap_or(0.0);
     let runs = plan["Actual Loops"].as_f64().unwrap_or(0.0);

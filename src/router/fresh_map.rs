@@ -1,8 +1,8 @@
-//! Running a statement again while its map is stale.
+//! Runs a statement again after a shard has reported that its chunk map is stale.
 //!
-//! A shard tells that the map is stale when the donor's part of a move has been committed. The map to go by is the
-//! catalog's, once the move is over; until then the one that the decided move is about to make, which shards accept as
-//! soon as the recipient's part is committed, too.
+//! A shard reports that once the donor's part of a move is committed. When the move is over, the next attempt uses the map in
+//! the catalog. Until then it uses the *foreseen* map, the one that the decided move will make; shards accept that one as soon
+//! as the recipient's part is committed, too.
 
 use crate::catalog::cache;
 use crate::catalog::cluster::check_router;
@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const HELP: Duration = Duration::from_millis(500);
 /// How long a statement waits if the catalog knows of no move that could explain the disagreement.
 const DOUBT: Duration = Duration::from_secs(2);
-/// The first wait for a newer map, or until shards may accept the foreseen one. Everybody whom a move has blocked wakes
-/// up at once, while the end of the move needs the processors more.
+/// The first wait for a newer map, or for shards to accept the foreseen one. A short pause keeps the statements that a move has
+/// blocked from taking the processors which the end of the move needs.
 const FIRST_PAUSE_MS: u64 = 8;
 const LAST_PAUSE_MS: u64 = 50;
 
@@ -39,7 +39,7 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
     loop {
         let known = cache::find(namespace)?;
         if known.is_none() {
-            // A shard knows no namespace at all, which must not look like an empty collection.
+            // This node may be a shard, which has no namespaces. The collection must then not appear to be empty.
             check_router()?;
         }
         let assumed = known.as_ref().map(|c| c.revision);
@@ -73,19 +73,19 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
         if let Some(known) = &known {
             foreseen = Foreseen::of(known)?;
         }
-        // Reading the catalog is cheap, asking the shards again is not.
+        // Reading the catalog is cheap, another request to the shards is not.
         let (asleep, wait) = (Instant::now(), Duration::from_millis(pause));
         let is_worth_asking = || !went_ahead && foreseen.as_ref().is_some_and(|ahead| !ahead.is_being_settled());
         while asleep.elapsed() < wait && !is_worth_asking() && is_assumed()? {
             sleep_ms((pause / 8).clamp(1, 5).cast_signed());
         }
         pause = (pause * 2).min(LAST_PAUSE_MS);
-        // Repeat this: whoever completes the move may die, too.
+        // Try again later: the process that completes the move may die, too.
         let is_late = pause == LAST_PAUSE_MS || foreseen.as_ref().is_some_and(|ahead| ahead.is_late);
         if is_late && helped.is_none_or(|at| at.elapsed() >= HELP) {
             helped = Some(Instant::now());
             match complete_decided_moves(namespace) {
-                // No background worker is free. Somebody else may complete the move, or the next attempt does.
+                // No background worker is free. Another process or the next attempt may complete the move.
                 Err(error) if &error.sqlstate == b"53200" => {}
                 completed => completed?,
             }
@@ -93,8 +93,8 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
     }
 }
 
-/// Completes moves that are decided but whose coordinator is gone, if nobody else may do so soon: without preloading
-/// there is no worker. Completing is idempotent. Only superusers may do it.
+/// Completes decided moves whose coordinator is gone, if no worker will do it soon: without `shared_preload_libraries` there is
+/// no worker. Completing is idempotent. Only superusers may do it.
 fn complete_decided_moves(namespace: &str) -> Result<()> {
     if let Some(collection) = cache::find(namespace)?
         && is_superuser()

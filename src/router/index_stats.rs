@@ -1,4 +1,4 @@
-//! How often and since when the indexes of a collection are used, and how large they are, shard by shard.
+//! Reports for each shard how often the indexes of a collection were used, since when, and how large they are.
 
 use super::destination;
 use super::dispatch::reading;
@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 #[derive(Clone, Debug)]
 pub struct IndexStats {
     pub shard: String,
-    /// several indexes of PostgreSQL's may serve `_id_`
+    /// several PostgreSQL indexes may have the name `_id_`
     pub name: String,
     pub keys_json: String,
     /// index scans that PostgreSQL has started, one for each range of keys
@@ -58,11 +58,11 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
                 let name = match collection.index_of(relation) {
                     Some(index) => index.name.as_str(),
                     None if collection.is_of_keys(relation) => "_id_",
-                    // It has just been created or dropped.
+                    // The index has just been created or dropped.
                     None => continue,
                 };
                 let Some(index) = indexes.iter_mut().find(|index| index.name == name) else { continue };
-                // The index that enforces uniqueness is read by writers alone.
+                // Only writers read the index that enforces uniqueness.
                 if collection.index_of(relation).is_none_or(|index| table::unique_name(index.id) != relation) {
                     index.accesses = index.accesses.saturating_add(found[1].as_i64().unwrap_or(0));
                 }

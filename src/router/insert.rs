@@ -1,5 +1,6 @@
-//! Inserting: documents are made storable here, grouped by shard, and sent in pieces, so that shards take some in while
-//! others are being made. What must know of each document whether its key was taken is sent a batch a shard.
+//! Inserts documents. The router prepares them, groups them by shard and sends them in pieces, so that shards insert the first
+//! ones while it prepares the next. An unordered insert must know for each document whether its key is a duplicate, so it sends
+//! one batch to each shard.
 
 use super::destination::{self, Destination};
 use super::dispatch::feed::Feed;
@@ -29,15 +30,15 @@ use std::collections::{BTreeMap, HashMap};
 /// Size limits of a batch: large enough to make the round trip cheap, small enough to keep memory flat.
 const BATCH_DOCUMENTS: usize = 2000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
-/// Bytes that are fed to shards before their answers are awaited. Fast shards wait for slow ones at that point, but all
-/// of it is sent again if a map was stale.
+/// Bytes that are sent to shards before their answers are awaited. At that point fast shards wait for slow ones; after a stale
+/// map all of these bytes are sent again.
 const FEED_BYTES: usize = 32 * 1024 * 1024;
-/// Bytes that are collected for a shard before they are sent: few at first, so that the shard starts early, then twice
-/// as many each time, since the index entries of larger batches have more neighbours.
+/// Bytes that are collected for a shard before they are sent. The first piece is small, so that the shard starts early. Each
+/// further one is twice as large, since inserting many index entries at once is faster.
 const FIRST_PIECE_BYTES: usize = 32 * 1024;
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// A document that is ready to be stored, whatever the chunk map is.
+/// A document that is ready to be stored, independent of the chunk map.
 #[derive(Debug)]
 pub struct Storable {
     pub bytes: Vec<u8>,
@@ -123,7 +124,7 @@ impl Incoming<'_> {
     }
 }
 
-/// Inserts all documents that `next` returns, or none and fails. Returns the documents.
+/// Inserts all documents that `next` returns, and returns them; after an error none is inserted.
 pub fn insert(namespace: &str, next: &mut dyn FnMut() -> Result<Option<Storable>>) -> Result<Vec<Storable>> {
     namespace::split(namespace)?;
     namespace::check_writable(namespace)?;
@@ -134,7 +135,7 @@ pub fn insert(namespace: &str, next: &mut dyn FnMut() -> Result<Option<Storable>
             let collection = match collection {
                 Some(collection) => collection,
                 None => {
-                    // Do not create a collection for documents that are refused.
+                    // Prepare the first batch now: documents that are refused must not create a collection.
                     incoming.batch_end(start)?;
                     collections::create_implicitly(namespace)?
                 }
@@ -259,7 +260,7 @@ fn taken(collection: &Collection, [skey, id, bytes]: &[String; 3]) -> String {
     sql::taken(collection.id, skey, id, bytes)
 }
 
-/// A condition that no secondary unique index is violated. PostgreSQL's `ON CONFLICT DO NOTHING` does not know these
+/// Returns the condition that the row violates no secondary unique index. `ON CONFLICT DO NOTHING` does not apply to these
 /// indexes.
 pub fn is_free(collection: &Collection, row: &[String; 3]) -> String {
     if !collection.has_unique_index() {
@@ -268,8 +269,8 @@ pub fn is_free(collection: &Collection, row: &[String; 3]) -> String {
     format!("NOT EXISTS (SELECT FROM {})", taken(collection, row))
 }
 
-/// A document's position in its batch, and the error of a secondary unique index; None if its primary key is the
-/// duplicate.
+/// A document's position in its batch, with the error of the secondary unique index that it violates; None for a duplicate
+/// primary key.
 type Missing = (usize, Option<Error>);
 
 /// Inserts a whole batch with one statement for each shard, or fails.
@@ -298,7 +299,7 @@ fn insert_alone(collection: &Collection, document: &Storable, is_last: bool) -> 
     let mut packed = Vec::new();
     documents::pack(&mut packed, &document.row(&key));
     let statement = insertion(collection, packed);
-    // The function's result contains the `_id`, and a result that is too large prevents the early commit.
+    // The function's result contains the `_id`, and the transaction cannot commit early with a result that is too large.
     let is_last = is_last && document.id_key.len() <= sole_call::MAX_RESULT;
     writing::write_checked(collection, &[destination], &LockRange::of_key(&key), is_last, |_| &statement)
         .map_err(|error| duplicate_among(collection, std::slice::from_ref(document), error))?;
@@ -311,7 +312,7 @@ fn insertion(collection: &Collection, packed: Vec<u8>) -> Statement {
     InsertDocuments { collection: collection.id, token: collection.token, version: 0, documents }.into()
 }
 
-/// Inserts those documents of a batch whose keys are free and returns the others.
+/// Inserts the documents of a batch whose keys are free and returns the others.
 fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<Missing>> {
     let keys = batch.iter().map(|document| document.shard_key(collection)).collect::<Result<Vec<_>>>()?;
     let mut by_shard: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! Whether a collection is in order: every document on every shard that has its table, right also while chunks move.
+//! Checks that a collection is consistent. Every shard that has its table is checked; chunks may move meanwhile.
 //!
-//! Each shard inspects its own documents (`ownership::inspect`). Then the `_id`s of all come in order, to find those that
-//! several documents have, which only their shard keys tell apart.
+//! Each shard inspects its own documents (`ownership::inspect`). Then all shards return their `_id`s in order, to find an `_id`
+//! that several documents have. Only the shard key can tell such documents apart.
 
 use super::destination::{self, Destination};
 use super::dispatch::reading;

@@ -1,10 +1,10 @@
-//! Writes that lock one document first, and return it as it was and as it is.
+//! Writes one document after locking it, and returns its old and new form.
 //!
-//! The shard locks the document, applies the update, and stores the result in one statement. A document whose shard key
-//! changes is not stored there: the shard returns its new form, still locked, and the router inserts it at its new place
-//! and then deletes it at the old one, all in the caller's transaction. Writes to the old key hold its locks from the first
-//! statement on, and those of the new key from the insert on, so neither range can be handed over meanwhile. The insert
-//! comes first: it notices a stale map before anything has been written, so that the whole write can run again.
+//! The shard locks the document, applies the update, and stores the result in one statement. A document whose shard key changes
+//! is not stored there: the shard returns its new form, still locked; the router inserts that on the shard which owns the new
+//! key, and then deletes the old document, all in the caller's transaction. The transaction holds locks on the old key from its
+//! first statement and on the new key from the insert, so neither range can be handed over meanwhile. The insert comes first: it
+//! notices a stale map before anything has been written, so that the whole write can run again.
 
 use super::destination::Destination;
 use super::dispatch::writing;
@@ -37,7 +37,7 @@ pub fn write(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<WriteResult>
     Ok(WriteResult::default())
 }
 
-/// Columns of the answer.
+/// Columns of the statement's result.
 const SKEY: usize = 0;
 const ID: usize = 1;
 const BEFORE: usize = 2;
@@ -45,7 +45,8 @@ const AFTER: usize = 3;
 const MODIFIED: usize = 4;
 const MOVES: usize = 5;
 
-/// Finds and locks the document: the common table `matched`, of one row or none.
+/// Returns the SQL of the common table `matched`, which finds and locks the document and has at most one row, and its
+/// conditions.
 fn matched(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<(String, Conditions)> {
     if let Some(found) = matched_in_order(write, target) {
         return Ok(found);
@@ -64,8 +65,8 @@ fn matched(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<(String, Condi
     Ok((sql, conditions))
 }
 
-/// As [`matched`], by an index that has the documents in the order of the sort, so that those which wait behind the first
-/// are not looked at. Locks the first of either part of it, in the same order always, and takes one.
+/// Like [`matched`], by an index that has the order of the sort, so that only the first document is read. Locks the first
+/// document of the b-tree and then the first of the entries, and returns the first of the two.
 fn matched_in_order(write: &Write<'_>, target: &WriteTarget<'_>) -> Option<(String, Conditions)> {
     let (sort, text) = write.sort.as_ref().filter(|_| target.is_by_filter())?;
     let collection = target.search.collection;
@@ -87,8 +88,8 @@ fn matched_in_order(write: &Write<'_>, target: &WriteTarget<'_>) -> Option<(Stri
         let sql = format!("matched AS MATERIALIZED (SELECT f.place, f.skey, f.id, f.doc FROM ({btree}) AS f)");
         return Some((sql, conditions));
     };
-    // While we wait for a document's lock it may leave one part for the other, which was searched without it. Then both
-    // together are searched, as where there is nothing.
+    // While the statement waits for a document's lock, the document may leave one part for the other one, which has been
+    // searched already. If both searches return nothing, a third one searches both parts together.
     let either = format!("(({}) OR ({entries}))", scan.btree);
     let sql = format!(
         "first AS MATERIALIZED (SELECT f.place, f.skey, f.id, f.doc FROM ({btree} UNION ALL {}) AS f ORDER BY f.key LIMIT 1), \
@@ -102,7 +103,7 @@ fn matched_in_order(write: &Write<'_>, target: &WriteTarget<'_>) -> Option<(Stri
     Some((sql, conditions))
 }
 
-/// Locks and changes the document; answers one row, or none.
+/// Returns the statement that locks and changes the document. Its result has at most one row.
 fn statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
     let (matched, mut conditions) = matched(write, target)?;
     let collection = target.search.collection;
@@ -137,7 +138,7 @@ fn statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
     Ok(conditions.into_statement(sql))
 }
 
-/// An SQL condition for a document that leaves its place.
+/// Returns the SQL condition that the update changes the document's shard key.
 fn moves(collection: &Collection, modification: &Modification, conditions: &mut Conditions) -> String {
     let paths: Vec<String> = collection.key.fields.iter().map(|(path, _)| path.clone()).collect();
     if !paths.iter().any(|path| modification.update.touches(path)) {
@@ -147,7 +148,7 @@ fn moves(collection: &Collection, modification: &Modification, conditions: &mut 
     format!("(a.after IS NOT NULL AND {})", sql::moves("a.doc", "a.after", paths))
 }
 
-/// What the shard answered about the document, which is moved if its shard key has changed.
+/// Turns the shard's row into a result, and relocates the document if its shard key has changed.
 fn finish(
     collection: &Collection,
     row: &ShardRow,
@@ -178,7 +179,7 @@ fn finish(
     })
 }
 
-/// Puts a document, which this transaction has locked, at its new place and takes it away from the old one.
+/// Inserts a document, which this transaction has locked, under its new shard key and deletes it under the old one.
 fn relocate(collection: &Collection, old: &Destination, skey: Vec<u8>, id: Vec<u8>, document: &[u8]) -> Result<()> {
     let document = Storable::new(document)?;
     if !insert::insert_if_absent(collection, &document)? {

@@ -1,6 +1,7 @@
-//! How large a collection is, shard by shard, as whoever may read it may know.
+//! Measures the size of a collection on each shard. Any role that may read the collection may call this.
 //!
-//! Small tables are counted; of larger ones PostgreSQL's statistics tell, which autovacuum keeps about right.
+//! The documents of small tables are counted. For larger tables PostgreSQL's statistics are used, which autovacuum keeps up to
+//! date.
 
 use super::destination;
 use super::dispatch::reading;
@@ -92,7 +93,7 @@ fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
                 None => named.push((index.name.clone(), size)),
             },
             None if collection.is_of_keys(relation) => named[0].1 += size,
-            // It has just been created or dropped.
+            // The index has just been created or dropped.
             None => {}
         }
     }

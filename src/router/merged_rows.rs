@@ -1,4 +1,4 @@
-//! Several shards' rows as one stream, in order. Memory holds one row a shard.
+//! Merges the ordered rows of several shards into one stream. Memory holds one row of each shard.
 
 use super::order::Order;
 use super::rows::{RowStream, ShardRow};

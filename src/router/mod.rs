@@ -1,22 +1,23 @@
-//! The router: from a document operation to statements at the shards that it concerns, and back.
+//! The router: translates a document operation into statements for the shards that it concerns, and their rows into its result.
 //!
 //! Parse, plan, execute: a read becomes a [`query::Query`] with [`options`], then a [`plan::Plan`], which [`execute`] runs and
-//! [`explain`] shows. Imports go one way, to what stands before it here:
+//! [`explain`] shows. Each module imports only modules that come before it in this list:
 //!
-//! * [`options`], [`query`], [`modification`]: what is asked for.
-//! * [`order`], [`rows`], [`statement`], [`destination`]: what plans and answers are made of. [`merged_rows`]: the rows of several
-//!   shards as one stream, in order.
+//! * [`options`], [`query`], [`modification`]: the parsed form of an operation.
+//! * [`order`], [`rows`], [`statement`], [`destination`]: the parts of plans and results. [`merged_rows`]: the rows of several
+//!   shards as one ordered stream.
 //! * [`fresh_map`]: runs an operation again with a newer map when a shard answered that the map was stale.
 //! * [`dispatch`]: sends statements, takes locks, checks versions.
 //! * [`plan`]: targets, access path and SQL of a read. [`execute`]: runs it.
-//! * [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`]: writes of other kinds, and the search for what they
+//! * [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`]: writes, and the search for the documents that they
 //!   write. [`config`]: the catalog as a database.
-//! * [`read`], [`distinct`], [`measure`], [`inspect`], [`index_stats`]: reads. [`by_key`]: reads and writes of one document whose
-//!   filter is a key, of which nothing else is parsed.
-//! * [`explain`], with [`explain_bounds`], and [`explain_stages`]: PostgreSQL's plans in MongoDB's words.
+//! * [`read`], [`distinct`], [`measure`], [`inspect`], [`index_stats`]: reads. [`by_key`]: the fast path for one document whose
+//!   key is the whole filter.
+//! * [`explain`], [`explain_bounds`], [`explain_stages`]: translate PostgreSQL's plans into MongoDB's terms.
 //!
-//! INVARIANTS (see `ownership`): every statement carries the version that its map assumed; a stale answer of one target
-//! voids the answers of all; no row is handed out before every target has confirmed; a write first locks and checks.
+//! INVARIANTS (see `ownership`): every statement carries the version that its map assumed; if one target reports a stale map,
+//! the answers of all targets are discarded; no row is returned before every target has confirmed its version; a write locks and
+//! checks first.
 
 pub mod by_key;
 pub mod config;

@@ -1,4 +1,4 @@
-//! What a write does to the documents that it finds.
+//! Parsed updates, and the description of a write.
 
 use super::options;
 use super::query::Query;
@@ -75,24 +75,24 @@ pub struct Write<'a> {
     pub query: &'a Query,
     /// None: documents are deleted
     pub modification: Option<&'a Modification>,
-    /// all that match, or one
+    /// true: write all matching documents; false: write one
     pub many: bool,
     /// insert a document if none matches
     pub upsert: bool,
-    /// for a write of one document: the first in this order, with its text
+    /// for a write of one document: write the first one in this order; the second field is the sort's text
     pub sort: Option<(Sort, String)>,
-    /// for a write of one document: return it as it was and as it is
+    /// for a write of one document: return its old and new form
     pub images: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct WriteResult {
-    /// documents that matched, which a deletion has deleted
+    /// the number of documents that matched; for a deletion, of those deleted
     pub matched: i64,
     pub modified: i64,
-    /// jsonb of the document as it was, if [`Write::images`]
+    /// jsonb of the old document, if [`Write::images`]
     pub before: Option<Vec<u8>>,
-    /// jsonb of the document as it is, if [`Write::images`], and of an inserted one
+    /// jsonb of the new document, if [`Write::images`] or if it was inserted
     pub after: Option<Vec<u8>>,
     /// the `_id` of the inserted document
     pub upserted: Option<Value>,

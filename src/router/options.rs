@@ -1,4 +1,5 @@
-//! What statements are told beside a filter: sort, projection, limits, and the setting of all their parts.
+//! Options of reads (sort, projection, skip, limit, hint), and the environment in which all parts of a statement are evaluated:
+//! its collation, variables and time.
 
 use crate::catalog::cache;
 use crate::pg::error::Result;
@@ -40,13 +41,13 @@ pub fn parsed_setting(json: Option<&Json>) -> Result<Environment> {
 
 #[derive(Clone, Debug, Default)]
 pub struct FindOptions {
-    /// with the text that is sent to shards
+    /// the sort, and its text, which is sent to shards
     pub sort: Option<(Sort, String)>,
     /// None: whole documents
     pub projection: Option<String>,
     /// the projection depends on which array element the filter matched
     pub positional: bool,
-    /// the paths of a projection that only includes
+    /// the paths of an inclusion projection
     pub included: Option<Vec<String>>,
     /// collation, variables and time, as `Environment::to_json` writes them
     pub setting: Option<Json>,

@@ -1,4 +1,4 @@
-//! The order in which a shard's rows come.
+//! Recognises sorts for which a shard's rows already have a suitable order.
 
 use crate::catalog::model::Collection;
 use docshard_core::query::filter::Filter;
@@ -15,8 +15,8 @@ pub enum Order {
 
 /// Returns the column whose bytes are in the order of the sort, and true if it is descending.
 ///
-/// `id` is in the order of `_id`, `skey` in the order of the shard key's fields. Fields to which the filter gives one
-/// value may be missing in the sort, and the sort may end before the shard key does.
+/// `id` has the order of `_id`, `skey` has the order of the shard key's fields. The sort may omit fields for which the filter
+/// gives one value, and it may end before the shard key does.
 pub fn column_order(collection: &Collection, filter: &Filter, sort: &Sort) -> Option<(&'static str, bool)> {
     let descending = sort.fields.first()?.1;
     if sort.collator.is_some() {

@@ -1,4 +1,4 @@
-//! The documents that a statement is about: a filter, and what it is to be run with.
+//! A parsed filter with its environment and hint.
 
 use super::options;
 use crate::catalog::model::Collection;
@@ -11,7 +11,7 @@ use docshard_core::query::index::Bounds;
 use docshard_core::values::key::KeyRanges;
 use serde_json::Value as Json;
 
-/// A parsed filter and what it is executed with.
+/// A parsed filter with everything that its evaluation needs.
 #[derive(Debug)]
 pub struct Query {
     pub filter: Filter,
@@ -46,7 +46,7 @@ impl Query {
         Ok(Self { filter, text: envelope::wrap(text, setting.as_ref(), None), setting, hint: None, bounds: None })
     }
 
-    /// An empty object is no hint.
+    /// Sets the hint; an empty object is ignored.
     pub fn hinted(self, hint: Option<&Json>) -> Result<Self> {
         let hint = match hint {
             None | Some(Json::Null) => None,

@@ -1,4 +1,4 @@
-//! Reading: find and count.
+//! Reads documents: find and count.
 
 use super::config;
 use super::destination;

@@ -1,4 +1,4 @@
-//! Rows that shards return, whether the shard is this database or another node.
+//! Rows that shards return; the shard may be this database or another node.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
@@ -13,7 +13,7 @@ pub const LARGEST_NUMBER: i64 = 1 << 53;
 pub enum ShardRow {
     Local(spi::Row),
     Remote(remote::Row),
-    /// one of the documents packed into a value; its columns are the document and its key
+    /// a document in a packed value, by its position; its columns are the document and its key
     Packed(Rc<Packed>, usize),
 }
 

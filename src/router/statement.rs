@@ -1,4 +1,4 @@
-//! What a shard is sent: SQL text with the values of its parameters, and statements that are one call of a function there.
+//! Statements that are sent to shards: SQL text with parameter values, or a call of one function.
 
 use crate::catalog::model::Collection;
 use crate::pg::spi::param::Param;

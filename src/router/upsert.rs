@@ -1,11 +1,11 @@
-//! The insert of an upsert whose filter matched nothing.
+//! Inserts the document of an upsert whose filter matched nothing.
 //!
-//! Two concurrent upserts with one filter must not both insert. If the filter gives the `_id`, the primary key prevents
-//! that. Otherwise they share a lock, whose number depends on the values in the filter: the shard takes it until the end of
-//! the transaction, and looks once more before it inserts. (MongoDB asks for a unique index instead.)
+//! Two concurrent upserts with the same filter must not both insert. If the filter gives the `_id`, the primary key prevents
+//! that. Otherwise they take the same lock, whose number depends on the values in the filter: the shard holds it until the end
+//! of the transaction, and searches once more before it inserts. (MongoDB requires a unique index for this.)
 //!
-//! If the filter does not give the shard key, matching documents and the new one may belong to different shards. Then the
-//! router holds the lock, and asks all shards once more.
+//! If the filter does not give the shard key, matching documents and the new one may belong to different shards. Then the router
+//! holds the lock, and searches all shards once more.
 
 use super::destination;
 use super::dispatch::writing::{self, LockRange};
@@ -23,8 +23,8 @@ use docshard_core::query::update::Update;
 use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::encode::{encode_value, hash_encoded};
 
-/// Inserts what an update makes of a filter. None: try again, as a document matches the filter by now, or as the new
-/// document's key is a duplicate for the first time; the second time that is an error.
+/// Inserts the document that the update makes of the filter. None: try again, because a document matches the filter by now, or
+/// because the new document's key is a duplicate for the first time; the second time that is an error.
 pub fn insert(
     collection: &Collection,
     query: &Query,
@@ -40,8 +40,7 @@ pub fn insert(
     let looks = if collection.key.is_unsharded() || query.keys(collection).as_point().is_some() {
         let by_id = query.filter.equality_of("_id").is_some();
         range.upsert = (!by_id).then(|| lock_number(collection, query)).transpose()?;
-        // The update may have changed the shard key, so that the new document belongs to a shard that cannot have matching
-        // ones.
+        // If the update changes the shard key, the new document may belong to a shard that the search does not target.
         Search::new(collection, query)?.destinations()?.iter().all(|d| d.shard.id == destination.shard.id)
     } else {
         writing::lock_upsert_here(collection, lock_number(collection, query)?)?;
@@ -65,8 +64,8 @@ pub fn insert(
     }
 }
 
-/// Returns how many documents were inserted, and how many matched the filter, one at most. With `looks` the document is
-/// inserted only if none matches.
+/// The statement returns how many documents were inserted, and how many matched the filter, at most one. `looks`: the document
+/// is inserted only if none matches.
 fn statement(
     collection: &Collection,
     query: &Query,
@@ -85,7 +84,7 @@ fn statement(
     let new = [skey.to_vec(), document.id_key().to_vec(), document.bytes.clone()];
     let row = new.map(|value| conditions.param(Parameter::Bytes(value)));
     let [skey, id, bytes] = row;
-    // Null, and so not asked, if there is something to update.
+    // A null key skips the uniqueness check if a matching document exists.
     let asked = [format!("CASE WHEN found.n = 0 THEN {skey} END"), id.clone(), bytes.clone()];
     let free = insert::is_free(collection, &asked);
     let check = Conditions::new(collection).sql();
@@ -100,7 +99,7 @@ fn statement(
     Ok(conditions.into_statement(sql))
 }
 
-/// The number of the lock that upserts with equal values share.
+/// Returns the number of the lock that upserts with equal values share.
 fn lock_number(collection: &Collection, query: &Query) -> Result<i64> {
     let mut fields = query.filter.upsert_fields()?;
     fields.sort_by(|a, b| a.0.cmp(&b.0));

@@ -1,8 +1,8 @@
-//! Updating, replacing and deleting.
+//! Updates, replaces and deletes documents.
 //!
-//! [`super::write_target`] finds the shards and, for a write of one document, the document. A document that has to be
-//! returned, or whose shard key may change, is written by [`super::locked_write`]. Otherwise a shard is sent the key of the
-//! document, which it then writes without PostgreSQL's planner, or a statement that finds the documents and writes them.
+//! [`super::write_target`] finds the shards and, for a write of one document, the document. [`super::locked_write`] writes a
+//! document that the statement returns, or whose shard key may change. For other writes the shard gets either the key of the
+//! document, which it then writes without PostgreSQL's planner, or a statement that finds and writes the documents.
 
 use super::destination::Destination;
 use super::dispatch::writing::{self, LockRange};
@@ -21,8 +21,8 @@ use crate::protocol::sql;
 use docshard_core::cluster::targeting;
 use docshard_core::error::Kind;
 
-/// How often a write looks for its document again if that changed between being found and being written. Many clients may
-/// compete for the first of the same documents, and each gets one in turn.
+/// How often a write searches again if another client has changed its document between search and write. Clients may compete for
+/// the same first document; in each round one of them succeeds.
 const ATTEMPTS: usize = 1000;
 
 /// Runs a write. Concurrent writes to one document come one after the other; none is lost.
@@ -50,7 +50,7 @@ pub fn write(namespace: &str, write: &Write<'_>) -> Result<WriteResult> {
     Err(Error::new(Kind::WriteConflict, message).with_hint("Run the statement again."))
 }
 
-/// One attempt; None if others changed the document meanwhile, or inserted one, so that another attempt is needed.
+/// Makes one attempt. None if another one is needed, because another client has changed the document or inserted one meanwhile.
 fn write_once(
     collection: &Collection,
     write: &Write<'_>,
@@ -156,7 +156,7 @@ pub(super) fn delete_by_key(
     Ok(WriteResult { matched, ..WriteResult::default() })
 }
 
-/// Returns the number that the only shard which can have the document answers.
+/// Calls a function on the only shard that can have the document and returns its number.
 fn write_by_key(
     collection: &Collection,
     destinations: &[Destination],
@@ -169,8 +169,8 @@ fn write_by_key(
     Ok(written.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).sum())
 }
 
-/// Returns how many documents matched and how many changed. A single document is locked first, so that another one is
-/// found if it changes meanwhile.
+/// The statement returns how many documents matched and how many changed. It locks a single document first, so that it finds
+/// another one if that changes meanwhile.
 fn update_statement(write: &Write<'_>, modification: &Modification, target: &WriteTarget<'_>) -> Result<Statement> {
     let collection = target.search.collection;
     let mut conditions = target.conditions()?;

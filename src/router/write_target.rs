@@ -1,10 +1,10 @@
-//! Finds the shards, and the document, that a write goes to.
+//! Finds the target of a write: shards, and for a write of one document the document.
 //!
-//! A write of many documents goes to every shard that the filter concerns. A write of one goes to that shard at once if
-//! there is only one. If there are several, it has two phases: all of them are asked for a candidate at the same time, and the
-//! write is then confined to the shard key and `_id` of one, the first in the order if there is one. There the shard checks the
-//! filter, and the candidate's place in the order, once more. If the candidate has changed or gone meanwhile, nothing is
-//! written, and the caller searches again.
+//! A write of many documents goes to every shard that the filter concerns. A write of one document goes to the only such shard,
+//! if there is only one. If there are several, the write has two phases: first all of them return a candidate at the same time;
+//! then the write is confined to the shard key and `_id` of one candidate, with a sort the first one. The shard checks the
+//! filter, and the candidate's place in the order, once more. If the candidate has changed meanwhile, nothing is written, and
+//! the caller searches again.
 
 use super::destination::{self, Destination};
 use super::dispatch::writing::LockRange;
@@ -57,8 +57,8 @@ impl<'a> WriteTarget<'a> {
         Self { search, destinations: vec![destination], has_candidate: true, candidate: Some(candidate) }
     }
 
-    /// True if one of several shards was chosen because a matching document was seen there. If none is written, the
-    /// document has changed, and another one may match.
+    /// True if this shard was chosen among several because a search found a matching document there. If the write then finds
+    /// none, the document has changed, and another one may match.
     pub fn has_candidate(&self) -> bool {
         self.has_candidate
     }
@@ -74,7 +74,7 @@ impl<'a> WriteTarget<'a> {
         self.candidate.is_none()
     }
 
-    /// The key of the only document that a write can concern; None if it must be searched for.
+    /// Returns the key of the only document that the write can concern; None if a search is needed.
     pub fn key(&self) -> Option<DocumentKey> {
         let query = self.search.query;
         let Some(Candidate { skey, id, place }) = &self.candidate else { return DocumentKey::of_search(&self.search) };
@@ -150,9 +150,9 @@ fn any_candidate(search: Search<'_>) -> Result<Option<WriteTarget<'_>>> {
     Ok(None)
 }
 
-/// Chooses a shard that has a matching document. Where many clients take documents that match the same filter, such as
-/// jobs, all of them see the same candidate. After a miss the write goes by the filter instead, so that the shard can
-/// skip locked documents, and to a shard that depends on the process.
+/// Chooses a shard that has a matching document. If many clients take documents that match the same filter, for example jobs,
+/// all of them find the same candidate. So after a miss the write is sent with the filter instead, to a shard that depends on
+/// the process, and that shard can skip locked documents.
 fn any_shard(search: Search<'_>, misses: usize) -> Result<Option<WriteTarget<'_>>> {
     let plan = plan::candidate(&search)?;
     let streams = execute::rows(search.collection, &plan)?.unwrap_or_default();

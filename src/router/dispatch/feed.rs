@@ -1,4 +1,4 @@
-//! Statements that are sent while others are still being made: shards work meanwhile.
+//! Sends statements to shards while later ones are still being prepared, so that the shards work in the meantime.
 
 use super::retry::{can_retry, failed};
 use crate::catalog::grants::{self, Level};

@@ -1,8 +1,8 @@
 //! Sending statements to shards, in this process or over libpq.
 //!
-//! The shard `local` is checked first and then read in the very snapshot that was checked, so no ERROR is raised for a
-//! stale map; the others check inside their statement. Requests to all remote targets are under way before the local
-//! one runs, and no answer is used before all have confirmed.
+//! The shard `local` is checked first and then read in the same snapshot, so a stale map raises no ERROR there. The other shards
+//! check their version inside the statement. Requests to all remote targets are sent before the local one runs, and no answer is
+//! used before all have confirmed their version.
 
 pub mod feed;
 pub mod reading;

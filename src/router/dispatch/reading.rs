@@ -1,5 +1,5 @@
-//! Sending reading statements. Requests to all remote targets are under way before the local one runs, and no answer is used
-//! before all have confirmed their version.
+//! Sends reading statements. Requests to all remote targets are sent before the local one runs, and no answer is used before all
+//! have confirmed their version.
 
 use super::request::{assumed, start};
 use crate::catalog::grants::{self, Level};

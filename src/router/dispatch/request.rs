@@ -1,4 +1,4 @@
-//! What every request to a shard has in common.
+//! The parts that all requests to a shard have in common.
 
 use crate::catalog::model::Collection;
 use crate::ownership::placement::Placement;

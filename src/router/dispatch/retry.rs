@@ -1,4 +1,4 @@
-//! What becomes of a write that a shard refused for a stale map: it may run again only if it left nothing anywhere.
+//! Decides whether a write that a shard refused because of a stale map may run again: only if it has left no trace on any shard.
 
 use crate::catalog::model::Place;
 use crate::pg::error::Error;
@@ -24,7 +24,7 @@ pub(super) fn undone(destinations: &[Destination], error: Error) -> Error {
     if can_retry(destinations) { error } else { conflict(&error) }
 }
 
-/// True if running the statement again loses nothing that this transaction has written before.
+/// True if the statement can run again without losing earlier writes of this transaction.
 pub(super) fn can_retry(destinations: &[Destination]) -> bool {
     destinations.iter().all(|d| match d.shard.place {
         Place::Local => true,

@@ -1,4 +1,4 @@
-//! Sending writing statements: every shard locks and checks before it writes.
+//! Sends writing statements: every shard takes locks and checks its version before it writes.
 
 use super::request::{assumed, start};
 use super::retry::{can_retry, failed, never_again, undone};
@@ -73,9 +73,10 @@ impl From<spi::Answer> for Written {
 /// Runs a write on every destination; `statement` maps its position to the statement. Results are in the order of the
 /// destinations.
 ///
-/// With one destination, lock, check and statement share one round trip. With several, all lock and check first and
-/// write then, so that a stale map is noticed before anything is written. A stale answer after that, or in a
-/// transaction that has already written there, is a serialization failure, as the statement cannot be repeated alone.
+/// With one destination, lock, check and statement share one round trip. With several, all shards lock and check before any of
+/// them writes, so that a stale map is noticed before anything is written. If a shard reports a stale map after that, or in a
+/// transaction that has already written there, the error is a serialization failure, as the statement cannot be repeated by
+/// itself.
 pub fn write<'s>(
     collection: &Collection,
     destinations: &[Destination],
@@ -95,7 +96,7 @@ pub fn write<'s>(
             if !retryable || !is_stale(&error) {
                 return Err(never_again(error));
             }
-            // Release the locks of the shards that have only locked, so that the next attempt starts clean.
+            // Release the locks on the shards that have locked but not written, so that the next attempt starts clean.
             for stream in &mut streams {
                 match drain(std::slice::from_mut(stream)) {
                     Err(other) if !is_stale(&other) => return Err(other),
@@ -129,12 +130,12 @@ pub fn lock_upsert_here(collection: &Collection, number: i64) -> Result<()> {
 
 /// Like [`write`], for statements that lock and check by themselves (see `ownership::documents`).
 ///
-/// All are sent at once. A stale answer rolls back what the other shards wrote; if they had written before in this
-/// transaction, it is a serialization failure. The shard `local`, which cannot roll back one statement, locks first and
-/// writes last.
+/// All are sent at once. If one shard reports a stale map, the writes on the other shards are rolled back; if those had written
+/// before in this transaction, the error is a serialization failure. The shard `local`, which cannot roll back one statement,
+/// locks first and writes last.
 ///
-/// `is_last` means that the user's function writes nothing after this. If it is also all that the transaction does, a
-/// single shard commits with the statement; if that answer is lost, the error is 08007 (outcome unknown).
+/// `is_last` means that the user's function writes nothing after this. If the transaction consists of this write only and
+/// concerns a single shard, the shard commits with the statement; if that answer is lost, the error is 08007 (outcome unknown).
 pub fn write_checked<'s>(
     collection: &Collection,
     destinations: &[Destination],
@@ -215,8 +216,8 @@ fn write_here(collection: &Collection, destination: &Destination, statement: &St
     Ok(catch_unique_violation(|| spi::write_in_active_snapshot(&statement.sql, &params))?.into())
 }
 
-/// Runs a statement on rows that this operation has locked on the shard. No check is needed: nobody can have moved
-/// them.
+/// Runs a statement on rows that this operation has locked on the shard. The version needs no check, because locked rows cannot
+/// be moved.
 pub fn write_locked(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
     let role = grants::require(collection, Level::Write)?;
     let destinations = std::slice::from_ref(destination);

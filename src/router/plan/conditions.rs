@@ -1,10 +1,10 @@
-//! The WHERE clause of a shard's statement: the version check, key conditions that PostgreSQL can match to an index, and
-//! the filter itself, which decides.
+//! The WHERE clause of a shard's statement: the version check, key conditions that PostgreSQL can match to an index, and the
+//! filter.
 //!
-//! Key conditions only narrow the search; each is implied by the filter, so leaving one out or widening it is always
-//! right. Values are parameters, so that one text, and one prepared statement, serves every value: shards plan it once
-//! (see `remote::connection`). Only the bounds of open ranges, which may hold nothing or everything, stand in the text,
-//! so that the shard's planner can tell which.
+//! Key conditions only narrow the search; the filter implies each of them, so it is always correct to omit or widen one. Values
+//! are parameters, so that one text, and one prepared statement, serves every value: a shard plans it once (see
+//! `remote::connection`). Only the bounds of open ranges are in the text: such a range may contain nothing or everything, and
+//! the shard's planner needs the bound to estimate that.
 
 use super::index_choice::{MAX_RANGES, beside_keys, best_of_part, index_for, says_keys_alone};
 use super::index_restriction::{IndexRestriction, refuse_scan};
@@ -40,8 +40,8 @@ impl Conditions {
         }
     }
 
-    /// The version check, conditions on keys, and the filter. Fails with `NoQueryExecutionPlans` if `notablescan` is on
-    /// and no index serves.
+    /// The version check, key conditions, and the filter. Fails with `NoQueryExecutionPlans` if `notablescan` is on and no index
+    /// can be used.
     pub fn of_search(search: &Search<'_>) -> Result<Self> {
         Self::of_keys(search).map_or_else(|| Self::beyond_keys(search), Ok)
     }
@@ -94,7 +94,7 @@ impl Conditions {
         Ok(conditions)
     }
 
-    /// The version check and conditions on shard key and `_id`, if these say all that the filter does.
+    /// The version check and conditions on shard key and `_id`, if these are equivalent to the filter.
     pub fn of_keys_alone(search: &Search<'_>) -> Option<Self> {
         let free = matches!(search.restriction, IndexRestriction::None | IndexRestriction::AnyIndex);
         if !free || !says_keys_alone(search) {
@@ -106,8 +106,8 @@ impl Conditions {
         narrowed.then_some(conditions)
     }
 
-    /// Adds the terms that restrict the shard's planner to the allowed indexes and, for `min` and `max`, the term that
-    /// the document has a key in the span.
+    /// Adds the terms that restrict the shard's planner to the allowed indexes and, for `min` and `max`, the term that the
+    /// document has a key in the span.
     pub fn obey(&mut self, restriction: &IndexRestriction<'_>) {
         self.terms.extend(restriction.term());
         if let IndexRestriction::Part { index: Some(index), span } = restriction {
@@ -209,8 +209,8 @@ impl Conditions {
         }
     }
 
-    /// Adds conditions on an index that narrows the search more than these keys of another index do; the shard's
-    /// planner chooses.
+    /// Adds conditions on an index that narrows the search more than these keys of another index do; the shard's planner chooses
+    /// between the two.
     pub fn narrower_than(&mut self, wanted: &Wanted, search: &Search<'_>) {
         if !matches!(search.restriction, IndexRestriction::None) {
             return;
@@ -239,10 +239,10 @@ impl Conditions {
         self.terms.extend(term);
     }
 
-    /// The condition that a wanted key is in the b-tree or among the entries.
+    /// Returns the condition that a wanted key is in the b-tree or among the entries.
     fn in_either(&mut self, index: &Index, wanted: &Wanted) -> Option<String> {
         if !index.keys.has_tree() {
-            // All documents have entries, so all entries are no condition.
+            // All documents have entries, so a condition for all entries excludes nothing.
             return (!wanted.entries.is_all()).then(|| self.entry_in(index, wanted));
         }
         let tree = self.in_tree(index, wanted, &[])?;
@@ -294,7 +294,7 @@ impl Conditions {
         }
     }
 
-    /// The condition on the entries, word for word as in the definition of the index.
+    /// Returns the condition on the entries, with the same text as in the definition of the index.
     pub fn among_entries(&mut self, index: &Index, wanted: &Wanted) -> String {
         if wanted.entries.is_all() {
             let first = index_expression("t.doc", index, 0);
@@ -314,15 +314,15 @@ impl Conditions {
         sql::entries_meet(&sql::index_entries("t.doc", format_args!("{keys}::text")), &format!("{ranges}::bytea[]"))
     }
 
-    /// Adds the predicate of a partial index, word for word as in its definition.
+    /// Adds the predicate of a partial index, with the same text as in its definition.
     pub fn held_by(&mut self, index: &Index) {
         if let Some(partial) = &index.partial {
             self.terms.push(sql::matches("t.doc", format_args!("{}::text", quote_literal(&partial.text))));
         }
     }
 
-    /// The condition that a column is in the ranges; None for all values. With `narrow` few rows can match for other
-    /// reasons, so bounds may be parameters; with `below`, [`APART`] is excluded.
+    /// Returns the condition that a column is in the ranges; None for all values. `narrow`: other conditions leave few rows, so
+    /// bounds may be parameters. `below`: [`APART`] is excluded.
     fn ranges(&mut self, column: &str, ranges: &KeyRanges, below: bool, narrow: bool) -> Option<String> {
         if ranges.is_all() {
             return None;
@@ -376,7 +376,7 @@ fn literal(bytes: &[u8]) -> String {
     text
 }
 
-/// A column of an index, as in its definition: see `ownership::table`.
+/// Returns a column of an index as it is written in the index's definition: see `ownership::table`.
 pub fn index_expression(doc: &str, index: &Index, column: usize) -> String {
     sql::index_key(doc, format_args!("{}::text", quote_literal(&index.definition)), column)
 }

@@ -1,8 +1,9 @@
-//! What can be answered from an index's b-tree alone, so that no document is looked at.
+//! Answers statements from an index's b-tree alone, without reading documents.
 //!
-//! The keys and types that the b-tree stores are the values at the index's paths (`docshard_core::query::index`). Where a filter asks
-//! for no others, it is run on a document restored from them, or not at all, if the wanted keys are all that it says; a
-//! projection is as content with that document. Documents that stand apart in the b-tree are searched by their entries, as ever.
+//! The b-tree stores the values at the index's paths, as keys and types (`docshard_core::query::index`). If filter and
+//! projection use no other paths, they are evaluated on a document that is rebuilt from these values. The filter need not be
+//! evaluated at all if the key conditions are equivalent to it. Documents that the b-tree cannot represent are searched by their
+//! entries.
 
 use super::conditions::{Conditions, index_expression};
 use super::index_choice::{has_few_ranges, index_for};
@@ -19,14 +20,14 @@ use docshard_core::query::index::Wanted;
 pub struct Covered<'a> {
     pub index: &'a Index,
     wanted: Wanted,
-    /// the wanted keys say all that the filter does
+    /// the wanted keys are equivalent to the filter
     exact: bool,
 }
 
-/// The document that a filter is run on, in a row `t`.
+/// SQL for the document that a filter is evaluated on, in a row `t`.
 const STORED: &str = "t.doc";
 
-/// True if the wanted keys in the b-tree say all that the filter does, for documents that are not among the entries.
+/// True if the wanted keys in the b-tree are equivalent to the filter, for documents that are not among the entries.
 pub fn is_exact(index: &Index, wanted: &Wanted, filter: &Filter) -> bool {
     let given: Vec<&str> = index.fields().iter().take(wanted.columns.len()).map(|(path, _)| path.as_str()).collect();
     index.keys.hashed.is_none()
@@ -35,7 +36,7 @@ pub fn is_exact(index: &Index, wanted: &Wanted, filter: &Filter) -> bool {
         && wanted.columns.iter().all(has_few_ranges)
 }
 
-/// Some if the index has all values that the filter and these paths need; true as [`is_exact`].
+/// Some if the index has all values that the filter and these paths need. The content is the result of [`is_exact`].
 pub fn exactly(index: &Index, wanted: &Wanted, filter: &Filter, paths: &[String]) -> Option<bool> {
     let keys = &index.keys;
     if !keys.has_tree() || keys.hashed.is_some() || keys.collation.is_some() {
@@ -47,7 +48,7 @@ pub fn exactly(index: &Index, wanted: &Wanted, filter: &Filter, paths: &[String]
     (enough && (paths.is_empty() || tells) && paths.iter().all(|path| keys.covers(path))).then_some(exact)
 }
 
-/// SQL that restores a document from an index's columns.
+/// SQL that rebuilds a document from an index's columns.
 #[derive(Debug)]
 pub struct Restored {
     /// selected from a row `t`

@@ -1,12 +1,12 @@
-//! Scans of a secondary index, for finds with a limit or a sort above all, that search its b-tree and its entries each by
-//! itself.
+//! Scans the b-tree and the entries of a secondary index separately. This helps finds with a limit or a sort.
 //!
-//! Together, joined by OR, they would be a bitmap, for which all that is found is collected first. Apart, the b-tree is read
-//! in its own order: so a sort by the fields that follow those given by equality reads no more than what is asked for, and no
-//! more is read without a sort either. The entries are in no order, and are sorted; a document is in one of the two.
+//! One condition that joins both parts by OR would be a bitmap scan, which collects all matches before it returns the first one.
+//! A separate scan of the b-tree returns rows in the b-tree's order and stops at the limit; if the sort continues the fields
+//! that the filter gives by equality, it needs no sorting. The entries have no order and are sorted. Each document is in one of
+//! the two parts.
 //!
-//! With a sort both come in its order ([`OrderedScans`]): the b-tree by its columns, the entries by equal keys, so that
-//! PostgreSQL's planner knows that reading them by turns is the order of both together.
+//! With a sort both scans return rows in its order ([`OrderedScans`]): the b-tree by its columns, the entries by equal keys, so
+//! that PostgreSQL's planner merges the two.
 
 use super::conditions::{Conditions, index_expression};
 use super::covered::{self, Restored};
@@ -17,7 +17,7 @@ use crate::catalog::model::Index;
 use docshard_core::query::index::Wanted;
 use docshard_core::query::sort::Sort;
 
-/// The WHERE clauses of the two searches, in no common order.
+/// The WHERE clauses of two scans, which return rows in different orders.
 #[derive(Debug)]
 pub struct DividedScan {
     /// the index's id
@@ -29,16 +29,16 @@ pub struct DividedScan {
     pub entries: Option<String>,
 }
 
-/// The WHERE clauses of two searches in one order.
+/// The WHERE clauses of two scans that return rows in one order.
 #[derive(Debug)]
 pub struct OrderedScans {
     /// the index's id
     pub index: i32,
     pub btree: String,
-    /// Some if documents are restored from the b-tree instead of read
+    /// Some if documents are rebuilt from the b-tree instead of read
     pub restored: Option<Restored>,
     pub entries: String,
-    /// the fields of the sort that tell documents apart
+    /// the fields of the sort in which documents can differ
     pub keys: Vec<MergeKey>,
 }
 
@@ -79,8 +79,8 @@ pub fn of_search(search: &Search<'_>, sort: Option<&Sort>) -> Option<(Conditions
 /// the paths that the projection needs, if known.
 pub fn ordered(search: &Search<'_>, sort: &Sort, paths: Option<&[String]>) -> Option<(Conditions, OrderedScans)> {
     let (index, wanted) = chosen(search, Some(sort))?;
-    // Fields given by equality are merged, too: a document among the entries may have other values beside the given
-    // one, and sorts by those.
+    // Fields given by equality are merged, too: a document among the entries may have more values in such a field, and its sort
+    // key may be one of those.
     let fields = order(index, &wanted, sort)?;
     if fields.iter().any(|field| field.turned != fields[0].turned) {
         return None;
@@ -121,7 +121,7 @@ fn searches(
     conditions.held_by(index);
     conditions.obey(&search.restriction);
     let both = conditions.sql();
-    // If the keys in the b-tree say all that the filter does, the filter is not run on those documents.
+    // If the key conditions are equivalent to the filter, the filter is not evaluated on documents of the b-tree.
     let exact = search.query.bounds.is_none() && covered::is_exact(index, wanted, search.filter());
     conditions.matches(search.query);
     let filtered = conditions.sql();
@@ -133,7 +133,7 @@ fn searches(
     (btree, entries)
 }
 
-/// Some if an index has the order of a sort among the wanted keys; true if its b-tree is read backward.
+/// Some if an index has the order of a sort for the wanted keys. The content is true if the b-tree is read backward.
 pub fn is_turned(index: &Index, wanted: &Wanted, sort: &Sort) -> Option<bool> {
     order(index, wanted, sort)?.iter().find(|field| !field.fixed).map(|field| field.turned)
 }
@@ -156,8 +156,9 @@ impl Field {
     }
 }
 
-/// Maps the fields of a sort to an index's columns; None if the index does not have that order. Columns that the filter
-/// gives by equality may be skipped. At least one field must not be given, and all such fields need the same direction.
+/// Maps the fields of a sort to an index's columns; None if the index does not have that order. Columns that the filter gives by
+/// equality may be skipped. At least one field of the sort must not be given by equality, and all such fields must need the same
+/// scan direction.
 fn order(index: &Index, wanted: &Wanted, sort: &Sort) -> Option<Vec<Field>> {
     // A hash has no order, and truncated values are not in the order of the sort.
     if index.keys.hashed.is_some() || sort.collator != index.keys.collation {

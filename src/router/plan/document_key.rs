@@ -1,4 +1,4 @@
-//! The key of the one document that a search can find: the access path without an index's choice.
+//! Recognises searches that can find only one document, by its key. Such a search needs no choice of an index.
 
 use super::index_choice::beside_keys;
 use super::search::Search;
@@ -12,12 +12,12 @@ use docshard_core::cluster::targeting;
 pub struct DocumentKey {
     pub skey: Vec<u8>,
     pub id: Option<Vec<u8>>,
-    /// a filter that the document must match, too; None: the key says all
+    /// a filter that the document must also match; None if the key is equivalent to the filter
     pub filter: Option<String>,
 }
 
 impl DocumentKey {
-    /// The key of the only document that a search can find; None if there may be several, or if an index must or should
+    /// Returns the key of the only document that a search can find; None if there may be several, or if an index must or should
     /// be used.
     pub fn of_search(search: &Search<'_>) -> Option<Self> {
         let (collection, query) = (search.collection, search.query);
@@ -38,7 +38,7 @@ impl DocumentKey {
         Some(Self { skey: skey.to_vec(), id, filter: (!is_exact).then(|| query.text.clone()) })
     }
 
-    /// Like [`of_search`](Self::of_search), for a find; None if it returns less, or other, than one whole document.
+    /// Like [`of_search`](Self::of_search), for a find; None if its result is not one whole document.
     pub fn of_find(search: &Search<'_>, options: &FindOptions) -> Option<Self> {
         if search.query.bounds.is_some() || options.skip > 0 || options.projection.is_some() {
             return None;

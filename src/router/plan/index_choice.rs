@@ -1,7 +1,7 @@
-//! Chooses the index that a search is given a condition for, beside or instead of those on shard key and `_id`.
+//! Chooses the secondary index on which a search gets a condition, in addition to shard key and `_id` or instead of them.
 //!
-//! The router chooses by the form of the filter alone, what PostgreSQL on the shard may match to what; the shard's planner,
-//! which knows how many rows come into question, chooses among the conditions that it is given.
+//! The router looks only at the form of the filter, to find conditions that PostgreSQL can match to an index. The shard's
+//! planner, which has estimates of the number of rows, chooses among them.
 
 use super::index_restriction::IndexRestriction;
 use super::search::Search;
@@ -15,7 +15,7 @@ use std::cmp::Reverse;
 /// If a column has more ranges, one range that covers them is searched.
 pub const MAX_RANGES: usize = 16;
 
-/// True if a statement contains the ranges as they are.
+/// True if the ranges are few enough to be written into a statement one by one.
 pub fn has_few_ranges(ranges: &KeyRanges) -> bool {
     ranges.are_points() || ranges.as_slice().len() <= MAX_RANGES
 }
@@ -67,7 +67,7 @@ fn leading<'a>(collection: &'a Collection, filter: &Filter) -> (Vec<&'a str>, us
     (paths, keys)
 }
 
-/// True if conditions on shard key and `_id` say all that the filter does, and there is one.
+/// True if there are conditions on shard key or `_id`, and they are equivalent to the filter.
 pub fn says_keys_alone(search: &Search<'_>) -> bool {
     let (collection, filter) = (search.collection, search.filter());
     let (mut paths, keys) = leading(collection, filter);
@@ -84,13 +84,13 @@ fn usable<'a>(collection: &'a Collection, filter: &Filter) -> impl Iterator<Item
     collection.indexes.iter().filter(move |index| !index.hidden && holds_all(index))
 }
 
-/// The greatest serves best.
+/// Ranks an index; the one with the greatest rank is best.
 fn rank(index: &Index, wanted: &Wanted, ordered: bool) -> impl Ord + use<> {
     let (equal, given) = wanted.score();
     (equal, ordered, given, wanted.inverted.is_none(), index.partial.is_some(), index.unique, Reverse(index.id))
 }
 
-/// The paths of the columns that the wanted keys constrain.
+/// Returns the paths of the columns that the wanted keys constrain.
 fn constrained<'a>(index: &'a Index, wanted: &Wanted) -> impl Iterator<Item = &'a str> {
     index.fields().iter().take(wanted.columns.len()).map(|(path, _)| path.as_str())
 }
@@ -105,9 +105,9 @@ fn goes_further(index: &Index, wanted: &Wanted, paths: &[&str]) -> bool {
     constrained(index, wanted).any(|column| !paths.contains(&column))
 }
 
-/// Returns the index that the filter constrains most and, of equals, one that is `ordered`. An ordered index, or a
-/// partial index that contains all that matches, is also considered if the filter does not constrain it. If the filter
-/// constrains shard key or `_id`, an index must constrain these and, unless it is ordered, more.
+/// Returns the index that the filter constrains most; among equals, one that is `ordered`. An ordered index, or a partial index
+/// that contains all matching documents, is also considered if the filter does not constrain it. If the filter constrains shard
+/// key or `_id`, an index must constrain these and, unless it is ordered, more.
 fn best<'a>(search: &Search<'a>, ordered: impl Fn(&Index, &Wanted) -> bool) -> Option<(&'a Index, Wanted)> {
     let (collection, filter) = (search.collection, search.filter());
     if collection.indexes.is_empty() {
@@ -152,13 +152,13 @@ pub fn best_of_part<'a>(collection: &'a Collection, part: Part<'_>) -> Option<(&
     rated.max_by_key(|(index, wanted)| rank(index, wanted, false))
 }
 
-/// Returns the index that the filter constrains most beside shard key and `_id`; None if these already single out few
+/// Returns the index that the filter constrains most in addition to shard key and `_id`; None if these already leave few
 /// documents.
 ///
-/// The planner cannot estimate how many documents have a given prefix of the shard key, as bounds are parameters: it
-/// assumes 1 in 200. So beside a prefix given by equality only an index that also contains the prefix's fields is
-/// considered. For whole keys, and for ranges, which are in the statement's text, there are statistics. As the text is
-/// the same for all keys, such an index needs an equality of its own, not just a range.
+/// The shard's planner cannot estimate how many documents have a given prefix of the shard key, as bounds are parameters: it
+/// assumes 1 in 200. So if the filter gives a prefix by equality, only an index that also contains the prefix's fields is
+/// considered. For whole keys, and for ranges, which are in the statement's text, there are statistics. As the text is the same
+/// for all keys, such an index needs an equality of its own, not just a range.
 pub fn beside_keys<'a>(search: &Search<'a>) -> Option<(&'a Index, Wanted)> {
     let (collection, filter) = (search.collection, search.filter());
     if collection.indexes.is_empty() || filter.ranges_of("_id").are_points() {

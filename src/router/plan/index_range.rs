@@ -1,8 +1,8 @@
-//! The access path for small results: one range of one secondary index, which says all that the filter does.
+//! The access path for small results: one range of one secondary index, which is equivalent to the filter.
 //!
-//! A shard reads such a range at once, without PostgreSQL's planner and executor, and answers one value: see `ownership::index_range`.
-//! There must be a limit, or an equality for the index's first column, so that the result may be small. A shard may decline;
-//! then the find is planned without this path, as are the next ones by that index.
+//! A shard scans the range directly, without PostgreSQL's planner and executor, and returns all documents as one packed value:
+//! see `ownership::index_range`. The path requires a limit, or an equality for the index's first column, so that the result is
+//! probably small. A shard may decline; then this find, and the next ones by that index, are planned without this path.
 
 use super::covered;
 use super::divided_scan::is_turned;
@@ -16,7 +16,7 @@ use docshard_core::query::index::{APART, Wanted};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Largest number of documents that a shard is asked for.
+/// The largest limit for which this path is used.
 const MAX_DOCUMENTS: u64 = 128;
 /// After a shard has declined finds by an index, this many of them are planned without this path.
 const FINDS_WITHOUT: u32 = 200;
@@ -60,7 +60,7 @@ pub struct IndexRange {
     pub lo: Vec<Vec<u8>>,
     /// for each, the exclusive upper bound, or the same key again
     pub hi: Vec<Vec<u8>>,
-    /// the limit at each shard
+    /// the largest number of documents that each shard returns
     pub most: u64,
     /// the index is scanned backward
     pub backward: bool,
@@ -84,7 +84,7 @@ impl IndexRange {
     }
 }
 
-/// Chooses a secondary index whose keys say all that the filter does.
+/// Chooses a secondary index whose key conditions are equivalent to the filter.
 fn by_index(search: &Search<'_>, options: &FindOptions, most: u64) -> Option<IndexRange> {
     let filter = search.filter();
     let sort = options.sort.as_ref().map(|(sort, _)| sort);

@@ -1,8 +1,9 @@
-//! Which indexes may serve a statement: what its `hint` says, and `docshard.notablescan`.
+//! Restricts the indexes that a statement may use, as its `hint` or `docshard.notablescan` demands.
 //!
-//! A hint is obeyed, by steering the planners of the shards (see `storage::planning`), or refused. It never changes an answer:
-//! a sparse or partial index that may lack a document which the filter matches is refused, where MongoDB would leave the
-//! document out. Only with `min` and `max`, which are a part of the index that is hinted, the answer is what the index has.
+//! A hint is enforced in the planners of the shards (see `storage::planning`), or refused. It never changes a result: MongoDB
+//! omits documents that a hinted sparse or partial index does not contain; docshard refuses such a hint if the index may lack a
+//! document that matches the filter. Only with `min` and `max`, which describe a part of the hinted index, the result is what
+//! the index contains.
 
 use crate::catalog::model::{Collection, Index};
 use crate::ownership::table;
@@ -34,11 +35,11 @@ pub fn init() {
     covering::init(SCHEMA);
 }
 
-/// The mark for the indexes on `_id` and the shard key.
+/// The mark of the indexes on `_id` and the shard key.
 const OF_KEYS: &str = "_id";
 
-/// True if a mark stands for this index of a shard: `i<id>` with its entries, or `_id` for every index that is not
-/// secondary.
+/// True if a mark stands for this index of a shard. Marks are `i<id>` for a secondary index with its entries, and `_id` for all
+/// other indexes.
 fn is_marked(mark: &str, index: &str) -> bool {
     let secondary = || table::index_of(index).is_some_and(|id| table::index_name(id) == mark);
     mark == OF_KEYS && index.starts_with('c') || secondary()
@@ -86,7 +87,7 @@ impl<'a> IndexRestriction<'a> {
         }
         let index = if is_of_key { None } else { named(collection, hint)? };
         if let Some(bounds) = &query.bounds {
-            // A document that the index does not contain has no key in the span.
+            // A document that is not in the index has no key in the span, so the result lacks it anyway.
             let setting = parsed_setting(query.setting.as_ref())?;
             let collator = setting.collator().map(Arc::as_ref);
             let span = bounds.span(index.map_or(&IndexKeys::of_id(), |index| &index.keys), collator)?;

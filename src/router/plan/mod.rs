@@ -1,8 +1,8 @@
-//! How a read is done: which shards are asked, what they are sent, and what the router does with their rows.
+//! Plans a read: the target shards, the statements sent to them, and how the router combines their rows.
 //!
-//! A [`Plan`] is made once for each attempt, of a map of the collection; `execute` runs it, `explain` shows it. What may
-//! serve the search ([`index_restriction`], [`index_choice`]) and which [`AccessPath`] it takes is decided here, and written
-//! as SQL in [`select`] alone. The shard's own planner chooses among the conditions that it is given.
+//! Each attempt of a statement makes a new [`Plan`] with the current map of the collection; `execute` runs it, `explain` shows
+//! it. This module decides which indexes a search may use ([`index_restriction`], [`index_choice`]) and which [`AccessPath`] it
+//! takes; only [`select`] writes the SQL. The shard's planner chooses among the conditions that the statement contains.
 
 pub mod conditions;
 pub mod covered;
@@ -48,7 +48,7 @@ pub enum AccessPath {
     DividedScan(i32),
     /// b-tree and entries of a secondary index, both in the order of the sort
     OrderedScans(i32),
-    /// whatever PostgreSQL's planner chooses
+    /// the plan that PostgreSQL's planner chooses
     Conditions,
     /// counts all documents, without PostgreSQL's executor
     CountAll,
@@ -84,11 +84,11 @@ pub struct Plan {
     pub destinations: Vec<Destination>,
     pub path: AccessPath,
     pub statement: Statement,
-    /// the order of each shard's rows, in which they are merged
+    /// the order of each shard's rows, by which the router merges them
     pub order: Order,
     /// rows that the router skips
     pub skip: u64,
-    /// rows that it returns after these; None: all
+    /// the most rows that it returns after these; None: all
     pub limit: Option<u64>,
     /// the largest number of rows that one shard can return; None: unknown
     pub shard_limit: Option<u64>,
@@ -103,7 +103,7 @@ impl Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowed {
     All,
-    /// all, but nothing is counted as executed
+    /// all, but the execution statistics are not changed
     AllToExplain,
     /// those that use PostgreSQL's planner; their rows have a merge key
     Planned,
@@ -142,7 +142,7 @@ fn planned_find(
     given: &FindOptions,
     single_target: bool,
 ) -> Result<(AccessPath, Statement, Order)> {
-    // The result of `min` and `max` has the order of the index.
+    // With `min` and `max` the result has the order of the index.
     let in_order;
     let (options, part) = match &search.restriction {
         IndexRestriction::Part { index, span } if given.sort.is_none() => {
@@ -161,7 +161,7 @@ fn planned_find(
     }
     let column = sort.and_then(|(sort, _)| column_order(search.collection, search.filter(), sort));
     if column.is_none() || matches!(search.restriction, IndexRestriction::Part { index: Some(_), .. }) {
-        // Whether a document has a key in the span is decided by the document itself.
+        // The whole document is needed to decide whether it has a key in the span.
         let paths = included.filter(|_| search.query.bounds.is_none());
         if let Some((sort, text)) = sort
             && let Some((conditions, scans)) = divided_scan::ordered(search, sort, paths)
@@ -177,8 +177,8 @@ fn planned_find(
             return Ok((AccessPath::DividedScan(scan.index), select.divided_scan(conditions, &scan), order));
         }
     }
-    // For a limited result in the order of the keys, these are cheaper than looking into documents, whatever the
-    // planner estimates.
+    // For a limited result in the order of the keys, conditions on the keys alone are cheaper than reading documents, whatever
+    // the planner estimates.
     let by_keys_alone = options.limit.and(column).and_then(|_| Conditions::of_keys_alone(search));
     let conditions = by_keys_alone.map_or_else(|| Conditions::of_search(search), Ok)?;
     let (statement, order) = select.conditions(conditions, column);
@@ -213,14 +213,14 @@ fn count_at_shard(search: &Search<'_>, options: &CountOptions) -> Result<(Access
     Ok((AccessPath::Conditions, select::count(collection, conditions, None)))
 }
 
-/// Plans `distinct`: the values come in order, each with its key.
+/// Plans `distinct`: each row is a value and its key, in the order of the keys.
 pub fn distinct(search: &Search<'_>, field: &str) -> Result<Plan> {
     let statement = select::distinct(search, Conditions::of_search(search)?, field);
     let plan = Plan::unordered(search.destinations()?, AccessPath::Conditions, statement);
     Ok(Plan { order: Order::Ascending, ..plan })
 }
 
-/// Plans the search for one matching document on each shard, of which shard key and `_id` are returned.
+/// Plans the search for one matching document on each shard; rows are its shard key and `_id`.
 pub fn candidate(search: &Search<'_>) -> Result<Plan> {
     let statement = select::candidate(search.collection, Conditions::of_search(search)?);
     let plan = Plan::unordered(search.destinations()?, AccessPath::Conditions, statement);

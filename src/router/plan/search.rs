@@ -1,4 +1,4 @@
-//! What a statement searches for, before it is decided how.
+//! The input of the planner: a collection, a query, and the shard keys that matching documents can have.
 
 use super::index_restriction::IndexRestriction;
 use crate::catalog::model::Collection;

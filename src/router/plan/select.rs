@@ -1,4 +1,4 @@
-//! The statements of all access paths of reads.
+//! Writes the SQL statements of all access paths of reads.
 
 use super::conditions::Conditions;
 use super::covered::{Covered, Restored};
@@ -52,7 +52,7 @@ pub fn count(collection: &Collection, conditions: Conditions, most: Option<u64>)
     conditions.into_statement(sql)
 }
 
-/// Counts by an index that has all values that the filter needs.
+/// Counts by an index that has all values which the filter needs.
 pub fn covered_count(search: &Search<'_>, covered: &Covered<'_>) -> Statement {
     let (conditions, searches) = covered.searches(search);
     let table = search.collection.table();
@@ -62,8 +62,8 @@ pub fn covered_count(search: &Search<'_>, covered: &Covered<'_>) -> Statement {
 
 /// Selects the distinct values of a field and their keys, in the order of the keys.
 ///
-/// Few values of many documents are found by hashing before the sort. Of values that compare equal and differ, such as
-/// `2` and a decimal `2.00`, the shortest is returned.
+/// PostgreSQL hashes the values before it sorts, so few values of many documents are cheap. Of values that compare equal but
+/// differ, such as `2` and a decimal `2.00`, the shortest is returned.
 pub fn distinct(search: &Search<'_>, mut conditions: Conditions, field: &str) -> Statement {
     let field = conditions.param(Parameter::Text(field.to_owned()));
     let setting = search.query.setting.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -84,12 +84,12 @@ pub fn candidate(collection: &Collection, conditions: Conditions) -> Statement {
     conditions.into_statement(sql)
 }
 
-/// Statements of a find. Rows have the projected document and, if the rows of several shards must be merged, the merge
+/// The statements of a find. A row is the projected document; if the router must merge rows of several shards, also the merge
 /// key.
 pub struct Find<'a> {
     pub search: &'a Search<'a>,
     pub options: &'a FindOptions,
-    /// a single shard applies skip and limit itself; several return enough rows for the router to do so
+    /// true: the only shard applies skip and limit itself; false: each shard returns enough rows for the router to do so
     pub single_target: bool,
 }
 
@@ -98,7 +98,7 @@ impl Find<'_> {
     /// `ownership::index_range`.
     pub fn index_range(&self, range: IndexRange) -> Statement {
         let IndexRange { finds, lo, hi, most, backward, in_order, .. } = range;
-        // Rows of one shard, or in any order, need no merge key.
+        // Rows of a single shard, and rows without a sort, need no merge key.
         let keyed = !self.single_target && self.options.sort.is_some();
         let sort = self.options.sort.as_ref().filter(|_| !in_order || keyed).map(|(_, text)| text.clone());
         let search = IndexRangeSearch {
@@ -117,7 +117,7 @@ impl Find<'_> {
         FindByIndexRange { collection, token, version: 0, lo, hi, search }.into()
     }
 
-    /// Scans an index that has all values that filter and projection need, in any order.
+    /// Scans an index that has all values which filter and projection need, in any order.
     pub fn covered(&self, covered: &Covered<'_>) -> Statement {
         let (mut conditions, [btree, entries]) = covered.searches(self.search);
         let table = self.search.collection.table();
@@ -225,7 +225,7 @@ impl Find<'_> {
         (conditions.into_statement(sql + &self.limit()), order)
     }
 
-    /// The number of rows that the shards together must return at most.
+    /// Returns the number of rows that all shards together must return at most.
     fn most(&self) -> Option<u64> {
         self.options.limit.map(|limit| limit.saturating_add(self.options.skip).min(i64::MAX as u64))
     }
@@ -301,7 +301,7 @@ pub fn order_by(
     }
 }
 
-/// In an unsharded collection, `id` is the second column of the primary key, so the first must be given.
+/// In an unsharded collection `id` is the second column of the primary key, so the statement must also give the first one.
 fn lead_to(column: &str, collection: &Collection, conditions: &mut Conditions) {
     if column == "t.id" && collection.key.is_unsharded() {
         conditions.and("t.skey = ''::bytea".to_owned());
