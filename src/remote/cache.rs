@@ -47,7 +47,7 @@ pub(super) fn with_pool<T>(f: impl FnOnce(&mut Pool) -> Result<T>) -> Result<T> 
     })
 }
 
-/// As [`with_pool`], where errors cannot be reported: does nothing if the pool is in use.
+/// Like [`with_pool`], for callers that cannot report errors: does nothing if the pool is in use.
 pub(super) fn with_free_pool(f: impl FnOnce(&mut Pool)) {
     drop(with_pool(|pool| {
         f(pool);
@@ -102,7 +102,8 @@ impl Pool {
         self.connections.iter_mut().find(|c| c.id == id)
     }
 
-    /// The position of the connection to the server. Opens it if there is none, or a dead one that the transaction doesn't need.
+    /// Returns the position of the connection to the server. Opens it if there is none, or only a dead one that the transaction
+    /// doesn't need.
     fn connection(&mut self, server: Oid) -> Result<usize> {
         serializable::touch(Node::Server(server))?;
         self.apply_invalidations();
@@ -119,7 +120,7 @@ impl Pool {
         Ok(self.connections.len() - 1)
     }
 
-    /// Sends a request; returns the connection's id, and what it shares with the stream.
+    /// Sends a request; returns the connection's id, and the state that it shares with the stream.
     pub(super) fn send(&mut self, request: &Request<'_>, local: Local) -> Result<(u64, Rc<RefCell<Progress>>)> {
         let at = self.connection(request.server)?;
         self.used = true;

@@ -1,17 +1,19 @@
 //! A cached connection to one shard, whose remote transaction follows the local one.
 //!
-//! A request is sent as one batch, in one network write: `BEGIN` and savepoints where the remote transaction is behind the local
-//! one, new prepared statements, the preamble, the statement. `steps` holds the expected answers in order. A batch of one
-//! prepared statement is sent alone, any other as a pipeline.
+//! A request is sent as one batch, in one network write: `BEGIN` and savepoints that the remote transaction lacks, new prepared
+//! statements, the preamble, the statement. `steps` holds the expected answers in order. A batch that is one prepared statement
+//! is sent by itself, any other batch as a pipeline.
 //!
-//! The first write at a shard is sent without `BEGIN` if it goes to this shard alone: an *implicit transaction*. PostgreSQL runs what
-//! a pipeline holds between two synchronisation points as one transaction. The pipeline stays open, a flush request asks for its
-//! answers, and its synchronisation point is sent in place of `COMMIT`. Until then an error, a lost connection, or `BEGIN` and
-//! `ROLLBACK` in the pipeline roll back. What needs more (savepoints, PREPARE TRANSACTION, text) makes a block of it by `BEGIN`.
+//! The first write at a shard is sent without `BEGIN` if it goes to this shard alone: an *implicit transaction*. PostgreSQL
+//! executes the commands between two synchronisation points of a pipeline as one transaction. The pipeline stays open, a flush
+//! request asks for its answers, and its synchronisation point is sent in place of `COMMIT`. Until then an error, a lost
+//! connection, or `BEGIN` and `ROLLBACK` in the pipeline roll back. Savepoints, PREPARE TRANSACTION and SQL text first turn it
+//! into a block by `BEGIN`.
 //!
-//! Invariants: a batch is sent only while `steps` is empty and no text command is active. `steps` is complete before anything is
-//! awaited, so whatever interrupts a wait, the connection can be drained. While a transaction is implicit, libpq is in pipeline
-//! mode and no synchronisation point is outstanding. A broken connection is never used again; while it has a transaction it stays.
+//! Invariants: a batch is sent only while `steps` is empty and no text command is active. `steps` is complete before the
+//! connection waits for anything, so it can be drained after any interrupt. While a transaction is implicit, libpq is in
+//! pipeline mode and no synchronisation point is outstanding. A broken connection is never used again; it is kept until its
+//! transaction ends.
 
 mod deciding;
 mod draining;
@@ -51,7 +53,7 @@ pub(super) const PROMPT: Duration = Duration::from_millis(900);
 /// Rolls an implicit transaction back. After `ROLLBACK` alone the shard would warn that there is no transaction.
 const ROLL_BACK: &[&CStr] = &[c"BEGIN", c"ROLLBACK"];
 
-/// Where a stream's rows are.
+/// The place of a stream's unread rows.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// on the connection
@@ -63,14 +65,14 @@ pub(super) enum Phase {
     Dropped,
 }
 
-/// What a stream and its connection share.
+/// The state that a stream and its connection share.
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) phase: Phase,
     pub(super) affected: u64,
 }
 
-/// An expected answer.
+/// An expected answer: to which command of the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// to BEGIN or SAVEPOINT, which gives the remote transaction this depth
@@ -89,11 +91,11 @@ enum Step {
     Sync,
 }
 
-/// Why there is no next row.
+/// The reason why there is no next row.
 #[derive(Debug)]
 pub(super) enum Stop {
     Failed(Error),
-    /// the time is over
+    /// the time limit has passed
     Late,
 }
 
@@ -108,17 +110,17 @@ impl From<Error> for Stop {
 struct Batch {
     write: bool,
     few_rows: bool,
-    /// after an error the whole remote transaction may be rolled back: it had written nothing, and no snapshot must be kept
+    /// after an error the whole remote transaction may be rolled back: it has written nothing, and its snapshot need not be kept
     fresh: bool,
     /// the local nest level
     level: i32,
 }
 
-/// Exists from the sending of a write that commits by itself until the local transaction's end.
+/// Exists from the moment when a write that commits by itself is sent until the local transaction ends.
 #[derive(Debug)]
 struct Deciding {
     _hold: HoldCancel,
-    /// a cancel that was passed on to the shard, and how long its effect is awaited
+    /// a cancel that was passed on to the shard, and the time limit for its effect
     cancelling: Option<(Receiver<()>, Instant)>,
     committed: bool,
 }
@@ -133,7 +135,7 @@ pub(super) struct Connection {
     pub(super) state: ConnectionState,
     deciding: Option<Deciding>,
     greeting: Greeting,
-    /// whether the shard can prepare transactions, once asked
+    /// whether the shard can prepare transactions; None: not asked yet
     pub(super) two_phase: Option<bool>,
     session: SessionState,
     steps: VecDeque<Step>,
@@ -203,7 +205,7 @@ impl Connection {
         self.state.depth() == 0 && !self.is_busy()
     }
 
-    /// True if the remote transaction has written, or may have.
+    /// True if the remote transaction may have written.
     pub(super) fn is_writer(&self) -> bool {
         self.state.has_written() || (self.is_busy() && self.batch.write)
     }
@@ -218,7 +220,8 @@ impl Connection {
         self.state.depth() == 0 || (!self.state.has_written() && !self.state.is_broken() && self.xact() != Xact::Failed)
     }
 
-    /// The remote transaction's state. libpq does not know about an implicit one, which is in order, as an error ends it.
+    /// The remote transaction's state. libpq does not know an implicit transaction; that one is always in order, as an error
+    /// ends it.
     pub(super) fn xact(&self) -> Xact {
         match (self.state.is_void(), self.state.is_implicit()) {
             (true, _) => Xact::Failed,
@@ -227,19 +230,19 @@ impl Connection {
         }
     }
 
-    /// Prepares an orderly close: reads what has arrived, as the kernel resets a connection that is closed with unread data.
+    /// Prepares an orderly close by reading what has arrived: the kernel resets a connection that is closed with unread data.
     pub(super) fn prepare_to_close(&mut self) {
         if !self.state.is_broken() {
             self.wire.pg.consume();
         }
     }
 
-    /// False if the shard has closed the connection. Not while an answer is outstanding.
+    /// False if the shard has closed the connection. Must not be called while an answer is outstanding.
     pub(super) fn is_alive(&mut self) -> bool {
         !self.state.is_broken() && self.wire.pg.is_open_and_quiet()
     }
 
-    /// Sends a request. `decides`: it is all that the local transaction does.
+    /// Sends a request. `decides`: the local transaction consists of this request only.
     pub(super) fn send(
         &mut self,
         request: &Request<'_>,
@@ -324,7 +327,7 @@ impl Connection {
         }
     }
 
-    /// Writes a batch to the socket; `accepted`: libpq took it. Otherwise the connection breaks.
+    /// Writes a batch to the socket. `accepted`: libpq took the batch; otherwise the connection breaks.
     fn transmit(&mut self, accepted: bool) -> Result<()> {
         if accepted && self.wire.sent().is_ok() { Ok(()) } else { Err(self.lost()) }
     }
@@ -386,7 +389,7 @@ impl Connection {
                 };
             }
         }
-        // Before SET ROLE: the handshake is the service role's.
+        // Before SET ROLE: the service role makes the handshake.
         if let Some(hello) = self.greeting.take(self.batch.write) {
             self.steps.push_back(Step::Handshake);
             sent &= self.wire.pg.send_params(&handshake::STATEMENT, &hello?);
@@ -404,7 +407,7 @@ impl Connection {
             Ok(self.statement(statement.sql, step, scratch)? && sent)
         });
         if let Err(error) = accepted {
-            // libpq already has the start of the batch.
+            // libpq has the start of the batch already.
             self.session.rolled_back();
             self.state.end_feed();
             self.deciding = None;
@@ -422,7 +425,7 @@ impl Connection {
         Ok(accepted? && (self.state.is_feeding() || self.end_batch()))
     }
 
-    /// Gives libpq a prepared statement, which is prepared first where the shard does not have it.
+    /// Gives libpq a statement, and before that its preparation if the shard has not prepared it.
     fn statement(&mut self, sql: &str, step: Step, params: &Encoded) -> Result<bool> {
         let mut sent = true;
         let lookup = self.prepared.find_or_add(sql, &params.types);
@@ -460,7 +463,7 @@ impl Connection {
         let mut watch: Option<Watch> = None;
         loop {
             let Some(&step) = self.steps.front() else {
-                // After an error in an implicit transaction. Not sent before, as libpq takes the next command of an aborted
+                // Sent only now, after an error in an implicit transaction: libpq would take the next command of an aborted
                 // pipeline for the end of the failed one.
                 if self.state.take_sync_due() {
                     self.send_sync(&[])?;
@@ -473,7 +476,7 @@ impl Connection {
                 self.wire.pg.single_row_mode();
             }
             let patience = match self.patience(limit) {
-                // A read blocks nobody.
+                // A read does not block other transactions.
                 Limit::Served if self.batch.write => {
                     Limit::ServedUntil(watch.get_or_insert_with(Watch::new).next_check())
                 }
@@ -528,7 +531,7 @@ impl Connection {
                 Status::Error => {
                     let error = self.wire.report(&result);
                     if result.is_fatal() || !self.wire.pg.is_good() {
-                        // Only an error report of the shard itself proves that nothing was committed.
+                        // Only an error report from the shard itself proves that nothing was committed.
                         let in_doubt = self.is_deciding() && !result.is_fatal();
                         let lost = self.break_down(&Lost::Broken(String::new()));
                         return Err(if in_doubt { lost } else { error }.into());
@@ -602,7 +605,7 @@ impl Connection {
         if &error.sqlstate == b"42501" {
             self.session.refused();
         }
-        // The shard does not know the statement, or its table has changed: prepare again next time.
+        // The shard does not know the statement, or its table has changed: prepare it again next time.
         if &error.sqlstate == b"26000" || &error.sqlstate == b"0A000" {
             self.prepared.clear();
             self.purge = true;

@@ -1,4 +1,4 @@
-//! The interface to the layer above that decides transactions over several shards.
+//! The interface by which a higher layer decides transactions over several shards.
 
 use crate::pg::error::Result;
 use pgrx::pg_sys::Oid;
@@ -10,11 +10,12 @@ pub trait Coordinator {
         Ok("0".into())
     }
     /// Writes the decision into the local transaction, after all shards have prepared. Called before the local commit, with a
-    /// snapshot; an error aborts everywhere. Unless `at_once`, the local transaction is prepared, and may stay so for long.
+    /// snapshot; an error aborts everywhere. If `at_once` is false, the local transaction is prepared and may stay so for a long
+    /// time.
     fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()>;
     /// Called for a write that has waited at a shard for so long that it may be part of a deadlock. May unwind.
     fn suspect_deadlock(&self) {}
-    /// Called after the local commit, when the shards have committed these: no access to tables, no errors.
+    /// Called after the local commit, when the shards have committed these transactions. Must not access tables or raise errors.
     fn finished(&self, gids: &[(Oid, String)]);
 }
 

@@ -1,5 +1,5 @@
-//! The handshake, the first statement of each connection: which shard is meant, and which router connects. Its content is defined
-//! in `docshard_core::cluster::handshake`; a [`Cluster`] reads it from the catalog.
+//! The handshake, the first statement of each connection: it names the shard that the router means to reach, and the router. Its
+//! content is defined in `docshard_core::cluster::handshake`; a [`Cluster`] reads it from the catalog.
 
 use super::ffi::PgResult;
 use super::param::Encoded;
@@ -22,7 +22,8 @@ pub trait Cluster {
     /// The handshake for a server, in the newest snapshot of the catalog; None if the server is not a shard's.
     fn hello(&self, server: Oid) -> Result<Option<Hello>>;
 
-    /// Statements that the shard missed while it was unavailable, and must run before anything else. They may be run twice.
+    /// Returns statements that the shard missed while it was unavailable. They must run before anything else, and may be run
+    /// twice.
     fn pending(&self, server: Oid) -> Result<Vec<String>>;
 }
 
@@ -60,7 +61,7 @@ impl Greeting {
         matches!(self, Self::Done)
     }
 
-    /// Reads the handshake from the catalog. As late as possible, as the worker advances the positions in it.
+    /// Reads the handshake from the catalog. Called as late as possible, as the worker advances the WAL positions in it.
     pub(super) fn prepare(&mut self, server: Oid) -> Result<()> {
         if matches!(self, Self::Due) {
             *self = hello(server)?.map_or(Self::Done, |hello| Self::Ready(Box::new(hello)));
@@ -68,7 +69,7 @@ impl Greeting {
         Ok(())
     }
 
-    /// The parameters of a handshake that the batch begins with.
+    /// Returns the parameters of the handshake, if the batch must begin with it.
     pub(super) fn take(&mut self, writes: bool) -> Option<Result<Encoded>> {
         if !matches!(self, Self::Ready(_)) {
             return None;
@@ -80,8 +81,8 @@ impl Greeting {
         Some(done.map(|()| encoded))
     }
 
-    /// Evaluates the answer. A shard whose position differs from the catalog's must be asked again by each batch, as it may refuse
-    /// writes.
+    /// Evaluates the answer. A shard whose WAL position differs from the catalog's must be asked again by each batch, as it may
+    /// refuse writes.
     pub(super) fn answered(&mut self, result: &PgResult) -> Result<()> {
         let Self::Sent(hello) = std::mem::replace(self, Self::Done) else { return Ok(()) };
         let rows = [OnlyRow(result)];
@@ -107,7 +108,7 @@ impl Row for OnlyRow<'_> {
     }
 }
 
-/// Compares the answer with the handshake; true if the shard is neither behind nor ahead.
+/// Compares the answer with the handshake; true if the shard's WAL position is the catalog's.
 pub(super) fn accept(hello: &Hello, rows: &[impl Row]) -> Result<bool> {
     let welcome: Welcome =
         SayHello::decode(rows).map_err(|error| Error::new(Kind::HostUnreachable, error.message))?.into();

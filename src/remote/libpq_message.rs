@@ -2,13 +2,13 @@
 
 pub(super) const INVALID_PASSWORD: [u8; 5] = *b"28P01";
 
-/// True if libpq's message repeats one of the server, with its SQLSTATE.
+/// True if libpq's message repeats a message of the server, with its SQLSTATE.
 pub(super) fn is_of_server(message: &str) -> bool {
     message.lines().any(|line| line.split_once(":  ").is_some_and(|(_, rest)| rest.get(5..7) == Some(": ")))
 }
 
-/// A message without the SQLSTATE, which libpq gives only in its most verbose form; and true if it says that the password was
-/// refused.
+/// Returns a message without its SQLSTATE (libpq gives that only in its most verbose form), and true if it says that the
+/// password was refused.
 pub(super) fn without_sqlstate(message: &str) -> (String, bool) {
     let code = std::str::from_utf8(&INVALID_PASSWORD).expect("ASCII");
     let refused = message.contains(&format!(" {code}: "));
@@ -20,7 +20,7 @@ pub(super) fn without_sqlstate(message: &str) -> (String, bool) {
     (lines.collect::<Vec<_>>().join("\n"), refused)
 }
 
-/// libpq's message without its hints: one part for each host that was tried.
+/// Returns libpq's message without its hints. It has one part for each host that was tried.
 pub(super) fn one_line(message: &str) -> String {
     let is_hint = |line: &&str| {
         line.is_empty()

@@ -1,10 +1,11 @@
 //! Login at a shard as the service role.
 //!
-//! While the service role's password changes, the shard and the user mapping here may differ for a moment. So after a refused
-//! password the mapping is read again, and the login repeated.
+//! While the service role's password changes, the shard's password and the user mapping here may differ for a moment. So if the
+//! password is refused, the mapping is read again and the login repeated.
 //!
-//! Of several hosts the first that accepts the login need not be the shard's primary: a replaced one may have come back. A host whose
-//! handshake was refused is passed over for a while, so that the next connection goes to another one.
+//! If there are several hosts, the first one that accepts the login need not be the shard's primary: it may be an old primary
+//! that was replaced. A host whose handshake was refused is passed over for a while, so that the next connection goes to another
+//! one.
 
 use super::ffi;
 use super::libpq_message::INVALID_PASSWORD;
@@ -35,7 +36,7 @@ fn passed_over(server: Oid) -> Vec<usize> {
     })
 }
 
-/// Called when the handshake was refused at a host. True if there is another one.
+/// Called when a host refused the handshake. True if there is another host.
 pub(super) fn pass_over(server: Oid, host: usize) -> bool {
     let hosts = options::route(server).map_or(1, |route| options::alternatives(&route.options).len());
     let mut passed = passed_over(server);
@@ -47,7 +48,7 @@ pub(super) fn pass_over(server: Oid, host: usize) -> bool {
     passed.len() < hosts
 }
 
-/// Connects to a server; `complete` makes the connection's options of the route's.
+/// Connects to a server; `complete` adds the connection's options to those of the route.
 pub(super) fn connect(server: Oid, complete: impl Fn(&Route) -> Vec<(String, String)>) -> Result<(Route, Wire)> {
     let began = Instant::now();
     loop {

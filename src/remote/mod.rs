@@ -1,8 +1,9 @@
 //! The executor of statements on shards, over libpq. It knows PostgreSQL servers and transactions, and no collections.
 //!
-//! A request names a foreign server of postgres_fdw, whose options and user mapping tell how to connect. [`start`] sends requests to
-//! any number of shards before it awaits any answer; each answer is a [`Stream`] of rows in PostgreSQL's binary format. Remote
-//! transactions follow the local one (`transaction`). A [`Session`] is a connection outside of that. Only `ffi` calls C.
+//! A request names a foreign server of postgres_fdw; the server's options and user mapping say how to connect. [`start`] sends
+//! requests to any number of shards before it awaits any answer; each answer is a [`Stream`] of rows in PostgreSQL's binary
+//! format. Remote transactions follow the local one (`transaction`). A [`Session`] is a connection outside the local
+//! transaction. Only `ffi` calls C.
 //!
 //! A file uses only files that stand before it here: `param`, `refusal`, `ffi`, `libpq_message`, `serializable`, `row`, `options`,
 //! `hung`, `settings`, `probe`, `wire`, `login`, `survey`, `handshake`, `session`, `prepared`, `coordinator`, `connection`, `cache`,

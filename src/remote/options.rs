@@ -15,8 +15,8 @@ use std::time::Duration;
 const SETTINGS: &str = "-c search_path=pg_catalog,pg_temp -c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres \
                         -c extra_float_digits=3 -c client_connection_check_interval=2s";
 
-/// The administrator's `options` override them. JIT compilation takes longer than most statements, and does not make the functions
-/// faster in which conditions spend their time.
+/// The administrator's `options` override them. JIT compilation takes longer than most statements, and does not speed up
+/// docshard's functions, in which conditions spend their time.
 const DEFAULTS: &str = "-c jit=off";
 
 /// Options for lost hosts, unless the server's options say otherwise. `tcp_user_timeout` is long, as it also applies while a shard

@@ -27,14 +27,14 @@ pub struct Request<'a> {
     /// opens the remote transaction, and makes the server a participant of the commit
     pub write: bool,
     pub share: Share,
-    /// the rows fit into memory together, which is cheaper than one by one
+    /// the rows fit into memory together; reading them at once is cheaper than one by one
     pub few_rows: bool,
 }
 
-/// Whose privileges apply to a statement at a shard.
+/// The role whose privileges apply to a statement at a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// the service role, as which the router logs in: docshard's own statements, and those of superusers
+    /// the service role, as which the router logs in: for docshard's own statements, and those of superusers
     Service,
     /// an application role, which has the same name at the shard
     Application(Oid),
@@ -61,7 +61,7 @@ pub(super) fn c_string(sql: &str) -> Result<CString> {
 pub(super) struct Encoded {
     /// numbers and arrays
     bytes: Vec<u8>,
-    /// where each parameter lies in `bytes`, or None where its pointer is already in `values`
+    /// the position of each parameter in `bytes`; None if its pointer is in `values` already
     inside: Vec<Option<usize>>,
     pub(super) types: Vec<pq_sys::Oid>,
     pub(super) values: Vec<*const c_char>,
@@ -70,7 +70,7 @@ pub(super) struct Encoded {
 }
 
 impl Encoded {
-    /// Replaces its content.
+    /// Replaces the encoded parameters by these.
     ///
     /// # Errors
     /// `BSONObjectTooLarge` for a parameter that is too long for a message.

@@ -1,4 +1,4 @@
-//! The prepared statements of one connection, by their text. The least recently used one is evicted.
+//! The prepared statements of one connection, found by their text. The least recently used one is evicted.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -17,7 +17,7 @@ struct Entry {
 
 pub(super) struct Lookup {
     pub(super) name: CString,
-    /// the statement must be prepared first; its number, for [`Prepared::forget`]
+    /// the number of the statement, for [`Prepared::forget`], if it must be prepared first
     pub(super) prepare: Option<u64>,
     /// a statement to deallocate
     pub(super) evict: Option<CString>,
@@ -30,7 +30,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// The statement's name if it is prepared with these parameter types.
+    /// Returns the statement's name if it is prepared with these parameter types.
     pub(super) fn find(&mut self, sql: &str, types: &[pq_sys::Oid]) -> Option<&CString> {
         self.clock += 1;
         let entry = self.entries.get_mut(sql).filter(|e| e.types == types)?;

@@ -1,7 +1,7 @@
 //! Checks whether a silent shard still responds, by `SELECT 1` over another connection.
 //!
-//! A shard that runs a long statement responds; one whose processes are stopped, or that the network has lost, does not. An error of
-//! the server is a response, too, such as that there are too many connections.
+//! A shard that runs a long statement responds; a shard whose processes are stopped, or that the network has lost, does not. An
+//! error message of the server, for example that there are too many connections, is a response.
 
 use super::ffi::{self, PgConn, Poll, Status};
 use super::hung::{self, NO_CONNECTION};
@@ -16,7 +16,7 @@ pub(super) struct Target {
 }
 
 impl fmt::Debug for Target {
-    /// Without the options, among which is a password.
+    /// Omits the options, which contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Target").field("shard", &self.shard).finish_non_exhaustive()
     }
@@ -25,9 +25,9 @@ impl fmt::Debug for Target {
 #[derive(Debug)]
 pub(super) enum Answer {
     Yes,
-    /// and why the shard is believed not to respond
+    /// with the reason
     No(String),
-    /// a cancel is pending that is not served
+    /// ended by a pending cancel, which has not been served
     Canceled,
 }
 
@@ -51,7 +51,7 @@ impl Target {
 
 impl Probe {
     fn run(&self, options: &[(String, String)]) -> Result<(), Answer> {
-        // A shortage in this process says nothing about the shard.
+        // A lack of memory or file descriptors in this process says nothing about the shard.
         let Some(mut pg) = PgConn::start(options) else { return Err(Answer::Yes) };
         let mut state = if pg.is_good() { Poll::Writing } else { Poll::Failed };
         loop {
@@ -87,7 +87,7 @@ impl Probe {
         if self.heeds_cancel && ffi::cancel_is_due() { Err(Answer::Canceled) } else { Ok(()) }
     }
 
-    /// An error of the server is a response; one of libpq is not.
+    /// Returns the answer of a failed connection: an error of the server is a response, an error of libpq is not.
     fn refused(pg: &PgConn) -> Answer {
         let message = pg.message();
         if is_of_server(&message) { Answer::Yes } else { Answer::No(one_line(&message)) }

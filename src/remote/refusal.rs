@@ -1,4 +1,4 @@
-//! The errors by which a shard refuses a statement or a connection before it has done anything.
+//! Errors by which a shard refuses a statement or a connection before it has done anything.
 
 use crate::pg::error::Error;
 
@@ -12,12 +12,12 @@ pub const REFUSED_CONNECTION: [u8; 5] = *b"08004";
 const OTHER_HOST: &str = "another of its hosts is tried next";
 
 impl Error {
-    /// True if the router's map is stale: refresh it and run again.
+    /// True if the router's map is stale: the statement should run again with a newer map.
     pub fn is_stale(&self) -> bool {
         self.sqlstate == STALE
     }
 
-    /// True if the handshake was refused at one of several hosts: run again, at the next one.
+    /// True if one of several hosts refused the handshake: the statement should run again, at the next host.
     pub fn has_other_host(&self) -> bool {
         self.sqlstate == REFUSED_CONNECTION && self.context.as_deref().is_some_and(|text| text.ends_with(OTHER_HOST))
     }

@@ -1,4 +1,4 @@
-//! Rows in binary format, and the spool for rows that nobody has read when another statement needs their connection.
+//! Rows in binary format, and the spool, which keeps a stream's unread rows when another statement needs the connection.
 
 use super::ffi::{self, PgResult, TempFile};
 use std::ffi::c_int;

@@ -1,4 +1,4 @@
-//! Restricts SERIALIZABLE transactions to documents of one node, as PostgreSQL detects conflicts only within one server.
+//! Restricts SERIALIZABLE transactions to the documents of one node, as PostgreSQL detects conflicts only within one server.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::{epoch, snapshot};
@@ -6,7 +6,7 @@ use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::cell::Cell;
 
-/// The place of documents.
+/// The node that stores documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
     Here,
@@ -14,7 +14,7 @@ pub enum Node {
 }
 
 thread_local! {
-    /// The node of the transaction with this local id.
+    /// The node that the transaction with this local id has used.
     static NODE: Cell<Option<(u32, Node)>> = const { Cell::new(None) };
 }
 

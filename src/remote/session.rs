@@ -1,4 +1,4 @@
-//! A connection outside the caller's transaction: for migrations, workers, recovery, and checks of a new shard.
+//! A connection outside the caller's transaction, for migrations, workers, recovery, and checks of a new shard.
 
 use super::ffi::{self, Status};
 use super::handshake;
@@ -50,11 +50,11 @@ impl Drop for Session {
 }
 
 impl Session {
-    /// Connects as the service role, under the same rules as cached connections. The handshake is a round trip of its own, as
-    /// COMMIT PREPARED or a text of several statements cannot share a transaction with it.
+    /// Connects as the service role, under the same rules as cached connections. The handshake needs its own round trip: COMMIT
+    /// PREPARED, or a text of several statements, cannot share a transaction with it.
     ///
     /// # Errors
-    /// 08004 if the server is not the shard that the catalog knows.
+    /// 08004 if the server is not the shard in the catalog.
     pub fn open(server: Oid) -> Result<Session> {
         let mut session = Self::greet(server, |hello| hello)?;
         for sql in handshake::pending(server)? {
@@ -63,7 +63,7 @@ impl Session {
         Ok(session)
     }
 
-    /// As [`Session::open`], at any WAL position of the shard.
+    /// Like [`Session::open`], but accepts any WAL position of the shard.
     pub fn open_at_any_position(server: Oid) -> Result<Session> {
         Self::greet(server, |hello| Hello { known: None, ..hello })
     }
@@ -98,8 +98,8 @@ impl Session {
         Ok(Self::of(login::connect(server, brief)?.1, Some(server)))
     }
 
-    /// Runs a statement that the shard missed. If a transaction holds locks that it needs, it is left for later: the transaction
-    /// may be prepared, and its end may need a session.
+    /// Runs a statement that the shard missed. If a transaction holds locks that it needs, it is postponed: the transaction may
+    /// be prepared, and a session may be needed to end it.
     fn catch_up(&mut self, sql: &str) -> Result<()> {
         match self.execute(&format!("BEGIN; SET LOCAL lock_timeout = '{CATCH_UP_MS}'; {sql}; COMMIT")) {
             Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => self.execute("ROLLBACK"),
@@ -107,8 +107,8 @@ impl Session {
         }
     }
 
-    /// Connects with libpq's options. A database name is not taken for a connection string. `needs_password`: the server must
-    /// ask for a password.
+    /// Connects with libpq's options. `needs_password`: the server must ask for a password. A database name that looks like a
+    /// connection string is not expanded.
     pub fn open_conninfo(keywords: &[(String, String)], needs_password: bool) -> Result<Session> {
         let mut keywords = keywords.to_vec();
         let value = |keyword: &str| keywords.iter().find(|(k, _)| k == keyword).map(|(_, v)| v.clone());
@@ -122,7 +122,7 @@ impl Session {
         Session { wire, scratch: Encoded::default(), active: false, broken: false, server }
     }
 
-    /// Declares that statements here may wait for the other session's shard, such as by postgres_fdw.
+    /// Declares that statements here may wait for the other session's shard, for example over postgres_fdw.
     pub fn waits_also_for(&mut self, other: &Session) {
         self.wire.waits_also_for(&other.wire);
     }
@@ -141,7 +141,7 @@ impl Session {
         self.finish(Limit::Served).map(Option::unwrap_or_default)
     }
 
-    /// As [`Session::query`]; `HostUnreachable` if it takes longer.
+    /// Like [`Session::query`]; fails with `HostUnreachable` after this time.
     pub fn query_within(&mut self, sql: &str, params: &[Param<'_>], milliseconds: i64) -> Result<Vec<Row>> {
         self.start(sql, params)?;
         self.poll_finish(milliseconds)?.ok_or_else(|| {
@@ -175,7 +175,8 @@ impl Session {
         self.finish(Limit::Served).map(drop)
     }
 
-    /// Closes the connections of postgres_fdw in this session, outside a transaction: otherwise the servers log lost connections.
+    /// Closes the connections of postgres_fdw in this session, outside a transaction; otherwise the servers log lost
+    /// connections.
     pub fn close_foreign(&mut self) {
         let schema = "SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e \
                       JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'postgres_fdw'";
@@ -278,7 +279,7 @@ impl Connection for Session {
     }
 }
 
-/// The catalog relies on what sessions have committed.
+/// Makes commits durable: the catalog relies on what sessions have committed.
 fn durable(options: &[(String, String)]) -> Vec<(String, String)> {
     options::with_setting(options, "synchronous_commit=on")
 }

@@ -1,7 +1,8 @@
-//! Requests and streams of their rows.
+//! Sends requests and returns streams of their rows.
 //!
-//! A stream refers to its connection by a unique id, and to its local transaction by number; a stream that outlives either returns
-//! an error. Its rows come from the connection until another statement needs that, then from a spool.
+//! A stream refers to its connection by a unique id, and to its local transaction by number; a stream that outlives either
+//! returns an error. It reads its rows from the connection; when another statement needs the connection, unread rows move to a
+//! spool.
 
 use super::cache::{Pool, with_pool};
 use super::connection::{CLEANUP, Phase, Progress, Stop};
@@ -36,8 +37,8 @@ impl Drop for Stream {
     }
 }
 
-/// Sends all requests before it awaits any answer; returns a stream for each. A further request for one server is sent when the
-/// rows of the one before have arrived.
+/// Sends all requests before it awaits any answer; returns a stream for each. A second request for the same server is sent when
+/// the rows of the first one have arrived.
 pub fn start(requests: &[Request<'_>]) -> Result<Vec<Stream>> {
     let local = ffi::local();
     with_pool(|pool| {
@@ -59,9 +60,9 @@ pub fn start(requests: &[Request<'_>]) -> Result<Vec<Stream>> {
     })
 }
 
-/// Waits for every stream's first row, end or error. After an error it cancels and drains all, and rolls back remote transactions that
-/// had written nothing before, so that the requests can be sent again where [`super::can_retry`] allows it for every server.
-/// Of several errors a stale one (`Error::is_stale`) is returned.
+/// Waits for every stream's first row, end or error. After an error it cancels and drains all, and rolls back remote
+/// transactions that had written nothing before, so that the requests can be sent again if [`super::can_retry`] allows it for
+/// every server. If there are several errors, it returns one that reports a stale map (`Error::is_stale`).
 pub fn await_all(streams: &mut [Stream]) -> Result<()> {
     with_pool(|pool| {
         for at in 0..streams.len() {
@@ -77,7 +78,7 @@ pub fn await_all(streams: &mut [Stream]) -> Result<()> {
     })
 }
 
-/// Ends all streams after the error of one; returns the error to report.
+/// Ends all streams after an error of one; returns the error to report.
 fn void(pool: &mut Pool, streams: &mut [Stream], error: Error) -> Error {
     let live = |s: &&mut Stream| matches!(s.progress.borrow().phase, Phase::Live);
     let live: Vec<u64> = streams.iter_mut().filter(live).map(|s| s.connection).collect();
@@ -115,8 +116,8 @@ fn cancel(pool: &mut Pool, connections: &[u64], mut error: Error) -> Error {
     error
 }
 
-/// Writing statements that are sent to shards one by one, so that the shards work meanwhile, and awaited together. Their rows are
-/// discarded. No other request may be sent in between. A caller that does not reach [`Feed::finish`] must raise an error.
+/// Sends writing statements one by one, so that shards work while the caller prepares more, and awaits them together. Their rows
+/// are discarded. No other request may be sent in between. A caller that does not reach [`Feed::finish`] must raise an error.
 #[derive(Debug, Default)]
 pub struct Feed {
     connections: Vec<u64>,

@@ -1,7 +1,7 @@
 //! Sends one query to many servers at once, each over a new connection, within a time limit.
 //!
-//! A server that does not answer delays no other one, and gets an error of its own. All hosts of a server are tried at the same time;
-//! the first one that answers counts.
+//! A server that does not answer delays no other one; its result is an error. All hosts of a server are tried at the same time;
+//! the first answer counts.
 
 use super::ffi::{self, PgConn, Poll, Status, WaitSet};
 use super::options;
@@ -38,8 +38,8 @@ enum Stage {
     Done(Result<(Vec<Row>, Duration)>),
 }
 
-/// Queries every server, as the service role; answers come in the order of `servers`. Names of hosts are resolved before, by the
-/// system, in its own time. Serves interrupts.
+/// Queries every server, as the service role; answers come in the order of `servers`. The system resolves host names before
+/// that, without a time limit. Serves interrupts.
 ///
 /// # Errors
 /// `BSONObjectTooLarge` for a parameter that is too long.

@@ -1,15 +1,18 @@
-//! Remote transactions follow the local one, by its callbacks.
+//! Makes remote transactions follow the local one, by its callbacks.
 //!
-//! Before the local commit, unfinished streams are ended, and every shard that was written to must be in a sound transaction. Then:
-//! - no shard was written to: the remote transactions are ended;
-//! - one shard, and nothing here: its commit decides, in one round trip; none if the write committed by itself (`deciding`);
-//! - else two-phase commit: all prepare, the [`Coordinator`] writes the decision into the local transaction, and after the local
-//!   commit all are told to commit. A shard that cannot be reached then is left to recovery;
-//! - a shard cannot prepare, and `docshard.multi_shard_commit` allows it: they commit one after the other.
+//! Before the local commit, unfinished streams are ended, and every shard that was written to must be in a sound transaction.
+//! Then:
+//! * no shard was written to: the remote transactions are ended;
+//! * one shard was written to, and nothing here: its commit decides, in one round trip; none if the write committed by itself
+//!   (`deciding`);
+//! * otherwise two-phase commit: all shards prepare, the [`Coordinator`] writes the decision into the local transaction, and
+//!   after the local commit all shards are sent COMMIT PREPARED. Recovery completes the commit of a shard that cannot be reached
+//!   then;
+//! * a shard cannot prepare, and `docshard.multi_shard_commit` allows it: the shards commit one after the other.
 //!
-//! PREPARE TRANSACTION prepares all shards, and the decision is part of what the client prepares here. After an abort, statements
-//! are cancelled, answers drained, transactions rolled back, prepared ones too, within [`PROMPT`]; a connection that takes longer is
-//! closed. Nothing raises there.
+//! A local PREPARE TRANSACTION prepares all shards, and the decision is part of the local transaction. After an abort,
+//! statements are cancelled, answers drained, and transactions rolled back, also prepared ones, within [`PROMPT`]; a connection
+//! that takes longer is closed. No error is raised there.
 //!
 //! [`Coordinator`]: super::Coordinator
 
@@ -54,18 +57,18 @@ pub(super) fn follow(pool: &Pool) {
     }
 }
 
-/// True if the last request may be sent again: the remote transaction has written nothing, and has not failed.
+/// True if the last request may be sent again: the remote transaction has written nothing and has not failed.
 pub fn can_retry(server: Oid) -> bool {
     let refuses = |c: &Connection| c.server == server && (c.state.depth() > 0 || c.state.is_broken()) && !c.may_retry();
     !with_pool(|pool| Ok(pool.connections.iter().any(refuses))).unwrap_or(false)
 }
 
-/// Rolls the remote transaction back if its last request is all it did, so that the request may be sent again.
+/// Rolls the remote transaction back if it consists of the last request only, so that the request may be sent again.
 pub fn undo(server: Oid) {
     with_free_pool(|pool| pool.connections.iter_mut().filter(|c| c.server == server).for_each(Connection::undo));
 }
 
-/// True if a remote transaction has failed that cannot be begun anew: only the whole local transaction can be retried.
+/// True if a remote transaction has failed that cannot be begun again: only the whole local transaction can be retried.
 pub fn has_failed() -> bool {
     let failed = |c: &mut Connection| {
         // A batch in flight may still fail.
@@ -109,7 +112,7 @@ fn on_event(event: Event) {
     done.unwrap_or_else(|error| error.raise());
 }
 
-/// Has the decision written, if shards have prepared.
+/// Writes the decision by the coordinator, if shards have prepared.
 fn decide(prepared: bool, at_once: bool) -> Result<()> {
     if !prepared {
         return Ok(());
@@ -167,7 +170,7 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::pre_commit`], for a local PREPARE TRANSACTION.
+    /// Like [`Pool::pre_commit`], for a local PREPARE TRANSACTION.
     fn pre_prepare(&mut self) -> Result<bool> {
         self.make_sound()?;
         if self.writers().next().is_none() {
@@ -214,7 +217,7 @@ impl Pool {
         self.connections.iter_mut().filter(|c| c.is_writer())
     }
 
-    /// Ends the streams: a writer's by reading on, as a cancel would roll back.
+    /// Ends the streams. A writer's answers are read to the end, as a cancel would roll the transaction back.
     fn end_streams(&mut self) -> Result<()> {
         for writer in self.writers().filter(|w| w.is_busy()) {
             writer.drain(Limit::Served)?;
@@ -227,7 +230,7 @@ impl Pool {
     fn stop(&mut self, which: impl Fn(&Connection) -> bool, deadline: Instant) {
         let mut cancels = Vec::new();
         for connection in self.connections.iter_mut().filter(|c| which(c) && c.is_busy()) {
-            // Often only the end of the answer is left.
+            // Often only the end of the answer is missing.
             connection.drain_briefly(BRIEF);
             if let Some(cancel) = connection.canceller() {
                 cancels.push((connection.id, cancel.send()));
@@ -242,8 +245,8 @@ impl Pool {
         }
     }
 
-    /// Ends the transactions that only read. Errors matter only under SERIALIZABLE, where PostgreSQL may refuse a commit because of
-    /// what was read.
+    /// Ends the transactions that only read. Errors matter only under SERIALIZABLE: there PostgreSQL may refuse a commit because
+    /// of earlier reads.
     fn end_readers(&mut self, except: &[u64]) -> Result<()> {
         let deadline = Instant::now() + CLEANUP;
         let mut readers = Vec::new();
@@ -274,7 +277,7 @@ impl Pool {
             snapshot::check_serializable();
             self.end_readers(&[])?;
         }
-        // The outcome of a commit that was sent must become known, so a cancel waits; a shutdown doesn't.
+        // A commit that was sent must be awaited, so a cancel is delayed; a shutdown isn't.
         let _hold = HoldCancel::new();
         let mut writer_id = 0;
         for writer in self.writers() {
@@ -310,7 +313,7 @@ impl Pool {
         self.end_readers(&[])
     }
 
-    /// Asks the writers, once per connection.
+    /// Asks each writer's shard, once per connection, whether it can prepare transactions.
     fn all_can_prepare(&mut self) -> Result<bool> {
         for writer in self.writers().filter(|w| w.two_phase.is_none()) {
             writer.send_text("SHOW max_prepared_transactions")?;
@@ -333,7 +336,7 @@ impl Pool {
             let server = writer.server;
             let gid = format!("docshard_{token}_{pid}_{xid}_{counter}_{}", server.to_u32());
             ids.push(writer.id);
-            // Before it is sent, so that an abort finds it.
+            // Recorded before it is sent, so that an abort finds it.
             BRANCHES.with_borrow_mut(|b| b.push(Branch { connection: writer.id, server, gid: gid.clone() }));
             writer.send_prepare(&gid)?;
         }
@@ -405,7 +408,7 @@ impl Pool {
             if let Some(connection) = self.by_id(id) {
                 match connection.finish_text(None, Limit::Until(deadline)) {
                     Ok(()) => connection.state.aborted_sub(level),
-                    // It keeps its depth, so that the commit fails.
+                    // The connection keeps its depth, so that the commit fails.
                     Err(_) => connection.state.set_broken(),
                 }
             }

@@ -1,11 +1,12 @@
-//! One libpq connection with waiting, interrupts and error reports: the common part of cached connections and sessions.
+//! One libpq connection with waiting, interrupts and error reports. Cached connections and sessions are built on it.
 //!
 //! A wire never retries and knows no transactions. An interrupt unwinds out of a wait with [`Limit::Served`] in the middle of an
 //! answer; the owner must then cancel and drain the wire, or drop it. If nothing arrives for `docshard.shard_timeout`, the shard is
 //! probed over another connection ([`Target`]), except during a wait with [`Limit::Until`].
 //!
-//! Invariant: the server is not a standby. A standby does not show the prepared transactions that it will have after its promotion,
-//! and a router would take them for ended. A server that is no standby when the connection is made never becomes one.
+//! Invariant: the server is not a standby. A standby does not show the prepared transactions that it will have after its
+//! promotion, so a router would conclude that they have ended. A server that is no standby when the connection is made never
+//! becomes one.
 
 use super::ffi::{self, Field, PgConn, PgResult, Poll, WaitSet, Woken};
 use super::hung::{self, NO_CONNECTION};
@@ -17,7 +18,7 @@ use docshard_core::cluster::silence::Silence;
 use docshard_core::error::Kind;
 use std::time::Instant;
 
-/// Why libpq could not begin to connect.
+/// The reason why libpq could not begin to connect.
 pub(super) const NO_RESOURCES: &str = "out of memory or file descriptors";
 
 /// How long to wait for an answer, and whether interrupts are served by unwinding.
@@ -25,7 +26,7 @@ pub(super) const NO_RESOURCES: &str = "out of memory or file descriptors";
 pub(super) enum Limit {
     /// for ever; interrupts are served
     Served,
-    /// until then; interrupts are not served: for cleanup, where raising is forbidden
+    /// until then; interrupts are not served: for cleanup that must not raise
     Until(Instant),
     /// until then; interrupts are served
     ServedUntil(Instant),
@@ -37,7 +38,7 @@ pub(super) enum Limit {
 pub(super) enum Lost {
     /// the connection is unusable; libpq's message
     Broken(String),
-    /// the time is over, the answer may still arrive
+    /// the time limit has passed; the answer may still arrive
     Late,
     /// the shard, or one that it waits for, does not respond: its name, and the reason
     Hung(Box<(String, String)>),
@@ -54,14 +55,14 @@ pub(super) struct Wire {
     /// the result that `finish` will return
     last: Option<PgResult>,
     silence: Silence,
-    /// the shard, and shards that it may wait for: probed if nothing arrives
+    /// the shards to probe if nothing arrives: this one, and shards that it may wait for
     targets: Vec<Target>,
     /// a shard that did not respond while a batch was written
     hung: Option<Box<(String, String)>>,
 }
 
 impl Wire {
-    /// Connects to the first reachable host, each within `connect_timeout`; to `passed_over` hosts last. Serves interrupts.
+    /// Connects to the first reachable host, each within `connect_timeout`; tries `passed_over` hosts last. Serves interrupts.
     pub(super) fn connect(
         name: &str,
         options: &[(String, String)],
@@ -132,7 +133,7 @@ impl Wire {
         if refused { Error { sqlstate: INVALID_PASSWORD, ..error } } else { error }
     }
 
-    /// Makes a wire of an established connection; refuses one without a required password, and standbys.
+    /// Turns an established connection into a wire; refuses standbys, and servers that did not ask for a required password.
     pub(super) fn admit(
         name: &str,
         mut pg: PgConn,
@@ -155,12 +156,12 @@ impl Wire {
         Ok(Self { pg, name: name.into(), host: 0, unflushed: false, last: None, silence, targets, hung: None })
     }
 
-    /// Statements here may wait for the other's shard, which is probed, too.
+    /// Declares that statements here may wait for the other's shard, which is then probed, too.
     pub(super) fn waits_also_for(&mut self, other: &Wire) {
         self.targets.extend_from_slice(&other.targets);
     }
 
-    /// Writes what the socket accepts of a batch that libpq has.
+    /// Writes as much of a batch as the socket accepts.
     pub(super) fn sent(&mut self) -> std::result::Result<(), Lost> {
         self.silence.end();
         self.unflushed = !self.flush()?;
@@ -171,7 +172,7 @@ impl Wire {
         self.pg.flush().ok_or_else(|| Lost::Broken(self.pg.message()))
     }
 
-    /// True while part of a batch is not written.
+    /// True while part of a batch is unwritten.
     pub(super) fn is_unflushed(&self) -> bool {
         self.unflushed
     }
@@ -220,7 +221,7 @@ impl Wire {
                 }
                 let due = patience.map(|patience| self.silence.due(now, patience));
                 is_due = due.is_some_and(|due| due <= now);
-                // A timeout of 0 reads what has arrived.
+                // With a timeout of 0, only what has arrived is read.
                 let until = [deadline, due].into_iter().flatten().min().unwrap_or(now);
                 until.checked_duration_since(now).map_or(0, |left| left.as_millis() as i64 + 1)
             };
@@ -312,13 +313,13 @@ impl Wire {
 
 const TIMEOUT: &str = "timeout expired";
 
-/// The shard's name of a foreign server's.
+/// Returns the shard's name for a foreign server's name.
 pub(super) fn shard_of(server: &str) -> &str {
     server.strip_prefix("docshard_").unwrap_or(server)
 }
 
-/// Writes all batches completely; waits only where they exceed the sockets' buffers. Whoever awaits the answer finds a broken
-/// connection.
+/// Writes all batches completely; waits only where they exceed the sockets' buffers. A broken connection is reported when its
+/// answer is awaited.
 pub(super) fn flush_all<'a>(wires: impl Iterator<Item = &'a mut Wire>) {
     let mut pending: Vec<&mut Wire> = wires.filter(|w| w.is_unflushed()).collect();
     let mut silence = Silence::default();

@@ -1,8 +1,8 @@
-//! A write that is the whole local transaction: it is sent without a transaction around it, and its success commits.
+//! Writes that are the whole local transaction: such a write is sent without a surrounding transaction, and its success commits.
 //!
-//! Once it is sent the shard decides the outcome: a cancel is passed on to the shard, whose answer counts. The outcome is unknown
-//! only after a shutdown of this process, a lost connection, or if the shard does not answer. After a success no cancel is served
-//! until the local transaction has ended, so nothing prevents its commit.
+//! Once it is sent the shard decides the outcome: a cancel is passed on to the shard, and the shard's answer counts. The outcome
+//! is unknown only after a shutdown of this process, a lost connection, or if the shard does not answer. After a success no
+//! cancel is served until the local transaction has ended, so nothing prevents its commit.
 
 use super::super::ffi::{self, HoldCancel};
 use super::super::wire::Limit;
@@ -17,12 +17,12 @@ impl Deciding {
 }
 
 impl Connection {
-    /// True while the outcome of such a write is open.
+    /// True while the outcome of such a write is unknown.
     pub(super) fn is_deciding(&self) -> bool {
         self.deciding.as_ref().is_some_and(|deciding| !deciding.committed)
     }
 
-    /// How long to wait for the next answer, where the caller would wait for ever.
+    /// Returns the limit for the next wait, where the caller sets none.
     pub(super) fn patience(&self, limit: Limit) -> Limit {
         match (&self.deciding, limit) {
             (Some(Deciding { committed: false, cancelling, .. }), Limit::Served) => {
@@ -39,7 +39,7 @@ impl Connection {
         }
     }
 
-    /// Called when the shard has answered. Serves a cancel that took effect at the shard, by unwinding, if nothing was committed.
+    /// Called when the shard has answered. If nothing was committed, serves a cancel by unwinding.
     pub(super) fn decided(&mut self, committed: bool) {
         let Some(deciding) = self.deciding.as_mut().filter(|deciding| !deciding.committed) else { return };
         deciding.committed = committed;
@@ -47,7 +47,7 @@ impl Connection {
         if let Some((request, deadline)) = &cancelling
             && !ffi::await_cancel(request, *deadline)
         {
-            // It could still hit another statement.
+            // The request could still cancel a later statement.
             self.state.doom();
         }
         if !committed {
@@ -63,7 +63,7 @@ impl Connection {
         self.deciding.take().is_some_and(|deciding| deciding.committed)
     }
 
-    /// The error of a connection that was lost before the shard answered whether it commits.
+    /// The error of a connection that was lost before the shard confirmed the commit.
     pub fn in_doubt(&self) -> Error {
         let message = format!("lost the connection to shard \"{}\" while it was committing", self.wire.shard());
         let detail = Some("Whether the transaction was committed is unknown.".into());

@@ -1,4 +1,4 @@
-//! Ends a batch in flight that nobody reads any more, or whose connection another batch needs.
+//! Ends a batch in flight whose rows are not read any more, or whose connection another batch needs.
 
 use super::super::ffi::{self, Cancel};
 use super::super::row::Spool;
@@ -48,7 +48,7 @@ impl Connection {
     }
 
     fn spool(&mut self, progress: &RefCell<Progress>) {
-        // The stream fails if an interrupt unwinds, which loses rows.
+        // If an interrupt unwinds, rows are lost and the stream fails.
         let interrupted = Error::of_sqlstate(*b"57014", "reading from a shard was interrupted");
         progress.borrow_mut().phase = Phase::Failed(interrupted);
         let mut spool = Spool::default();
@@ -71,7 +71,7 @@ impl Connection {
         if self.is_busy() { self.wire.pg.canceller() } else { None }
     }
 
-    /// Reads and discards what arrives within a short time, which often is the end.
+    /// Reads and discards what arrives within a short time. Often that is the end of the batch.
     pub fn drain_briefly(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
         while !self.state.awaits_text() && Instant::now() < deadline {

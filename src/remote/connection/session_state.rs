@@ -1,11 +1,11 @@
-//! Role and settings of a shard's session. Where a statement needs others than the shard has confirmed, `SET` commands go in
-//! front of it in its pipeline.
+//! Role and settings of a shard's session. If a statement needs others than the shard has confirmed, `SET` commands precede it
+//! in its pipeline.
 //!
 //! The router logs in as the service role, which is a member of every application role at the shard, and sets the caller's role.
 //! Transactions are prepared as the service role: PostgreSQL lets only that role end them, and after a crash a worker does.
 //!
-//! Invariants: what was sent counts as confirmed; whatever undoes it calls [`SessionState::rolled_back`]. PostgreSQL undoes a `SET`
-//! with its transaction or savepoint, so after a rollback of a transaction that sent any, everything is sent again.
+//! Invariants: commands that were sent count as confirmed; [`SessionState::rolled_back`] is called for everything that can undo
+//! them. PostgreSQL undoes a `SET` with its transaction or savepoint, so after a rollback all of them are sent again.
 
 use super::super::param::Role;
 use crate::pg::server;

@@ -1,5 +1,5 @@
-//! Detects writes that wait long at a shard, and so may be part of a deadlock over several nodes. The [`Coordinator`] is told of
-//! them; it holds the lock `Tag::Victim` of the process that it has chosen to end a deadlock.
+//! Detects writes that wait long at a shard, and so may be part of a deadlock over several nodes. It reports them to the
+//! [`Coordinator`], which takes the lock `Tag::Victim` of the process that it has chosen to end a deadlock.
 //!
 //! [`Coordinator`]: crate::remote::Coordinator
 

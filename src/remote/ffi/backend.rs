@@ -76,8 +76,9 @@ impl WaitSet {
         }
     }
 
-    /// Waits; for ever if negative. Resets the latch, so the caller must check for interrupts. The postmaster's death ends the process,
-    /// unless interrupts are held: then the local transaction's outcome may be written already, and an exit would abort it.
+    /// Waits for at most this time, or for ever if it is negative. Resets the latch, so the caller must check for interrupts.
+    /// The postmaster's death ends the process, unless interrupts are held: then the local transaction's outcome may be written
+    /// already, and an exit would abort it.
     pub fn wait(&mut self, timeout_ms: i64) -> Woken {
         let mut events = [pg_sys::WaitEvent::default(); 3];
         // SAFETY: owned, main thread; the array has three elements.
@@ -114,7 +115,7 @@ pub fn wait_socket(socket: c_int, read: bool, timeout_ms: i64) {
     set.wait(timeout_ms.max(0));
 }
 
-/// Which of these sockets are ready for reading, or else writing.
+/// Returns which of these sockets are ready: for writing if the flag is set, else for reading.
 pub fn ready(sockets: &[(c_int, bool)]) -> Vec<bool> {
     let wanted = |read: bool| if read { libc::POLLIN } else { libc::POLLOUT };
     let mut polled: Vec<libc::pollfd> =

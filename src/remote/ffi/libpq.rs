@@ -104,7 +104,7 @@ impl PgResult {
         unsafe { CStr::from_ptr(pq_sys::PQcmdStatus(self.0.as_ptr())) }.to_bytes() == tag.as_bytes()
     }
 
-    /// Of the error report.
+    /// A field of the error report.
     pub fn field(&self, field: Field) -> Option<String> {
         // SAFETY: owned; the string belongs to the result, or is null.
         unsafe { text(pq_sys::PQresultErrorField(self.0.as_ptr(), field as c_int)) }
@@ -186,7 +186,7 @@ calls! {
     enter_pipeline: PQenterPipelineMode;
     exit_pipeline: PQexitPipelineMode;
     sync: PQpipelineSync;
-    /// Requests the answers so far, without ending the pipeline.
+    /// Requests the outstanding answers, without ending the pipeline.
     request_flush: PQsendFlushRequest;
     /// Returns the next command's rows one by one.
     single_row_mode: PQsetSingleRowMode;
@@ -313,13 +313,13 @@ impl PgConn {
         }
     }
 
-    /// By the simple query protocol: any number of statements.
+    /// Sends any number of statements by the simple query protocol.
     pub fn send_text(&mut self, sql: &CStr) -> bool {
         // SAFETY: owned; libpq copies the text.
         unsafe { pq_sys::PQsendQuery(self.conn.as_ptr(), sql.as_ptr()) != 0 }
     }
 
-    /// One unprepared statement, with binary results.
+    /// Sends one unprepared statement, which returns binary results.
     pub fn send_params(&mut self, sql: &CStr, params: &Encoded) -> bool {
         // SAFETY: owned; the arrays have `len` elements and their referents live during the call, which copies.
         unsafe {
@@ -359,7 +359,7 @@ impl PgConn {
         }
     }
 
-    /// As [`WaitSet::wait`]: until the socket is readable, or writable if `write`.
+    /// Waits, like [`WaitSet::wait`], until the socket is readable, or writable if `write`.
     pub fn wait(&mut self, write: bool, timeout_ms: i64) -> Woken {
         let Some(wait) = &mut self.wait else { return Woken::Sign };
         wait.set(0, true, write);
