@@ -1,19 +1,19 @@
 //! Fault points: named places where a test makes a process pause, fail or die, and mechanisms that it can switch off. Without the
 //! feature `fault_points` the functions here are empty.
 //!
-//! `fault_points.txt` lists the names. A test arms a point by a file of that name in [`FOLDER`] of the data directory, which every
-//! process of the server sees, which outlives a crash, and which can be written while the server is down. Its content is the order:
-//! `pause` (until the test removes the file; serves interrupts), `error`, or `kill` (by SIGKILL).
+//! `fault_points.txt` lists the names. A test arms a point by a file of that name in [`FOLDER`] of the data directory: every
+//! process of the server sees it, it survives a crash, and it can be written while the server is down. Its content is the
+//! action: `pause` (until the test removes the file; serves interrupts), `error`, or `kill` (by SIGKILL).
 //!
-//! The first process that gets there renames the file to `<name>.reached` and writes its process id into it. So a point strikes
-//! once. A mechanism is off while a file `<name>.off` exists.
+//! The first process that reaches the point renames the file to `<name>.reached` and writes its process id into it, so the
+//! action is executed once. A mechanism is off while a file `<name>.off` exists.
 
 use super::error::Result;
 
 #[cfg(feature = "fault_points")]
 const FOLDER: &str = "docshard_fault_points";
 
-/// Executes the order of a test for this point; `OperationFailed` for `error`.
+/// Executes the action that a test has set for this point; `OperationFailed` for `error`.
 #[inline(always)]
 pub fn point(_name: &'static str) -> Result<()> {
     #[cfg(feature = "fault_points")]

@@ -1,5 +1,5 @@
-//! The interface to the PostgreSQL server that this code runs in. With `storage` and `remote` the only place with `unsafe`. It knows
-//! no collections, chunks or shards.
+//! The interface to the PostgreSQL server in which this code runs. Only this module, `storage` and `remote` have `unsafe` code.
+//! It knows no collections, chunks or shards.
 #![allow(unsafe_code)]
 
 pub mod client;

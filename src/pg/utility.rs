@@ -11,7 +11,7 @@ pub type Watcher = unsafe fn(statement: *mut pg_sys::PlannedStmt) -> Option<Box<
 static NEXT: OnceLock<pg_sys::ProcessUtility_hook_type> = OnceLock::new();
 
 thread_local! {
-    /// Set before a process forks, they hold in all its children.
+    /// The watchers. As they are set before a process forks, all its children have them.
     static WATCHERS: RefCell<Vec<Watcher>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -1,8 +1,8 @@
-//! Detects that a call is all of a client's transaction: `SELECT f(…)` outside of a transaction block.
+//! Detects that a call is the client's whole transaction: `SELECT f(…)` outside of a transaction block.
 //!
-//! Between such a call's return and the commit PostgreSQL only sends its result. So its writes at another server may be committed there
-//! at once, which saves a round trip, as nothing can fail any more: the result must be short, so that it fits into the initial blocks
-//! of PostgreSQL's memory contexts, and the client's encoding must be the database's.
+//! Between such a call's return and the commit PostgreSQL only sends its result, which cannot fail if the result fits into the
+//! initial blocks of PostgreSQL's memory contexts and the client's encoding is the database's. So the call's writes at another
+//! server may be committed there before the call returns, which saves a round trip.
 
 use pgrx::{PgList, pg_sys};
 use std::cell::Cell;
@@ -40,7 +40,7 @@ impl Drop for Call {
     }
 }
 
-/// True inside a [`Call`] that is all of the client's transaction.
+/// True inside a [`Call`] that is the client's whole transaction.
 pub fn is_whole_transaction() -> bool {
     IS_SOLE.get()
 }
@@ -51,10 +51,10 @@ pub fn may_commit_first() -> bool {
     is_whole_transaction() && unsafe { pg_sys::pg_get_client_encoding() == pg_sys::GetDatabaseEncoding() }
 }
 
-/// True if the call is all of the client's statement, and the statement all of its transaction.
+/// True if the call is the client's whole statement, and the statement its whole transaction.
 ///
 /// # Safety
-/// `call` is the one that runs.
+/// `call` is the one that is running.
 unsafe fn is_sole(call: pg_sys::FunctionCallInfo) -> bool {
     // SAFETY: promised by the caller; PostgreSQL's nodes are as their tags say.
     unsafe {
@@ -67,7 +67,7 @@ unsafe fn is_sole(call: pg_sys::FunctionCallInfo) -> bool {
         {
             return false;
         }
-        // The client's cursors have names, and so have portals that PostgreSQL runs within a client's statement.
+        // Named portals are the client's cursors, or portals that PostgreSQL runs within a client's statement.
         if portal.name.is_null() || *portal.name != 0 {
             return false;
         }
@@ -93,7 +93,7 @@ unsafe fn is_sole(call: pg_sys::FunctionCallInfo) -> bool {
 /// True if a call is the plan's only target.
 ///
 /// # Safety
-/// The plan is one that runs.
+/// The plan is being executed.
 pub(in crate::pg) unsafe fn is_only_target(plan: *mut pg_sys::Plan, called: *mut pg_sys::Node) -> bool {
     // SAFETY: promised by the caller. The same node, not an equal one: the function may also be called in its own arguments.
     unsafe {

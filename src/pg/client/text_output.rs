@@ -1,8 +1,8 @@
-//! Sends documents as text to a client whose statement is a single call that returns jsonb. It is several times as fast as `jsonb_out`,
-//! which takes a large part of the router's time for a find of many documents.
+//! Sends documents as text to a client whose statement is a single call that returns jsonb. It is several times as fast as
+//! `jsonb_out`, which takes a large part of the router's time in a find of many documents.
 //!
-//! It replaces the function in PostgreSQL's receiver of the statement's rows. The description of the columns, the message format, its
-//! encoding, and rows that are not handled here remain PostgreSQL's.
+//! It replaces a function in the receiver that gets the statement's rows from PostgreSQL's executor. PostgreSQL still writes the
+//! column descriptions, and all rows that are not handled here, and defines the message format and its encoding.
 
 use crate::pg::client::sole_call;
 use crate::pg::datum::jsonb;
@@ -25,7 +25,8 @@ thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Called by a function that returns jsonb: replaces the receiver's function, if the results are all that the client gets.
+/// Called by a function that returns jsonb. Replaces the receiver's function if the client gets nothing but the function's
+/// results.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "a function that PostgreSQL calls is given no other")]
 pub fn take_over(call: pg_sys::FunctionCallInfo) {
     // SAFETY: PostgreSQL made the call, and its caller's portal, plan and receiver outlive it.
@@ -44,7 +45,7 @@ pub fn take_over(call: pg_sys::FunctionCallInfo) {
 /// The receiver of the client's statement, if its rows are the call's results, as text.
 ///
 /// # Safety
-/// `call` is the one that runs.
+/// `call` is the one that is running.
 unsafe fn receiver(call: pg_sys::FunctionCallInfo) -> Option<*mut pg_sys::DestReceiver> {
     // SAFETY: promised by the caller; PostgreSQL's nodes are as their tags say.
     unsafe {
@@ -71,10 +72,10 @@ unsafe fn receiver(call: pg_sys::FunctionCallInfo) -> Option<*mut pg_sys::DestRe
     }
 }
 
-/// True for rows of one column, a jsonb.
+/// True for rows that have one column, a jsonb.
 ///
 /// # Safety
-/// A description of rows, or none.
+/// The pointer is a description of rows, or null.
 unsafe fn is_one_jsonb(rows: pg_sys::TupleDesc) -> bool {
     // SAFETY: promised by the caller; there are as many attributes as is said.
     unsafe { !rows.is_null() && (*rows).natts == 1 && (*(*rows).attrs.as_ptr()).atttypid == pg_sys::JSONBOID }
@@ -106,7 +107,7 @@ unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, receiver:
     unsafe { send(slot) || RECEIVE.get().is_some_and(|own| own(slot, receiver)) }
 }
 
-/// Sends a row of one jsonb; false, and nothing is sent, if it is null, compressed or external.
+/// Sends a row of one jsonb. Returns false and sends nothing if it is null, compressed or external.
 ///
 /// # Safety
 /// As [`receive`].
@@ -151,7 +152,7 @@ fn encode(row: &mut Vec<u8>) {
     }
 }
 
-/// Completes the heading and sends the message; false if it is too long for one.
+/// Completes the heading and sends the message; false if it is too long for one message.
 fn finish(row: &mut [u8]) -> bool {
     let (Ok(text), Ok(all)) = (i32::try_from(row.len() - HEADING), c_int::try_from(row.len())) else { return false };
     row[2..HEADING].copy_from_slice(&text.to_be_bytes());

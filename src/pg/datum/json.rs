@@ -11,13 +11,13 @@ use pgrx::{FromDatum, IntoDatum, pg_sys};
 pub struct Json(pub String);
 
 impl Json {
-    /// `FailedToParse` if it is nested too deep; PostgreSQL has checked the syntax.
+    /// Parses the text, whose syntax PostgreSQL has checked; `FailedToParse` if it is nested too deeply.
     pub fn parse(&self) -> Fallible<serde_json::Value> {
         parse(&self.0)
     }
 }
 
-/// Keeps the order of keys. Raises if the value takes too much memory, as expressions do.
+/// Parses a text and keeps the order of keys. Raises an ERROR if the value takes too much memory, as expressions do.
 pub fn parse(text: &str) -> Fallible<serde_json::Value> {
     docshard_core::json::parse(text).map_err(|e| Error::new(Kind::FailedToParse, format!("malformed JSON: {e}")))
 }

@@ -15,7 +15,7 @@ pub(crate) unsafe fn is_plain(datum: *const pg_sys::varlena) -> bool {
     unsafe { pgrx::varatt_is_4b_u(datum) || pgrx::varatt_is_1b(datum) && !pgrx::varatt_is_1b_e(datum) }
 }
 
-/// The bytes behind the header of a plain datum.
+/// Returns the bytes after the header of a plain datum.
 ///
 /// # Safety
 /// As [`is_plain`], which is true; the datum stays where it is as long as the bytes are used.
@@ -25,7 +25,7 @@ pub(crate) unsafe fn plain_bytes<'d>(datum: *const pg_sys::varlena) -> &'d [u8] 
     unsafe { std::slice::from_raw_parts(pgrx::vardata_any(datum).cast(), pgrx::varsize_any_exhdr(datum)) }
 }
 
-/// The bytes of a varlena; of one that is compressed or external, a copy in the current memory context.
+/// Returns the bytes of a varlena. If it is compressed or external, they are a copy in the current memory context.
 ///
 /// # Safety
 /// A varlena that is not null, and stays in place as long as the bytes are used.
@@ -35,7 +35,7 @@ pub(crate) unsafe fn detoasted_bytes<'d>(datum: pg_sys::Datum) -> &'d [u8] {
     unsafe { plain_bytes(pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr())) }
 }
 
-/// The datum itself if it is plain, else a copy that is.
+/// Returns the datum itself if it is plain, else a plain copy.
 ///
 /// # Safety
 /// The pointer is a varlena's.
@@ -56,13 +56,13 @@ impl RawJsonb {
         unsafe { plain_bytes(self.0) }
     }
 
-    /// A new jsonb datum in the current memory context. The bytes must be a container as PostgreSQL writes it.
+    /// Makes a jsonb datum in the current memory context. The bytes must be a container as PostgreSQL writes it.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         RawJsonb(new_varlena(bytes))
     }
 }
 
-/// A varlena with a 4-byte header in the current memory context.
+/// Makes a varlena with a 4-byte header in the current memory context.
 pub fn new_varlena(bytes: &[u8]) -> *mut pg_sys::varlena {
     let size = bytes.len() + pg_sys::VARHDRSZ;
     // SAFETY: palloc gives `size` bytes, aligned; it raises rather than returning null.

@@ -39,7 +39,7 @@ impl Error {
         CoreError::new(kind, message).into()
     }
 
-    /// For errors without a code of MongoDB.
+    /// Makes an error that has no code of MongoDB.
     pub fn of_sqlstate(sqlstate: [u8; 5], message: impl Into<String>) -> Self {
         Self { sqlstate, message: message.into(), detail: None, hint: None, context: None, duplicate: None }
     }

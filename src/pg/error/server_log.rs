@@ -1,5 +1,5 @@
-//! Keeps errors of one SQLSTATE out of the server's log, unless `log_min_messages` is `debug1` or below: they are frequent, and
-//! handled.
+//! Keeps errors of one SQLSTATE out of the server's log, unless `log_min_messages` is `debug1` or below: these errors are
+//! frequent, and the router handles them.
 
 use super::pack_sqlstate;
 use pgrx::{pg_guard, pg_sys};

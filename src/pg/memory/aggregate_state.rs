@@ -3,8 +3,8 @@
 use pgrx::datum::Internal;
 use pgrx::{PgMemoryContexts, pg_sys};
 
-/// The state of a group, which is made for its first row, and its `internal` value. It is dropped with the aggregate, also after an
-/// ERROR.
+/// Returns a group's state and its `internal` value. The state is made for the first row, and dropped with the aggregate, also
+/// after an ERROR.
 ///
 /// Invariant: an aggregate uses this, and [`finished`], with one type `T` only.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL made the pointer for the call that is running")]
@@ -21,7 +21,7 @@ pub fn state<'a, T, E>(
             None => {
                 let mut context = std::ptr::null_mut();
                 assert!(pg_sys::AggCheckCallContext(fcinfo, &mut context) != 0, "called by an aggregate");
-                // What `make` allocates lives as long as the state.
+                // Memory that `make` allocates must live as long as the state.
                 let former = pg_sys::MemoryContextSwitchTo(context);
                 let made = make();
                 pg_sys::MemoryContextSwitchTo(former);
@@ -32,7 +32,7 @@ pub fn state<'a, T, E>(
     }
 }
 
-/// The state of a group after all its rows; None without rows.
+/// Returns a group's state after all its rows; None if it has no rows.
 pub fn finished<'a, T>(state: Internal) -> Option<&'a mut T> {
     // SAFETY: as in `state`.
     unsafe { state.unwrap().map(|datum| &mut *datum.cast_mut_ptr::<T>()) }

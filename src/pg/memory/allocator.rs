@@ -1,14 +1,14 @@
 //! The allocator's settings.
 
-/// Larger blocks are mapped. glibc's maximum.
+/// Blocks above this size are mapped separately. It is glibc's maximum.
 #[cfg(target_env = "gnu")]
 const LARGEST_BLOCK: i32 = 32 << 20;
 /// Unused memory beyond this is returned to the system.
 #[cfg(target_env = "gnu")]
 const MOST_IDLE: i32 = 64 << 20;
 
-/// Keeps freed large blocks, for a process that allocates blocks of megabytes again and again: to have the system clear new ones takes
-/// a fifth of the time for copying documents. Does nothing without glibc.
+/// Makes the allocator keep freed large blocks, for a process that repeatedly allocates blocks of megabytes. Otherwise the
+/// system clears each new block, which takes a fifth of the time for copying documents. Does nothing without glibc.
 pub fn keep_large_blocks() {
     #[cfg(target_env = "gnu")]
     {

@@ -7,7 +7,7 @@ struct Entry<T> {
     value: T,
 }
 
-/// The value that was compiled from `text`, in the call site's `fn_extra`; compiled again only for another text.
+/// Returns the value that was compiled from `text`, from the call site's `fn_extra`. Compiles it only if the text has changed.
 ///
 /// Invariant: a function uses this with one type `T` only; the cell is dropped with the call site's memory context.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL made the pointer for the call that is running")]

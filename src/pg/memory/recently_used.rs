@@ -1,4 +1,4 @@
-//! A cache of a few values, for hot paths that need the same ones again and again.
+//! A cache of a few values, for hot paths that often need the same ones.
 
 /// At most `MOST` values, the newest first.
 pub struct RecentlyUsed<K, V, const MOST: usize>(Vec<(K, V)>);

@@ -1,5 +1,5 @@
-//! Checks every drop before it happens, by PostgreSQL's `object_access_hook`: also by CASCADE, by DROP OWNED, or of something that
-//! the object depends on.
+//! Checks every drop before it happens, by PostgreSQL's `object_access_hook`: this includes drops by CASCADE, by DROP OWNED, and
+//! of an object that the protected one depends on.
 //!
 //! `DROP EXTENSION docshard` is checked before it runs, too: PostgreSQL first locks all members, and a running move holds locks there
 //! and waits for others, so the two would deadlock.
@@ -56,7 +56,7 @@ pub fn watch(judge: Judge) {
 }
 
 /// # Safety
-/// `statement` is what PostgreSQL is about to run.
+/// `statement` is about to be executed by PostgreSQL.
 unsafe fn before_utility(statement: *mut pg_sys::PlannedStmt) -> Option<Box<dyn FnOnce()>> {
     // SAFETY: promised by the caller.
     let drops = unsafe { drops_extension(statement) };
@@ -84,7 +84,7 @@ pub fn unguarded<T>(work: impl FnOnce() -> T) -> T {
 /// True for `DROP EXTENSION docshard` by a user who may do that; others get PostgreSQL's own error.
 ///
 /// # Safety
-/// `statement` is what PostgreSQL is about to run.
+/// `statement` is about to be executed by PostgreSQL.
 unsafe fn drops_extension(statement: *mut pg_sys::PlannedStmt) -> bool {
     // SAFETY: promised by the caller; PostgreSQL's nodes are as their tags say, and the objects of this one are strings.
     unsafe {
@@ -135,10 +135,10 @@ unsafe extern "C-unwind" fn on_access(
     }
 }
 
-/// The object, if drops of its kind are checked.
+/// Returns the object, if drops of its kind are checked.
 ///
 /// # Safety
-/// As of [`on_access`]: PostgreSQL is about to delete the object.
+/// Like [`on_access`]: PostgreSQL is about to delete the object.
 unsafe fn what(class: pg_sys::Oid, object: pg_sys::Oid, column: c_int) -> Option<Dropped> {
     // SAFETY: cached look-ups inside a transaction; what they answer is palloc'd, or null.
     unsafe {

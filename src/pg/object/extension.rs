@@ -1,4 +1,5 @@
-//! The extension in this database, read from PostgreSQL's catalogs without a statement, whose names could be resolved otherwise.
+//! The extension in this database, read from PostgreSQL's catalogs without a statement, because a statement resolves names by
+//! the `search_path`.
 
 use crate::pg::object::catalog;
 use pgrx::pg_sys;
@@ -10,7 +11,7 @@ pub struct Extension {
     pub owner: pg_sys::Oid,
 }
 
-/// None if the extension was not created. Inside a transaction.
+/// Finds the extension; None if it was not created. Must be called inside a transaction.
 pub fn find() -> Option<Extension> {
     let mut found = None;
     // SAFETY: in a transaction; the rows are FormData_pg_extension.

@@ -1,4 +1,4 @@
-//! Tells when cached metadata is stale, by PostgreSQL's relcache invalidation.
+//! Detects that cached metadata is stale, by PostgreSQL's relcache invalidation.
 
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -24,8 +24,8 @@ fn register() {
     }
 }
 
-/// A number that grows with each invalidation of any relation that this process processes: as PostgreSQL's own caches do, at the
-/// begin of a transaction, when it takes a lock, and after a command of its own.
+/// Returns a number that grows with each relation invalidation that this process handles. PostgreSQL handles them at the start
+/// of a transaction, when it takes a lock, and after each of its commands.
 pub fn relation_changes() -> u64 {
     register();
     CHANGES.get()
@@ -51,7 +51,7 @@ thread_local! {
 
 unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg: *mut std::ffi::c_void) {
     match event {
-        // Another session may roll back what was prepared.
+        // Another session may roll the prepared transaction back.
         pg_sys::XactEvent::XACT_EVENT_ABORT | pg_sys::XactEvent::XACT_EVENT_PREPARE if CHANGED.replace(false) => {
             TAINTED.set(true);
         }
@@ -71,8 +71,8 @@ unsafe extern "C-unwind" fn on_subtransaction(
     }
 }
 
-/// True, once, after a rollback or PREPARE of a (sub)transaction that had announced a change: the cache may hold its changes, under a
-/// version that will be used again.
+/// True, once, after a rollback or PREPARE of a (sub)transaction that had announced a change: the cache may contain its changes,
+/// with a version number that will be used again.
 pub fn take_tainted() -> bool {
     TAINTED.replace(false)
 }

@@ -19,7 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Runs outside a transaction.
+/// The function of a job: takes the request and returns the answer. It is called outside a transaction.
 pub type Job = fn(&Value) -> Result<Value>;
 
 static JOBS: Mutex<Vec<(&'static str, Job)>> = Mutex::new(Vec::new());
@@ -32,7 +32,7 @@ pub fn register(name: &'static str, job: Job) {
     }
 }
 
-/// The space for an answer.
+/// The largest answer, in bytes; longer ones are truncated.
 const ANSWER_BYTES: usize = 64 * 1024;
 
 /// The start of the segment. `request` bytes and [`ANSWER_BYTES`] follow.
@@ -115,7 +115,7 @@ impl Drop for Segment {
     }
 }
 
-/// A worker, which is stopped when this is dropped.
+/// A background worker, which is stopped when this is dropped.
 struct Worker {
     handle: *mut pg_sys::BackgroundWorkerHandle,
     segment: Segment,
@@ -123,7 +123,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Stops the worker also when this process ends without unwinding, as by `pg_terminate_backend`.
+    /// Stops the worker also when this process ends without unwinding, for example by `pg_terminate_backend`.
     fn stop_at_exit(&self) {
         STOP_AT_EXIT.with_borrow_mut(|handles| {
             let handles = handles.get_or_insert_with(|| {
@@ -225,8 +225,8 @@ pub fn run_detached(name: &str, title: &str, request: &Value, has_begun: impl Fn
     Ok(())
 }
 
-/// Concurrent jobs, each with a value of its starter, for processes that work outside transactions. They are stopped when this is
-/// dropped, or when the process ends.
+/// Concurrent jobs, for processes that work outside transactions. The starter attaches a value to each. They are stopped when
+/// this is dropped, or when the process ends.
 pub struct Jobs<T>(Vec<UnderWay<T>>);
 
 struct UnderWay<T> {
@@ -264,7 +264,7 @@ impl<T> Jobs<T> {
         self.0.is_empty()
     }
 
-    /// Asks all to stop, and does not wait.
+    /// Asks all jobs to stop, and does not wait.
     pub fn stop(&self) {
         for job in &self.0 {
             // SAFETY: a valid handle; the postmaster is asked to signal the worker.
@@ -272,7 +272,7 @@ impl<T> Jobs<T> {
         }
     }
 
-    /// Those that have ended since the last call, with their answers. The process's latch is set when one ends.
+    /// Returns the jobs that have ended since the last call, with their answers. The process's latch is set when one ends.
     pub fn ended(&mut self) -> Result<Vec<(T, Result<Value>)>> {
         let mut ended = Vec::new();
         let mut at = 0;

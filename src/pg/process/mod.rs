@@ -1,7 +1,7 @@
 //! Background workers.
 //!
-//! All have one entry point. Its argument is the database's OID, 0 for the worker without a database; their kind is the worker type that
-//! PostgreSQL's views show. [`define`] sets what it runs, in the postmaster.
+//! All workers have one entry point. Its argument is the database's OID, or 0 for the worker without a database; the kind of a
+//! worker is the worker type in `pg_stat_activity`. [`define`] sets the function that they run, in the postmaster.
 
 pub mod job;
 pub mod timeout;
@@ -17,23 +17,24 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Workers of one server that can be woken; more than that work all the same.
+/// The number of workers of a server that can be woken; further ones work without being woken.
 const SLOTS: usize = 32;
 
-// PostgreSQL's own handlers, without pgrx's guard: they only set flags, and a guard is nothing for a signal handler.
+// PostgreSQL's own handlers, without pgrx's guard: they only set flags, and a signal handler must not run a guard.
 unsafe extern "C-unwind" {
     fn die(signal: i32);
     fn SignalHandlerForConfigReload(signal: i32);
 }
 
-/// (database, process) of each worker; process of the one without a database, and how often somebody woke them.
+/// The database and process id of each worker; the process id of the worker without a database, and how often workers were
+/// woken.
 type Board = ([(u32, i32); SLOTS], (i32, u32));
 
 // SAFETY: no other shared memory has this name.
 static BOARD: PgLwLock<Board> = unsafe { PgLwLock::new(c"docshard workers") };
 static MAIN: OnceLock<Main> = OnceLock::new();
 
-/// What a worker runs.
+/// The function that a worker runs.
 pub type Main = fn(database: Option<pg_sys::Oid>, kind: &str);
 static PRELOADED: AtomicBool = AtomicBool::new(false);
 
@@ -81,7 +82,7 @@ pub fn register(name: &str, restart: Duration) {
     builder(name, name).set_restart_time(Some(restart)).load();
 }
 
-/// Starts a worker, of whose start and end this process is notified; None if the server has no room for it.
+/// Starts a worker; this process is notified of its start and end. None if the server has no free slot.
 fn start(builder: BackgroundWorkerBuilder) -> Option<*mut pg_sys::BackgroundWorkerHandle> {
     let mut handle = std::ptr::null_mut();
     // SAFETY: reads a variable of this process; PostgreSQL copies the description.
@@ -97,8 +98,8 @@ fn start(builder: BackgroundWorkerBuilder) -> Option<*mut pg_sys::BackgroundWork
 pub struct Started(*mut pg_sys::BackgroundWorkerHandle);
 
 impl Started {
-    /// Starts a worker for a database; None if the server has no room for it. Called outside transactions, so that the handle lives as
-    /// long as this process.
+    /// Starts a worker for a database; None if the server has no free slot. Must be called outside transactions, so that the
+    /// handle lives as long as this process.
     pub fn new(name: &str, kind: &str, database: pg_sys::Oid) -> Option<Self> {
         start(builder(name, kind).set_argument(database.into_datum())).map(Self)
     }
@@ -138,7 +139,7 @@ pub extern "C-unwind" fn docshard_background_main(argument: pg_sys::Datum) {
     }
 }
 
-/// Sleeps until the time is over or the latch is set. Serves interrupts, and reloads the configuration if requested.
+/// Sleeps until the time has passed or the latch is set. Serves interrupts, and reloads the configuration if requested.
 pub fn sleep(time: Duration) {
     let milliseconds = i64::try_from(time.as_millis()).unwrap_or(i64::MAX).min(3_600_000);
     crate::pg::server::wait(milliseconds);
@@ -168,7 +169,7 @@ pub fn cancel(pid: i32) {
     }
 }
 
-/// Sets this process's query in `pg_stat_activity`; None: idle.
+/// Sets the text that `pg_stat_activity` shows for this process; None: idle.
 pub fn show_activity(what: Option<&str>) {
     let text = std::ffi::CString::new(what.unwrap_or_default()).unwrap_or_default();
     let state = match what {
@@ -196,7 +197,7 @@ pub fn databases() -> Result<Vec<(pg_sys::Oid, String)>> {
     })
 }
 
-/// True while somebody drops or renames the database: DROP DATABASE waits five seconds for other sessions to end.
+/// True while a session drops or renames the database. DROP DATABASE waits five seconds for other sessions to end.
 pub fn is_being_dropped(database: pg_sys::Oid) -> bool {
     let tag = pg_sys::LOCKTAG {
         locktag_field1: 0,
@@ -217,13 +218,13 @@ pub fn is_being_dropped(database: pg_sys::Oid) -> bool {
     }
 }
 
-/// The present database; invalid in the worker without one.
+/// Returns the OID of the current database; it is invalid in the worker without one.
 pub fn my_database() -> pg_sys::Oid {
     // SAFETY: set once at the process's start.
     unsafe { pg_sys::MyDatabaseId }
 }
 
-/// Enters this process on the board, as the database's worker or as the one without a database.
+/// Registers this process in shared memory, as the database's worker or as the one without a database.
 pub fn enter(database: Option<pg_sys::Oid>) {
     // SAFETY: reads a variable of this process.
     let me = unsafe { pg_sys::MyProcPid };
@@ -241,7 +242,7 @@ pub fn enter(database: Option<pg_sys::Oid>) {
     }
 }
 
-/// Takes a database's worker off the board.
+/// Removes a database's worker from shared memory.
 pub fn leave(database: pg_sys::Oid) {
     let mut board = BOARD.exclusive();
     if let Some(slot) = board.0.iter_mut().find(|slot| slot.0 == u32::from(database)) {
@@ -249,7 +250,7 @@ pub fn leave(database: pg_sys::Oid) {
     }
 }
 
-/// The process of a database's worker, if it stays.
+/// Returns the process id of a database's worker, if that is a permanent one.
 pub fn resident(database: pg_sys::Oid) -> Option<i32> {
     if !is_preloaded() {
         return None;
@@ -257,7 +258,7 @@ pub fn resident(database: pg_sys::Oid) -> Option<i32> {
     BOARD.share().0.iter().find(|slot| slot.0 == u32::from(database)).map(|slot| slot.1)
 }
 
-/// How often workers have been woken since the server started.
+/// Returns how often workers have been woken since the server started.
 pub fn wakes() -> u32 {
     BOARD.share().1.1
 }
@@ -285,7 +286,7 @@ pub fn wake() {
     }
 }
 
-/// Wakes them once this transaction has committed, so that they see what it did.
+/// Wakes the workers when this transaction has committed, so that they see its changes.
 pub fn wake_at_commit() {
     if is_preloaded() {
         pgrx::register_xact_callback(pgrx::PgXactCallbackEvent::Commit, wake);

@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_int};
 /// PostgreSQL 15's number of the timer in `utils/timeout.h`.
 const STATEMENT_TIMEOUT: c_int = 3;
 
-// None of them raises an ERROR, so none needs pgrx's guard: a timer that cannot be set ends the process.
+// None of these raises an ERROR, so none needs pgrx's guard: a timer that cannot be set ends the process.
 unsafe extern "C-unwind" {
     fn enable_timeout_at(id: c_int, finish: pg_sys::TimestampTz);
     fn disable_timeout(id: c_int, keep_indicator: bool);
@@ -28,8 +28,8 @@ pub fn limit_lock_waits(limit: &CStr) {
     }
 }
 
-/// Cancels the statement at the deadline as `statement_timeout` does, until it is dropped. An earlier `statement_timeout` stays in
-/// force.
+/// Cancels the statement at the deadline, as `statement_timeout` does, unless it is dropped before. An earlier
+/// `statement_timeout` remains effective.
 #[derive(Debug)]
 pub struct Deadline {
     at: pg_sys::TimestampTz,
@@ -44,7 +44,7 @@ impl Deadline {
         unsafe {
             let at = pg_sys::GetCurrentTimestamp().saturating_add(milliseconds.saturating_mul(1000));
             let before = get_timeout_active(STATEMENT_TIMEOUT).then(|| get_timeout_finish_time(STATEMENT_TIMEOUT));
-            // A timeout that has passed is not served yet: setting the timer again would turn it into a user's cancel.
+            // An expired timeout that has not been served must stay: setting the timer again would report it as a user's cancel.
             let over = get_timeout_indicator(STATEMENT_TIMEOUT, false);
             let armed = !over && before.is_none_or(|before| at < before);
             if armed {
@@ -54,7 +54,7 @@ impl Deadline {
         }
     }
 
-    /// True if the deadline has passed, and no earlier `statement_timeout`.
+    /// True if this deadline has passed, and not an earlier `statement_timeout`.
     pub fn is_over(&self) -> bool {
         // SAFETY: reads the clock.
         self.armed && unsafe { pg_sys::GetCurrentTimestamp() } >= self.at

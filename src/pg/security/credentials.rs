@@ -1,5 +1,6 @@
-//! Creates and stores passwords without a statement that contains one: PostgreSQL logs the text of failed statements, and extensions
-//! keep texts. So `CREATE USER MAPPING` and `ALTER ROLE` are executed by PostgreSQL's functions, without parsing.
+//! Creates and stores passwords without putting one into a statement: PostgreSQL logs the text of failed statements, and other
+//! extensions store texts. So `CREATE USER MAPPING` and `ALTER ROLE` are executed by calling PostgreSQL's functions, without
+//! parsing.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::object::drop_guard;
@@ -21,7 +22,7 @@ fn c_string(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::new(Kind::BadValue, "a name or password contains NUL"))
 }
 
-/// 192 random bits, as letters, digits, `-` and `_`.
+/// Returns 192 random bits, as letters, digits, `-` and `_`.
 pub fn random_password() -> Result<String> {
     let mut bytes = [0u8; BYTES];
     // SAFETY: the buffer is as long as said.
@@ -32,7 +33,7 @@ pub fn random_password() -> Result<String> {
     }
 }
 
-/// The SCRAM-SHA-256 verifier of a password, with which nobody can log in.
+/// Returns the SCRAM-SHA-256 verifier of a password. A login is not possible with the verifier.
 pub fn scram_verifier(password: &str) -> Result<String> {
     let password = c_string(password)?;
     // SAFETY: PostgreSQL returns a palloc'd C string, which is copied.
@@ -111,7 +112,7 @@ pub fn set_user_mapping(server: &str, role: &str, login: &[(&str, &str)]) -> Res
 /// Sets the password of a role by its verifier, with the rights of the current user. `BadValue` for other texts.
 pub fn set_password(role: &str, verifier: &str) -> Result<()> {
     let text = c_string(verifier)?;
-    // PostgreSQL would take any other text for the password itself.
+    // PostgreSQL would store any other text as the password itself.
     // SAFETY: reads the text.
     if unsafe { pg_sys::get_password_type(text.as_ptr()) } != pg_sys::PasswordType::PASSWORD_TYPE_SCRAM_SHA_256 {
         return Err(Error::new(Kind::BadValue, "this is no SCRAM-SHA-256 verifier of a password"));

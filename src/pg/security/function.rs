@@ -1,8 +1,8 @@
 //! Runs code with the rights of an SQL function, without a statement that calls it.
 //!
-//! Invariant: it allows no more than `SELECT docshard.<function>(…)`. As PostgreSQL does for that statement, the caller's privileges on
-//! the schema and the function are checked, and the code runs as the function's current definition says: as its owner if it is SECURITY
-//! DEFINER, with its settings, in a new snapshot.
+//! Invariant: it allows no more than `SELECT docshard.<function>(…)`. As PostgreSQL does for that statement, it checks the
+//! caller's privileges on the schema and the function, and runs the code as the function's current definition says: as its owner
+//! if it is SECURITY DEFINER, with its settings, in a new snapshot.
 
 use super::user::Restore;
 use crate::pg::error::{Error, Result};
@@ -18,8 +18,8 @@ pub struct Executable {
 }
 
 impl Executable {
-    /// Looks up the C function of that name in schema `docshard`, as a statement of the current user does. Raises PostgreSQL's error (42501)
-    /// without privileges.
+    /// Looks up the C function of that name in schema `docshard`, as a statement of the current user does. Raises PostgreSQL's
+    /// error (42501) if the user has no privilege.
     pub fn find(name: &str) -> Result<Self> {
         /// The language C, in every database.
         const C: pg_sys::Oid = pg_sys::Oid::from_u32(13);
@@ -58,7 +58,7 @@ impl Executable {
         }
     }
 
-    /// Runs `work` as the function is run.
+    /// Runs `work` with the function's owner, settings and snapshot.
     pub fn run<T>(self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let _user = self.owner.map(Restore::after_becoming);
         let _settings = Settings::apply(self.settings);
@@ -70,7 +70,7 @@ impl Executable {
     }
 }
 
-/// A function's settings, while it lives.
+/// Applies a function's settings until it is dropped.
 struct Settings(i32);
 
 impl Settings {

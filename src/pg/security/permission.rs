@@ -1,5 +1,5 @@
-//! Checks privileges on tables. The owner may do everything, without a look at the privileges: the owner could grant them again, and
-//! the look takes longer than the rest of many statements.
+//! Checks privileges on tables. A table's owner passes without a check of the privileges, because the owner could grant them
+//! again, and the check takes longer than the rest of many statements.
 
 use pgrx::pg_sys;
 use std::ffi::c_int;

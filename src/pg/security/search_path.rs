@@ -1,22 +1,22 @@
 //! The `search_path` of docshard's own statements.
 //!
-//! A user who may create objects in a searched schema, such as the temporary one, could otherwise replace PostgreSQL's types, functions
-//! and operators, which would run with the rights of whoever runs the statement. So all statements of this backend (`spi`), and of
-//! workers and jobs, are parsed with [`PATH`], as are those of sessions at shards. Relations must be qualified ([`check`]).
+//! A user who may create objects in a searched schema, such as the temporary one, could otherwise replace PostgreSQL's types,
+//! functions and operators, which would run with the rights of the statement's user. So all statements of this backend (`spi`),
+//! of workers and jobs, and of sessions at shards are parsed with [`PATH`]. Relations must be qualified ([`check`]).
 
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use pgrx::{PgList, pg_guard, pg_sys};
 use std::ffi::{CStr, c_int, c_void};
 
-/// `pg_temp` is last, as otherwise it would be searched first for relations and types.
+/// `pg_temp` is last; if it were not named, it would be searched first for relations and types.
 const PATH: &CStr = c"pg_catalog, pg_temp";
 
-/// [`PATH`], while it lives.
+/// Sets [`PATH`] until it is dropped.
 pub struct Pinned(Option<c_int>);
 
 impl Pinned {
-    /// Sets it unless the session has it.
+    /// Sets the path, unless the session has it already.
     pub fn new() -> Self {
         // SAFETY: a setting's value, which PostgreSQL keeps; a setting of this level is undone by `drop`, or by the abort of
         // the transaction after an ERROR.
@@ -127,7 +127,7 @@ pub fn check(sql: &CStr) -> Result<()> {
     }
 }
 
-/// Sets it for this process, which serves no client; overrides ALTER DATABASE … SET.
+/// Sets the path for this process, which serves no client; overrides ALTER DATABASE … SET.
 pub fn pin_for_process() {
     // SAFETY: a setting that any user may change, by a value that PostgreSQL accepts.
     unsafe {

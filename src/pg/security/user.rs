@@ -41,8 +41,8 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `work` as the extension's owner, as a SECURITY DEFINER function with a fixed `search_path` does: for writes to docshard's own
-/// tables in users' transactions. `work` must not run anything that a user wrote.
+/// Runs `work` as the extension's owner, like a SECURITY DEFINER function with a fixed `search_path`: for writes to docshard's
+/// own tables in users' transactions. `work` must not run code that a user wrote.
 pub fn as_extension_owner<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let _user = Restore::after_becoming(extension_owner()?);
     let _pinned = Pinned::new();

@@ -26,7 +26,7 @@ pub fn foreign_server_oid(name: &str) -> Option<pg_sys::Oid> {
     (oid != pg_sys::InvalidOid).then_some(oid)
 }
 
-/// A standby has that of its primary.
+/// Returns the server's system identifier. A standby has that of its primary.
 pub fn system_identifier() -> u64 {
     // SAFETY: reads what every process has of pg_control from the server's start.
     unsafe { pg_sys::GetSystemIdentifier() }
@@ -37,13 +37,13 @@ pub fn current_user() -> pg_sys::Oid {
     unsafe { pg_sys::GetUserId() }
 }
 
-/// Of the current user.
+/// True if the current user is a superuser.
 pub fn is_superuser() -> bool {
     // SAFETY: a cached look-up inside a transaction.
     unsafe { pg_sys::superuser() }
 }
 
-/// Empty if the role was dropped.
+/// Returns a role's name; empty if the role was dropped.
 pub fn user_name(user: pg_sys::Oid) -> String {
     // SAFETY: a syscache look-up inside a transaction; the name is palloc'd and copied.
     unsafe {
@@ -67,19 +67,19 @@ pub fn outer_user_is_superuser() -> bool {
     unsafe { pg_sys::superuser_arg(outer_user()) }
 }
 
-/// True if it is the same role, or inherits from the other one.
+/// True if it is the same role, or has the other one's privileges.
 pub fn has_privileges_of(role: pg_sys::Oid, other: pg_sys::Oid) -> bool {
     // SAFETY: a cached look-up inside a transaction.
     unsafe { pg_sys::has_privs_of_role(role, other) }
 }
 
-/// 0: no limit.
+/// Returns `lock_timeout` in milliseconds; 0: no limit.
 pub fn lock_timeout_ms() -> u64 {
     // SAFETY: reads a variable of this process.
     u64::try_from(unsafe { pg_sys::LockTimeout }).unwrap_or(0)
 }
 
-/// Serves interrupts. The latch ends it early.
+/// Sleeps for this time, or until the latch is set. Serves interrupts.
 pub fn sleep_ms(milliseconds: i64) {
     wait(milliseconds);
     pgrx::check_for_interrupts!();
@@ -113,7 +113,7 @@ pub fn transaction_id() -> u32 {
     unsafe { u32::from(pg_sys::GetTopTransactionId()) }
 }
 
-/// Identifies the client's statement among all of this process: its transaction and its start.
+/// Identifies the client's current statement within this process: by its transaction and its start.
 pub fn present_statement() -> (u32, i64) {
     // SAFETY: reads backend-local state; MyProc is set in every process that runs statements.
     unsafe { ((*pg_sys::MyProc).lxid, pg_sys::GetCurrentStatementStartTimestamp()) }

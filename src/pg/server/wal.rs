@@ -8,8 +8,8 @@ pub fn in_recovery() -> bool {
     unsafe { pg_sys::RecoveryInProgress() }
 }
 
-/// The timeline that is written, or replayed on a standby. A promotion changes it at once, but the control file only at the next
-/// checkpoint.
+/// Returns the timeline that is written, or replayed on a standby. A promotion changes it at once; the control file changes only
+/// at the next checkpoint.
 pub fn timeline() -> i64 {
     if !in_recovery() {
         // SAFETY: reads shared memory; recovery never begins again in a running server.

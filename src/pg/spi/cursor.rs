@@ -35,7 +35,7 @@ fn open_portal(name: Option<&CStr>, sql: &str, params: &[Param<'_>], options: u3
     }
 }
 
-/// Opens a holdable portal of that name over a reading statement.
+/// Opens a holdable portal with that name for a reading statement.
 ///
 /// # Errors
 /// `Unauthorized` in an operation that PostgreSQL runs as a table's owner, such as REINDEX: the commit would read the portal as the
@@ -50,7 +50,7 @@ pub fn open(name: &str, sql: &str, params: &[Param<'_>]) -> Result<()> {
     open_portal(Some(&c_name(name)?), sql, params, options, false).map(drop)
 }
 
-/// The next rows of a portal; None if there is no such portal. Fewer rows than `count` are the last ones.
+/// Returns the next rows of a portal; None if there is no such portal. If there are fewer than `count`, they are the last ones.
 pub fn fetch(name: &str, count: usize) -> Result<Option<Vec<Row>>> {
     let name = c_name(name)?;
     let _connection = Connection::open();
@@ -94,19 +94,19 @@ pub struct Cursor {
 const FETCH: usize = 256;
 
 thread_local! {
-    /// Dropped before their end, when nothing could be closed.
+    /// Cursors that were dropped when their portals could not be closed.
     static ABANDONED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Cursor {
     pub fn open(sql: &str, params: &[Param<'_>]) -> Result<Self> {
-        // The end of their transaction has closed them too, and names are never reused.
+        // The end of their transaction has closed some of them, and names are never reused.
         ABANDONED.take().iter().try_for_each(|name| close(name).map(drop))?;
         let name = open_portal(None, sql, params, 0, true)?;
         Ok(Self { name, buffer: Vec::new().into_iter(), finished: false })
     }
 
-    /// The next row; `QueryPlanKilled` if the transaction that opened the cursor is over.
+    /// Returns the next row; `QueryPlanKilled` if the transaction that opened the cursor has ended.
     pub fn next_row(&mut self) -> Result<Option<Row>> {
         if let Some(row) = self.buffer.next() {
             return Ok(Some(row));

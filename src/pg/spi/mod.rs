@@ -1,4 +1,4 @@
-//! SQL in this backend, with cached plans. Results have libpq's binary format, as those of other servers.
+//! Runs SQL in this backend, with cached plans. Results have libpq's binary format, like those of other servers.
 
 pub mod cursor;
 pub mod param;
@@ -27,7 +27,8 @@ impl Row {
     pub fn get(&self, column: usize) -> Option<&[u8]> {
         self.0.get(column).and_then(|cell| cell.as_deref())
     }
-    /// Raises an ERROR for null or a value of another type: the statement, or another server's answer, is wrong.
+    /// Reads a column. Raises an ERROR for null or a value of another type: then the statement, or another server's answer, is
+    /// wrong.
     fn value<'a, T>(&'a self, column: usize, read: impl FnOnce(&'a [u8]) -> Option<T>) -> T {
         let cell = self.get(column);
         cell.and_then(read).unwrap_or_else(|| {
@@ -86,7 +87,7 @@ impl Drop for Connection {
     }
 }
 
-/// A cached plan. Whoever runs it holds a reference, as a nested call may evict it.
+/// A cached plan. Its user holds a reference while it runs, as a nested call may evict it.
 pub(in crate::pg) struct Plan {
     plan: pg_sys::SPIPlanPtr,
     /// time of the last use, by [`CLOCK`]
@@ -101,7 +102,7 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        // An ERROR may be unwinding, so it is freed later.
+        // An ERROR may be unwinding, so the plan is freed later.
         let _ = GARBAGE.try_with(|garbage| garbage.borrow_mut().push(self.plan));
     }
 }
@@ -114,7 +115,7 @@ thread_local! {
     static GARBAGE: RefCell<Vec<pg_sys::SPIPlanPtr>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Statements have few shapes; more plans mean that texts are built from values.
+/// The maximum number of cached plans. There are few different statements, unless texts are built from values.
 const MAX_PLANS: usize = 512;
 
 pub(in crate::pg) fn failed(what: &str, code: i32) -> Error {
@@ -136,7 +137,7 @@ fn make_room(plans: &mut HashMap<String, Rc<Plan>>) {
     }
 }
 
-/// The cached plan of a statement, or of a cursor with these `CURSOR_OPT_…`.
+/// Returns the cached plan of a statement, or of a cursor with these `CURSOR_OPT_…`.
 pub(in crate::pg) fn plan(sql: &str, params: &[Param<'_>], options: i32) -> Result<Rc<Plan>> {
     let marked;
     let sql = if options == 0 {
@@ -216,7 +217,7 @@ fn run(sql: &str, params: &[Param<'_>], snapshot: pg_sys::Snapshot, read_only: b
     }
 }
 
-/// Runs a statement as the present user, in a snapshot of its own. What the statement raises remains a PostgreSQL ERROR.
+/// Runs a statement as the current user, in a new snapshot. An error in the statement is a PostgreSQL ERROR.
 pub fn execute(sql: &str, params: &[Param<'_>]) -> Result<Answer> {
     run(sql, params, std::ptr::null_mut(), false)
 }
@@ -232,7 +233,7 @@ pub fn read(sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
     Ok(run(sql, params, std::ptr::null_mut(), true)?.rows)
 }
 
-/// Runs a writing statement in the active snapshot, in which the caller has checked something.
+/// Runs a writing statement in the active snapshot, in which the caller has checked the version.
 pub fn write_in_active_snapshot(sql: &str, params: &[Param<'_>]) -> Result<Answer> {
     // SAFETY: the caller pushed a snapshot; SPI copies it.
     let snapshot = unsafe { pg_sys::GetActiveSnapshot() };

@@ -1,16 +1,16 @@
-//! Quoting, for statements whose names or options cannot be parameters.
+//! Quotes names and options that cannot be parameters of a statement.
 
 pub fn quote_ident(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Independent of `standard_conforming_strings`.
+/// Quotes a text, independently of `standard_conforming_strings`.
 pub fn quote_literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
     if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
 }
 
-/// A statement that revokes what ALTER DEFAULT PRIVILEGES has granted on a new table.
+/// Returns a statement that revokes the privileges which ALTER DEFAULT PRIVILEGES has granted on a new table.
 pub fn only_owner(table: &str) -> String {
     format!(
         "DO $revoke$ DECLARE granted record; BEGIN \

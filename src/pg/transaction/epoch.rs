@@ -1,4 +1,4 @@
-//! Validity of facts about a transaction: they hold in the same transaction until part of it is rolled back.
+//! Validity of facts about a transaction: they hold until the transaction, or a part of it, is rolled back.
 
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -8,7 +8,7 @@ thread_local! {
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A part of a transaction without a rollback to a savepoint, so that locks that were taken in it are held.
+/// A part of a transaction without a rollback to a savepoint. Locks that were taken in it are still held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
     transaction: u32,
@@ -35,7 +35,7 @@ pub fn now() -> Epoch {
     Epoch { transaction: local_id(), rolled_back: ROLLED_BACK.get() }
 }
 
-/// The transaction's number in this process.
+/// Returns the transaction's number in this process.
 pub fn local_id() -> u32 {
     // SAFETY: this process's own entry, which is there as long as the process.
     unsafe { (*pg_sys::MyProc).lxid }

@@ -30,7 +30,7 @@ pub fn watch(watch: Watch) {
 }
 
 /// # Safety
-/// `statement` is what PostgreSQL is about to run.
+/// `statement` is about to be executed by PostgreSQL.
 unsafe fn before_utility(statement: *mut pg_sys::PlannedStmt) -> Option<Box<dyn FnOnce()>> {
     // SAFETY: promised by the caller.
     let (ended, gid) = unsafe { ends(statement) }?;
@@ -39,10 +39,10 @@ unsafe fn before_utility(statement: *mut pg_sys::PlannedStmt) -> Option<Box<dyn 
     Some(Box::new(move || (watch.after)(transaction, ended)))
 }
 
-/// The statement's kind and its transaction, if it can succeed: PostgreSQL refuses it in a transaction block.
+/// Returns the statement's kind and its transaction. None if it cannot succeed because it is in a transaction block.
 ///
 /// # Safety
-/// `statement` is what PostgreSQL is about to run.
+/// `statement` is about to be executed by PostgreSQL.
 unsafe fn ends(statement: *mut pg_sys::PlannedStmt) -> Option<(Ended, String)> {
     // SAFETY: promised by the caller; PostgreSQL's nodes are as their tags say.
     unsafe {

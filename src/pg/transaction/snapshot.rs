@@ -1,4 +1,4 @@
-//! Snapshots, and what depends on them.
+//! Snapshots, and properties of transactions that depend on the isolation level.
 
 use pgrx::pg_sys;
 
@@ -11,14 +11,14 @@ unsafe extern "C-unwind" {
 pub struct ActiveSnapshot(());
 
 impl ActiveSnapshot {
-    /// The newest snapshot, also under REPEATABLE READ: for metadata, never for documents.
+    /// Pushes the newest snapshot, also under REPEATABLE READ: for metadata, never for documents.
     pub fn latest() -> Self {
         // SAFETY: called inside a transaction; popped on drop, or by the abort of the transaction.
         unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot()) };
         Self(())
     }
 
-    /// The snapshot of a new statement.
+    /// Pushes the snapshot of a new statement.
     pub fn of_statement() -> Self {
         // SAFETY: as above. CommandCounterIncrement makes the transaction's own writes visible.
         unsafe {
@@ -44,11 +44,12 @@ pub fn is_serializable() -> bool {
     unsafe { pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 }
 }
 
-/// Called before another node commits: a transaction that has written nothing here cannot fail with 40001 afterwards. Raises 40001.
+/// Called before another node commits: afterwards a transaction that has written nothing here cannot fail with 40001. May raise
+/// 40001 now.
 pub fn check_serializable() {
     if is_serializable() {
-        // SAFETY: in the pre-commit of a serializable transaction. What PostgreSQL does a little later itself, when it finds
-        // nothing new: who is prepared to commit is nobody's victim.
+        // SAFETY: in the pre-commit of a serializable transaction. PostgreSQL makes the same check a little later, and then
+        // finds no new conflict, because it never aborts a transaction that is prepared to commit.
         unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| PreCommit_CheckForSerializationFailure()) };
     }
 }

@@ -1,4 +1,4 @@
-//! Subtransactions of this extension: work that has either all of its effects or none.
+//! Subtransactions of this extension: all effects of a piece of work are kept, or none.
 
 use crate::pg::error::{Error, Result};
 use pgrx::{PgTryBuilder, pg_sys};
@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 thread_local! {
     /// The number of open subtransactions of [`attempt`].
     static OWN: Cell<i32> = const { Cell::new(0) };
-    /// The nest level around the outermost of them, and whether it was in a transaction block of the user.
+    /// The nest level outside the outermost of them, and whether it was in a transaction block of the user.
     static AROUND: Cell<(i32, bool)> = const { Cell::new((0, false)) };
 }
 
@@ -40,8 +40,8 @@ impl Drop for Counted {
     }
 }
 
-/// Runs `work` in a subtransaction, which is rolled back after an error. An ERROR or a panic becomes an `Err`. The caller must not go
-/// on after every error: a cancel must end the statement.
+/// Runs `work` in a subtransaction, which is rolled back after an error. An ERROR or a panic becomes an `Err`. The caller must
+/// not continue after every error: a cancel must end the statement.
 pub fn attempt<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let _counted = Counted::new();
     // SAFETY: backend-local pointers, put back below as every caller of BeginInternalSubTransaction does.

@@ -7,7 +7,7 @@ use pgrx::{PgList, pg_sys};
 use std::ffi::CString;
 use std::ptr::null_mut;
 
-/// Runs a command as if a client had sent it. Called outside any transaction, in a background worker.
+/// Runs a command as if a client had sent it. Must be called outside any transaction, in a background worker.
 pub fn run(sql: &str) -> Result<()> {
     let text = CString::new(sql).map_err(|_| Error::new(Kind::InternalError, "a command with a zero byte"))?;
     // SAFETY: a context of this function's own, which no transaction's end frees.
@@ -20,8 +20,8 @@ pub fn run(sql: &str) -> Result<()> {
             pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
         )
     };
-    // SAFETY: outside a transaction. The command commits transactions of its own and begins others, as it does for a client;
-    // its tree, and what it makes of that, is in memory that outlives them all.
+    // SAFETY: outside a transaction. The command commits and begins transactions by itself, as it does for a client; its parse
+    // tree, and all data derived from it, is in memory that outlives these transactions.
     let result = transaction::guarded(|| unsafe {
         pg_sys::SetCurrentStatementStartTimestamp();
         pg_sys::StartTransactionCommand();
