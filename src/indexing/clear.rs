@@ -32,7 +32,7 @@ pub fn sweep() -> Result<usize> {
 /// Clears away builds of a collection whose builder is gone.
 ///
 /// # Errors
-/// As [`sweep`].
+/// Like [`sweep`].
 pub(super) fn sweep_collection(namespace: &str) -> Result<()> {
     clear_dead(&transaction::run(|| index_builds::of_namespace(namespace))?);
     Ok(())

@@ -43,7 +43,7 @@ pub fn announce(name: &str) -> Result<Json> {
 /// Removes a lost shard.
 ///
 /// # Errors
-/// As [`announce`]; `BadValue` for a token that does not hold; `ConflictingOperationInProgress`; those of the other shards.
+/// Like [`announce`]; `BadValue` for a token that does not hold; `ConflictingOperationInProgress`; those of the other shards.
 pub fn remove(name: &str, token: &str) -> Result<Json> {
     if server::in_transaction_block() {
         let message = "a lost shard cannot be removed inside a transaction block";

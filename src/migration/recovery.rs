@@ -32,12 +32,12 @@ pub fn recover() -> Result<usize> {
     Ok(left)
 }
 
-/// As [`recover`], for the moves of one collection.
+/// Like [`recover`], for the moves of one collection.
 pub fn recover_collection(namespace: &str) -> Result<usize> {
     recover_some(|record| record.namespace == namespace)
 }
 
-/// As [`recover`], for one move.
+/// Like [`recover`], for one move.
 pub(super) fn recover_one(id: i64) -> Result<usize> {
     recover_some(|record| record.id == id)
 }

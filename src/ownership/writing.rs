@@ -134,7 +134,7 @@ pub fn lock_upsert(collection: i32, number: i64) -> Result<()> {
     Ok(())
 }
 
-/// As [`lock_upsert`], for a user whose rights were checked.
+/// Like [`lock_upsert`], for a user whose rights were checked.
 pub fn acquire_upsert(collection: i32, number: i64) {
     acquire(Tag::Upsert(collection, number), Mode::Exclusive);
 }

@@ -1,4 +1,4 @@
-//! Counts all visible rows of a table without the executor, which takes two thirds of the time of such a frequent query.
+//! Counts all visible rows of a table without the executor, which takes two thirds of the time of this frequent query.
 
 use crate::pg::transaction::snapshot;
 use crate::storage::open_readable;
@@ -6,7 +6,7 @@ use pgrx::pg_sys;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-// Called once a row, inside one guard for all of them.
+// Called for each row, inside one guard for all of them.
 unsafe extern "C-unwind" {
     pub(super) fn heap_getnextslot(
         scan: pg_sys::TableScanDesc,
@@ -21,8 +21,8 @@ unsafe extern "C-unwind" {
     fn visibilitymap_get_status(rel: pg_sys::Relation, block: pg_sys::BlockNumber, map: *mut pg_sys::Buffer) -> u8;
 }
 
-/// Counts the rows that are visible in the active snapshot: by an index that has each row once, if most pages are all-visible, else by
-/// reading the table. For the current user: see [`open_readable`].
+/// Counts the rows that are visible in the active snapshot for the current user (see [`open_readable`]). If most pages are
+/// all-visible it scans an index that has each row once, otherwise the table.
 pub fn rows(table: pg_sys::Oid, index: pg_sys::Oid) -> Option<u64> {
     // SAFETY: the table, a heap, and its index exist (the caller looked them up in this transaction); all that is opened
     // is closed here, or by PostgreSQL's abort if an ERROR unwinds.
@@ -42,7 +42,7 @@ pub fn rows(table: pg_sys::Oid, index: pg_sys::Oid) -> Option<u64> {
     }
 }
 
-/// True if at the last VACUUM four of five pages were all-visible.
+/// True if at least four of five pages were all-visible at the last VACUUM.
 fn mostly_visible(form: &pg_sys::FormData_pg_class) -> bool {
     form.relpages > 0 && i64::from(form.relallvisible) * 5 >= i64::from(form.relpages) * 4
 }
@@ -65,7 +65,7 @@ unsafe fn by_table(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlot) -> 
     }
 }
 
-/// As PostgreSQL's index-only scan: rows of pages that are not all-visible are fetched.
+/// Counts by the index. Like PostgreSQL's index-only scan, it fetches the rows of pages that are not all-visible.
 ///
 /// # Safety
 /// As [`by_table`]; the index has every row once.

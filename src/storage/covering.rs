@@ -53,7 +53,7 @@ unsafe extern "C-unwind" fn cover(
     }
 }
 
-/// True if the statement reads this table alone.
+/// True if the statement reads only this table.
 ///
 /// # Safety
 /// `root` is a planner's state, `rel` a relation of it.
@@ -70,7 +70,7 @@ unsafe fn is_simple(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo
         {
             return false;
         }
-        // Row-level security: its conditions are not among the statement's.
+        // Row-level security adds conditions that are not among the statement's.
         let entries = (*root).simple_rte_array;
         if entries.is_null() || !(*(*entries.add((*rel).relid as usize))).securityQuals.is_null() {
             return false;
@@ -92,7 +92,7 @@ fn is_in(table: pg_sys::Oid, schema: &CStr) -> bool {
     }
 }
 
-/// True if the index can return what it stores.
+/// True if the index can return the values that it stores.
 ///
 /// # Safety
 /// `index` is one that is being planned with.
@@ -123,7 +123,7 @@ unsafe fn is_all_of(index: *mut pg_sys::IndexOptInfo, root: *mut pg_sys::Planner
         if walk((*(*parse).jointree).quals, true) {
             return false;
         }
-        // A step above the scan computes these, of columns.
+        // A step above the scan computes these from columns.
         let computed_above = (*parse).hasAggs
             || (*parse).hasWindowFuncs
             || !(*parse).groupClause.is_null()

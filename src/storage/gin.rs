@@ -7,7 +7,7 @@ use crate::pg::datum::jsonb::{new_varlena, plain_bytes};
 use pgrx::datum::Internal;
 use pgrx::pg_sys;
 
-/// The variables of PostgreSQL for the results of `extractQuery`.
+/// PostgreSQL's variables for the results of `extractQuery`.
 pub struct Search {
     /// `int32 *nkeys`
     pub count: Internal,
@@ -21,7 +21,7 @@ fn pointer<T>(internal: Internal) -> *mut T {
     internal.unwrap().map_or(std::ptr::null_mut(), |datum| datum.cast_mut_ptr())
 }
 
-/// Returns the array of the keys at which the scans start.
+/// Returns the array of the keys at which the scans start, one for each range.
 ///
 /// Invariant: PostgreSQL calls `extractQuery` with pointers to its variables, in a memory context that lives as long as the search.
 #[must_use]
@@ -66,7 +66,7 @@ pub fn is_empty(index: pg_sys::Oid) -> bool {
     }
 }
 
-/// True if the key lies beyond the scanned range; `extra` comes from [`search`].
+/// True if the key lies after the scanned range; `extra` comes from [`search`].
 #[must_use]
 pub fn is_beyond(key: &[u8], extra: Internal) -> bool {
     let hi: *mut pg_sys::varlena = pointer(extra);
@@ -74,7 +74,7 @@ pub fn is_beyond(key: &[u8], extra: Internal) -> bool {
     key >= unsafe { plain_bytes(hi) }
 }
 
-/// True if one of the scans has found the value, which needs no recheck.
+/// True if one of the scans has found the value. The result is exact and needs no recheck.
 ///
 /// Invariant: PostgreSQL calls `consistent` with an array of a result for each key, and a variable for the recheck.
 #[must_use]

@@ -15,8 +15,9 @@ pub enum Tag {
     Migration(i64),
     /// a distributed transaction of this router, from its first PREPARE to its end
     Transaction(i64),
-    /// a role in this database: 1 its worker, 3 the balancer while it splits or moves, 4 who wants it to stop (shared), 5 the deadlock
-    /// detector, 6 who requests that, 7 a change of passwords, 8 the keeper, 9 the keeper while a shard's lock is another router's
+    /// a role in this database: 1 its worker, 3 the balancer while it splits or moves, 4 processes that want the balancer to
+    /// stop (shared), 5 the deadlock detector, 6 processes that request a deadlock check, 7 a change of passwords, 8 the keeper
+    /// of shards' locks, 9 the keeper while another router holds a shard's lock
     Worker(i32),
     /// the process that works on a migration, on the router: its coordinator, or its recovery
     Coordinator(i64),
@@ -26,17 +27,17 @@ pub enum Tag {
     Helper(i64),
     /// the process that builds an index, on the router, or removes a failed build
     Builder(i32),
-    /// on the router, while one part of a decided migration may be committed and the other not
+    /// on the router, while only one part of a decided migration may be committed
     Settling(i64),
     /// a hand-over: the donor's session holds it from the exclusion of writers until the map names the new owner
     HandOver(i64),
-    /// a process of this router that is to end a deadlock: the detector holds it
+    /// a process of this router that is to end a deadlock; the detector holds the lock
     Victim(i32),
-    /// a collection's indexes and chunk bounds, on the router: their changes exclude moves that register, which share it
+    /// a collection's indexes and chunk bounds, on the router: changes of them take it exclusively, moves that register share it
     Definition(i32),
     /// the cluster's router, on each of its shards
     Router,
-    /// a shard whose lock `Router` this router has: its keeper holds it
+    /// a shard whose lock `Router` is held for this router; the keeper process holds both
     Kept(i32),
 }
 
@@ -85,7 +86,7 @@ const fn lockmode(mode: Mode) -> pg_sys::LOCKMODE {
     }
 }
 
-/// Waits; serves interrupts, `lock_timeout` and PostgreSQL's deadlock detector.
+/// Waits for the lock; serves interrupts, `lock_timeout` and PostgreSQL's deadlock detector.
 pub fn acquire(tag: Tag, mode: Mode) {
     let locktag = tag.locktag();
     // SAFETY: a well-formed tag; transaction-scoped, so PostgreSQL releases it.
@@ -104,7 +105,7 @@ pub fn is_held(tag: Tag, mode: Mode) -> bool {
     unsafe { pg_sys::LockHeldByMe(&locktag, lockmode(mode)) }
 }
 
-/// Takes the lock if that is possible at once.
+/// Takes the lock if no wait is needed; returns whether it did.
 pub fn try_acquire(tag: Tag, mode: Mode) -> bool {
     let locktag = tag.locktag();
     // SAFETY: as above.
@@ -112,14 +113,14 @@ pub fn try_acquire(tag: Tag, mode: Mode) -> bool {
     result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
 }
 
-/// Releases a lock of [`try_acquire`], in the same subtransaction.
+/// Releases a lock that [`try_acquire`] took, in the same subtransaction.
 pub fn release(tag: Tag, mode: Mode) {
     let locktag = tag.locktag();
     // SAFETY: transaction-scoped; releasing what is not held is a warning.
     unsafe { pg_sys::LockRelease(&locktag, lockmode(mode), false) };
 }
 
-/// As [`try_acquire`], until the process ends.
+/// Like [`try_acquire`], but holds the lock until the process ends.
 pub fn try_acquire_for_session(tag: Tag, mode: Mode) -> bool {
     let locktag = tag.locktag();
     // SAFETY: session-scoped; released at process exit.
@@ -133,7 +134,7 @@ pub fn release_for_session(tag: Tag, mode: Mode) {
     unsafe { pg_sys::LockRelease(&locktag, lockmode(mode), true) };
 }
 
-/// True if nobody holds the lock, this process included.
+/// True if no process holds the lock, including this one.
 pub fn is_free(tag: Tag) -> bool {
     let locktag = tag.locktag();
     // SAFETY: PostgreSQL would grant a lock again that this process holds.
@@ -159,7 +160,8 @@ pub fn is_excluded(tag: Tag) -> bool {
     !free
 }
 
-/// The holders of the lock in `pg_locks`: virtual transaction, and process id unless it is prepared.
+/// Returns the holders of the lock in `pg_locks`: the virtual transaction, and the process id unless the transaction is
+/// prepared.
 pub fn holding_processes(tag: Tag) -> Result<Vec<(String, Option<i32>)>> {
     let tag = tag.locktag();
     // The view shows objsubid as a signed number.

@@ -1,5 +1,6 @@
-//! Counts the documents that match a filter by a sequential scan without the executor, with as many parallel workers as PostgreSQL's
-//! planner would use. The executor would take most of the time: it passes on each row, calls a function, and counts.
+//! Counts the documents that match a filter by a sequential scan without the executor, with as many parallel workers as
+//! PostgreSQL's planner would use. The executor would take most of the time, for passing on each row, calling a function, and
+//! counting.
 
 use super::counting::heap_getnextslot;
 use crate::pg::datum::json;
@@ -15,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-// Called once a row, inside one guard for all of them.
+// Called for each row, inside one guard for all of them.
 unsafe extern "C-unwind" {
     fn slot_getsomeattrs_int(slot: *mut pg_sys::TupleTableSlot, attnum: c_int);
     fn pg_detoast_datum(datum: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
@@ -29,7 +30,7 @@ struct Shared {
     /// the attribute number of the documents
     column: c_int,
     text_length: usize,
-    /// by the workers
+    /// the rows that the workers have counted
     counted: AtomicU64,
 }
 
@@ -60,7 +61,7 @@ fn read(text: &str) -> Result<Filter> {
     Ok(Filter::read(&json::parse(text)?)?)
 }
 
-/// The number of workers that PostgreSQL's planner would use.
+/// Returns the number of workers that PostgreSQL's planner would use.
 ///
 /// # Safety
 /// The relation is open.
@@ -127,8 +128,8 @@ unsafe fn with_workers(
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn docshard_match_in_parallel(_segment: *mut pg_sys::dsm_segment, toc: *mut pg_sys::shm_toc) {
-    // SAFETY: PostgreSQL calls this with the leader's memory, in which `with_workers` has put both, and it stays while a
-    // worker runs; the leader has the table's lock, too.
+    // SAFETY: PostgreSQL calls this with the leader's memory, in which `with_workers` has put both chunks. The memory stays
+    // while a worker runs; the leader has the table's lock, too.
     let searched = unsafe {
         let shared: *const Shared = pg_sys::shm_toc_lookup(toc, SHARED, false).cast();
         let parts: pg_sys::ParallelTableScanDesc = pg_sys::shm_toc_lookup(toc, SCAN, false).cast();
@@ -144,8 +145,8 @@ pub extern "C-unwind" fn docshard_match_in_parallel(_segment: *mut pg_sys::dsm_s
     searched.unwrap_or_else(|error| error.raise());
 }
 
-/// Prefetches the row after the next one of the scan's page into the processor's cache, as rows are evaluated faster than memory is
-/// read.
+/// Prefetches the row after the next one of the scan's page into the processor's cache, as evaluating a row takes less time than
+/// reading it from memory.
 ///
 /// # Safety
 /// The scan is one of a heap, and has just yielded a row.

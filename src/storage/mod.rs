@@ -23,22 +23,22 @@ use std::ffi::CStr;
 /// The schema of collections' tables, and of docshard's own tables on every node.
 pub const SCHEMA: &CStr = c"docshard_data";
 
-/// A table of docshard's own, and an index or a sequence of it.
+/// Returns the OIDs of one of docshard's own tables and of an index or a sequence of it.
 pub fn own_table(table: &'static CStr, index: &'static CStr) -> Result<(pg_sys::Oid, pg_sys::Oid)> {
-    // Numbers of collections begin with 1.
+    // Collections' numbers begin with 1, so 0 is free for docshard's own tables.
     let oid = |name: &'static CStr| lookup_cache::relation((0, name), || relation_oid(SCHEMA, name));
     oid(table)
         .zip(oid(index))
         .ok_or_else(|| Error::new(Kind::InternalError, "docshard's tables are missing on this node"))
 }
 
-/// The collection of a table's name, without schema.
+/// Returns the number of the collection whose table has this name, without schema.
 pub fn collection_of(table: &str) -> Option<i32> {
     table.strip_prefix('c')?.parse().ok()
 }
 
-/// Opens a table that the current user reads; None if row-level security applies, which the executor is for. Raises PostgreSQL's
-/// error (42501) without the privilege.
+/// Opens a table for reading by the current user. None if row-level security applies: then the executor must read it. Raises
+/// PostgreSQL's error (42501) if the user lacks the privilege.
 ///
 /// # Safety
 /// The table exists.

@@ -1,8 +1,8 @@
-//! Planner hints: a statement names in its WHERE the index that PostgreSQL's planner must use.
+//! Index hints: the WHERE clause of a statement names the index that PostgreSQL's planner must use.
 //!
-//! `docshard_internal.by_index(name)` is true for every row. During planning all other indexes are hidden from the planner, and then
-//! all paths without an index are removed. If the index serves no condition, all of it is read. A hint that cannot be obeyed is
-//! ignored: there is no such index, or it is partial and the planner cannot prove its condition.
+//! `docshard_internal.by_index(name)` is true for every row. During planning all other indexes are hidden from the planner, and
+//! then all paths without an index are removed. If no condition can use the index, the whole index is scanned. A hint is ignored
+//! if the index does not exist, or if it is partial and the planner cannot prove its condition.
 //!
 //! A statement also calls `docshard_internal.steers()`, a constant, whose evaluation during planning loads this library with its hooks.
 
@@ -11,15 +11,15 @@ use pgrx::{FromDatum, PgList, pg_guard, pg_sys};
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
-/// Any index, but no path without one.
+/// The hint for any index, but no path without one.
 pub const ANY: &str = "*";
-/// No index.
+/// The hint for no index.
 pub const NONE: &str = "";
 
-/// True if a hint means the index of that name.
+/// Decides whether a hint stands for the index with this name.
 pub type Choice = fn(mark: &str, index: &str) -> bool;
 
-/// A condition that is always true and loads this library.
+/// Returns a condition that is always true and loads this library.
 pub fn loads() -> String {
     sql::steers()
 }
@@ -45,7 +45,7 @@ pub fn init(choice: Choice) {
     }
 }
 
-/// Hides all indexes but those of the hint.
+/// Hides all indexes but those that the hint allows.
 #[pg_guard]
 unsafe extern "C-unwind" fn choose_indexes(
     root: *mut pg_sys::PlannerInfo,
@@ -110,7 +110,7 @@ unsafe extern "C-unwind" fn choose_paths(
     }
 }
 
-/// The path that reads all of an index.
+/// Returns the path that scans a whole index.
 ///
 /// # Safety
 /// The index is one of a relation that is being planned.
@@ -121,7 +121,7 @@ unsafe fn whole(root: *mut pg_sys::PlannerInfo, index: *mut pg_sys::IndexOptInfo
     unsafe { pg_sys::create_index_path(root, index, none, none, none, none, forward, false, none.cast(), 1.0, false) }
 }
 
-/// The statement's hint, among the AND-ed conditions of its WHERE.
+/// Returns the statement's hint, from the AND-ed conditions of its WHERE clause.
 ///
 /// # Safety
 /// `root` is a planner's state.

@@ -1,4 +1,4 @@
-//! Reads and writes rows of docshard's tables without SPI: on hot paths, and inside triggers.
+//! Reads and writes rows of docshard's tables without SPI, on hot paths and inside triggers.
 
 use crate::pg::datum::jsonb::{RawJsonb, detoasted_bytes, new_varlena};
 use crate::storage::open_readable;
@@ -23,7 +23,7 @@ impl Columns<'_> {
     pub fn i64(&self, column: usize) -> i64 {
         self.values[column].value() as i64
     }
-    /// The bytes of a bytea or jsonb column; none for null.
+    /// Returns the bytes of a bytea or jsonb column; no bytes for null.
     pub fn slice(&self, column: usize) -> &[u8] {
         if self.nulls[column] {
             return &[];
@@ -38,7 +38,7 @@ impl Columns<'_> {
     pub fn append(&self, column: usize, to: &mut Vec<u8>) {
         to.extend_from_slice(self.slice(column));
     }
-    /// Block and line, in the format of `tidsend`.
+    /// Returns the row's block and line number, in the format of `tidsend`.
     pub fn place(&self) -> [u8; 6] {
         let pg_sys::BlockIdData { bi_hi, bi_lo } = self.place.ip_blkid;
         let [[a, b], [c, d], [e, f]] = [bi_hi, bi_lo, self.place.ip_posid].map(u16::to_be_bytes);
@@ -105,7 +105,7 @@ pub fn by_int4(relation: pg_sys::Oid, index: pg_sys::Oid, key: i32, look: Look, 
     }
 }
 
-/// Where [`by_int4`] has found a row, which may have been replaced since.
+/// The place where [`by_int4`] has found a row, which may have been replaced since.
 #[derive(Clone, Copy)]
 pub struct Spot {
     relation: pg_sys::Oid,
@@ -118,7 +118,8 @@ impl Spot {
     }
 }
 
-/// Calls `visit` with the visible row at the spot, if there is one, without a search. It need not be the row that was found there.
+/// Calls `visit` with the visible row at the spot, if there is one, without a search. It may be another row than the one found
+/// before.
 pub fn at_spot(spot: Spot, look: Look, visit: impl FnOnce(Columns<'_>)) {
     // SAFETY: as in `by_int4`. The relation may be gone or shorter; heap_fetch checks the line. The buffer is pinned while the tuple
     // is in use.
@@ -177,7 +178,7 @@ pub(super) unsafe fn visit_tuple<T>(
     }
 }
 
-/// A condition of an index column.
+/// A condition on an index column.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound<'a> {
     /// `=`
@@ -196,8 +197,8 @@ pub enum Direction {
     Backward,
 }
 
-/// Calls `visit` with each row that is visible in the active snapshot and fulfils the bounds of the index's first columns, all bytea,
-/// in the order of the index, until `visit` returns false. False if it did.
+/// Calls `visit` with each row that is visible in the active snapshot and satisfies the bounds on the index's first columns, all
+/// of them bytea, in the order of the index, until `visit` returns false. Returns false if `visit` did.
 pub fn by_key(
     relation: pg_sys::Oid,
     index: pg_sys::Oid,
@@ -208,7 +209,7 @@ pub fn by_key(
     scan_by_keys(relation, index, keys, Direction::Forward, false, visit).unwrap_or(true)
 }
 
-/// As [`by_key`], with the rights of the current user: see [`open_readable`].
+/// Like [`by_key`], with the rights of the current user: see [`open_readable`].
 pub fn user_by_key(
     relation: pg_sys::Oid,
     index: pg_sys::Oid,
@@ -219,8 +220,9 @@ pub fn user_by_key(
     scan_by_keys(relation, index, keys, Direction::Forward, true, visit)
 }
 
-/// As [`user_by_key`], by any b-tree of the relation, with bounds of bytea columns by their positions. None also if there is no such
-/// index or column, or the planner might not use the index: it is not valid, or not for all snapshots.
+/// Like [`user_by_key`], by any b-tree of the relation, with bounds on bytea columns by their positions. Also returns None if
+/// there is no such index or column, or if the planner might not use the index because it is not valid, or not valid for all
+/// snapshots.
 pub fn user_in_order(
     relation: pg_sys::Oid,
     index: pg_sys::Oid,
@@ -293,7 +295,7 @@ fn scan_by_keys(
     }
 }
 
-/// The scan keys of an index's first columns, all bytea, in the current memory context; as many as there are bounds.
+/// Returns a scan key for each bound, for an index's first columns, all bytea, in the current memory context.
 pub(super) fn scan_keys(bounds: &[Bound<'_>]) -> [pg_sys::ScanKeyData; 2] {
     // SAFETY: zeros are an empty key.
     let mut keys: [pg_sys::ScanKeyData; 2] = unsafe { std::mem::zeroed() };
@@ -320,7 +322,7 @@ fn scan_key(column: usize, bound: Bound<'_>) -> pg_sys::ScanKeyData {
     }
 }
 
-/// The document of the row with these keys, in the active snapshot.
+/// Returns the document of the row with these keys, in the active snapshot.
 pub fn document_by_key(relation: pg_sys::Oid, index: pg_sys::Oid, keys: [&[u8]; 2]) -> Option<RawJsonb> {
     let mut found = None;
     by_key(relation, index, &keys.map(Bound::Is), |row| {
@@ -335,7 +337,7 @@ pub fn document_by_key(relation: pg_sys::Oid, index: pg_sys::Oid, keys: [&[u8]; 
 pub(super) enum Value<'a> {
     Int4(i32),
     Int8(i64),
-    /// of a sequence
+    /// the next value of a sequence
     Next(pg_sys::Oid),
     Bytea(&'a [u8]),
 }

@@ -1,9 +1,9 @@
 //! An index access method for unique indexes with several keys for each row.
 //!
 //! It uses the pages, WAL and vacuum of PostgreSQL's b-tree. The indexed value is a bytea of packed keys
-//! ([`docshard_core::query::index::unique`]), each of which becomes an entry that must be unique. No query is planned with such an
-//! index, as queries do not contain the packed value. PostgreSQL does not know that it is unique: that would concern the whole value,
-//! and `INSERT … ON CONFLICT` supports only its own b-trees.
+//! ([`docshard_core::query::index::unique`]), each of which becomes an entry that must be unique. The planner uses such an index
+//! for no query, as queries do not contain the packed value. PostgreSQL does not know that the index is unique: that would mean
+//! the whole value, and `INSERT … ON CONFLICT` supports only its own b-trees.
 //!
 //! Invariant: each row has one entry for each of its keys, which points to its HOT chain. Of two transactions that insert one key, the
 //! second waits for the first in the b-tree. The keys of a row are inserted in order, so that rows with common keys do not deadlock.
@@ -17,7 +17,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-/// Of the access method.
+/// The name of the access method.
 const NAME: &CStr = c"docshard_unique";
 
 // Not in pgrx's bindings; called with a guard, so that an ERROR unwinds.
@@ -31,7 +31,7 @@ fn b_tree() -> &'static pg_sys::IndexAmRoutine {
     B_TREE.get_or_init(|| unsafe { *pg_sys::GetIndexAmRoutineByAmId(pg_sys::BTREE_AM_OID, false) })
 }
 
-/// The version of the calling convention, as PG_FUNCTION_INFO_V1 would say.
+/// The version of the calling convention, which PG_FUNCTION_INFO_V1 would declare.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_finfo_docshard_unique_handler() -> *const pg_sys::Pg_finfo_record {
     const V1: pg_sys::Pg_finfo_record = pg_sys::Pg_finfo_record { api_version: 1 };
@@ -72,7 +72,7 @@ unsafe extern "C-unwind" fn validate(_class: pg_sys::Oid) -> bool {
     true
 }
 
-/// The keys in an indexed value.
+/// Returns the keys in an indexed value.
 ///
 /// # Safety
 /// The datum is a bytea that is not null, and outlives what is returned.
@@ -83,7 +83,7 @@ pub(super) unsafe fn keys_in<'a>(value: pg_sys::Datum) -> Vec<&'a [u8]> {
     unpack(packed).unwrap_or_else(|| malformed().raise())
 }
 
-/// Inserts keys.
+/// The state for inserting keys.
 struct Entering {
     index: pg_sys::Relation,
     table: pg_sys::Relation,
@@ -141,7 +141,7 @@ unsafe extern "C-unwind" fn insert(
 struct Pending {
     entering: Entering,
     keys: Vec<(Vec<u8>, pg_sys::ItemPointerData, bool)>,
-    /// the memory that they take
+    /// the memory that the keys take
     bytes: usize,
     limit: usize,
     entered: f64,

@@ -45,7 +45,7 @@ pub fn is_whole_transaction() -> bool {
     IS_SOLE.get()
 }
 
-/// As [`is_whole_transaction`], if the result needs no conversion to the client's encoding.
+/// Like [`is_whole_transaction`], if the result needs no conversion to the client's encoding.
 pub fn may_commit_first() -> bool {
     // SAFETY: numbers of this session.
     is_whole_transaction() && unsafe { pg_sys::pg_get_client_encoding() == pg_sys::GetDatabaseEncoding() }

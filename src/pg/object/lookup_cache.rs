@@ -43,7 +43,7 @@ thread_local! {
     static RELATIONS: RefCell<LookupCache<Name, Oid>> = const { RefCell::new(LookupCache::NONE) };
 }
 
-/// As [`LookupCache::get`], for OIDs of relations.
+/// Like [`LookupCache::get`], for OIDs of relations.
 pub fn relation(name: Name, look_up: impl FnOnce() -> Option<Oid>) -> Option<Oid> {
     RELATIONS.with(|known| LookupCache::get(known, name, look_up))
 }

@@ -85,7 +85,7 @@ pub fn sleep_ms(milliseconds: i64) {
     pgrx::check_for_interrupts!();
 }
 
-/// As [`sleep_ms`], without interrupts.
+/// Like [`sleep_ms`], without interrupts.
 pub(in crate::pg) fn wait(milliseconds: i64) {
     // SAFETY: MyLatch belongs to this process.
     unsafe {

@@ -222,7 +222,7 @@ pub fn execute(sql: &str, params: &[Param<'_>]) -> Result<Answer> {
     run(sql, params, std::ptr::null_mut(), false)
 }
 
-/// As [`execute`]; only the rows.
+/// Like [`execute`]; only the rows.
 pub fn query(sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
     Ok(execute(sql, params)?.rows)
 }

@@ -1,4 +1,4 @@
-//! Deletes many rows by their places (block and line), without executor and triggers.
+//! Deletes many rows by their places (block and line number), without executor and triggers.
 //!
 //! Each row costs a visibility check and a WAL record. The first change of a page after a checkpoint logs the whole page, which
 //! [`log_pages`] does in advance.
@@ -18,10 +18,10 @@ unsafe extern "C-unwind" {
     ) -> bool;
 }
 
-/// The length of a place.
+/// The length of an encoded place.
 pub const PLACE_BYTES: usize = 6;
 
-/// Places of rows, in the format of `tidsend`.
+/// Encoded places of rows, in the format of `tidsend`.
 #[derive(Clone, Copy, Debug)]
 pub struct Places<'a>(pub &'a [u8]);
 
@@ -46,8 +46,8 @@ pub fn is_plain(table: pg_sys::Oid) -> bool {
     }
 }
 
-/// Deletes the visible rows at these places whose shard key is wanted, as a place may have got another row; returns the count. The
-/// caller has excluded other writers. Captures as the trigger does.
+/// Deletes the visible rows at these places and returns their number. Another row may have taken a place meanwhile, so it skips
+/// rows whose shard key is not wanted. The caller has excluded other writers. Captures like the trigger.
 pub fn delete(collection: i32, table: pg_sys::Oid, places: Places<'_>, wanted: impl Fn(&[u8]) -> bool) -> Result<u64> {
     let captured = capture::is_captured(collection)?;
     let mut deleted = 0;
@@ -92,7 +92,7 @@ pub fn delete(collection: i32, table: pg_sys::Oid, places: Places<'_>, wanted: i
     Ok(deleted)
 }
 
-/// The visible tuples of a page, which stay in place.
+/// Returns the visible tuples of a page, which stay in place.
 ///
 /// # Safety
 /// The buffer holds that block of the table and is pinned, for as long as the tuples are used.
@@ -104,9 +104,9 @@ unsafe fn visible(
     snapshot: pg_sys::Snapshot,
 ) -> Vec<pg_sys::HeapTupleData> {
     const LP_NORMAL: u32 = 1;
-    // SAFETY: promised by the caller; the page is locked while its lines are looked at, and whether a line has a tuple is
-    // looked at first. What raises, of which there is hardly anything, unwinds from the boundary with the lock, which
-    // PostgreSQL's abort gives back.
+    // SAFETY: promised by the caller; the page is locked while its lines are read, and a line is checked to have a tuple first.
+    // An ERROR, which hardly anything here can raise, unwinds from the boundary while the page is locked; PostgreSQL's abort
+    // releases the lock.
     unsafe {
         pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as c_int);
         let page = pg_sys::BufferGetPage(buffer);
@@ -136,11 +136,11 @@ unsafe fn visible(
     }
 }
 
-/// Writes the pages of these places whose next change would log them as a whole into the WAL, and flushes it, so that the deletes need
-/// little WAL. Changes nothing.
+/// Writes into the WAL, as a whole, the pages of these places whose next change would log the whole page, and flushes the WAL.
+/// The deletes then need little WAL. Changes nothing in the table.
 pub fn log_pages(table: pg_sys::Oid, places: Places<'_>) {
-    // SAFETY: the table is open; each buffer is pinned and locked exclusively while its page is looked at and logged, and
-    // unlocked afterwards; a critical section surrounds what WAL asks it for, and nothing in it raises.
+    // SAFETY: the table is open; each buffer is pinned and locked exclusively while its page is read and logged, and unlocked
+    // afterwards; the calls are in a critical section, as WAL logging requires, and none of them raises.
     unsafe {
         let rel = pg_sys::table_open(table, pg_sys::AccessShareLock as i32);
         let logged =

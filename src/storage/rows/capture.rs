@@ -1,11 +1,13 @@
-//! Change capture: logs the keys of rows that change in a range that is being moved. Every write of a collection's row calls this.
+//! Change capture: logs the keys of rows that change in a range that is being moved. Every write of a row of a collection calls
+//! this.
 //!
 //! A writer calls `ownership::writing::lock_and_check` first, which reads the captures with the newest snapshot under the
-//! collection's lock, and passes them to [`set`]. A move waits for the holders of that lock after it has committed its capture, so
-//! the captures are exact while the lock is held. A direct write to the table takes the lock and reads them here, once a transaction.
+//! collection's lock, and passes them to [`set`]. A move waits for the holders of that lock after it has committed its capture,
+//! so the captures are exact while the lock is held. A direct write to the table takes the lock and reads the captures here,
+//! once in each transaction.
 //!
-//! Invariant: a change in a captured range and its row of the log are written by the same (sub)transaction, which shares the move's
-//! lock. So whoever holds that lock exclusively sees every change, and its key in the log.
+//! Invariant: a change in a captured range and its row of the log are written by the same (sub)transaction, which shares the
+//! move's lock. So a process that holds that lock exclusively sees every change, and its key in the log.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
@@ -65,12 +67,12 @@ pub fn captures(collection: i32) -> Result<Vec<Capture>> {
 #[derive(Default)]
 struct Captures {
     epoch: Epoch,
-    /// by collections, whose locks it holds
+    /// captures by collection; the transaction holds the collections' locks
     of: Vec<(i32, Vec<Capture>)>,
 }
 
 impl Captures {
-    /// Clears the captures of another transaction, or after a ROLLBACK TO, which may have released locks.
+    /// Forgets the captures after a change of the transaction, or after a ROLLBACK TO, which may have released locks.
     fn refresh(&mut self) -> &mut Self {
         let now = epoch::now();
         if self.epoch != now {
@@ -93,7 +95,7 @@ impl Captures {
 
 thread_local! {
     static CAPTURES: RefCell<Captures> = RefCell::default();
-    /// The local id of a move's own transaction.
+    /// The local id of the transaction of a move, whose writes are not captured.
     static BYPASS: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
@@ -102,7 +104,8 @@ pub fn set(collection: i32, captures: Vec<Capture>) {
     CAPTURES.with_borrow_mut(|all| all.refresh().set(collection, captures));
 }
 
-/// Logs changes of the rows of these keys (skey, id) if they are captured; `WriteConflict` if the range has been handed over meanwhile.
+/// Logs changes of the rows with these keys (skey, id) if they are captured; `WriteConflict` if the range has been handed over
+/// meanwhile.
 pub(super) fn changed<'a>(collection: i32, keys: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Result<()> {
     if !is_captured(collection)? {
         return Ok(());
@@ -110,7 +113,7 @@ pub(super) fn changed<'a>(collection: i32, keys: impl IntoIterator<Item = (&'a [
     keys.into_iter().try_for_each(|(skey, id)| log_key(collection, skey, id))
 }
 
-/// Ends the capture of this transaction's writes.
+/// Stops capturing this transaction's writes.
 pub fn bypass() {
     BYPASS.set(Some(epoch::local_id()));
 }
@@ -145,7 +148,7 @@ pub(super) fn log_key(collection: i32, skey: &[u8], id: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Shares the move's lock, which `lock_and_check` has taken if it knew of the change.
+/// Shares the move's lock. Usually `lock_and_check` has taken it already, unless it did not know of this change.
 fn share(collection: i32, migration: i64) -> Result<()> {
     if lock::is_held(Tag::Migration(migration), Mode::Shared) || fault::is_off("migration_lock") {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Updates and deletes of rows that a scan has found.
 //!
-//! As in PostgreSQL's own statements, the version that the scan saw is changed. Only if another transaction has changed it meanwhile,
-//! the newest version is locked and checked again: to lock every row first would double the work, and its WAL.
+//! As in PostgreSQL's own statements, the version that the scan saw is changed. Only if another transaction has changed it
+//! meanwhile, the newest version is locked and checked again: locking every row first would double the work and its WAL.
 
 use super::row::{DOC, Purpose, fill};
 use super::writer::Writer;
@@ -26,12 +26,12 @@ pub enum Change {
 pub struct Found {
     place: pg_sys::ItemPointerData,
     pub(super) columns: [pg_sys::Datum; DOC + 1],
-    /// a caller of an SQL function has given it, and it may be false
+    /// a caller of an SQL function has named the row, so it must be verified
     unverified: bool,
 }
 
 impl Found {
-    /// A row that a caller of an SQL function has given; valid as long as the document and the current memory context.
+    /// A row that a caller of an SQL function has named. It is valid as long as the document and the current memory context.
     pub fn new(place: pg_sys::ItemPointerData, skey: &[u8], id: &[u8], doc: &RawJsonb) -> Self {
         let doc = doc.into_datum().expect("a document is not null");
         Self { place, columns: [new_varlena(skey).into(), new_varlena(id).into(), doc], unverified: true }
@@ -61,7 +61,7 @@ impl Found {
         unsafe { detoasted_bytes(self.columns[column]) }
     }
 
-    /// The same row with a detoasted document, which is then detoasted once.
+    /// The same row with a detoasted document, so that it is detoasted only once.
     pub(super) fn plain(&self) -> Self {
         let mut columns = self.columns;
         columns[DOC] = self.document().into_datum().expect("a document is not null");
@@ -77,7 +77,7 @@ impl Found {
     }
 }
 
-/// The result of a change of the version that was found.
+/// The result of an attempt to change the version that the scan has found.
 enum Tried {
     Done,
     /// this statement has already changed it
@@ -94,7 +94,7 @@ enum Locked {
 }
 
 impl Writer {
-    /// Changes the first visible row of these keys that `accept` takes, as [`Writer::change_found`] does.
+    /// Changes the first visible row with these keys that `accept` accepts, like [`Writer::change_found`].
     pub fn change_one<T>(
         &mut self,
         index: pg_sys::Oid,
@@ -127,7 +127,8 @@ impl Writer {
         }
     }
 
-    /// Changes the row as `accept` decides for its document, and returns what `accept` adds. None: `accept` declines, or the row is gone.
+    /// Changes the row as `accept` decides for its document, and returns `accept`'s second value. None: `accept` declines, or
+    /// the row is gone.
     ///
     /// Waits for a transaction that is changing the row, and calls `accept` again for the newest version; under REPEATABLE READ that
     /// is a `WriteConflict` (40001). A row that does not change is not locked.
@@ -169,8 +170,8 @@ impl Writer {
         Ok(Some(result))
     }
 
-    /// The row at the place that a caller has given; None if it is not a row of these keys. Changing a place without a row, or a row
-    /// whose index entries are others, would corrupt the table.
+    /// Reads the row at the place that a caller has named; None if it does not have these keys. A change of a place without a
+    /// row, or of a row with other index entries, would corrupt the table.
     fn verify(&mut self, found: &Found) -> Option<Found> {
         let [seen, ..] = self.spare();
         // SAFETY: see the type's invariants; PostgreSQL checks that the place has a row. The change checks its version.
@@ -186,7 +187,7 @@ impl Writer {
         row.filter(|row| (row.skey(), row.id()) == (found.skey(), found.id()))
     }
 
-    /// The slots for changes.
+    /// Returns the slots for changes, and makes them first if there are none.
     pub(super) fn spare(&mut self) -> [*mut pg_sys::TupleTableSlot; 3] {
         if let Some(spare) = self.spare {
             return spare;
@@ -256,7 +257,7 @@ impl Writer {
             use pg_sys::TM_Result as R;
             match result {
                 R::TM_Ok => Ok(Tried::Done),
-                // Invisible: the place of an unverified row holds one that was inserted by an aborted or a running transaction.
+                // Invisible: the caller has named a place where an aborted or a running transaction has inserted a row.
                 R::TM_SelfModified | R::TM_Invisible => Ok(Tried::Gone),
                 R::TM_Updated | R::TM_Deleted => Ok(Tried::Locking),
                 _ => Err(Error::new(Kind::InternalError, format!("unexpected answer {result} to a change of a row"))),
@@ -294,7 +295,7 @@ impl Writer {
                     let newer = !pg_sys::ItemPointerEquals(&mut place, &raw mut (*locked).tts_tid);
                     Ok(if newer { Locked::Newer } else { Locked::AsFound })
                 }
-                // Changed by this statement.
+                // This statement has changed the row already.
                 R::TM_SelfModified | R::TM_Invisible => Ok(Locked::Gone),
                 R::TM_Deleted if !one_snapshot => Ok(Locked::Gone),
                 R::TM_Updated | R::TM_Deleted => {

@@ -1,14 +1,14 @@
-//! Heap-only updates beside expression indexes.
+//! Makes heap-only updates possible although all secondary indexes are over expressions of the document.
 //!
-//! PostgreSQL writes no index entries for an update if no index mentions a changed column (a heap-only tuple). All secondary indexes of a
-//! collection mention the document, so every update would write to all of them. It suffices that their entries stay the same: their
-//! keys and, in a partial index, whether there is an entry. That is compared here; then [`Unmentioned`] removes the document from the
-//! relation's cached set of indexed columns for one update.
+//! PostgreSQL writes no index entries for an update if no index uses a changed column (a heap-only tuple). All secondary indexes
+//! of a collection use the document, so every update would write to all of them. But entries need no change if their keys stay
+//! the same and, in a partial index, the existence of an entry does. This file compares both; then [`Unmentioned`] removes the
+//! document from the relation's cached set of indexed columns for one update.
 //!
-//! It is safe as all versions in a HOT chain then have equal entries in every index. An index that is being built, or is not valid,
-//! prevents it. CREATE INDEX CONCURRENTLY waits for transactions that opened the table before they knew the index, as the table's lock
-//! is held to the end of the transaction. If the relation's description was rebuilt during the comparison, there may be a new index, and
-//! PostgreSQL decides. `tests/tests/heap_only_updates.rs` checks this with amcheck.
+//! It is safe because all versions in a HOT chain then have equal entries in every index. An index that is being built, or is
+//! not valid, prevents it. CREATE INDEX CONCURRENTLY waits for transactions that opened the table before they knew the index, as
+//! the table's lock is held to the end of the transaction. If the relation's description was rebuilt during the comparison,
+//! there may be a new index, and PostgreSQL decides. `tests/tests/heap_only_updates.rs` checks this with amcheck.
 
 use super::changing::Found;
 use super::index::{Held, Index};
@@ -22,10 +22,10 @@ unsafe extern "C-unwind" {
     fn datum_image_eq(one: pg_sys::Datum, other: pg_sys::Datum, by_value: bool, length: c_int) -> bool;
 }
 
-/// The document in a set of columns.
+/// The document's number in a set of columns.
 const MEMBER: c_int = DOC as c_int + 1 - pg_sys::FirstLowInvalidHeapAttributeNumber;
 
-/// While it lives, the document is not in the relation's set of indexed columns.
+/// Keeps the document out of the relation's set of indexed columns until it is dropped.
 pub(super) struct Unmentioned {
     rel: pg_sys::Relation,
     /// the set without the document, owned by the relation
@@ -64,7 +64,7 @@ impl Drop for Unmentioned {
     }
 }
 
-/// True if an index mentions the document. Afterwards the relation has its set of indexed columns.
+/// True if an index uses the document. Afterwards the relation has its set of indexed columns.
 ///
 /// # Safety
 /// The table is open.
@@ -80,8 +80,8 @@ unsafe fn is_mentioned(rel: pg_sys::Relation) -> bool {
 }
 
 impl Writer {
-    /// A guard for an update of the old row to the new one, which has this document, if indexes mention the document and yet no index
-    /// entry changes.
+    /// Returns a guard for an update of the old row to the new one, which has this document, if indexes use the document but no
+    /// index entry changes.
     ///
     /// # Safety
     /// The old row is one of the table, and is updated at once to that in the slot, or not at all.
@@ -115,7 +115,7 @@ impl Writer {
             pg_sys::ExecClearTuple(slot);
             pg_sys::MemoryContextSwitchTo(former);
             self.reset_row();
-            // Functions of indexes may have processed invalidations.
+            // Functions of indexes may have handled invalidations, which rebuild the description.
             keeps && !(*self.rel).rd_indexattr.is_null()
         }
     }

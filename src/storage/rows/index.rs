@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::ffi::CStr;
 use std::rc::Rc;
 
-/// Values and nulls of an index's columns.
+/// The values of an index's columns, and which of them are null.
 pub(super) type Values = ([pg_sys::Datum; pg_sys::INDEX_MAX_KEYS as usize], [bool; pg_sys::INDEX_MAX_KEYS as usize]);
 
 /// A row in a slot, and the bytes of its document.
@@ -27,14 +27,14 @@ pub(super) struct Index {
     functions: Option<Rc<Functions>>,
 }
 
-/// The columns and conditions of an index, all of which are functions of the owner.
+/// The columns and the condition of an index, all of which are functions of the owner.
 struct Functions {
     columns: Vec<Box<dyn Function>>,
     conditions: Vec<Box<dyn Function>>,
 }
 
 thread_local! {
-    /// By the index's OID. An index's expressions never change.
+    /// The functions by the index's OID. An index's expressions never change.
     static FUNCTIONS: RefCell<LookupCache<u32, Option<Rc<Functions>>>> = const { RefCell::new(LookupCache::NONE) };
 }
 
@@ -86,7 +86,7 @@ impl Index {
         }
     }
 
-    /// The values of its columns, in the current memory context.
+    /// Returns the values of the index's columns, in the current memory context.
     ///
     /// # Safety
     /// As [`Index::holds`], which is true.
@@ -108,7 +108,8 @@ impl Index {
         (values, nulls)
     }
 
-    /// True if both documents get the same entry, or none; may be false if only the values would tell.
+    /// True if both documents have the same entry, or none. It may be false although they have, if only computing the entries
+    /// would show it.
     pub(super) fn sees_same(&self, one: &[u8], other: &[u8]) -> bool {
         let same = |all: &Rc<Functions>| all.columns.iter().chain(&all.conditions).all(|f| f.sees_same(one, other));
         self.functions.as_ref().is_some_and(same)
@@ -134,7 +135,7 @@ impl Functions {
     }
 }
 
-/// The owner's function that an expression calls.
+/// Returns the owner's function that an expression calls.
 ///
 /// # Safety
 /// It is an expression over a row of the owner's table.
@@ -179,7 +180,7 @@ unsafe fn is_document(mut node: *mut pg_sys::Node) -> bool {
     }
 }
 
-/// The value of a constant, unless it is null or of another type.
+/// Returns the value of a constant, unless it is null or of another type.
 ///
 /// # Safety
 /// As [`is_document`].

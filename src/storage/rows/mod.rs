@@ -1,10 +1,10 @@
-//! All writes to collections' tables. Each one is captured for moves ([`capture`]), except a move's own: SQL statements by the tables'
-//! [`trigger`], all others by the [`Writer`] or by [`bulk`].
+//! All writes to collections' tables. Every write, except those of a move itself, is captured for moves ([`capture`]): those of
+//! SQL statements by the tables' [`trigger`], all others by the [`Writer`] or by [`bulk`].
 //!
-//! A writer executes one statement as PostgreSQL does for logical replication: it serves indexes, constraints, privileges and triggers
-//! without parser, planner and executor. An update that changes nothing that an index holds writes no index entries ([`heap_only`]).
-//! The table has the columns `skey bytea, id bytea, doc` (a domain over jsonb), all not null, with a primary key over the first two;
-//! other indexes are over functions of the document, which the [`owner`] knows ([`index`]).
+//! A writer executes one statement as PostgreSQL does for logical replication: it maintains indexes, constraints and triggers,
+//! and checks privileges, without parser, planner and executor. An update that changes no index entry writes none
+//! ([`heap_only`]). The table has the columns `skey bytea, id bytea, doc` (a domain over jsonb), all not null, with a primary
+//! key over the first two; other indexes are over functions of the document, which the [`owner`] knows ([`index`]).
 
 pub mod bulk;
 pub mod capture;

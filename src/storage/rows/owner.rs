@@ -1,11 +1,11 @@
-//! The layer above that knows what the functions of index expressions compute.
+//! The interface by which a higher layer computes the functions of index expressions.
 
 use std::ffi::CStr;
 
 pub struct Owner {
-    /// of the functions
+    /// the schema of the functions
     pub schema: &'static CStr,
-    /// finds an immutable function that takes a document, a text and perhaps a number
+    /// returns an immutable function by name; it takes a document, a text and perhaps a number
     pub function: LookUp,
 }
 
@@ -13,10 +13,11 @@ type LookUp = fn(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn 
 
 /// A function that is computed without PostgreSQL's executor.
 pub trait Function {
-    /// The result for a document (jsonb's bytes). Raises what the function raises.
+    /// Returns the result for a document (jsonb's bytes). Raises the errors that the SQL function raises.
     fn answer(&self, doc: &[u8]) -> Answer;
 
-    /// True if the results for both documents are the same; may be false if only the results would tell.
+    /// True if the results for both documents are the same. It may be false although they are, if only computing the results
+    /// would show it.
     fn sees_same(&self, one: &[u8], other: &[u8]) -> bool;
 }
 

@@ -36,9 +36,9 @@ impl Purpose {
 /// A row to be inserted.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
-    /// encoded
+    /// the encoded shard key
     pub skey: &'a [u8],
-    /// encoded
+    /// the encoded `_id`
     pub id: &'a [u8],
     /// jsonb's bytes, which the caller has checked
     pub doc: &'a [u8],

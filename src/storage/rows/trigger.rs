@@ -8,7 +8,7 @@ use docshard_core::error::Kind;
 use pgrx::{pg_guard, pg_sys};
 use std::ffi::CStr;
 
-/// Of the trigger.
+/// The trigger's name.
 pub(super) const NAME: &CStr = c"capture";
 
 /// Captures a change of a row; `old` is null for INSERT, `new` for DELETE.
@@ -31,7 +31,7 @@ unsafe fn capture_change(rel: pg_sys::Relation, old: pg_sys::HeapTuple, new: pg_
     old.iter().chain(&new).try_for_each(|(skey, id)| capture::log_key(collection, skey, id))
 }
 
-/// The version of the calling convention, as PG_FUNCTION_INFO_V1 would say.
+/// The version of the calling convention, which PG_FUNCTION_INFO_V1 would declare.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_finfo_docshard_row_changed() -> *const pg_sys::Pg_finfo_record {
     const V1: pg_sys::Pg_finfo_record = pg_sys::Pg_finfo_record { api_version: 1 };

@@ -10,7 +10,7 @@ use pgrx::pg_sys;
 use std::ffi::CStr;
 use std::ptr::null_mut;
 
-/// A key that another row has in a unique index.
+/// The first key of a new row that another row already has in a unique index.
 #[derive(Debug)]
 pub struct Conflict {
     pub index: String,
@@ -18,7 +18,7 @@ pub struct Conflict {
 }
 
 impl Writer {
-    /// The first key of the row that a row of another shard key or `_id` has in a unique index.
+    /// Returns a key of the row that a row with another shard key or `_id` has in a unique index.
     ///
     /// It checks the current state, not a snapshot, and waits for transactions that insert or delete such a row. A concurrent insert
     /// may still win; then inserting the row raises 23505.

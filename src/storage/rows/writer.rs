@@ -14,7 +14,7 @@ use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
 use std::rc::Rc;
 
-/// Rows that are written to the table at once, as COPY does, before their index entries.
+/// The number of rows that are written to the table before their index entries are written. COPY works the same way.
 const CHUNK: usize = 1000;
 
 /// A table that is open for writing.
@@ -26,10 +26,10 @@ pub struct Writer {
     pub(super) rel: pg_sys::Relation,
     pub(super) estate: *mut pg_sys::EState,
     pub(super) info: *mut pg_sys::ResultRelInfo,
-    /// triggers are fired, including the one that captures
+    /// triggers are fired, including the capture trigger
     pub(super) fires: bool,
     pub(super) purpose: Purpose,
-    /// none for deletes
+    /// empty for deletes
     pub(super) indexes: Rc<[Index]>,
     /// slots for changes: the existing version, the locked one, the new one
     pub(super) spare: Option<[*mut pg_sys::TupleTableSlot; 3]>,
@@ -38,7 +38,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens a collection's table for the current user. If the trigger that captures is the only one, it is not fired, and the writer
+    /// Opens a collection's table for the current user. If the capture trigger is the only one, it is not fired, and the writer
     /// captures. Raises PostgreSQL's errors for missing privileges and read-only transactions.
     pub fn open(collection: i32, table: pg_sys::Oid, purpose: Purpose, owner: &Owner) -> Result<Self> {
         // SAFETY: the table exists (the caller looked it up in this transaction); each node is allocated by PostgreSQL
@@ -57,7 +57,7 @@ impl Writer {
             (*entry).relkind = (*(*rel).rd_rel).relkind;
             (*entry).rellockmode = pg_sys::RowExclusiveLock as c_int;
             if purpose == Purpose::Update {
-                // Indexes over other columns learn that their keys have not changed.
+                // Indexes over other columns see that their keys have not changed.
                 let column = DOC as c_int + 1 - pg_sys::FirstLowInvalidHeapAttributeNumber;
                 (*entry).updatedCols = pg_sys::bms_add_member(null_mut(), column);
             }
@@ -79,7 +79,7 @@ impl Writer {
                 pg_sys::ExecOpenIndices(info, false);
             }
             if fires {
-                // So that triggers are given this table, and do not open it once more.
+                // Triggers then get this table, and do not open it again.
                 (*estate).es_opened_result_relations = pg_sys::lappend(null_mut(), info.cast());
                 pg_sys::AfterTriggerBeginQuery();
                 match purpose {
@@ -88,7 +88,7 @@ impl Writer {
                     Purpose::Delete => pg_sys::ExecBSDeleteTriggers(estate, info),
                 }
             }
-            // As many as there are infos of.
+            // There are as many indexes as infos.
             let index =
                 |at| Index::new(*(*info).ri_IndexRelationDescs.add(at), *(*info).ri_IndexRelationInfo.add(at), owner);
             let indexes = (0..(*info).ri_NumIndices as usize).map(index).collect();
@@ -97,7 +97,7 @@ impl Writer {
         }
     }
 
-    /// Captures changes of the rows of these keys (skey, id), unless the trigger does. Called for every change.
+    /// Captures changes of the rows with these keys (skey, id), unless the trigger does. Must be called for every change.
     pub(super) fn capture<'k>(&self, keys: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Result<()> {
         if self.fires { Ok(()) } else { capture::changed(self.collection, keys) }
     }
@@ -113,7 +113,8 @@ impl Writer {
         }
     }
 
-    /// Many slots, with one copy of the table's description, as counting references to the original is a good part of their cost.
+    /// Makes many slots with one shared copy of the table's description. Counting references to the original would be a large
+    /// part of their cost.
     fn slots(&mut self, count: usize) -> Vec<*mut pg_sys::TupleTableSlot> {
         // SAFETY: see the type's invariants; the description lives as long as the slots, in the state's context.
         unsafe {
@@ -132,8 +133,8 @@ impl Writer {
         self.insert_by(CHUNK, rows)
     }
 
-    /// As [`Writer::insert`]; the index entries of so many rows are inserted together. Larger chunks access indexes of another order more
-    /// locally, and take more memory.
+    /// Like [`Writer::insert`]; `chunk` is the number of rows whose index entries are inserted together. Larger chunks access
+    /// indexes with another order more locally, and take more memory.
     pub fn insert_by(&mut self, chunk: usize, rows: &[Row<'_>]) -> Result<()> {
         self.store_all(chunk, rows);
         self.capture(rows.iter().map(|row| (row.skey, row.id)))
@@ -195,9 +196,9 @@ impl Writer {
         }
     }
 
-    /// Inserts the rows' index entries, an index at a time and in the order of its keys, so that its pages stay in the cache: most of the
-    /// work of loading rows is the search in indexes. Does nothing and returns false if an index has an exclusion constraint or is
-    /// deferrable.
+    /// Inserts the rows' index entries, one index after the other and in the order of its keys, so that its pages stay in the
+    /// cache: most of the time for loading rows is spent in searching indexes. Does nothing and returns false if an index has an
+    /// exclusion constraint or is deferrable.
     ///
     /// # Safety
     /// The rows are in the table.
@@ -276,12 +277,12 @@ impl Writer {
 /// An index entry to be inserted.
 struct Entry {
     slot: *mut pg_sys::TupleTableSlot,
-    /// for each column, in PostgreSQL's memory, as are the keys
+    /// one value for each column; they and the keys are in PostgreSQL's memory
     values: *mut pg_sys::Datum,
     nulls: *mut bool,
     /// the start of the first key, which decides most comparisons
     prefix: u64,
-    /// the first columns that are bytea; the order matters for speed only
+    /// the first two columns that are bytea; they are used only to sort entries
     keys: [(*const u8, usize); 2],
 }
 
@@ -322,7 +323,7 @@ impl Entry {
     }
 }
 
-/// Checks what [`Writer::open`] checks, for a statement that may find nothing to write.
+/// Makes the checks of [`Writer::open`], for a statement that may find nothing to write.
 pub fn check_permission(table: pg_sys::Oid, purpose: Purpose) -> Result<()> {
     // SAFETY: the table exists (the caller looked it up in this transaction), and is open while it is looked at.
     unsafe {
