@@ -1,5 +1,5 @@
-//! Which shards or collections the balancer leaves alone after an error, and how long: twice as long after each, up to five
-//! minutes. By a monotonic clock.
+//! Records the shards and collections that the balancer skips after an error. The pause doubles with each further error, up to
+//! five minutes. Times are from a monotonic clock.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -33,7 +33,7 @@ impl<K: Eq + Hash> Backoff<K> {
         error.clone_into(&mut entry.error);
     }
 
-    /// Waits for the shortest time after a conflict with another operation, which is no failure.
+    /// Skips the key for the shortest time, after a conflict with another operation, which is no failure.
     pub(super) fn gave_way(&mut self, key: K, error: &str) {
         let until = Instant::now() + SHORTEST;
         let entry = self.0.entry(key).or_insert(Entry { until, length: SHORTEST / 2, error: error.to_owned() });
@@ -48,7 +48,7 @@ impl<K: Eq + Hash> Backoff<K> {
         self.0.get(key).is_some_and(|entry| Instant::now() < entry.until)
     }
 
-    /// The last error since the last success.
+    /// Returns the last error since the last success.
     pub(super) fn error(&self, key: &K) -> Option<&str> {
         self.0.get(key).map(|entry| entry.error.as_str())
     }

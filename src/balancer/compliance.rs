@@ -1,4 +1,4 @@
-//! Whether a collection's chunks are where the balancer wants them.
+//! Reports whether a collection's chunks are distributed as the balancer's policy wants.
 
 use super::view::{Exceptions, View};
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
@@ -14,7 +14,7 @@ pub struct CollectionStatus {
     pub compliance: Compliance,
 }
 
-/// Measures a sharded collection, and asks the policy.
+/// Measures a sharded collection, and asks the policy for splits and moves.
 pub fn collection_status(ns: &str) -> Result<CollectionStatus> {
     let mut view = View::load()?;
     view.collections.retain(|collection| collection.namespace == ns);

@@ -1,7 +1,7 @@
 //! Starts, stops and reports the balancer.
 //!
-//! The setting `balancer_enabled` switches it on. What it does is in the catalog table `balancer_state`, one row, written only
-//! when something changes or once a minute, so that an idle cluster writes little.
+//! The setting `balancer_enabled` switches it on. Its current action is in the catalog table `balancer_state`, which has one
+//! row. The row is written only when something changes or once a minute, so that an idle cluster writes little.
 
 use crate::catalog::settings;
 use crate::migration;
@@ -14,14 +14,14 @@ use crate::store::balancer_state::{self, BalancerState};
 use docshard_core::cluster::balancer::time_of_day;
 use std::time::{Duration, Instant};
 
-/// `Tag::Worker` of the process that splits or moves for the balancer at this moment.
+/// `Tag::Worker` of the process that currently splits or moves for the balancer.
 pub(super) const STEP: i32 = 3;
-/// `Tag::Worker` that sessions share which want the balancer to begin nothing.
+/// `Tag::Worker` that sessions share while the balancer must begin no step.
 pub(super) const STOP: i32 = 4;
 
 pub struct State {
     pub enabled: bool,
-    /// A split or a move is under way.
+    /// A split or a move is running.
     pub in_step: bool,
     pub stored: BalancerState,
 }
@@ -31,7 +31,7 @@ pub fn may_work() -> Result<bool> {
     Ok(settings::boolean("balancer_enabled")? && is_in_window()?)
 }
 
-/// True if the time of day is within the active window, or there is none.
+/// True if the current time of day is within the active window, or there is no window.
 pub fn is_in_window() -> Result<bool> {
     let Some(window) = settings::active_window()? else { return Ok(true) };
     let rows = spi::query("SELECT pg_catalog.to_char(pg_catalog.clock_timestamp(), 'HH24:MI')", &[])?;
@@ -45,7 +45,7 @@ pub fn state() -> Result<State> {
     Ok(State { enabled: settings::boolean("balancer_enabled")?, in_step, stored })
 }
 
-/// Switches the balancer on, from this transaction's commit on.
+/// Switches the balancer on when this transaction commits.
 pub fn start() -> Result<()> {
     settings::set("balancer_enabled", Some("true"))?;
     process::wake_at_commit();
@@ -53,17 +53,17 @@ pub fn start() -> Result<()> {
 }
 
 pub struct Stopped {
-    /// Nothing is under way any more.
+    /// No step is running any more.
     pub quiet: bool,
-    /// How many moves were aborted.
+    /// The number of aborted moves.
     pub aborted: usize,
 }
 
-/// How long an aborted move may take to end.
+/// The time limit for an aborted move to end.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Switches the balancer off, and waits until the step under way has ended; a move that takes longer than `timeout` is
-/// aborted. No other step begins until this transaction ends.
+/// Switches the balancer off, and waits until the running step has ended. Moves that take longer than `timeout` are aborted. No
+/// other step begins until this transaction ends.
 pub fn stop(timeout: Duration) -> Result<Stopped> {
     settings::set("balancer_enabled", Some("false"))?;
     lock::acquire(Tag::Worker(STOP), Mode::Shared);
@@ -81,7 +81,7 @@ pub fn stop(timeout: Duration) -> Result<Stopped> {
     Ok(stopped)
 }
 
-/// Waits until no step is under way; false on a timeout.
+/// Waits until no step is running; false on a timeout.
 fn await_quiet(timeout: Duration) -> bool {
     let deadline = Instant::now() + timeout;
     while !lock::is_free(Tag::Worker(STEP)) {
@@ -97,7 +97,7 @@ pub(super) fn is_stop_wanted() -> bool {
     !lock::is_free(Tag::Worker(STOP))
 }
 
-/// Shows the worker's present action in `pg_stat_activity` and in `balancer_status()`.
+/// Shows the worker's current action in `pg_stat_activity` and in `balancer_status()`.
 pub(super) fn show(action: &str) {
     process::show_activity(Some(&format!("docshard: {action}")));
     if let Err(error) = transaction::run(|| balancer_state::set_action(action)) {

@@ -1,11 +1,11 @@
-//! Keeps the measured sizes of chunks, for tables that have not changed since.
+//! A cache of measured chunk sizes. A size is used again while its table has not changed.
 
 use crate::catalog::sizes::{Chunk, Collection};
 use docshard_core::cluster::chunk_map::ShardId;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Sizes are measured again after that time, even if the statistics show no change.
+/// The age at which sizes are measured again even if the statistics show no change.
 const MAX_AGE: Duration = Duration::from_secs(600);
 
 type Bounds = (Vec<u8>, Vec<u8>);
@@ -14,7 +14,7 @@ type Bounds = (Vec<u8>, Vec<u8>);
 #[derive(Debug)]
 struct Table {
     at: Instant,
-    /// `sizes::activity` just before
+    /// `sizes::activity` just before the measurement
     activity: i64,
     sizes: HashMap<Bounds, (u64, u64)>,
 }
@@ -27,13 +27,13 @@ fn bounds(chunk: &Chunk) -> Bounds {
 }
 
 impl Measured {
-    /// Sets the sizes of a collection's chunks at a shard; false if they have to be measured.
+    /// Sets the sizes of a collection's chunks at a shard from the cache; false if they must be measured.
     pub(super) fn fill(&self, collection: &mut Collection, shard: ShardId, activity: Option<i64>) -> bool {
         let table = self.0.get(&(shard, collection.id));
         let Some(table) = table.filter(|table| Some(table.activity) == activity && table.at.elapsed() < MAX_AGE) else {
             return false;
         };
-        // All or none: a split or a move since has made other chunks.
+        // All sizes or none: a later split or move has made other chunks.
         let here = || collection.chunks.iter().enumerate().filter(|(_, chunk)| chunk.shard == shard);
         let known: Option<Vec<_>> =
             here().map(|(at, chunk)| table.sizes.get(&bounds(chunk)).map(|size| (at, *size))).collect();
@@ -44,7 +44,7 @@ impl Measured {
         true
     }
 
-    /// Sets the last known sizes, however old, for a shard that does not answer; false if a chunk there has none.
+    /// Sets the last known sizes, of any age, for a shard that does not answer; false if a chunk there has none.
     pub(super) fn fill_old(&self, collection: &mut Collection, shard: ShardId) -> bool {
         let table = self.0.get(&(shard, collection.id));
         let mut known = true;

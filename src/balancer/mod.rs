@@ -1,19 +1,21 @@
-//! The balancer, in a database's worker: measures, asks the policy (`docshard_core::cluster::balancer`), splits and moves.
+//! The balancer: runs in a database's worker, measures chunks, asks the policy (`docshard_core::cluster::balancer`), splits and
+//! moves.
 //!
 //! # A round
 //! 1. Unfinished moves are recovered, also while the balancer is off.
-//! 2. The catalog is read, and tables are measured that have changed by PostgreSQL's statistics. A shard that fails rests.
+//! 2. The catalog is read, and tables that have changed according to PostgreSQL's statistics are measured. A shard that fails is
+//!    skipped.
 //! 3. Splits. A chunk with only one key is marked jumbo. After splits the round ends.
-//! 4. Moves, of disjoint pairs of shards at the same time ([`moving`]), until the policy has no more. A chunk is measured exactly
-//!    before it moves; after that, and after each move, the policy is asked again.
-//! 5. If nothing is to be split or moved: neighbours that have been tiny for long are merged.
+//! 4. Moves: disjoint pairs of shards move at the same time ([`moving`]), until the policy has no more moves. A chunk is
+//!    measured exactly before it moves; after that, and after each move, the policy is asked again.
+//! 5. If there is nothing to split or move: neighbours that have been tiny for `merge_delay_s` are merged.
 //!
 //! Every step is a transaction of its own. INVARIANTS:
-//! * After an error a shard or a collection rests ([`backoff`]), and never stops the others; so does a shard that does not answer
-//!   (`remote::hung`). The sizes of a resting shard's chunks are the last measured ones.
-//! * While steps run this process holds `Tag::Worker(STEP)`; it begins none while a session holds
-//!   `Tag::Worker(STOP)`, nor while the balancer is off. So a session that takes STOP and then gets STEP knows that nothing moves.
-//! * A chunk that was moved is pinned for [`PIN`], or until shards or zones change.
+//! * After an error a shard or a collection *rests*: it is skipped for a while ([`backoff`]), and the others are served. A shard
+//!   that does not answer is also skipped (`remote::hung`). For a resting shard's chunks the last measured sizes are used.
+//! * While steps run this process holds `Tag::Worker(STEP)`; it begins none while a session holds `Tag::Worker(STOP)`, nor while
+//!   the balancer is off. So a session that takes STOP and then gets STEP knows that nothing moves.
+//! * A chunk that was moved is not moved again for [`PIN`], or until shards or zones change.
 
 mod backoff;
 mod compliance;
@@ -42,16 +44,16 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 use view::{Exceptions, Goal, View};
 
-/// How long a moved chunk stays where it is.
+/// The time for which a moved chunk is not moved again.
 const PIN: Duration = Duration::from_secs(600);
-/// How long the measurements of a round are used.
+/// The time for which the measurements of a round are used.
 const FRESH: Duration = Duration::from_secs(30);
 
 pub struct Outcome {
     /// The next round should begin at once.
     pub again: bool,
     pub failed: bool,
-    /// How long to pause, if not for the usual interval.
+    /// The pause before the next round; None: the usual interval.
     pub rest: Option<Duration>,
 }
 
@@ -66,17 +68,17 @@ pub struct Balancer {
     goal: Goal,
     paused_until: Option<Instant>,
     measured: Measured,
-    /// Since when chunks have been tiny.
+    /// The time since which a chunk has been tiny.
     tiny: HashMap<(i32, Vec<u8>), Instant>,
     /// The resting shards and collections, for `balancer_status()`.
     resting: serde_json::Value,
     failed: bool,
-    /// This round has planned by a complete view.
+    /// This round has planned with a complete view of the cluster.
     is_complete: bool,
 }
 
 impl Balancer {
-    /// Runs one round, outside any transaction. Raises nothing.
+    /// Runs one round, outside any transaction. Returns no errors, but logs them.
     pub fn round(&mut self) -> Outcome {
         (self.failed, self.is_complete) = (false, false);
         self.report_silence();
@@ -130,7 +132,7 @@ impl Balancer {
         done
     }
 
-    /// Merges those chunks that have been tiny for `merge_delay_s`. True if there were some.
+    /// Merges the chunks that have been tiny for `merge_delay_s`. True if there were any.
     fn merge(&mut self, view: &View, merges: &[policy::Merge]) -> Result<bool> {
         let delay = transaction::run(|| settings::integer("merge_delay_s"))?;
         let delay = Duration::from_secs(delay.unsigned_abs());
@@ -138,7 +140,7 @@ impl Balancer {
         let mut done = false;
         for merge in merges {
             let collection = &view.collections[merge.collection];
-            // The size of a resting shard's chunk is not known.
+            // The sizes of a resting shard's chunks are unknown.
             let chunks = &collection.chunks[merge.chunks.clone()];
             if chunks.iter().any(|chunk| self.is_resting(&chunk.shard)) || self.collections.is_resting(&collection.id) {
                 continue;
@@ -202,7 +204,7 @@ impl Balancer {
         self.silent = view.shards.iter().filter(|shard| hung::is_silent(&shard.name)).map(|shard| shard.id).collect();
     }
 
-    /// The shards and collections that rest after an error.
+    /// Returns the shards and collections that rest after an error.
     fn resting_after_errors(&self, view: &View) -> serde_json::Value {
         let shards = view.shards.iter().filter(|shard| self.shards.is_resting(&shard.id));
         let shards =
@@ -224,14 +226,14 @@ impl Balancer {
         })
     }
 
-    /// Measures what has changed, at all shards at once; if that fails, one by one, to find the shard that failed.
+    /// Measures changed tables, on all shards at once; if that fails, one by one, to find the shard that failed.
     fn measure(&mut self, view: &mut View) {
         self.measured.retain(&view.collections);
         let ids: Vec<i32> = view.collections.iter().map(|collection| collection.id).collect();
         let awake = |balancer: &Self| -> Vec<_> {
             view.shards.iter().filter(|shard| !balancer.is_resting(&shard.id)).cloned().collect()
         };
-        // Read before measuring, so that what is written in between counts as a change next time.
+        // Read before measuring, so that writes in between count as changes next time.
         self.find_silent(view);
         let activity = transaction::run(|| sizes::activity(&awake(self), &ids)).unwrap_or_default();
         self.find_silent(view);
@@ -265,7 +267,7 @@ impl Balancer {
                     self.measured.keep(collection, shard.id, now);
                 }
             }
-            // Without a size of a resting shard's chunks, evenness cannot be judged.
+            // The policy cannot judge the balance without the sizes of a resting shard's chunks.
             for shard in view.shards.iter().filter(|shard| self.is_resting(&shard.id)) {
                 if !self.measured.fill_old(collection, shard.id) {
                     collection.balance = false;
@@ -274,7 +276,7 @@ impl Balancer {
         }
     }
 
-    /// The cluster for the policy; `busy` shards take part in a move.
+    /// Describes the cluster for the policy; `busy` shards are part of a running move.
     fn describe(&self, view: &View, busy: &dyn Fn(ShardId) -> bool) -> policy::Cluster {
         view.describe(&Exceptions {
             unavailable: &|shard| busy(shard) || self.is_resting(&shard),
@@ -316,7 +318,7 @@ impl Balancer {
 
     /// Writes an error into the server's log and into `balancer_status()`.
     fn note(&mut self, error: &Error, what: &str) {
-        // Logged when it was noticed.
+        // It was logged when the shard stopped answering.
         if hung::is_known(error) {
             return;
         }
@@ -334,11 +336,11 @@ fn is_connection_lost(error: &Error) -> bool {
     error.sqlstate.starts_with(b"08") || error.sqlstate.starts_with(b"57P")
 }
 
-/// The lock of a split or a move under way.
+/// Holds the lock of a running split or move.
 struct Step;
 
 impl Step {
-    /// None if the balancer is off, or is to stop.
+    /// Takes the lock. None if the balancer is off, or must stop.
     fn begin() -> Option<Self> {
         let on = transaction::run(control::may_work).unwrap_or(false);
         // `lock::is_free` in another session holds the lock for a moment.

@@ -1,11 +1,11 @@
-//! Runs several moves at a time, each between two shards that take part in no other, in a background worker of its own; a
-//! single move runs in the balancer's process.
+//! Runs several moves at a time. No shard takes part in two of them. Each move runs in a background worker; a single move runs
+//! in the balancer's process.
 //!
-//! The policy is asked again whenever a move has ended, without the shards of those still under way. So two shards with work
-//! to do never wait for others. The number of parallel moves is limited by the setting `parallel_moves`, by half of the
-//! server's background workers, and by those that are free.
+//! When a move ends, the policy is asked again for moves between shards that are in no running move, so no shard waits for the
+//! moves of others. The setting `parallel_moves`, half of the server's background workers, and the number of free workers limit
+//! the number of parallel moves.
 //!
-//! INVARIANT: all moves together get at most `throttle_mb_per_s`: those that begin share what those under way do not use.
+//! INVARIANT: all moves together copy at most `throttle_mb_per_s`: new moves share the rate that running ones do not use.
 
 use super::{Balancer, FRESH, Step, control, is_connection_lost, steps};
 use crate::balancer::view::View;
@@ -19,9 +19,9 @@ use docshard_core::cluster::chunk_map::ShardId;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// SQLSTATE `out_of_memory`: no background worker is free.
+/// SQLSTATE `out_of_memory`, which here means that no background worker is free.
 const NO_WORKER: [u8; 5] = *b"53200";
-/// SQLSTATE `object_in_use`: another operation on the collection is under way.
+/// SQLSTATE `object_in_use`: another operation on the collection is running.
 const CONFLICT: [u8; 5] = *b"55006";
 /// SQLSTATE `query_canceled`: the move was aborted on request.
 const CANCELLED: [u8; 5] = *b"57014";
@@ -33,7 +33,7 @@ struct RunningMove {
     max: Vec<u8>,
     from: ShardId,
     to: ShardId,
-    /// The limit in bytes a second; 0 is none.
+    /// The rate limit in bytes per second; 0: no limit.
     rate: u64,
     began: Instant,
     _step: Step,
@@ -44,7 +44,7 @@ struct Batch {
     running: Jobs<RunningMove>,
     /// The largest number of parallel moves.
     limit: usize,
-    /// The limit of all together in bytes a second; 0 is none.
+    /// The rate limit of all moves together in bytes per second; 0: no limit.
     throttle: u64,
     /// Chunks that were measured exactly, by collection and lower bound.
     exact: HashSet<(i32, Vec<u8>)>,
@@ -87,7 +87,7 @@ impl Batch {
 }
 
 impl Balancer {
-    /// Moves until the policy has no more moves, the balancer is to stop, or everything has to be measured again. True if
+    /// Moves chunks until the policy has no more moves, the balancer must stop, or everything must be measured again. True if
     /// anything moved.
     pub(super) fn balance(&mut self, view: &mut View, mut moves: Vec<policy::Move>) -> Result<bool> {
         let mut measured = Instant::now();
@@ -103,7 +103,7 @@ impl Balancer {
                 continue;
             }
             if measured.elapsed() >= FRESH {
-                // Long moves must not make the others work with old sizes.
+                // If moves take long, sizes must be read again for the next ones.
                 match transaction::run(View::load) {
                     Ok(now) => *view = now,
                     Err(error) => {
@@ -120,7 +120,7 @@ impl Balancer {
         }
     }
 
-    /// Begins as many of the moves as are allowed. True if the policy has to be asked again, as something has changed.
+    /// Begins as many of the moves as the limits allow. True if something has changed, so that the policy must be asked again.
     fn begin_some(&mut self, view: &mut View, batch: &mut Batch, moves: &[policy::Move]) -> bool {
         let mut replan = false;
         let planned = moves.len().min(batch.limit.saturating_sub(batch.running.len()));
@@ -169,7 +169,7 @@ impl Balancer {
                     self.note(&error, "moving chunks: ");
                     batch.ending = true;
                 } else if batch.running.is_empty() {
-                    // Planned again, the move runs in this process.
+                    // With this limit the policy plans the move again, and it runs in this process.
                     batch.limit = 1;
                     return true;
                 } else {
@@ -264,7 +264,7 @@ impl Balancer {
         }
     }
 
-    /// Makes the shard rest that could not be reached, or else the collection.
+    /// Makes the unreachable shard rest, or else the collection.
     fn move_failed(&mut self, view: &mut View, running_move: &RunningMove, error: &Error) {
         let names = |shard: &&std::rc::Rc<crate::catalog::model::Shard>| {
             [running_move.from, running_move.to].contains(&shard.id)
@@ -279,7 +279,7 @@ impl Balancer {
             self.collections.gave_way(running_move.collection, &error.message);
             return self.note(error, &what);
         }
-        // If the range rests, as its move was given up, its collection need not.
+        // If the move was given up, its range rests, so the collection need not.
         match transaction::run(|| view.read_resting()) {
             Ok(()) if view.is_resting(running_move.collection, &running_move.min, &running_move.max) => {
                 return self.note(error, &what);

@@ -1,4 +1,4 @@
-//! Splits, merges, and the requests of moves.
+//! Splits and merges chunks, and makes the requests for moves.
 
 use super::control;
 use super::view::View;

@@ -20,13 +20,13 @@ pub(super) struct View {
     chunk_size_mb: u64,
     zones: HashMap<String, ZoneMap>,
     zones_of_shards: HashMap<ShardId, Vec<String>>,
-    /// Shards of moves that others began.
+    /// Shards in moves that other processes began.
     in_move: HashSet<ShardId>,
-    /// Ranges that are not moved for a while, as moves of them have failed.
+    /// Ranges that are not moved for a while, after failed moves.
     resting: Vec<Range>,
 }
 
-/// What determines where chunks belong. Chunks that were moved for an earlier goal may have to move again.
+/// The data from which the policy decides where chunks belong. When it changes, chunks that were moved recently may move again.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Goal {
     shards: Vec<(ShardId, bool, Option<i32>)>,
@@ -34,12 +34,12 @@ pub(super) struct Goal {
     zones_of_shards: HashMap<ShardId, Vec<String>>,
 }
 
-/// What the policy must leave alone for reasons that the catalog does not have.
+/// The objects that the policy must skip for reasons that are not in the catalog.
 pub(super) struct Exceptions<'a> {
     pub(super) unavailable: &'a dyn Fn(ShardId) -> bool,
-    /// By the collection.
+    /// True for a resting collection.
     pub(super) resting: &'a dyn Fn(i32) -> bool,
-    /// By the collection and the chunk's lower bound.
+    /// True for a pinned chunk, by its collection and lower bound.
     pub(super) pinned: &'a dyn Fn(i32, &[u8]) -> bool,
 }
 
@@ -77,7 +77,7 @@ impl View {
         }
     }
 
-    /// The cluster for the policy; shards, collections and chunks keep their positions.
+    /// Describes the cluster for the policy; shards, collections and chunks keep their positions.
     pub(super) fn describe(&self, except: &Exceptions<'_>) -> policy::Cluster {
         let mut numbers = HashMap::new();
         let mut number = |zone: &str| {

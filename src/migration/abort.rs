@@ -1,7 +1,7 @@
 //! Aborts a move on request.
 //!
-//! INVARIANT: an abort competes with the move's decision by the same compare-and-set. A request that comes before the decision
-//! aborts the move, one that comes after it waits for its completion.
+//! INVARIANT: an abort competes with the move's decision by the same compare-and-set. A request before the decision aborts the
+//! move; a request after it waits for the completion.
 
 use super::record;
 use super::settle::settle;
@@ -14,19 +14,19 @@ use docshard_core::cluster::migration::{Outcome, State};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// How often the state of a move that is decided or aborted is read.
+/// The interval at which the state of a decided or aborted move is read.
 const POLL_MS: i64 = 20;
-/// Time limit for cleaning up; the rest is left to recovery.
+/// The time limit for cleaning up; after that, recovery does it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What became of a move that was to be aborted.
+/// The outcome of a request to abort a move.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Aborted {
-    /// By this request.
+    /// This request aborted the move.
     pub now: bool,
-    /// The request came too late: the chunk went to its new owner.
+    /// The request came too late: the recipient owns the chunk.
     pub moved: bool,
-    /// Something is still to be cleaned up, as a shard cannot be reached.
+    /// Cleaning up is unfinished, as a shard cannot be reached.
     pub unfinished: bool,
 }
 
@@ -51,7 +51,7 @@ pub fn abort(id: i64) -> Result<Aborted> {
         if state == State::Done || Instant::now() >= deadline {
             return Ok(Aborted { now, moved, unfinished: state != State::Done });
         }
-        // No process works on it: the coordinator has gone, or could not reach a shard.
+        // No process works on the move: the coordinator has ended, or could not reach a shard.
         let tag = Tag::Coordinator(id);
         if lock::try_acquire_for_session(tag, Mode::Exclusive) {
             let settled = settle(id);
@@ -67,7 +67,8 @@ pub fn abort(id: i64) -> Result<Aborted> {
     }
 }
 
-/// Interrupts the coordinator's wait, in the caller's transaction. It finds its move aborted, and cleans up.
+/// Interrupts the coordinator's wait, in the caller's transaction. The coordinator then sees that its move is aborted, and
+/// cleans up.
 pub(super) fn interrupt_coordinator(id: i64) -> Result<()> {
     for (_, pid) in lock::holding_processes(Tag::Coordinator(id))? {
         if let Some(pid) = pid {

@@ -1,5 +1,5 @@
-//! Removes what moves have left on shards: sessions, prepared transactions, captures, tables. [`clean`] after one attempt,
-//! [`sweep`] whatever belongs to none that runs.
+//! Removes what moves have left on shards: sessions, prepared transactions, captures, tables. [`clean`] is called after each
+//! attempt, [`sweep`] removes everything that belongs to no running move.
 
 use super::names;
 use super::record::{self, Record};
@@ -20,12 +20,12 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 thread_local! {
-    /// The prepared transactions of other routers' moves that were logged.
+    /// The prepared transactions of other routers' moves that have been logged.
     static REPORTED: RefCell<HashSet<String>> = RefCell::default();
 }
 
-/// Removes what a move left on its shards. If one cannot be reached the other is cleaned nevertheless; one that was removed as
-/// lost is skipped.
+/// Removes what a move has left on its shards. If one shard cannot be reached the other is cleaned nevertheless; a shard that
+/// was removed as lost is skipped.
 pub(super) fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<()> {
     let shards = transaction::run(cache::shards)?;
     let donor = transaction::guarded(|| {
@@ -34,10 +34,10 @@ pub(super) fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<
         }
         let shard = sides.donor(record)?;
         end_attempt(shard, record, cluster, &names::donor_gid(cluster, record.id))?;
-        // A writer that saw the capture may log more until it ends, which the sweep deletes.
+        // A writer that read the capture may log more rows until it ends; the sweep deletes those.
         delete_captures(shard, record.id)
     });
-    // Closed in order, not by being dropped.
+    // Closed explicitly, so that its connections of postgres_fdw are closed first.
     if let Some(puller) = sides.puller.take() {
         let _ = transaction::guarded(|| {
             puller.leave();
@@ -65,7 +65,7 @@ fn delete_captures(donor: &mut Remote, migration: i64) -> Result<()> {
         .try_for_each(|sql| donor.query(&sql, &[Param::Int8(migration)]).map(drop))
 }
 
-/// Ends the move's sessions on a shard, so that none prepares any more, and rolls back what one has prepared.
+/// Ends the move's sessions on a shard, so that none can prepare any more, and rolls back prepared transactions of the move.
 fn end_attempt(shard: &mut Remote, record: &Record, cluster: i64, gid: &str) -> Result<()> {
     let mut application = names::application(cluster, record.id);
     if fault::is_off("end_sessions") {
@@ -104,9 +104,9 @@ fn drop_unplaced(recipient: &mut Remote, record: &Record) -> Result<()> {
     Ok(())
 }
 
-/// Removes from every shard what belongs to moves that are over: prepared transactions, captures, and their own tables. They
-/// exist only if a coordinator was paused until it was taken for dead, perhaps by a failover of the router, and then continued.
-/// Returns how many shards could not be swept. Runs outside any transaction.
+/// Removes from every shard the prepared transactions, captures and tables of moves that have ended. They exist only if a
+/// coordinator was paused until another process considered it dead, perhaps after a failover of the router, and then continued.
+/// Returns how many shards could not be swept. Must be called outside any transaction.
 pub fn sweep() -> Result<usize> {
     let shards = transaction::run(cache::shards)?;
     let mut left = 0;
@@ -124,8 +124,8 @@ pub fn sweep() -> Result<usize> {
     Ok(left)
 }
 
-/// INVARIANT: looks at the shard first and at the catalog afterwards. A move's row is durable before it touches a shard,
-/// so what has no row, or one that is over, belongs to no running move.
+/// INVARIANT: reads the shard first and the catalog afterwards. A move's row is durable before the move changes a shard, so an
+/// object whose move has no row, or has ended, belongs to no running move.
 fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
     let gids = shard.prepared_names(&names::gid_prefix(cluster))?;
     let prepared: Vec<(&str, i64)> =
@@ -151,7 +151,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
             continue;
         }
         if !transaction::run(|| record::is_own(id))? {
-            // By a router that this one has replaced, which may have decided it: everything of this move stays.
+            // A router that this one has replaced prepared it, and may have decided the move: all objects of this move are kept.
             if REPORTED.with_borrow_mut(|reported| reported.insert(gid.to_owned())) {
                 pgrx::log!(
                     "docshard: prepared transaction {gid} at shard \"{}\" is of a move by a router that this one has \
@@ -167,7 +167,7 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
     for id in captures.iter().filter(|id| !alive.contains(id)) {
         delete_captures(shard, *id)?;
     }
-    // A table of another owner does not keep the others.
+    // The other tables are dropped also if one belongs to another owner.
     let mut dropped = Ok(());
     for (table, kind, _) in tables.iter().filter(|(_, _, id)| !alive.contains(id)) {
         let foreign = if kind == "f" { "FOREIGN " } else { "" };

@@ -1,4 +1,4 @@
-//! The coordinator of a move: takes it through all its steps, which are listed in the header of [`super`].
+//! The coordinator of a move: executes all its steps, which are listed in the header of [`super`].
 
 use super::attempt::Attempt;
 use super::copy::{Copy, HandOver};
@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 const MAX_SLOW_DELETES: i32 = 2;
 
 /// Moves a chunk, or several neighbours of one owner: the request has their common bounds. Runs in a background worker, outside
-/// any transaction; an interrupt of its waits must raise an ERROR, or end the process (then [`recovery::recover`] cleans up).
-/// A chunk that cannot be handed over within `docshard.max_write_stall` is split, and its parts move one after the other.
+/// any transaction; an interrupt of its waits must raise an ERROR, or end the process (then [`recovery::recover`] cleans up). A
+/// chunk that cannot be handed over within `docshard.max_write_stall` is split, and its parts move one after the other.
 ///
 /// # Errors
-/// `NamespaceNotFound`, `ShardNotFound`, `ConflictingOperationInProgress`, `ChunkTooBig` (jumbo), `IllegalOperation`
-/// (draining, no prepared transactions), `LockTimeout` (somebody writes to the chunk and does not end, or it cannot be handed
-/// over in time), and what the shards answer. After an error the chunk is where it was, unless the move was decided: then
+/// `NamespaceNotFound`, `ShardNotFound`, `ConflictingOperationInProgress`, `ChunkTooBig` (jumbo), `IllegalOperation` (draining,
+/// no prepared transactions), `LockTimeout` (a transaction writes to the chunk and does not end, or the chunk cannot be handed
+/// over in time), and errors of the shards. After an error the chunk is still at the donor, unless the move was decided: then
 /// recovery completes it.
 pub fn run(request: &MoveRequest) -> Result<MoveResult> {
     let pieces = match run_once(request, true)? {
@@ -43,10 +43,10 @@ pub fn run(request: &MoveRequest) -> Result<MoveResult> {
     MoveResult::of_all(&parts, "parts of the chunk", run).map(|(sum, _)| sum)
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 enum Ended<T> {
     Decided(T),
-    /// Nothing has changed: the chunk should be split first. Its estimated number of documents, and the number of pieces.
+    /// Nothing has changed, as the chunk should be split first: its estimated number of documents, and the number of pieces.
     TooLarge {
         documents: i64,
         pieces: usize,
@@ -79,17 +79,17 @@ fn run_once(request: &MoveRequest, may_split: bool) -> Result<Ended<MoveResult>>
     })
 }
 
-/// Steps 2 to 7. On an error the sessions are dropped, which rolls back what they have open.
+/// Executes the steps 2 to 7. After an error the sessions are dropped, which rolls back their transactions.
 fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool) -> Result<Ended<Attempt>> {
     let id = attempt.record.id;
     let cluster = transaction::run(cluster_id)?;
-    // Cleaning finds the sessions by this name.
+    // Cleaning up finds the sessions by this name.
     let application = quote_literal(&names::application(cluster, id));
     for session in [&mut attempt.donor, &mut attempt.recipient, &mut attempt.puller] {
         fault::point("move.registering")?;
         session.execute(&format!("SET application_name = {application}"))?;
     }
-    // What S writes is staging, of no use after a crash.
+    // S writes only to the staging table, which is useless after a crash.
     attempt.puller.execute("SET synchronous_commit = off")?;
     let step = |name: &str| transaction::run(|| record::note_step(id, name));
 
@@ -105,7 +105,7 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
     attempt.prepare_staging(rows)?;
     let parts = attempt.finish_dividing()?;
     fault::point("move.staged")?;
-    // All parts but the last have as many documents.
+    // All parts but the last have this number of documents.
     let documents = (parts - 1).max(0) * rows;
     let pieces = transaction::run(|| stall::pieces(attempt.record.donor, documents))?;
     if let Some(pieces) = pieces.filter(|_| may_split) {
@@ -125,7 +125,7 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
 
     step("cloning")?;
     let mut copy = Copy::new(attempt, parts)?;
-    // T's session is idle meanwhile. Most of the work is writing pages into the WAL, which is done once.
+    // T's session would otherwise be idle. Most of the time is spent in writing pages into the WAL, which is done only once.
     copy.attempt.start_locating()?;
     copy.clone_range(bytes_per_second)?;
     fault::point("move.cloned")?;
@@ -179,7 +179,7 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
     Ok(Ended::Decided(attempt))
 }
 
-/// Step 8, with some patience: the decision stands, so all readers and writers wait for it.
+/// Executes step 8. It retries for a while: the move is decided, so readers and writers wait for it.
 fn finish(decided: Attempt) -> Result<(i64, i64)> {
     let Attempt { record, donor, recipient, puller, .. } = decided;
     let result = (record.documents, record.bytes);
@@ -213,11 +213,11 @@ fn take_back(id: i64, cause: Error) -> Error {
         }
         Ok(aborted)
     });
-    // Recovery cleans up what cannot be cleaned up now.
+    // Recovery cleans up everything that cannot be cleaned up now.
     if aborted.is_ok() && transaction::guarded(|| fault::point("move.aborted")).is_ok() {
         let _ = settle::settle(id);
     }
-    // Another process may have aborted the move and then interrupted this one, or taken it for dead.
+    // Another process may have aborted the move and then interrupted this one, or considered it dead.
     let by_another = matches!(aborted, Ok(false)) && settle::clean_late(id).unwrap_or(false);
     if by_another { record::interrupted() } else { cause }
 }

@@ -1,12 +1,12 @@
-//! Copying a range while others write to it: the clone, and rounds that catch up with what changed meanwhile.
+//! Copies a range while clients write to it: first the clone, then rounds that copy the changes since.
 //!
-//! S pulls and commits into the staging table, part by part; R loads one while S pulls the next. No part and no
-//! round holds a snapshot on the donor for longer than it reads.
+//! S pulls one part after the other into the staging table and commits it; R loads a part while S pulls the next. A part or a
+//! round holds a snapshot on the donor only while it reads.
 //!
-//! INVARIANT: after a round, R holds the range as the donor had it in the round's snapshot: what was read before and
-//! changed since has its key in the log, as the log began before the first read. Each round reads log and documents in
-//! one statement, and deletes exactly the log's rows that it has applied. So a round with all writers excluded makes R
-//! equal to the donor.
+//! INVARIANT: after a round, R holds the range as the donor had it in the round's snapshot. The log began before the first read,
+//! so it contains the key of every document that has changed since it was read. Each round reads log and documents in one
+//! statement, and deletes exactly the rows of the log that it has applied. So a round with all writers excluded makes R equal to
+//! the donor.
 
 use super::attempt::Attempt;
 use super::donor::{self, Writers};
@@ -25,9 +25,9 @@ use crate::remote::Row;
 use crate::store::indexes;
 use std::time::{Duration, Instant};
 
-/// A round of fewer keys may be run with writers excluded, if it is quick enough.
+/// A round of fewer keys may be run with writers excluded, if the last one was fast enough.
 const SMALL_ROUND: usize = 1000;
-/// The log rows of one round, so that its documents take little memory and its transaction is short.
+/// The largest number of log rows in a round, so that its documents take little memory and its transaction is short.
 const MAX_ROUND: usize = 10_000;
 /// Number of rounds without progress after which catching up is given up.
 const MAX_ROUNDS: i32 = 10;
@@ -36,35 +36,35 @@ const MAX_FULL_ROUNDS: i32 = 1000;
 /// How often progress is written to the catalog.
 const PROGRESS: Duration = Duration::from_millis(500);
 
-/// A copy under way.
+/// The state of a running copy.
 pub(super) struct Copy {
     pub(super) attempt: Attempt,
     parts: i64,
-    /// The recipient's table has a unique index beside its primary key.
+    /// The recipient's table has a unique index besides its primary key.
     is_unique: bool,
     /// The shard key's text, with which the recipient checks each document.
     key: String,
     expected_donor: String,
     batch: i32,
     rounds: i32,
-    /// The log rows of the last round, and how long it took.
+    /// The number of log rows in the last round, and how long it took.
     lag: usize,
     took: Duration,
-    /// The donor knows where the range's documents are.
+    /// The donor has located the range's documents.
     is_located: bool,
-    /// What R holds, and the bytes that were pulled for it.
+    /// The number of documents that R holds, and the bytes that were pulled for it.
     pub(super) documents: i64,
     pub(super) bytes: i64,
     progress_at: Instant,
 }
 
-/// How a hand-over ended.
+/// The result of a hand-over.
 pub(super) enum HandOver {
     Prepared {
-        /// How long the donor took to delete the range.
+        /// The time in which the donor deleted the range.
         micros: i64,
     },
-    /// Writers would have waited for too long.
+    /// Writers would have waited longer than allowed.
     TimedOut {
         /// The donor had not yet deleted the range.
         in_delete: bool,
@@ -79,11 +79,11 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// After a round: true if one like it may be run with writers excluded, false if rounds do not become smaller, None if
-    /// another round is due.
+    /// Called after a round: true if a round like it may be run with writers excluded, false if rounds do not become smaller,
+    /// None if another round must follow.
     fn after(&mut self, lag: usize, took: Duration, is_full: bool) -> Option<bool> {
         self.count += 1;
-        // A hand-over does more than the last round.
+        // A hand-over includes more work than the last round.
         let is_quick = lag == 0 || self.limit.is_none_or(|limit| took <= limit / 4);
         if lag < SMALL_ROUND && is_quick {
             return Some(true);
@@ -149,7 +149,7 @@ impl Copy {
         }
     }
 
-    /// Copies the whole range once, with at most the given average rate; 0 is no limit.
+    /// Copies the whole range once, at this average rate at most; 0: no limit.
     pub(super) fn clone_range(&mut self, bytes_per_second: u64) -> Result<()> {
         let began = Instant::now();
         self.attempt.begin_load()?;
@@ -172,8 +172,8 @@ impl Copy {
         Ok(())
     }
 
-    /// Copies what has changed since the last round, or since the clone: at most [`MAX_ROUND`] changes, but all where unique
-    /// values may have changed places.
+    /// Copies the changes since the last round, or since the clone: at most [`MAX_ROUND`], but all of them if documents may have
+    /// exchanged unique values.
     fn round(&mut self) -> Result<()> {
         let began = Instant::now();
         let (applied, _) = self.apply_changes((!self.is_unique).then_some(MAX_ROUND), None)?;
@@ -189,8 +189,8 @@ impl Copy {
         Ok(())
     }
 
-    /// Reads at most so many rows of the log with the present documents, and applies them; returns the rows' numbers. If that
-    /// has not finished by the deadline, the writers are released first; then the answer is also false.
+    /// Reads rows of the log, at most `limit`, with their current documents, and applies them. Returns the rows' numbers and
+    /// true. If the deadline passes, it releases the writers, finishes, and returns false.
     fn apply_changes(&mut self, limit: Option<usize>, deadline: Option<Instant>) -> Result<(Vec<i64>, bool)> {
         self.batch += 1;
         self.attempt.start_changes(&self.expected_donor, self.batch, limit)?;
@@ -218,7 +218,7 @@ impl Copy {
     }
 
     /// Locates the range's documents as late as possible, so that T deletes them quickly, and the comparison of counts also
-    /// detects documents that came without being captured.
+    /// detects documents that were inserted without being captured.
     pub(super) fn locate(&mut self) -> Result<()> {
         self.attempt.start_locating()?;
         self.attempt.finish_locating()?;
@@ -232,7 +232,7 @@ impl Copy {
         let mut rounds = Rounds { limit, count: 0, least: usize::MAX };
         loop {
             self.round()?;
-            // A full round does not tell how many changes remain.
+            // After a full round, the number of remaining changes is unknown.
             let is_full = !self.is_unique && self.lag >= MAX_ROUND;
             if let Some(is_close) = rounds.after(self.lag, self.took, is_full) {
                 return Ok(is_close);
@@ -240,9 +240,9 @@ impl Copy {
         }
     }
 
-    /// Begins T and excludes all writers to the range. A transaction that queues for that blocks later writers, so it is
-    /// tried only once all writers of the last look have ended, and given up soon; changes are copied meanwhile. False
-    /// if these become too many.
+    /// Begins T and excludes all writers to the range. While a transaction waits for that lock, it blocks later writers. So it
+    /// is tried only when all writers of the last check have ended, and for a short time; changes are copied meanwhile. False if
+    /// there are too many changes.
     pub(super) fn exclude_writers(&mut self, deadline: Instant, limit: Option<Duration>) -> Result<bool> {
         let mut before = Writers::new();
         let mut pause = 5;
@@ -267,9 +267,9 @@ impl Copy {
         }
     }
 
-    /// The hand-over up to where both shards have prepared, with writers excluded since `frozen`. If that takes more
-    /// than `limit`, writers are released, T is rolled back, and R holds the range as of some moment since, as it does after
-    /// any round. Only what is done before R prepares is limited.
+    /// Executes the hand-over until both shards have prepared, with writers excluded since `frozen`. If it exceeds `limit`
+    /// before R prepares, writers are released and T is rolled back; R then holds the range as of a moment after `frozen`, as
+    /// after any round.
     pub(super) fn hand_over(&mut self, frozen: Instant, limit: Option<Duration>, cluster: i64) -> Result<HandOver> {
         let deadline = limit.map(|limit| frozen + limit);
         let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -333,7 +333,7 @@ mod tests {
         let mut constant = rounds(None);
         let ends: Vec<_> = (0..10).map(|_| constant.after(5000, QUICK, false)).collect();
         assert_eq!(ends.iter().position(|end| *end == Some(false)), Some(9));
-        // Full rounds say nothing of that, up to a thousand of them.
+        // Up to a thousand full rounds are no reason to give up.
         let mut full = rounds(None);
         assert!((1..1000).all(|_| full.after(MAX_ROUND, QUICK, true).is_none()));
         assert_eq!(full.after(MAX_ROUND, QUICK, true), Some(false));

@@ -1,7 +1,7 @@
-//! What happens on the donor: capture, exclusion of writers, hand-over.
+//! The donor's part of a move: capture, exclusion of writers, hand-over.
 //!
-//! INVARIANT: from `try_exclude_writers` to the end of T no transaction writes to the range. Those that began before the
-//! capture row was visible held the collection's lock then, and have been waited for; the others share the migration's lock.
+//! INVARIANT: from `try_exclude_writers` to the end of T no transaction writes to the range. The move has waited for all
+//! transactions that held the collection's lock before the capture row was visible; later ones share the migration's lock.
 
 use super::attempt::Attempt;
 use super::record::Record;
@@ -25,32 +25,32 @@ use std::time::Instant;
 /// SQLSTATE `lock_not_available`.
 const LOCK_NOT_AVAILABLE: [u8; 5] = *b"55P03";
 
-/// The largest number of parts that is believed.
+/// The largest number of parts that a donor may report.
 const MAX_PARTS: i64 = 1 << 40;
 
-/// How long T queues for the migration's lock before it steps back, in milliseconds: below PostgreSQL's
-/// `deadlock_timeout`, and short, as writers queue behind it.
+/// How long T waits for the migration's lock before it gives up, in milliseconds: below PostgreSQL's `deadlock_timeout`, and
+/// short, as writers queue behind it.
 const QUEUE_MS: i64 = 100;
 
-/// Transactions that hold a lock, by name; with the process, unless the transaction is prepared.
+/// Transactions that hold a lock: name, and process unless the transaction is prepared.
 pub(super) type Writers = BTreeMap<String, Option<i32>>;
 
 /// Excludes all writers to a migration's range on this shard until the transaction ends; the transaction's own writes
 /// are not captured.
 pub fn exclude_range_writers(migration: i64) {
     acquire(Tag::Migration(migration), Mode::Exclusive);
-    // Only tells the excluded writers when to give up waiting, so nothing depends on getting it.
+    // It shows the excluded writers how long to wait, so the hand-over does not need to get it.
     let _ = lock::try_acquire_for_session(Tag::HandOver(migration), Mode::Exclusive);
     capture::bypass();
 }
 
-/// Tells the writers that this session has excluded that the hand-over is over.
+/// Ends the wait of the writers that this session has excluded.
 pub fn release_range_writers(migration: i64) {
     lock::release_for_session(Tag::HandOver(migration), Mode::Exclusive);
 }
 
 impl Attempt {
-    /// The length in bytes of the longest of a hundred documents of the range, as text.
+    /// Returns the length of the longest of a hundred documents of the range, in bytes of text.
     pub(super) fn sample_document_size(&mut self) -> Result<i64> {
         let (range, params) = table::range(&self.record.min, self.end.as_deref());
         let table = table::name(self.record.collection);
@@ -60,7 +60,7 @@ impl Attempt {
         Ok(self.donor.number(&sql, &params)?.unwrap_or(1))
     }
 
-    /// How many documents the donor's planner expects in the range.
+    /// Returns the donor planner's estimate of the number of documents in the range.
     pub(super) fn estimate_documents(&mut self) -> Result<i64> {
         let (range, params) = table::range(&self.record.min, self.end.as_deref());
         let sql = format!("EXPLAIN (FORMAT json) SELECT FROM {} WHERE {range}", table::name(self.record.collection));
@@ -84,7 +84,7 @@ impl Attempt {
         }
     }
 
-    /// Commits the capture row: transactions that begin to write from now on share the migration's lock.
+    /// Commits the capture row: transactions that begin to write after this share the migration's lock.
     pub(super) fn begin_capture(&mut self) -> Result<()> {
         let Record { id, collection, ref min, .. } = self.record;
         let sql =
@@ -93,8 +93,8 @@ impl Attempt {
         self.donor.query(sql, &[Param::Int4(collection), Param::Int8(id), Param::Bytea(min), end]).map(drop)
     }
 
-    /// Waits for the transactions that hold the collection's lock now, including prepared ones; those that come later have
-    /// seen the capture row. Nobody waits for this.
+    /// Waits for the transactions that hold the collection's lock now, including prepared ones; later ones have read the capture
+    /// row. This wait blocks no one else.
     pub(super) fn wait_for_writers(&mut self, deadline: Instant) -> Result<()> {
         if fault::is_off("wait_for_writers") {
             return Ok(());
@@ -112,12 +112,12 @@ impl Attempt {
         Ok(())
     }
 
-    /// The transactions that write to the range.
+    /// Returns the transactions that write to the range.
     pub(super) fn range_writers(&mut self) -> Result<Writers> {
         Ok(by_name(RangeWriters { migration: self.record.id }.call(&mut self.donor)?))
     }
 
-    /// The error of a move that gives up waiting for these writers.
+    /// Returns the error of a move that has waited too long for these writers.
     pub(super) fn blocked_by(&self, writers: &Writers) -> Error {
         let describe = |(name, pid): (&String, &Option<i32>)| match pid {
             Some(pid) => format!("process {pid}"),
@@ -132,8 +132,8 @@ impl Attempt {
         .with_hint("Let them end, or raise the setting move_wait_ms, and move the chunk again.")
     }
 
-    /// Deletes copied rows of the log: exactly these, as others may have been committed since with lower numbers. False if
-    /// the range's documents should be located again.
+    /// Deletes copied rows of the log. It deletes exactly these, as rows with lower numbers may have been committed since. False
+    /// if the range's documents should be located again.
     pub(super) fn forget_changes(&mut self, applied: &[i64]) -> Result<bool> {
         let migration = self.record.id;
         if fault::is_off("exact_log") {
@@ -155,7 +155,7 @@ impl Attempt {
         LocateRange { migration, collection, lo: min, hi: self.end.as_deref() }.start(&mut self.donor)
     }
 
-    /// Waits for what [`Attempt::start_locating`] started.
+    /// Waits until the documents are located, after [`Attempt::start_locating`].
     pub(super) fn finish_locating(&mut self) -> Result<()> {
         if fault::is_off("exact_log") {
             return Ok(());
@@ -163,14 +163,14 @@ impl Attempt {
         LocateRange::decode(&self.donor.finish()?).map(drop)
     }
 
-    /// Begins T and takes the migration's lock exclusively, queueing only briefly; false if that was too short.
+    /// Begins T and takes the migration's lock exclusively; false if that needs more than a short wait.
     pub(super) fn try_exclude_writers(&mut self) -> Result<bool> {
         let donor = &mut self.donor;
         donor.execute(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {QUEUE_MS}"))?;
         match (ExcludeRangeWriters { migration: self.record.id }.call(donor)) {
             Ok(()) => donor
                 .execute(
-                    // The planner has no statistics of a log that is being filled; the index is always right.
+                    // The planner has no statistics of a log that is being filled; an index scan is always a good plan.
                     "SET LOCAL lock_timeout = '10s'; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
                      SET LOCAL enable_seqscan = off",
                 )
@@ -195,8 +195,9 @@ impl Attempt {
         rows.map(|rows| DeleteRange::decode(&rows)).transpose()
     }
 
-    /// In T: compares the number of deleted documents with the number that arrived, advances the version, deletes the capture
-    /// and its log. A missing capture means that changes were missed: whoever deleted it takes the move for dead.
+    /// In T: compares the number of deleted documents with the number of loaded ones, advances the version, and deletes the
+    /// capture and its log. A missing capture means that changes may be missing: another process has deleted it because it
+    /// considered the move dead.
     pub(super) fn hand_over(&mut self, deleted: i64, arrived: i64) -> Result<()> {
         if deleted != arrived && !fault::is_off("count") {
             return Err(Error::new(
@@ -226,14 +227,14 @@ fn by_name(holders: Vec<LockHolder>) -> Writers {
     holders.into_iter().map(|writer| (writer.holder, writer.pid)).collect()
 }
 
-/// Rolls T back, whatever it is doing, and releases the excluded writers. The session keeps the located documents.
+/// Rolls T back and releases the excluded writers. The session keeps the located documents.
 pub(super) fn resume_writers(donor: &mut Remote, migration: i64) -> Result<()> {
     donor.cancel();
     donor.execute("ROLLBACK")?;
     ReleaseRangeWriters { migration }.call(donor)
 }
 
-/// The time left before a deadline.
+/// Returns the time left before a deadline.
 pub(super) fn milliseconds_until(deadline: Instant) -> i64 {
     i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(i64::MAX)
 }
@@ -248,7 +249,7 @@ pub(super) fn set_version(shard: &mut Remote, record: &Record, before: i64) -> R
     if set.len() == 1 { Ok(()) } else { Err(version_differs(shard, record, before)) }
 }
 
-/// Checks, before anything is copied, that a shard is at the version that the catalog has.
+/// Checks, before anything is copied, that a shard's version is the one in the catalog.
 pub(super) fn check_version(shard: &mut Remote, record: &Record, version: i64) -> Result<()> {
     if shard.version(record)? == Some(version) { Ok(()) } else { Err(version_differs(shard, record, version)) }
 }

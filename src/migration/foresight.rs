@@ -1,8 +1,8 @@
-//! The chunk map as decided moves will change it. The catalog's map changes by a commit of its own, after those of both shards,
+//! The chunk map that decided moves will make. The catalog's map changes after the commits of both shards, by another commit,
 //! which waits for a disk; a router with a stale map need not wait for that.
 //!
-//! INVARIANT: nothing relies on such a map. As with any other, a shard that is not at the assumed version refuses the statement;
-//! and the recipient is at the version of a move only once both of its parts are committed.
+//! INVARIANT: correctness does not depend on this map. A shard that is not at the assumed version refuses the statement, as with
+//! any map; and the recipient has a move's version only when both parts of the move are committed.
 
 use super::record;
 use crate::catalog::model::Collection;
@@ -13,16 +13,16 @@ use std::rc::Rc;
 
 /// A chunk map that the catalog does not have yet.
 pub struct Foreseen {
-    /// The collection with that map, and with the revision of the map in the catalog.
+    /// The collection with that map; its revision is that of the catalog's map.
     pub collection: Rc<Collection>,
-    /// One of the moves was decided so long ago that its coordinator is perhaps gone.
+    /// One of the moves was decided so long ago that its coordinator may have ended.
     pub is_late: bool,
     moves: Vec<i64>,
 }
 
 impl Foreseen {
-    /// The collection after its decided moves; None if there are none, or they are of another state of it. Runs in the caller's
-    /// transaction.
+    /// Returns the collection as it will be after its decided moves; None if there are none, or if they belong to another
+    /// revision of it. Runs in the caller's transaction.
     pub fn of(collection: &Collection) -> Result<Option<Self>> {
         let decided = record::decided(collection.id)?;
         let mut foreseen: Option<Collection> = None;
@@ -37,7 +37,7 @@ impl Foreseen {
         }))
     }
 
-    /// True if a process is committing what the shards have prepared: until then they refuse this map.
+    /// True if a process is committing the shards' prepared transactions: until that is done shards refuse this map.
     pub fn is_being_settled(&self) -> bool {
         self.moves.iter().any(|id| lock::is_excluded(Tag::Settling(*id)))
     }

@@ -1,4 +1,4 @@
-//! Moves and recovery as jobs of background workers, for functions that a user calls.
+//! Runs moves and recovery as jobs of background workers, for functions that a user calls.
 
 use super::abort::{Aborted, abort};
 use super::request::{MoveRequest, MoveResult, RangeRequest};
@@ -44,7 +44,7 @@ pub fn move_and_wait(request: &MoveRequest) -> Result<MoveResult> {
     result(&job::run(MOVE, &title, &to_json(request)?)?)
 }
 
-/// Starts a move in a background worker of its own; `what` comes back with its answer, which [`result`] reads.
+/// Starts a move in a background worker; `what` is returned with its answer, which [`result`] reads.
 pub fn start_move<T>(jobs: &mut job::Jobs<T>, request: &MoveRequest, what: T) -> Result<()> {
     let title = format!("docshard: moving a chunk of {}", request.namespace);
     jobs.start(MOVE, &title, &to_json(request)?, what)
@@ -55,7 +55,7 @@ pub fn result(answer: &Value) -> Result<MoveResult> {
     from_json(answer)
 }
 
-/// Moves a range in a background worker and waits for it; returns also how many chunks were moved.
+/// Moves a range in a background worker and waits for it; also returns how many chunks were moved.
 pub fn move_range_and_wait(request: &RangeRequest) -> Result<(MoveResult, i64)> {
     let title = format!("docshard: moving a range of {}", request.namespace);
     from_json(&job::run(MOVE_RANGE, &title, &to_json(request)?)?)
@@ -66,23 +66,24 @@ pub fn abort_and_wait(id: i64) -> Result<Aborted> {
     from_json(&job::run(ABORT, "docshard: aborting a move", &json!(id))?)
 }
 
-/// Completes or takes back, in a background worker, moves without a coordinator; waits for it. Returns how many moves could
-/// not be ended.
+/// Completes or aborts, in a background worker, moves without a coordinator; waits for it. Returns how many moves could not be
+/// ended.
 pub fn recover_and_wait() -> Result<i64> {
     from_json(&job::run(RECOVER, "docshard: recovering moves", &Value::Null)?)
 }
 
-/// Starts a background worker that completes a decided move, without waiting for its end; unless a process works on it
-/// already, or is about to. Runs in the caller's transaction.
+/// Starts a background worker that completes a decided move, without waiting for its end. Does nothing if a process works on the
+/// move already, or is about to. Runs in the caller's transaction.
 pub fn complete_in_background(id: i64) -> Result<()> {
     let helper = Tag::Helper(id);
-    // A copy of the router leaves the move to the router.
+    // Only the router completes moves, not a copy of it.
     cluster::require_router()?;
     if recovery::is_being_worked_on(id)? || !lock::try_acquire(helper, Mode::Exclusive) {
         return Ok(());
     }
-    // Another worker may have been started since the look. Who starts one holds this lock until the worker has the
-    // migration's, so that the next holder sees that. An ERROR releases it with the transaction.
+    // Checked again, as another worker may have been started since the first check. The starter of a worker holds the helper
+    // lock until the worker has the coordinator lock, so the next holder sees that worker. An ERROR releases the lock with the
+    // transaction.
     let started = recovery::is_being_worked_on(id).and_then(|is_worked_on| {
         if is_worked_on {
             return Ok(());

@@ -1,11 +1,10 @@
-//! Removes a shard that is lost for good, with all its documents.
+//! Removes a shard that is lost permanently, with all its documents.
 //!
-//! Its moves end first. One that is not decided is aborted. One that is decided ends so that the documents are saved, if the
-//! other side still has them: if the donor has prepared and not committed, it rolls back and keeps the range; if the recipient
-//! has prepared, it commits. Then the remaining ranges of the lost shard go to other shards, empty.
+//! First all its moves end. An undecided move is aborted. A decided one ends so that the documents are saved, if the other shard
+//! still has them: a donor that has prepared and not committed rolls back and keeps the range; a recipient that has prepared
+//! commits. Then the remaining ranges of the lost shard are assigned to other shards, empty.
 //!
-//! What is done at the shards of decided moves is not undone if the caller's transaction fails; the same call again continues
-//! from there.
+//! Changes on the shards of decided moves remain if the caller's transaction fails; the same call then continues from there.
 
 use super::names;
 use super::record::{self, Record};
@@ -25,10 +24,10 @@ use docshard_core::cluster::migration::{Part, State};
 use docshard_core::error::Kind;
 use serde_json::{Value as Json, json};
 
-/// Reports what would be lost with a shard, with a token that confirms the removal.
+/// Reports the documents and chunks that would be lost with a shard, and a token that confirms the removal.
 ///
 /// # Errors
-/// `ShardNotFound`; `IllegalOperation` for the router's own, the last one, or one that answers.
+/// `ShardNotFound`; `IllegalOperation` for the router's own shard, the last one, or one that answers.
 pub fn announce(name: &str) -> Result<Json> {
     let shard = begin_removal(name)?;
     check_lost(&shard)?;
@@ -43,7 +42,7 @@ pub fn announce(name: &str) -> Result<Json> {
 /// Removes a lost shard.
 ///
 /// # Errors
-/// Like [`announce`]; `BadValue` for a token that does not hold; `ConflictingOperationInProgress`; those of the other shards.
+/// Those of [`announce`]; `BadValue` for an invalid token; `ConflictingOperationInProgress`; errors of the other shards.
 pub fn remove(name: &str, token: &str) -> Result<Json> {
     if server::in_transaction_block() {
         let message = "a lost shard cannot be removed inside a transaction block";
@@ -72,7 +71,7 @@ pub fn remove(name: &str, token: &str) -> Result<Json> {
     }))
 }
 
-/// Refuses a shard that is not lost.
+/// Returns an error for a shard that is not lost.
 fn check_lost(shard: &Shard) -> Result<()> {
     let Place::Remote(oid) = shard.place else {
         return Err(Error::new(Kind::IllegalOperation, "the router's own database is not lost")
@@ -91,7 +90,7 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
     for record in record::unfinished()?.into_iter().filter(|record| record.collection == collection) {
         let concerns = record.donor == lost.id || record.recipient == lost.id;
         match record.state {
-            // The coordinator's decision fails then.
+            // After this, the coordinator cannot decide the move.
             State::Running => {
                 let why = Error::new(Kind::Interrupted, format!("shard \"{}\" was removed as lost", lost.name));
                 record::note_error(record.id, &why)?;
@@ -110,7 +109,7 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
                 saved?;
             }
             State::Committed => return Err(still_moving(&record)),
-            // Only cleaning remains, which skips a removed shard.
+            // Only cleaning up remains, which skips a removed shard.
             State::Moved | State::Aborted | State::Done => {}
         }
     }
@@ -125,7 +124,7 @@ fn still_moving(record: &Record) -> Error {
     .with_hint("Run it again in a moment.")
 }
 
-/// Ends a decided move of which one side is lost.
+/// Ends a decided move, one shard of which is lost.
 fn save(record: &Record, lost: &Shard) -> Result<()> {
     let cluster = cluster_id()?;
     let donor_is_lost = record.donor == lost.id;
@@ -141,7 +140,7 @@ fn save(record: &Record, lost: &Shard) -> Result<()> {
             other.commit_prepared(&gid)?;
             flip(record)
         }
-        // The recipient has them, or had them: it owns the range.
+        // The recipient has committed and owns the range; if it is the lost shard, the documents are lost.
         (Part::Committed, _) => flip(record),
         // The donor still has them.
         (Part::Prepared, false) => {

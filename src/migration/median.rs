@@ -1,4 +1,4 @@
-//! Where to split a chunk: at the median of its documents' keys.
+//! Finds the key at which to split a chunk: the median of its documents' keys.
 
 use crate::catalog::cache;
 use crate::catalog::nodes::read_call_on;
@@ -8,11 +8,11 @@ use docshard_core::cluster::chunk_map::Chunk;
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyPattern;
 
-/// The key that halves a chunk's documents; if that is the smallest key, the next one. `OperationFailed` if the chunk has
-/// fewer than two different keys.
+/// Returns the key that halves a chunk's documents; if that is the smallest key, the next one. `OperationFailed` if the chunk
+/// has fewer than two different keys.
 pub fn median(collection: i32, pattern: &KeyPattern, chunk: &Chunk) -> Result<Vec<u8>> {
     let hi = (chunk.max != pattern.max_bound()).then_some(chunk.max.as_slice());
-    // Of a range that is said to have no documents, all keys are read.
+    // With a count of 0 documents, all keys are read.
     let call = FindSplitPoints { collection, lo: &chunk.min, hi, parts: 2, documents: 0 };
     read_call_on(&*cache::shard(chunk.shard)?, &call)?.into_iter().next().ok_or_else(|| {
         Error::new(

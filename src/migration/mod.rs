@@ -1,38 +1,39 @@
-//! Moving a chunk from one shard to another, with two-phase commit between them and one decision in the catalog.
+//! Moves a chunk from one shard to another, with two-phase commit between them and one decision in the catalog.
 //!
 //! # Sessions
-//! *T* hands over (donor), *S* pulls (recipient, through postgres_fdw, so documents cross the network once), *R* loads
-//! (recipient). S is separate from R as a transaction that used postgres_fdw can't be prepared.
+//! *T* hands over (on the donor), *S* pulls (on the recipient, through postgres_fdw, so documents cross the network once), *R*
+//! loads (on the recipient). S is separate from R as a transaction that used postgres_fdw can't be prepared.
 //!
 //! # Steps
-//! 1. [`register`]: the catalog row, *running*, durable before any side effect; the coordinator holds a lock on it.
-//! 2. The recipient gets the collection's table and indexes, and foreign tables over what the donor packs and captures.
+//! 1. [`register`]: inserts the catalog row, *running*, durably before any side effect; the coordinator holds a lock on it.
+//! 2. The recipient gets the collection's table and indexes, and foreign tables over the donor's table and captured changes.
 //!    Meanwhile the donor divides the range into parts.
 //! 3. Capture: the donor commits a capture row. From now on writers to the range share the migration's lock. Then the
 //!    coordinator polls until the transactions that held the collection's lock before have ended.
 //! 4. Clone: S pulls into a staging table, part by part ([`crate::ownership::clone_parts`]). R loads from there, in one
 //!    uncommitted transaction. Meanwhile the row trigger, [`crate::storage::rows::capture`], logs the keys that change in the
 //!    range, and T's session locates the documents that it will delete ([`crate::ownership::donor_delete`]).
-//! 5. Catch up: S pulls the logged keys with their present documents, R applies them by key; again and again, until a round
-//!    is small.
+//! 5. Catch up: S pulls the logged keys with their current documents, R applies them by key. This repeats until a round is
+//!    small.
 //! 6. Hand over: T takes the migration's lock exclusively, when no writer holds it for long: now writers to the range wait,
-//!    reads continue. A last round; T deletes the range, compares and sets the donor's version, and deletes capture and log.
-//!    T's deleted count must equal R's. If that takes longer than `docshard.max_write_stall` ([`stall`]), T is rolled back,
+//!    reads continue. A last round follows; T deletes the range, compares and sets the donor's version, and deletes capture and
+//!    log. T's deleted count must equal R's. If that takes longer than `docshard.max_write_stall` ([`stall`]), T is rolled back,
 //!    writers continue, and 5 is repeated. R advances the recipient's version. Both prepare.
-//! 7. Decide: one catalog commit, *running → committed*, compared and set.
-//! 8. [`settle`]: T commits, then R, then the map changes (*moved*), then what the move left is dropped (*done*).
+//! 7. Decide: one catalog commit, *running → committed*, by compare-and-set.
+//! 8. [`settle`]: T commits, then R, then the map changes (*moved*), then the move's remains are dropped (*done*).
 //!
-//! Writers to the range wait from 6 until the map changes, other writers never. A transaction that stays open after it
-//! wrote to the range postpones 6, and so ends the move after `move_wait_ms`; it is never cancelled.
+//! Writers to the range wait from 6 until the map changes, other writers never. A transaction that wrote to the range and stays
+//! open delays step 6; after `move_wait_ms` the move gives up. The transaction is never cancelled.
 //!
 //! # Invariants (of ownership)
 //! 1. Rows and version change in the same commit, on each shard: T's delete with the donor's version, R's insert with
 //!    the recipient's.
-//! 2. T commits before R, and both before the map changes, so a statement with the old map is stale by T's version before the
-//!    recipient can take a write; and one with the new map finds both shards at its version.
-//! 3. Before the decision nothing is committed on a shard but the capture and its log, the staging tables and perhaps an empty
-//!    table: an abort changes no document. After the decision a move cannot be aborted.
+//! 2. T commits before R, and both before the map changes. So a statement with the old map is stale by T's version before the
+//!    recipient can take a write; and a statement with the new map finds both shards at its version.
+//! 3. Before the decision nothing is committed on a shard except the capture and its log, the staging tables and perhaps an
+//!    empty table: an abort changes no document. After the decision a move cannot be aborted.
 //! 4. Versions are assigned under the collection's lock, and never reused, even if the move aborts.
+//! 5. If a coordinator ends, at any step, [`recovery`] replaces it and follows the catalog's decision.
 //! 5. A coordinator that vanished, at any step, is replaced by [`recovery`], which follows the catalog's decision.
 
 mod abort;

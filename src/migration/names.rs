@@ -1,11 +1,12 @@
-//! The names of a move's prepared transactions, and the application name of its sessions; those of its tables are in [`crate::ownership::leftovers`].
+//! The names of a move's prepared transactions, and the application name of its sessions. [`crate::ownership::leftovers`] has
+//! the names of its tables.
 
 /// The prefix of the prepared transactions' names in this cluster.
 pub fn gid_prefix(cluster: i64) -> String {
     format!("docshard_m_{cluster}_")
 }
 
-/// The number of the move that a prepared transaction belongs to; None for a name that no move has.
+/// Returns the number of the move that a prepared transaction belongs to; None for a name that no move uses.
 pub fn move_of(gid: &str, cluster: i64) -> Option<i64> {
     let (id, side) = gid.strip_prefix(&gid_prefix(cluster))?.split_once('_')?;
     id.parse().ok().filter(|_| ["t", "r"].contains(&side))

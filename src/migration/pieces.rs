@@ -1,5 +1,5 @@
-//! Splits a chunk that cannot be handed over at once, as writers would wait for too long. Its parts then move one after the
-//! other. A part that fails leaves those before it where they are.
+//! Splits a chunk that cannot be handed over as a whole, because writers would wait too long. Its parts then move one after the
+//! other. If a part fails, the earlier ones stay at the recipient.
 
 use super::request::MoveRequest;
 use crate::catalog::sizes::{self, Chunk, Collection};
@@ -7,7 +7,7 @@ use crate::catalog::{cache, chunks};
 use crate::pg::error::Result;
 use crate::pg::transaction;
 
-/// Splits a chunk that is to move into about `pieces` pieces; returns their moves, or None if the chunk cannot be split.
+/// Splits a chunk into about `pieces` pieces before it moves; returns their moves, or None if the chunk cannot be split.
 pub(super) fn split(request: &MoveRequest, pieces: usize) -> Result<Option<Vec<MoveRequest>>> {
     let points = transaction::run(|| {
         let Some(collection) = collection(&request.namespace)? else { return Ok(Vec::new()) };
@@ -28,12 +28,13 @@ pub(super) fn split(request: &MoveRequest, pieces: usize) -> Result<Option<Vec<M
     Ok(Some(starts.zip(ends).map(part).collect()))
 }
 
-/// A sharded collection with its chunks.
+/// Returns a sharded collection with its chunks.
 pub(super) fn collection(namespace: &str) -> Result<Option<Collection>> {
     Ok(sizes::collections(true)?.into_iter().find(|collection| collection.namespace == namespace))
 }
 
-/// Keys that cut a part of a chunk into about equal pieces, whose number follows from its exact bytes; none for one piece.
+/// Returns keys that divide a part of a chunk into about equal pieces. `pieces` returns their number for the part's bytes. No
+/// keys for one piece.
 pub(super) fn points(collection: &Collection, part: &Chunk, pieces: impl FnOnce(u64) -> usize) -> Result<Vec<Vec<u8>>> {
     let shard = cache::shard(part.shard)?;
     let (documents, bytes) = sizes::measure_exactly(&shard, collection, part)?;

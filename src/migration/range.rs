@@ -1,6 +1,6 @@
-//! Moves a range of keys: chunks are split at its bounds, and each part that is elsewhere is moved.
+//! Moves a range of keys: splits chunks at its bounds, and moves each part that is on another shard.
 //!
-//! Each move is decided separately. One that fails leaves those before it where they are; its error says how many there were.
+//! Each move is decided separately. If one fails, the earlier ones stay at the recipient; the error says how many there were.
 
 use super::coordinator::run;
 use super::request::{MoveRequest, MoveResult, RangeRequest};
@@ -11,8 +11,8 @@ use crate::pg::error::{Error, Result};
 use crate::pg::transaction;
 use docshard_core::error::Kind;
 
-/// Moves all parts of a range that are elsewhere; returns the sum of the results, and how many moves that were. Runs as
-/// [`run`] does.
+/// Moves all parts of a range that are on other shards; returns the sum of the results, and the number of moves. Like [`run`] it
+/// must be called outside any transaction.
 pub fn run_range(request: &RangeRequest) -> Result<(MoveResult, usize)> {
     recovery::recover_collection(&request.namespace)?;
     let (collection, min, max) = transaction::run(|| bounds(request))?;
@@ -33,7 +33,7 @@ pub fn run_range(request: &RangeRequest) -> Result<(MoveResult, usize)> {
         .cloned()
         .collect();
     if !cuts.is_empty() {
-        // Nothing is split for a move that is impossible.
+        // Nothing is split if the move is impossible.
         for chunk in &elsewhere {
             register::check(&request_of(&chunk.min, &chunk.max))?;
         }
@@ -53,7 +53,7 @@ pub fn run_range(request: &RangeRequest) -> Result<(MoveResult, usize)> {
     MoveResult::of_all(&parts, "chunks of the range", run)
 }
 
-/// The collection with its chunks, and the range's bounds.
+/// Returns the collection with its chunks, and the range's bounds.
 fn bounds(request: &RangeRequest) -> Result<(Collection, Vec<u8>, Vec<u8>)> {
     let gone = || Error::new(Kind::NamespaceNotFound, format!("ns not found: {}", request.namespace));
     let collection = pieces::collection(&request.namespace)?.ok_or_else(gone)?;
@@ -74,7 +74,7 @@ fn bounds(request: &RangeRequest) -> Result<(Collection, Vec<u8>, Vec<u8>)> {
     Ok((collection, min, max))
 }
 
-/// The upper bound of a range from `min` on that has about the size of a chunk.
+/// Returns the upper bound of a range that begins at `min` and has about the size of a chunk.
 fn end_from(collection: &Collection, min: &[u8]) -> Result<Vec<u8>> {
     let Some(chunk) = collection.chunks.iter().rev().find(|chunk| chunk.min.as_slice() <= min) else {
         return Ok(collection.key.max_bound());
@@ -83,7 +83,7 @@ fn end_from(collection: &Collection, min: &[u8]) -> Result<Vec<u8>> {
     Ok(cuts(collection, &part)?.first().cloned().unwrap_or(part.max))
 }
 
-/// The lower bound of a range below `max` that has about the size of a chunk.
+/// Returns the lower bound of a range that ends at `max` and has about the size of a chunk.
 fn start_below(collection: &Collection, max: &[u8]) -> Result<Vec<u8>> {
     let Some(chunk) = collection.chunks.iter().rev().find(|chunk| chunk.min.as_slice() < max) else {
         return Ok(collection.key.min_bound());
@@ -92,7 +92,7 @@ fn start_below(collection: &Collection, max: &[u8]) -> Result<Vec<u8>> {
     Ok(cuts(collection, &part)?.last().cloned().unwrap_or(part.min))
 }
 
-/// Keys that cut a part of a chunk into pieces of about the chunk size; none if it is not larger.
+/// Returns keys that divide a part of a chunk into pieces of about the chunk size; none if it is not larger.
 fn cuts(collection: &Collection, part: &Chunk) -> Result<Vec<Vec<u8>>> {
     if part.min >= part.max {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! What happens on the recipient: the collection's table, pulling (S), loading (R).
+//! The recipient's part of a move: creates the collection's table, pulls (S), and loads (R).
 //!
 //! INVARIANT: nothing of the moved range is visible in the collection's table before R commits, and R commits rows and
 //! version together.
@@ -18,11 +18,11 @@ use crate::protocol::{Call, sql};
 use crate::store::placements;
 use docshard_core::error::Kind;
 
-/// How many bytes of documents make a part, which is pulled, held by postgres_fdw and loaded at once: little enough to stay
-/// in a processor's caches and to give R work soon; enough that many rows go to neighbouring places of other indexes.
+/// The bytes of documents in a part, which is pulled, buffered by postgres_fdw and loaded at once: small enough for a
+/// processor's caches and to give R work soon; large enough that many rows go to neighbouring places of other indexes.
 const PART_BYTES: i64 = 2 << 20;
 
-/// How many documents of about `size` bytes are pulled at once.
+/// Returns the number of documents of about `size` bytes that make a part.
 pub(super) fn part_rows(size: i64) -> i64 {
     (PART_BYTES / size.max(1)).clamp(10, 5_000)
 }
@@ -34,8 +34,8 @@ pub(super) struct Pulled {
 }
 
 impl Attempt {
-    /// Creates the collection's table, empty, with its indexes, and inserts its placement into the catalog, unless the recipient
-    /// has it. Before the placement is there only the move's row tells of the table, which an abort then drops.
+    /// Creates the collection's empty table with its indexes, and inserts its placement into the catalog, unless the recipient
+    /// has it. Until the placement is inserted only the move's row refers to the table; an abort then drops it.
     pub(super) fn place(&mut self) -> Result<()> {
         let Self { record, recipient, .. } = self;
         // No index is created or dropped while a move is registered.
@@ -64,8 +64,8 @@ impl Attempt {
         })
     }
 
-    /// Creates the foreign tables over the donor's table and over its captured changes, and the staging table; and reads from
-    /// the donor, so that a recipient that cannot reach it is detected before anybody waits.
+    /// Creates the foreign tables over the donor's table and over its captured changes, and the staging table. It also reads
+    /// from the donor, so that a recipient that cannot reach it is detected before any writer waits.
     pub(super) fn prepare_staging(&mut self, rows: i64) -> Result<()> {
         let Self { record, donor, puller, .. } = self;
         let [identity, source, changes, staging] =
@@ -100,11 +100,11 @@ impl Attempt {
         })
     }
 
-    /// S: starts to pull a part of the range into the staging table, as a batch of that number.
+    /// S: starts to pull a part of the range into the staging table, as the batch with that number.
     pub(super) fn start_pull(&mut self, expected_donor: &str, part: i32) -> Result<()> {
         let Self { record, puller, .. } = self;
         let [source, staging] = [SOURCE, STAGING].map(|name| leftovers::table(record.id, name));
-        // Three lengths precede a document; three values of a row are stored with a byte each at least.
+        // A packed document has three lengths in front; a row stores at least one byte for each of its three values.
         let overhead = 12 - 3;
         let (received, check) = (sql::decode_part("packed"), check_donor(record, 3));
         puller.start(
@@ -118,18 +118,18 @@ impl Attempt {
         )
     }
 
-    /// S: waits for the part.
+    /// S: waits until the part is pulled.
     pub(super) fn finish_pull(&mut self) -> Result<Pulled> {
         let rows = self.puller.finish()?;
         let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "a count without an answer"))?;
         Ok(Pulled { documents: row.i64(0).unwrap_or(0), bytes: row.i64(1).unwrap_or(0) })
     }
 
-    /// R: begins, and checks that the table has no document of the range.
+    /// R: begins its transaction, and checks that the table has no document of the range.
     pub(super) fn begin_load(&mut self) -> Result<()> {
         let Self { record, end, recipient, .. } = self;
         let target = table::name(record.collection);
-        // The planner has no statistics of tables that are being filled; the index is always right.
+        // The planner has no statistics of tables that are being filled; an index scan is always a good plan.
         recipient.execute(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
              SET LOCAL enable_seqscan = off",
@@ -147,8 +147,8 @@ impl Attempt {
     }
 
     /// R: loads a batch; returns how many documents were loaded. Batches come from different snapshots, so two of their
-    /// documents may have had the same `unique` value one after the other. The later one is left out: it has changed since the
-    /// log began, so a round will bring it.
+    /// documents may have had the same `unique` value at different times. The later one is omitted: it has changed since the log
+    /// began, so a round will bring it.
     pub(super) fn load(&mut self, key: &str, batch: i32, documents: i64, is_unique: bool) -> Result<i64> {
         let Record { id: migration, collection, ref min, .. } = self.record;
         let call = LoadBatch { migration, collection, batch, is_unique, lo: min, hi: self.end.as_deref(), key };
@@ -162,7 +162,7 @@ impl Attempt {
         ))
     }
 
-    /// S: starts to pull the log with the present documents, all rows or at most `limit`, as the given batch.
+    /// S: starts to pull the log with the current documents, all rows or at most `limit`, as the given batch.
     pub(super) fn start_changes(&mut self, expected_donor: &str, batch: i32, limit: Option<usize>) -> Result<()> {
         let Self { record, puller, .. } = self;
         let [changes, staging] = [CHANGES, STAGING].map(|name| leftovers::table(record.id, name));
@@ -177,20 +177,20 @@ impl Attempt {
         )
     }
 
-    /// R: starts to make the documents of a round what they are on the donor.
+    /// R: starts to apply the documents of a round.
     pub(super) fn start_applying(&mut self, key: &str, batch: i32) -> Result<()> {
         let Record { id: migration, collection, ref min, .. } = self.record;
         ApplyChanges { migration, collection, batch, lo: min, hi: self.end.as_deref(), key }.start(&mut self.recipient)
     }
 }
 
-/// The identity that the donor must report, as the catalog has it now.
+/// Returns the identity in the catalog, which the donor must report.
 pub(super) fn expected_donor(record: &Record) -> Result<String> {
     transaction::run(|| Ok(contacts::expected(record.donor)?.to_string()))
 }
 
-/// The SQL condition that the donor reports the identity `$n`, over the connection by which a statement pulls. PostgreSQL
-/// evaluates it first, once, also where nothing is to be pulled.
+/// Returns the SQL condition that the donor reports the identity `$n`, over the connection by which a statement pulls.
+/// PostgreSQL evaluates it first, once, even if there is nothing to pull.
 fn check_donor(record: &Record, n: u32) -> String {
     let identity = leftovers::table(record.id, IDENTITY);
     sql::check_donor(format_args!("(SELECT said FROM {identity})"), format_args!("${n}::text"))

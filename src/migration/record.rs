@@ -1,4 +1,4 @@
-//! The catalog row of a move, with the rules that [`crate::store::migrations`] does not have.
+//! The catalog row of a move, with the rules that are not in [`crate::store::migrations`].
 
 use crate::catalog::{cache, change, cluster};
 use crate::pg::error::{Error, Result};
@@ -12,25 +12,26 @@ use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
 use serde_json::json;
 
-/// The hand-overs that are tried before a move is aborted.
+/// The number of hand-overs that are tried before a move is aborted.
 pub const MAX_ATTEMPTS: i32 = 20;
 /// Moves with fewer documents say little about a donor's delete rate.
 const MIN_MEASURED: i64 = 1000;
 /// Number of moves whose delete rate is averaged.
 const MEASURED_MOVES: i64 = 10;
 
-/// The ranges whose moves were given up after [`MAX_ATTEMPTS`] hand-overs, less than an hour ago: the balancer skips them.
+/// Returns the ranges whose moves were given up after [`MAX_ATTEMPTS`] hand-overs, less than an hour ago: the balancer skips
+/// them.
 pub fn resting_ranges() -> Result<Vec<Range>> {
     migrations::recently_given_up(MAX_ATTEMPTS)
 }
 
-/// True if a move of that number is this router's, or is in the catalog. Numbers begin with the epoch of the router: see
-/// `catalog::takeover`.
+/// True if a move of that number belongs to this router, or is in the catalog. The first digits of a number are the epoch of the
+/// router: see `catalog::takeover`.
 pub fn is_own(id: i64) -> Result<bool> {
     Ok(id >= cluster::first_number(cluster::coordinator()?.epoch) || migrations::exists(id)?)
 }
 
-/// Refuses a user's number that is no move's.
+/// Returns an error if no move has this number, which a user has given.
 pub fn require(id: i64) -> Result<()> {
     if migrations::exists(id)? {
         return Ok(());
@@ -43,18 +44,18 @@ pub fn require_running(id: i64) -> Result<()> {
     if standing(id)?.state == State::Running { Ok(()) } else { Err(interrupted()) }
 }
 
-/// Begins the next step of a running move.
+/// Stores that a running move begins its next step.
 pub fn note_step(id: i64, step: &str) -> Result<()> {
     if begin_step(id, step)? { Ok(()) } else { Err(interrupted()) }
 }
 
-/// Stores how many hand-overs were given up; the move catches up again.
+/// Stores the number of failed hand-overs; the move catches up again.
 pub fn note_attempt(id: i64, attempts: i32) -> Result<()> {
     set_attempts(id, attempts)?;
     note_step(id, "catching up")
 }
 
-/// How many documents a millisecond a donor has deleted in its last moves; None without such moves.
+/// Returns how many documents per millisecond a donor has deleted in its last moves; None if it had no moves.
 pub fn delete_rate(donor: ShardId) -> Result<Option<f64>> {
     let removals = last_removals(donor, MIN_MEASURED, MEASURED_MOVES)?;
     let documents: i64 = removals.iter().map(|removal| removal.documents).sum();
@@ -62,7 +63,8 @@ pub fn delete_rate(donor: ShardId) -> Result<Option<f64>> {
     Ok((!removals.is_empty()).then(|| documents as f64 / millis.max(1) as f64))
 }
 
-/// Logs in the changelog why a move was given up after [`MAX_ATTEMPTS`] hand-overs; before the abort is committed.
+/// If a move was given up after [`MAX_ATTEMPTS`] hand-overs, logs the reason in the changelog. Called before the abort is
+/// committed.
 pub fn log_if_given_up(id: i64, cause: &Error) -> Result<()> {
     let summary = migrations::summary(id)?;
     if summary.attempts < MAX_ATTEMPTS {

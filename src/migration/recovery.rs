@@ -1,7 +1,7 @@
-//! Completes or aborts moves whose coordinator is gone.
+//! Completes or aborts moves whose coordinator has ended.
 //!
-//! A coordinator holds a lock on its migration as long as its process lives, so the next holder of that lock knows that the
-//! move has no coordinator, and is alone in working on it.
+//! A coordinator holds a lock on its migration as long as its process lives. So the next holder of that lock knows that the move
+//! has no coordinator, and that no other process works on it.
 
 use super::cleanup::sweep;
 use super::record::{self, Record};
@@ -14,15 +14,15 @@ use crate::store::transactions;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How often a process that recovers repeatedly also sweeps.
+/// The interval at which a process that recovers repeatedly also sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(300);
 
 thread_local! {
     static SWEPT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Brings every move without a living coordinator to its end, and [`sweep`]s now and then. Returns how many could not be ended,
-/// as a shard is unreachable: the error is in their rows. Runs outside any transaction.
+/// Completes or aborts every move without a living coordinator, and calls [`sweep`] at intervals. Returns how many moves could
+/// not be ended because a shard is unreachable: the error is in their rows. Must be called outside any transaction.
 pub fn recover() -> Result<usize> {
     let left = recover_some(|_| true)?;
     if SWEPT.get().is_none_or(|at| at.elapsed() >= SWEEP_INTERVAL) {
@@ -42,9 +42,9 @@ pub(super) fn recover_one(id: i64) -> Result<usize> {
     recover_some(|record| record.id == id)
 }
 
-/// True if a process works on the move: its coordinator, or one that recovers it. Runs in the caller's transaction.
+/// True if a process works on the move: its coordinator, or recovery. Runs in the caller's transaction.
 pub(super) fn is_being_worked_on(id: i64) -> Result<bool> {
-    // Taking the lock for a look could make a recovery skip the move.
+    // Reading the lock's holders is not taking it: a taken lock could make a recovery skip the move.
     Ok(!lock::holding_processes(Tag::Coordinator(id))?.is_empty())
 }
 
@@ -68,14 +68,14 @@ fn recover_some(wanted: impl Fn(&Record) -> bool) -> Result<usize> {
     Ok(left)
 }
 
-/// The collection's moves that are decided but not yet in the map: on a stale answer the caller waits for them. Runs in the
-/// caller's transaction.
+/// Returns the collection's moves that are decided but not yet in the map. After a stale answer the caller waits for them. Runs
+/// in the caller's transaction.
 pub fn decided(collection: i32) -> Result<Vec<i64>> {
     Ok(record::decided(collection)?.into_iter().map(|migration| migration.id).collect())
 }
 
-/// True if a shard's version of the collection may be changing: by a move, or by a decided transaction that some shard has
-/// perhaps not committed yet. If not, a shard whose version differs from the map's will keep it. Runs in the caller's
+/// True if a shard's version of the collection may be about to change, by a move, or by a decided transaction that a shard may
+/// not have committed yet. Otherwise a shard whose version differs from the map's will keep it. Runs in the caller's
 /// transaction.
 pub fn may_change_placement(collection: i32) -> Result<bool> {
     Ok(!record::undecided(collection)?.is_empty() || transactions::exist()?)

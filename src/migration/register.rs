@@ -1,4 +1,4 @@
-//! The beginning of a move: checks whether it is possible, and inserts its durable row before any side effect.
+//! Begins a move: checks whether it is possible, and inserts its durable row before any side effect.
 
 use super::attempt::Attempt;
 use super::record::{self, Record};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// How long a user's move waits for a change of the collection's indexes or chunks.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The sessions of a move that is possible.
+/// The sessions of a move that has passed the checks.
 pub(super) struct Checked {
     donor_id: ShardId,
     donor: Remote,
@@ -40,7 +40,7 @@ fn conflict(message: String, hint: &str) -> Error {
     Error::new(Kind::ConflictingOperationInProgress, message).with_hint(hint)
 }
 
-/// The owner of the chunk, or of the neighbours, that have the request's bounds; and whether one of them is jumbo.
+/// Returns the owner of the chunk, or of the neighbours, that have the request's bounds; and whether one of them is jumbo.
 fn find_chunk(collection: i32, request: &MoveRequest) -> Result<(ShardId, bool)> {
     let chunks = chunks::within(collection, &request.min, &request.max)?;
     if let (Some(first), Some(last)) = (chunks.first(), chunks.last())
@@ -62,7 +62,7 @@ fn refuse_draining(recipient: &Shard) -> Result<()> {
     Ok(())
 }
 
-/// Checks what can be checked without a trace, and opens the sessions; None if the chunk is at the recipient already.
+/// Makes the checks that have no side effects, and opens the sessions; None if the chunk is at the recipient already.
 pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
     let found = transaction::run(|| {
         let recipient = cache::shard(request.to)?;
@@ -95,7 +95,7 @@ pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
     Ok(Some(checked))
 }
 
-/// Refuses a chunk that would exceed the recipient's `max_size_mb`.
+/// Returns an error if the chunk would exceed the recipient's `max_size_mb`.
 fn refuse_full(recipient: &Shard, request: &MoveRequest) -> Result<()> {
     let Some(limit) = recipient.max_size_mb else { return Ok(()) };
     let mut size = 0;
@@ -118,8 +118,8 @@ fn refuse_full(recipient: &Shard, request: &MoveRequest) -> Result<()> {
     ))
 }
 
-/// The table and indexes that a recipient must have which has had documents of the collection before; each by its name, with
-/// the user's name of the index.
+/// Returns the table and indexes that a recipient must have if it has had documents of the collection before: each with its own
+/// name and the user's name of the index.
 fn needed_relations(collection: &Collection, recipient: ShardId) -> Result<Vec<(String, String)>> {
     if placements::version(collection.id, recipient)?.is_none() {
         return Ok(Vec::new());
@@ -192,7 +192,7 @@ fn check_node(shard: &mut Remote, cluster: i64) -> Result<()> {
     Ok(())
 }
 
-/// Inserts the row and takes the coordinator's lock, which is held until this process ends or releases it.
+/// Inserts the row and takes the coordinator's lock, which this process holds until it ends or releases it.
 pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Attempt> {
     let mut locked = None;
     let deadline = Instant::now() + if request.reason == "manual" { PATIENCE } else { Duration::ZERO };
@@ -220,10 +220,11 @@ pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Attemp
     }
 }
 
-/// Inserts the row, under the lock of the collection's row; returns it with the range's end on shards. `locked` gets the move's
-/// number when its lock is taken. None while the collection's indexes or chunks are being changed.
+/// Inserts the row, under the lock of the collection's row; returns it with the upper bound in statements for shards. When the
+/// coordinator's lock is taken, `locked` gets the move's number. None while the collection's indexes or chunks are being
+/// changed.
 fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Result<Option<(Record, Option<Vec<u8>>)>> {
-    // The caller may itself hold a lock, and cannot be told to wait for this process.
+    // The caller may itself hold such a lock while it waits for this process; the deadlock detector does not see that.
     spi::query("SELECT set_config('lock_timeout', '10s', true)", &[])?;
     let collection = change::lock(&request.namespace)?;
     if !move_exclusion::try_share(collection.id) {
@@ -241,7 +242,7 @@ fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Res
     if shards::lock_draining(request.to)? != Some(false) {
         refuse_draining(&*cache::shard(request.to)?)?;
     }
-    // Moves between other shards touch no version, no lock and no table of this one.
+    // Moves between other shards change no version, lock or table of this one.
     if let Some(other) = record::undecided_at(collection.id, [donor, request.to])? {
         return Err(conflict(
             format!("a chunk of {} is being moved (migration {other})", request.namespace),
@@ -250,7 +251,7 @@ fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Res
     }
     let donor_version = placements::version(collection.id, donor)?
         .ok_or_else(|| Error::new(Kind::InternalError, "the owner of a chunk has no placement"))?;
-    // A recipient without the table is first placed at a version of its own, then moved to the next.
+    // A recipient without the table first gets its own version, and then the next one.
     let recipient_version = match placements::version(collection.id, request.to)? {
         Some(version) => version,
         None => change::next_version(collection.id)?,

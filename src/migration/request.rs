@@ -1,10 +1,10 @@
-//! What is to be moved, and what was.
+//! The requests and results of moves.
 
 use crate::pg::error::Result;
 use docshard_core::cluster::chunk_map::ShardId;
 use serde::{Deserialize, Serialize};
 
-/// A chunk that is to be moved; or several neighbours of one owner, by their common bounds.
+/// A request to move a chunk, or several neighbours of one owner, by their common bounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MoveRequest {
     pub namespace: String,
@@ -13,25 +13,25 @@ pub struct MoveRequest {
     pub to: ShardId,
     /// Also moves a chunk that is marked jumbo.
     pub force_jumbo: bool,
-    /// The average copy rate is limited to this; 0 is no limit.
+    /// The largest average copy rate; 0: no limit.
     pub bytes_per_second: u64,
-    /// For the changelog: `manual`, `balancer`, `draining` …
+    /// The reason in the changelog: `manual`, `balancer`, `draining` …
     pub reason: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveResult {
-    /// False if the chunk was there already.
+    /// False if the recipient had the chunk already.
     pub moved: bool,
     pub documents: i64,
-    /// As stored.
+    /// The stored size.
     pub bytes: i64,
     pub millis: i64,
 }
 
 impl MoveResult {
-    /// Runs moves one after the other; returns the sum of their results, and how many have moved something. The error of one
-    /// says how many of `what` had been moved before.
+    /// Runs moves one after the other; returns the sum of their results, and how many moves have moved something. If one fails,
+    /// the error says how many of `what` had been moved before.
     pub(super) fn of_all(
         moves: &[MoveRequest],
         what: &str,
@@ -53,13 +53,13 @@ impl MoveResult {
     }
 }
 
-/// A range of keys that is to be moved.
+/// A request to move a range of keys.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RangeRequest {
     pub namespace: String,
-    /// The inclusive lower bound; None: as much as a chunk should have below `max`, within its chunk.
+    /// The inclusive lower bound; None: about the size of a chunk below `max`, within its chunk.
     pub min: Option<Vec<u8>>,
-    /// The exclusive upper bound; None: as much as a chunk should have from `min` on, within its chunk.
+    /// The exclusive upper bound; None: about the size of a chunk from `min` on, within its chunk.
     pub max: Option<Vec<u8>>,
     pub to: ShardId,
     /// Also moves chunks that are marked jumbo.

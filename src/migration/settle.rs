@@ -1,6 +1,6 @@
-//! The end of a move: commits on both shards and changes the map, or rolls back.
+//! Ends a move: commits on both shards and changes the map, or rolls back.
 //!
-//! Every step may be repeated, by the holder of the coordinator's lock, from any state in which the move was left:
+//! The holder of the coordinator's lock may repeat every step, from any state in which the move was left:
 //! `core::cluster::migration::next_action` returns the next one.
 
 use super::cleanup::clean;
@@ -20,9 +20,9 @@ use docshard_core::cluster::migration::{Action, Outcome, Part, State, next_actio
 use docshard_core::error::Kind;
 use serde_json::json;
 
-/// Ends the move by the coordinator's own sessions, which have just prepared both parts.
+/// Ends the move in the coordinator's own sessions, which have just prepared both parts.
 pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> {
-    // Tells sessions that find the donor changed when to ask the recipient; nothing depends on it.
+    // Shows sessions for which the donor's map is stale when to try the recipient; nothing depends on it.
     let settling = Tag::Settling(record.id);
     let is_locked = lock::try_acquire_for_session(settling, Mode::Exclusive);
     let committed = transaction::guarded(|| commit_both(record, sides));
@@ -37,7 +37,7 @@ pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> 
     settle_by(record.id, sides)
 }
 
-/// The donor's part first.
+/// Commits both parts, the donor's first.
 fn commit_both(record: &Record, sides: &mut Sides) -> Result<()> {
     let cluster = transaction::run(cluster_id)?;
     if fault::is_off("donor_first") {
@@ -49,8 +49,8 @@ fn commit_both(record: &Record, sides: &mut Sides) -> Result<()> {
     sides.recipient(record)?.commit_prepared(&names::recipient_gid(cluster, record.id))
 }
 
-/// Brings a move to its end, from any state. The caller holds the coordinator's lock. After an error, such as of an unreachable
-/// shard, it may be called again.
+/// Ends a move from any state. The caller holds the coordinator's lock. After an error, for example because a shard is
+/// unreachable, it may be called again.
 pub(super) fn settle(id: i64) -> Result<()> {
     settle_by(id, &mut Sides::default())
 }
@@ -92,8 +92,8 @@ fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
     }
 }
 
-/// Cleans up again after a move that another process has aborted because its coordinator seemed dead, but which then continued
-/// and may even have prepared. False if it was not aborted.
+/// Cleans up again after a move that another process has aborted because it considered its coordinator dead, but whose
+/// coordinator continued and may even have prepared. False if the move was not aborted.
 pub(super) fn clean_late(id: i64) -> Result<bool> {
     let (record, cluster) = transaction::run(|| Ok((record::load(id)?, cluster_id()?)))?;
     let standing = transaction::run(|| migrations::standing(id))?;

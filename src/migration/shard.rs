@@ -21,7 +21,7 @@ pub const LOCAL_SERVER: &str = "docshard_local";
 /// application name.
 pub(super) const RECOVERY: &str = "docshard recovery";
 
-/// The settings of every session, whatever the role or the database has.
+/// The settings of every session; they override those of the role and the database.
 const SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; \
     SET client_connection_check_interval = '2s'; SET default_transaction_isolation = 'read committed'; \
@@ -37,7 +37,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Opens a session as the service role. Called inside a transaction.
+    /// Opens a session as the service role. Must be called inside a transaction.
     pub fn open(shard: &Shard, application: &str) -> Result<Self> {
         let (server, oid) = match (shard.place, &shard.server) {
             (Place::Remote(oid), Some(server)) => (server.as_str(), oid),
@@ -61,7 +61,7 @@ impl Remote {
         Ok(opened)
     }
 
-    /// Statements here may wait for the other's shard.
+    /// Declares that statements here may wait for the other session's shard.
     pub(super) fn waits_also_for(&mut self, other: &Self) {
         self.session.waits_also_for(&other.session);
     }
@@ -75,7 +75,7 @@ impl Remote {
         self.run(|session| session.execute(sql))
     }
 
-    /// The first column of the only row, an int8; None if there is no row, or it is null.
+    /// Returns the first column of the only row, an int8; None if there is no row, or it is null.
     pub fn number(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Option<i64>> {
         Ok(self.query(sql, params)?.first().and_then(|row| row.i64(0)))
     }
@@ -105,7 +105,7 @@ impl Remote {
         self.session.close_foreign();
     }
 
-    /// Prepares the session's transaction, and checks that it is: PREPARE rolls a failed one back without an error.
+    /// Prepares the session's transaction, and checks that it is prepared: PREPARE rolls a failed one back without an error.
     pub(super) fn prepare(&mut self, gid: &str) -> Result<()> {
         self.execute(&format!("PREPARE TRANSACTION {}", quote_literal(gid)))?;
         if self.is_prepared(gid)? {
@@ -131,13 +131,13 @@ impl Remote {
         self.run(|session| session.prepared_names(prefix))
     }
 
-    /// The shard's placement version of the move's collection.
+    /// Returns the shard's placement version of the move's collection.
     pub(super) fn version(&mut self, record: &Record) -> Result<Option<i64>> {
         let sql = "SELECT version FROM docshard_data.placement WHERE collection_id = $1 AND token = $2";
         self.number(sql, &[Param::Int4(record.collection), Param::Int8(record.token)])
     }
 
-    /// What the shard has done of a committed move.
+    /// Returns the state of the shard's part of a committed move.
     pub(super) fn part(&mut self, record: &Record, gid: &str) -> Result<Part> {
         if self.is_prepared(gid)? {
             return Ok(Part::Prepared);
@@ -167,12 +167,12 @@ impl Connection for Remote {
     }
 }
 
-/// Opens a session, in a transaction of its own.
+/// Opens a session, in a separate transaction.
 pub fn connect(shard: ShardId, application: &str) -> Result<Remote> {
     transaction::run(|| Remote::open(&*cache::shard(shard)?, application))
 }
 
-/// Sessions on both shards of a move, opened when they are needed.
+/// Sessions on both shards of a move. They are opened when they are needed.
 #[derive(Default)]
 pub(super) struct Sides {
     pub(super) donor: Option<Remote>,

@@ -1,7 +1,7 @@
-//! How long a move may block writers: the setting `docshard.max_write_stall`.
+//! Limits how long a move may block writers: the setting `docshard.max_write_stall`.
 //!
-//! Most of that time the donor deletes the range's documents, so a chunk with more documents than it can delete in time is
-//! split before it moves ([`super::pieces`]). The delete rate is estimated from the donor's last moves.
+//! The donor spends most of that time deleting the range's documents. So a chunk with more documents than it can delete in time
+//! is split before it moves ([`super::pieces`]). The delete rate is estimated from the donor's last moves.
 
 use super::record::{self, MAX_ATTEMPTS};
 use crate::pg::error::{Error, Result};
@@ -10,7 +10,7 @@ use docshard_core::error::Kind;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::time::Duration;
 
-/// The delete rate that is assumed of a donor without moves.
+/// The delete rate of a donor that has had no moves.
 const DOCUMENTS_PER_MS: f64 = 400.0;
 /// Chunks with fewer documents are not split.
 const MIN_DOCUMENTS: i64 = 2_000;
@@ -35,18 +35,18 @@ pub fn limit() -> Option<Duration> {
     u64::try_from(MAX_WRITE_STALL.get()).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
 }
 
-/// Into how many pieces a chunk of so many documents should be split before it moves; None if it need not be. Runs in the
-/// caller's transaction.
+/// Returns the number of pieces into which a chunk with this number of documents should be split before it moves; None if it
+/// need not be split. Runs in the caller's transaction.
 pub fn pieces(donor: ShardId, documents: i64) -> Result<Option<usize>> {
     let Some(limit) = limit().filter(|_| documents >= MIN_DOCUMENTS) else { return Ok(None) };
     Ok(pieces_within(limit, documents, record::delete_rate(donor)?))
 }
 
-/// The pieces that can each be handed over within the limit; `rate` is in documents a millisecond.
+/// Returns the number of pieces that can each be handed over within the limit; `rate` is in documents per millisecond.
 fn pieces_within(limit: Duration, documents: i64, rate: Option<f64>) -> Option<usize> {
     let rate = rate.filter(|rate| *rate > 0.0).unwrap_or(DOCUMENTS_PER_MS);
     let (expected, limit) = (documents as f64 / rate, limit.as_secs_f64() * 1000.0);
-    // The hand-over does more than deleting, and the rate varies.
+    // The hand-over includes more than the deletion, and the rate varies.
     if expected <= limit * 0.6 {
         return None;
     }
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(pieces_within(limit, 30_000, Some(100.0)), None);
         assert_eq!(pieces_within(limit, 30_100, Some(100.0)), Some(2));
         assert_eq!(pieces_within(limit, 100_000, Some(100.0)), Some(5));
-        // A donor without a rate gets the usual one, and pieces do not become tiny.
+        // For a donor without a rate the default is used, and pieces do not become tiny.
         assert_eq!(pieces_within(limit, 100_000, None), None);
         assert_eq!(pieces_within(limit, 100_000, Some(0.0)), None);
         assert_eq!(pieces_within(limit, 10_000, Some(0.001)), Some(10));
